@@ -8,6 +8,7 @@
 mod bar;
 mod colour;
 mod queue;
+mod work;
 
 pub use colour::{ColourChoice, choose_colour, has_colours};
 
@@ -35,6 +36,7 @@ use supervise_core::ledger::Ledger;
 use supervise_core::record::Record;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
+use work::Work;
 
 /// In a pipe, progress is told so often at most.
 const PROGRESS_LINE: Duration = Duration::from_secs(60);
@@ -65,6 +67,7 @@ pub struct Printer {
     told: Option<Instant>,
     shown: Option<(Option<Step>, Option<Phase>, &'static str)>,
     live: Option<Live>,
+    work: Option<Work>,
     last: String,
     /// The day of the last line, in days since 1970.
     day: Option<i64>,
@@ -111,6 +114,7 @@ impl Printer {
             told: None,
             shown: None,
             live: None,
+            work: None,
             last: String::new(),
             day: None,
             notes: BTreeSet::new(),
@@ -147,7 +151,10 @@ impl Printer {
         }
         if self.has_bar {
             let since = self.pace.last.map(|(_, at)| now.saturating_duration_since(at));
-            let line = Live::of(s, spec, self.pace.per_step, since.unwrap_or_default());
+            let line = match &self.work {
+                Some(work) => work.line(now),
+                None => Live::of(s, spec, self.pace.per_step, since.unwrap_or_default()),
+            };
             if self.live.as_ref() != Some(&line) {
                 self.live = Some(line.clone());
                 QUEUE.get().into_iter().for_each(|q| q.show(line.clone()));
@@ -170,6 +177,11 @@ impl Printer {
             let at = self.moment(s);
             self.line(&format!("{at} step {step}{of}{}", self.pace.words()));
         }
+    }
+
+    /// So many bytes of something long are done, of so many; `None`: it has ended.
+    pub fn working(&mut self, so_far: Option<(u64, u64)>) {
+        self.work = so_far.map(|so_far| Work::on(self.work.take(), so_far, Instant::now()));
     }
 
     /// The time of day; with the date on the first line of each day.
@@ -426,7 +438,8 @@ impl Meter {
             );
         }
         bar.set_position(done);
-        bar.set_message(so_far(done, of, self.word, self.began.elapsed()));
+        let rate = (done as f64 / self.began.elapsed().as_secs_f64().max(0.001)) as u64;
+        bar.set_message(so_far(done, of, self.word, Some(rate)));
     }
 
     /// Takes it off the terminal.
@@ -437,14 +450,14 @@ impl Meter {
     }
 }
 
-/// `1.2 GiB of 3.0 GiB read, 2.1 GiB/s, 1 s left`.
-fn so_far(done: u64, of: Option<u64>, word: &str, took: Duration) -> String {
+/// `1.2 GiB of 3.0 GiB read, 2.1 GiB/s, 1 s left`; `rate`: bytes a second, where it is known.
+fn so_far(done: u64, of: Option<u64>, word: &str, rate: Option<u64>) -> String {
     use crate::render::bytes;
-    let rate = (done as f64 / took.as_secs_f64().max(0.001)) as u64;
-    let left = of.and_then(|of| of.saturating_sub(done).checked_div(rate));
+    let left = of.and_then(|of| of.saturating_sub(done).checked_div(rate?));
     let left = left.map(|s| format!(", {s} s left")).unwrap_or_default();
+    let rate = rate.map(|rate| format!(", {}/s", bytes(rate))).unwrap_or_default();
     let of = of.map(|of| format!(" of {}", bytes(of))).unwrap_or_default();
-    format!("{}{of} {word}, {}/s{left}", bytes(done), bytes(rate))
+    format!("{}{of} {word}{rate}{left}", bytes(done))
 }
 
 impl Default for Meter {
@@ -459,9 +472,9 @@ mod tests {
 
     #[test]
     fn a_long_reading_says_how_far_and_how_fast() {
-        let words = so_far(1 << 30, Some(3 << 30), "read", Duration::from_millis(500));
+        let words = so_far(1 << 30, Some(3 << 30), "read", Some(2 << 30));
         assert_eq!(words, "1.0 GiB of 3.0 GiB read, 2.0 GiB/s, 1 s left");
-        assert_eq!(so_far(0, None, "written", Duration::ZERO), "0 B written, 0 B/s");
+        assert_eq!(so_far(0, None, "written", Some(0)), "0 B written, 0 B/s");
     }
 
     #[test]

@@ -315,12 +315,19 @@ impl Driver {
         if std::mem::take(&mut self.work.stalled) || self.state.io_stalled.is_some() {
             self.feed(EventKind::IoRecovered);
         }
+        if let IoReply::Working { bytes, of, .. } = reply
+            && of > 0
+        {
+            self.printer.working(Some((bytes, of)));
+            self.printer.progress(&self.state, &self.spec);
+        }
         if let Some((tag, answer)) = self.work.take(reply, now) {
             self.on_work_answer(tag, answer);
         }
     }
 
     fn on_work_answer(&mut self, tag: Tag, answer: Result<Answer, ActError>) {
+        self.printer.working(None);
         match tag {
             Tag::Scan => self.on_scanned(answer),
             Tag::Act(act) => {

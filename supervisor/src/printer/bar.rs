@@ -40,12 +40,12 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 fn draw(bar: &ProgressBar, live: &Live) {
-    if let (Some(step), Some(last)) = (live.step, live.last) {
-        if bar.length() != Some(last.0) {
-            bar.set_length(last.0);
+    if let Some((now, last)) = live.share {
+        if bar.length() != Some(last) {
+            bar.set_length(last);
             bar.set_style(style("{bar:12} {wide_msg}"));
         }
-        bar.set_position(step.0);
+        bar.set_position(now);
     }
     bar.set_message(live.words.clone());
     bar.tick();

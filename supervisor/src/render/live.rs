@@ -10,10 +10,8 @@ use supervise_core::state::{Mode, State};
 /// Position of the training, in words and as a share.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Live {
-    /// The newest step, or the proven one.
-    pub step: Option<Step>,
-    /// The last planned one.
-    pub last: Option<Step>,
+    /// How far it is, and how far it goes: the newest step or the proven one, and the last planned one.
+    pub share: Option<(u64, u64)>,
     /// All of it, the most wanted first: a narrow terminal cuts the end off.
     pub words: String,
 }
@@ -56,8 +54,7 @@ impl Live {
             parts.push(words);
         }
         Self {
-            step,
-            last,
+            share: step.zip(last).map(|(step, last)| (step.0, last.0)),
             words: parts.join(", "),
         }
     }

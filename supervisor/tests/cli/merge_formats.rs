@@ -146,8 +146,14 @@ fn parts_that_do_not_lie_one_behind_the_other_are_refused_by_name() {
     let world = World::new();
     copy_fixture("torch_placements", &world.path("roles"));
     for (role, word) in [
-        ("strided", "cut in more than one dimension of the mesh (_StridedShard(0), Shard(0))"),
-        ("strided-alone", "spread as _StridedShard(0), which is not put together here"),
+        (
+            "strided",
+            "cut in more than one dimension of the mesh (_StridedShard(0), Shard(0))",
+        ),
+        (
+            "strided-alone",
+            "spread as _StridedShard(0), which is not put together here",
+        ),
         ("partial", "spread as Partial, which is not put together here"),
     ] {
         let role = format!("roles/{role}");
@@ -161,7 +167,13 @@ fn parts_that_do_not_lie_one_behind_the_other_are_refused_by_name() {
         copy(&world.path(&role), &world.path(&step));
         world
             .run(&["reshard", &step, "--world-size", "2", "--target", "smaller"])
-            .refuses(23, &["model.embed_tokens.weight", word.split(['(', ',']).next().unwrap_or_default()]);
+            .refuses(
+                23,
+                &[
+                    "model.embed_tokens.weight",
+                    word.split(['(', ',']).next().unwrap_or_default(),
+                ],
+            );
         assert!(!world.path("smaller").exists());
     }
 }

@@ -23,11 +23,14 @@ use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::record::DiskEdit;
 use supervise_core::reshard::{Cut, Derived};
 
+/// Hears how many bytes are written, of how many; `false` ends it.
+pub(super) type GoOn<'a> = dyn FnMut(u64, u64) -> bool + Send + 'a;
+
 /// Performs edits, reshards among them. Answers with what was cut anew.
 pub(super) fn perform_all(
     cutter: &mut Cutter<'_>,
     edits: &[DiskEdit],
-    go_on: &mut (dyn FnMut(u64) -> bool + Send),
+    go_on: &mut GoOn<'_>,
 ) -> Result<Option<Derived>, ActError> {
     let mut derived = None;
     for edit in edits {
@@ -65,7 +68,7 @@ pub(super) struct Cutter<'a> {
 
 impl Cutter<'_> {
     /// Done twice it is done once: what was begun is ended first.
-    fn reshard(&mut self, cut: &Cut, go_on: &mut (dyn FnMut(u64) -> bool + Send)) -> Result<Derived, ActError> {
+    fn reshard(&mut self, cut: &Cut, go_on: &mut GoOn<'_>) -> Result<Derived, ActError> {
         if let Some(done) = self.end(cut)? {
             return Ok(done);
         }
@@ -79,14 +82,14 @@ impl Cutter<'_> {
         let above = stage.parent().unwrap_or(self.root);
         make_dir(above).map_err(|e| disk_error(&format!("creating {above}"), &e))?;
         crate::system::raise_open_files();
-        let mut progress = |done: u64, _: u64| match go_on(done) {
+        let mut progress = |done: u64, of: u64| match go_on(done, of) {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         };
         reshard::write(&step, &stage, &content, cut.to.into(), &self.limits, &mut progress)
             .map_err(|e| not_cut(cut, &e))?;
         // Nobody wrote into it meanwhile, and whoever asked is still there.
-        if !go_on(0) {
+        if !go_on(0, 0) {
             return Err(not_cut(cut, &NotCut::Interrupted));
         }
         self.is_untouched(cut)?;

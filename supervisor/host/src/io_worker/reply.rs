@@ -19,8 +19,8 @@ pub(super) fn say(reply: &IoReply) {
     let _ = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());
 }
 
-/// Says now and then how far the journals were read.
-pub(super) fn reading(id: u64) -> impl FnMut(u64, u64) {
+/// Says now and then how many bytes of a long work are done, and of how many.
+pub(super) fn getting_on(id: u64) -> impl FnMut(u64, u64) {
     let mut told = Instant::now();
     move |bytes, of| {
         if told.elapsed() >= TELL {

@@ -13,7 +13,7 @@ use super::prefetch::{Change, Prefetch, TOLD};
 use super::proof_record::VERIFIED;
 use super::protocol::{Answer, IoReply, IoRequest, Question};
 use super::rate_limit::RateLimit;
-use super::reply::{TELL, say, telling};
+use super::reply::{TELL, getting_on, say, telling};
 use super::scan::Prover;
 use super::tenure::Tenure;
 use super::tree::Look;
@@ -368,8 +368,12 @@ impl IoWorker {
                         records: records.as_deref(),
                         limits: limits(memory),
                     };
-                    let mut tell = telling(id);
-                    let done = perform_all(&mut cutter, &edits, &mut |n| tell(n) && !nobody_listens())?;
+                    let mut tell = getting_on(id);
+                    let mut go_on = |n, of| {
+                        tell(n, of);
+                        !nobody_listens()
+                    };
+                    let done = perform_all(&mut cutter, &edits, &mut go_on)?;
                     Ok(done.map_or(Answer::Done, Answer::Resharded))
                 }
             },

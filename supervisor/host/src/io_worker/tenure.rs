@@ -6,7 +6,7 @@ use super::identity::{self, Whose};
 use super::lease::{Lease, Took};
 use super::listed::Listed;
 use super::protocol::{Answer, Identity, Question, Taken};
-use super::reply::reading;
+use super::reply::getting_on;
 use super::store::{self, Journal, read_journals};
 use super::write::internal;
 use super::write::{PRIVATE, disk_error, make_dir, write_whole};
@@ -42,7 +42,7 @@ impl Tenure {
         match ask {
             Question::Open(id) => {
                 self.read = stamp(&id.run_dir);
-                let (loaded, folded) = identity::open(&id, &mut reading(self.asked))?;
+                let (loaded, folded) = identity::open(&id, &mut getting_on(self.asked))?;
                 self.folded = folded;
                 Ok(Answer::Loaded(Box::new(loaded)))
             }
@@ -55,7 +55,7 @@ impl Tenure {
                 }),
                 Err(e) => Err(disk_error(&format!("reading the journals in {run_dir}"), &e)),
             },
-            Question::Peek { run_dir } => read_journals(&run_dir, &mut reading(self.asked))
+            Question::Peek { run_dir } => read_journals(&run_dir, &mut getting_on(self.asked))
                 .map(|(loaded, _)| Answer::Loaded(Box::new(loaded)))
                 .map_err(|e| disk_error(&format!("reading the journals in {run_dir}"), &e)),
             Question::TakeLease { dir, claim, identity } => match identity {
@@ -77,7 +77,7 @@ impl Tenure {
                     self.lease = Some(Lease::adopt(&lease_dir, term)?);
                 }
                 let folded = std::mem::take(&mut self.folded);
-                let journal = Journal::begin(&run_dir, term, &spec, folded, &mut reading(self.asked))?;
+                let journal = Journal::begin(&run_dir, term, &spec, folded, &mut getting_on(self.asked))?;
                 let own = lease_dir.join(term.to_string());
                 let ground = Ground::hold(places(&run_dir, own, journal.path().to_owned()), &[])?;
                 let inodes = ground.inodes();
@@ -167,7 +167,7 @@ impl Tenure {
         let anew = match stamp(&id.run_dir) == self.read {
             true => None,
             false => {
-                let (loaded, folded) = read_journals(&id.run_dir, &mut reading(self.asked)).map_err(|e| at(&e))?;
+                let (loaded, folded) = read_journals(&id.run_dir, &mut getting_on(self.asked)).map_err(|e| at(&e))?;
                 self.folded = folded;
                 Some(Box::new(loaded))
             }
@@ -195,7 +195,7 @@ impl Tenure {
             self.ground = Some(Ground::hold(places(run_dir, own, journal), known)?);
             self.still_there()?;
         }
-        self.journal = Some(Journal::adopt(run_dir, term, &mut reading(self.asked))?);
+        self.journal = Some(Journal::adopt(run_dir, term, &mut getting_on(self.asked))?);
         self.lease = Some(Lease::adopt(lease_dir, term)?);
         Ok(Answer::Done)
     }

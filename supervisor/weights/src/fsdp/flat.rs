@@ -69,7 +69,9 @@ pub fn filled_with_zeros(shards: &[Shard], sources: &[Box<Bytes>], flat: &Flat) 
             let numbers = n.saturating_sub((rank as u64).saturating_mul(*own)).min(*own);
             let place = part.storage.as_deref().and_then(|key| places.get(key));
             // Others have refused what has neither type nor place.
-            let (Some(dtype), Some(place)) = (part.dtype, place) else { continue };
+            let (Some(dtype), Some(place)) = (part.dtype, place) else {
+                continue;
+            };
             // Fewer than there are ranks.
             let mut filling = vec![0; ((own - numbers).min(shards.len() as u64) * dtype.size()) as usize];
             let at = place.saturating_add(part.offset.saturating_add(numbers).saturating_mul(dtype.size()));
@@ -244,7 +246,9 @@ mod tests {
                         dtype: Some(Dtype::F32),
                         what: format!("optim/data/{key}"),
                     });
-                    bytes.extend((rank * 3..rank * 3 + 3).flat_map(|at| f32::to_le_bytes(if at < all { 1.5 } else { 0.0 })));
+                    bytes.extend(
+                        (rank * 3..rank * 3 + 3).flat_map(|at| f32::to_le_bytes(if at < all { 1.5 } else { 0.0 })),
+                    );
                     shard.found.inventory.push(Tensor {
                         dtype: Some(Dtype::F32),
                         storage: Some(key),
@@ -265,7 +269,10 @@ mod tests {
         // Ranks may have nothing but filling.
         assert_eq!(is_sound([9, 9], [9, 9]), Ok(()));
         let refused = is_sound([12, 11], [11, 12]).unwrap_err();
-        assert!(refused.text.contains("state.0.exp_avg has numbers beyond the 11"), "{refused}");
+        assert!(
+            refused.text.contains("state.0.exp_avg has numbers beyond the 11"),
+            "{refused}"
+        );
     }
 
     #[test]

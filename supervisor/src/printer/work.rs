@@ -1,0 +1,74 @@
+//! Something long that is done before a launch: how far it is, on the line of a run on a terminal.
+
+use super::so_far;
+use crate::render::live::Live;
+use std::time::Instant;
+
+/// How far it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    began: Instant,
+    /// Bytes that were done when it was first heard of.
+    first: u64,
+    done: u64,
+    of: u64,
+}
+
+impl Work {
+    /// So many bytes of it, of so many, are done now. One that goes back is another one.
+    pub(super) fn on(before: Option<Self>, (done, of): (u64, u64), now: Instant) -> Self {
+        match before.filter(|b| b.of == of && b.done <= done) {
+            Some(before) => Self { done, ..before },
+            None => Self {
+                began: now,
+                first: done,
+                done,
+                of,
+            },
+        }
+    }
+
+    /// The line, with a bar.
+    pub(super) fn line(&self, now: Instant) -> Live {
+        let took = now.saturating_duration_since(self.began);
+        let rate =
+            (self.done > self.first).then(|| ((self.done - self.first) as f64 / took.as_secs_f64().max(0.001)) as u64);
+        Live {
+            share: Some((self.done, self.of)),
+            words: format!(
+                "cutting the step anew: {}",
+                so_far(self.done, Some(self.of), "written", rate)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_rate_counts_from_when_it_was_first_heard_of() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let work = Work::on(None, (1 << 30, 4 << 30), at(0));
+        assert_eq!(
+            work.line(at(0)).words,
+            "cutting the step anew: 1.0 GiB of 4.0 GiB written"
+        );
+        let work = Work::on(Some(work), (2 << 30, 4 << 30), at(500));
+        let line = work.line(at(500));
+        assert_eq!(
+            line.words,
+            "cutting the step anew: 2.0 GiB of 4.0 GiB written, 2.0 GiB/s, 1 s left"
+        );
+        assert_eq!(line.share, Some((2 << 30, 4 << 30)));
+        // Another step.
+        let work = Work::on(Some(work), (1 << 20, 4 << 20), at(900));
+        assert_eq!(
+            work.line(at(900)).words,
+            "cutting the step anew: 1.0 MiB of 4.0 MiB written"
+        );
+    }
+}
