@@ -1,6 +1,6 @@
 """`supervise merge` of checkpoints that are not verl's FSDP shards: Megatron's and torch's own, bit for bit the model they were made of.
 
-usage: merge_formats.py PROGRAMS [--areal DIR]       (the folder with the built binaries)
+usage: merge_formats.py PROGRAMS [--areal DIR] [--mbridge DIR]       (the folder with the built binaries)
 
 merge_formats_writers.py makes them with megatron-core on the CPU. (Transformer Engine's modules cannot be built
 there: they are stood in for, under megatron-core's own layers, in merge_formats_readers.py.) Every tensor of `supervise merge --dtype keep` has to be
@@ -159,6 +159,25 @@ def golden(out, name, cases):
     assert path.read_text() == text, f"{path} is not what megatron-core writes: UPDATE_GOLDEN=1 writes it anew, read what changed"
 
 
+def bridged(hf, mbridge, work):
+    """A model that mbridge wrote itself is linked, and is the model; cast and cut it is that, too."""
+    for name in ("llama", "qwen2"):
+        out, target = work / f"bridged-{name}", work / f"linked-{name}"
+        gang("bridge_writers.py", out, hf / name, mbridge)
+        step = out / "global_step_1"
+        view = merged(step, target, "--like", hf / name)
+        assert view["linked"] == 1 and view["bytes_written"] == 0, view
+        want = {k: t.to(torch.bfloat16) for k, t in load_file(hf / name / "model.safetensors").items()}
+        equal(load_file(target / "model.safetensors"), want, name)
+        loads(target, target)
+        wide = work / f"wide-{name}"
+        view = merged(step, wide, "--dtype", "float32", "--max-shard-size", "4KB")
+        assert view["linked"] == 0 and any("float32 is asked for" in note for note in view["notes"]), view
+        same = supervise("compare", wide, target, "--as", "bfloat16")
+        assert same.returncode == 0, same.stdout
+    print("models that mbridge wrote: linked, and every tensor is that of the model")
+
+
 def areal(root, work):
     """areal's export of the step that its checkpoint holds."""
     [trial] = root.glob("checkpoints/*/real/t0")
@@ -205,6 +224,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("programs", type=Path)
     parser.add_argument("--areal", type=Path, help="only this: a root that areal_sft.py wrote, with an export of its last step")
+    parser.add_argument("--mbridge", type=Path, help="made by install_mbridge.sh: models that it writes are merged too")
     args = parser.parse_args()
     supervise.program = args.programs / "supervise"
     transformers.utils.logging.disable_progress_bar()
@@ -244,7 +264,11 @@ def main():
         equal(load_file(work / "sharded" / "model.safetensors"), load_file(like / "model.safetensors"), "trainer")
         merged(out / "fsdp2", work / "named", "--dtype", "keep", "--like", like, "--prefix", "model")
         print("torch.distributed.checkpoint: of FSDP2, beside an optimizer and alone, and by accelerate")
+        # A critic's head is another than that of the model that it began as, and nothing else.
+        merged(out / "llama_critic-tp2-stacked", work / "critic-like", "--like", like)
         refusals(out, work)
+        if args.mbridge:
+            bridged(out / "hf", args.mbridge, work)
         converted(out / "hf", work)
 
 

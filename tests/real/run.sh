@@ -5,7 +5,7 @@
 # usage: run.sh VENV PROGRAMS      (PROGRAMS: the folder with the built binaries)
 # ONLY=PART in the environment: only the scripts whose name contains it. Two run at once: what one waits for, the other computes
 # (LANES=1: one after the other). Each line tells whose it is, each script is timed; the list ends the run, slowest first.
-# areal's environment is made beside VENV, as .venv-areal, DeepSpeed's files as .venv-deepspeed; verl's releases are unpacked there, in .verl-versions.
+# areal's environment is made beside VENV, as .venv-areal, DeepSpeed's files as .venv-deepspeed; verl's releases are unpacked there, in .verl-versions, mbridge in .mbridge.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 venv=$(cd "$1" && pwd)
@@ -42,6 +42,10 @@ proofs() {
   "$python" "$here/merge_formats.py" "$programs" --areal "$work/checkpoints/areal"
   "$python" "$here/proof_differential.py" "$programs" "$work/checkpoints" --areal "$areal" --each 20
   "$python" "$here/proof_records.py" "$programs" "$work/checkpoints" --each 20
+}
+merge_formats() {
+  "$here/install_mbridge.sh" "$venv"
+  "$python" "$here/merge_formats.py" "$programs" --mbridge "$(dirname "$venv")/.mbridge"
 }
 zero() {
   "$here/install_deepspeed.sh" "$venv" "$deepspeed"
