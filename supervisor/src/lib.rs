@@ -63,6 +63,7 @@ fn helper() -> Option<ExitCode> {
         "__guard" => supervise_host::guard::main(&args.collect::<Vec<_>>()),
         "__nodes" => supervise_host::guard::nodes::launcher::main(),
         "__node" => supervise_host::guard::nodes::worker::main(),
+        "__ray" => supervise_host::guard::nodes::ray::main(&args.collect::<Vec<_>>()),
         "__relay" => supervise_host::guard::nodes::relay::main(&args.collect::<Vec<_>>()),
         "__evidence" => supervise_host::evidence::main(&args.collect::<Vec<_>>()),
         "__notify" => notify::send::helper(),

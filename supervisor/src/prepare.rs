@@ -56,7 +56,10 @@ pub struct BatchNeeds {
 pub fn batch_needs(request: Request) -> Result<BatchNeeds, CliError> {
     let resolved = discover(request)?.known()?.resolve()?;
     preflight::several_machines(&resolved.discovered.sources.settings, &resolved.out)?;
-    let gang = self::gang::is_gang(&resolved.discovered.sources.settings, &resolved.out);
+    let (settings, out) = (&resolved.discovered.sources.settings, &resolved.out);
+    let gang = gang::is_gang(settings, out)
+        || gang::over_nodes(settings, out) > 1
+        || gang::would_start_ray(settings, out, resolved.discovered.learnt.is_some());
     let sources = resolved.discovered.sources;
     let settings = sources.settings;
     let missing = command::check(&resolved.out.command, &sources.cwd, &settings.env);

@@ -136,6 +136,8 @@ settings! {
         nodes: Option<u32> = "null";
         /// Nodes that `supervise sbatch` asks for beyond those: one takes the place of a node that is lost, and the job outlives that.
         spares: u32 = "0";
+        /// Options of `ray start` (CPUs, ports, resources), for each node where Ray is started: `null` for none, a list of words, or one string.
+        ray_start: Option<Vec<String>> = "null";
         /// The workers' devices: `auto` (all that are there), `none`, or a list of device numbers.
         gpus: Gpus = "auto";
         /// Before each launch the devices that the run names must be there and empty; `false` where it shares them.
@@ -263,6 +265,8 @@ choices! {
         Driver = "driver",
         /// one command per worker
         Gang = "gang",
+        /// Ray on each node of a Slurm allocation, the command on the first
+        Ray = "ray",
     }
 
     /// How deep a proof goes.

@@ -88,12 +88,15 @@ pub fn worker_env(gang: &GangSpec, rank: Rank, master: (&str, u16), attempt: u32
             set(name, value.to_string());
         }
         set("ROLE_NAME", "default".into());
-        set("MASTER_ADDR", master.0.to_owned());
-        set("MASTER_PORT", master.1.to_string());
         set("TORCHELASTIC_RESTART_COUNT", attempt.saturating_sub(1).to_string());
         set("TORCHELASTIC_MAX_RESTARTS", "0".into());
         set("TORCHELASTIC_USE_AGENT_STORE", "False".into());
         set("TORCHELASTIC_RUN_ID", format!("supervise-{attempt}"));
+    }
+    // With Ray that is where our own processes meet, which keep it to themselves.
+    if gang.launcher != LauncherKind::Driver {
+        set("MASTER_ADDR", master.0.to_owned());
+        set("MASTER_PORT", master.1.to_string());
     }
     if !gang.gpus.is_empty() {
         set("CUDA_VISIBLE_DEVICES", devices(gang));

@@ -148,6 +148,8 @@ pub enum LauncherKind {
     Driver,
     /// We start each rank with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
     Gang,
+    /// We start Ray on each node, and on the first one the driver.
+    Ray,
 }
 
 /// When the trainer saves.

@@ -8,11 +8,17 @@ use crate::process::capture::{CaptureError, Captured, Errand, capture};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 use supervise_trainers::python_command::Python;
 
 /// To join takes seconds. Ray itself tries one that is gone for a minute or more: the question knocks first.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// A head on this machine takes a connection at once.
+const KNOCK: Duration = Duration::from_secs(2);
+/// Longest address.
+const ADDRESS: u64 = 1000;
 const OUTPUT: usize = 1 << 20;
 const ERRORS: usize = 8 << 10;
 /// Of what is still held so many things are named.
@@ -108,6 +114,26 @@ pub fn ask(query: &Query) -> Result<Cluster, String> {
     }
     understand(&String::from_utf8_lossy(&said.output))
         .ok_or_else(|| "it gave no answer that can be understood".to_owned())
+}
+
+/// The head that `ray start` last began on this machine takes connections; whose it is, Ray alone knows.
+#[must_use]
+pub fn is_here(env: &BTreeMap<String, String>) -> bool {
+    let above = ["RAY_TMPDIR", "TMPDIR"].into_iter().find_map(|name| env.get(name));
+    let file = Utf8Path::new(above.map_or("/tmp", String::as_str)).join("ray/ray_current_cluster");
+    // Everybody may write there: a pipe would be waited for.
+    let Some(file) = (std::fs::metadata(&file).is_ok_and(|m| m.is_file()))
+        .then(|| std::fs::File::open(file).ok())
+        .flatten()
+    else {
+        return false;
+    };
+    let mut address = String::new();
+    if file.take(ADDRESS).read_to_string(&mut address).is_err() {
+        return false;
+    }
+    let mut found = address.trim().to_socket_addrs().into_iter().flatten();
+    found.any(|at| TcpStream::connect_timeout(&at, KNOCK).is_ok())
 }
 
 /// The interpreter of the command; of one that hides it, the one that is first in PATH.

@@ -201,7 +201,7 @@ fn said(args: &Args) -> impl Iterator<Item = String> {
     args.config.iter().map(Utf8PathBuf::to_string).chain(sets)
 }
 
-/// Only a gang on several nodes can use another one.
+/// Only what is started on several nodes by us can use another one.
 fn spares(needs: &BatchNeeds) -> u32 {
     match needs.machines {
         Some(Machines { nodes: 2.., .. }) if needs.gang => needs.settings.gang.spares,

@@ -18,11 +18,12 @@ use supervise_core::scan::{ScanRule, Scanner};
 use supervise_core::spec::{LauncherKind, RunSpec};
 use supervise_core::state::Mode;
 use supervise_host::address::{self, Role};
+use supervise_host::guard::nodes::ray::RayOrder;
 use supervise_host::guard::nodes::steps;
 use supervise_host::guard::protocol::{GuardOrder, NodesOrder, ScriptWatch, WorkerOrder};
 use supervise_host::io_worker::{Answer, Question};
 use supervise_host::process::proc_stat;
-use supervise_trainers::{HostFacts, LaunchPlan, adapter};
+use supervise_trainers::{HostFacts, LaunchPlan, Ray, adapter};
 
 /// Doubts about a resume point that are printed; `supervise checkpoints` shows all.
 const DOUBTS: usize = 8;
@@ -210,9 +211,9 @@ impl Driver {
         if let Some(submitter) = &self.order.submitter {
             submitter.dress(&mut base, self.proof().comment(self.state.term, order.attempt));
         }
-        let count = if is_gang { gang.workers } else { 1 };
+        let argv = self.argv(plan);
         let dir = self.attempt_dir(order);
-        Ok((0..count)
+        Ok((0..gang.workers)
             .map(|rank| {
                 let mut env = base.clone();
                 if self.order.settings.assist.environment {
@@ -222,12 +223,32 @@ impl Driver {
                 }
                 env.extend(worker_env(gang, Rank(rank), (master, port), order.attempt.0));
                 WorkerOrder {
-                    argv: plan.argv.clone(),
+                    argv: argv.clone(),
                     env: env.into_iter().collect(),
                     cwd: self.spec.cwd.clone(),
                 }
             })
             .collect())
+    }
+
+    /// The trainer's command; where we start Ray, within our own.
+    fn argv(&self, plan: &LaunchPlan) -> Vec<String> {
+        match &self.order.facts.ray {
+            Ray::Started {
+                nodes, gpus, options, ..
+            } if self.spec.gang.launcher == LauncherKind::Ray => RayOrder {
+                nodes: *nodes,
+                gpus: *gpus,
+                options: (options
+                    .iter()
+                    .chain(self.order.settings.gang.ray_start.iter().flatten())
+                    .cloned())
+                .collect(),
+                scratch: plan.scratch.clone(),
+            }
+            .command(&self.exe, &plan.argv),
+            _ => plan.argv.clone(),
+        }
     }
 
     /// The guard that waits, or a new one.

@@ -19,6 +19,7 @@ use supervise_config::ConfigTree;
 use supervise_config::settings::{AUTO, LauncherChoice, Settings};
 use supervise_core::id::RunId;
 use supervise_core::spec::{GangSpec, LauncherKind};
+use supervise_host::cluster;
 use supervise_trainers::read::{ReadInput, ReadOutput};
 use supervise_trainers::{Adapter, adapter, read, registry};
 
@@ -172,6 +173,7 @@ fn understand_with(
         kind,
         recovery: settings.recovery,
         recovery_said: settings.is_said("recovery"),
+        may_start_ray: may_start_ray(d),
         starts_ray: d.learnt.as_ref().is_some_and(|l| l.starts_ray),
         version,
         printed,
@@ -204,6 +206,20 @@ fn launcher(s: &Settings) -> Option<LauncherKind> {
         LauncherChoice::Auto => None,
         LauncherChoice::Driver => Some(LauncherKind::Driver),
         LauncherChoice::Gang => Some(LauncherKind::Gang),
+        LauncherChoice::Ray => Some(LauncherKind::Ray),
+    }
+}
+
+/// Ray over several nodes is ours to start in a job of Slurm's, unless somebody's cluster runs here already, or a script has its own way.
+fn may_start_ray(d: &Discovered) -> bool {
+    let settings = &d.sources.settings;
+    match settings.gang.launcher {
+        LauncherChoice::Ray => true,
+        LauncherChoice::Driver | LauncherChoice::Gang => false,
+        LauncherChoice::Auto => {
+            let env = || crate::environment::with(&settings.env);
+            d.learnt.is_none() && std::env::var_os("SLURM_JOB_ID").is_some() && !cluster::is_here(&env())
+        }
     }
 }
 

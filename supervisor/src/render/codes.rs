@@ -182,6 +182,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
     ("ray_script", "the script starts a Ray cluster for its trainer"),
     (
+        "ray_started",
+        "a Ray cluster over the nodes of the job is started for each attempt, and ends with it",
+    ),
+    (
         "ray_too_small",
         "the Ray cluster that is meant has less than the run asks for",
     ),

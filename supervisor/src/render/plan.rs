@@ -351,6 +351,10 @@ impl PlanView {
                 self.gang.per_node(),
                 self.gang.nodes
             ),
+            LauncherKind::Ray => format!(
+                "Ray on {} nodes of the Slurm allocation, and this on the first of them",
+                self.gang.nodes
+            ),
             LauncherKind::Gang => format!("{} workers, each started here", self.gang.workers),
         };
         let mut out = format!("  command      {}\n", shown(&shown_command(&self.argv)));

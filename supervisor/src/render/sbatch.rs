@@ -17,7 +17,7 @@ pub struct Batch {
     pub name: String,
     /// Machines, where the configuration says so.
     pub machines: Option<Machines>,
-    /// Its ranks are started on the machines by `supervise` itself.
+    /// Its ranks, or Ray, are started on the machines by `supervise` itself.
     pub gang: bool,
     /// Nodes beyond those of its machines.
     pub spares: u32,

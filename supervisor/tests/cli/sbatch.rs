@@ -88,6 +88,17 @@ fn the_script_asks_for_what_the_yaml_says() {
             "supervise run 'my run.yaml' --set trainer.nnodes=2\n",
         ],
     );
+    // In the job Ray is started on both, by us.
+    assert!(!said.err.contains("a Ray cluster over all of them"), "{said:?}");
+    let theirs = [
+        "sbatch",
+        "my run.yaml",
+        "--set",
+        "trainer.nnodes=2",
+        "--set",
+        "supervisor.gang.launcher=driver",
+    ];
+    let said = world.run(&theirs);
     assert!(said.err.contains("a Ray cluster over all of them"), "{said:?}");
     let cpus = world.run(&["sbatch", "my run.yaml", "--set", "trainer.device=cpu", "--name", "x"]);
     cpus.tells(0, &["#SBATCH --job-name=x\n", "#SBATCH --nodes=1\n"]);

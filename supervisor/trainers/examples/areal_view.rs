@@ -61,6 +61,7 @@ fn configured(request: &Json) -> Result<ReadOutput, Vec<ConfigError>> {
         user: Some(&text("user")),
         kind: Some(supervise_trainers::areal::AREAL),
         starts_ray: false,
+        may_start_ray: false,
         recovery: true,
         recovery_said: false,
         version: None,

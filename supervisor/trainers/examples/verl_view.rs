@@ -109,6 +109,7 @@ fn configured(request: &Json) -> Json {
         user: None,
         kind: None,
         starts_ray: false,
+        may_start_ray: false,
         recovery: true,
         recovery_said: false,
         version,

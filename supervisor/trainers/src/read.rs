@@ -35,6 +35,8 @@ pub struct ReadInput<'a> {
     pub kind: Option<TrainerKind>,
     /// The script that makes this call has started a Ray cluster before it.
     pub starts_ray: bool,
+    /// A Ray cluster over several machines that nobody names is ours to start.
+    pub may_start_ray: bool,
     /// The supervisor is to resume the run.
     pub recovery: bool,
     /// A person said so of this very run: a wish in the trainer's own command does not count against it.

@@ -41,6 +41,31 @@ pub(super) const ROWS: &[Row] = &[
         "GCS address: 10.0.0.1:6379",
     ),
     class(
+        "ray.node_ended",
+        Kind::Transient,
+        Some(Action::Relaunch),
+        "Read what Ray printed on that node before (`supervise logs`); look at its memory and its disk.",
+    )
+    .lines(&[line("supervise: Ray", r"^supervise: Ray has ended on node \S+ \(.{1,40}\)$")])
+    .examples(
+        "supervise: Ray has ended on node gpu-07 (exit code 1)",
+        "Ray has ended on node gpu-07 (exit code 0), as `ray stop` asked",
+    ),
+    class(
+        "ray.incomplete",
+        Kind::Transient,
+        Some(Action::RelaunchLater),
+        "Look at the missing node and at Ray's ports between nodes; each needs the same Ray, and its GPUs.",
+    )
+    .lines(&[line(
+        "supervise: the Ray cluster",
+        r"^supervise: the Ray cluster is not complete after \d+ s: ",
+    )])
+    .examples(
+        "supervise: the Ray cluster is not complete after 180 s: it has 1 of 2 machines and 8 of 16 GPUs",
+        "supervise: the Ray cluster at 10.0.0.1:6379 has 2 machines and 16 GPUs",
+    ),
+    class(
         "ray.resources",
         Kind::Unclear,
         Some(Action::Stop),

@@ -13,6 +13,7 @@ mod handle;
 pub mod launcher;
 pub(crate) mod lines;
 pub mod places;
+pub mod ray;
 pub mod relay;
 pub mod steps;
 pub mod unseen;

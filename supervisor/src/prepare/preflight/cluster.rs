@@ -2,9 +2,9 @@
 
 use crate::error::CliError;
 use crate::prepare::discovery::Discovered;
-use crate::prepare::gang::{is_gang, nodes as gang_nodes};
+use crate::prepare::gang::{is_gang, over_nodes};
 use std::time::Duration;
-use supervise_config::settings::Settings;
+use supervise_config::settings::{LauncherChoice, Settings};
 use supervise_core::checkpoint::Finding;
 use supervise_host::cluster::{self, Cluster, Query};
 use supervise_host::guard::nodes::SILENCE_MS;
@@ -20,12 +20,12 @@ pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, Cl
     let settings = &d.sources.settings;
     possible(settings, out)?;
     in_allocation(settings, out)?;
-    // Ranks that are started on nodes have no Ray between them.
-    if is_gang(settings, out) && gang_nodes(settings, out) > 1 {
+    // Ranks that are started on nodes have no Ray between them, or their own.
+    if over_nodes(settings, out) > 1 {
         return Ok(Vec::new());
     }
     match &out.facts.ray {
-        Ray::Submitted | Ray::Unused | Ray::Scripted | Ray::Own { .. } => Ok(Vec::new()),
+        Ray::Submitted | Ray::Unused | Ray::Scripted | Ray::Own { .. } | Ray::Started { .. } => Ok(Vec::new()),
         Ray::Cluster {
             address,
             nodes,
@@ -60,6 +60,11 @@ pub(in crate::prepare) fn possible(settings: &Settings, out: &ReadOutput) -> Res
     let (key, nodes) = nodes(out);
     match &out.facts.ray {
         _ if is_gang(settings, out) => Ok(()),
+        Ray::Started { .. } => Ok(()),
+        _ if settings.gang.launcher == LauncherChoice::Ray => Err(CliError::config(
+            "supervisor.gang.launcher is ray: Ray is started for a trainer that uses it, on several nodes, where no cluster is named",
+        )
+        .hint("set trainer.nnodes, and unset RAY_ADDRESS and ray_kwargs.ray_init.address; or leave the key out")),
         _ if settings.gang.nodes.is_some_and(|n| n > 1) => Err(CliError::config(
             "supervisor.gang.nodes: only a gang, one command for each worker, is started on several nodes",
         )
@@ -76,12 +81,9 @@ pub(in crate::prepare) fn possible(settings: &Settings, out: &ReadOutput) -> Res
     }
 }
 
-/// A gang over several nodes is started by Slurm, in an allocation that has them.
+/// What is started on several nodes is started by Slurm, in an allocation that has them.
 fn in_allocation(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
-    let wanted = match is_gang(settings, out) {
-        true => gang_nodes(settings, out),
-        false => 1,
-    };
+    let wanted = over_nodes(settings, out);
     let ttl = settings.lease.ttl;
     if wanted > 1 && ttl <= Duration::from_millis(SILENCE_MS) {
         return Err(CliError::config(format!(
@@ -101,7 +103,7 @@ fn in_allocation(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> 
         ))
         .hint("`supervise sbatch` asks for as many as it needs")),
         None => Err(CliError::config(format!(
-            "the run needs {wanted} nodes, and this is no Slurm job: a gang over several is started in an allocation"
+            "the run needs {wanted} nodes, and this is no Slurm job: a run over several is started in an allocation"
         ))
         .hint("`supervise sbatch` writes and submits a batch script; or start it in one of your own with --nodes")),
     }

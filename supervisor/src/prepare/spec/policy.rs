@@ -156,9 +156,11 @@ pub(super) fn gang(s: &Settings, out: &ReadOutput, notes: &mut Vec<String>) -> G
         LauncherChoice::Auto => out.gang.launcher,
         LauncherChoice::Driver => LauncherKind::Driver,
         LauncherChoice::Gang => LauncherKind::Gang,
+        // Refused where the trainer has none.
+        LauncherChoice::Ray => out.gang.launcher,
     };
     let on_each = match launcher {
-        LauncherKind::Driver => 1,
+        LauncherKind::Driver | LauncherKind::Ray => 1,
         LauncherKind::Gang if out.gang.launcher == LauncherKind::Gang => {
             s.gang.workers.unwrap_or_else(|| out.gang.per_node())
         }
@@ -167,6 +169,7 @@ pub(super) fn gang(s: &Settings, out: &ReadOutput, notes: &mut Vec<String>) -> G
     let nodes = match launcher {
         LauncherKind::Driver => 1,
         LauncherKind::Gang => gang::nodes(s, out),
+        LauncherKind::Ray => out.gang.nodes,
     };
     let workers = on_each.saturating_mul(nodes);
     let gpus = match &s.gang.gpus {

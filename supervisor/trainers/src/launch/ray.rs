@@ -24,6 +24,17 @@ pub enum Ray {
         /// GPUs that it must have, where the trainer counts GPUs and the configuration says how many.
         gpus: Option<u32>,
     },
+    /// One over the nodes of an allocation, which is started for each attempt and ends with it.
+    Started {
+        /// Machines that it must have.
+        nodes: u32,
+        /// GPUs of each, where the trainer counts GPUs and the configuration says how many.
+        gpus: Option<u32>,
+        /// Further options of `ray start` on each machine.
+        options: Vec<String>,
+        /// The place of its files is left to us.
+        apart: bool,
+    },
     /// The command hands the trainer to a cluster and only waits for it (`ray job submit`).
     Submitted,
 }

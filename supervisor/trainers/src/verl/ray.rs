@@ -13,11 +13,17 @@ use crate::verl::Version;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::Finding;
 use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::RunSpec;
+use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
 
 /// Arguments that `main_ppo` passes to `ray.init`.
 const ADDRESS_KEY: &str = "ray_kwargs.ray_init.address";
 const TEMP_KEY: &str = "ray_kwargs.ray_init._temp_dir";
+/// Those of a cluster of its own that `ray start` has too, which `ray.init` refuses for a cluster that is there.
+const OF_A_MACHINE: [(&str, &str); 2] = [
+    ("ray_kwargs.ray_init.num_cpus", "--num-cpus"),
+    ("ray_kwargs.ray_init.object_store_memory", "--object-store-memory"),
+];
+const GPUS_KEY: &str = "ray_kwargs.ray_init.num_gpus";
 /// Variables that every `ray.init` looks at.
 const ADDRESS: &str = "RAY_ADDRESS";
 const TEMP: &str = "RAY_TMPDIR";
@@ -44,16 +50,47 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) ->
         Some((address, _)) if address == "auto" && input.starts_ray => return Ray::Scripted,
         None if input.starts_ray => return Ray::Scripted,
         Some((address, by)) => (Some(address), by.to_owned()),
+        None if nodes > 1 && input.may_start_ray => return started(reader, nodes, apart, sft),
         None if nodes > 1 => (None, format!("trainer.nnodes: {nodes}")),
         None => return Ray::Own { apart },
     };
-    let on_gpus = reader.string("trainer.device").is_none_or(|d| d == "cuda");
-    let per_node = reader.positive("trainer.n_gpus_per_node").filter(|_| on_gpus);
     Ray::Cluster {
         address,
         by,
         nodes,
-        gpus: per_node.and_then(|n| n.checked_mul(nodes)),
+        gpus: gpus(reader).and_then(|n| n.checked_mul(nodes)),
+    }
+}
+
+/// GPUs of each machine, where the trainer counts them.
+fn gpus(reader: &mut Reader<'_>) -> Option<u32> {
+    let on_gpus = reader.string("trainer.device").is_none_or(|d| d == "cuda");
+    reader.positive("trainer.n_gpus_per_node").filter(|_| on_gpus)
+}
+
+fn started(reader: &mut Reader<'_>, nodes: u32, apart: bool, sft: bool) -> Ray {
+    let said = OF_A_MACHINE.iter().filter(|_| !sft);
+    let options = said.filter_map(|(key, option)| Some(format!("{option}={}", reader.positive(key)?)));
+    let options = options.collect();
+    Ray::Started {
+        nodes,
+        // verl's workers ask for GPUs also where they are only pretended.
+        gpus: reader.positive(GPUS_KEY).filter(|_| !sft).or_else(|| gpus(reader)),
+        options,
+        apart,
+    }
+}
+
+/// The workers of a launch: the driver alone, or a cluster with it.
+pub(crate) fn gang(ray: &Ray) -> GangSpec {
+    match ray {
+        Ray::Started { nodes, .. } => GangSpec {
+            launcher: LauncherKind::Ray,
+            workers: *nodes,
+            nodes: *nodes,
+            gpus: Vec::new(),
+        },
+        _ => GangSpec::driver(),
     }
 }
 
@@ -79,14 +116,22 @@ pub(crate) struct Apart {
     pub(crate) scratch: Option<Utf8PathBuf>,
 }
 
-/// Only for a cluster of the driver's own: one that is meant is left as it was said.
+/// Only for a cluster of the run's own: one that is meant is left as it was said.
 pub(crate) fn apart(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Apart {
     let mut out = Apart::default();
-    let Ray::Own { apart } = host.trainer.ray else {
-        return out;
-    };
     let version = spec.trainer_version.as_deref().and_then(Version::of);
     let has_key = !sft && version.is_none_or(|v| v >= Version::V0_6) && order.from != StartPoint::AsIs;
+    let apart = match host.trainer.ray {
+        Ray::Own { apart } => apart,
+        Ray::Started { apart, .. } => {
+            let keys = OF_A_MACHINE.iter().map(|(key, _)| key).chain([&GPUS_KEY]);
+            out.overrides
+                .extend(keys.filter(|_| has_key).map(|key| format!("++{key}=null")));
+            out.in_scratch(apart, spec, order, host);
+            return out;
+        }
+        _ => return out,
+    };
     if has_key {
         out.overrides.push(format!("++{ADDRESS_KEY}=local"));
     }
@@ -95,13 +140,19 @@ pub(crate) fn apart(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
     if !(has_key && passes_on) {
         out.env.push((ADDRESS, "local".to_owned()));
     }
-    if apart {
-        let tmp = spec.env.get("TMPDIR").or_else(|| host.env.get("TMPDIR"));
-        let dir = scratch(tmp.map(Utf8Path::new), spec, order);
-        out.env.push((TEMP, dir.to_string()));
-        out.scratch = Some(dir);
-    }
+    out.in_scratch(apart, spec, order, host);
     out
+}
+
+impl Apart {
+    fn in_scratch(&mut self, apart: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) {
+        if apart {
+            let tmp = spec.env.get("TMPDIR").or_else(|| host.env.get("TMPDIR"));
+            let dir = scratch(tmp.map(Utf8Path::new), spec, order);
+            self.env.push((TEMP, dir.to_string()));
+            self.scratch = Some(dir);
+        }
+    }
 }
 
 /// The place where Ray would put its files anyway, but in a directory that no other run and no other attempt has.
@@ -126,6 +177,13 @@ pub(crate) fn findings(ray: &Ray) -> Option<Finding> {
             "ray_own",
             "Ray: the driver starts a cluster of its own on this machine, which ends with it; one that runs here already is not joined \
              (RAY_ADDRESS=auto would join it)",
+        )),
+        Ray::Started { nodes, .. } => Some(Finding::note(
+            "ray_started",
+            format!(
+                "Ray: a cluster over {nodes} nodes of the allocation is started for each attempt, and ends with it; the driver runs on the \
+                 first node"
+            ),
         )),
         Ray::Cluster { address, by, .. } if address.as_deref() == Some("auto") => Some(Finding::warning(
             "ray_cluster",

@@ -9,7 +9,7 @@ use crate::command::{self, Entry};
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, Numbering, RoleSpec, SaveCadence};
+use supervise_core::spec::{Numbering, RoleSpec, SaveCadence};
 
 const ACTOR: &str = "actor_rollout_ref.actor";
 
@@ -33,6 +33,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
     let mut not_restored = requested::not_restored(&roles);
     not_restored.push(StateKind::Rollout);
     not_restored.extend(requested::loses_data_order(reader).then_some(StateKind::DataOrder));
+    let ray = ray::read(reader, input, false);
     ReadOutput {
         root: requested::root(reader, input.cwd),
         cadence: cadence(reader),
@@ -41,12 +42,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         world,
         resume: requested::resume(reader, input.cwd, false),
         keep,
-        gang: GangSpec {
-            launcher: LauncherKind::Driver,
-            workers: 1,
-            nodes: 1,
-            gpus: Vec::new(),
-        },
+        gang: ray::gang(&ray),
         facts: TrainerFacts {
             keep: keep_keys,
             own: Payload::new(Facts {
@@ -57,7 +53,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
                 validates_first: validates_first(reader, &roles),
                 older_sft: false,
             }),
-            ray: ray::read(reader, input, false),
+            ray,
             ..TrainerFacts::default()
         },
         roles,

@@ -8,6 +8,7 @@ use super::version::Version;
 use super::{batch, ray, requested, strategy};
 use crate::adapter::{Payload, TrainerFacts};
 use crate::command::{self, Entry};
+use crate::launch::Ray;
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
@@ -47,7 +48,8 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         .int("trainer.max_ckpt_to_keep")
         .and_then(|n| u32::try_from(n).ok())
         .filter(|n| *n > 0);
-    let (gang, world) = ranks(reader, input);
+    let ray = ray::read(reader, input, true);
+    let (gang, world) = ranks(reader, input, &ray);
     strategy::check(reader, &role, world);
     let roles = vec![role];
     ReadOutput {
@@ -75,7 +77,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
                 validates_first: false,
                 older_sft: older,
             }),
-            ray: ray::read(reader, input, true),
+            ray,
             ..TrainerFacts::default()
         },
         not_restored: not_restored(reader, &roles),
@@ -127,13 +129,8 @@ fn cadence(reader: &mut Reader<'_>) -> SaveCadence {
 }
 
 /// The launcher of the ranks, and how many there are. Only the Ray trainer takes the number from its configuration.
-fn ranks(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> (GangSpec, Option<u32>) {
-    let driver = GangSpec {
-        launcher: LauncherKind::Driver,
-        workers: 1,
-        nodes: 1,
-        gpus: Vec::new(),
-    };
+fn ranks(reader: &mut Reader<'_>, input: &ReadInput<'_>, ray: &Ray) -> (GangSpec, Option<u32>) {
+    let driver = GangSpec::driver();
     let mut number = |key: &str| match reader.has(key) {
         true => reader.positive(key),
         // 0.6 has no such keys: torchrun alone says it.
@@ -146,7 +143,7 @@ fn ranks(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> (GangSpec, Option<u3
         return (driver, command::torchrun_world(input.command));
     }
     match command::entry(input.command) {
-        Some((Entry::SftRay, _)) => return (driver, configured),
+        Some((Entry::SftRay, _)) => return (ray::gang(ray), configured),
         // A script of the user's starts them: only it knows how many.
         None if !input.command.is_empty() && input.workers.is_none() => return (driver, None),
         _ => {}

@@ -129,6 +129,7 @@ impl Case {
             user: Some("uid-name"),
             kind: None,
             starts_ray: false,
+            may_start_ray: false,
             recovery: !self.no_recovery,
             recovery_said: self.recovery_said,
             version: None,

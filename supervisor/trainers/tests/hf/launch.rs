@@ -63,6 +63,7 @@ fn read_with(
         user: None,
         kind: (!set.is_empty()).then_some(HF),
         starts_ray: false,
+        may_start_ray: false,
         recovery: true,
         recovery_said: false,
         version: None,

@@ -3,7 +3,7 @@
 use crate::launch::{FULL, arrange, from_step, order, spec};
 use crate::reading::Case;
 use supervise_core::record::StartPoint;
-use supervise_core::spec::RunSpec;
+use supervise_core::spec::{LauncherKind, RunSpec};
 use supervise_trainers::{LaunchPlan, Ray, TrainerFacts, adapter};
 
 const PPO: &str =
@@ -89,6 +89,54 @@ fn a_cluster_that_is_meant_is_left_as_it_was_said() {
         ),
         Ray::Submitted
     );
+}
+
+#[test]
+fn several_machines_that_no_cluster_is_named_for_are_ours_to_bring_up_in_a_job() {
+    let read = |command: &'static str, env: &'static [(&str, &str)]| {
+        Case {
+            command,
+            env,
+            may_start_ray: true,
+            ..Case::default()
+        }
+        .good()
+    };
+    let more = "trainer.nnodes=4 ++ray_kwargs.ray_init.num_cpus=96 ++ray_kwargs.ray_init.num_gpus=8";
+    let out = read(with(PPO, more), &[]);
+    let started = Ray::Started {
+        nodes: 4,
+        gpus: Some(8),
+        options: vec!["--num-cpus=96".to_owned()],
+        apart: true,
+    };
+    assert_eq!(out.facts.ray, started);
+    assert_eq!(
+        (out.gang.launcher, out.gang.workers, out.gang.nodes),
+        (LauncherKind::Ray, 4, 4)
+    );
+    assert_eq!(out.world, Some(32), "the ranks are Ray's");
+    let sft = read(with(SFT, "trainer.nnodes=2"), &[]);
+    assert_eq!((sft.gang.launcher, sft.gang.nodes), (LauncherKind::Ray, 2));
+    for (command, env) in [
+        (with(PPO, "trainer.nnodes=4"), &[("RAY_ADDRESS", "10.0.0.1:6379")][..]),
+        (with(PPO, "trainer.nnodes=1"), &[]),
+        (PPO, &[]),
+    ] {
+        let out = read(command, env);
+        assert_eq!(out.gang.launcher, LauncherKind::Driver, "{command}");
+        assert!(!matches!(out.facts.ray, Ray::Started { .. }), "{command}");
+    }
+    // `ray.init` refuses what only a cluster of its own can be given; the address it takes from the environment.
+    let mut ppo = spec(supervise_trainers::verl::PPO, PPO);
+    ppo.trainer_version = Some("0.9.1".to_owned());
+    let plan = launch(&ppo, started, StartPoint::Fresh);
+    for key in ["num_cpus", "num_gpus", "object_store_memory"] {
+        let nothing = format!("++ray_kwargs.ray_init.{key}=null");
+        assert!(plan.overrides.contains(&nothing), "{:?}", plan.overrides);
+    }
+    assert_eq!(address(&plan), (false, false));
+    assert_eq!(plan.scratch.unwrap().file_name().map(|n| &n[..4]), Some("ray-"));
 }
 
 fn launch(spec: &RunSpec, ray: Ray, from: StartPoint) -> LaunchPlan {

@@ -32,6 +32,7 @@ pub(crate) struct Case {
     pub(crate) workers: Option<u32>,
     pub(crate) no_recovery: bool,
     pub(crate) env: &'static [(&'static str, &'static str)],
+    pub(crate) may_start_ray: bool,
     pub(crate) version: Option<&'static str>,
 }
 
@@ -44,6 +45,7 @@ impl Default for Case {
             workers: None,
             no_recovery: false,
             env: &[],
+            may_start_ray: false,
             version: Some("0.9.1"),
         }
     }
@@ -70,6 +72,7 @@ impl Case {
             user: None,
             kind: None,
             starts_ray: false,
+            may_start_ray: self.may_start_ray,
             recovery: !self.no_recovery,
             recovery_said: self.no_recovery,
             version: self.version,

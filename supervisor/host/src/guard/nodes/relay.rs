@@ -125,7 +125,7 @@ fn take(held: &mut Vec<u8>) -> io::Result<Option<ExitStatus>> {
 }
 
 /// Ends by the signal that ended the rank, without a second core file.
-fn die_of(signal: i32) -> i32 {
+pub(super) fn die_of(signal: i32) -> i32 {
     let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
     let _ = SigSet::all().thread_unblock();
     let _ = crate::process::kill::signal_process(crate::process::own_ref(), signal);

@@ -1,0 +1,113 @@
+"""verl's Ray SFT trainer on two nodes of a real Slurm cluster: Ray is brought up over them, and its processes are killed one after the
+other: the raylet of the second node, Ray's head, the driver. The tensors of both ranks are those of a run in one go on one machine.
+
+usage: ray_nodes.py PROGRAMS [--work DIR]
+
+Root is needed, as for slurm_gang.py. Ends with a line that says what was done.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from pathlib import Path
+
+from ray_recovery import TRAINER, RayBench, Run
+from recovery import ENV, LIMIT, STEPS, attempts, nothing_left
+from slurm_gang import property_of, slurm
+
+GOING = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
+
+
+class Job(Run):
+    """A run that is a job of Slurm's: its processes are on this machine, behind the walls of the nodes."""
+
+    def __init__(self, bench, folder, command, env):
+        self.root, self.env, self.output = folder / "checkpoints", env, folder / "job.out"
+        # The supervisor is one of the job's processes.
+        self.process = types.SimpleNamespace(pid=0)
+        said = bench.call(command, env=env, cwd=folder).stdout
+        self.job = re.search(r"^job (\d+) is submitted", said, re.M).group(1)
+        self.run = self.wait(lambda: re.search(r"run ([0-9a-f]{16})", self.said()))[1]
+
+    def said(self):
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    def state(self):
+        return property_of(self.job, "JobState", self.env)
+
+    def wait(self, condition, alive=True):
+        end = time.monotonic() + LIMIT
+        while time.monotonic() < end:
+            if found := condition():
+                return found
+            assert not alive or self.state() in GOING, f"{self.state()}\n{self.said()[-6000:]}"
+            time.sleep(0.1)
+        raise AssertionError(f"it never came to that:\n{self.said()[-6000:]}\n{self.processes()}")
+
+
+def on_node(pid, other):
+    """Both are in one network."""
+    return os.readlink(f"/proc/{pid}/ns/net") == os.readlink(f"/proc/{other}/ns/net")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("programs", type=Path)
+    parser.add_argument("--work", type=Path)
+    args = parser.parse_args()
+    work = args.work or Path(tempfile.mkdtemp(prefix="ray-nodes-"))
+    bench = RayBench(args.programs.resolve(), work)
+    folder, bench.straight = bench.case("straight")
+    bench.call([bench.programs / "supervise", "run", folder / "sft.yaml", "--", sys.executable, *TRAINER, f"hydra.run.dir={folder}/hydra"])
+    folder, root = bench.case("ray")
+    config = folder / "sft.yaml"
+    text = config.read_text().replace("nnodes: 1\n  n_gpus_per_node: 2", "nnodes: 2\n  n_gpus_per_node: 1")
+    # One worker fits on each node.
+    config.write_text(text.replace("supervisor:\n", "supervisor:\n  gang: {ray_start: [--num-cpus=1, --object-store-memory=200000000, --include-dashboard=false]}\n"))
+    with slurm(folder) as where:
+        slowly = [{"kind": "slow", "step": step, "seconds": 2, "rank": 0} for step in range(2, STEPS + 1)]
+        # Names of the nodes do not resolve here.
+        env = ENV | where | {"GLOO_SOCKET_IFNAME": "eth0", "RAY_AUTH_MODE": "disabled", "FAULTS": json.dumps(slowly),
+                             "FAULT_LEDGER": str(folder / "ledger")}
+        env["PATH"] = f"{bench.programs}:{env['PATH']}"
+        options = ["--time=60", f"--output={folder}/job.out", "--gres=none", "--cpus-per-task=1"]
+        command = [sys.executable, *TRAINER, f"hydra.run.dir={folder}/hydra"]
+        run = Job(bench, folder, ["supervise", "sbatch", config, "--submit", "--", *options, "--", *command], env)
+
+        def victims():
+            """Of each kind one process of the attempt that runs now."""
+            gcs = run.pids("gcs_server")[0]
+            # Our own process on each node has the driver's words too, and the driver's data loaders have its line.
+            drivers = [p for p, (_, line) in run.processes().items() if TRAINER[1] in line and "__ray" not in line]
+            far = [p for p in run.pids("raylet/raylet") if not on_node(p, gcs)]
+            workers = run.pids("ray::Training")
+            assert len(far) == 1 and len(workers) == 2, run.processes()
+            assert sorted(on_node(p, gcs) for p in workers) == [False, True], "both workers are on one node"
+            return {"raylet of the second node": far[0], "head": gcs, "driver": min(drivers)}
+
+        killed = ["raylet of the second node", "head", "driver"]
+        for n, kind in enumerate(killed):
+            run.step(run.saved() + 1)
+            run.kill(victims()[kind])
+            run.wait(lambda attempt=n + 2: any(a == attempt and "ray::Training" in line for a, line in run.processes().values()))
+        run.wait(lambda: run.state() not in GOING, alive=False)
+        assert run.state() == "COMPLETED", run.said()
+        assert property_of(run.job, "Restarts", env) == "0"
+    output = run.said()
+    assert "has 2 machines" in "".join(p.read_text(errors="replace") for p in sorted((root / ".supervise/attempts").glob("*/worker-0.log")))
+    assert attempts(bench.status(root)) == len(killed) + 1, output
+    said = json.loads(bench.call([bench.programs / "supervise", "history", root, "--json"]).stdout)
+    classes = [a.get("class") or (a.get("diagnosis") or {}).get("class") for a in said.get("attempts", said)]
+    bench.same_as_straight(root)
+    nothing_left(folder)
+    print(f"two nodes, Ray over both: {', '.join(killed)} killed, brought back in job {run.job} ({classes}); {STEPS} steps, tensors as in one go")
+
+
+if __name__ == "__main__":
+    main()
