@@ -115,6 +115,7 @@ struct Driver {
     guard: Option<GuardLink>,
     children: Vec<Child>,
     standby: Option<Standby>,
+    ready: Option<acts::Ready>,
     imports_ahead: ImportsAhead,
     standby_at: Option<Tick>,
     /// Guarded acts and the number of the record that intends them: begun when that is durable.
@@ -410,6 +411,7 @@ impl Driver {
     async fn turn(&mut self, inputs: &mut Inputs) {
         while self.over.is_none() {
             self.flush();
+            self.make_ready();
             self.reap();
             self.stand_by();
             let sleep = Duration::from_millis(self.next_due().since(self.now()).0.max(1));

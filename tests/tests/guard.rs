@@ -5,6 +5,8 @@
 mod connection;
 #[path = "guard/keeper.rs"]
 mod keeper;
+#[path = "guard/offered.rs"]
+mod offered;
 #[path = "guard/rig.rs"]
 mod rig;
 

@@ -45,7 +45,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use supervise_core::id::RunId;
+use supervise_core::id::{ActId, RunId};
 
 /// Runs the guard in this process until its work is done; to be called before any thread is made.
 ///
@@ -78,8 +78,9 @@ pub fn main(args: &[OsString]) -> i32 {
 /// # Errors
 /// The program cannot be executed, or the order is too long.
 pub fn spawn(exe: &Utf8Path, order: &GuardOrder) -> io::Result<(UnixStream, Child)> {
-    let memory = in_memory(&encode(order)?)?;
-    start(exe, Stdio::from(memory), None)
+    let mut line = encode_order(order)?;
+    line.push(GO);
+    start(exe, Stdio::from(in_memory(&line)?), None)
 }
 
 fn in_memory(bytes: &[u8]) -> io::Result<File> {
@@ -98,6 +99,17 @@ fn encode(order: &impl Serialize) -> io::Result<Vec<u8>> {
         ));
     }
     Ok(json)
+}
+
+/// The word after an order, at which the guard begins. Without it nothing is started: whoever prepared the order may have died before
+/// it was allowed.
+const GO: u8 = b'.';
+
+/// An order is a line, so that it is read before the word comes.
+fn encode_order(order: &GuardOrder) -> io::Result<Vec<u8>> {
+    let mut line = encode(order)?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 /// Argument of a guard whose standard error is a draft of its order.
@@ -125,6 +137,8 @@ fn start(exe: &Utf8Path, order: Stdio, draft: Option<File>) -> io::Result<(UnixS
 #[derive(Debug)]
 pub struct Standby {
     order: File,
+    /// The act whose order it has.
+    offered: Option<ActId>,
     connection: UnixStream,
     child: Child,
 }
@@ -144,6 +158,7 @@ pub fn standby(exe: &Utf8Path, draft: Option<&Draft>) -> io::Result<Standby> {
     let (connection, child) = start(exe, Stdio::from(reader), draft)?;
     Ok(Standby {
         order: File::from(writer),
+        offered: None,
         connection,
         child,
     })
@@ -162,14 +177,32 @@ impl Standby {
         self.child
     }
 
-    /// Gives it its order; as [`spawn`].
+    /// The act whose order it has.
+    #[must_use]
+    pub fn offered(&self) -> Option<ActId> {
+        self.offered
+    }
+
+    /// Gives it the order of an act to read, its one and only; it begins at [`Self::go`].
     ///
     /// # Errors
-    /// It is gone, or the order is too long for it: the process is returned, to be reaped.
-    pub fn give(mut self, order: &GuardOrder) -> Result<(UnixStream, Child), Child> {
-        match encode(order) {
-            Ok(json) if self.order.write(&json).is_ok_and(|n| n == json.len()) => Ok((self.connection, self.child)),
-            // A part of an order is no order: it ends when it reads that.
+    /// It is gone, or the order is too long for it. It is of no use then: a part of an order is no order.
+    pub fn offer(&mut self, act: ActId, order: &GuardOrder) -> io::Result<()> {
+        let line = encode_order(order)?;
+        match self.order.write(&line)? == line.len() {
+            true => self.offered = Some(act),
+            false => return Err(io::ErrorKind::WouldBlock.into()),
+        }
+        Ok(())
+    }
+
+    /// Lets it begin; as [`spawn`].
+    ///
+    /// # Errors
+    /// It is gone: the process is returned, to be reaped.
+    pub fn go(mut self) -> Result<(UnixStream, Child), Child> {
+        match self.order.write(&[GO]) {
+            Ok(1) => Ok((self.connection, self.child)),
             _ => Err(self.child),
         }
     }

@@ -28,7 +28,43 @@ use supervise_trainers::{HostFacts, LaunchPlan, Ray, adapter};
 /// Doubts about a resume point that are printed; `supervise checkpoints` shows all.
 const DOUBTS: usize = 8;
 
+/// A launch that lacks nothing but that its intent is durable, or why it cannot be made.
+pub(super) struct Ready {
+    act: ActId,
+    made: Result<(LaunchPlan, GuardOrder), ActError>,
+}
+
 impl Driver {
+    /// Makes a launch ready while its intent is on its way to the disk: the guard that waits reads its order meanwhile. It begins
+    /// nothing before it is told to.
+    pub(super) fn make_ready(&mut self) {
+        let Some((_, act)) = self.waiting.front() else { return };
+        // Places on other nodes are asked for first.
+        let (ActKind::Launch(order), 0 | 1) = (&act.kind, self.spec.gang.nodes) else {
+            return;
+        };
+        if self.ready.as_ref().is_some_and(|r| r.act == act.id) {
+            return;
+        }
+        let (act, order) = (act.id, order.clone());
+        let made = self.prepare(&order);
+        self.dismiss_offered();
+        if let (Some(standby), Ok((_, order))) = (&mut self.standby, &made)
+            && standby.offer(act, order).is_err()
+            && let Some(standby) = self.standby.take()
+        {
+            self.children.push(standby.dismiss());
+        }
+        self.ready = Some(Ready { act, made });
+    }
+
+    /// A guard has one order, which it cannot be told to forget.
+    fn dismiss_offered(&mut self) {
+        if let Some(standby) = self.standby.take_if(|s| s.offered().is_some()) {
+            self.children.push(standby.dismiss());
+        }
+    }
+
     pub(super) fn guarded(&mut self, act: Act) {
         let now = self.now();
         match act.kind {
@@ -101,14 +137,10 @@ impl Driver {
 
     fn try_launch(&mut self, act: ActId, order: &LaunchOrder) -> Result<(), ActError> {
         let other = super::guards::not_started;
-        let host = self.host_facts(order);
-        let plan = adapter(self.spec.trainer)
-            .arrange(&self.spec, order, &host)
-            .map_err(|r| ActError {
-                what: r.text,
-                retryable: false,
-                kind: ActErrorKind::Command,
-            })?;
+        let (plan, order_for_guard) = match self.ready.take().filter(|r| r.act == act) {
+            Some(ready) => ready.made?,
+            None => self.prepare(order)?,
+        };
         for note in &plan.notes {
             self.printer.note(note);
         }
@@ -116,12 +148,9 @@ impl Driver {
         for finding in doubts.into_iter().flatten().take(DOUBTS) {
             self.printer.note(&finding.to_string());
         }
-        let prepared = self.port().and_then(|port| self.guard_order(order, &plan, &host, port));
-        let order_for_guard =
-            prepared.map_err(|e| other(format!("finding a free port, or preparing the script: {e}")))?;
         let kernel_log = supervise_host::evidence::kernel_log();
         let (stream, child) = self
-            .guard_for(&order_for_guard)
+            .guard_for(act, &order_for_guard)
             .map_err(|e| other(format!("starting the guard {}: {e}", self.exe)))?;
         let pid = i32::try_from(child.id()).unwrap_or(0);
         let guard = ProcRef {
@@ -139,6 +168,22 @@ impl Driver {
         self.scratch.clone_from(&plan.scratch);
         self.write_attempt(order, &plan, &argv, self.attempt_dir(order));
         Ok(())
+    }
+
+    /// Everything for a launch that can be made without an effect.
+    fn prepare(&mut self, order: &LaunchOrder) -> Result<(LaunchPlan, GuardOrder), ActError> {
+        let host = self.host_facts(order);
+        let plan = adapter(self.spec.trainer)
+            .arrange(&self.spec, order, &host)
+            .map_err(|r| ActError {
+                what: r.text,
+                retryable: false,
+                kind: ActErrorKind::Command,
+            })?;
+        let prepared = self.port().and_then(|port| self.guard_order(order, &plan, &host, port));
+        let order_for_guard = prepared
+            .map_err(|e| super::guards::not_started(format!("finding a free port, or preparing the script: {e}")))?;
+        Ok((plan, order_for_guard))
     }
 
     /// The guard's order for an attempt; `port` is a gang's.
@@ -252,11 +297,20 @@ impl Driver {
     }
 
     /// The guard that waits, or a new one.
-    fn guard_for(&mut self, order: &GuardOrder) -> std::io::Result<(UnixStream, Child)> {
-        match self.standby.take().map(|s| s.give(order)) {
-            Some(Ok(started)) => return Ok(started),
-            Some(Err(child)) => self.children.push(child),
-            None => {}
+    fn guard_for(&mut self, act: ActId, order: &GuardOrder) -> std::io::Result<(UnixStream, Child)> {
+        if let Some(mut standby) = self.standby.take() {
+            let has_it = match standby.offered() {
+                None => standby.offer(act, order).is_ok(),
+                Some(offered) => offered == act,
+            };
+            let begun = match has_it {
+                true => standby.go(),
+                false => Err(standby.dismiss()),
+            };
+            match begun {
+                Ok(started) => return Ok(started),
+                Err(child) => self.children.push(child),
+            }
         }
         supervise_host::guard::spawn(&self.exe, order)
     }

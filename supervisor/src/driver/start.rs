@@ -108,6 +108,7 @@ pub(super) async fn term(
         guard,
         children: Vec::new(),
         standby: None,
+        ready: None,
         imports_ahead: super::ahead::ImportsAhead::default(),
         standby_at: None,
         waiting: VecDeque::new(),

@@ -41,6 +41,15 @@ impl Rig {
 
     /// As `start`, with the attempt's directory, which does not exist yet.
     pub(crate) fn prepare(name: &str, change: impl FnOnce(&mut GuardOrder, &Utf8Path)) -> Self {
+        Self::begun_by(name, change, |order| spawn(&order.exe, order).unwrap())
+    }
+
+    /// As `prepare`, with another way to give the order.
+    pub(crate) fn begun_by(
+        name: &str,
+        change: impl FnOnce(&mut GuardOrder, &Utf8Path),
+        begin: impl FnOnce(&GuardOrder) -> (UnixStream, Child),
+    ) -> Self {
         let base = tempfile::tempdir().unwrap();
         let root = Utf8PathBuf::from_path_buf(base.path().to_path_buf()).unwrap();
         let run = RunId(format!("test-{}-{name}", std::process::id()));
@@ -79,7 +88,7 @@ impl Rig {
                 }
             }
         }
-        let (stream, child) = spawn(&order.exe, &order).unwrap();
+        let (stream, child) = begin(&order);
         Self {
             order,
             base,

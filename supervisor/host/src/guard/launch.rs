@@ -3,6 +3,7 @@
 //! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
 
 use crate::address::{self, Role};
+use crate::guard::GO;
 use crate::guard::ahead::{Draft, Files, Waiting, worker_env};
 use crate::guard::connection::Connection;
 use crate::guard::facts::Facts;
@@ -25,7 +26,7 @@ use crate::process::{boottime_ms, own_ref};
 use nix::sys::signalfd::SignalFd;
 use serde::de::DeserializeOwned;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -144,8 +145,19 @@ fn detach() {
     let _ = nix::sys::prctl::set_name(c"supervise-spare");
 }
 
+/// Its order, and the word to begin.
 fn read_order(file: File) -> io::Result<GuardOrder> {
-    read_json(file)
+    let mut file = BufReader::with_capacity(64 << 10, file);
+    let mut line = Vec::new();
+    let limit = u64::try_from(ORDER_LIMIT).unwrap_or(u64::MAX);
+    (&mut file).take(limit.saturating_add(1)).read_until(b'\n', &mut line)?;
+    let order = serde_json::from_slice(&line)?;
+    let mut word = [0];
+    file.read_exact(&mut word)?;
+    match word == [GO] {
+        true => Ok(order),
+        false => Err(io::ErrorKind::InvalidData.into()),
+    }
 }
 
 fn read_json<T: DeserializeOwned>(file: File) -> io::Result<T> {
