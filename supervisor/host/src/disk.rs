@@ -1,8 +1,8 @@
-//! Small changes on a disk, each durable when it returns.
+//! Small changes on a disk, each durable when it returns, where nothing else is said.
 
 mod private;
 
-pub(crate) use private::{make_dir, own_dir, random};
+pub(crate) use private::{make_dir, own_dir, random, write_passing};
 pub use private::{open_log, own_place, read_own, write_test, write_whole};
 
 use camino::Utf8Path;

@@ -261,6 +261,14 @@ impl Driver {
             lease_dir: lease_dir(&self.spec),
             registry: self.order.registry.clone(),
         };
+        if hello.is_none() {
+            // It loads beside the disk's work. Without one the launch starts its own.
+            self.standby = supervise_host::guard::standby(&self.exe, None).ok();
+        }
+        // Looked for beside the disk's work: the lease is held, so that nobody else starts anything meanwhile.
+        let (run, recorded) = (self.spec.run.clone(), loaded.recorded.clone());
+        let find = move || find_attempt_processes(&run, &recorded);
+        let looking = hello.is_none().then(|| tokio::task::spawn_blocking(find.clone()));
         if let Answer::Begun(ground) = call(&mut self.store, begin, &mut self.printer, inputs).await? {
             self.journal.ground = ground;
         }
@@ -281,9 +289,10 @@ impl Driver {
         if hello.is_none() {
             self.first_answer(inputs).await?;
         }
-        let orphans = match &hello {
-            Some(_) => Vec::new(),
-            None => find_attempt_processes(&self.spec.run, &loaded.recorded),
+        let orphans = match looking {
+            // A thread that cannot be had is no reason to find nothing.
+            Some(looking) => looking.await.unwrap_or_else(|_| find()),
+            None => Vec::new(),
         };
         if hello.as_ref().is_some_and(|h| !h.gone) && loaded.state.config != self.spec.config_hash {
             self.printer.note(

@@ -47,6 +47,19 @@ fn create_in(dir: &OwnedFd, name: &str, mode: u32) -> io::Result<File> {
 /// # Errors
 /// The file system refuses.
 pub fn write_whole(path: &Utf8Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    write(path, bytes, mode, true)
+}
+
+/// As [`write_whole`], without waiting for the disk: for what nothing rests on, or what is written anew before it is needed. A power
+/// loss may leave the file torn, empty or missing.
+///
+/// # Errors
+/// The file system refuses.
+pub(crate) fn write_passing(path: &Utf8Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    write(path, bytes, mode, false)
+}
+
+fn write(path: &Utf8Path, bytes: &[u8], mode: u32, durable: bool) -> io::Result<()> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -63,7 +76,10 @@ pub fn write_whole(path: &Utf8Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     remove_drafts(above, &dir, &draft);
     let tmp = format!("{draft}{}", random(RANDOM)?);
     let mut file = create_in(&dir, &tmp, mode)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    let written = file.write_all(bytes).and_then(|()| match durable {
+        true => file.sync_all(),
+        false => Ok(()),
+    });
     drop(file);
     let done = written.and_then(|()| Ok(renameat(&dir, tmp.as_str(), &dir, name)?));
     if done.is_err() {
@@ -71,7 +87,7 @@ pub fn write_whole(path: &Utf8Path, bytes: &[u8], mode: u32) -> io::Result<()> {
         let _ = unlinkat(&dir, tmp.as_str(), AtFlags::empty());
         return done;
     }
-    sync_dir(above)
+    if durable { sync_dir(above) } else { Ok(()) }
 }
 
 /// Removes what writers of this file left who were killed: each file of ours has one writer at a time.

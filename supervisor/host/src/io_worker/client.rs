@@ -156,11 +156,14 @@ impl Client {
     pub fn end(mut self, limit: Duration) -> bool {
         drop(self.input.take());
         let until = Instant::now() + limit;
+        // One that has nothing to write is gone at once.
+        let mut pause = Duration::from_micros(50);
         while Instant::now() < until {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
                 return true;
             }
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(5));
         }
         false
     }

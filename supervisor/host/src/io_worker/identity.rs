@@ -118,6 +118,7 @@ pub(super) fn settle(id: &Identity) -> io::Result<String> {
         key: key(&id.run_dir).map_or_else(|| random(KEY / 2), Ok)?,
     };
     let text = json!(file).to_string();
+    // Durable: it says whose the journals are, and its key whose the jobs.
     write_whole(&id.run_dir.join("run.id"), text.as_bytes(), PRIVATE)?;
     Ok(file.key)
 }

@@ -177,6 +177,7 @@ impl Lease {
             beat.write_all_at(format!("{:0DIGITS$}", self.holder.counter).as_bytes(), 0)?;
         }
         let text = json!(self.holder).to_string();
+        // Durable: a challenger, here or on another machine, reads whom it would have to wait for.
         write_whole(&dir.join(HOLDER), text.as_bytes(), PRIVATE)
     }
 

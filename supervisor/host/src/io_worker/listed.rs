@@ -1,7 +1,8 @@
 //! The file that lists a run of a user's, so that it is found from anywhere.
 
 use super::files::read_small;
-use super::{own_place, write_whole};
+use super::own_place;
+use super::write::write_passing;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -63,10 +64,10 @@ impl Listed {
         Some(Self { at, ..listed })
     }
 
-    /// Writes the entry, for this user alone.
+    /// Writes the entry, for this user alone. Each start writes it anew: one that a power loss tore is none.
     pub(super) fn write(&self, file: &Utf8Path) -> io::Result<()> {
         let Some(dir) = file.parent() else { return Ok(()) };
         own_place(dir)?;
-        write_whole(file, &serde_json::to_vec(self)?, 0o600)
+        write_passing(file, &serde_json::to_vec(self)?, 0o600)
     }
 }

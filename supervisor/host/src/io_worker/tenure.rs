@@ -9,7 +9,7 @@ use super::protocol::{Answer, Identity, Question, Taken};
 use super::reply::getting_on;
 use super::store::{self, Journal, read_journals};
 use super::write::internal;
-use super::write::{PRIVATE, disk_error, make_dir, write_whole};
+use super::write::{PRIVATE, disk_error, make_dir, write_passing};
 use crate::disk::own_dir;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
@@ -249,11 +249,12 @@ fn stamp(run_dir: &Utf8Path) -> Option<Stamp> {
     Some((term, journal.len()))
 }
 
+/// Facts for people, and copies that each start makes anew.
 fn attempt(dir: &Utf8Path, files: &[(String, String)]) -> Result<(), ActError> {
     let at = |e: &io::Error| disk_error(&format!("making the attempt's directory {dir}"), e);
     make_dir(dir).map_err(|e| at(&e))?;
     for (name, text) in files {
-        write_whole(&dir.join(name), text.as_bytes(), PRIVATE).map_err(|e| at(&e))?;
+        write_passing(&dir.join(name), text.as_bytes(), PRIVATE).map_err(|e| at(&e))?;
     }
     Ok(())
 }
