@@ -116,6 +116,8 @@ struct Driver {
     children: Vec<Child>,
     standby: Option<Standby>,
     ready: Option<acts::Ready>,
+    /// What the start alone needed is given back.
+    is_slim: bool,
     imports_ahead: ImportsAhead,
     standby_at: Option<Tick>,
     /// Guarded acts and the number of the record that intends them: begun when that is durable.

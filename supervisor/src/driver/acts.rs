@@ -332,6 +332,10 @@ impl Driver {
             // Without one the next launch starts its own.
             self.standby = supervise_host::guard::standby(&self.exe, None).ok();
         }
+        // Once: what a relaunch executes is to stay.
+        if !std::mem::replace(&mut self.is_slim, true) {
+            supervise_host::process::let_go_of_start();
+        }
         self.import_ahead();
     }
 

@@ -109,6 +109,7 @@ pub(super) async fn term(
         children: Vec::new(),
         standby: None,
         ready: None,
+        is_slim: false,
         imports_ahead: super::ahead::ImportsAhead::default(),
         standby_at: None,
         waiting: VecDeque::new(),
