@@ -134,6 +134,8 @@ struct Driver {
     rehearsal: Option<Rehearsing>,
     telling: Telling,
     gathering: Option<Gathering>,
+    /// What gathers the next evidence.
+    helper_ahead: Option<tokio::process::Child>,
     /// The present attempt's own directory, which goes with it.
     scratch: Option<Utf8PathBuf>,
     failed_launch: Option<(ActId, ActError)>,

@@ -38,6 +38,8 @@ pub const DIRECTORY: &str = "evidence";
 pub use flight::RECORDS;
 /// Bytes of one file.
 const FILE: usize = 1 << 20;
+/// How far the helper gives way once nobody waits for it.
+const NICE: i32 = 10;
 /// The end of the attempt is waited for this long, for the list of its exits.
 const END_MS: u16 = 20_000;
 
@@ -115,6 +117,8 @@ pub fn main(args: &[OsString]) -> i32 {
         let mut output = io::stdout().lock();
         drop(output.write_all(&line).and_then(|()| output.flush()));
     }
+    // The next launch is in a hurry; what is written down now is for people.
+    crate::process::give_way(NICE);
     let dir = order.attempt.join(DIRECTORY);
     for (name, text) in files.into_iter().chain(later(&order)) {
         if write(&dir, &name, &text).is_err() {

@@ -332,6 +332,9 @@ impl Driver {
             // Without one the next launch starts its own.
             self.standby = supervise_host::guard::standby(&self.exe, None).ok();
         }
+        if self.state.mode == Mode::Running {
+            self.helper_stands_by();
+        }
         // Once: what a relaunch executes is to stay.
         if !std::mem::replace(&mut self.is_slim, true) {
             supervise_host::process::let_go_of_start();

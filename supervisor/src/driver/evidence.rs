@@ -71,15 +71,12 @@ impl Driver {
         let Some(order) = self.order_of_evidence(attempt, still) else {
             return;
         };
-        let log = self
-            .guard
-            .as_ref()
-            .and_then(|l| l.kernel_log.as_ref()?.try_clone().ok());
-        let started = wire::encode(&order).and_then(|line| {
-            let helper = Command::from(command(self.exe.as_std_path(), log)).spawn();
-            Ok((helper.map_err(serde_json::Error::io)?, line))
-        });
-        let Ok((mut helper, line)) = started else { return };
+        let Ok(line) = wire::encode(&order) else { return };
+        let ahead = self.helper_ahead.take();
+        let waiting = ahead.and_then(|mut helper| matches!(helper.try_wait(), Ok(None)).then_some(helper));
+        let Some(mut helper) = waiting.or_else(|| self.helper()) else {
+            return;
+        };
         let (Some(input), tx) = (helper.stdin.take(), self.internal.clone()) else {
             return;
         };
@@ -103,6 +100,22 @@ impl Driver {
             // It is reaped here or, after a sweep, there.
             let _ = helper.wait().await;
         });
+    }
+
+    fn helper(&self) -> Option<Child> {
+        let log = self
+            .guard
+            .as_ref()
+            .and_then(|l| l.kernel_log.as_ref()?.try_clone().ok());
+        Command::from(command(self.exe.as_std_path(), log)).spawn().ok()
+    }
+
+    /// A program takes longer to load than a failed attempt to be ended: one waits for its order while workers run. It ends by
+    /// itself when we do.
+    pub(super) fn helper_stands_by(&mut self) {
+        if self.helper_ahead.is_none() {
+            self.helper_ahead = self.helper();
+        }
     }
 
     fn order_of_evidence(&self, attempt: AttemptNo, still: bool) -> Option<Order> {

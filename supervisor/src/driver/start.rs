@@ -121,6 +121,7 @@ pub(super) async fn term(
         key: taken.key.clone(),
         rehearsal: None,
         gathering: None,
+        helper_ahead: None,
         scratch: None,
         telling: Telling::new(&order.settings.on_event),
         failed_launch: None,
