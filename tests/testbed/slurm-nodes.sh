@@ -8,17 +8,19 @@
 #        slurm-nodes.sh power-on DIR NODE  starts it again
 #        slurm-nodes.sh cut DIR NODE       takes its link away: its processes live on
 #        slurm-nodes.sh heal DIR NODE      gives it back
+#        slurm-nodes.sh kill-daemon DIR NODE  kills its slurmd: what it runs lives on; `start-daemon` starts another
 #        slurm-nodes.sh exec DIR NODE CMD  runs something there
 #        slurm-nodes.sh stop DIR           ends its controller; `start` brings it back
 #        slurm-nodes.sh down DIR           ends its jobs, then all that `up` made
 #
+# GRACE: jobs of the partition `urgent` take the nodes of other jobs, which are told so many seconds before, and requeued.
 # KILLWAIT: seconds from SIGTERM to SIGKILL (30). SLURMDTIMEOUT: seconds until a node that does not answer counts as down (300).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-mode=${1:?install, up, power-off, power-on, cut, heal, exec, stop, start or down}
+mode=${1:?install, up, power-off, power-on, cut, heal, kill-daemon, start-daemon, exec, stop, start or down}
 . "$here/slurm-parts.sh"
 
-are_idle() { [ "$(sinfo -h -N -o %t 2>/dev/null | grep -c '^idle$')" = "$nodes" ]; }
+are_idle() { [ "$(sinfo -h -N -o '%N %t' 2>/dev/null | sort -u | grep -c ' idle$')" = "$nodes" ]; } # each node stands there once for each partition
 space() { echo "sv$port-$1"; }
 link() { echo "sv$port$1"; }
 
@@ -65,7 +67,10 @@ TCPTimeout=2
 MinJobAge=3600
 KillWait=${KILLWAIT:-30}
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
-${lines}PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+${lines}PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 ${GRACE:+PreemptMode=REQUEUE GraceTime=$GRACE}
+${GRACE:+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF}
 C
 }
 
@@ -139,6 +144,14 @@ case $mode in
   power-on) power_on "$3" ;;
   cut) ip link set "$(link "${3#n}")" down ;;
   heal) ip link set "$(link "${3#n}")" up ;;
+  kill-daemon)
+    pid=$(first_process "$3")
+    # The daemon is the one child of that name; the steps that it began have no other parent than themselves.
+    for child in $(tr -d '\0' <"/proc/$pid/task/$pid/children"); do
+      [ "$(cat "/proc/$child/comm")" != slurmd ] || kill -9 "$child"
+    done
+    ;;
+  start-daemon) nsenter -t "$(first_process "$3")" -a -- slurmd -f "$SLURM_CONF" -N "$3" ;;
   exec)
     node=$3
     shift 3

@@ -317,3 +317,93 @@ fn a_gang_goes_on_through_what_slurm_does_to_its_job() {
     drop(cluster);
     scene.assert_alone();
 }
+
+/// Its output of `squeue` tells when a job of this name runs.
+fn runs(cluster: &Cluster<'_>, job: &str) -> bool {
+    cluster.property(job, "JobState") == "RUNNING"
+}
+
+/// More urgent work takes the nodes: the steps hear of it when the grace begins, the batch script when it ends.
+#[test]
+fn a_gang_that_makes_way_for_another_job_comes_back() {
+    const TEST: &str = "a_gang_that_makes_way_for_another_job_comes_back";
+    let scene = held_gang();
+    let expected = scene.expected_digest();
+    let Some(cluster) = cluster(&scene, TEST, &[("GRACE", "8")]) else {
+        return;
+    };
+    let job = cluster.submit();
+    let first = held_ranks(&scene);
+
+    let urgent = [
+        "sbatch",
+        "--parsable",
+        "--partition=urgent",
+        "--nodes=2",
+        "--exclusive",
+        "--output=/dev/null",
+    ];
+    let urgent = cluster.does(&[&urgent[..], &["--wrap", "sleep 5"]].concat());
+    wait_for("the other job runs", || {
+        runs(&cluster, &urgent) || cluster.property(&urgent, "JobState") == "COMPLETED"
+    });
+    // Nothing of the gang lives beside it.
+    assert!(ranks(&scene).is_empty(), "{}", cluster.output());
+    wait_for("it runs again", || {
+        cluster.property(&job, "Restarts") == "1" && runs(&cluster, &job)
+    });
+    new_ranks(&scene, &first);
+    assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
+    scene.go();
+    comes_to_its_end(&scene, &cluster, &job, &expected);
+    drop(cluster);
+    scene.assert_alone();
+}
+
+/// The daemon of a node is started again, as an update of Slurm's does: the ranks never notice.
+#[test]
+fn a_gang_lives_through_a_restart_of_a_nodes_daemon() {
+    const TEST: &str = "a_gang_lives_through_a_restart_of_a_nodes_daemon";
+    let scene = held_gang();
+    let expected = scene.expected_digest();
+    let Some(cluster) = cluster(&scene, TEST, &[]) else {
+        return;
+    };
+    let job = cluster.submit();
+    let first = held_ranks(&scene);
+    for node in ["n2", "n1"] {
+        cluster.node("kill-daemon", node);
+        cluster.node("start-daemon", node);
+    }
+    assert!(first.iter().all(|rank| alive(*rank)));
+    // A rank dies afterwards: the new daemons start the next attempt.
+    send(first[0], libc::SIGKILL);
+    let second = new_ranks(&scene, &first);
+    assert_eq!(second.len(), 2);
+    scene.go();
+    comes_to_its_end(&scene, &cluster, &job, &expected);
+    assert_eq!(cluster.property(&job, "Restarts"), "0");
+    drop(cluster);
+    scene.assert_alone();
+}
+
+/// A cut that is over before anybody gives the node up.
+#[test]
+fn a_link_that_is_cut_for_half_a_minute_makes_no_second_writer() {
+    const TEST: &str = "a_link_that_is_cut_for_half_a_minute_makes_no_second_writer";
+    let scene = held_gang();
+    let expected = scene.expected_digest();
+    let Some(cluster) = cluster(&scene, TEST, &[]) else {
+        return;
+    };
+    let job = cluster.submit();
+    held_ranks(&scene);
+    cluster.node("cut", "n2");
+    std::thread::sleep(Duration::from_secs(30));
+    cluster.node("heal", "n2");
+    scene.go();
+    comes_to_its_end(&scene, &cluster, &job, &expected);
+    assert_eq!(cluster.property(&job, "Restarts"), "0");
+    drop(cluster);
+    scene.assert_alone();
+}
