@@ -8,6 +8,7 @@
 # check  words, format, lints, the house's own rules, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
+# full-places  every place where it runs, before a release: systemd, Slurm, Ray, as CI has them and the slow cases beside them
 # full-page  the pages at their limits, before a release: SECONDS of twenty clients (3600), screenshots below OUT
 CARGO ?= cargo
 VENV ?= .venv-real
@@ -25,7 +26,7 @@ SECONDS ?= 3600
 OUT ?= $(TARGET)/full-page
 SEED ?= 1
 
-.PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full-page install-testbed install-real
+.PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full-page full-places install-testbed install-real
 
 all: export BUILD_OF_COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --match='' 2>/dev/null)
 all:
@@ -102,6 +103,11 @@ bench: install-real
 	$(CARGO) build --release -q -p supervise-tests --bins
 	VENV=$(abspath $(VENV)) SUPERVISE=$(abspath $(TARGET)/release/supervise) IDLE_WORKER=$(abspath $(TARGET)/release/idle_worker) \
 	  LONG_RUN=$(abspath $(TARGET)/release/long_run) MANY_FILES=$(abspath $(TARGET)/release/many_files) SHARDS=$(abspath $(TARGET)/bench/shards) tests/bench/run.sh
+
+full-places: install-testbed install-real build-tests
+	$(CARGO) test -q -p supervise-tests --test systemd --test slurm --test slurm_nodes -- --include-ignored --nocapture
+	for part in slurm_gang ray_nodes ray_recovery; do ONLY=$$part tests/real/run.sh $(VENV) $(TARGET)/debug || exit 1; done
+	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --ppo
 
 full-page: install-testbed
 	$(CARGO) build --release -q -p supervise-tests --bins

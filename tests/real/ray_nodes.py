@@ -1,9 +1,10 @@
 """verl's Ray SFT trainer on two nodes of a real Slurm cluster: Ray is brought up over them, and its processes are killed one after the
 other: the raylet of the second node, Ray's head, the driver. The tensors of both ranks are those of a run in one go on one machine.
 
-usage: ray_nodes.py PROGRAMS [--work DIR]
+usage: ray_nodes.py PROGRAMS [--work DIR] [--ppo]
 
-Root is needed, as for slurm_gang.py. Ends with a line that says what was done.
+Root is needed, as for slurm_gang.py. Ends with a line that says what was done. --ppo: verl's PPO trainer instead, two workers, a critic, one
+engine for each node, whose second worker dies in a save.
 """
 
 import argparse
@@ -17,8 +18,9 @@ import time
 import types
 from pathlib import Path
 
+import ppo_recovery
 from ray_recovery import TRAINER, RayBench, Run
-from recovery import ENV, LIMIT, STEPS, attempts, nothing_left
+from recovery import ENV, HERE, LIMIT, STEPS, attempts, nothing_left
 from slurm_gang import property_of, slurm
 
 GOING = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
@@ -56,13 +58,46 @@ def on_node(pid, other):
     return os.readlink(f"/proc/{pid}/ns/net") == os.readlink(f"/proc/{other}/ns/net")
 
 
+def submit(bench, folder, config, command, more):
+    """The run as a job of the cluster that MORE names."""
+    env = more | {"GLOO_SOCKET_IFNAME": "eth0", "RAY_AUTH_MODE": "disabled", "FAULT_LEDGER": str(folder / "ledger")}  # names of the nodes do not resolve here
+    env["PATH"] = f"{bench.programs}:{env['PATH']}"
+    options = ["--time=60", f"--output={folder}/job.out", "--gres=none", "--cpus-per-task=1"]
+    return Job(bench, folder, ["supervise", "sbatch", config, "--submit", "--", *options, "--", *command, f"hydra.run.dir={folder}/hydra"], env)
+
+
+def ppo(bench, work):
+    folder, root = work / "ppo", work / "ppo/checkpoints"
+    folder.mkdir()
+    config = folder / "ppo.yaml"
+    text = ppo_recovery.YAML.format(model=bench.model, root=root, here=HERE, steps=ppo_recovery.STEPS)
+    text = text.replace("nnodes: 1\n  n_gpus_per_node: 2", "nnodes: 2\n  n_gpus_per_node: 1").replace("num_cpus: 8, num_gpus: 2", "num_cpus: 6, num_gpus: 1")
+    config.write_text(text)
+    faults = [{"kind": "torn", "step": 2, "rank": 1, "file": "optim"}]
+    with slurm(folder) as where:
+        run = submit(bench, folder, config, [sys.executable, "-m", "verl.trainer.main_ppo"], ppo_recovery.ENV | where | {"FAULTS": json.dumps(faults)})
+        run.wait(lambda: run.state() not in GOING, alive=False)
+        assert run.state() == "COMPLETED", run.said()
+        assert property_of(run.job, "Restarts", run.env) == "0"
+    said = run.said()
+    assert "resume from global_step_1" in said and "moved aside: global_step_2" in said, said
+    for role in ("actor", "critic"):
+        first, last = (ppo_recovery.optimizer_step(root, step, role) for step in (1, ppo_recovery.STEPS))
+        assert last == ppo_recovery.STEPS * first, f"{role} did not go on: {first}, {last}"
+    nothing_left(folder)
+    print(f"two nodes, Ray over both: PPO torn in a save of step 2, brought back in job {run.job}; both optimizers went on to step {ppo_recovery.STEPS}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("programs", type=Path)
     parser.add_argument("--work", type=Path)
+    parser.add_argument("--ppo", action="store_true")
     args = parser.parse_args()
     work = args.work or Path(tempfile.mkdtemp(prefix="ray-nodes-"))
     bench = RayBench(args.programs.resolve(), work)
+    if args.ppo:
+        return ppo(bench, work)
     folder, bench.straight = bench.case("straight")
     bench.call([bench.programs / "supervise", "run", folder / "sft.yaml", "--", sys.executable, *TRAINER, f"hydra.run.dir={folder}/hydra"])
     folder, root = bench.case("ray")
@@ -72,13 +107,7 @@ def main():
     config.write_text(text.replace("supervisor:\n", "supervisor:\n  gang: {ray_start: [--num-cpus=1, --object-store-memory=200000000, --include-dashboard=false]}\n"))
     with slurm(folder) as where:
         slowly = [{"kind": "slow", "step": step, "seconds": 2, "rank": 0} for step in range(2, STEPS + 1)]
-        # Names of the nodes do not resolve here.
-        env = ENV | where | {"GLOO_SOCKET_IFNAME": "eth0", "RAY_AUTH_MODE": "disabled", "FAULTS": json.dumps(slowly),
-                             "FAULT_LEDGER": str(folder / "ledger")}
-        env["PATH"] = f"{bench.programs}:{env['PATH']}"
-        options = ["--time=60", f"--output={folder}/job.out", "--gres=none", "--cpus-per-task=1"]
-        command = [sys.executable, *TRAINER, f"hydra.run.dir={folder}/hydra"]
-        run = Job(bench, folder, ["supervise", "sbatch", config, "--submit", "--", *options, "--", *command], env)
+        run = submit(bench, folder, config, [sys.executable, *TRAINER], ENV | where | {"FAULTS": json.dumps(slowly)})
 
         def victims():
             """Of each kind one process of the attempt that runs now."""
@@ -98,7 +127,7 @@ def main():
             run.wait(lambda attempt=n + 2: any(a == attempt and "ray::Training" in line for a, line in run.processes().values()))
         run.wait(lambda: run.state() not in GOING, alive=False)
         assert run.state() == "COMPLETED", run.said()
-        assert property_of(run.job, "Restarts", env) == "0"
+        assert property_of(run.job, "Restarts", run.env) == "0"
     output = run.said()
     assert "has 2 machines" in "".join(p.read_text(errors="replace") for p in sorted((root / ".supervise/attempts").glob("*/worker-0.log")))
     assert attempts(bench.status(root)) == len(killed) + 1, output

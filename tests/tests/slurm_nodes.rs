@@ -325,6 +325,7 @@ fn runs(cluster: &Cluster<'_>, job: &str) -> bool {
 
 /// More urgent work takes the nodes: the steps hear of it when the grace begins, the batch script when it ends.
 #[test]
+#[ignore = "takes minutes: make full-places runs it"]
 fn a_gang_that_makes_way_for_another_job_comes_back() {
     const TEST: &str = "a_gang_that_makes_way_for_another_job_comes_back";
     let scene = held_gang();
@@ -362,6 +363,7 @@ fn a_gang_that_makes_way_for_another_job_comes_back() {
 
 /// The daemon of a node is started again, as an update of Slurm's does: the ranks never notice.
 #[test]
+#[ignore = "takes minutes: make full-places runs it"]
 fn a_gang_lives_through_a_restart_of_a_nodes_daemon() {
     const TEST: &str = "a_gang_lives_through_a_restart_of_a_nodes_daemon";
     let scene = held_gang();
@@ -389,6 +391,7 @@ fn a_gang_lives_through_a_restart_of_a_nodes_daemon() {
 
 /// A cut that is over before anybody gives the node up.
 #[test]
+#[ignore = "takes minutes: make full-places runs it"]
 fn a_link_that_is_cut_for_half_a_minute_makes_no_second_writer() {
     const TEST: &str = "a_link_that_is_cut_for_half_a_minute_makes_no_second_writer";
     let scene = held_gang();

@@ -122,7 +122,9 @@ fn missing(address: Option<&str>, (key, nodes): (&str, u32), by: &str, why: &str
     }
     match address {
         Some(_) => error.hint("start it, or unset that address: then a run on one machine starts a cluster of its own"),
-        None => error.hint("ray start --head here, ray start --address=… on the others, or set RAY_ADDRESS"),
+        None => error
+            .hint("ray start --head here, ray start --address=… on the others, or set RAY_ADDRESS")
+            .hint("in a Slurm job it is started for you: `supervise sbatch`"),
     }
 }
 
