@@ -35,10 +35,7 @@ impl Work {
             (self.done > self.first).then(|| ((self.done - self.first) as f64 / took.as_secs_f64().max(0.001)) as u64);
         Live {
             share: Some((self.done, self.of)),
-            words: format!(
-                "cutting the step anew: {}",
-                so_far(self.done, Some(self.of), "written", rate)
-            ),
+            words: format!("cut anew: {}", so_far(self.done, Some(self.of), "written", rate)),
         }
     }
 }
@@ -53,22 +50,13 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let work = Work::on(None, (1 << 30, 4 << 30), at(0));
-        assert_eq!(
-            work.line(at(0)).words,
-            "cutting the step anew: 1.0 GiB of 4.0 GiB written"
-        );
+        assert_eq!(work.line(at(0)).words, "cut anew: 1.0 GiB of 4.0 GiB written");
         let work = Work::on(Some(work), (2 << 30, 4 << 30), at(500));
         let line = work.line(at(500));
-        assert_eq!(
-            line.words,
-            "cutting the step anew: 2.0 GiB of 4.0 GiB written, 2.0 GiB/s, 1 s left"
-        );
+        assert_eq!(line.words, "cut anew: 2.0 GiB of 4.0 GiB written, 2.0 GiB/s, 1 s left");
         assert_eq!(line.share, Some((2 << 30, 4 << 30)));
         // Another step.
         let work = Work::on(Some(work), (1 << 20, 4 << 20), at(900));
-        assert_eq!(
-            work.line(at(900)).words,
-            "cutting the step anew: 1.0 MiB of 4.0 MiB written"
-        );
+        assert_eq!(work.line(at(900)).words, "cut anew: 1.0 MiB of 4.0 MiB written");
     }
 }
