@@ -238,8 +238,10 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     };
     // Those of a checkpoint of Trainer's stay what only that overwrites.
     let may_be_linked = !originals.files.is_empty() && args.fold_lora.is_none() && !model::is_of_trainer(&found);
-    let written = match may_be_linked.then(|| originals.differ(&model, &plan, args.max_shard_size)) {
-        Some(None) => link::link(target, &found, &originals, &plan, &files)?,
+    let index = link::index(&found)?.filter(|_| may_be_linked);
+    let differ = || originals.differ(&model, &plan, args.max_shard_size, index.as_deref());
+    let written = match may_be_linked.then(differ) {
+        Some(None) => link::link(target, index, &originals, &plan, &files)?,
         why => {
             plan.notes
                 .extend(why.flatten().map(|why| format!("its files are written anew: {why}")));

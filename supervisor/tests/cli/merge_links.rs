@@ -116,6 +116,53 @@ fn its_files_are_written_anew_where_something_has_to_change_and_it_is_told_why()
         .tells(0, &["files of the checkpoint linked"]);
 }
 
+/// A reader looks for `model.safetensors`, or for an index that tells where each tensor is.
+#[test]
+fn files_that_no_reader_would_find_are_written_anew() {
+    let world = World::new();
+    let model = root(&world, LAYOUTS[1].0, LAYOUTS[1].1);
+    let merge = |target: &str, linked: bool| {
+        let said = world.run(&["merge", "v2_hf/global_step_2/actor", "--target", target, "--json"]);
+        said.tells(0, &[]);
+        let view = said.json();
+        assert_eq!(view["linked"] != 0, linked, "{view}");
+        assert_eq!(view["notes"].to_string().contains("find them"), !linked, "{view}");
+        assert!(world.path(target).join("model.safetensors").exists() || linked);
+        world.run(&["compare", target, "trained"]).tells(0, &["equal"]);
+    };
+    let index = model.join("model.safetensors.index.json");
+    let text = fs::read_to_string(&index).unwrap();
+    fs::remove_file(&index).unwrap();
+    merge("no-index", false);
+    // One that forgot a tensor: its file holds it, and no reader would ask for it.
+    let mut short: serde_json::Value = serde_json::from_str(&text).unwrap();
+    short["weight_map"]
+        .as_object_mut()
+        .unwrap()
+        .remove("model.norm.weight")
+        .unwrap();
+    fs::write(&index, short.to_string()).unwrap();
+    merge("short-index", false);
+    // One file by another name, and in a directory below.
+    fs::remove_dir_all(&model).unwrap();
+    world.run(&["merge", "fsdp", "--target", "one"]).tells(0, &["tensors"]);
+    copy(&world.path("one"), &model);
+    let below = "part/weights.safetensors";
+    fs::create_dir(model.join("part")).unwrap();
+    fs::rename(model.join("model.safetensors"), model.join(below)).unwrap();
+    let mut moved: serde_json::Value = serde_json::from_str(&text).unwrap();
+    for file in moved["weight_map"].as_object_mut().unwrap().values_mut() {
+        *file = below.into();
+    }
+    fs::write(&index, moved.to_string()).unwrap();
+    merge("below", false);
+    let plain = "model-00001-of-00001.safetensors";
+    fs::rename(model.join(below), model.join(plain)).unwrap();
+    fs::write(&index, moved.to_string().replace(below, plain)).unwrap();
+    merge("indexed", true);
+    assert!(world.path("indexed/model.safetensors.index.json").exists());
+}
+
 #[test]
 fn what_is_no_whole_model_is_refused_and_nothing_is_linked() {
     let world = World::new();

@@ -22,21 +22,21 @@ const MOST: u64 = 256 << 20;
 /// Makes the directory of its files.
 pub(super) fn link(
     target: &Utf8Path,
-    found: &Found,
+    index: Option<String>,
     originals: &Originals,
     plan: &Plan,
     files: &Beside,
 ) -> Result<Written, CliError> {
     let began = Instant::now();
     let dir = new_dir::begin(target, 0)?;
-    let done = fill(&dir, target, found, originals, plan, files);
+    let done = fill(&dir, target, index, originals, plan, files);
     output::finish(dir, done, target, began)
 }
 
 fn fill(
     dir: &OutputDir,
     target: &Utf8Path,
-    found: &Found,
+    index: Option<String>,
     originals: &Originals,
     plan: &Plan,
     files: &Beside,
@@ -69,10 +69,6 @@ fn fill(
         copied.map_err(|e| new_dir::failed(dir, &e))?;
     }
     meter.end();
-    let index = match originals.files.len() {
-        0 | 1 => None,
-        _ => Some(index(found)?),
-    };
     let small = output::small(plan, files, index, None).write(dir)?;
     let mut meter = Meter::new();
     let reports = output::judged(dir, dir.path(), Depth::Full, &mut |p| {
@@ -90,9 +86,12 @@ fn fill(
     Ok(out)
 }
 
-/// The trainer's own.
-fn index(found: &Found) -> Result<String, CliError> {
+/// The index that the trainer wrote, if there is one.
+pub(super) fn index(found: &Found) -> Result<Option<String>, CliError> {
     let path = found.dir.join(INDEX);
-    let text = read_small(&path, MOST).and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
-    text.map_err(|e| CliError::environment(format!("{path}: {e}")))
+    match read_small(&path, MOST) {
+        Ok(bytes) => Ok(String::from_utf8(bytes).ok()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(CliError::environment(format!("{path}: {e}"))),
+    }
 }

@@ -4,6 +4,7 @@ use crate::cli::model::{Files, Found, Model};
 use crate::cli::target;
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::symlink_metadata;
 use std::io;
@@ -13,7 +14,10 @@ use supervise_core::checkpoint::{CkptId, Verdict};
 use supervise_host::io_worker::{RUN_DIR_NAME, fact_of, proven};
 use supervise_trainers::registry::of_step_name;
 use supervise_weights::hf::Plan;
-use supervise_weights::{OutTensor, Weights};
+use supervise_weights::{OutTensor, Tensor, Weights};
+
+/// The file of a model that is in one file.
+const MODEL: &str = "model.safetensors";
 
 /// The files, as they stood before anything was read of them.
 #[derive(Debug, Default)]
@@ -119,8 +123,8 @@ impl Originals {
         Ok(())
     }
 
-    /// Why they are not the model that is wanted, byte for byte.
-    pub(super) fn differ(&self, model: &Model, plan: &Plan, most: u64) -> Option<String> {
+    /// Why they are not the model that is wanted, byte for byte and under names that its readers look for. `index`: theirs, if there is one.
+    pub(super) fn differ(&self, model: &Model, plan: &Plan, most: u64, index: Option<&str>) -> Option<String> {
         let tensors = &model.weights.tensors;
         let is_same = |out: &OutTensor| match out.pieces.as_slice() {
             [piece] => tensors.get(piece.tensor).is_some_and(|t| {
@@ -142,10 +146,31 @@ impl Originals {
         if plan.adapter.is_some() || plan.model.len() != tensors.len() || !plan.model.iter().all(is_same) {
             return Some("the model is written with other tensors than the trainer wrote".to_owned());
         }
+        if !self.is_found(&model.weights, index) {
+            return Some("their names are not those by which Hugging Face's libraries find them".to_owned());
+        }
         let large = |n: usize| tensors.iter().filter(|t| t.chunks.iter().any(|c| c.file == n)).count() > 1;
         let mut files = self.files.iter().enumerate();
         let large = files.find(|(n, file)| file.bytes() > most && large(*n));
         large.map(|(_, file)| format!("{} is larger than --max-shard-size", file.name))
+    }
+
+    /// A reader finds all of them: by an index that says where each tensor is, or because there is one file alone.
+    fn is_found(&self, weights: &Weights, index: Option<&str>) -> bool {
+        let Some(index) = index else {
+            return matches!(self.files.as_slice(), [one] if one.name == MODEL);
+        };
+        let parsed: Value = serde_json::from_str(index).unwrap_or_default();
+        let Some(map) = parsed.get("weight_map").and_then(Value::as_object) else {
+            return false;
+        };
+        let says = |tensor: &Tensor| {
+            let file = tensor.chunks.first().and_then(|c| self.files.get(c.file));
+            file.is_some_and(|file| map.get(&tensor.name).and_then(Value::as_str) == Some(&file.name))
+        };
+        map.len() == weights.tensors.len()
+            && self.files.iter().all(|file| !file.name.contains('/'))
+            && weights.tensors.iter().all(says)
     }
 }
 
