@@ -47,7 +47,7 @@ impl Driver {
             return;
         }
         let (act, order) = (act.id, order.clone());
-        let made = self.prepare(&order);
+        let made = self.draw_up(&order);
         self.dismiss_offered();
         if let (Some(standby), Ok((_, order))) = (&mut self.standby, &made)
             && standby.offer(act, order).is_err()
@@ -139,7 +139,7 @@ impl Driver {
         let other = super::guards::not_started;
         let (plan, order_for_guard) = match self.ready.take().filter(|r| r.act == act) {
             Some(ready) => ready.made?,
-            None => self.prepare(order)?,
+            None => self.draw_up(order)?,
         };
         for note in &plan.notes {
             self.printer.note(note);
@@ -171,7 +171,7 @@ impl Driver {
     }
 
     /// Everything for a launch that can be made without an effect.
-    fn prepare(&mut self, order: &LaunchOrder) -> Result<(LaunchPlan, GuardOrder), ActError> {
+    fn draw_up(&mut self, order: &LaunchOrder) -> Result<(LaunchPlan, GuardOrder), ActError> {
         let host = self.host_facts(order);
         let plan = adapter(self.spec.trainer)
             .arrange(&self.spec, order, &host)
