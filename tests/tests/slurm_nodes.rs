@@ -154,57 +154,65 @@ fn held_ranks(scene: &Scene) -> Vec<i32> {
     ranks
 }
 
-/// The job ends well, with the weights of an uninterrupted run, and never had two writers.
-fn comes_to_its_end(scene: &Scene, cluster: &Cluster<'_>, job: &str, expected: &str) {
-    assert_eq!(cluster.ends(job), "COMPLETED", "{}", cluster.output());
-    assert_eq!(scene.digest().as_deref(), Some(expected), "{}", cluster.output());
-    assert_one_after_another(scene, &cluster.output());
+/// A held gang in its job, what befalls it, and its end: with the weights of an uninterrupted run, never two writers, and nothing left.
+fn befalls(
+    (test, scene): (&str, Scene),
+    (settings, options): (&[(&str, &str)], &[&str]),
+    restarts: &str,
+    fate: impl FnOnce(&Scene, &Cluster<'_>, &mut String, Vec<i32>),
+) {
+    let expected = scene.expected_digest();
+    let Some(cluster) = cluster(&scene, test, settings) else {
+        return;
+    };
+    let mut job = cluster.submit_with(options);
+    let ranks = held_ranks(&scene);
+    fate(&scene, &cluster, &mut job, ranks);
+    scene.go();
+    assert_eq!(cluster.ends(&job), "COMPLETED", "{}", cluster.output());
+    assert_eq!(scene.digest(), Some(expected), "{}", cluster.output());
+    assert_one_after_another(&scene, &cluster.output());
+    assert_eq!(cluster.property(&job, "Restarts"), restarts);
+    drop(cluster);
+    scene.assert_alone();
 }
 
 #[test]
 fn a_link_that_is_cut_for_long_makes_no_second_writer() {
     const TEST: &str = "a_link_that_is_cut_for_long_makes_no_second_writer";
-    let scene = held_gang();
-    let expected = scene.expected_digest();
-    let Some(cluster) = cluster(&scene, TEST, &[]) else {
-        return;
-    };
-    let job = cluster.submit();
-    let first = held_ranks(&scene);
+    befalls((TEST, held_gang()), (&[], &[]), "0", |scene, cluster, _, first| {
+        cluster.node("cut", "n2");
+        std::thread::sleep(Duration::from_secs(75));
+        cluster.node("heal", "n2");
+        new_ranks(scene, &first);
+    });
+}
 
-    cluster.node("cut", "n2");
-    std::thread::sleep(Duration::from_secs(75));
-    cluster.node("heal", "n2");
-    new_ranks(&scene, &first);
-    scene.go();
-    comes_to_its_end(&scene, &cluster, &job, &expected);
-    drop(cluster);
-    scene.assert_alone();
+/// A cut that is over before anybody gives the node up.
+#[test]
+fn a_link_that_is_cut_for_half_a_minute_makes_no_second_writer() {
+    const TEST: &str = "a_link_that_is_cut_for_half_a_minute_makes_no_second_writer";
+    befalls((TEST, held_gang()), (&[], &[]), "0", |_, cluster, _, _| {
+        cluster.node("cut", "n2");
+        std::thread::sleep(Duration::from_secs(30));
+        cluster.node("heal", "n2");
+    });
 }
 
 #[test]
 fn a_guard_that_dies_while_a_node_is_cut_off_is_waited_out() {
     const TEST: &str = "a_guard_that_dies_while_a_node_is_cut_off_is_waited_out";
-    let scene = held_gang();
-    let expected = scene.expected_digest();
     // The job goes on with a third node.
-    let Some(cluster) = cluster(&scene, TEST, THREE) else {
-        return;
-    };
-    let job = cluster.submit_with(&["--nodes=3", "--no-kill"]);
-    let first = held_ranks(&scene);
-
-    cluster.node("cut", "n2");
-    send(scene.guards()[0], libc::SIGKILL);
-    // Nothing but the launcher of the nodes knows of them now: it goes, too.
-    launchers(&scene).into_iter().for_each(|pid| send(pid, libc::SIGKILL));
-    let second = new_ranks(&scene, &first);
-    assert!(second.iter().all(|rank| alive(*rank)));
-    cluster.node("heal", "n2");
-    scene.go();
-    comes_to_its_end(&scene, &cluster, &job, &expected);
-    drop(cluster);
-    scene.assert_alone();
+    let with_a_third: (_, &[&str]) = (THREE, &["--nodes=3", "--no-kill"]);
+    befalls((TEST, held_gang()), with_a_third, "0", |scene, cluster, _, first| {
+        cluster.node("cut", "n2");
+        send(scene.guards()[0], libc::SIGKILL);
+        // Nothing but the launcher of the nodes knows of them now: it goes, too.
+        launchers(scene).into_iter().for_each(|pid| send(pid, libc::SIGKILL));
+        let second = new_ranks(scene, &first);
+        assert!(second.iter().all(|rank| alive(*rank)));
+        cluster.node("heal", "n2");
+    });
 }
 
 fn launchers(scene: &Scene) -> Vec<i32> {
@@ -227,186 +235,101 @@ fn another_node_takes_the_place_of_one_without_power() {
     const TEST: &str = "another_node_takes_the_place_of_one_without_power";
     let mut scene = held_gang();
     scene.set("supervisor.gang.spares", json!(1));
-    let expected = scene.expected_digest();
-    let Some(cluster) = cluster(&scene, TEST, THREE) else {
-        return;
-    };
-    let job = cluster.submit();
-    let first = held_ranks(&scene);
-
-    cluster.node("power-off", "n2");
-    new_ranks(&scene, &first);
-    assert_eq!(places(&scene), [["n1", "n2"], ["n1", "n3"]]);
-    let status = cluster.does(&["supervise", "status", scene.root().to_str().unwrap()]);
-    assert!(status.contains("n1, n3; lost: n2 (down"), "{status}");
-    let told = cluster.does(&["supervise", "explain", scene.root().to_str().unwrap()]);
-    assert!(told.contains("n2"), "{told}");
-    // None of it costs a retry.
-    assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
-    scene.go();
-    comes_to_its_end(&scene, &cluster, &job, &expected);
-    assert_eq!(cluster.property(&job, "Restarts"), "0");
-    drop(cluster);
-    scene.assert_alone();
+    befalls((TEST, scene), (THREE, &[]), "0", |scene, cluster, _, first| {
+        cluster.node("power-off", "n2");
+        new_ranks(scene, &first);
+        assert_eq!(places(scene), [["n1", "n2"], ["n1", "n3"]]);
+        let status = cluster.does(&["supervise", "status", scene.root().to_str().unwrap()]);
+        assert!(status.contains("n1, n3; lost: n2 (down"), "{status}");
+        let told = cluster.does(&["supervise", "explain", scene.root().to_str().unwrap()]);
+        assert!(told.contains("n2"), "{told}");
+        // None of it costs a retry.
+        assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
+    });
 }
 
 #[test]
 fn a_job_that_has_too_few_nodes_left_is_requeued_without_the_lost_one() {
     const TEST: &str = "a_job_that_has_too_few_nodes_left_is_requeued_without_the_lost_one";
-    let scene = held_gang();
-    let expected = scene.expected_digest();
-    let Some(cluster) = cluster(&scene, TEST, THREE) else {
-        return;
-    };
-    let job = cluster.submit_with(&["--no-kill"]);
-    let first = held_ranks(&scene);
-
-    cluster.node("power-off", "n2");
-    wait_for("it is requeued", || cluster.property(&job, "Restarts") == "1");
-    new_ranks(&scene, &first);
-    assert_eq!(cluster.property(&job, "ExcNodeList"), "n2", "{}", cluster.output());
-    assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
-    scene.go();
-    comes_to_its_end(&scene, &cluster, &job, &expected);
-    drop(cluster);
-    scene.assert_alone();
+    let lives_on: (_, &[&str]) = (THREE, &["--no-kill"]);
+    befalls((TEST, held_gang()), lives_on, "1", |scene, cluster, job, first| {
+        cluster.node("power-off", "n2");
+        wait_for("it is requeued", || cluster.property(job, "Restarts") == "1");
+        new_ranks(scene, &first);
+        assert_eq!(cluster.property(job, "ExcNodeList"), "n2", "{}", cluster.output());
+        assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
+    });
 }
 
 #[test]
 fn a_gang_goes_on_through_what_slurm_does_to_its_job() {
     const TEST: &str = "a_gang_goes_on_through_what_slurm_does_to_its_job";
-    let scene = held_gang();
-    let expected = scene.expected_digest();
-    let Some(cluster) = cluster(&scene, TEST, &[]) else {
-        return;
-    };
-    let job = cluster.submit();
-    let first = held_ranks(&scene);
+    befalls((TEST, held_gang()), (&[], &[]), "0", |scene, cluster, job, first| {
+        // A rank dies while nobody answers for Slurm: nothing is launched before somebody does.
+        cluster.controller("stop");
+        send(first[1], libc::SIGKILL);
+        wait_for("it waits", || scene.status()["mode"] == "waiting");
+        cluster.controller("start");
+        let first = new_ranks(scene, &first);
 
-    // A rank dies while nobody answers for Slurm: nothing is launched before somebody does.
-    cluster.controller("stop");
-    send(first[1], libc::SIGKILL);
-    wait_for("it waits", || scene.status()["mode"] == "waiting");
-    cluster.controller("start");
-    let first = new_ranks(&scene, &first);
+        // Somebody requeues it.
+        cluster.does(&["scontrol", "requeue", job]);
+        wait_for("it runs again", || cluster.property(job, "Restarts") == "1");
+        let second = new_ranks(scene, &first);
 
-    // Somebody requeues it.
-    cluster.does(&["scontrol", "requeue", &job]);
-    wait_for("it runs again", || cluster.property(&job, "Restarts") == "1");
-    let second = new_ranks(&scene, &first);
+        // Its time is cut short, and the notice comes.
+        cluster.does(&["scontrol", "update", &format!("jobid={job}"), "EndTime=now+20"]);
+        cluster.does(&["scancel", "--signal=USR1", "--batch", job]);
+        wait_for("it runs once more", || cluster.property(job, "Restarts") == "2");
+        cluster.does(&["scontrol", "update", &format!("jobid={job}"), "TimeLimit=30"]);
+        let third = new_ranks(scene, &second);
 
-    // Its time is cut short, and the notice comes.
-    cluster.does(&["scontrol", "update", &format!("jobid={job}"), "EndTime=now+20"]);
-    cluster.does(&["scancel", "--signal=USR1", "--batch", &job]);
-    wait_for("it runs once more", || cluster.property(&job, "Restarts") == "2");
-    cluster.does(&["scontrol", "update", &format!("jobid={job}"), "TimeLimit=30"]);
-    let third = new_ranks(&scene, &second);
-
-    // Its supervisor is killed: Slurm calls that a failure, and somebody submits it again.
-    for (pid, line) in in_scene(&scene.mark()) {
-        if line.contains("supervise run ") {
-            send(pid, libc::SIGKILL);
+        // Its supervisor is killed: Slurm calls that a failure, and somebody submits it again.
+        for (pid, line) in in_scene(&scene.mark()) {
+            if line.contains("supervise run ") {
+                send(pid, libc::SIGKILL);
+            }
         }
-    }
-    assert_eq!(cluster.ends(&job), "FAILED", "{}", cluster.output());
-    let job = cluster.submit();
-    new_ranks(&scene, &third);
-    scene.go();
-    comes_to_its_end(&scene, &cluster, &job, &expected);
-    assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
-    drop(cluster);
-    scene.assert_alone();
-}
-
-/// Its output of `squeue` tells when a job of this name runs.
-fn runs(cluster: &Cluster<'_>, job: &str) -> bool {
-    cluster.property(job, "JobState") == "RUNNING"
+        assert_eq!(cluster.ends(job), "FAILED", "{}", cluster.output());
+        *job = cluster.submit();
+        new_ranks(scene, &third);
+        assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
+    });
 }
 
 /// More urgent work takes the nodes: the steps hear of it when the grace begins, the batch script when it ends.
 #[test]
-#[ignore = "takes minutes: make full-places runs it"]
 fn a_gang_that_makes_way_for_another_job_comes_back() {
     const TEST: &str = "a_gang_that_makes_way_for_another_job_comes_back";
-    let scene = held_gang();
-    let expected = scene.expected_digest();
-    let Some(cluster) = cluster(&scene, TEST, &[("GRACE", "8")]) else {
-        return;
-    };
-    let job = cluster.submit();
-    let first = held_ranks(&scene);
-
-    let urgent = [
-        "sbatch",
-        "--parsable",
-        "--partition=urgent",
-        "--nodes=2",
-        "--exclusive",
-        "--output=/dev/null",
-    ];
-    let urgent = cluster.does(&[&urgent[..], &["--wrap", "sleep 5"]].concat());
-    wait_for("the other job runs", || {
-        runs(&cluster, &urgent) || cluster.property(&urgent, "JobState") == "COMPLETED"
+    let with_grace: (&[_], &[_]) = (&[("GRACE", "8")], &[]);
+    befalls((TEST, held_gang()), with_grace, "1", |scene, cluster, job, first| {
+        let runs = |job: &str| cluster.property(job, "JobState") == "RUNNING";
+        let urgent = ["sbatch", "--parsable", "--partition=urgent", "--nodes=2", "--exclusive"];
+        let urgent = [&urgent[..], &["--output=/dev/null", "--wrap", "sleep 10"]].concat();
+        let urgent = cluster.does(&urgent);
+        wait_for("the other job runs", || runs(&urgent));
+        // Nothing of the gang lives beside it.
+        assert!(ranks(scene).is_empty(), "{}", cluster.output());
+        wait_for("it runs again", || {
+            cluster.property(job, "Restarts") == "1" && runs(job)
+        });
+        new_ranks(scene, &first);
+        assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
     });
-    // Nothing of the gang lives beside it.
-    assert!(ranks(&scene).is_empty(), "{}", cluster.output());
-    wait_for("it runs again", || {
-        cluster.property(&job, "Restarts") == "1" && runs(&cluster, &job)
-    });
-    new_ranks(&scene, &first);
-    assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
-    scene.go();
-    comes_to_its_end(&scene, &cluster, &job, &expected);
-    drop(cluster);
-    scene.assert_alone();
 }
 
 /// The daemon of a node is started again, as an update of Slurm's does: the ranks never notice.
 #[test]
-#[ignore = "takes minutes: make full-places runs it"]
 fn a_gang_lives_through_a_restart_of_a_nodes_daemon() {
     const TEST: &str = "a_gang_lives_through_a_restart_of_a_nodes_daemon";
-    let scene = held_gang();
-    let expected = scene.expected_digest();
-    let Some(cluster) = cluster(&scene, TEST, &[]) else {
-        return;
-    };
-    let job = cluster.submit();
-    let first = held_ranks(&scene);
-    for node in ["n2", "n1"] {
-        cluster.node("kill-daemon", node);
-        cluster.node("start-daemon", node);
-    }
-    assert!(first.iter().all(|rank| alive(*rank)));
-    // A rank dies afterwards: the new daemons start the next attempt.
-    send(first[0], libc::SIGKILL);
-    let second = new_ranks(&scene, &first);
-    assert_eq!(second.len(), 2);
-    scene.go();
-    comes_to_its_end(&scene, &cluster, &job, &expected);
-    assert_eq!(cluster.property(&job, "Restarts"), "0");
-    drop(cluster);
-    scene.assert_alone();
-}
-
-/// A cut that is over before anybody gives the node up.
-#[test]
-#[ignore = "takes minutes: make full-places runs it"]
-fn a_link_that_is_cut_for_half_a_minute_makes_no_second_writer() {
-    const TEST: &str = "a_link_that_is_cut_for_half_a_minute_makes_no_second_writer";
-    let scene = held_gang();
-    let expected = scene.expected_digest();
-    let Some(cluster) = cluster(&scene, TEST, &[]) else {
-        return;
-    };
-    let job = cluster.submit();
-    held_ranks(&scene);
-    cluster.node("cut", "n2");
-    std::thread::sleep(Duration::from_secs(30));
-    cluster.node("heal", "n2");
-    scene.go();
-    comes_to_its_end(&scene, &cluster, &job, &expected);
-    assert_eq!(cluster.property(&job, "Restarts"), "0");
-    drop(cluster);
-    scene.assert_alone();
+    befalls((TEST, held_gang()), (&[], &[]), "0", |scene, cluster, _, first| {
+        for node in ["n2", "n1"] {
+            cluster.node("kill-daemon", node);
+            cluster.node("start-daemon", node);
+        }
+        assert!(first.iter().all(|rank| alive(*rank)));
+        // A rank dies afterwards: the new daemons start the next attempt.
+        send(first[0], libc::SIGKILL);
+        new_ranks(scene, &first);
+    });
 }
