@@ -102,11 +102,10 @@ impl Driver {
         });
     }
 
-    fn helper(&self) -> Option<Child> {
-        let log = self
-            .guard
-            .as_ref()
-            .and_then(|l| l.kernel_log.as_ref()?.try_clone().ok());
+    /// The first of an attempt reads the kernel's log on from the launch. Two files of one opening would share their place in it, and
+    /// the second reader miss what the first has read: later ones open their own.
+    fn helper(&mut self) -> Option<Child> {
+        let log = self.guard.as_mut().and_then(|l| l.kernel_log.take());
         Command::from(command(self.exe.as_std_path(), log)).spawn().ok()
     }
 
