@@ -119,7 +119,10 @@ pub fn ask(query: &Query) -> Result<Cluster, String> {
 /// The head that `ray start` last began on this machine takes connections; whose it is, Ray alone knows.
 #[must_use]
 pub fn is_here(env: &BTreeMap<String, String>) -> bool {
-    let above = ["RAY_TMPDIR", "TMPDIR"].into_iter().find_map(|name| env.get(name));
+    let above = ["RAY_TMPDIR", "TMPDIR"]
+        .into_iter()
+        .filter_map(|name| env.get(name))
+        .find(|dir| !dir.is_empty());
     let file = Utf8Path::new(above.map_or("/tmp", String::as_str)).join("ray/ray_current_cluster");
     // Everybody may write there: a pipe would be waited for.
     let Some(file) = (std::fs::metadata(&file).is_ok_and(|m| m.is_file()))

@@ -40,7 +40,7 @@ const DONE: &str = "done";
 /// Options that `ray start` refuses on any node but the first (Ray 2.60, `scripts.py`).
 const OF_A_HEAD: [&str; 2] = ["--include-dashboard", "--redis-shard-ports"];
 
-/// What is started beside the driver's command, the same on each node.
+/// Ray beside the driver's command, the same on each node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RayOrder {
     /// Machines of the cluster.
@@ -158,9 +158,7 @@ impl Here {
             format!("--port={port}"),
         ];
         self.start_ray(&words)?;
-        self.until("Ray's head does not answer", || {
-            Ok(TcpStream::connect(&address).is_ok().then_some(()))
-        })?;
+        self.until("Ray's head does not answer", || TcpStream::connect(&address).ok())?;
         for member in &members {
             // One that is gone is missing in the cluster.
             let _ = writeln!(&*member, "{address}");
@@ -190,7 +188,7 @@ impl Here {
         }
         let master = self.master.clone();
         let head = self.until("the first node does not answer", || {
-            Ok(TcpStream::connect((master.0.as_str(), master.1)).ok())
+            TcpStream::connect((master.0.as_str(), master.1)).ok()
         })?;
         let lost = |e: io::Error| format!("the first node is gone: {e}");
         writeln!(&head, "{}", self.mark).map_err(lost)?;
@@ -242,7 +240,7 @@ impl Here {
                     members.push(stream);
                 }
             }
-            Ok((members.len() >= wanted as usize).then_some(()))
+            (members.len() >= wanted as usize).then_some(())
         })?;
         let own = own.ok_or("no other node has come")?;
         Ok((members, own))
@@ -286,10 +284,10 @@ impl Here {
     }
 
     /// Repeats it until it gives something, or for too long.
-    fn until<T>(&mut self, or: &str, mut look: impl FnMut() -> Result<Option<T>, String>) -> Result<T, String> {
+    fn until<T>(&mut self, or: &str, mut look: impl FnMut() -> Option<T>) -> Result<T, String> {
         let until = boottime_ms().saturating_add(GATHERING_MS);
         loop {
-            if let Some(found) = look()? {
+            if let Some(found) = look() {
                 return Ok(found);
             }
             if boottime_ms() >= until {
