@@ -116,7 +116,7 @@ struct Driver {
     children: Vec<Child>,
     standby: Option<Standby>,
     ready: Option<acts::Ready>,
-    /// What the start alone needed is given back.
+    /// Memory that the start alone needed is given back.
     is_slim: bool,
     imports_ahead: ImportsAhead,
     standby_at: Option<Tick>,
@@ -134,7 +134,7 @@ struct Driver {
     rehearsal: Option<Rehearsing>,
     telling: Telling,
     gathering: Option<Gathering>,
-    /// What gathers the next evidence.
+    /// The helper that gathers the next evidence.
     helper_ahead: Option<tokio::process::Child>,
     /// The present attempt's own directory, which goes with it.
     scratch: Option<Utf8PathBuf>,

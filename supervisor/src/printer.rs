@@ -179,7 +179,7 @@ impl Printer {
         }
     }
 
-    /// So many bytes of something long are done, of so many; `None`: it has ended.
+    /// Bytes of something long that are done, and all of them; `None`: it has ended.
     pub fn working(&mut self, so_far: Option<(u64, u64)>) {
         self.work = so_far.map(|so_far| Work::on(self.work.take(), so_far, Instant::now()));
     }

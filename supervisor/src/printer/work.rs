@@ -15,7 +15,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// So many bytes of it, of so many, are done now. One that goes back is another one.
+    /// Takes how many bytes are done now, and of how many. A count that goes back is another work's.
     pub(super) fn on(before: Option<Self>, (done, of): (u64, u64), now: Instant) -> Self {
         match before.filter(|b| b.of == of && b.done <= done) {
             Some(before) => Self { done, ..before },

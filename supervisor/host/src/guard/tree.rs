@@ -248,7 +248,7 @@ impl Tree {
     }
 
     fn sweep(&mut self, now: u64, since: u64, told: bool) -> Option<News> {
-        // What still descends from the guard needs no look through `/proc` to be known as alive: as long as it dies, what it
+        // A descendant of the guard needs no look through `/proc` to be known as alive: as long as it dies, what it
         // leaves behind becomes a child here, and is killed by the next round.
         self.strike();
         if now < since.saturating_add(QUICK_MS) && !self.is_childless() {
@@ -295,7 +295,7 @@ impl Tree {
             // Refused only where the leaf is gone; the rest does the same.
             let _ = leaf.kill();
         }
-        // What forks faster than `/proc` can be read is caught among the children, or not at all.
+        // A process that forks faster than `/proc` can be read is caught among the children, or not at all.
         let reaped = &mut self.reaped;
         let reap = || reap_some(|pid, status| reaped.push((pid, status)));
         let _ = hunt(|pid| self.marks.except.contains(&pid), reap);

@@ -138,7 +138,7 @@ impl Journal {
         let spec = serde_json::to_vec_pretty(spec).map_err(|e| at(&io::Error::other(e)))?;
         // Durable: the next start is compared with it, and what can be proven may have changed since.
         write_whole(&run_dir.join(format!("spec/{term}.json")), &spec, PRIVATE).map_err(|e| at(&e))?;
-        // What is synced in the journal is of no use without its name.
+        // A journal that is synced is of no use without its name.
         sync_dir(&run_dir.join("journal")).map_err(|e| at(&e))?;
         // While the lease was waited for, its holder may have written on.
         let folded = folded.catch_up(run_dir, tell).map(|()| folded);

@@ -24,7 +24,7 @@ pub(crate) struct Census {
     /// The number that had been given out last before the look, and when that was.
     last: i32,
     at: u64,
-    /// What had been started since the guard.
+    /// Processes that had been started since the guard.
     young: Vec<i32>,
 }
 
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_is_started_later_is_found_and_threads_are_not() {
-        // Where the numbers begin anew just then, another census counts.
+        // The numbers may begin anew just then: another census counts.
         let (child, tid, now) = std::iter::repeat_with(started_later).find_map(|now| now).unwrap();
         assert!(now.get(child).is_some());
         assert!(now.get(own_ref().pid).is_some());

@@ -16,7 +16,7 @@ pub fn let_go_of_start() {
     if let Some((begin, len)) = text_around(&maps, let_go_of_start as fn() as usize) {
         let begin: *mut c_void = std::ptr::with_exposed_provenance_mut(begin);
         // SAFETY: a private mapping of a file that is executed and cannot be written: a missing page is read from the file again.
-        // What is refused stays mapped.
+        // A page that is refused stays mapped.
         unsafe { libc::madvise(begin, len, libc::MADV_DONTNEED) };
     }
 }

@@ -81,7 +81,7 @@ pub(in crate::prepare) fn possible(settings: &Settings, out: &ReadOutput) -> Res
     }
 }
 
-/// What is started on several nodes is started by Slurm, in an allocation that has them.
+/// Ranks and Ray on several nodes are started by Slurm, in an allocation that has them.
 fn in_allocation(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
     let wanted = over_nodes(settings, out);
     let ttl = settings.lease.ttl;

@@ -104,7 +104,7 @@ fn samples_of_a_step_divide_by_the_ranks() {
         "data.train_batch_size=6 actor_rollout_ref.rollout.n=2 actor_rollout_ref.actor.ppo_mini_batch_size=4"
     );
     refused_by(command, &[], "");
-    // Where pieces are cut by tokens, only the first releases insist.
+    // Pieces that are cut by tokens: only the first releases insist.
     let command = ppo!(
         4,
         "data.train_batch_size=6 actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_mini_batch_size=4"

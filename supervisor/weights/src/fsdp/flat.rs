@@ -54,7 +54,7 @@ pub fn flat(model: &Shard, optimizer: &[Shard]) -> Result<Flat, Problem> {
     }
 }
 
-/// What fills the last pieces up is zeros. Units are told by the lengths of their pieces, and two of other lengths may have pieces of one: numbers
+/// Zeros fill the last pieces up. Units are told by the lengths of their pieces, and two of other lengths may have pieces of one: numbers
 /// where nothing should be are the sign that the one was taken for the other. Units of one length are cut alike, whichever is which.
 ///
 /// # Errors
