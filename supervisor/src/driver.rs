@@ -415,7 +415,11 @@ impl Driver {
     async fn turn(&mut self, inputs: &mut Inputs) {
         while self.over.is_none() {
             self.flush();
-            self.make_ready();
+            if self.may_be_made_ready() {
+                // What was just asked goes out first: making it ready is to cost the disk no time.
+                tokio::task::yield_now().await;
+                self.make_ready();
+            }
             self.reap();
             self.stand_by();
             let sleep = Duration::from_millis(self.next_due().since(self.now()).0.max(1));

@@ -35,17 +35,18 @@ pub(super) struct Ready {
 }
 
 impl Driver {
-    /// Makes a launch ready while its intent is on its way to the disk: the guard that waits reads its order meanwhile. It begins
-    /// nothing before it is told to.
+    /// The intent of a launch is on its way to the disk. Places on other nodes are asked for first, and told with it.
+    pub(super) fn may_be_made_ready(&self) -> bool {
+        let next = self.waiting.front().map(|(_, act)| act);
+        let launch = next.filter(|act| matches!(act.kind, ActKind::Launch(_)) && self.spec.gang.nodes <= 1);
+        let made = |act: &Act| self.ready.as_ref().is_some_and(|r| r.act == act.id);
+        self.journal.is_sent() && launch.is_some_and(|act| !made(act))
+    }
+
+    /// Makes it ready meanwhile: the guard that waits reads its order, and begins nothing before it is told to.
     pub(super) fn make_ready(&mut self) {
         let Some((_, act)) = self.waiting.front() else { return };
-        // Places on other nodes are asked for first.
-        let (ActKind::Launch(order), 0 | 1) = (&act.kind, self.spec.gang.nodes) else {
-            return;
-        };
-        if self.ready.as_ref().is_some_and(|r| r.act == act.id) {
-            return;
-        }
+        let ActKind::Launch(order) = &act.kind else { return };
         let (act, order) = (act.id, order.clone());
         let made = self.draw_up(&order);
         self.dismiss_offered();

@@ -85,6 +85,11 @@ impl JournalWriter {
         (!self.is_clean()).then_some(self.why.as_str())
     }
 
+    /// Everything that was decided is on its way to the disk.
+    pub(super) fn is_sent(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
     /// Everything that was decided is on disk.
     pub(super) fn is_clean(&self) -> bool {
         self.unsent.is_empty() && self.in_flight.is_none()
