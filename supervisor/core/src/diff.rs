@@ -152,13 +152,40 @@ impl StepDiff {
     }
 
     fn of(&self, like: &CheckpointSummary) -> Option<CheckpointSummary> {
-        let mut all = fields(like)?;
-        for name in &self.without {
-            all.remove(name);
-        }
-        all.extend(self.now.clone());
-        serde_json::from_value(Value::Object(all)).ok()
+        patched(like.clone(), self)
     }
+}
+
+/// A summary with other values in some of its fields: what reading all of it from JSON would give, without writing it there first.
+/// Fields behind the semicolon can be missing in what is written.
+macro_rules! patch {
+    ($c:ident, $diff:ident, $($always:ident)* ; $($often:ident)*) => {{
+        // One that is forgotten here does not compile.
+        let CheckpointSummary { $($always: _,)* $($often: _,)* } = &$c;
+        for name in &$diff.without {
+            match name.as_str() {
+                $(stringify!($often) => $c.$often = Default::default(),)*
+                $(stringify!($always) if !$diff.now.contains_key(name) => return None,)*
+                _ => {}
+            }
+        }
+        for (name, value) in &$diff.now {
+            match name.as_str() {
+                $(stringify!($often) => $c.$often = Deserialize::deserialize(value).ok()?,)*
+                $(stringify!($always) => $c.$always = Deserialize::deserialize(value).ok()?,)*
+                _ => {}
+            }
+        }
+    }};
+}
+
+fn patched(mut c: CheckpointSummary, diff: &StepDiff) -> Option<CheckpointSummary> {
+    patch!(
+        c, diff,
+        id step layout verdict roles contents resume pins bytes files newest findings;
+        proven world holds reshard part saved_by save husk unfamiliar
+    );
+    Some(c)
 }
 
 impl ScanReport {
@@ -168,34 +195,33 @@ impl ScanReport {
         if self.mark() != d.since {
             return None;
         }
-        let was = places(&self.steps)?;
-        let place = |s: &StepDiff| s.like.as_ref().map_or(Some(0), |id| was.get(id).copied());
-        let told = |s: &StepDiff| s.of(self.steps.get(place(s)?)?);
+        let place = |id: &CkptId| self.steps.iter().position(|c| c.id.0.as_str() == id.0.as_str());
+        let like = |s: &StepDiff| s.like.as_ref().map_or(Some(0), place);
+        let told = |s: &StepDiff| s.of(self.steps.get(like(s)?)?);
         let came: Vec<(usize, CheckpointSummary)> =
             d.came.iter().map(|s| Some((s.at, told(s)?))).collect::<Option<_>>()?;
         let changed: Vec<(usize, CheckpointSummary)> = d
             .changed
             .iter()
-            .map(|s| Some((place(s)?, told(s)?)))
+            .map(|s| Some((like(s)?, told(s)?)))
             .collect::<Option<_>>()?;
-        let went: Vec<usize> = d.went.iter().filter_map(|id| was.get(id).copied()).collect();
-        let mut steps: Vec<Option<CheckpointSummary>> = std::mem::take(&mut self.steps).into_iter().map(Some).collect();
+        let mut went: Vec<usize> = d.went.iter().filter_map(place).collect();
         for (place, step) in changed {
-            *steps.get_mut(place)? = Some(step);
+            *self.steps.get_mut(place)? = step;
         }
-        for place in went {
-            *steps.get_mut(place)? = None;
+        went.sort_unstable();
+        went.dedup();
+        for place in went.into_iter().rev() {
+            self.steps.remove(place);
         }
-        let mut stayed = steps.into_iter().flatten();
+        let mut next = 0;
         for (at, step) in came {
-            let before = at.checked_sub(self.steps.len())?;
-            self.steps.extend(stayed.by_ref().take(before));
-            if self.steps.len() != at {
+            if at < next || at > self.steps.len() {
                 return None;
             }
-            self.steps.push(step);
+            self.steps.insert(at, step);
+            next = at + 1;
         }
-        self.steps.extend(stayed);
         if let Some(tracker) = &d.tracker {
             self.tracker.clone_from(tracker);
         }
@@ -210,14 +236,14 @@ impl ScanReport {
 
     /// A number that tells this scan from another one: what a difference names. A step's pins stand for its files.
     fn mark(&self) -> u32 {
-        let mut sum = crc32fast::Hasher::new();
+        let mut told = Vec::with_capacity(64 * self.steps.len());
         for c in &self.steps {
-            sum.update(c.id.0.as_str().as_bytes());
-            sum.update(&c.step.0.to_le_bytes());
-            sum.update(&c.pins.0.to_le_bytes());
-            sum.update(&(c.findings.len() as u64).to_le_bytes());
-            sum.update(&[c.verdict as u8, c.proven.map_or(0, |d| 1 + d as u8)]);
+            told.extend_from_slice(c.id.0.as_str().as_bytes());
+            told.extend_from_slice(&c.step.0.to_le_bytes());
+            told.extend_from_slice(&c.pins.0.to_le_bytes());
+            told.extend_from_slice(&(c.findings.len() as u64).to_le_bytes());
+            told.extend_from_slice(&[c.verdict as u8, c.proven.map_or(0, |d| 1 + d as u8)]);
         }
-        sum.finalize()
+        crc32fast::hash(&told)
     }
 }

@@ -7,6 +7,8 @@
 //! A torn last line is a normal case and is cut; a reader shows kinds it does not know and goes on; a line
 //! that is damaged in the middle of a file is reported and skipped. Newer minor versions only add fields.
 
+mod own;
+
 use crate::id::{Seq, Tick, WallMs};
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
@@ -26,8 +28,8 @@ pub struct Line {
     pub tick: Tick,
     /// Wall clock in ms since 1970.
     pub wall: WallMs,
-    /// The records of one moment, in order.
-    pub bodies: Vec<Body>,
+    /// How many records of one moment it holds, those of unknown kinds too.
+    pub count: usize,
 }
 
 /// A record's kind (`fact`, `decided`, `intended`, `ignored`), and what it says.
@@ -37,14 +39,14 @@ impl Line {
     /// The number of its last record.
     #[must_use]
     pub fn last(&self) -> Seq {
-        Seq(self.seq.0.saturating_add((self.bodies.len() as u64).saturating_sub(1)))
+        Seq(self.seq.0.saturating_add((self.count as u64).saturating_sub(1)))
     }
 }
 
 /// Kind of a line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Read {
-    /// The records of known kinds; the line has more bodies than these where a newer version wrote it.
+    /// The records of known kinds; the line counts more than these where a newer version wrote it.
     Known(Line, Vec<Record>),
     /// A whole line of which this version knows nothing.
     Unknown(Line),
@@ -146,23 +148,27 @@ impl Written {
         Some((kind, body))
     }
 
-    fn line(mut self) -> Option<Line> {
+    fn line(mut self) -> Option<(Line, Vec<Body>)> {
         let first = std::mem::take(&mut self.rest);
         let all = [first].into_iter().chain(std::mem::take(&mut self.then));
-        let bodies = all.map(|rest| self.record(rest)).collect::<Option<_>>()?;
-        Some(Line {
+        let bodies: Vec<Body> = all.map(|rest| self.record(rest)).collect::<Option<_>>()?;
+        let line = Line {
             v: self.v,
             seq: self.seq,
             tick: self.tick,
             wall: self.wall,
-            bodies,
-        })
+            count: bodies.len(),
+        };
+        Some((line, bodies))
     }
 }
 
-/// The line in an object of either version.
-fn parsed(bytes: &[u8]) -> Result<Line, String> {
-    let written: Written = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+/// A line (without its newline) of any version, with what its records say in JSON: those of kinds that this version does not know too.
+///
+/// # Errors
+/// In words, why it is none.
+pub fn bodies(line: &[u8]) -> Result<(Line, Vec<Body>), String> {
+    let written: Written = serde_json::from_slice(&unseal(line)?).map_err(|e| e.to_string())?;
     Ok(written.line().ok_or("it holds no record")?)
 }
 
@@ -186,6 +192,11 @@ pub fn seal(mut object: Vec<u8>) -> Vec<u8> {
 /// # Errors
 /// In words, why it is none.
 pub fn unseal(line: &[u8]) -> Result<Vec<u8>, String> {
+    sealed(line).map(|open| [open, b"}"].concat())
+}
+
+/// The same without its last brace.
+fn sealed(line: &[u8]) -> Result<&[u8], String> {
     const TAIL: usize = r#","crc":"00000000"}"#.len();
     let at = line.len().checked_sub(TAIL).ok_or("too short")?;
     let (body, tail) = line.split_at(at);
@@ -195,11 +206,11 @@ pub fn unseal(line: &[u8]) -> Result<Vec<u8>, String> {
         .and_then(|hex| std::str::from_utf8(hex).ok())
         .filter(|hex| !hex.bytes().any(|b| b.is_ascii_uppercase()))
         .and_then(|hex| u32::from_str_radix(hex, 16).ok());
-    let mut bytes = Vec::with_capacity(at + 1);
-    bytes.extend_from_slice(body);
-    bytes.push(b'}');
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(body);
+    sum.update(b"}");
     match stated {
-        Some(crc) if crc == crc32fast::hash(&bytes) => Ok(bytes),
+        Some(crc) if crc == sum.finalize() => Ok(body),
         Some(_) => Err("its checksum does not match".into()),
         None => Err("it has no checksum".into()),
     }
@@ -208,22 +219,26 @@ pub fn unseal(line: &[u8]) -> Result<Vec<u8>, String> {
 /// Decodes one line (without its newline).
 #[must_use]
 pub fn decode(line: &[u8]) -> Read {
-    let bytes = match unseal(line) {
-        Ok(bytes) => bytes,
+    if let Err(why) = sealed(line) {
+        return Read::Damaged(why);
+    }
+    match std::str::from_utf8(line).ok().and_then(own::read) {
+        Some((line, records)) => Read::Known(line, records),
+        None => decode_any(line),
+    }
+}
+
+/// A line of any version.
+fn decode_any(line: &[u8]) -> Read {
+    let (line, bodies) = match bodies(line) {
+        Ok(read) => read,
         Err(why) => return Read::Damaged(why),
     };
-    let parsed = match parsed(&bytes) {
-        Ok(l) => l,
-        Err(e) => return Read::Damaged(e),
-    };
-    let record = |(kind, body): &Body| {
-        let tagged = Map::from_iter([(kind.clone(), body.clone())]);
-        serde_json::from_value(Value::Object(tagged)).ok()
-    };
-    let records: Vec<Record> = parsed.bodies.iter().filter_map(record).collect();
-    match records.is_empty() || parsed.v > VERSION {
-        true => Read::Unknown(parsed),
-        false => Read::Known(parsed, records),
+    let record = |(kind, body): Body| serde_json::from_value(Value::Object(Map::from_iter([(kind, body)]))).ok();
+    let records: Vec<Record> = bodies.into_iter().filter_map(record).collect();
+    match records.is_empty() || line.v > VERSION {
+        true => Read::Unknown(line),
+        false => Read::Known(line, records),
     }
 }
 
@@ -277,7 +292,7 @@ pub fn read(bytes: &[u8]) -> Journal {
         match lines.next(line) {
             None => {}
             Some(Read::Known(l, r)) => {
-                out.unknown += u32::from(r.len() < l.bodies.len());
+                out.unknown += u32::from(r.len() < l.count);
                 out.lines.push((l, r));
             }
             Some(Read::Unknown(_)) => out.unknown += 1,
@@ -354,13 +369,16 @@ mod tests {
         let long = br#"{"v":1,"seq":7,"term":1,"tick":7,"wall":5,"kind":"decided","body":{"at":7,"what":"choose","reasons":[]}}"#;
         let long = seal(long.to_vec());
         let record = |l: &[u8]| match decode(&l[..l.len() - 1]) {
-            Read::Known(line, records) => Some((line.bodies, records)),
+            Read::Known(line, records) => Some((line.count, records)),
             _ => None,
         };
         assert!(record(&long).is_some());
         assert_eq!(record(&long), record(short.as_bytes()));
+        let told = |l: &[u8]| bodies(&l[..l.len() - 1]).unwrap().1;
+        assert_eq!(told(&long), told(short.as_bytes()));
         let newer = seal(br#"{"v":3,"seq":7,"tick":7,"wall":5,"guessed":{"what":"choose"}}"#.to_vec());
-        assert!(matches!(decode(&newer[..newer.len() - 1]), Read::Unknown(l) if l.bodies[0].0 == "guessed"));
+        assert!(matches!(decode(&newer[..newer.len() - 1]), Read::Unknown(l) if l.count == 1));
+        assert_eq!(told(&newer)[0].0, "guessed");
     }
 
     #[test]

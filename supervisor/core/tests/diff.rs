@@ -4,7 +4,7 @@ use crate::world::disk::Disk;
 use crate::world::script::Truth;
 use proptest::prelude::*;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, PinsHash};
-use supervise_core::diff::ScanDiff;
+use supervise_core::diff::{ScanDiff, StepDiff};
 use supervise_core::event::{Event, EventKind, ScanReport, Tracker};
 use supervise_core::id::{AttemptNo, Seq, Step, Tick, WallMs};
 use supervise_core::journal;
@@ -100,6 +100,27 @@ proptest! {
         if let Some(d) = ScanDiff::between(&a, &b).filter(|_| differs(&c)) {
             prop_assert_eq!(c.apply(&d), None);
         }
+    }
+
+    #[test]
+    fn a_step_that_differs_is_the_one_that_its_fields_give(a in step(), b in step(), now in any::<u32>(), without in any::<u32>()) {
+        let fields = |c: &CheckpointSummary| serde_json::to_value(c).unwrap().as_object().unwrap().clone();
+        let (was, is) = (fields(&a), fields(&b));
+        let names: Vec<&String> = was.keys().chain(is.keys()).collect();
+        let picked = |bits: u32| names.iter().enumerate().filter(move |(n, _)| bits >> (n % 32) & 1 == 1).map(|(_, name)| (*name).clone());
+        let now: serde_json::Map<_, _> = picked(now & without.rotate_left(7)).filter_map(|name| Some((name.clone(), is.get(&name)?.clone()))).collect();
+        let without: Vec<String> = picked(without & without.rotate_left(3) & without.rotate_left(5)).collect();
+        let mut all = was;
+        for name in &without {
+            all.remove(name);
+        }
+        all.extend(now.clone());
+        let expected: Option<CheckpointSummary> = serde_json::from_value(all.into()).ok();
+        let report = ScanReport { steps: vec![a], ..ScanReport::default() };
+        let mut d = ScanDiff::between(&report, &report).unwrap();
+        d.changed.push(StepDiff { like: None, at: 0, now, without });
+        let applied = report.apply(&d).map(|mut r| r.steps.remove(0));
+        prop_assert_eq!(applied, expected);
     }
 
     #[test]

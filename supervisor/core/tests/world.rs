@@ -16,6 +16,7 @@ pub(crate) mod words;
 use disk::Disk;
 use options::Habits;
 use script::{Failing, Fault, Script, Verb};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, Depth};
 use supervise_core::decide::decide;
@@ -392,6 +393,11 @@ impl World {
         let read = journal::read(&self.journal);
         let mut folded = State::default();
         let records: Vec<_> = read.lines.iter().flat_map(|(_, records)| records).collect();
+        if !records.iter().copied().eq(read_by_parts(&self.journal).iter()) {
+            self.note(Err(
+                "a line says something else where it is read by its parts".to_owned()
+            ));
+        }
         for r in &records {
             folded.apply(r);
         }
@@ -462,4 +468,15 @@ impl World {
         let grace = self.spec.policy.orphan_grace.0;
         self.soon(grace, Due::OrphanGrace(self.leash));
     }
+}
+
+/// The records of a journal by what its lines say in JSON: the way that reads every version.
+fn read_by_parts(journal: &[u8]) -> Vec<Record> {
+    let lines = journal.split(|b| *b == b'\n').filter(|l| !l.is_empty());
+    let bodies = lines
+        .filter_map(|line| journal::bodies(line).ok())
+        .flat_map(|(_, bodies)| bodies);
+    bodies
+        .filter_map(|body| serde_json::from_value(Value::Object([body].into_iter().collect())).ok())
+        .collect()
 }

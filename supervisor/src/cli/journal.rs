@@ -13,6 +13,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::time::Duration;
 use supervise_config::settings::parse_duration;
 use supervise_core::id::{RunId, WallMs};
+use supervise_core::journal::bodies;
 use supervise_host::io_worker::JournalPlace;
 
 pub(super) const EXAMPLES: &str = "  supervise journal ppo.yaml --kind decided          every decision, with its reason
@@ -64,7 +65,10 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             .as_ref()
             .is_none_or(|r| control::lives(r) || control::guard_lives(r));
         loop {
-            let more = journals.piece(&mut |term, line, _| views(term, line).for_each(|view| told.add(term, &view)))?;
+            let more = journals.piece(&mut |term, text, line, _| {
+                let bodies = bodies(text.as_bytes()).map(|(_, bodies)| bodies).unwrap_or_default();
+                views(term, line, &bodies).for_each(|view| told.add(term, &view));
+            })?;
             if !told.write()? {
                 return Ok(Exit::Finished.code());
             }

@@ -7,7 +7,7 @@ use crate::reading::Reading;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::journal::{Line, Lines, Read};
 use supervise_core::record::Record;
-use supervise_host::io_worker::{Answer, Client, IoWorkerError, JournalPlace, Question};
+use supervise_host::io_worker::{Answer, Asked, Client, IoWorkerError, JournalPlace, Question};
 
 /// Hands out each record that the journals hold from a place on, with its line. A damaged line is told and passed over.
 ///
@@ -15,9 +15,12 @@ use supervise_host::io_worker::{Answer, Client, IoWorkerError, JournalPlace, Que
 /// The file system does not answer, or the journals cannot be read.
 pub(super) fn each(dir: &Utf8Path, from: JournalPlace, add: &mut dyn FnMut(&Line, &Record)) -> Result<(), CliError> {
     let mut journals = Journals::open(dir, from)?;
-    while journals.piece(&mut |_, line, records| records.iter().for_each(|record| add(line, record)))? {}
+    while journals.piece(&mut |_, _, line, records| records.iter().for_each(|record| add(line, record)))? {}
     Ok(())
 }
+
+/// Hears of a line: its term, its text, and its records.
+type Adding<'a> = dyn FnMut(u32, &str, &Line, &[Record]) + 'a;
 
 /// The journals of a run, read from a place on, and again where they have grown.
 pub(super) struct Journals {
@@ -28,6 +31,8 @@ pub(super) struct Journals {
     term: u32,
     lines: Lines,
     done: u64,
+    /// The piece that is read while the one before is looked at.
+    ahead: Option<Asked>,
 }
 
 impl Journals {
@@ -45,40 +50,51 @@ impl Journals {
             term: from.term,
             lines: Lines::default(),
             done: 0,
+            ahead: None,
         })
     }
 
-    /// Hands out the lines of the next piece, each with its term and those of its records that this version knows. Returns true if
-    /// more may follow at once.
+    /// Hands out the lines of the next piece, each with its term, its text and those of its records that this version knows. Returns
+    /// true if more may follow at once.
     ///
     /// # Errors
     /// The file system does not answer, or the journals cannot be read.
-    pub(super) fn piece(&mut self, add: &mut dyn FnMut(u32, &Line, &[Record])) -> Result<bool, CliError> {
-        let ask = Question::Lines {
-            run_dir: self.dir.clone(),
-            from: self.at,
+    pub(super) fn piece(&mut self, add: &mut Adding<'_>) -> Result<bool, CliError> {
+        let asked = match self.ahead.take() {
+            Some(asked) => Ok(asked),
+            None => self.ask(),
         };
-        let answer = self.io_worker.ask(ask, target::PATIENCE);
+        let answer = asked.and_then(|asked| self.io_worker.answer(asked, target::PATIENCE, &mut |_, _| ()));
         let answer = answer.map_err(|e| failed(e, &self.reading))?;
         let Answer::Lines { at, text, next, left } = answer else {
             return Err(CliError::internal("the helper gave an unexpected answer".to_owned()));
         };
+        self.at = next.unwrap_or(at);
+        if next.is_some() {
+            self.ahead = Some(self.ask().map_err(|e| failed(e, &self.reading))?);
+        }
         if at.term != self.term {
             (self.term, self.lines) = (at.term, Lines::default());
         }
         self.take(&text, add);
         self.done += text.len() as u64;
         self.reading.tell(self.done, self.done + left);
-        self.at = next.unwrap_or(at);
         Ok(next.is_some())
     }
 
-    fn take(&mut self, text: &str, add: &mut dyn FnMut(u32, &Line, &[Record])) {
-        for line in text.split_terminator('\n') {
-            match self.lines.next(line.as_bytes()) {
-                Some(Read::Known(line, records)) => add(self.term, &line, &records),
+    fn ask(&mut self) -> Result<Asked, IoWorkerError> {
+        self.io_worker.send(Question::Lines {
+            run_dir: self.dir.clone(),
+            from: self.at,
+        })
+    }
+
+    fn take(&mut self, text: &str, add: &mut Adding<'_>) {
+        for text in text.split_terminator('\n') {
+            match self.lines.next(text.as_bytes()) {
+                Some(Read::Known(line, records)) => add(self.term, text, &line, &records),
                 // A newer version wrote it.
-                Some(Read::Unknown(line)) => add(self.term, &line, &[]),
+                Some(Read::Unknown(line)) => add(self.term, text, &line, &[]),
                 Some(Read::Damaged(why)) => {
                     let (dir, term, number) = (&self.dir, self.term, self.lines.number);
                     printer::err(&format!(

@@ -14,9 +14,9 @@ use supervise_core::event::{EventKind, ExitStatus};
 use supervise_core::id::{AttemptNo, Ms, Step, WallMs};
 use supervise_core::journal::Line;
 use supervise_core::reason::{Evidence, Reason};
-use supervise_core::record::{Decision, Diagnosis, Record, StartPoint};
+use supervise_core::record::{Act, ActKind, Decision, Diagnosis, Record, StartPoint};
 use supervise_core::rehearsal::Rehearsed;
-use supervise_core::state::{Attempt, State};
+use supervise_core::state::State;
 
 /// Lines kept of an attempt's beginning and of its end: a run of months has many.
 const FIRST: usize = 50;
@@ -77,9 +77,6 @@ pub struct Story {
     /// Further facts about its end.
     #[serde(skip)]
     seen: Seen,
-    /// The attempt as it ended, where its cause is known.
-    #[serde(skip)]
-    last_state: Option<Box<Attempt>>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -146,6 +143,10 @@ impl Teller {
 
     /// Takes the next record in.
     pub fn add(&mut self, r: &Record) {
+        let launches = |act: &Act| matches!(act.kind, ActKind::Launch(_));
+        if matches!(r, Record::Intended { act, .. } if launches(act)) {
+            self.settle();
+        }
         self.state.apply(r);
         if let Record::Fact(e) = r
             && let EventKind::TermStarted { host, .. } = &e.kind
@@ -173,20 +174,14 @@ impl Teller {
                 reasons: reasons(r),
             });
         }
-        self.refresh(r);
-        self.after_its_end(r, wall);
+        self.look(r);
     }
 
-    /// When the first failure was seen, and what was decided once its cause was known.
-    fn after_its_end(&mut self, r: &Record, wall: WallMs) {
+    /// How long the present attempt has lived, when its first failure was seen, and what was decided once its cause was known.
+    fn look(&mut self, r: &Record) {
         let Some(a) = &self.state.attempt else { return };
-        let (no, failed, known) = (a.no.0, a.first_failure.is_some(), a.diagnosis.is_some());
-        let text = words(r, &self.state);
-        let host = self.host.clone();
-        let story = self.story(no);
-        if (failed || known) && story.seen.at.is_none() {
-            (story.seen.at, story.seen.host) = (Some(wall), host);
-        }
+        let (no, gone, wall) = (a.no.0, a.gone, self.state.wall);
+        let (failed, known) = (a.first_failure.is_some(), a.diagnosis.is_some());
         let told = matches!(
             r,
             Record::Decided {
@@ -197,35 +192,43 @@ impl Teller {
                 ..
             }
         );
-        if let Some(text) = text.filter(|_| told && known) {
+        let decided = (told && known).then(|| words(r, &self.state)).flatten();
+        let at = self.place(no);
+        let Some(story) = self.stories.get_mut(at) else { return };
+        // A pause after its end is no time that it ran.
+        if !story.gone {
+            (story.until, story.gone) = (wall, gone);
+        }
+        if (failed || known) && story.seen.at.is_none() {
+            (story.seen.at, story.seen.host) = (Some(wall), self.host.clone());
+        }
+        if let Some(text) = decided {
             story.seen.decide(text);
         }
     }
 
     fn story(&mut self, no: u32) -> &mut Story {
-        let at = match self.stories.iter().position(|s| s.attempt == no) {
-            Some(at) => at,
-            None => {
-                self.stories.push(blank(no));
-                self.stories.len() - 1
-            }
-        };
+        let at = self.place(no);
         &mut self.stories[at]
     }
 
-    /// Copies what the state knows of the present attempt.
-    fn refresh(&mut self, r: &Record) {
-        let steady = matches!(r, Record::Fact(e) if matches!(e.kind, EventKind::Progress { .. } | EventKind::Timer(_)));
-        let Some(a) = self.state.attempt.clone().filter(|_| !steady) else {
+    /// Place of an attempt's story: mostly the last one.
+    fn place(&mut self, no: u32) -> usize {
+        self.stories.iter().rposition(|s| s.attempt == no).unwrap_or_else(|| {
+            self.stories.push(blank(no));
+            self.stories.len() - 1
+        })
+    }
+
+    /// Takes what the state knows of the present attempt: where another one begins, and at the end.
+    fn settle(&mut self) {
+        let Some(a) = &self.state.attempt else { return };
+        let no = a.no.0;
+        let at = self.place(no);
+        let (Some(a), Some(story)) = (&self.state.attempt, self.stories.get_mut(at)) else {
             return;
         };
-        let wall = self.state.wall;
-        let story = self.story(a.no.0);
-        story.output = last_lines(&a).to_vec();
-        // A pause after its end is no time that it ran.
-        if !story.gone {
-            (story.until, story.gone) = (wall, a.gone);
-        }
+        story.output = last_lines(a).to_vec();
         story.from = Some(a.order.from.clone());
         story.launched = a.launched_wall;
         story.argv = a.argv.iter().map(|w| super::shown_word(w)).collect();
@@ -244,7 +247,8 @@ impl Teller {
                 count: s.count,
             })
             .collect();
-        story.last_state = story.diagnosis.is_some().then(|| Box::new(a));
+        let account = |d| Account::of(a, d, &story.sightings, &story.seen);
+        story.account = a.diagnosis.as_ref().map(account);
     }
 
     /// The state after the newest record.
@@ -256,15 +260,13 @@ impl Teller {
     /// The end of the story; `only`: one attempt.
     #[must_use]
     pub fn finish(mut self, run: &str, only: Option<u32>) -> ExplainView {
+        self.settle();
         let first = self.first.0;
         self.stories
             .retain(|s| s.attempt >= first && only.is_none_or(|n| s.attempt == n));
         self.stories.sort_by_key(|s| s.attempt);
         for story in &mut self.stories {
             story.told.extend(std::mem::take(&mut story.last));
-            if let (Some(a), Some(d)) = (&story.last_state, &story.diagnosis) {
-                story.account = Some(Account::of(a, d, &story.sightings, &story.seen));
-            }
         }
         let s = &self.state;
         let worker = s.attempt.as_ref().map(|a| a.first_failure.map_or(0, |(w, _)| w.0));
@@ -304,7 +306,6 @@ fn blank(no: u32) -> Story {
         gone: false,
         account: None,
         seen: Seen::default(),
-        last_state: None,
     }
 }
 

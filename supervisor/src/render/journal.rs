@@ -37,8 +37,8 @@ pub struct RecordView {
 }
 
 /// The records of a line, in order, those of kinds that this version does not know too.
-pub fn views(term: u32, line: &Line) -> impl Iterator<Item = RecordView> {
-    let numbered = line.bodies.iter().zip(line.seq.0..);
+pub fn views(term: u32, line: &Line, bodies: &[Body]) -> impl Iterator<Item = RecordView> {
+    let numbered = bodies.iter().zip(line.seq.0..);
     numbered.map(move |(body, seq)| RecordView::of(term, line, Seq(seq), body))
 }
 
@@ -129,15 +129,13 @@ mod tests {
     use super::*;
     use supervise_core::event::{Event, EventKind};
     use supervise_core::id::{AttemptNo, Step, Term};
-    use supervise_core::journal::{Read, decode, encode_all, seal};
+    use supervise_core::journal::{bodies, encode_all, seal};
     use supervise_core::reason::Reason;
     use supervise_core::record::{Act, ActKind, Decision, Record};
 
     fn read(line: &[u8]) -> Vec<RecordView> {
-        match decode(line.strip_suffix(b"\n").unwrap()) {
-            Read::Known(line, _) | Read::Unknown(line) => views(3, &line).collect(),
-            Read::Damaged(why) => panic!("{why}"),
-        }
+        let (line, bodies) = bodies(line.strip_suffix(b"\n").unwrap()).unwrap();
+        views(3, &line, &bodies).collect()
     }
 
     #[test]

@@ -34,10 +34,17 @@ pub struct Client {
     input: Option<ChildStdin>,
     output: ChildStdout,
     buffer: Vec<u8>,
+    /// Bytes of it that are known to hold no end of a line.
+    searched: usize,
     next: u64,
     /// How a copy ended that was done before its question was answered.
     kept: Option<Result<(), ActError>>,
 }
+
+/// A question that was sent.
+#[derive(Debug)]
+#[must_use = "its answer stands before the next one's"]
+pub struct Asked(u64);
 
 impl Client {
     /// Starts an I/O worker from our own program.
@@ -60,6 +67,7 @@ impl Client {
             input,
             output,
             buffer: Vec::new(),
+            searched: 0,
             next: 1,
             kept: None,
         })
@@ -83,6 +91,15 @@ impl Client {
         limit: Duration,
         tell: &mut dyn FnMut(u64, u64),
     ) -> Result<Answer, IoWorkerError> {
+        let asked = self.send(ask)?;
+        self.answer(asked, limit, tell)
+    }
+
+    /// Asks without waiting: its answer is to be fetched before the next question is asked.
+    ///
+    /// # Errors
+    /// The I/O worker cannot be talked to.
+    pub fn send(&mut self, ask: Question) -> Result<Asked, IoWorkerError> {
         let id = self.next;
         self.next += 1;
         let line = wire::encode(&IoRequest { id, ask }).map_err(std::io::Error::other)?;
@@ -90,6 +107,19 @@ impl Client {
             Some(input) => input.write_all(&line)?,
             None => return Err(IoWorkerError::Io(std::io::Error::other("the I/O worker was closed"))),
         }
+        Ok(Asked(id))
+    }
+
+    /// The answer to a question that was sent; `tell` hears how many bytes were read, of how many.
+    ///
+    /// # Errors
+    /// No headway in time, or an answer that is an error.
+    pub fn answer(
+        &mut self,
+        Asked(id): Asked,
+        limit: Duration,
+        tell: &mut dyn FnMut(u64, u64),
+    ) -> Result<Answer, IoWorkerError> {
         let mut until = Instant::now() + limit;
         loop {
             let Some(reply) = self.reply(until, limit)? else {
@@ -169,13 +199,16 @@ impl Client {
     }
 
     fn reply(&mut self, until: Instant, limit: Duration) -> Result<Option<IoReply>, IoWorkerError> {
-        if let Some(at) = self.buffer.iter().position(|b| *b == b'\n') {
-            let rest = self.buffer.split_off(at + 1);
+        let new = self.buffer.get(self.searched..).unwrap_or_default();
+        if let Some(at) = memchr::memchr(b'\n', new) {
+            let rest = self.buffer.split_off(self.searched + at + 1);
             let line = std::mem::replace(&mut self.buffer, rest);
+            self.searched = 0;
             return serde_json::from_slice(&line)
                 .map(Some)
                 .map_err(|e| IoWorkerError::Io(std::io::Error::other(e)));
         }
+        self.searched = self.buffer.len();
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(IoWorkerError::Stalled(limit.as_secs()));

@@ -215,7 +215,7 @@ impl Folded {
     fn line(&mut self, line: &[u8]) {
         match self.lines.next(line) {
             Some(Seen::Known(line, records)) => {
-                let is_newer = records.len() < line.bodies.len();
+                let is_newer = records.len() < line.count;
                 self.unknown = self.unknown.saturating_add(u32::from(is_newer));
                 for record in &records {
                     self.note_attempt(record);

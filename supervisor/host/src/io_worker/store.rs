@@ -50,7 +50,15 @@ pub(super) fn key(run_dir: &Utf8Path) -> Option<String> {
 /// # Errors
 /// The system's, where a journal cannot be read.
 pub(super) fn read_journals(run_dir: &Utf8Path, tell: &mut Telling<'_>) -> io::Result<(Loaded, Folded)> {
-    let folded = Folded::of(run_dir, tell)?;
+    go_on(run_dir, Folded::default(), tell)
+}
+
+/// The same, from what was folded of them before, where they are still those.
+///
+/// # Errors
+/// The system's, where a journal cannot be read.
+pub(super) fn go_on(run_dir: &Utf8Path, mut folded: Folded, tell: &mut Telling<'_>) -> io::Result<(Loaded, Folded)> {
+    folded.catch_up(run_dir, tell)?;
     Ok((loaded(run_dir, &folded)?, folded))
 }
 

@@ -7,7 +7,7 @@ use super::lease::{Lease, Took};
 use super::listed::Listed;
 use super::protocol::{Answer, Identity, Question, Taken};
 use super::reply::getting_on;
-use super::store::{self, Journal, read_journals};
+use super::store::{self, Journal, go_on, read_journals};
 use super::write::internal;
 use super::write::{PRIVATE, disk_error, make_dir, write_passing};
 use crate::disk::own_dir;
@@ -28,6 +28,8 @@ pub(super) struct Tenure {
     read: Option<Stamp>,
     /// Input that was read then.
     folded: Folded,
+    /// The run directory that was peeked into last: what was folded of its journals is gone on with.
+    peeked: Option<(Utf8PathBuf, Folded)>,
     lease: Option<Lease>,
     journal: Option<Journal>,
     ground: Option<Ground>,
@@ -55,9 +57,14 @@ impl Tenure {
                 }),
                 Err(e) => Err(disk_error(&format!("reading the journals in {run_dir}"), &e)),
             },
-            Question::Peek { run_dir } => read_journals(&run_dir, &mut getting_on(self.asked))
-                .map(|(loaded, _)| Answer::Loaded(Box::new(loaded)))
-                .map_err(|e| disk_error(&format!("reading the journals in {run_dir}"), &e)),
+            Question::Peek { run_dir } => {
+                let before = self.peeked.take().filter(|(dir, _)| *dir == run_dir);
+                let folded = before.map(|(_, folded)| folded).unwrap_or_default();
+                let (loaded, folded) = go_on(&run_dir, folded, &mut getting_on(self.asked))
+                    .map_err(|e| disk_error(&format!("reading the journals in {run_dir}"), &e))?;
+                self.peeked = Some((run_dir, folded));
+                Ok(Answer::Loaded(Box::new(loaded)))
+            }
             Question::TakeLease { dir, claim, identity } => match identity {
                 None => self.take(&dir, &claim, false, gone).map(|took| match took {
                     Ok(term) => Answer::Term(term),

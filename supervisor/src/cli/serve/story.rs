@@ -7,6 +7,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use supervise_core::checkpoint::CheckpointSummary;
 use supervise_core::id::RunId;
+use supervise_core::journal::Line;
+use supervise_core::record::Record;
 use supervise_host::io_worker::JournalPlace;
 
 /// Runs whose stories are kept: each has a helper of its own.
@@ -72,7 +74,7 @@ impl Story {
             },
         };
         let (teller, picture) = (&mut read.teller, &mut read.picture);
-        let mut add = |_: u32, _: &supervise_core::journal::Line, records: &[supervise_core::record::Record]| {
+        let mut add = |_: u32, _: &str, _: &Line, records: &[Record]| {
             for record in records {
                 teller.add(record);
                 picture.note(teller.state(), record);
