@@ -9,6 +9,7 @@ use super::target;
 use crate::environment::wall;
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::render::status::StatusView;
 use crate::render::top::{Data, Key, Top, Wants};
 use crate::screen::Screen;
 use futures_util::future::select;
@@ -150,6 +151,7 @@ async fn read(runs: &Arc<Runs>, wants: Wants, tell: &mpsc::Sender<Event>) {
     let run = match &wants {
         Wants::Runs => {
             let (views, gone) = runs.all().await;
+            let views = views.iter().map(|v| StatusView::clone(v)).collect();
             return say(Data::Runs(views, gone)).await;
         }
         Wants::Run(run) | Wants::Log { run, .. } => run.clone(),
@@ -157,7 +159,7 @@ async fn read(runs: &Arc<Runs>, wants: Wants, tell: &mpsc::Sender<Event>) {
     let Some(view) = runs.one(&run).await else {
         return say(Data::Lost(run)).await;
     };
-    say(Data::Run(Box::new(view))).await;
+    say(Data::Run(Box::new(StatusView::clone(&view)))).await;
     match &wants {
         Wants::Log {
             attempt, worker, query, ..

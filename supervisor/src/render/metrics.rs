@@ -10,6 +10,7 @@ pub use families::{FAMILIES, Family, Kind};
 use super::ledger::LedgerView;
 use super::status::StatusView;
 use super::terminal::shown;
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use supervise_core::id::WallMs;
@@ -40,12 +41,12 @@ pub enum Format {
 
 /// The metrics of these runs, as they were found then.
 #[must_use]
-pub fn metrics(runs: &[StatusView], at: WallMs, format: Format) -> String {
+pub fn metrics(runs: &[impl Borrow<StatusView>], at: WallMs, format: Format) -> String {
     let mut samples = Samples::default();
     samples.bare("supervise_scrape_runs", runs.len() as f64);
     samples.bare("supervise_scrape_timestamp_seconds", at.0 as f64 / 1000.0);
     for run in runs {
-        samples.run(run);
+        samples.run(run.borrow());
     }
     let mut out = String::new();
     for family in &FAMILIES {

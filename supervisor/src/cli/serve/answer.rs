@@ -20,6 +20,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use futures_util::future::join;
 use futures_util::stream::unfold;
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -167,10 +168,11 @@ async fn list(State(site): Here, Query(asked): Asked) -> Response {
 }
 
 async fn run(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Path<String>) -> Response {
-    let Some(status) = site.runs.one(&id).await else {
+    // A journal that is read for the first time is read twice: by a helper, and here.
+    let (status, told) = join(site.runs.one(&id), site.runs.story(&id)).await;
+    let Some(status) = status else {
         return unknown();
     };
-    let told = site.runs.story(&id).await;
     let (stale, told) = match told {
         Ok(told) => (None, Some(told)),
         Err(why) => (Some(why), None),
@@ -261,7 +263,7 @@ async fn live(State(site): Here, Extension(entry): Extension<Entry>, Query(asked
                 Some(run) => site.runs.one(run).await.into_iter().collect(),
                 None => site.runs.all().await.0,
             };
-            let now = views.iter().map(mark).collect::<String>();
+            let now = views.iter().map(|v| mark(v)).collect::<String>();
             let changed = last.as_ref().is_some_and(|l| *l != now);
             last = Some(now);
             if changed {

@@ -32,12 +32,13 @@ pub(super) async fn config(State(site): Here, Extension(entry): Extension<Entry>
     let Some(status) = site.runs.one(&id).await else {
         return unknown();
     };
-    let config = match status.problem.filter(|_| status.term == 0) {
-        Some(problem) => Err(problem),
+    let term = status.term;
+    let config = match status.problem.as_ref().filter(|_| term == 0) {
+        Some(problem) => Err(problem.clone()),
         None => match site.runs.dir(&id).await {
             Some(dir) => site
                 .runs
-                .output(&id, move || read(&dir, status.term))
+                .output(&id, move || read(&dir, term))
                 .await
                 .map_err(str::to_owned)
                 .and_then(|read| read),
@@ -51,7 +52,7 @@ pub(super) async fn config(State(site): Here, Extension(entry): Extension<Entry>
     });
     let view = ConfigPage {
         run: &id,
-        term: status.term,
+        term,
         config: config.as_ref().map_err(String::as_str),
         policy: policy.as_ref(),
         plans: entry.acts,

@@ -62,7 +62,7 @@ struct Being {
 /// A run, and whether nothing of it is left but its name.
 #[derive(Clone)]
 struct Shown {
-    view: StatusView,
+    view: Arc<StatusView>,
     gone: bool,
     next: Option<Arc<NextView>>,
     spec: Option<Arc<RunSpec>>,
@@ -77,7 +77,7 @@ impl Shown {
         alive.supervisor.alive = view.lives();
         Self {
             gone: seen.is_gone(),
-            view,
+            view: Arc::new(view),
             next: known.map(|(state, spec)| Arc::new(NextView::of(state, spec, alive, &boot))),
             spec: seen.spec.clone().map(Arc::new),
         }
@@ -132,21 +132,26 @@ impl Runs {
     }
 
     /// Every run as it is, and how many are gone.
-    pub(in crate::cli) async fn all(self: &Arc<Self>) -> (Vec<StatusView>, usize) {
+    pub(in crate::cli) async fn all(self: &Arc<Self>) -> (Vec<Arc<StatusView>>, usize) {
         let listed = self.listed().await;
         let fresh = FRESH.max(FRESH_EACH * u32::try_from(listed.len()).unwrap_or(u32::MAX));
         let mut reading = JoinSet::new();
+        let mut all: Vec<(usize, Shown)> = Vec::with_capacity(listed.len());
         for (n, named) in listed.into_iter().enumerate() {
+            if let Some(shown) = self.known(&named.0, fresh) {
+                all.push((n, shown));
+                continue;
+            }
             let runs = self.clone();
             reading.spawn(async move { (n, runs.view(named, fresh).await) });
         }
-        let mut all: Vec<(usize, Shown)> = reading.join_all().await;
+        all.extend(reading.join_all().await);
         all.sort_by_key(|(n, _)| *n);
         let (gone, there): (Vec<Shown>, Vec<Shown>) = all.into_iter().map(|(_, s)| s).partition(|s| s.gone);
         (there.into_iter().map(|s| s.view).collect(), gone.len())
     }
 
-    pub(in crate::cli) async fn one(self: &Arc<Self>, run: &str) -> Option<StatusView> {
+    pub(in crate::cli) async fn one(self: &Arc<Self>, run: &str) -> Option<Arc<StatusView>> {
         Some(self.view(self.find(run).await?, FRESH).await.view)
     }
 
@@ -160,13 +165,18 @@ impl Runs {
         locked(&self.known).get(&RunId(run.to_owned()))?.1.spec.clone()
     }
 
+    /// A run as it was read less than so long ago.
+    fn known(&self, run: &RunId, fresh: Duration) -> Option<Shown> {
+        let known = locked(&self.known);
+        let (_, shown) = known.get(run).filter(|(at, _)| at.elapsed() < fresh)?;
+        Some(shown.clone())
+    }
+
     async fn view(self: &Arc<Self>, (run, dir): Named, fresh: Duration) -> Shown {
-        let known = locked(&self.known).get(&run).cloned();
-        if let Some((at, shown)) = &known
-            && at.elapsed() < fresh
-        {
-            return shown.clone();
+        if let Some(shown) = self.known(&run, fresh) {
+            return shown;
         }
+        let known = locked(&self.known).get(&run).cloned();
         let begun = Instant::now();
         let mut ended = match locked(&self.busy).entry(run.clone()) {
             Entry::Occupied(being) => being.get().ended.clone(),
@@ -196,13 +206,14 @@ impl Runs {
             Some((_, shown)) if why.is_none() => shown,
             Some((at, mut shown)) => {
                 let ago = at.elapsed().as_secs();
-                shown.view.problem = why.map(|why| format!("{why}: this is what was known {ago} s ago"));
+                let problem = why.map(|why| format!("{why}: this is what was known {ago} s ago"));
+                Arc::make_mut(&mut shown.view).problem = problem;
                 shown
             }
             None => {
                 let why = why.unwrap_or("it was not read yet: other runs come first, look again in a moment");
                 Shown {
-                    view: StatusView::unknown(&run.0, Alive::default(), why.to_owned()),
+                    view: Arc::new(StatusView::unknown(&run.0, Alive::default(), why.to_owned())),
                     gone: false,
                     next: None,
                     spec: None,

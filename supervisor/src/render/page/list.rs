@@ -4,6 +4,7 @@ use super::super::status::StatusView;
 use super::super::terminal::shown;
 use super::{state, whole};
 use maud::{Markup, html};
+use std::borrow::Borrow;
 
 /// Runs on one page: a phone loads it over a poor line.
 const PAGE: usize = 100;
@@ -49,8 +50,9 @@ impl Wanted {
 
 /// The runs that were found, newest first; `gone`: runs whose directories are gone.
 #[must_use]
-pub fn list(views: &[StatusView], gone: usize, wanted: &Wanted) -> String {
-    let mut newest: Vec<&StatusView> = views.iter().filter(|v| wanted.is_in(v)).collect();
+pub fn list(views: &[impl Borrow<StatusView>], gone: usize, wanted: &Wanted) -> String {
+    let views: Vec<&StatusView> = views.iter().map(Borrow::borrow).collect();
+    let mut newest: Vec<&StatusView> = views.iter().copied().filter(|v| wanted.is_in(v)).collect();
     newest.sort_by_key(|v| std::cmp::Reverse(v.now));
     let pages = newest.len().div_ceil(PAGE).max(1);
     let page = wanted.page.min(pages - 1);
