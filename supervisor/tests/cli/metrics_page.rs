@@ -40,3 +40,21 @@ fn alerts_and_dashboard_name_metrics_that_there_are() {
     let text = fs::read_to_string(top().join("contrib/grafana/supervise.json")).unwrap();
     let _: serde_json::Value = serde_json::from_str(&text).unwrap();
 }
+
+#[test]
+fn every_alert_is_tried() {
+    let read = |name: &str| fs::read_to_string(top().join("contrib/prometheus").join(name)).unwrap();
+    let (rules, tests) = (read("alerts.yaml"), read("alerts_test.yaml"));
+    let alerts: BTreeSet<&str> = rules
+        .lines()
+        .filter_map(|l| l.trim().strip_prefix("- alert: "))
+        .collect();
+    assert!(alerts.len() > 3, "{alerts:?}");
+    let fires = |alert: &&&str| {
+        tests
+            .lines()
+            .any(|l| l.trim().strip_prefix("alertname: ") == Some(**alert))
+    };
+    let untried: Vec<_> = alerts.iter().filter(|alert| !fires(alert)).collect();
+    assert!(untried.is_empty(), "no test lets them fire: {untried:?}");
+}
