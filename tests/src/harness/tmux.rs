@@ -3,8 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{PATIENCE, Refusal, Scene, eventually, until};
+
+/// Windows that were opened.
+static STARTED: AtomicU32 = AtomicU32::new(0);
 
 /// A window in which a command of a scene runs; afterwards the shell tells how it ended and how it left the terminal.
 #[derive(Debug)]
@@ -23,7 +27,8 @@ impl Tmux {
             return Err(Refusal::new("there is no tmux (tests/testbed/install.sh)"));
         }
         let mut tmux = Self {
-            socket: scene.path("tmux"),
+            // The server of a window that was closed may still be on its way out.
+            socket: scene.path(&format!("tmux-{}", STARTED.fetch_add(1, Ordering::Relaxed))),
             shell: 0,
         };
         let mut command = scene.other(Path::new("/usr/bin/tmux"));
