@@ -52,6 +52,7 @@ if [ $# = 1 ]; then
   [ "$size" -le $largest ] || { echo "dist.sh: larger than $largest bytes" >&2; exit 1; }
 fi
 "$tools/bin/python" packaging/sbom.py "$version" "$machine-unknown-linux-gnu" >"$work/sbom.json"
+"$tools/bin/python" packaging/check_sbom.py "$work/sbom.json"
 
 # wheel: the program and its second name, in the layout of the binary distribution format.
 wheel() {
