@@ -12,6 +12,7 @@ use std::io::{self, IsTerminal, Stdout, stdin, stdout};
 use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use supervise_host::process::job;
 
 /// It is ours now.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -42,12 +43,21 @@ impl Screen {
             }
             before(info);
         }));
-        TAKEN.store(true, Ordering::SeqCst);
-        printer::screen_is_taken(true);
-        let taken = enable_raw_mode()
-            .and_then(|()| execute!(stdout(), EnterAlternateScreen))
-            .and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
+        let taken = hold().and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
         taken.map(|terminal| Self { terminal }).inspect_err(|_| give_back())
+    }
+
+    /// Gives it back for as long as this process is stopped, and takes it again.
+    ///
+    /// # Errors
+    /// The terminal is gone.
+    pub fn pause(&mut self) -> io::Result<()> {
+        give_back();
+        job::stand_still();
+        hold()?;
+        // A new one draws everything. To clear the old one is to ask the terminal where its cursor is, whose answer goes to who reads keys.
+        self.terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
+        Ok(())
     }
 
     /// Draws lines for a width and a height.
@@ -73,6 +83,12 @@ impl Drop for Screen {
     fn drop(&mut self) {
         give_back();
     }
+}
+
+fn hold() -> io::Result<()> {
+    TAKEN.store(true, Ordering::SeqCst);
+    printer::screen_is_taken(true);
+    enable_raw_mode().and_then(|()| execute!(stdout(), EnterAlternateScreen))
 }
 
 fn give_back() {

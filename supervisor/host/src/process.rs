@@ -7,6 +7,7 @@ pub(crate) mod call;
 pub mod capture;
 pub(crate) mod census;
 pub mod cgroup;
+pub mod job;
 pub mod kill;
 mod limits;
 pub mod priority;

@@ -18,6 +18,7 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use supervise_host::process::job;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
@@ -53,6 +54,8 @@ enum Event {
     Resized,
     Read(Data),
     Signal(Exit),
+    /// The job that this process belongs to is to stop for a while.
+    Stop,
     Gone(io::Error),
 }
 
@@ -97,6 +100,10 @@ async fn show(named: Vec<Named>) -> Result<Exit, CliError> {
             let _ = tell.send(Event::Signal(exit)).await;
         });
     }
+    let stop = SignalKind::from_raw(libc::SIGTSTP);
+    let mut stops = signal(stop).map_err(|e| CliError::environment(e.to_string()))?;
+    let told = tell.clone();
+    tokio::spawn(async move { while stops.recv().await.is_some() && told.send(Event::Stop).await.is_ok() {} });
     let (want, wanted) = watch::channel(top.wants());
     tokio::spawn(follow(Arc::new(Runs::new(named)), wanted, tell.clone()));
     let mut screen = Screen::take().map_err(gone)?;
@@ -114,6 +121,7 @@ async fn show(named: Vec<Named>) -> Result<Exit, CliError> {
                 Event::Key(key) if !top.key(key) => return Ok(Exit::Finished),
                 Event::Key(_) | Event::Resized => {}
                 Event::Read(data) => top.take(data),
+                Event::Stop => screen.pause().map_err(gone)?,
                 Event::Signal(exit) => return Ok(exit),
                 Event::Gone(e) => return Err(gone(e)),
             }
@@ -181,6 +189,8 @@ async fn read(runs: &Arc<Runs>, wants: Wants, tell: &mpsc::Sender<Event>) {
 fn typed() -> Event {
     loop {
         match event::read() {
+            // It comes back as a signal, to the whole job.
+            Ok(Typed::Key(key)) if is_stop(key) => job::ask_job_to_stop(),
             Ok(Typed::Key(key)) if key.kind != KeyEventKind::Release => {
                 if let Some(key) = meant(key) {
                     return Event::Key(key);
@@ -191,6 +201,11 @@ fn typed() -> Event {
             Err(e) => return Event::Gone(e),
         }
     }
+}
+
+/// `^Z`.
+fn is_stop(key: KeyEvent) -> bool {
+    key.code == KeyCode::Char('z') && key.modifiers.contains(KeyModifiers::CONTROL) && key.kind == KeyEventKind::Press
 }
 
 fn meant(key: KeyEvent) -> Option<Key> {

@@ -356,7 +356,7 @@ impl Top {
 }
 
 fn help() -> Vec<Line<'static>> {
-    const KEYS: [(&str, &str); 12] = [
+    const KEYS: [(&str, &str); 13] = [
         ("↑ ↓  k j", "one line, or one run"),
         ("PgUp PgDn  b Space", "one screen"),
         ("Home End  g G", "first, last"),
@@ -367,6 +367,7 @@ fn help() -> Vec<Line<'static>> {
         ("a A", "in an output: the attempt before, next attempt"),
         ("/", "in an output: only lines with a text"),
         ("?  h", "these keys"),
+        ("^Z", "back to the shell until `fg`"),
         ("q  ^C", "leave; nothing that runs is touched"),
         ("", ""),
     ];

@@ -67,6 +67,35 @@ fn the_terminal_is_given_back_after_a_signal_and_after_a_panic() {
 }
 
 #[test]
+fn a_stopped_top_gives_the_terminal_back_and_takes_it_again() {
+    let scene = scene();
+    // A shell with jobs: it tells how the terminal is left to it, and lets the job go on at a line.
+    let shell = "set -m; \"$@\"; stty -a | tr ' ' '\\n' | grep -xE -- '-?icanon;?'; echo halted; read -r _; fg";
+    let arguments = ["-c", shell, "bash", SUPERVISE, "top"];
+    let Ok(top) = Tmux::start(&scene, SMALL, Path::new("/bin/bash"), &arguments) else {
+        return;
+    };
+    let _ = top.shows("no run of this user");
+    top.keys(&["C-z"]);
+    let shown = top.shows("halted");
+    assert!(shown.lines().any(|l| l == "icanon"), "{shown}");
+    assert!(!shown.contains("no run of this user"), "{shown}");
+    top.keys(&["Enter"]);
+    let _ = top.shows("no run of this user");
+    top.keys(&["q"]);
+    let _ = top.ended(0);
+    // Where no shell could let it go on, it goes on by itself.
+    let Some(top) = terminal(&scene, "top", SMALL, &["top"]) else {
+        return;
+    };
+    let _ = top.shows("no run of this user");
+    top.keys(&["C-z", "?"]);
+    let _ = top.shows("back to the shell");
+    top.keys(&["q", "q"]);
+    let _ = top.ended(0);
+}
+
+#[test]
 fn without_a_terminal_top_names_the_command_that_prints() {
     let scene = scene();
     for command in [&["top"][..], &["status", "--watch"]] {
