@@ -271,6 +271,14 @@ fn told(e: &clap::Error, args: &[OsString]) -> Result<u8, CliError> {
         print(&text)?;
         return Ok(Exit::Finished.code());
     }
+    let odd = args.iter().enumerate().find(|(_, word)| word.to_str().is_none());
+    if let (ErrorKind::InvalidUtf8, Some((n, word))) = (e.kind(), odd) {
+        let word = word.as_encoded_bytes().escape_ascii();
+        return Err(CliError::usage(format!(
+            "argument {n}: expected text, found `{word}`, which is no UTF-8: it could not be written into the journal"
+        ))
+        .hint("a link gives a file another name: `ln -s`, and name the link"));
+    }
     // What was typed is quoted in it, and makes no lines of its own: the same is said of arguments that hold none.
     let safe = args.iter().map(|a| terminal::line(&a.to_string_lossy()).into_owned());
     if let Err(e) = command().try_get_matches_from(safe)

@@ -403,3 +403,20 @@ fn a_pipe_is_no_settings_file_and_is_read_where_it_is_named() {
     world.run(&["plan", named.as_str()]).tells(0, &["checkpoints"]);
     writer.join().unwrap();
 }
+
+#[test]
+fn a_name_that_is_no_text_is_named_and_nothing_is_begun() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let world = World::new();
+    let name = std::ffi::OsStr::from_bytes(b"caf\xe9.py");
+    let mut command = world.command();
+    command
+        .args(["run", "--set", "supervisor.trainer=plain", "--", "python3"])
+        .arg(name);
+    let output = command.output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{err}");
+    for part in ["argument 6", r"`caf\xe9.py`", "no UTF-8", "ln -s"] {
+        assert!(err.contains(part), "{part}: {err}");
+    }
+}
