@@ -1,6 +1,6 @@
 """The pages of `supervise serve` at their limits, before a release. Prints a line a figure, writes screenshots, and fails where an aim is missed.
 
-usage: full_page.py SUPERVISE LONG_RUN OUT [SECONDS]    (SECONDS of twenty clients: 3600)
+usage: full_page.py SUPERVISE LONG_RUN OUT [SECONDS [PART…]]    (SECONDS of twenty clients: 3600; of many, long, log, screens, clients: all)
 """
 
 import base64
@@ -19,7 +19,10 @@ import urllib.request
 
 EXE, LONG_RUN, OUT = (os.path.abspath(a) for a in sys.argv[1:4])
 SECONDS = int(sys.argv[4]) if len(sys.argv) > 4 else 3600
+PARTS = sys.argv[5:] or ["many", "long", "log", "screens", "clients"]
 RUNS, RECORDS, LOG, CLIENTS = 1000, 500_000, 2 << 30, 20
+# Memory is read so often while clients ask.
+LOOK = 30
 AXE = "axe-core@4.14.1"
 missed = []
 
@@ -117,13 +120,16 @@ def thousand(folder):
 
 
 def long_journal(folder):
-    subprocess.run([LONG_RUN, EXE, folder + "/long", "115000"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([LONG_RUN, EXE, folder + "/long", "85000"], check=True, stdout=subprocess.DEVNULL)
     run_dir = folder + "/long/checkpoints/.supervise"
     journal = run_dir + "/journal/1.jsonl"
     with open(journal, "rb") as f:
         lines = f.readlines()
-    say("a long journal: records", len(lines), "lines")
-    if len(lines) < RECORDS:
+    # A line holds what was recorded in one moment.
+    last = json.loads(lines[-1])
+    records = last["seq"] + len(last.get("then", []))
+    say("a long journal: records", records, "")
+    if records < RECORDS:
         missed.append(f"a journal of {RECORDS} records")
     kept = lines[-400:]
     with open(journal, "wb") as f:
@@ -175,7 +181,7 @@ def long_log(folder):
 def clients(folder, run):
     """Twenty of them, each following pages, for a long time: the server's memory stays as it is."""
     with Server(folder) as server:
-        stop, asked, failed = threading.Event(), [0] * CLIENTS, []
+        stop, asked, failed, took = threading.Event(), [0] * CLIENTS, [], []
         paths = ["/", f"/run/{run}", "/metrics", f"/run/{run}/config", f"/run/{run}/log?attempt=1&worker=0&q=step", "/?page=3"]
 
         def reads(n):
@@ -183,7 +189,7 @@ def clients(folder, run):
             follows.sendall(f"GET /live?run={run} HTTP/1.1\r\nHost: {server.at}\r\n\r\n".encode())
             while not stop.is_set():
                 try:
-                    server.get(paths[(asked[n] + n) % len(paths)])
+                    took.append(server.get(paths[(asked[n] + n) % len(paths)])[1])
                 except (urllib.error.URLError, OSError) as e:
                     failed.append(str(e))
                 asked[n] += 1
@@ -193,17 +199,22 @@ def clients(folder, run):
         threads = [threading.Thread(target=reads, args=(n,), daemon=True) for n in range(CLIENTS)]
         for thread in threads:
             thread.start()
-        time.sleep(SECONDS / 3)
-        early = memory(server.process.pid)
-        time.sleep(2 * SECONDS / 3)
-        late = memory(server.process.pid)
+        grown = []
+        while len(grown) < SECONDS // LOOK:
+            time.sleep(LOOK)
+            grown.append(memory(server.process.pid))
+        early, late = max(grown[: max(1, len(grown) // 3)]), max(grown[-max(1, len(grown) // 3) :])
         stop.set()
         for thread in threads:
             thread.join(120)
         say(f"20 clients for {SECONDS} s: answers", sum(asked), "")
         say("20 clients: failures", len(failed), "", 0)
-        say("20 clients: memory after a third of the time", early / 1024, "MiB")
-        say("20 clients: memory at the end", late / 1024, "MiB", early * 1.1 / 1024 + 8)
+        took.sort()
+        say("20 clients: an answer, median", took[len(took) // 2], "ms")
+        say("20 clients: an answer, 99 of 100", took[len(took) * 99 // 100], "ms")
+        print("    MiB each", LOOK, "s:", *(round(kib / 1024) for kib in grown), flush=True)
+        say("20 clients: highest memory in the first third of the time", early / 1024, "MiB", 256)
+        say("20 clients: highest memory in the last third", late / 1024, "MiB", early * 1.1 / 1024)
         if failed:
             print("   ", failed[:3], flush=True)
 
@@ -307,14 +318,19 @@ def main():
     with tempfile.TemporaryDirectory(prefix="full-page.") as top:
         for name in ("many", "long", "log", "shown"):
             os.mkdir(f"{top}/{name}")
-        thousand(top + "/many")
-        long_journal(top + "/long")
-        long_log(top + "/log")
+        if "many" in PARTS or "clients" in PARTS:
+            thousand(top + "/many")
+        if "long" in PARTS:
+            long_journal(top + "/long")
+        if "log" in PARTS:
+            long_log(top + "/log")
         shutil.rmtree(top + "/log")
         script = "for n in 1 2 3 4 5; do echo \"step:$n - loss:0.$n - actor/entropy:1.$n\"; sleep 0.2; done; echo 'RuntimeError: CUDA out of memory'; exit 1"
-        run, _ = run_plain(top + "/shown", "shown", script)
-        screens(top + "/shown", run)
-        clients(top + "/many", "0" * 16)
+        if "screens" in PARTS:
+            run, _ = run_plain(top + "/shown", "shown", script)
+            screens(top + "/shown", run)
+        if "clients" in PARTS:
+            clients(top + "/many", "0" * 16)
     if missed:
         sys.exit("missed: " + ", ".join(missed))
 
