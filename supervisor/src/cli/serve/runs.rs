@@ -285,8 +285,9 @@ impl Runs {
     ) -> Result<T, &'static str> {
         let new = || Arc::new(Semaphore::new(OUTPUTS));
         let places = locked(&self.outputs).entry(run.to_owned()).or_insert_with(new).clone();
-        let place = places.try_acquire_owned();
-        let place = place.map_err(|_| "Other outputs of this run are being read: look again in a moment.")?;
+        let place = tokio::time::timeout(DEADLINE, places.acquire_owned()).await;
+        let busy = "Other outputs of this run are being read: look again in a moment.";
+        let place = place.map_err(|_| busy)?.map_err(|_| busy)?;
         let reading = tokio::task::spawn_blocking(move || {
             let _place = place;
             read()
