@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             .is_none_or(|r| control::lives(r) || control::guard_lives(r));
         loop {
             let more = journals.piece(&mut |term, text, line, _| {
-                let bodies = bodies(text.as_bytes()).map(|(_, bodies)| bodies).unwrap_or_default();
+                let bodies = bodies(text).map(|(_, bodies)| bodies).unwrap_or_default();
                 views(term, line, &bodies).for_each(|view| told.add(term, &view));
             })?;
             if !told.write()? {

@@ -20,7 +20,7 @@ pub(super) fn each(dir: &Utf8Path, from: JournalPlace, add: &mut dyn FnMut(&Line
 }
 
 /// Hears of a line: its term, its text, and its records.
-type Adding<'a> = dyn FnMut(u32, &str, &Line, &[Record]) + 'a;
+type Adding<'a> = dyn FnMut(u32, &[u8], &Line, &[Record]) + 'a;
 
 /// The journals of a run, read from a place on, and again where they have grown.
 pub(super) struct Journals {
@@ -66,7 +66,10 @@ impl Journals {
         };
         let answer = asked.and_then(|asked| self.io_worker.answer(asked, target::PATIENCE, &mut |_, _| ()));
         let answer = answer.map_err(|e| failed(e, &self.reading))?;
-        let Answer::Lines { at, text, next, left } = answer else {
+        let Answer::Lines {
+            at, text, next, left, ..
+        } = answer
+        else {
             return Err(CliError::internal("the helper gave an unexpected answer".to_owned()));
         };
         self.at = next.unwrap_or(at);
@@ -89,9 +92,12 @@ impl Journals {
         })
     }
 
-    fn take(&mut self, text: &str, add: &mut Adding<'_>) {
-        for text in text.split_terminator('\n') {
-            match self.lines.next(text.as_bytes()) {
+    fn take(&mut self, text: &[u8], add: &mut Adding<'_>) {
+        let mut begin = 0;
+        for end in memchr::memchr_iter(b'\n', text) {
+            let text = text.get(begin..end).unwrap_or_default();
+            begin = end + 1;
+            match self.lines.next(text) {
                 Some(Read::Known(line, records)) => add(self.term, text, &line, &records),
                 // A newer version wrote it.
                 Some(Read::Unknown(line)) => add(self.term, text, &line, &[]),

@@ -36,6 +36,8 @@ pub struct Client {
     buffer: Vec<u8>,
     /// Bytes of it that are known to hold no end of a line.
     searched: usize,
+    /// An answer whose text has not come whole.
+    partly: Option<IoReply>,
     next: u64,
     /// How a copy ended that was done before its question was answered.
     kept: Option<Result<(), ActError>>,
@@ -68,6 +70,7 @@ impl Client {
             output,
             buffer: Vec::new(),
             searched: 0,
+            partly: None,
             next: 1,
             kept: None,
         })
@@ -199,16 +202,9 @@ impl Client {
     }
 
     fn reply(&mut self, until: Instant, limit: Duration) -> Result<Option<IoReply>, IoWorkerError> {
-        let new = self.buffer.get(self.searched..).unwrap_or_default();
-        if let Some(at) = memchr::memchr(b'\n', new) {
-            let rest = self.buffer.split_off(self.searched + at + 1);
-            let line = std::mem::replace(&mut self.buffer, rest);
-            self.searched = 0;
-            return serde_json::from_slice(&line)
-                .map(Some)
-                .map_err(|e| IoWorkerError::Io(std::io::Error::other(e)));
+        if let Some(reply) = self.whole()? {
+            return Ok(Some(reply));
         }
-        self.searched = self.buffer.len();
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(IoWorkerError::Stalled(limit.as_secs()));
@@ -226,6 +222,39 @@ impl Client {
         }
         self.buffer.extend_from_slice(&chunk[..n]);
         Ok(None)
+    }
+
+    /// The next reply, where all of it has come.
+    fn whole(&mut self) -> Result<Option<IoReply>, IoWorkerError> {
+        let mut reply = match self.partly.take() {
+            Some(reply) => reply,
+            None => {
+                let new = self.buffer.get(self.searched..).unwrap_or_default();
+                let Some(at) = memchr::memchr(b'\n', new) else {
+                    self.searched = self.buffer.len();
+                    return Ok(None);
+                };
+                let line = self.first(self.searched + at + 1);
+                self.searched = 0;
+                serde_json::from_slice(&line).map_err(std::io::Error::other)?
+            }
+        };
+        if let IoReply::Done { answer: Ok(answer), .. } = &mut reply
+            && let Answer::Lines { text, length, .. } = &mut **answer
+        {
+            if self.buffer.len() < *length {
+                self.partly = Some(reply);
+                return Ok(None);
+            }
+            *text = self.first(*length);
+        }
+        Ok(Some(reply))
+    }
+
+    /// The first bytes of what came.
+    fn first(&mut self, length: usize) -> Vec<u8> {
+        let rest = self.buffer.split_off(length);
+        std::mem::replace(&mut self.buffer, rest)
     }
 }
 

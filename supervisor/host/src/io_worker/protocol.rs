@@ -221,8 +221,11 @@ pub enum Answer {
     Lines {
         /// Place where it begins.
         at: JournalPlace,
-        /// Whole lines.
-        text: String,
+        /// Whole lines. They are not told in JSON, which would take as long as to read what they say.
+        #[serde(skip)]
+        text: Vec<u8>,
+        /// Their bytes, which follow the answer as they stand in the file.
+        length: usize,
         /// Place where the next piece begins; `None` at the end.
         next: Option<JournalPlace>,
         /// Bytes after this piece.

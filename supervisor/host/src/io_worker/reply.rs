@@ -1,6 +1,6 @@
 //! Lines that an I/O worker writes to its standard output.
 
-use super::protocol::IoReply;
+use super::protocol::{Answer, IoReply};
 use crate::wire;
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -11,9 +11,14 @@ pub(super) const TELL: Duration = Duration::from_millis(500);
 static OUT: Mutex<()> = Mutex::new(());
 
 pub(super) fn say(reply: &IoReply) {
-    let Ok(line) = wire::encode(reply) else {
+    let Ok(mut line) = wire::encode(reply) else {
         return;
     };
+    if let IoReply::Done { answer: Ok(answer), .. } = reply
+        && let Answer::Lines { text, .. } = &**answer
+    {
+        line.extend_from_slice(text);
+    }
     let _guard = OUT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     // A driver that is gone reads nothing; the end of standard input ends this I/O worker.
     let _ = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());

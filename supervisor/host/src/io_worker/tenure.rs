@@ -51,7 +51,8 @@ impl Tenure {
             Question::Lines { run_dir, from } => match lines(&run_dir, from) {
                 Ok((at, text, next, left)) => Ok(Answer::Lines {
                     at,
-                    text: String::from_utf8_lossy(&text).into_owned(),
+                    length: text.len(),
+                    text,
                     next,
                     left,
                 }),

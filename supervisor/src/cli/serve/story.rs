@@ -74,7 +74,7 @@ impl Story {
             },
         };
         let (teller, picture) = (&mut read.teller, &mut read.picture);
-        let mut add = |_: u32, _: &str, _: &Line, records: &[Record]| {
+        let mut add = |_: u32, _: &[u8], _: &Line, records: &[Record]| {
             for record in records {
                 teller.add(record);
                 picture.note(teller.state(), record);
