@@ -186,6 +186,9 @@ impl Samples {
         }
         self.some("supervise_run_steps_lost_total", run, Some(l.steps.lost));
         self.some("supervise_run_devices", run, l.devices.map(u64::from));
+        // A class that was never seen has no number, and a number that begins at 1 has not risen: this one is there before the first failure.
+        let failed = l.costs.iter().map(|cost| cost.ends).sum();
+        self.some("supervise_run_failed_attempts_total", run, Some(failed));
         for cost in &l.costs {
             let class = [("class", cost.class.as_str())];
             self.add("supervise_run_failures_total", run, &class, cost.ends as f64);

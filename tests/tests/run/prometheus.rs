@@ -1,4 +1,4 @@
-//! A real Prometheus reads the metrics of real runs, and its alerts fire.
+//! A real Prometheus reads the metrics of real runs, its alerts fire, and the dashboard finds what it draws.
 
 use super::metrics::{program, top};
 use super::serve::{Server, asked, run_of, serve};
@@ -67,6 +67,25 @@ impl Prometheus {
         serde_json::from_str(&body).unwrap_or_default()
     }
 
+    /// What a query finds; nothing while it begins.
+    fn finds(&self, query: &str) -> Vec<Value> {
+        let encoded: String = query.bytes().map(|b| format!("%{b:02x}")).collect();
+        let answer = self.ask(&format!("/api/v1/query?query={encoded}"));
+        assert_ne!(answer["status"], "error", "{query}: {answer}");
+        answer["data"]["result"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Whatever the dashboard asks for has been found since this began, with the labels that it is shown by.
+    fn draws_the_dashboard(&self) {
+        for (query, shown) in dashboard() {
+            let ever = format!("max_over_time(({query})[30m:1s])");
+            let found = eventually(&query, || self.finds(&ever).into_iter().next());
+            for (label, _) in shown.split("{{").filter_map(|rest| rest.split_once("}}")) {
+                assert!(found["metric"][label].is_string(), "{label} of {query}: {found}");
+            }
+        }
+    }
+
     /// Names and runs of the alerts that fire.
     fn firing(&self) -> BTreeSet<(String, String)> {
         let answer = self.ask("/api/v1/alerts");
@@ -89,6 +108,24 @@ impl Drop for Prometheus {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What the dashboard that is shipped asks for, in seconds instead of minutes, and how it shows that.
+fn dashboard() -> Vec<(String, String)> {
+    let text = fs::read_to_string(top().join("contrib/grafana/supervise.json")).unwrap();
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let list = |v: &Value| v.as_array().unwrap().clone();
+    let annotations = list(&all["annotations"]["list"]);
+    let targets = list(&all["panels"])
+        .into_iter()
+        .flat_map(|panel| list(&panel["targets"]));
+    let query = |one: Value| {
+        let expr = one["expr"].as_str().unwrap();
+        let query = expr.replace("$run", ".*").replace("offset 1m", "offset 2s");
+        let shown = one["legendFormat"].as_str().or(one["titleFormat"].as_str());
+        (query, shown.unwrap_or_default().to_owned())
+    };
+    annotations.into_iter().chain(targets).map(query).collect()
 }
 
 /// The alerts that are shipped, in seconds instead of minutes and hours.
@@ -133,7 +170,7 @@ fn filling(home: &Scene) -> Option<(Scene, Mount)> {
 }
 
 #[test]
-fn the_alerts_fire_on_runs_that_stall_give_up_fill_their_disk_and_lose_their_supervisor() {
+fn alerts_fire_on_runs_that_stall_give_up_fill_their_disk_and_lose_their_supervisor_and_the_dashboard_draws_them() {
     let Some(program) = program("prometheus") else { return };
     // One that ends well: nothing is said of it.
     let mut scene = scene();
@@ -145,19 +182,24 @@ fn the_alerts_fire_on_runs_that_stall_give_up_fill_their_disk_and_lose_their_sup
     saved(&scene, 4);
     let stalled = run_of(&scene);
     let run_dir = format!("run_dir={}", scene.path("fails").display());
-    let _ = scene
-        .start_plain(
-            &["retries=1", "backoff.initial=10ms", &run_dir],
-            &["sh", "-c", "echo lost; exit 3"],
-        )
-        .wait();
+    let sign = scene.path("fail-now");
+    let fails = scene.start_plain(
+        &["retries=1", "backoff.initial=10ms", &run_dir],
+        &[
+            "sh",
+            "-c",
+            "until [ -e \"$0\" ]; do sleep 0.1; done; echo lost; exit 3",
+            sign.to_str().unwrap(),
+        ],
+    );
     let server = serve(&scene, &[]);
     let prometheus = Prometheus::start(&program, &scene, &server, &hastened());
-    let failed = eventually("the run that failed is read", || {
-        let answer = prometheus.ask("/api/v1/query?query=supervise_run_outcome%7Boutcome!=%22finished%22%7D%20==%201");
-        let found = answer["data"]["result"].as_array()?.first()?.clone();
-        Some(found["metric"]["run"].as_str()?.to_owned())
+    let failed = eventually("the run that will fail has been known for a while", || {
+        let found = prometheus.finds("supervise_run_info{root=~\".*/fails\"} offset 2s");
+        Some(found.first()?["metric"]["run"].as_str()?.to_owned())
     });
+    fs::write(sign, "").unwrap();
+    let _ = fails.wait();
     prometheus.fires("SuperviseRunNeedsPerson", &failed);
     prometheus.fires("SuperviseRunStalled", &stalled);
     if let Some((full, _mount)) = filling(&scene) {
@@ -166,6 +208,7 @@ fn the_alerts_fire_on_runs_that_stall_give_up_fill_their_disk_and_lose_their_sup
             full.status()["run"].as_str().map(str::to_owned)
         });
         prometheus.fires("SuperviseRunOutOfRoom", &id);
+        prometheus.draws_the_dashboard();
         run.signal(libc::SIGTERM);
         let _ = run.wait();
     }

@@ -41,7 +41,7 @@ const fn counter(name: &'static str, labels: &'static str, help: &'static str) -
 }
 
 /// All of them, in the order they are written in.
-pub const FAMILIES: [Family; 31] = [
+pub const FAMILIES: [Family; 32] = [
     gauge("supervise_run_info", "root, trainer", "The run; always 1."),
     gauge("supervise_run_supervisor_alive", "", "1 if its supervisor lives."),
     gauge("supervise_run_guard_alive", "", "1 if the guard of its workers lives."),
@@ -139,6 +139,11 @@ pub const FAMILIES: [Family; 31] = [
         "supervise_run_devices",
         "",
         "GPUs of the run, or its workers where those are not known.",
+    ),
+    counter(
+        "supervise_run_failed_attempts_total",
+        "",
+        "Attempts that ended by a failure of any class; 0 before the first.",
     ),
     counter(
         "supervise_run_failures_total",
