@@ -236,6 +236,9 @@ class Browser:
         made = self.ask("/session", {"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": args}}}})
         self.base = "/session/" + made["sessionId"]
         self.ask(self.base + "/timeouts", {"script": 60_000})
+        # A window is never narrower than 500: what a page has is told apart from it.
+        size = {"width": width, "height": 1400, "deviceScaleFactor": 1, "mobile": False}
+        self.ask(self.base + "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
 
     def ask(self, path, body=None, method=None):
         data = None if body is None else json.dumps(body).encode()
@@ -301,6 +304,8 @@ def screens(folder, run):
             for name, path in pages.items():
                 browser.ask(browser.base + "/url", {"url": f"http://{server.at}{path}"})
                 odd = browser.script(OWN_CHECKS)
+                if (shown := browser.script("return innerWidth")) != width:
+                    odd.append(f"shown {shown} wide")
                 if rules:
                     browser.script(rules + "; return null;")
                     odd += browser.ask(browser.base + "/execute/async", {"script": RUN_AXE, "args": []})
