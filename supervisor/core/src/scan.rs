@@ -29,6 +29,9 @@ pub const LINE_LIMIT: usize = 4096;
 /// Opening of the names of the user's rules.
 pub(crate) const USER: &str = "user/";
 
+/// Rules that count beside the first one that matches a line.
+const BESIDE: usize = 4;
+
 /// End of the name of a rule that matched text of a model.
 pub(crate) const QUOTED: &str = ".quoted";
 
@@ -61,6 +64,12 @@ pub enum RuleKind {
     Failure(String),
     /// An exception ended a traceback; its text is classified by the diagnosis.
     Exception,
+}
+
+impl RuleKind {
+    fn tells_progress(&self) -> bool {
+        matches!(self, Self::Step | Self::Bar | Self::Beat)
+    }
 }
 
 /// One rule: a regular expression over a line without colours and launcher prefixes.
@@ -203,6 +212,11 @@ impl Scanner {
 
     /// Looks at one line (without its newline). The first matching rule wins.
     pub fn line(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Option<Hit> {
+        self.all(worker, number, line).pop()
+    }
+
+    /// The same, after the steps and beats that the line tells beside: whatever is printed behind a progress bar stands on its line.
+    pub fn all(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Vec<Hit> {
         let plain = strip(&line[..line.len().min(LINE_LIMIT)]);
         let (source, text) = self.prefix.split(&plain);
         let before = &plain[..plain.len() - text.len()];
@@ -221,28 +235,30 @@ impl Scanner {
                     (Through::Save, true) => "py.exception.chained.save",
                     (Through::Reward, true) => "py.exception.chained.reward",
                 };
-                return Some(hit(
-                    RuleKind::Exception,
-                    rule,
-                    worker,
-                    number,
-                    text.trim_ascii_start(),
-                    None,
-                ));
+                let text = text.trim_ascii_start();
+                return vec![hit(RuleKind::Exception, rule, worker, number, text, None)];
             }
             // A line of a program tells of what it can do, not of what happened.
-            Seen::Inside if text.starts_with(b"  ") => return None,
+            Seen::Inside if text.starts_with(b"  ") => return Vec::new(),
             Seen::Inside | Seen::Other => {}
         }
-        let always = self
-            .set
-            .matches(text)
-            .into_iter()
-            .next()
-            .and_then(|at| self.places.get(at))
-            .copied();
-        let index = always.into_iter().chain(self.filter.first(text)).min()?;
-        let (rule, regex) = self.rules.get(index)?;
+        let matched = self.set.matches(text);
+        let always = || matched.iter().filter_map(|at| self.places.get(at)).copied();
+        let Some(first) = always().chain(self.filter.first(text)).min() else {
+            return Vec::new();
+        };
+        let is_step = self.rules.get(first).is_some_and(|(r, _)| r.kind == RuleKind::Step);
+        let beside = |at: &usize| *at != first && self.rules.get(*at).is_some_and(|(r, _)| r.kind.tells_progress());
+        let others = always().filter(beside).take(if is_step { 0 } else { BESIDE });
+        others
+            .chain([first])
+            .filter_map(|at| self.by_rule(at, worker, number, text))
+            .collect()
+    }
+
+    /// A match of the rule at this place.
+    fn by_rule(&self, at: usize, worker: WorkerId, number: u64, text: &[u8]) -> Option<Hit> {
+        let (rule, regex) = self.rules.get(at)?;
         if matches!(rule.kind, RuleKind::Failure(_)) && !rule.id.starts_with(USER) && remark::is_remark(text) {
             return None;
         }
@@ -350,6 +366,35 @@ mod tests {
             .unwrap();
         assert_eq!((hit.sighting.number, hit.total), (Some(3), Some(8)));
         assert_eq!(scanner().line(WorkerId(0), 1, b"step:3 - x").unwrap().total, None);
+    }
+
+    #[test]
+    fn a_line_may_tell_a_step_beside_what_it_means_first() {
+        let mut s = Scanner::new(vec![
+            ScanRule::new("saves", r"Saving to \d+", RuleKind::Enters(Phase::Save)),
+            ScanRule::new("bar", r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+) \[", RuleKind::Bar),
+            ScanRule::new("step", r"step (\d+)", RuleKind::Step),
+            ScanRule::new("beat", r" (\d+)/\d+ ", RuleKind::Beat),
+            ScanRule::new("oom", r"CUDA out of memory", RuleKind::Failure("mem.cuda_oom".into())),
+        ])
+        .unwrap();
+        let mut rules = |line: &str| {
+            let hits = s.all(WorkerId(0), 1, line.as_bytes());
+            let named = |h: Hit| format!("{} {:?}/{:?}", h.sighting.rule, h.sighting.number, h.total);
+            hits.into_iter().map(named).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            rules(" 50%|##  | 2/4 [00:00<00:01]Saving to 2"),
+            ["bar Some(2)/Some(4)", "beat Some(2)/None", "saves None/None"]
+        );
+        // A bar that is not the training's is one that gets on.
+        assert_eq!(
+            rules(" 50%|##  | 2/4 [00:00"),
+            ["beat Some(2)/None", "bar Some(2)/Some(4)"]
+        );
+        // A step says it all; what is no failure by a rule before it is none by one behind it.
+        assert_eq!(rules("step 3 2/4 : CUDA out of memory"), ["step Some(3)/None"]);
+        assert_eq!(rules("CUDA out of memory"), ["oom None/None"]);
     }
 
     #[test]

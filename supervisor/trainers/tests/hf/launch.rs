@@ -414,3 +414,27 @@ fn lines_of_the_trainer_are_understood() {
         assert_eq!(hit.and_then(|h| h.sighting.number), number, "{line}");
     }
 }
+
+/// The bar is drawn without a newline: a save at each step stands behind each of its lines, as a validation does.
+#[test]
+fn a_step_is_told_by_a_bar_that_something_is_printed_behind() {
+    let mut scanner = Scanner::new(adapter(HF).rules()).unwrap();
+    let bar = " 25%|██▌       | 1/4 [00:00<00:00, 28.02it/s]";
+    for (behind, phase, number) in [
+        (
+            "[transformers] Saving model checkpoint to out/checkpoint-1",
+            Phase::Save,
+            Some(1),
+        ),
+        ("Saving model checkpoint to out/checkpoint-1", Phase::Save, Some(1)),
+        ("***** Running Evaluation *****", Phase::Validate, None),
+    ] {
+        let hits = scanner.all(WorkerId(0), 1, format!("{bar}{behind}").as_bytes());
+        let seen = hits.into_iter().map(|h| (h.kind, h.sighting.number, h.total));
+        let wanted = [
+            (RuleKind::Bar, Some(1), Some(4)),
+            (RuleKind::Enters(phase), number, None),
+        ];
+        assert_eq!(seen.collect::<Vec<_>>(), wanted, "{behind}");
+    }
+}

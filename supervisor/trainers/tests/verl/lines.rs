@@ -14,7 +14,7 @@ fn seen(kind: TrainerKind, text: &str) -> Seen {
     let mut scanner = Scanner::new(adapter(kind).rules()).unwrap();
     let lines = text.lines().enumerate();
     lines
-        .filter_map(|(n, line)| scanner.line(WorkerId(0), n as u64 + 1, line.as_bytes()))
+        .flat_map(|(n, line)| scanner.all(WorkerId(0), n as u64 + 1, line.as_bytes()))
         .filter(|hit| hit.kind != RuleKind::Exception)
         .map(|hit| (hit.kind, hit.sighting.number))
         .collect()

@@ -347,13 +347,8 @@ impl Guard {
 
 /// Looks at a line. The rules are compiled at the first one: that takes milliseconds which a start need not wait for.
 /// Rules that cannot be compiled are told by the driver; here the output is kept and nothing sighted.
-fn look(
-    scanner: &mut Option<Option<Scanner>>,
-    rules: &[ScanRule],
-    id: WorkerId,
-    number: u64,
-    line: &[u8],
-) -> Option<Hit> {
+fn look(scanner: &mut Option<Option<Scanner>>, rules: &[ScanRule], id: WorkerId, number: u64, line: &[u8]) -> Vec<Hit> {
     let compiled = scanner.get_or_insert_with(|| Scanner::new(rules.to_vec()).ok());
-    compiled.as_mut()?.line(id, number, line)
+    let hits = compiled.as_mut().map(|scanner| scanner.all(id, number, line));
+    hits.unwrap_or_default()
 }
