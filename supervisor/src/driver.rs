@@ -367,7 +367,12 @@ impl Driver {
             Internal::JobEnded { attempt, seen, said } => self.on_job_ended(attempt, seen, said),
             Internal::NodesWait(attempt, what) => self.on_nodes_wait(attempt, what),
             Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),
-            Internal::Gpus { act, order, said } => self.on_gpus(act, order, said),
+            Internal::Gpus {
+                act,
+                order,
+                looks,
+                said,
+            } => self.on_gpus(act, order, looks, said),
             Internal::Slurm { act, order, said } => self.on_slurm(act, order, said),
             Internal::Nodes { act, order, said } => self.on_nodes(act, order, said),
             Internal::Allocation(said) => self.on_scheduler(*said),

@@ -3,6 +3,7 @@
 //! Nothing follows from an answer that cannot be read: a launch is held up only by what is known.
 
 use crate::event::{ActError, ActErrorKind};
+use crate::id::Ms;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -13,6 +14,8 @@ pub const DEVICE_FIELDS: &str =
 pub const OWNER_FIELDS: &str = "gpu_uuid,pid,process_name,used_memory";
 /// A device of which more than one part in so many is in use is not empty: what monitors and displays take is less.
 const PART: u64 = 20;
+/// What a killed process held is given back in tenths of a second, most often: pauses before further looks, of which nothing is told.
+const AGAIN: [Ms; 5] = [Ms(100), Ms(150), Ms(250), Ms(500), Ms(1000)];
 /// Devices and owners that are read at most.
 const MOST: usize = 256;
 /// Owners of a device that are named.
@@ -174,6 +177,13 @@ pub fn in_the_way(named: &Named, all: &[Device], owners: &[Owner], before: &BTre
     Some(failed(what, ActErrorKind::GpuBusy))
 }
 
+/// The pause before the same launch looks once more, where so many looks found a device in use. `None`: it is told, and waited for.
+#[must_use]
+pub fn looks_again(error: &ActError, looks: usize) -> Option<Ms> {
+    let pause = AGAIN.get(looks.checked_sub(1)?)?;
+    (error.kind == ActErrorKind::GpuBusy).then_some(*pause)
+}
+
 impl Owner {
     fn words(&self) -> String {
         let used = self.used.map_or_else(String::new, |mib| format!(", {mib} MiB"));
@@ -229,6 +239,14 @@ mod tests {
             said("0,1", TWO, "", &[]).unwrap(),
             "GpuBusy: GPU 1: 40000 of 81559 MiB are in use by no process that can be seen from here"
         );
+    }
+
+    #[test]
+    fn only_a_device_in_use_is_looked_at_again_and_ever_more_rarely() {
+        let busy = failed(String::new(), ActErrorKind::GpuBusy);
+        let pauses: Vec<u64> = (0..9).filter_map(|n| Some(looks_again(&busy, n)?.0)).collect();
+        assert_eq!(pauses, [100, 150, 250, 500, 1000]);
+        assert_eq!(looks_again(&failed(String::new(), ActErrorKind::GpuUnfit), 1), None);
     }
 
     #[test]

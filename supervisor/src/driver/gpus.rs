@@ -2,10 +2,12 @@
 
 use super::{Driver, Internal};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use supervise_core::event::EventKind;
-use supervise_core::gpu::{Named, in_the_way};
-use supervise_core::id::ActId;
+use supervise_core::gpu::{Named, in_the_way, looks_again};
+use supervise_core::id::{ActId, Ms};
 use supervise_core::record::LaunchOrder;
+use supervise_core::state::Mode;
 use supervise_host::gpus::{Gpus, look};
 
 /// The variable that names a worker's devices.
@@ -27,13 +29,26 @@ impl Driver {
         if !self.spec.policy.check_gpus || named.is_empty() || order.nodes > 1 {
             return false;
         }
-        let (order, tx) = (order.clone(), self.internal.clone());
-        tokio::task::spawn_blocking(move || {
-            let said = look(&named);
-            // The driver may have ended meanwhile.
-            let _ = tx.send(Internal::Gpus { act, order, said });
-        });
+        self.look_at_gpus(act, order.clone(), named, 1, Ms(0));
         true
+    }
+
+    /// The look of this number, after a pause.
+    fn look_at_gpus(&self, act: ActId, order: LaunchOrder, named: Named, looks: usize, pause: Ms) {
+        let tx = self.internal.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(pause.0)).await;
+            let Ok(said) = tokio::task::spawn_blocking(move || look(&named)).await else {
+                return;
+            };
+            // The driver may have ended meanwhile.
+            let _ = tx.send(Internal::Gpus {
+                act,
+                order,
+                looks,
+                said,
+            });
+        });
     }
 
     /// As the workers' environment will name them.
@@ -49,7 +64,7 @@ impl Driver {
     }
 
     /// The launch goes on, or waits. A driver that does not answer is no reason to wait: the trainer would not either.
-    pub(super) fn on_gpus(&mut self, act: ActId, order: LaunchOrder, said: Result<Gpus, String>) {
+    pub(super) fn on_gpus(&mut self, act: ActId, order: LaunchOrder, looks: usize, said: Result<Gpus, String>) {
         let seen = match said {
             Ok(seen) => seen,
             Err(why) => {
@@ -66,9 +81,13 @@ impl Driver {
         };
         let named = self.named_gpus();
         let before = self.gpus.before.get_or_insert_with(counted);
-        match in_the_way(&named, &seen.devices, &seen.owners, before) {
-            None => self.launch_from(act, order),
-            Some(error) => self.feed(EventKind::ActDone {
+        let Some(error) = in_the_way(&named, &seen.devices, &seen.owners, before) else {
+            return self.launch_from(act, order);
+        };
+        let is_wanted = matches!(self.state.mode, Mode::Launching { .. });
+        match looks_again(&error, looks).filter(|_| is_wanted) {
+            Some(pause) => self.look_at_gpus(act, order, named, looks + 1, pause),
+            None => self.feed(EventKind::ActDone {
                 act,
                 result: Err(error),
             }),

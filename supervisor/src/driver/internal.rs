@@ -41,10 +41,11 @@ pub(super) enum Internal {
         order: LaunchOrder,
         said: Result<Cluster, String>,
     },
-    /// The GPUs were looked at before a launch.
+    /// The GPUs were looked at before a launch, so often.
     Gpus {
         act: ActId,
         order: LaunchOrder,
+        looks: usize,
         said: Result<Gpus, String>,
     },
     /// Slurm was asked before a launch.

@@ -6,13 +6,18 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use supervise_tests::harness::{Scene, wait_for};
 
-/// It answers as the file `devices` (and `owners`) beside it says; where a file `hangs` is there, it never does.
+/// It answers as the file `devices` (and `owners`) beside it says; where a file `hangs` is there, it never does. Where
+/// a file `first` is there, it is the answer to the first three questions.
 const PROGRAM: &str = r#"#!/bin/sh
 here=${0%/*}
 echo "$1" >>"$here/asked"
 while [ -e "$here/hangs" ]; do sleep 1; done
 case $1 in
---query-gpu=*) cat "$here/devices" ;;
+--query-gpu=*)
+    of=devices
+    if [ -e "$here/first" ] && [ "$(grep -c query-gpu "$here/asked")" -le 3 ]; then of=first; fi
+    cat "$here/$of"
+    ;;
 --query-compute-apps=*) cat "$here/owners" ;;
 *) exit 2 ;;
 esac
@@ -64,6 +69,30 @@ fn a_gpu_in_use_is_waited_for_and_its_owner_is_named() {
         (scene.digest(), &scene.status()["charged"]),
         (Some(expected), &json!(0))
     );
+    assert!(told_busy(&scene));
+}
+
+fn told_busy(scene: &Scene) -> bool {
+    scene
+        .journal()
+        .iter()
+        .any(|record| record.to_string().contains("gpu_busy"))
+}
+
+/// A process that was killed gives its memory back a moment later: the launch that finds it looks again, and nothing is told.
+#[test]
+fn a_gpu_that_is_free_in_a_moment_costs_no_attempt() {
+    let scene = with_gpus(EMPTY);
+    fs::write(scene.path("smi/first"), BUSY).unwrap();
+    scene.run(&[]).expect(0);
+    let asked = fs::read_to_string(scene.path("smi/asked")).unwrap();
+    let looks = asked.lines().filter(|line| line.starts_with("--query-gpu=index,uuid"));
+    assert_eq!(looks.count(), 4);
+    let told = scene
+        .journal()
+        .iter()
+        .any(|record| record.to_string().contains("gpu_busy"));
+    assert!(!told, "one launch, and no wait");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::record::{Condition, Decision, Outcome};
 /// How often a cluster that holds something of the attempt before is asked again; more seldom the longer it does.
 const ASK_AGAIN: Ms = Ms::secs(10);
 const ASK_SELDOM: Ms = Ms::secs(120);
-/// Memory of a GPU is given back in a moment, most often.
+/// A GPU that the looks before ([`crate::gpu::looks_again`]) found in use.
 const GPU_AGAIN: Ms = Ms::secs(2);
 /// How long a limit may keep a launch from being made, and how often that is tried.
 const LIMIT_PATIENCE: Ms = Ms::secs(20);
