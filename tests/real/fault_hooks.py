@@ -77,10 +77,13 @@ class Faults:
         step = current_step() or self.steps
         fault = self.take(IN_STEP, step)
         if fault is not None and fault["kind"] == "hold":
-            while not (self.ledger / f"go-{step}").exists():
-                time.sleep(0.02)
+            self.hold(step)
         elif fault is not None:
             strike(fault, optimizer)
+
+    def hold(self, step):
+        while not (self.ledger / f"go-{step}").exists():
+            time.sleep(0.02)
 
     def on_save(self, state, target, *args, **kwargs):
         match = STEP_IN_PATH.search(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else None
@@ -152,16 +155,21 @@ def die(number):
     # A signal that the trainer handles lets it run on from here, as it would for a stranger's kill.
 
 
-def arm_from_env():
-    """Arms the faults that FAULTS names for this rank; without FAULTS nothing is touched."""
+def from_env():
+    """The faults that FAULTS names, for this rank; None without FAULTS."""
     text = os.environ.get("FAULTS")
     if not text:
-        return
+        return None
     faults = json.loads(text)
     unknown = [f for f in faults if f.get("kind") not in IN_STEP + IN_SAVE or not isinstance(f.get("step"), int)]
     if unknown:
         raise SystemExit(f"FAULTS: cannot read {unknown}")
-    armed = Faults(faults, os.environ["FAULT_LEDGER"], int(os.environ.get("RANK", "0")))
-    if armed.mine or armed.pace:
+    return Faults(faults, os.environ["FAULT_LEDGER"], int(os.environ.get("RANK", "0")))
+
+
+def arm_from_env():
+    """Arms them; without FAULTS nothing is touched."""
+    armed = from_env()
+    if armed and (armed.mine or armed.pace):
         register_optimizer_step_pre_hook(armed.before_optimizer)
         torch.save = armed.on_save

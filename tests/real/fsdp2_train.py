@@ -1,13 +1,13 @@
 """A real FSDP2 training run that needs only torch: deterministic, and resumable bit for bit.
 
-usage, per rank: fsdp2_train.py DIR STEPS [--layout verl|dcp] [--keep 3]
+usage, per rank: fsdp2_train.py DIR STEPS [--layout verl|dcp] [--keep 3] [--device cpu|cuda]
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT come from the launcher (gang.sh, torchrun, supervise).
 
 DIR gets global_step_N after every step, in the layout of verl's FSDP manager or as a
 torch.distributed.checkpoint directory, then the tracker (renamed into place), then a
 line in losses.jsonl. It starts where the tracker points. The last line printed is a
 digest of the weights: equal for a run in one go and for one that was killed and resumed.
-FAULTS arms fault_hooks.py.
+FAULTS arms fault_hooks.py. On a GPU: see on_gpu.py.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import fault_hooks
+import on_gpu
 
 WIDTH, VOCABULARY, CONTEXT, BATCH = 64, 256, 32, 8
 
@@ -41,7 +42,7 @@ class Block(nn.Module):
 
     def forward(self, x):
         h = self.norm(x)
-        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], device=x.device)
         x = x + self.mix(h, h, h, attn_mask=mask, need_weights=False)[0]
         return x + self.down(nn.functional.gelu(self.up(x)))
 
@@ -49,12 +50,12 @@ class Block(nn.Module):
 class Run:
     """The sharded model, its optimizer and its random state, with saving and loading of a step."""
 
-    def __init__(self, root, layout, keep):
-        self.root, self.layout, self.keep = root, layout, keep
+    def __init__(self, root, layout, keep, device):
+        self.root, self.layout, self.keep, self.device = root, layout, keep, device
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         torch.manual_seed(1)
-        self.model = nn.Sequential(nn.Embedding(VOCABULARY, WIDTH), Block(), Block(), nn.Linear(WIDTH, VOCABULARY))
-        mesh = init_device_mesh("cpu", (self.world,), mesh_dim_names=("fsdp",))
+        self.model = nn.Sequential(nn.Embedding(VOCABULARY, WIDTH), Block(), Block(), nn.Linear(WIDTH, VOCABULARY)).to(device)
+        mesh = init_device_mesh(device, (self.world,), mesh_dim_names=("fsdp",))
         for part in self.model:
             fully_shard(part, mesh=mesh)
         fully_shard(self.model, mesh=mesh)
@@ -72,7 +73,7 @@ class Run:
     def train(self):
         """One step; the loss is the mean over all ranks."""
         at = torch.randint(0, len(self.text) - CONTEXT - 1, (BATCH, 1), generator=self.rng)
-        batch = self.text[at + torch.arange(CONTEXT + 1)].long()
+        batch = self.text[at + torch.arange(CONTEXT + 1)].long().to(self.device)
         logits = self.model(batch[:, :-1])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
         self.optimizer.zero_grad()
@@ -126,7 +127,7 @@ class Run:
     def digest(self):
         found = hashlib.sha256()
         for parameter in self.model.state_dict().values():
-            found.update(parameter.full_tensor().numpy().tobytes())
+            found.update(parameter.full_tensor().cpu().numpy().tobytes())
         return found.hexdigest()[:16]
 
 
@@ -136,12 +137,16 @@ def main():
     parser.add_argument("steps", type=int)
     parser.add_argument("--layout", choices=("verl", "dcp"), default="verl")
     parser.add_argument("--keep", type=int, default=3)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    if args.device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        held = on_gpu.prepare()
+    dist.init_process_group("nccl" if args.device == "cuda" else "gloo")
     fault_hooks.arm_from_env()
 
-    run = Run(args.root, args.layout, args.keep)
+    run = Run(args.root, args.layout, args.keep, args.device)
     start = run.load()
     if run.rank == 0:
         args.root.mkdir(parents=True, exist_ok=True)

@@ -29,9 +29,9 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 OURS = ["--set", "supervisor.backoff.initial=200ms"]
 
 
-def flags(out):
-    return [TRAIN, "--output_dir", out, "--max_steps", STEPS, "--save_steps", 2, "--logging_steps", 1,
-            "--per_device_train_batch_size", 4, "--use_cpu", "--report_to", "none"]
+def flags(out, steps=STEPS, each=2, device="cpu"):
+    return [TRAIN, "--output_dir", out, "--max_steps", steps, "--save_steps", each, "--logging_steps", 1,
+            "--per_device_train_batch_size", 4, *(["--use_cpu"] if device == "cpu" else []), "--report_to", "none"]
 
 
 class Bench:
@@ -41,7 +41,7 @@ class Bench:
         self.call([*TORCHRUN, *flags(self.straight)])
 
     def start(self, argv, faults=None, ledger=None):
-        env = dict(ENV, HF_FAULTS=json.dumps(faults or []), HF_LEDGER=str(ledger or self.work / "none"))
+        env = dict(ENV, FAULTS=json.dumps(faults or []), FAULT_LEDGER=str(ledger or self.work / "none"))
         return subprocess.Popen([str(a) for a in argv], env=env, cwd=self.work, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -70,7 +70,7 @@ def state(step):
     """Losses and every tensor that a resume loads."""
     logs = json.loads((step / "trainer_state.json").read_text())["log_history"]
     losses = [(e["step"], e["loss"], e["learning_rate"]) for e in logs if "loss" in e]
-    kept = torch.load(step / "optimizer.pt", weights_only=True)["state"]
+    kept = torch.load(step / "optimizer.pt", weights_only=True, map_location="cpu")["state"]
     tensors = {f"optimizer.{n}.{key}": value for n, values in kept.items() for key, value in values.items()}
     return losses, tensors | load_file(step / "model.safetensors")
 

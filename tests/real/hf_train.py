@@ -3,67 +3,60 @@
 usage: hf_train.py FLAGS OF TrainingArguments          as most scripts are: HfArgumentParser, resumes where --resume_from_checkpoint says
        hf_train.py --sft OUT STEPS                     TRL, with everything in the code: resumes from what get_last_checkpoint finds
 
-HF_FAULTS is a JSON list of {"kind": "kill"|"torn", "step": N, "rank": R}; each happens once, HF_LEDGER is the folder that remembers it.
-`kill`: SIGKILL when step N begins. `torn`: SIGKILL when half of trainer_state.json of step N is written. HF_DEAF=1: the script takes --resume_from_checkpoint and does
-nothing with it, and each step lasts a second.
+FAULTS and FAULT_LEDGER are those of fault_hooks.py, of which these kinds are known here: `kill`: SIGKILL when step N begins; `hold`: it waits there; `torn`: SIGKILL when
+half of trainer_state.json of step N is written. HF_DEAF=1: the script takes --resume_from_checkpoint and does nothing with it, and each step lasts a second.
+Without --use_cpu it trains on a GPU: see on_gpu.py.
 """
 
-import json
 import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import torch
 from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
+import fault_hooks
+import on_gpu
+
 DEAF = os.environ.get("HF_DEAF") == "1"
-RANK = int(os.environ.get("RANK", 0))
+ON_CPU = "--use_cpu" in sys.argv or "--sft" in sys.argv
 WORDS = 64
 
 
-def fault(kind, step):
-    """Whether one of this kind is due here and now; it is not due again."""
-    for n, wish in enumerate(json.loads(os.environ.get("HF_FAULTS", "[]"))):
-        done = Path(os.environ.get("HF_LEDGER", ".")) / f"{n}"
-        if (wish["kind"], wish["step"], wish["rank"]) == (kind, step, RANK) and not done.exists():
-            done.parent.mkdir(parents=True, exist_ok=True)
-            done.touch()
-            return True
-    return False
-
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
+FAULTS = fault_hooks.from_env()
 
 
 class Faults(TrainerCallback):
     def on_step_begin(self, args, state, control, **more):
         if DEAF:
             time.sleep(1)
-        if fault("kill", state.global_step + 1):
-            die()
+        step = state.global_step + 1
+        if FAULTS and FAULTS.take(("kill",), step):
+            fault_hooks.die(signal.SIGKILL)
+        if FAULTS and FAULTS.take(("hold",), step):
+            FAULTS.hold(step)
 
 
 whole = TrainerState.save_to_json
 
 
 def torn(self, path):
-    if not fault("torn", self.global_step):
+    if not (FAULTS and FAULTS.take(("torn",), self.global_step)):
         return whole(self, path)
     whole(self, path)
     os.truncate(path, os.path.getsize(path) // 2)
-    die()
+    fault_hooks.die(signal.SIGKILL)
 
 
 TrainerState.save_to_json = torn
 
 
 load = torch.load
-# Trainer asks for the device `cpu:0` where there is more than one rank, and torch knows only `cpu`.
-torch.load = lambda *files, map_location=None, **more: load(*files, map_location="cpu", **more)
+if ON_CPU:
+    # Trainer asks for the device `cpu:0` where there is more than one rank, and torch knows only `cpu`.
+    torch.load = lambda *files, map_location=None, **more: load(*files, map_location="cpu", **more)
 
 
 class Data(torch.utils.data.Dataset):
@@ -84,6 +77,7 @@ def model():
 
 def by_flags():
     (args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+    held = None if ON_CPU else on_gpu.prepare()
     trainer = Trainer(model=model(), args=args, train_dataset=Data(), callbacks=[Faults()])
     wish = args.resume_from_checkpoint
     trainer.train(resume_from_checkpoint=None if DEAF else True if wish == "True" else wish)

@@ -82,13 +82,14 @@ def threads(pid):
 class Trial:
     """A supervised run that holds where it is asked to."""
 
-    def __init__(self, programs, folder, holds, command, env):
+    def __init__(self, programs, folder, holds, command, env, ranks=2, start=None):
+        self.ranks = ranks
         self.folder, self.ledger, self.run_dir = folder, folder / "ledger", folder / "run"
         self.faults = [{"kind": "hold", "step": step} for step in holds]
         env = dict(env, FAULTS=json.dumps(self.faults), FAULT_LEDGER=str(self.ledger))
         sets = [f"supervisor.run_dir={self.run_dir}", "supervisor.standby=auto"]
         words = [w for s in sets for w in ("--set", s)]
-        argv = [str(programs / "supervise"), "run", *words, *map(str, command)]
+        argv = [*(start or [str(programs / "supervise"), "run", *words]), *map(str, command)]
         self.log = folder / "log"
         with open(self.log, "wb") as out:
             self.process = subprocess.Popen(argv, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
@@ -115,28 +116,29 @@ class Trial:
         return self.marked(b"SUPERVISE_AWAITED")
 
     def both_wait(self):
-        return until("two interpreters were started ahead", lambda: self.alive() or (w := self.waiting()) and len(w) == 2 and w)
+        return until("interpreters were started ahead", lambda: self.alive() or (w := self.waiting()) and len(w) == self.ranks and w)
+
+    def are_ready(self):
+        """All have imported all, and read their order: the system call says so."""
+        self.alive()
+        waiting = self.waiting()
+        calls = [Path(f"/proc/{pid}/syscall").read_text().split()[0] for pid in waiting.values()]
+        return len(calls) == self.ranks and set(calls) == {"0"} and all(resident(pid) > 100 for pid in waiting.values()) and waiting
 
     def ready(self):
-        """Both have imported all, and read their order: the system call says so."""
-        def ready():
-            self.alive()
-            waiting = self.waiting()
-            calls = [Path(f"/proc/{pid}/syscall").read_text().split()[0] for pid in waiting.values()]
-            return len(calls) == 2 and set(calls) == {"0"} and all(resident(pid) > 100 for pid in waiting.values()) and waiting
-        return until("two interpreters are ready", ready)
+        return until("the interpreters are ready", self.are_ready)
 
     def workers(self, attempt):
-        """Both ranks of this attempt, as others find them."""
+        """All ranks of this attempt, as others find them."""
         def found():
             self.alive()
             of = self.marked(b"SUPERVISE_ATTEMPT")
             of = {r: p for r, p in of.items() if environment(p).get(b"SUPERVISE_ATTEMPT", b"").endswith(b"/%d" % attempt)}
-            return len(of) == 2 and of
+            return len(of) == self.ranks and of
         return until(f"attempt {attempt} runs", found)
 
     def kill(self, attempt, rank=None):
-        rank = random.randrange(2) if rank is None else rank
+        rank = random.randrange(self.ranks) if rank is None else rank
         os.kill(self.workers(attempt)[rank], signal.SIGKILL)
         return time.monotonic()
 
