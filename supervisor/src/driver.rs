@@ -373,6 +373,7 @@ impl Driver {
                 looks,
                 said,
             } => self.on_gpus(act, order, looks, said),
+            Internal::Devices(pulses) => self.on_devices(pulses),
             Internal::Slurm { act, order, said } => self.on_slurm(act, order, said),
             Internal::Nodes { act, order, said } => self.on_nodes(act, order, said),
             Internal::Allocation(said) => self.on_scheduler(*said),

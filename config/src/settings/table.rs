@@ -140,7 +140,7 @@ settings! {
         ray_start: Option<Vec<String>> = "null";
         /// The workers' devices: `auto` (all that are there), `none`, or a list of device numbers.
         gpus: Gpus = "auto";
-        /// Before each launch the devices that the run names must be there and empty; `false` where it shares them.
+        /// The devices that the run names are its own: before each launch they must be there and empty, and what they do helps to find hangs. `false` where it shares them.
         check_gpus: bool = true;
     }
 

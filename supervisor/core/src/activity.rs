@@ -6,6 +6,9 @@
 //! that wake up are in the healthy windows as well, so that nothing is compared with zero. A rank that has no profile is still where
 //! it neither computes nor says anything.
 //!
+//! GPUs are a third family, where they are told ([`devices`]): with either of the others it makes two, and one that works as in healthy
+//! windows is a sign of life of all ranks. Which rank uses which is not asked: in a step they wait for each other.
+//!
 //! A machine that is too busy slows everything down together. The time that a rank waited for a core is known, and what it did is
 //! taken as many times as it would have done in the whole window, had it not waited. What wakes up a hundred times a second to look
 //! around, as each process of Ray does, waits for a core each time and does no more without: it is not taken to be starved.
@@ -14,6 +17,10 @@ use crate::durations::Clock;
 use crate::id::WorkerId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
+
+mod devices;
+use devices::Devices;
+pub use devices::{DEVICES_LIMIT, DeviceLook, DevicePulse};
 
 /// Most ranks, or processes of one driver, that are looked at one by one.
 pub const RANKS_LIMIT: usize = 256;
@@ -75,6 +82,9 @@ pub struct Window {
     pub output: u64,
     /// The ranks.
     pub pulses: Vec<Pulse>,
+    /// The GPUs, where they are told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DevicePulse>,
 }
 
 /// The judgement of a rank's windows.
@@ -118,6 +128,9 @@ pub struct RankLook {
 pub struct Look {
     /// By worker and process.
     pub ranks: Vec<RankLook>,
+    /// The GPUs that the attempt uses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceLook>,
 }
 
 impl Look {
@@ -140,7 +153,14 @@ impl Look {
         if let Some(more) = ranks.len().checked_sub(TOLD).filter(|n| *n > 0) {
             out.push(format!("and {more} more"));
         }
+        out.extend(self.devices.iter().take(TOLD).map(DeviceLook::words));
         out.join("; ")
+    }
+
+    /// Returns true if a GPU works as it does in healthy windows.
+    #[must_use]
+    pub fn is_device_at_work(&self) -> bool {
+        devices::all(&self.devices) == Some(Sign::Alive)
     }
 }
 
@@ -196,8 +216,8 @@ impl Profile {
         (VERY_LOW * self.mean_cpu()).clamp(IDLE, LOOKS_AROUND)
     }
 
-    /// The rank does nothing, or computes to no end: two families say so.
-    fn judge(&self, now: &Sample) -> Sign {
+    /// The rank does nothing, or computes to no end: two families say so. `devices`: what all GPUs come to.
+    fn judge(&self, now: &Sample, devices: Option<Sign>) -> Sign {
         // Each sign as it is, and the least of the healthy windows.
         let cpu = (now.cpu, self.least(|s| s.cpu));
         let faults = (now.faults, self.least(|s| s.faults));
@@ -210,10 +230,16 @@ impl Profile {
         let moves_nothing = faults.1 >= OFTEN && few_faults && bytes.1 >= FLOWS && is_below(bytes, VERY_LOW);
         let spins = now.cpu >= BUSY && (are_below([faults, switches], OFTEN, VERY_LOW) || moves_nothing);
         let is_dry = are_below([bytes, network], FLOWS, LOW);
-        match (spins || idles && now.cpu >= BUSY, idles, is_dry) {
-            (true, _, true) => Sign::Spinning,
-            (_, true, true) => Sign::Still,
-            _ => Sign::Alive,
+        let two_say_so = match devices {
+            Some(Sign::Alive) => false,
+            Some(_) => spins || idles || is_dry,
+            None => (spins || idles) && is_dry,
+        };
+        let is_busy = now.cpu >= BUSY || !idles && devices == Some(Sign::Spinning);
+        match (two_say_so, is_busy) {
+            (false, _) => Sign::Alive,
+            (true, true) => Sign::Spinning,
+            (true, false) => Sign::Still,
         }
     }
 }
@@ -235,6 +261,7 @@ pub struct Watcher {
     profiles: BTreeMap<(Key, Clock), Profile>,
     pending: VecDeque<(Window, Clock)>,
     streaks: BTreeMap<Key, (Sign, u32)>,
+    devices: Devices,
 }
 
 /// A rank: its worker, and its process where one worker starts them all.
@@ -245,6 +272,7 @@ impl Watcher {
     pub fn progress(&mut self) {
         for (window, clock) in std::mem::take(&mut self.pending) {
             let starved = starved(&window);
+            self.devices.note(&window.devices, clock);
             for pulse in &window.pulses {
                 let key = ((pulse.worker, pulse.pid), clock);
                 if self.profiles.len() >= 5 * RANKS_LIMIT && !self.profiles.contains_key(&key) {
@@ -261,6 +289,8 @@ impl Watcher {
     pub fn window(&mut self, window: Window, clock: Clock) -> Look {
         let starved = starved(&window);
         let most = self.most(clock);
+        let devices = self.devices.look(&window.devices, clock);
+        let all = devices::all(&devices);
         let mut ranks = Vec::new();
         let mut seen = BTreeMap::new();
         for pulse in &window.pulses {
@@ -271,7 +301,7 @@ impl Watcher {
                 Some(p) => p.mean_cpu() >= USES.min(most) && p.mean_cpu() >= VERY_LOW * most,
                 None => most == 0.0 || now.cpu >= USES,
             };
-            let sign = judge(pulse, profile, &now, window.output > 0);
+            let sign = judge(pulse, profile, &now, window.output > 0, all);
             let before = self.streaks.get(&key).filter(|(s, _)| same(*s, sign));
             let windows = before.map_or(1, |(_, n)| n.saturating_add(1));
             seen.insert(key, (sign, windows));
@@ -292,7 +322,7 @@ impl Watcher {
             self.pending.pop_front();
         }
         self.pending.push_back((window, clock));
-        Look { ranks }
+        Look { ranks, devices }
     }
 
     fn known(&self, key: Key, clock: Clock) -> Option<&Profile> {
@@ -315,12 +345,13 @@ fn same(a: Sign, b: Sign) -> bool {
     a == b || idle(a) && idle(b)
 }
 
-fn judge(pulse: &Pulse, profile: Option<&Profile>, now: &Sample, output: bool) -> Sign {
+fn judge(pulse: &Pulse, profile: Option<&Profile>, now: &Sample, output: bool, devices: Option<Sign>) -> Sign {
     match (pulse.state, profile) {
         (b'T', _) => Sign::Stopped,
         (b'Z' | b'X' | 0, _) => Sign::Gone,
+        _ if devices == Some(Sign::Alive) => Sign::Alive,
         (b'D', _) if now.cpu < IDLE => Sign::Disk,
-        (_, Some(profile)) => match profile.judge(now) {
+        (_, Some(profile)) => match profile.judge(now, devices) {
             Sign::Alive if now.cpu < profile.idle() && !output => Sign::Still,
             sign => sign,
         },

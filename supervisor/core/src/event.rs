@@ -317,6 +317,9 @@ pub struct Activity {
     pub output: u64,
     /// Wall time covered by this report, in milliseconds.
     pub over_ms: u64,
+    /// A GPU worked as it does while the attempt gets on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gpu: bool,
 }
 
 impl Activity {
@@ -329,7 +332,7 @@ impl Activity {
     /// Returns true if the processes did something: idle ones tick a little, a hundredth of a core is no work.
     #[must_use]
     pub fn is_work(self) -> bool {
-        self.output > 0 || self.cpu_ms.saturating_mul(100) > self.over_ms
+        self.output > 0 || self.gpu || self.cpu_ms.saturating_mul(100) > self.over_ms
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Nothing follows from an answer that cannot be read: a launch is held up only by what is known.
 
+use crate::activity::{DEVICES_LIMIT, DevicePulse};
 use crate::event::{ActError, ActErrorKind};
 use crate::id::Ms;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,8 @@ pub const DEVICE_FIELDS: &str =
     "index,uuid,memory.used,memory.total,ecc.errors.uncorrected.volatile.total,retired_pages.pending";
 /// Fields of a process on a device.
 pub const OWNER_FIELDS: &str = "gpu_uuid,pid,process_name,used_memory";
+/// The argument that asks what devices do; older drivers know these fields as well.
+pub const FOLLOW: &str = "--query-gpu=index,power.draw,utilization.gpu,utilization.memory";
 /// A device of which more than one part in so many is in use is not empty: what monitors and displays take is less.
 const PART: u64 = 20;
 /// What a killed process held is given back in tenths of a second, most often: pauses before further looks, of which nothing is told.
@@ -103,9 +106,67 @@ pub fn owners(text: &str) -> Vec<Owner> {
     text.lines().take(MOST).filter_map(owner).collect()
 }
 
+/// What a device did in the second before, by a line of an answer. One that does not tell how busy it is (a part of a device) tells
+/// nothing.
+#[must_use]
+pub fn pulse(line: &str) -> Option<DevicePulse> {
+    let [index, watts, busy, memory] = fields(line)?;
+    // A share of a whole above which nothing is one, and more power than any device takes.
+    let number = |word: &str, most: f64, unit: f64| {
+        let value: f64 = word.parse().ok().filter(|v| (0.0..=most).contains(v))?;
+        Some((value * unit).round() as u32)
+    };
+    Some(DevicePulse {
+        index: index.parse().ok()?,
+        milliwatts: number(watts, 100_000.0, 1000.0).unwrap_or_default(),
+        busy: number(busy, 100.0, 10.0)?,
+        memory: number(memory, 100.0, 10.0)?,
+    })
+}
+
+/// What devices did over several seconds.
+#[derive(Debug, Default)]
+pub struct Pulses {
+    sums: BTreeMap<u32, ([u64; 3], u64)>,
+}
+
+impl Pulses {
+    /// Adds a second of one of them, or several of them that count as one.
+    pub fn add(&mut self, p: DevicePulse) {
+        if self.sums.len() >= DEVICES_LIMIT && !self.sums.contains_key(&p.index) {
+            return;
+        }
+        let (sums, seconds) = self.sums.entry(p.index).or_default();
+        for (sum, n) in sums.iter_mut().zip([p.milliwatts, p.busy, p.memory]) {
+            *sum = sum.saturating_add(n.into());
+        }
+        *seconds = seconds.saturating_add(1);
+    }
+
+    /// The mean of each, and begins anew.
+    pub fn take(&mut self) -> Vec<DevicePulse> {
+        let mean = |(index, (sums, seconds)): (u32, ([u64; 3], u64))| {
+            let [milliwatts, busy, memory] = sums.map(|sum| u32::try_from(sum / seconds.max(1)).unwrap_or(u32::MAX));
+            DevicePulse {
+                index,
+                milliwatts,
+                busy,
+                memory,
+            }
+        };
+        std::mem::take(&mut self.sums).into_iter().map(mean).collect()
+    }
+}
+
 fn fields<const N: usize>(line: &str) -> Option<[&str; N]> {
     let words: Vec<&str> = line.split(',').map(str::trim).collect();
     words.try_into().ok()
+}
+
+/// Their names as `nvidia-smi` takes them; `None`: all.
+#[must_use]
+pub fn wanted_words(named: &Named) -> Option<String> {
+    (!named.is_empty()).then(|| named.0.join(","))
 }
 
 /// The devices of these that the run names.
@@ -226,6 +287,28 @@ mod tests {
         ] {
             assert_eq!(said("0", odd, "", &[]), None, "{odd:?}");
         }
+    }
+
+    #[test]
+    fn what_devices_do_is_read_and_averaged() {
+        let mut all = Pulses::default();
+        for line in [
+            "0, 120.83, 100, 0",
+            "1, 70.10, 0, 0",
+            "0, 388.55, 19, 19",
+            "1, [N/A], 10, 2",
+            // A part of a device, and what is no answer.
+            "2, 300.00, [N/A], [N/A]",
+            "0, nan, inf, -1",
+            "0, 1e300, 1000, 0",
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+        ] {
+            pulse(line).into_iter().for_each(|p| all.add(p));
+        }
+        let [zero, one] = all.take().try_into().unwrap();
+        assert_eq!((zero.milliwatts, zero.busy, zero.memory), (254_690, 595, 95));
+        assert_eq!((one.milliwatts, one.busy, one.memory), (35_050, 50, 10));
+        assert_eq!(all.take(), []);
     }
 
     #[test]

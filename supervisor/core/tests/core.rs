@@ -15,7 +15,9 @@ mod machine;
 mod recorded;
 mod retain;
 mod stalls;
+mod stalls_of_cuda;
 mod stalls_of_ray;
 mod stops;
+mod traces;
 #[expect(dead_code, reason = "the scenarios use the rest of it")]
 mod world;

@@ -3,15 +3,12 @@
 //!
 //! `UPDATE_DOCS=1` writes the tables of `docs/stalls.md`.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "traces and the page are read from the source tree"
-)]
+#![expect(clippy::disallowed_methods, reason = "the page is in the source tree")]
 
 use crate::world::options;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use supervise_core::activity::{Look, Pulse, Watcher, Window};
 use supervise_core::decide::decide;
 use supervise_core::durations::{Clock, Clocks};
@@ -24,10 +21,6 @@ use supervise_core::state::{Pace, State};
 const WINDOW: u64 = 10_000;
 /// Steps of each distribution.
 const STEPS: u32 = 1_000_000;
-
-fn top() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 /// A small generator of random numbers that needs no crate and gives the same everywhere.
 struct Random(u64);
@@ -81,8 +74,7 @@ struct Traces {
 
 impl Traces {
     fn read() -> Self {
-        let path = top().join("tests/fixtures/activity/verl_sft.json");
-        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+        crate::traces::read("verl_sft.json")
     }
 
     /// A window of ten seconds, from pieces of a trace that follow each other.
@@ -229,6 +221,7 @@ impl Run {
                     cpu_ms: WINDOW,
                     output: u64::from(prints),
                     over_ms: WINDOW,
+                    gpu: false,
                 };
                 let phase = Phase::Step;
                 let (attempt, step, beats, risen) = (AttemptNo(1), Some(Step(2)), 0, 0);
@@ -381,6 +374,7 @@ fn busy() -> EventKind {
             cpu_ms: WINDOW,
             output: 0,
             over_ms: WINDOW,
+            gpu: false,
         },
     }
 }
@@ -487,7 +481,7 @@ fn steps_that_are_printed_faster_than_they_are_told_count() {
 fn keep(tables: &str) {
     const BEGIN: &str = "<!-- generated -->\n";
     const END: &str = "<!-- end of what is generated -->\n";
-    let path = top().join("docs/stalls.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/stalls.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (head, rest) = page.split_once(BEGIN).unwrap();
     let (_, tail) = rest.split_once(END).unwrap();

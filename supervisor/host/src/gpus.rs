@@ -1,8 +1,12 @@
 //! The GPUs of this machine, in the words of `nvidia-smi`: a process of its own, for its calls can hang for ever on a sick device.
 
 use crate::evidence::said;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::Duration;
-use supervise_core::gpu::{DEVICE_FIELDS, Device, Named, OWNER_FIELDS, Owner, devices, is_any_in_use, owners};
+use supervise_core::gpu::{
+    DEVICE_FIELDS, Device, FOLLOW, Named, OWNER_FIELDS, Owner, devices, is_any_in_use, owners, wanted_words,
+};
 
 /// It is given up after this; where it hangs in the kernel it is left there.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -14,6 +18,25 @@ pub struct Gpus {
     pub devices: Vec<Device>,
     /// Processes on them; asked only where one that is named is not empty.
     pub owners: Vec<Owner>,
+}
+
+/// The program that says what the devices do, a line a second and device, until nobody reads it any more: to be started. Asking anew
+/// each time would cost a hundred times the processor time.
+#[must_use]
+pub fn follow(named: &Named) -> Command {
+    let mut command = Command::new("nvidia-smi");
+    command.arg(FOLLOW).args(["--format=csv,noheader,nounits", "--loop=1"]);
+    if let Some(words) = wanted_words(named) {
+        command.arg(format!("--id={words}"));
+    }
+    // Out of reach of the terminal's interrupt.
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .current_dir("/")
+        .process_group(0);
+    command
 }
 
 /// Asks. Blocks, at most twice the limit.

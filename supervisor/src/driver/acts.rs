@@ -165,6 +165,7 @@ impl Driver {
         let argv = redact_words(&plan.argv);
         link.launching = Some((act, argv.clone()));
         link.kernel_log = kernel_log;
+        link.takes_devices = true;
         self.guard = Some(link);
         self.scratch.clone_from(&plan.scratch);
         self.write_attempt(order, &plan, &argv, self.attempt_dir(order));
@@ -335,6 +336,7 @@ impl Driver {
         }
         if self.state.mode == Mode::Running {
             self.helper_stands_by();
+            self.follow_gpus();
         }
         // Once: what a relaunch executes is to stay.
         if !std::mem::replace(&mut self.is_slim, true) {

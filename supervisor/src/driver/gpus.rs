@@ -1,17 +1,26 @@
-//! Before a launch: are the GPUs that the run names there, empty and sound?
+//! Before a launch: are the GPUs that the run names there, empty and sound? While it trains: what do they do?
 
 use super::{Driver, Internal};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use supervise_core::activity::DevicePulse;
 use supervise_core::event::EventKind;
-use supervise_core::gpu::{Named, in_the_way, looks_again};
-use supervise_core::id::{ActId, Ms};
+use supervise_core::gpu::{Named, Pulses, in_the_way, looks_again, pulse};
+use supervise_core::id::{ActId, AttemptNo, Ms};
 use supervise_core::record::LaunchOrder;
 use supervise_core::state::Mode;
-use supervise_host::gpus::{Gpus, look};
+use supervise_host::gpus::{Gpus, follow, look};
+use supervise_host::guard::protocol::ToGuard;
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
 
 /// The variable that names a worker's devices.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+/// What the devices do is told the guard so often: twice in each of its windows.
+const TELL: Duration = Duration::from_secs(5);
+/// Longest answer for one device.
+const LINE: usize = 4096;
 
 /// Facts about the devices in this term.
 #[derive(Debug, Default)]
@@ -20,6 +29,10 @@ pub(super) struct Known {
     before: Option<BTreeMap<String, u64>>,
     /// That nobody answers was told.
     told: bool,
+    /// Somebody says what they do.
+    followed: bool,
+    /// The last attempt for which somebody was asked to.
+    asked: Option<AttemptNo>,
 }
 
 impl Driver {
@@ -53,14 +66,19 @@ impl Driver {
 
     /// As the workers' environment will name them.
     fn named_gpus(&self) -> Named {
+        Named::read(&self.visible().unwrap_or_default())
+    }
+
+    /// `None`: nothing is said, and all can be seen.
+    fn visible(&self) -> Option<String> {
         let gang = &self.spec.gang.gpus;
         if !gang.is_empty() {
             let all: Vec<String> = gang.iter().map(u32::to_string).collect();
-            return Named::read(&all.join(","));
+            return Some(all.join(","));
         }
         let learnt = self.spec.learnt.iter().find_map(|l| l.env.get(VISIBLE));
         let said = learnt.or_else(|| self.spec.env.get(VISIBLE)).cloned();
-        Named::read(&said.or_else(|| std::env::var(VISIBLE).ok()).unwrap_or_default())
+        said.or_else(|| std::env::var(VISIBLE).ok())
     }
 
     /// The launch goes on, or waits. A driver that does not answer is no reason to wait: the trainer would not either.
@@ -91,6 +109,63 @@ impl Driver {
                 act,
                 result: Err(error),
             }),
+        }
+    }
+
+    /// Begins to ask what they do while workers run, where there are any and they are the run's own. A program that hangs or ends leaves
+    /// us without: the next attempt asks again.
+    pub(super) fn follow_gpus(&mut self) {
+        let named = self.named_gpus();
+        let all = self.visible().is_none() && std::path::Path::new("/dev/nvidiactl").exists();
+        let are_own = self.spec.policy.check_gpus && (all || !named.is_empty());
+        let attempt = self.state.attempt.as_ref().map(|a| a.no);
+        let is_new = !self.gpus.followed && self.gpus.asked != attempt;
+        if !is_new || !are_own || self.spec.gang.nodes > 1 {
+            return;
+        }
+        self.gpus.asked = attempt;
+        let Ok(mut program) = Command::from(follow(&named)).kill_on_drop(true).spawn() else {
+            return;
+        };
+        let (Some(mut output), tx) = (program.stdout.take(), self.internal.clone()) else {
+            return;
+        };
+        self.gpus.followed = true;
+        tokio::spawn(async move {
+            let (mut pulses, mut told) = (Pulses::default(), Instant::now());
+            let (mut unread, mut chunk) = (Vec::new(), [0; LINE]);
+            while let Ok(n @ 1..) = output.read(&mut chunk).await {
+                unread.extend(chunk.iter().take(n));
+                while let Some(end) = unread.iter().position(|b| *b == b'\n') {
+                    let line: Vec<u8> = unread.drain(..=end).collect();
+                    pulse(&String::from_utf8_lossy(&line))
+                        .into_iter()
+                        .for_each(|p| pulses.add(p));
+                }
+                if unread.len() > LINE {
+                    break;
+                }
+                if told.elapsed() >= TELL {
+                    told = Instant::now();
+                    // The driver may have ended meanwhile.
+                    let _ = tx.send(Internal::Devices(Some(pulses.take())));
+                }
+            }
+            let _ = tx.send(Internal::Devices(None));
+            let _ = program.start_kill();
+            let _ = program.wait().await;
+        });
+    }
+
+    /// They did this, or nobody says any more.
+    pub(super) fn on_devices(&mut self, pulses: Option<Vec<DevicePulse>>) {
+        match pulses {
+            None => self.gpus.followed = false,
+            Some(pulses) => {
+                if let Some(link) = self.guard.as_mut().filter(|l| l.takes_devices && !l.gone) {
+                    link.say(&ToGuard::Devices(pulses));
+                }
+            }
         }
     }
 }

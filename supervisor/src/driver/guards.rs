@@ -52,6 +52,8 @@ pub(super) struct GuardLink {
     pub(super) heard: Tick,
     /// The kernel's log since the launch, where we made it.
     pub(super) kernel_log: Option<File>,
+    /// It takes what the GPUs do.
+    pub(super) takes_devices: bool,
     writer: std::os::unix::net::UnixStream,
     /// Something waits to be written, and whatever comes after it.
     is_behind: bool,
@@ -89,6 +91,7 @@ impl GuardLink {
             waits: None,
             heard: Tick(0),
             kernel_log: None,
+            takes_devices: false,
             writer,
             is_behind: false,
             tx,

@@ -3,6 +3,7 @@
 use super::jobs::Seen;
 use crate::control::{ControlReply, ControlRequest};
 use crate::notify::Came;
+use supervise_core::activity::DevicePulse;
 use supervise_core::id::{ActId, AttemptNo, ProcRef};
 use supervise_core::machine::Facts;
 use supervise_core::record::LaunchOrder;
@@ -48,6 +49,8 @@ pub(super) enum Internal {
         looks: usize,
         said: Result<Gpus, String>,
     },
+    /// What the GPUs did for some seconds; `None`: nobody says so any more.
+    Devices(Option<Vec<DevicePulse>>),
     /// Slurm was asked before a launch.
     Slurm {
         act: ActId,

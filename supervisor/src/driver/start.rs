@@ -238,6 +238,7 @@ async fn living_guard(
         Ok(Some(FromGuard::Hello(hello))) => {
             link.attempt = hello.attempt;
             link.guard = hello.guard;
+            link.takes_devices = hello.takes_devices;
             Ok((Some(link), Some(hello)))
         }
         // It ended while we asked: what it left is found as orphans.
@@ -340,7 +341,9 @@ impl Driver {
                 sighting,
             });
         }
-        if hello.gone {
+        if !hello.gone {
+            self.follow_gpus();
+        } else {
             if let Some(link) = &mut self.guard {
                 link.gone = true;
                 link.say(&ToGuard::Bye);

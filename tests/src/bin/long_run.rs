@@ -210,6 +210,7 @@ impl Run {
                     cpu_ms: 20_000,
                     output: 300,
                     over_ms: 20_000,
+                    gpu: false,
                 },
             })?;
         }

@@ -1,18 +1,22 @@
-//! GPUs before a launch, by a `nvidia-smi` of our own: missing, in use, broken, and a driver that hangs.
+//! GPUs before a launch and while workers run, by a `nvidia-smi` of our own: missing, in use, broken, at work or not, and a driver that
+//! hangs.
 
 use super::{saved, scene};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::thread::sleep;
+use std::time::Duration;
 use supervise_tests::harness::{Scene, wait_for};
 
-/// It answers as the file `devices` (and `owners`) beside it says; where a file `hangs` is there, it never does. Where
-/// a file `first` is there, it is the answer to the first three questions.
+/// It answers as the file `devices` (and `owners`, and once a second `work`) beside it says; where a file `hangs` is there, it never
+/// does. Where a file `first` is there, it is the answer to the first three questions.
 const PROGRAM: &str = r#"#!/bin/sh
 here=${0%/*}
 echo "$1" >>"$here/asked"
 while [ -e "$here/hangs" ]; do sleep 1; done
 case $1 in
+--query-gpu=index,power.draw,*) while cat "$here/work" 2>/dev/null; do sleep 1; done ;;
 --query-gpu=*)
     of=devices
     if [ -e "$here/first" ] && [ "$(grep -c query-gpu "$here/asked")" -le 3 ]; then of=first; fi
@@ -47,8 +51,12 @@ fn with_gpus(devices: &str) -> Scene {
 }
 
 fn change(scene: &Scene, devices: &str) {
-    let file = scene.path("smi/devices");
-    fs::write(file.with_extension("new"), devices).unwrap();
+    put(scene, "devices", devices);
+}
+
+fn put(scene: &Scene, name: &str, text: &str) {
+    let file = scene.path("smi").join(name);
+    fs::write(file.with_extension("new"), text).unwrap();
     fs::rename(file.with_extension("new"), file).unwrap();
 }
 
@@ -134,4 +142,33 @@ fn nobody_looks_where_nothing_is_to_be_empty() {
     scene.env("CUDA_VISIBLE_DEVICES", "");
     scene.run(&["--fresh"]).expect(0);
     assert!(!scene.path("smi/asked").exists());
+}
+
+/// A process may wait for its GPU without a sign of life. One whose GPU works as in healthy steps is left alone; once the GPU waits as well,
+/// the attempt is ended.
+#[test]
+fn a_gpu_at_work_is_waited_for_and_one_that_spins_is_a_hang() {
+    const HANGS_AT: u64 = 35;
+    let mut scene = with_gpus(EMPTY);
+    put(&scene, "work", "0, 390.10, 63, 40\n1, 388.00, 55, 38\n");
+    scene
+        .set("demo.step_ms", json!(2000))
+        .set("trainer.total_training_steps", json!(HANGS_AT + 1))
+        .set("demo.faults", json!([{"kind": "hang", "step": HANGS_AT, "rank": 1}]))
+        .set("supervisor.stall", json!({"minimum": "3s", "factor": 1.0}));
+    let run = scene.start(&[]);
+    // Longer than anything is waited for at once.
+    for step in [HANGS_AT / 2, HANGS_AT - 1] {
+        wait_for("it gets on", || scene.proven() >= step);
+    }
+    // Longer than it takes without the GPUs: overdue, still for half a minute, and neither time nor output of any process for 50 s.
+    sleep(Duration::from_secs(75));
+    assert_eq!((scene.attempts(), &scene.status()["mode"]), (1, &json!("running")));
+    put(&scene, "work", "0, 124.90, 100, 0\n1, 71.00, 0, 0\n");
+    run.wait_long()
+        .expect(0)
+        .says("GPU 0 spins (100 % busy, 0 % at its memory, 124 W)")
+        .says("GPU 1 does nothing (0 % busy, 0 % at its memory, 71 W)");
+    assert_eq!(scene.attempts(), 2);
+    scene.assert_alone();
 }

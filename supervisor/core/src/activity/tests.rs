@@ -24,6 +24,7 @@ fn window(pulses: &[Pulse], network: u64) -> Window {
         network,
         output: 0,
         pulses: pulses.collect(),
+        devices: Vec::new(),
     }
 }
 

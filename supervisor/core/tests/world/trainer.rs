@@ -64,6 +64,7 @@ const WORK: Activity = Activity {
     cpu_ms: 1000,
     output: 100,
     over_ms: 1000,
+    gpu: false,
 };
 
 impl World {

@@ -167,6 +167,7 @@ impl Connection {
             a.cpu_ms = a.cpu_ms.saturating_add(b.cpu_ms);
             a.output = a.output.saturating_add(b.output);
             a.over_ms = a.over_ms.saturating_add(b.over_ms);
+            a.gpu |= b.gpu;
         }
         new
     }
@@ -231,6 +232,7 @@ mod tests {
                 cpu_ms: 1,
                 output: 2,
                 over_ms: 3,
+                gpu: false,
             },
             files: None,
         }

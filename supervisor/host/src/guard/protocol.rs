@@ -7,7 +7,7 @@
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use supervise_core::activity::Look;
+use supervise_core::activity::{DevicePulse, Look};
 use supervise_core::creep::Usage;
 use supervise_core::event::{Activity, Ahead, ExitStatus, Phase, Sighting};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Step, Term, WorkerId};
@@ -191,6 +191,8 @@ pub enum ToGuard {
     Freeze,
     /// Let everything go on.
     Thaw,
+    /// What the machine's GPUs did since the last word of this kind. To guards that take it alone.
+    Devices(Vec<DevicePulse>),
     /// Nobody will ask again: the guard ends as soon as its tree is gone.
     Bye,
     /// One of our programs in a script: its only message, and its first.
@@ -318,6 +320,9 @@ pub struct Hello {
     pub gone: bool,
     /// Processes that could not be killed so far.
     pub unkillable: Vec<ProcRef>,
+    /// It takes [`ToGuard::Devices`]: one of an older release would take the driver that says so for none.
+    #[serde(default)]
+    pub takes_devices: bool,
 }
 
 /// One worker's state.

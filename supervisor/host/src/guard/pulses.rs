@@ -7,9 +7,10 @@ use crate::process::{ProcStat, open_files, proc_stat};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use supervise_core::activity::{Look, Pulse, RANKS_LIMIT, Sign, Watcher, Window};
+use supervise_core::activity::{DevicePulse, Look, Pulse, RANKS_LIMIT, Sign, Watcher, Window};
 use supervise_core::creep::Usage;
 use supervise_core::durations::Clock;
+use supervise_core::gpu;
 use supervise_core::id::WorkerId;
 
 /// Length of a window.
@@ -46,6 +47,9 @@ pub(crate) struct Pulses {
     counted: BTreeMap<i32, Counted>,
     network: Option<u64>,
     output: u64,
+    devices: gpu::Pulses,
+    /// A GPU worked in the last window.
+    device_works: bool,
     began: u64,
     /// When the trainer last got on.
     progress: u64,
@@ -61,6 +65,8 @@ impl Pulses {
             counted: BTreeMap::new(),
             network: None,
             output: 0,
+            devices: gpu::Pulses::default(),
+            device_works: false,
             began: now,
             progress: now,
             files: None,
@@ -84,6 +90,16 @@ impl Pulses {
         self.files.take()
     }
 
+    /// The driver says what the GPUs did.
+    pub(crate) fn on_devices(&mut self, pulses: Vec<DevicePulse>) {
+        pulses.into_iter().for_each(|p| self.devices.add(p));
+    }
+
+    /// Whether a GPU worked in the last window as it does while the attempt gets on.
+    pub(crate) fn is_device_at_work(&self) -> bool {
+        self.device_works
+    }
+
     pub(crate) fn on_output(&mut self, bytes: u64) {
         self.output = self.output.saturating_add(bytes);
     }
@@ -99,6 +115,8 @@ impl Pulses {
         let over_ms = now.saturating_sub(self.began);
         self.began = now;
         let output = std::mem::take(&mut self.output);
+        let devices = self.devices.take();
+        self.device_works = false;
         let network = network_bytes().unwrap_or_default();
         let sent = self
             .network
@@ -121,8 +139,10 @@ impl Pulses {
             network: sent.unwrap_or_default(),
             output,
             pulses,
+            devices,
         };
         let mut look = self.watcher.window(window, clock);
+        self.device_works = look.is_device_at_work();
         if now.saturating_sub(self.progress) < QUIET_MS {
             return None;
         }

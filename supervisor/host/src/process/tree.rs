@@ -243,11 +243,14 @@ pub fn spare_helpers(found: &mut Vec<ProcRef>) {
     found.retain(|p| !is_log_writer(p.pid) && !is_launcher(p.pid) && !below.contains(p));
 }
 
-/// Helpers of the supervisor `me` that end by themselves, each with what it started: they gather evidence, and tell people.
+/// Helpers of the supervisor `me` that end by themselves, each with what it started: they gather evidence, tell people, and say what
+/// GPUs do.
 #[must_use]
 pub fn own_helpers(me: i32) -> Vec<ProcRef> {
     let word = |pid| crate::process::stat::command_line(pid).and_then(|words| words.into_iter().nth(1));
-    let helps = |pid: &i32| word(*pid).is_some_and(|w| w == "__evidence" || w == "__notify");
+    let helps = |pid: &i32| {
+        word(*pid).is_some_and(|w| w == "__evidence" || w == "__notify" || w == supervise_core::gpu::FOLLOW)
+    };
     let all = children(me).unwrap_or_default().into_iter().filter(helps);
     all.flat_map(|pid| {
         proc_stat(pid)

@@ -306,6 +306,7 @@ impl Guard {
             sightings: self.facts.sightings(),
             gone: self.is_gone(),
             unkillable: self.unkillable.clone(),
+            takes_devices: true,
         };
         self.tell(FromGuard::Hello(Box::new(hello)));
         self.repeat_news();
@@ -338,6 +339,7 @@ impl Guard {
                 self.frozen = false;
                 self.tree.freeze(false);
             }
+            ToGuard::Devices(pulses) => self.pulses.on_devices(pulses),
             ToGuard::Bye => self.bye = true,
             // Only whoever holds no leash has something to say of this kind.
             ToGuard::Shim(_) => {}

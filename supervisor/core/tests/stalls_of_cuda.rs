@@ -1,0 +1,114 @@
+//! Windows of a real CUDA training on an H100, healthy and hung (`tests/fixtures/activity/cuda.json`), replayed.
+
+use crate::traces::{Seen, read};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use supervise_core::activity::{IN_A_ROW, Look, Sign, Watcher, Window};
+use supervise_core::durations::Clock;
+
+/// A step of a large model, one of a small one, and tokens that are made one by one.
+const HEALTHY: [&str; 3] = ["train", "train_small", "decode"];
+/// A kernel that counts cycles, one whose blocks wait for a word as those of NCCL do, and a process that sleeps or computes beside its device.
+const HUNG: [&str; 4] = ["kernel_spins", "kernel_polls", "sleeps", "spins"];
+
+#[derive(Debug, Deserialize)]
+struct Traces {
+    #[serde(rename = "source")]
+    _source: String,
+    #[serde(flatten)]
+    by: BTreeMap<String, Vec<Seen>>,
+}
+
+impl Traces {
+    fn of(&self, name: &str) -> impl Iterator<Item = Window> + Clone {
+        self.by[name].iter().map(Seen::window)
+    }
+
+    /// A rank that was healthy in these windows.
+    fn known(&self, names: &[&str]) -> Watcher {
+        let mut watcher = Watcher::default();
+        for window in names.iter().flat_map(|name| self.of(name)) {
+            assert!(!watcher.window(window, Clock::Step).is_stuck(), "{names:?}");
+            watcher.progress();
+        }
+        watcher
+    }
+}
+
+fn stuck_after(looks: impl Iterator<Item = Look>) -> Option<usize> {
+    let looks: Vec<Look> = looks.collect();
+    let first = looks.iter().position(Look::is_stuck)?;
+    assert!(
+        looks[first..].iter().all(Look::is_stuck),
+        "it comes and goes: {looks:?}"
+    );
+    Some(first)
+}
+
+#[test]
+fn a_hang_of_a_gpu_or_beside_it_is_seen_whatever_it_did_before() {
+    let traces: Traces = read("cuda.json");
+    for before in HEALTHY {
+        for hang in HUNG {
+            let mut watcher = traces.known(&[before]);
+            let looks = traces.of(hang).map(|window| watcher.window(window, Clock::Step));
+            let first = stuck_after(looks).unwrap_or_else(|| panic!("{before}, then {hang}: nothing seen"));
+            assert!(
+                first < IN_A_ROW as usize,
+                "{before}, then {hang}: only after {first} windows"
+            );
+        }
+    }
+}
+
+/// A step with all kinds of work in it: what is idle in one of them is not missed in another.
+#[test]
+fn a_step_of_several_kinds_of_work_is_healthy_in_each_and_its_hangs_are_seen() {
+    let traces: Traces = read("cuda.json");
+    for long in HEALTHY {
+        let mut watcher = traces.known(&HEALTHY);
+        for window in traces.of(long) {
+            assert!(!watcher.window(window, Clock::Step).is_stuck(), "{long}");
+        }
+    }
+    for hang in HUNG {
+        let mut watcher = traces.known(&HEALTHY);
+        let looks = traces.of(hang).map(|window| watcher.window(window, Clock::Step));
+        assert!(stuck_after(looks).is_some(), "{hang}");
+    }
+}
+
+/// A training on one machine has next to no traffic: without the third family two never agree.
+#[test]
+fn without_its_gpu_a_training_without_traffic_tells_nothing() {
+    let traces: Traces = read("cuda.json");
+    let blind = |mut window: Window| {
+        window.devices.clear();
+        window
+    };
+    let mut watcher = Watcher::default();
+    for window in traces.of("train").map(blind) {
+        watcher.window(window, Clock::Step);
+        watcher.progress();
+    }
+    let mut looks = traces.of("kernel_polls").map(|w| watcher.window(blind(w), Clock::Step));
+    assert!(!looks.any(|look| look.is_stuck()));
+}
+
+/// The host may wait for its device without a sign of life: a long kernel, and the first step, of which nothing is known.
+#[test]
+fn a_gpu_at_work_is_a_sign_of_life() {
+    let traces: Traces = read("cuda.json");
+    let asleep: Vec<Window> = traces.of("sleeps").collect();
+    let waits = |mut window: Window, n: usize| {
+        window.pulses.clone_from(&asleep[n % asleep.len()].pulses);
+        window
+    };
+    for mut watcher in [traces.known(&["decode"]), Watcher::default()] {
+        for (n, window) in traces.of("decode").enumerate() {
+            let look = watcher.window(waits(window, n), Clock::Step);
+            assert!(look.is_device_at_work() && !look.is_stuck(), "{look:?}");
+            assert_eq!(look.ranks[0].sign, Sign::Alive);
+        }
+    }
+}

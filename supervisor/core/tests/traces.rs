@@ -1,0 +1,71 @@
+//! Windows that were recorded of real trainers (`tests/fixtures/activity`).
+
+#![expect(clippy::disallowed_methods, reason = "traces are read from the source tree")]
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::path::Path;
+use supervise_core::activity::{DevicePulse, Pulse, Window};
+use supervise_core::id::WorkerId;
+
+pub(crate) fn read<T: DeserializeOwned>(name: &str) -> T {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/fixtures/activity")
+        .join(name);
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Seen {
+    over_ms: u64,
+    network: u64,
+    ranks: Vec<SeenRank>,
+    #[serde(default)]
+    gpus: Vec<SeenDevice>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SeenDevice {
+    watts: f64,
+    busy: f64,
+    memory: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct SeenRank {
+    state: char,
+    cpu_ms: u64,
+    wait_ms: u64,
+    switches: u64,
+    faults: u64,
+    bytes: u64,
+}
+
+impl Seen {
+    /// As a guard counts it: one worker, the driver, with a process of Ray in each rank.
+    pub(crate) fn window(&self) -> Window {
+        let pulse = |(r, n): (&SeenRank, i32)| Pulse {
+            worker: WorkerId(0),
+            pid: 1000 + n,
+            state: r.state as u8,
+            cpu_ms: r.cpu_ms,
+            wait_ms: r.wait_ms,
+            switches: r.switches,
+            faults: r.faults,
+            bytes: r.bytes,
+        };
+        let device = |(d, index): (&SeenDevice, u32)| DevicePulse {
+            index,
+            milliwatts: (d.watts * 1000.0) as u32,
+            busy: (d.busy * 10.0) as u32,
+            memory: (d.memory * 10.0) as u32,
+        };
+        Window {
+            over_ms: self.over_ms,
+            network: self.network,
+            output: 0,
+            pulses: self.ranks.iter().zip(0..).map(pulse).collect(),
+            devices: self.gpus.iter().zip(0..).map(device).collect(),
+        }
+    }
+}
