@@ -1,4 +1,4 @@
-//! A gang over two nodes of a real Slurm cluster: a rank killed, the guard killed, cancelled.
+//! A gang over two nodes of a real Slurm cluster: a rank killed, the guard killed, cancelled, a rank that hangs.
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use serde_json::json;
@@ -316,6 +316,46 @@ fn a_gang_that_makes_way_for_another_job_comes_back() {
         new_ranks(scene, &first);
         assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
     });
+}
+
+/// A rank on the other node spins: seen by what the ranks of both nodes did before, long before the hard limit.
+#[test]
+fn a_rank_that_spins_on_another_node_is_found_and_named() {
+    const TEST: &str = "a_rank_that_spins_on_another_node_is_found_and_named";
+    // A minute of healthy steps.
+    const AT: u64 = 2000;
+    let mut scene = Scene::new(env!("CARGO_BIN_EXE_supervise"));
+    scene
+        .set("trainer.total_training_steps", json!(AT + 20))
+        .set("trainer.save_freq", json!(100))
+        .set("trainer.max_actor_ckpt_to_keep", json!(2))
+        .set("supervisor.gang.workers", json!(1))
+        .set("supervisor.gang.nodes", json!(2))
+        .set(
+            "supervisor.stall",
+            json!({"minimum": "20s", "factor": 1.0, "hard": "10m"}),
+        )
+        // Ranks that compute for more than a twentieth of the time matter.
+        .set("demo.hidden", json!([192, 192]))
+        .set("demo.step_ms", json!(30))
+        .set("demo.faults", json!([{"kind": "spin", "step": AT, "rank": 1}]));
+    let expected = scene.expected_digest();
+    let Some(cluster) = cluster(&scene, TEST, &[]) else {
+        return;
+    };
+    let job = cluster.submit();
+    for step in (500..=AT - 100).step_by(500) {
+        wait_for("it gets on", || scene.proven() >= step);
+    }
+    wait_for("the rank spins", || !scene.faults().is_empty());
+    wait_for("it is found", || cluster.output().contains("stuck"));
+    assert_eq!(cluster.ends(&job), "COMPLETED", "{}", cluster.output());
+    let told = cluster.output();
+    assert!(told.contains("worker 1 on node n2 (pid "), "{told}");
+    assert!(told.contains("worker 0 on node n1 (pid "), "{told}");
+    assert_eq!(scene.digest(), Some(expected), "{told}");
+    drop(cluster);
+    scene.assert_alone();
 }
 
 /// The daemon of a node is started again, as an update of Slurm's does: the ranks never notice.

@@ -121,6 +121,9 @@ pub struct RankLook {
     /// The call that its first thread waits in, where the kernel tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
+    /// The node that it runs on, where the ranks are on several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// The ranks that matter, after a window.
@@ -166,7 +169,8 @@ impl Look {
 
 impl RankLook {
     fn words(&self) -> String {
-        let who = format!("worker {} (pid {})", self.worker, self.pid);
+        let on = self.node.as_ref().map(|n| format!(" on node {n}")).unwrap_or_default();
+        let who = format!("worker {}{on} (pid {})", self.worker, self.pid);
         let waits = self.waits.as_ref().map(|w| format!(" ({w})")).unwrap_or_default();
         match self.sign {
             Sign::Stopped => format!("{who} is stopped (T)"),
@@ -313,6 +317,7 @@ impl Watcher {
                     windows,
                     cpu: (100 * pulse.cpu_ms / window.over_ms.max(1)).min(100_000) as u32,
                     waits: None,
+                    node: None,
                 });
             }
         }

@@ -11,6 +11,7 @@
 
 pub mod ahead;
 mod connection;
+mod counts;
 mod facts;
 mod keeper;
 mod launch;

@@ -7,12 +7,15 @@
 //! A node worker whose words the launcher has not heard for [`SILENCE_MS`] kills its ranks: nobody can end them from outside of a node
 //! that is cut off, and another side may start once the lease's patience is over, which is longer. The launcher's beats carry the newest
 //! time that each node said, by that node's own clock: what waited in a broken connection is old when it comes, however late.
+//!
+//! A node worker also counts what its ranks use, in windows: see [`pulses`].
 
 mod ask;
 mod handle;
 pub mod launcher;
 pub(crate) mod lines;
 pub mod places;
+mod pulses;
 pub mod ray;
 pub mod relay;
 pub mod steps;
@@ -20,10 +23,14 @@ pub mod unseen;
 pub mod worker;
 
 pub(crate) use handle::Nodes;
+pub(crate) use pulses::Gathered;
+#[cfg(test)]
+pub(crate) use pulses::Place;
 
 use crate::guard::protocol::{GuardOrder, NodesOrder};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use supervise_core::activity::RANKS_LIMIT;
 
 /// A node worker that was not heard for so long, as far as it knows, ends its ranks. Less than the lease's patience with a holder that does not renew it.
 pub const SILENCE_MS: u64 = 40_000;
@@ -35,6 +42,8 @@ pub const ENDED_MS: u64 = 2 * SILENCE_MS;
 pub(crate) const NOT_BEGUN: i32 = 70;
 /// Place of the words in the memory that guard and launcher share.
 pub(crate) const WORDS_AT: u64 = 8;
+/// Place of the windows of the nodes in that memory.
+pub(crate) const WINDOWS_AT: u64 = 4096;
 /// The launcher says something this often.
 pub(crate) const BEAT_MS: u64 = 1000;
 /// A node worker says something this often.
@@ -55,6 +64,9 @@ pub(crate) struct RanksOrder {
     pub(crate) env: Vec<(String, String)>,
     /// Variables of each rank beside those.
     pub(crate) own: Vec<Vec<(String, String)>>,
+    /// Each node tells what its ranks use. A launcher of an older release would take that for their output.
+    #[serde(default)]
+    pub(crate) pulses: bool,
 }
 
 /// Order of the launcher.
@@ -102,6 +114,8 @@ impl LauncherOrder {
                 cwd: first.cwd.to_string(),
                 env,
                 own: order.workers.iter().map(|w| split(false, &w.env)).collect(),
+                // What Ray starts is not told apart by the rank that starts Ray.
+                pulses: order.workers.len() <= RANKS_LIMIT && first.argv.get(1).is_none_or(|word| word != "__ray"),
             },
         })
     }

@@ -1,82 +1,43 @@
-//! Counters of the attempt's processes, read once in a window of ten seconds, and what they come to.
-//!
-//! A rank is a worker with its descendants; where one driver starts the rest, each of its processes. Reading costs some tens of
-//! microseconds a process. A crowd is not looked at one by one.
+//! The ranks' windows of ten seconds, and what they come to.
 
-use crate::process::{ProcStat, open_files, proc_stat};
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use supervise_core::activity::{DevicePulse, Look, Pulse, RANKS_LIMIT, Sign, Watcher, Window};
+use crate::guard::counts::{Counter, Counts, Ranked, waits_in};
+use crate::guard::nodes::Gathered;
+use supervise_core::activity::{DevicePulse, Look, Sign, Watcher, Window};
 use supervise_core::creep::Usage;
 use supervise_core::durations::Clock;
 use supervise_core::gpu;
-use supervise_core::id::WorkerId;
 
-/// Length of a window.
-pub(crate) const WINDOW_MS: u64 = 10_000;
 /// A look is told where there was no progress for so long.
 const QUIET_MS: u64 = 20_000;
-/// Longest file that is read.
-const SMALL: u64 = 64 << 10;
-/// How far up a process is looked for its worker.
-const GENERATIONS: usize = 64;
 
-/// Counters of one process.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counted {
-    start: u64,
-    cpu: u64,
-    wait_ms: u64,
-    switches: u64,
-    faults: u64,
-    bytes: u64,
-}
-
-/// A worker as it is looked at.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ranked {
-    pub(crate) worker: WorkerId,
-    pub(crate) pid: i32,
-}
-
-/// Counters so far, and the end of the next window.
+/// Counters so far, and what was judged by them.
 #[derive(Debug)]
 pub(crate) struct Pulses {
     watcher: Watcher,
-    counted: BTreeMap<i32, Counted>,
-    network: Option<u64>,
+    counter: Counter,
     output: u64,
     devices: gpu::Pulses,
     /// A GPU worked in the last window.
     device_works: bool,
-    began: u64,
     /// When the trainer last got on.
     progress: u64,
-    /// Open files, as counted in the last window and not told yet.
-    files: Option<Usage>,
-    ms_per_tick: u64,
 }
 
 impl Pulses {
     pub(crate) fn new(now: u64, ms_per_tick: u64) -> Self {
         Self {
             watcher: Watcher::default(),
-            counted: BTreeMap::new(),
-            network: None,
+            counter: Counter::new(now, ms_per_tick),
             output: 0,
             devices: gpu::Pulses::default(),
             device_works: false,
-            began: now,
             progress: now,
-            files: None,
-            ms_per_tick,
         }
     }
 
-    /// When the present window ends.
+    /// When the present window of the ranks of this machine ends.
     pub(crate) fn due(&self) -> u64 {
-        self.began.saturating_add(WINDOW_MS)
+        self.counter.due()
     }
 
     /// The trainer got on.
@@ -87,7 +48,7 @@ impl Pulses {
 
     /// Open files of the process that is nearest to its limit, told once for each window.
     pub(crate) fn take_files(&mut self) -> Option<Usage> {
-        self.files.take()
+        self.counter.files.take()
     }
 
     /// The driver says what the GPUs did.
@@ -112,239 +73,124 @@ impl Pulses {
         known: impl Iterator<Item = i32>,
         clock: Clock,
     ) -> Option<Look> {
-        let over_ms = now.saturating_sub(self.began);
-        self.began = now;
-        let output = std::mem::take(&mut self.output);
-        let devices = self.devices.take();
+        let (output, devices) = (std::mem::take(&mut self.output), self.devices.take());
         self.device_works = false;
-        let network = network_bytes().unwrap_or_default();
-        let sent = self
-            .network
-            .replace(network)
-            .map(|before| network.saturating_sub(before));
-        let pids: Vec<i32> = known.take(RANKS_LIMIT + 1).collect();
-        if pids.len() > RANKS_LIMIT {
-            self.counted.clear();
-            return None;
+        let counts = self.counter.window(now, workers, workers.len() == 1, known)?;
+        let mut look = self.judge(now, counts, output, devices, clock)?;
+        for rank in look.ranks.iter_mut().filter(|r| may_wait(r.sign)) {
+            rank.waits = waits_in(rank.pid);
         }
-        self.files = open_files(pids.iter().copied());
-        let stats: BTreeMap<i32, ProcStat> = pids.iter().filter_map(|p| Some((*p, proc_stat(*p)?))).collect();
-        let pulses = self.pulses(workers, &stats);
-        // The first window has nothing to be compared with, and after a pause of the machine none is.
-        if sent.is_none() || over_ms > 3 * WINDOW_MS {
-            return None;
-        }
-        let window = Window {
-            over_ms,
-            network: sent.unwrap_or_default(),
-            output,
-            pulses,
-            devices,
-        };
-        let mut look = self.watcher.window(window, clock);
-        self.device_works = look.is_device_at_work();
-        if now.saturating_sub(self.progress) < QUIET_MS {
-            return None;
-        }
+        Some(look)
+    }
+
+    /// Takes a window of the ranks of all nodes. `Some`: as above. Their GPUs are told by nobody.
+    pub(crate) fn of_nodes(&mut self, now: u64, told: Gathered, clock: Clock) -> Option<Look> {
+        let output = std::mem::take(&mut self.output);
+        let mut look = self.judge(now, told.counts, output, Vec::new(), clock)?;
         for rank in &mut look.ranks {
-            if matches!(rank.sign, Sign::Still | Sign::Disk) {
-                rank.waits = waits_in(rank.pid);
+            if let Some(place) = told.places.get(&rank.worker) {
+                rank.node = Some(place.node.clone());
+                rank.waits = place.waits.clone().filter(|_| may_wait(rank.sign));
             }
         }
         Some(look)
     }
 
-    /// Use by each rank since the last window.
-    fn pulses(&mut self, workers: &[Ranked], stats: &BTreeMap<i32, ProcStat>) -> Vec<Pulse> {
-        let single = workers.len() == 1;
-        let mut ranks: BTreeMap<(WorkerId, i32), Pulse> = BTreeMap::new();
-        if !single {
-            for w in workers {
-                let gone = Pulse {
-                    worker: w.worker,
-                    pid: w.pid,
-                    ..Pulse::default()
-                };
-                ranks.insert((w.worker, w.pid), gone);
-            }
-        }
-        let mut counted = BTreeMap::new();
-        for stat in stats.values() {
-            let Some(owner) = owner(stat, workers, stats) else {
-                continue;
-            };
-            let leader = if single { stat.pid } else { owner.pid };
-            let now = count(stat, self.ms_per_tick);
-            // What a process did before it was first seen belongs to this window as well.
-            let before = self.counted.get(&stat.pid).filter(|c| c.start == now.start);
-            let before = before.copied().unwrap_or_default();
-            counted.insert(stat.pid, now);
-            if single && !stat.is_running() {
-                continue;
-            }
-            let pulse = ranks.entry((owner.worker, leader)).or_default();
-            pulse.worker = owner.worker;
-            pulse.pid = leader;
-            pulse.cpu_ms += now.cpu.saturating_sub(before.cpu);
-            pulse.faults += now.faults.saturating_sub(before.faults);
-            pulse.bytes += now.bytes.saturating_sub(before.bytes);
-            pulse.wait_ms += now.wait_ms.saturating_sub(before.wait_ms);
-            if stat.pid == leader {
-                pulse.state = stat.state;
-                pulse.switches += now.switches.saturating_sub(before.switches);
-            }
-        }
-        self.counted = counted;
-        ranks.into_values().collect()
+    fn judge(
+        &mut self,
+        now: u64,
+        counts: Counts,
+        output: u64,
+        devices: Vec<DevicePulse>,
+        clock: Clock,
+    ) -> Option<Look> {
+        let window = Window {
+            over_ms: counts.over_ms,
+            network: counts.network,
+            output,
+            pulses: counts.pulses,
+            devices,
+        };
+        let look = self.watcher.window(window, clock);
+        self.device_works = look.is_device_at_work();
+        (now.saturating_sub(self.progress) >= QUIET_MS).then_some(look)
     }
 }
 
-/// The worker that a process belongs to: itself or the nearest of its ancestors; one that lost them belongs to its group's.
-fn owner<'a>(stat: &ProcStat, workers: &'a [Ranked], stats: &BTreeMap<i32, ProcStat>) -> Option<&'a Ranked> {
-    let of = |pid: i32| workers.iter().find(|w| w.pid == pid);
-    let mut at = *stat;
-    for _ in 0..GENERATIONS {
-        if let Some(found) = of(at.pid) {
-            return Some(found);
-        }
-        match stats.get(&at.ppid) {
-            Some(parent) => at = *parent,
-            None => break,
-        }
-    }
-    of(stat.group)
-        .or_else(|| of(stat.session))
-        .or(workers.first().filter(|_| workers.len() == 1))
-}
-
-fn count(stat: &ProcStat, ms_per_tick: u64) -> Counted {
-    let text = |file: &str| read_small(&format!("/proc/{}/{file}", stat.pid)).unwrap_or_default();
-    let io = text("io");
-    // The second number: nanoseconds that its first thread was ready and had no core.
-    let waited = text("schedstat")
-        .split_ascii_whitespace()
-        .nth(1)
-        .and_then(|n| n.parse::<u64>().ok());
-    Counted {
-        start: stat.start,
-        cpu: stat.cpu.saturating_mul(ms_per_tick),
-        wait_ms: waited.unwrap_or_default() / 1_000_000,
-        switches: field(&text("status"), "voluntary_ctxt_switches:"),
-        faults: stat.faults,
-        bytes: field(&io, "rchar:").saturating_add(field(&io, "wchar:")),
-    }
-}
-
-fn field(text: &str, name: &str) -> u64 {
-    let line = text.lines().find_map(|l| l.strip_prefix(name));
-    line.and_then(|n| n.trim().parse().ok()).unwrap_or_default()
-}
-
-/// A file of a few lines that the kernel makes up.
-fn read_small(path: &str) -> Option<String> {
-    let mut text = String::new();
-    File::open(path).ok()?.take(SMALL).read_to_string(&mut text).ok()?;
-    Some(text)
-}
-
-/// Bytes in and out over all interfaces: ranks of one machine talk over the loopback.
-fn network_bytes() -> Option<u64> {
-    Some(sum_network(&read_small("/proc/self/net/dev")?))
-}
-
-fn sum_network(text: &str) -> u64 {
-    text.lines()
-        .filter_map(|line| line.split_once(':'))
-        .map(|(_, counters)| {
-            let numbers: Vec<u64> = counters
-                .split_ascii_whitespace()
-                .filter_map(|n| n.parse().ok())
-                .collect();
-            let at = |n: usize| numbers.get(n).copied().unwrap_or_default();
-            at(0).saturating_add(at(8))
-        })
-        .fold(0, u64::saturating_add)
-}
-
-/// The call that the first thread of a process waits in.
-fn waits_in(pid: i32) -> Option<String> {
-    let call = read_small(&format!("/proc/{pid}/syscall")).and_then(|text| {
-        let number: i64 = text.split_ascii_whitespace().next()?.parse().ok()?;
-        call_name(number)
-    });
-    call.map(str::to_owned).or_else(|| {
-        let place = read_small(&format!("/proc/{pid}/wchan"))?;
-        let is_name = place.len() > 1 && place.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        is_name.then_some(place)
-    })
-}
-
-fn call_name(number: i64) -> Option<&'static str> {
-    let names = [
-        (libc::SYS_futex, "futex"),
-        (libc::SYS_read, "read"),
-        (libc::SYS_write, "write"),
-        (libc::SYS_ppoll, "poll"),
-        (libc::SYS_pselect6, "select"),
-        (libc::SYS_epoll_pwait, "epoll_wait"),
-        (libc::SYS_nanosleep, "sleep"),
-        (libc::SYS_clock_nanosleep, "sleep"),
-        (libc::SYS_wait4, "wait for a child"),
-        (libc::SYS_waitid, "wait for a child"),
-        (libc::SYS_recvfrom, "recv"),
-        (libc::SYS_recvmsg, "recv"),
-        (libc::SYS_sendto, "send"),
-        (libc::SYS_sendmsg, "send"),
-        (libc::SYS_accept4, "accept"),
-        (libc::SYS_connect, "connect"),
-        (libc::SYS_fsync, "fsync"),
-        (libc::SYS_flock, "flock"),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_poll, "poll"),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_select, "select"),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_epoll_wait, "epoll_wait"),
-    ];
-    names.iter().find(|(n, _)| *n == number).map(|(_, name)| *name)
+fn may_wait(sign: Sign) -> bool {
+    matches!(sign, Sign::Still | Sign::Disk)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guard::nodes::Place;
+    use supervise_core::activity::Pulse;
+    use supervise_core::id::WorkerId;
 
-    #[test]
-    fn all_interfaces_count_in_both_directions() {
-        let text = "Inter-|   Receive |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes\n    lo: 100 1 0 0 0 0 0 0 100 1 0 0 0 0 0 0\n  eth0:7 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n";
-        assert_eq!(sum_network(text), 212);
-        assert_eq!(sum_network("nonsense: x"), 0);
+    fn of_two_nodes(second: Pulse, network: u64) -> Gathered {
+        let rank = |n: u32, pulse: Pulse| Pulse {
+            worker: WorkerId(n),
+            pid: 4710 + n as i32,
+            ..pulse
+        };
+        let first = if network > 0 { HEALTHY } else { WAITS };
+        let place = |node: &str| Place {
+            node: node.to_owned(),
+            waits: Some("futex".to_owned()),
+        };
+        Gathered {
+            counts: Counts {
+                over_ms: 10_000,
+                network,
+                pulses: vec![rank(0, first), rank(1, second)],
+            },
+            places: [(WorkerId(0), place("n1")), (WorkerId(1), place("n2"))].into(),
+        }
     }
 
+    const HEALTHY: Pulse = Pulse {
+        worker: WorkerId(0),
+        pid: 0,
+        state: b'S',
+        cpu_ms: 5000,
+        wait_ms: 0,
+        switches: 900,
+        faults: 5000,
+        bytes: 400_000,
+    };
+    const WAITS: Pulse = Pulse {
+        cpu_ms: 0,
+        switches: 10,
+        faults: 0,
+        bytes: 0,
+        ..HEALTHY
+    };
+
     #[test]
-    fn a_process_that_computes_is_seen_to() {
-        let me = crate::process::own_ref();
-        let ranked = [Ranked {
-            worker: WorkerId(0),
-            pid: me.pid,
-        }];
+    fn a_hang_names_worker_and_node() {
         let mut pulses = Pulses::new(0, 10);
-        let known = || std::iter::once(me.pid);
-        assert_eq!(pulses.window(WINDOW_MS, &ranked, known(), Clock::Startup), None);
-        let data = vec![1_u8; 1 << 20];
-        std::fs::write("/dev/null", &data).unwrap();
-        let stats = BTreeMap::from([(me.pid, proc_stat(me.pid).unwrap())]);
-        let found = pulses.pulses(&ranked, &stats);
-        assert_eq!((found.len(), found[0].pid), (1, me.pid));
-        assert!(found[0].bytes >= 1 << 20, "{found:?}");
-    }
-
-    #[test]
-    fn a_worker_that_is_gone_is_still_told() {
-        let ranked = [4_900_001, 4_900_002].map(|pid| Ranked {
-            worker: WorkerId(0),
-            pid,
-        });
-        let found = Pulses::new(0, 10).pulses(&ranked, &BTreeMap::new());
-        assert!(found.len() == 2 && found.iter().all(|p| p.state == 0));
+        let mut now = 0;
+        let mut looks = |second: Pulse, network, gets_on: bool| {
+            now += 10_000;
+            let look = pulses.of_nodes(now, of_two_nodes(second, network), Clock::Step);
+            if gets_on {
+                pulses.on_progress(now);
+            }
+            look
+        };
+        for _ in 0..6 {
+            assert_eq!(looks(HEALTHY, 8_000_000, true), None);
+        }
+        let spins = Pulse { cpu_ms: 3000, ..WAITS };
+        assert_eq!(looks(spins, 0, false), None, "not for long yet");
+        assert!(!looks(spins, 0, false).unwrap().is_stuck());
+        let look = looks(spins, 0, false).unwrap();
+        assert!(look.is_stuck());
+        assert_eq!(
+            look.words(),
+            "worker 1 on node n2 (pid 4711) spins: 30 % of a core, and nothing comes of it; \
+             worker 0 on node n1 (pid 4710) waits (futex)"
+        );
     }
 }

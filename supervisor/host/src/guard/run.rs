@@ -5,6 +5,7 @@
 
 pub(super) mod calls;
 mod inputs;
+mod looks;
 mod pace;
 
 use crate::guard::connection::Connection;
@@ -13,7 +14,7 @@ use crate::guard::log_queue::{LogQueue, start_log_writer};
 use crate::guard::memory::Memory;
 use crate::guard::nodes::Nodes;
 use crate::guard::protocol::{FromGuard, GuardOrder};
-use crate::guard::pulses::{Pulses, Ranked};
+use crate::guard::pulses::Pulses;
 use crate::guard::record::descendant_line;
 use crate::guard::tree::{News, Tree};
 use crate::guard::worker::{WORKERS_LIMIT, Worker};
@@ -298,32 +299,6 @@ impl Guard {
         }
     }
 
-    /// Ends a window of the ranks' counters. A driver that does not listen gets no look: another comes.
-    fn look_at_ranks(&mut self, now: u64) {
-        if !self.watches() || now < self.pulses.due() {
-            return;
-        }
-        let workers: Vec<Ranked> = self
-            .workers
-            .iter()
-            .map(|w| Ranked {
-                worker: w.id,
-                pid: w.proc.pid,
-            })
-            .collect();
-        let clock = self.facts.phase.clock(self.facts.step.is_some());
-        let look = self.pulses.window(now, &workers, self.tree.known_pids(), clock);
-        let busy = self.connection.as_ref().is_some_and(Connection::has_unsent);
-        if let Some(look) = look.filter(|_| !busy) {
-            self.tell(FromGuard::Looked(look));
-        }
-    }
-
-    /// Ranks run that can be looked at.
-    fn watches(&self) -> bool {
-        self.launched && !self.frozen && self.nodes.is_none() && self.tree.end == crate::guard::tree::End::Running
-    }
-
     /// Starts a log writer where one is wanted and none runs.
     fn keep_log_writer(&mut self, now: u64) {
         if self.log_writer_due.is_none_or(|due| now < due) {
@@ -368,7 +343,7 @@ impl Guard {
         });
         [
             self.tree.next(),
-            self.watches().then(|| self.pulses.due()),
+            self.watches().then(|| self.look_due()),
             report,
             loss,
             newcomer,

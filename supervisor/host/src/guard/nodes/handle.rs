@@ -1,5 +1,6 @@
 //! The guard's side of a gang over several nodes: the launcher, and what its relays are.
 
+use super::pulses::{Gathered, Gathering};
 use super::{FENCED_MS, LauncherOrder, NOT_BEGUN, WORDS_AT};
 use crate::address::{self, Role};
 use crate::guard::protocol::{GuardOrder, NodesOrder, WorkerOrder};
@@ -18,6 +19,9 @@ use supervise_core::event::ExitStatus;
 /// Greatest length of the words in the memory that guard and launcher share.
 const WORDS: usize = 1000;
 
+/// The windows of the nodes are looked for this often.
+const LOOK_MS: u64 = 2000;
+
 /// The launcher of the nodes. It is reaped as the guard's other children are.
 #[derive(Debug)]
 pub(crate) struct Nodes {
@@ -28,9 +32,12 @@ pub(crate) struct Nodes {
     pub(crate) fenced: Option<u64>,
     /// Its address, for relays.
     socket: String,
-    /// Processor time of all ranks, in milliseconds, and behind it what the launcher waits for.
+    /// Processor time of all ranks, in milliseconds; behind it what the launcher waits for, and the newest windows of the nodes.
     counter: File,
     told: u64,
+    gathering: Gathering,
+    /// When windows are looked for again.
+    pub(crate) due: u64,
 }
 
 impl Nodes {
@@ -60,6 +67,8 @@ impl Nodes {
             socket,
             counter,
             told: 0,
+            gathering: Gathering::new(nodes.nodes, order.workers.len()),
+            due: 0,
         })
     }
 
@@ -84,8 +93,9 @@ impl Nodes {
         let mut text = vec![0; WORDS];
         let length = self.counter.read_at(&mut text, WORDS_AT).unwrap_or_default();
         text.truncate(length);
-        match String::from_utf8(text) {
-            Ok(text) if !text.is_empty() => text,
+        let text = String::from_utf8(text).unwrap_or_default();
+        match text.trim_end_matches('\0') {
+            text if !text.is_empty() => text.to_owned(),
             _ => "the launcher of the nodes".to_owned(),
         }
     }
@@ -98,6 +108,13 @@ impl Nodes {
             env: Vec::new(),
             cwd: "/".into(),
         }
+    }
+
+    /// A window of the ranks of all nodes, where each has told of one since the last.
+    pub(crate) fn window(&mut self, now: u64) -> Option<Gathered> {
+        self.due = now.saturating_add(LOOK_MS);
+        self.gathering.read(&self.counter, now);
+        self.gathering.take()
     }
 
     /// Processor time of the ranks since the last call.

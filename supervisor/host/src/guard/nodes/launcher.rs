@@ -7,6 +7,7 @@
 mod relays;
 
 use super::lines::{FromNode, LINE, Splitter, ToNode};
+use super::pulses::Windows;
 use super::{BEAT_MS, FENCED_MS, LauncherOrder, NOT_BEGUN, SILENCE_MS, WORDS_AT, steps};
 use crate::process::boottime_ms;
 use crate::process::spawn::{Program, Wiring, close_inherited, start, take_standard};
@@ -62,6 +63,7 @@ struct Launcher {
     env: BTreeMap<String, String>,
     counter: File,
     cpu_ms: u64,
+    windows: Windows,
     relays: Relays,
     srun: Option<i32>,
     how: ExitStatus,
@@ -100,6 +102,7 @@ impl Launcher {
             env,
             counter,
             cpu_ms: 0,
+            windows: Windows::default(),
             relays: Relays::new(socket, count),
             srun: None,
             how: ExitStatus::Unknown,
@@ -312,6 +315,19 @@ impl Launcher {
                     self.cpu_ms = self.cpu_ms.saturating_add(cpu_ms);
                     // Without it the ranks' work is not seen; nothing else depends on it.
                     let _ = self.counter.write_at(&self.cpu_ms.to_le_bytes(), 0);
+                }
+            }
+            FromNode::Pulse(told)
+                if told.pulse.worker.0 < self.order.nodes.saturating_mul(self.order.ranks.per_node) =>
+            {
+                self.windows.add(told.pulse.worker.0 / self.order.ranks.per_node, told);
+            }
+            FromNode::Pulse(_) => {}
+            FromNode::Window { node, over_ms, network } => {
+                if let Some(known) = self.nodes.get(&node) {
+                    self.windows.end(node, &known.name, now, over_ms, network);
+                    // Without it no rank is judged.
+                    let _ = self.windows.write(&self.counter);
                 }
             }
             FromNode::Gone { node } => {

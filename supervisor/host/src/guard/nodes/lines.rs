@@ -1,7 +1,10 @@
 //! Lines between launcher and node workers. Those of a node are shorter than what `srun` passes on in one piece, so that lines of
 //! several nodes do not mix.
 
+use super::pulses::RankPulse;
+use supervise_core::activity::Pulse;
 use supervise_core::event::ExitStatus;
+use supervise_core::id::WorkerId;
 
 /// Bytes of a rank's output in one line, before they are escaped: each may take two.
 pub(crate) const PIECE: usize = 400;
@@ -19,6 +22,10 @@ pub(crate) enum FromNode {
     Exit { rank: u32, status: ExitStatus },
     /// It lives at this time of its own clock, and its ranks used so much of a processor since it last said so.
     Beat { node: u32, at: u64, cpu_ms: u64 },
+    /// What a rank used: of the window that the node tells next.
+    Pulse(RankPulse),
+    /// So long a window of its ranks has ended, and so many bytes went over the node's network.
+    Window { node: u32, over_ms: u64, network: u64 },
     /// Nothing of the attempt is left there.
     Gone { node: u32 },
 }
@@ -56,6 +63,15 @@ impl FromNode {
                 out.extend(format!("exit {rank} {how}").bytes());
             }
             Self::Beat { node, at, cpu_ms } => out.extend(format!("beat {node} {at} {cpu_ms}").bytes()),
+            Self::Pulse(RankPulse { pulse: p, waits }) => {
+                let counted = [p.cpu_ms, p.wait_ms, p.switches, p.faults, p.bytes];
+                let counted: String = counted.iter().map(|n| format!(" {n}")).collect();
+                let waits = waits.as_deref().unwrap_or_default();
+                out.extend(format!("pulse {} {} {}{counted} {waits}", p.worker.0, p.pid, p.state).bytes());
+            }
+            Self::Window { node, over_ms, network } => {
+                out.extend(format!("window {node} {over_ms} {network}").bytes());
+            }
             Self::Gone { node } => out.extend(format!("gone {node}").bytes()),
         }
         out.push(b'\n');
@@ -96,10 +112,38 @@ impl FromNode {
                     cpu_ms: cpu_ms.parse().ok()?,
                 }
             }
+            b"pulse" => Self::Pulse(pulse(number, text()?)?),
+            b"window" => {
+                let (over_ms, network) = text()?.split_once(' ')?;
+                Self::Window {
+                    node: number,
+                    over_ms: over_ms.parse().ok()?,
+                    network: network.parse().ok()?,
+                }
+            }
             b"gone" => Self::Gone { node: number },
             _ => return None,
         })
     }
+}
+
+fn pulse(rank: u32, text: &str) -> Option<RankPulse> {
+    let mut words = text.splitn(8, ' ');
+    let pid = words.next()?.parse().ok()?;
+    let state = words.next()?.parse().ok()?;
+    let mut number = || words.next()?.parse().ok();
+    let pulse = Pulse {
+        worker: WorkerId(rank),
+        pid,
+        state,
+        cpu_ms: number()?,
+        wait_ms: number()?,
+        switches: number()?,
+        faults: number()?,
+        bytes: number()?,
+    };
+    let waits = words.next().filter(|w| !w.is_empty()).map(str::to_owned);
+    Some(RankPulse { pulse, waits })
 }
 
 impl ToNode {
@@ -227,6 +271,16 @@ mod tests {
     #[test]
     fn what_a_node_says_comes_back() {
         let all: Vec<u8> = (0..=255).cycle().take(PIECE).collect();
+        let pulse = |waits| {
+            let pulse = Pulse {
+                worker: WorkerId(255),
+                pid: 4711,
+                state: b'S',
+                cpu_ms: u64::MAX,
+                ..Pulse::default()
+            };
+            FromNode::Pulse(RankPulse { pulse, waits })
+        };
         for said in [
             FromNode::Here {
                 node: 1,
@@ -250,6 +304,13 @@ mod tests {
                 at: 1_234_567,
                 cpu_ms: 17,
             },
+            pulse(None),
+            pulse(Some("wait for a child".to_owned())),
+            FromNode::Window {
+                node: 7,
+                over_ms: 10_003,
+                network: u64::MAX,
+            },
             FromNode::Gone { node: 1 },
         ] {
             let line = said.line();
@@ -264,6 +325,7 @@ mod tests {
         assert!(worst.line().len() < LINE);
         assert_eq!(FromNode::read(b"srun: error: n2: task 1: Killed"), None);
         assert_eq!(FromNode::read(b"=supervise exit 1"), None);
+        assert_eq!(FromNode::read(b"=supervise pulse 1 4711 83 1 2 3"), None);
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! Standard output does not block: a node that is cut off must still act in time.
 
 use super::lines::{FromNode, PIECE, Splitter, ToNode};
+use super::pulses::RankPulse;
 use super::{ANSWER_MS, ORDER_LIMIT, RanksOrder, SILENCE_MS};
+use crate::guard::counts::{Counter, Ranked, waits_in};
 use crate::guard::protocol::WorkerOrder;
 use crate::guard::setup::signals;
 use crate::guard::tree::{End, Tree};
@@ -49,6 +51,8 @@ struct Node {
     tree: Option<Tree>,
     order: RanksOrder,
     workers: Vec<Worker>,
+    /// What the ranks use, where the launcher takes it.
+    counter: Option<Counter>,
     /// The newest word from here that the launcher is known to have heard: it said so later. What was long on its way proves no more.
     heard: u64,
     beat_due: u64,
@@ -81,6 +85,7 @@ impl Node {
             tree: None,
             order: RanksOrder::default(),
             workers: Vec::new(),
+            counter: None,
             heard: now,
             beat_due: now.saturating_add(ANSWER_MS),
             stirred: false,
@@ -129,6 +134,7 @@ impl Node {
                 self.say(&FromNode::Gone { node: self.number });
             }
         }
+        self.count(now);
         if now >= self.beat_due {
             self.beat_due = now.saturating_add(ANSWER_MS);
             let cpu_ms = self.tree.as_mut().filter(|t| !t.is_gone()).map_or(0, Tree::cpu_ms);
@@ -143,9 +149,38 @@ impl Node {
         }
     }
 
+    /// Ends a window of the ranks' counters. With much unsaid none is told: it would be old when it is heard.
+    fn count(&mut self, now: u64) {
+        let tree = self.tree.as_ref().filter(|t| t.end == End::Running);
+        let (Some(tree), Some(counter)) = (tree, self.counter.as_mut().filter(|c| now >= c.due())) else {
+            return;
+        };
+        let ranked = self.workers.iter().map(|w| Ranked {
+            worker: w.id,
+            pid: w.proc.pid,
+        });
+        let ranked: Vec<Ranked> = ranked.collect();
+        let counts = counter.window(now, &ranked, false, tree.known_pids());
+        let Some(counts) = counts.filter(|_| self.unsent_bytes < UNSENT) else {
+            return;
+        };
+        for pulse in counts.pulses {
+            let waits = matches!(pulse.state, b'S' | b'D')
+                .then(|| waits_in(pulse.pid))
+                .flatten();
+            self.say(&FromNode::Pulse(RankPulse { pulse, waits }));
+        }
+        self.say(&FromNode::Window {
+            node: self.number,
+            over_ms: counts.over_ms,
+            network: counts.network,
+        });
+    }
+
     fn wait(&mut self, now: u64) {
         let due = [
             Some(self.beat_due),
+            self.counter.as_ref().map(Counter::due),
             self.input.as_ref().map(|_| self.heard.saturating_add(SILENCE_MS)),
             self.tree.as_ref().and_then(Tree::next),
             self.closing,
@@ -234,7 +269,9 @@ impl Node {
             self.input = None;
             return;
         };
-        self.tree = Some(Tree::new(own_ref(), order.tag.clone(), None, now));
+        let tree = Tree::new(own_ref(), order.tag.clone(), None, now);
+        self.counter = order.pulses.then(|| Counter::new(now, tree.ms_per_tick));
+        self.tree = Some(tree);
         self.order = order;
         for rank in self.first()..self.first().saturating_add(self.order.per_node) {
             let made = self.worker_order(rank).and_then(|order| {

@@ -1,0 +1,110 @@
+use super::*;
+
+fn pulse(rank: u32, cpu_ms: u64) -> RankPulse {
+    let pulse = Pulse {
+        worker: WorkerId(rank),
+        pid: 100 + i32::try_from(rank).unwrap(),
+        state: b'S',
+        cpu_ms,
+        bytes: 10 * cpu_ms,
+        ..Pulse::default()
+    };
+    RankPulse {
+        pulse,
+        waits: Some("futex".to_owned()),
+    }
+}
+
+/// Two nodes with a rank each, and the memory between launcher and guard.
+struct Gang {
+    windows: Windows,
+    memory: File,
+    gathering: Gathering,
+}
+
+impl Gang {
+    fn new() -> Self {
+        Self {
+            windows: Windows::default(),
+            memory: tempfile::tempfile().unwrap(),
+            gathering: Gathering::new(2, 2),
+        }
+    }
+
+    fn tells(&mut self, node: u32, at: u64, over_ms: u64, cpu_ms: u64) {
+        self.windows.add(node, pulse(node, cpu_ms));
+        self.windows.end(node, &format!("n{}", node + 1), at, over_ms, 7);
+        self.windows.write(&self.memory).unwrap();
+    }
+
+    fn takes(&mut self, now: u64) -> Option<Gathered> {
+        self.gathering.read(&self.memory, now);
+        self.gathering.take()
+    }
+}
+
+fn cpu(gathered: &Gathered) -> Vec<u64> {
+    gathered.counts.pulses.iter().map(|p| p.cpu_ms).collect()
+}
+
+#[test]
+fn a_window_is_over_once_each_node_has_told_one_and_counts_once() {
+    let mut gang = Gang::new();
+    assert_eq!(gang.takes(1000), None);
+    gang.tells(0, 20_000, 10_000, 100);
+    assert_eq!(gang.takes(20_500), None);
+    gang.tells(1, 23_000, 10_000, 9000);
+    let first = gang.takes(24_000).unwrap();
+    assert_eq!((cpu(&first), first.counts.network), (vec![100, 9000], 14));
+    assert_eq!(first.places[&WorkerId(1)].node, "n2");
+    assert_eq!(gang.takes(26_000), None, "nothing new");
+    gang.tells(1, 33_000, 10_000, 9000);
+    assert_eq!(gang.takes(34_000), None, "only one has told more");
+}
+
+#[test]
+fn what_a_node_tells_while_another_is_waited_for_is_added_up() {
+    let mut gang = Gang::new();
+    gang.tells(0, 20_000, 10_000, 0);
+    assert_eq!(gang.takes(21_000), None);
+    gang.tells(0, 30_000, 10_000, 8000);
+    assert_eq!(gang.takes(31_000), None);
+    gang.tells(1, 32_000, 20_000, 6000);
+    let told = gang.takes(33_000).unwrap();
+    // As of ten seconds each.
+    assert_eq!((cpu(&told), told.counts.over_ms), (vec![4000, 3000], 10_000));
+    assert_eq!(told.counts.pulses[0].bytes, 40_000);
+}
+
+#[test]
+fn a_node_that_tells_nothing_keeps_all_from_being_judged() {
+    let mut gang = Gang::new();
+    for at in (20_000..200_000).step_by(10_000) {
+        gang.tells(0, at, 10_000, 0);
+        assert_eq!(gang.takes(at + 1000), None);
+    }
+    // It comes back: what the other told is of the last half minute.
+    gang.tells(1, 201_000, 10_000, 0);
+    assert!(gang.takes(202_000).is_some());
+    gang.tells(1, 211_000, 10_000, 0);
+    assert_eq!(gang.takes(212_000), None);
+    gang.tells(0, 250_000, 10_000, 0);
+    assert_eq!(gang.takes(251_000), None, "the other's is old");
+    // A rank of which nothing was told.
+    gang.windows.end(1, "n2", 252_000, 10_000, 7);
+    gang.windows.write(&gang.memory).unwrap();
+    assert_eq!(gang.takes(253_000), None);
+}
+
+#[test]
+fn a_text_that_is_being_written_is_read_later() {
+    let mut gang = Gang::new();
+    gang.tells(0, 20_000, 10_000, 1);
+    gang.tells(1, 20_000, 10_000, 1);
+    let mut byte = [0];
+    gang.memory.read_exact_at(&mut byte, WINDOWS_AT + 40).unwrap();
+    gang.memory.write_all_at(b"~", WINDOWS_AT + 40).unwrap();
+    assert_eq!(gang.takes(21_000), None);
+    gang.memory.write_all_at(&byte, WINDOWS_AT + 40).unwrap();
+    assert!(gang.takes(22_000).is_some());
+}

@@ -1,0 +1,44 @@
+//! Looks at the ranks.
+
+use super::Guard;
+use crate::guard::connection::Connection;
+use crate::guard::counts::Ranked;
+use crate::guard::protocol::FromGuard;
+use crate::guard::tree::End;
+
+impl Guard {
+    /// Ends a window of the ranks' counters. A driver that does not listen gets no look: another comes.
+    pub(super) fn look_at_ranks(&mut self, now: u64) {
+        if !self.watches() || now < self.look_due() {
+            return;
+        }
+        let clock = self.facts.phase.clock(self.facts.step.is_some());
+        let look = match &mut self.nodes {
+            Some(nodes) => nodes
+                .window(now)
+                .and_then(|told| self.pulses.of_nodes(now, told, clock)),
+            None => {
+                let workers = self.workers.iter().map(|w| Ranked {
+                    worker: w.id,
+                    pid: w.proc.pid,
+                });
+                let workers: Vec<Ranked> = workers.collect();
+                self.pulses.window(now, &workers, self.tree.known_pids(), clock)
+            }
+        };
+        let busy = self.connection.as_ref().is_some_and(Connection::has_unsent);
+        if let Some(look) = look.filter(|_| !busy) {
+            self.tell(FromGuard::Looked(look));
+        }
+    }
+
+    /// When a window may end.
+    pub(super) fn look_due(&self) -> u64 {
+        self.nodes.as_ref().map_or_else(|| self.pulses.due(), |nodes| nodes.due)
+    }
+
+    /// Ranks run that can be looked at.
+    pub(super) fn watches(&self) -> bool {
+        self.launched && !self.frozen && self.tree.end == End::Running
+    }
+}
