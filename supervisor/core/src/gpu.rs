@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 /// Fields of a device, in the order in which they are asked for.
 pub const DEVICE_FIELDS: &str =
     "index,uuid,memory.used,memory.total,ecc.errors.uncorrected.volatile.total,retired_pages.pending";
+/// Fields of what became of broken rows of a device's memory, which GPUs of today have in place of retired pages.
+pub const ROW_FIELDS: &str = "gpu_uuid,remapped_rows.pending,remapped_rows.failure";
 /// Fields of a process on a device.
 pub const OWNER_FIELDS: &str = "gpu_uuid,pid,process_name,used_memory";
 /// The argument that asks what devices do; older drivers know these fields as well.
@@ -39,6 +41,10 @@ pub struct Device {
     pub errors: Option<u64>,
     /// Pages wait for a reset to be retired.
     pub retiring: bool,
+    /// A row of its memory waits for a reset to be replaced; until then it is not used.
+    pub replacing: bool,
+    /// A row of its memory could not be replaced: no spare ones are left.
+    pub worn_out: bool,
 }
 
 /// A process that uses a device.
@@ -85,10 +91,39 @@ pub fn devices(text: &str) -> Vec<Device> {
             used: used.parse().ok()?,
             total: total.parse().ok()?,
             errors: errors.parse().ok(),
-            retiring: retiring == "Yes",
+            retiring: is_yes(retiring),
+            replacing: false,
+            worn_out: false,
         })
     };
     text.lines().take(MOST).filter_map(device).collect()
+}
+
+/// Adds what an answer says of rows. Drivers write yes as a word, or as a number.
+pub fn note_rows(devices: &mut [Device], text: &str) {
+    for line in text.lines().take(MOST) {
+        let Some([uuid, pending, failure]) = fields(line) else {
+            continue;
+        };
+        if let Some(device) = devices.iter_mut().find(|d| d.uuid == uuid) {
+            device.replacing = is_yes(pending);
+            device.worn_out = is_yes(failure);
+        }
+    }
+}
+
+fn is_yes(word: &str) -> bool {
+    word.eq_ignore_ascii_case("yes") || word == "1"
+}
+
+/// What is to be said of the devices, which keeps no launch from being made.
+#[must_use]
+pub fn remark(named: &Named, all: &[Device]) -> Option<String> {
+    let wait = wanted(named, all).into_iter().filter(|d| d.replacing);
+    let wait: Vec<String> = wait.map(|d| format!("GPU {} ({})", d.index, d.uuid)).collect();
+    let who = wait.join(", ");
+    (!wait.is_empty())
+        .then(|| format!("{who}: a broken row of memory is replaced when it is reset; do that at the next chance"))
 }
 
 /// Owners, by the lines of an answer.
@@ -213,10 +248,17 @@ pub fn in_the_way(named: &Named, all: &[Device], owners: &[Owner], before: &BTre
             .errors
             .zip(before.get(&d.uuid))
             .map_or(0, |(now, then)| now.saturating_sub(*then));
-        let why = match (new, d.retiring) {
-            (0, false) => continue,
-            (0, true) => "pages of its memory wait for a reset to be retired".to_owned(),
-            (n, _) => format!("{n} errors of its memory were not corrected since this run was started"),
+        let why = match new {
+            0 if d.worn_out => {
+                let what = format!(
+                    "GPU {} ({}): a broken row of its memory could not be replaced, no spare ones are left; take its node out of the job",
+                    d.index, d.uuid
+                );
+                return Some(failed(what, ActErrorKind::GpuUnfit));
+            }
+            0 if d.retiring => "pages of its memory wait for a reset to be retired".to_owned(),
+            0 => continue,
+            n => format!("{n} errors of its memory were not corrected since this run was started"),
         };
         let what = format!(
             "GPU {} ({}): {why}; reset it, or take its node out of the job",
@@ -348,5 +390,35 @@ mod tests {
         );
         let retiring = "0, GPU-aa11, 3, 81559, 0, Yes\n";
         assert!(said("0", retiring, "", &[]).unwrap().contains("wait for a reset"));
+    }
+
+    #[test]
+    fn a_row_that_waits_is_said_and_one_that_cannot_be_replaced_is_in_the_way() {
+        let look = |rows: &str| {
+            let mut all = devices(TWO);
+            note_rows(&mut all, rows);
+            let named = Named::read("0");
+            let refused = in_the_way(&named, &all, &[], &BTreeMap::new());
+            (remark(&named, &all), refused.map(|e| (e.kind, e.what)))
+        };
+        for pending in ["GPU-aa11, 1, 0\n", "GPU-bb22, No, Yes\nGPU-aa11, Yes, No\n"] {
+            let (remark, refused) = look(pending);
+            assert!(remark.unwrap().starts_with("GPU 0 (GPU-aa11): "), "{pending}");
+            assert_eq!(refused, None);
+        }
+        for failure in ["GPU-aa11, 0, 1\n", "GPU-aa11, No, Yes\n"] {
+            let (kind, what) = look(failure).1.unwrap();
+            assert_eq!(kind, ActErrorKind::GpuUnfit);
+            assert!(what.contains("no spare ones are left"), "{what}");
+        }
+        for nothing in [
+            "",
+            "GPU-aa11, 0, 0\n",
+            "GPU-aa11, [N/A], [N/A]\n",
+            "GPU-zz, 1, 1\n",
+            "Field \"remapped_rows.pending\" is not a valid field to query.\n",
+        ] {
+            assert_eq!(look(nothing), (None, None), "{nothing:?}");
+        }
     }
 }

@@ -5,7 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use supervise_core::gpu::{
-    DEVICE_FIELDS, Device, FOLLOW, Named, OWNER_FIELDS, Owner, devices, is_any_in_use, owners, wanted_words,
+    DEVICE_FIELDS, Device, FOLLOW, Named, OWNER_FIELDS, Owner, ROW_FIELDS, devices, is_any_in_use, note_rows, owners,
+    wanted_words,
 };
 
 /// It is given up after this; where it hangs in the kernel it is left there.
@@ -39,16 +40,30 @@ pub fn follow(named: &Named) -> Command {
     command
 }
 
-/// Asks. Blocks, at most twice the limit.
+/// Asks; `rows`: beside, what became of broken rows of their memory. Blocks, at most twice the limit.
 ///
 /// # Errors
 /// There is a driver, and it does not say.
-pub fn look(named: &Named) -> Result<Gpus, String> {
-    let query = |what: &str, fields: &str| {
-        let query = format!("--query-{what}={fields}");
-        let words = ["nvidia-smi", query.as_str(), "--format=csv,noheader,nounits"];
-        said(&words, LIMIT).map_err(|why| why.map(|why| format!("nvidia-smi: {why}")))
-    };
+pub fn look(named: &Named, rows: bool) -> Result<Gpus, String> {
+    std::thread::scope(|scope| {
+        let ask = || query("remapped-rows", ROW_FIELDS).unwrap_or_default();
+        let beside = rows.then(|| std::thread::Builder::new().spawn_scoped(scope, ask));
+        let mut gpus = devices_and_owners(named)?;
+        // Drivers and devices that do not know the question leave nothing known.
+        if let Some(Ok(text)) = beside.and_then(Result::ok).map(|thread| thread.join()) {
+            note_rows(&mut gpus.devices, &text);
+        }
+        Ok(gpus)
+    })
+}
+
+fn query(what: &str, fields: &str) -> Result<String, Option<String>> {
+    let query = format!("--query-{what}={fields}");
+    let words = ["nvidia-smi", query.as_str(), "--format=csv,noheader,nounits"];
+    said(&words, LIMIT).map_err(|why| why.map(|why| format!("nvidia-smi: {why}")))
+}
+
+fn devices_and_owners(named: &Named) -> Result<Gpus, String> {
     let devices = match query("gpu", DEVICE_FIELDS) {
         Ok(text) => devices(&text),
         Err(None) => return Ok(Gpus::default()),

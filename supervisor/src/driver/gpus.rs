@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use supervise_core::activity::DevicePulse;
 use supervise_core::event::EventKind;
-use supervise_core::gpu::{Named, Pulses, in_the_way, looks_again, pulse};
+use supervise_core::gpu::{Named, Pulses, in_the_way, looks_again, pulse, remark};
 use supervise_core::id::{ActId, AttemptNo, Ms};
 use supervise_core::record::LaunchOrder;
 use supervise_core::state::Mode;
@@ -49,9 +49,11 @@ impl Driver {
     /// The look of this number, after a pause.
     fn look_at_gpus(&self, act: ActId, order: LaunchOrder, named: Named, looks: usize, pause: Ms) {
         let tx = self.internal.clone();
+        // Once a term: it takes as long as all else.
+        let rows = self.gpus.before.is_none();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(pause.0)).await;
-            let Ok(said) = tokio::task::spawn_blocking(move || look(&named)).await else {
+            let Ok(said) = tokio::task::spawn_blocking(move || look(&named, rows)).await else {
                 return;
             };
             // The driver may have ended meanwhile.
@@ -98,6 +100,10 @@ impl Driver {
             errors.collect()
         };
         let named = self.named_gpus();
+        // Known by the first look alone.
+        if let Some(text) = remark(&named, &seen.devices) {
+            self.printer.note(&text);
+        }
         let before = self.gpus.before.get_or_insert_with(counted);
         let Some(error) = in_the_way(&named, &seen.devices, &seen.owners, before) else {
             return self.launch_from(act, order);

@@ -22,6 +22,7 @@ case $1 in
     if [ -e "$here/first" ] && [ "$(grep -c query-gpu "$here/asked")" -le 3 ]; then of=first; fi
     cat "$here/$of"
     ;;
+--query-remapped-rows=*) cat "$here/rows" ;;
 --query-compute-apps=*) cat "$here/owners" ;;
 *) exit 2 ;;
 esac
@@ -123,6 +124,29 @@ fn a_gpu_that_is_gone_or_has_new_errors_ends_the_run() {
     scene.run(&[]).expect(69).says("GPU 1 is not there any more");
     change(&scene, EMPTY);
     scene.run(&[]).expect(0);
+}
+
+/// GPUs of today replace broken rows of their memory by spare ones, at a reset.
+#[test]
+fn a_row_that_waits_is_said_once_and_one_without_a_spare_ends_the_run() {
+    let mut scene = with_gpus(EMPTY);
+    put_rows(&scene, "GPU-aa, 0, 0\nGPU-bb, 1, 0\n");
+    scene.set("demo.faults", json!([{"kind": "kill_rank", "step": 3}]));
+    let done = scene.run(&[]);
+    done.expect(0);
+    let said = done.text.matches("GPU 1 (GPU-bb): a broken row of memory").count();
+    let asked = fs::read_to_string(scene.path("smi/asked")).unwrap();
+    let rows = asked.lines().filter(|line| line.starts_with("--query-remapped-rows"));
+    assert_eq!((scene.attempts(), said, rows.count()), (2, 1, 1));
+    put_rows(&scene, "GPU-aa, 0, 0\nGPU-bb, 0, 1\n");
+    scene
+        .run(&["--fresh"])
+        .expect(69)
+        .says("GPU 1 (GPU-bb): a broken row of its memory could not be replaced");
+}
+
+fn put_rows(scene: &Scene, text: &str) {
+    fs::write(scene.path("smi/rows"), text).unwrap();
 }
 
 /// A sick device hangs its driver's calls for ever: no launch waits for that.
