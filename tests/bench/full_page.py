@@ -264,6 +264,7 @@ if (all("h1").length !== 1) odd.push(all("h1").length + " h1");
 for (const e of all("input:not([type=hidden])")) if (!e.closest("label")) odd.push("no label: " + e.name);
 for (const e of all("svg")) if (!e.getAttribute("aria-label") && e.getAttribute("aria-hidden") !== "true") odd.push("no name: svg");
 for (const e of all("a, button, summary")) if (!e.textContent.trim()) odd.push("no text: " + e.outerHTML.slice(0, 80));
+for (const e of all("svg text")) if (e.getBoundingClientRect().height < 10) odd.push("too small to be read: " + e.textContent);
 if (document.documentElement.scrollWidth > innerWidth) odd.push("wider than the window: " + document.documentElement.scrollWidth + " of " + innerWidth);
 return odd;
 """
