@@ -71,6 +71,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     })?;
     let failed = |e: std::io::Error| CliError::environment(format!("{place}: {e}"));
     supervise_host::io_worker::own_place(&place).map_err(failed)?;
+    supervise_host::process::share_heaps();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| CliError::environment(format!("no event loop: {e}")))?;
     let result = runtime.block_on(serve(args, named, place));

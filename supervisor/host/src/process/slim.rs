@@ -1,4 +1,4 @@
-//! Memory that the start of a long-lived process needed, and nothing later does.
+//! Memory of long-lived processes: what their start needed and nothing later does, and what many threads would keep.
 
 use std::ffi::c_void;
 use std::fs;
@@ -18,6 +18,17 @@ pub fn let_go_of_start() {
         // SAFETY: a private mapping of a file that is executed and cannot be written: a missing page is read from the file again.
         // A page that is refused stays mapped.
         unsafe { libc::madvise(begin, len, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Threads share two heaps: each of many heaps would keep the most that it ever held, and what one thread takes and another gives back
+/// would leave holes in all of them. To be called before there are threads.
+#[expect(unsafe_code, reason = "no library offers this call as a safe one")]
+pub fn share_heaps() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes two numbers, and touches nothing that is in use.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
     }
 }
 
