@@ -236,7 +236,9 @@ impl Profile {
         let is_dry = are_below([bytes, network], FLOWS, LOW);
         let two_say_so = match devices {
             Some(Sign::Alive) => false,
-            Some(_) => spins || idles || is_dry,
+            Some(Sign::Spinning) => spins || idles || is_dry,
+            // A GPU that waits while a process computes as ever is no hang: a metric, a tokenizer, a compiler.
+            Some(_) => spins || idles,
             None => (spins || idles) && is_dry,
         };
         let is_busy = now.cpu >= BUSY || !idles && devices == Some(Sign::Spinning);

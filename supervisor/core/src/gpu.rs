@@ -156,13 +156,26 @@ pub fn pulse(line: &str) -> Option<DevicePulse> {
         milliwatts: number(watts, 100_000.0, 1000.0).unwrap_or_default(),
         busy: number(busy, 100.0, 10.0)?,
         memory: number(memory, 100.0, 10.0)?,
+        own: false,
     })
 }
 
 /// What devices did over several seconds.
 #[derive(Debug, Default)]
 pub struct Pulses {
-    sums: BTreeMap<u32, ([u64; 3], u64)>,
+    sums: BTreeMap<u32, Sums>,
+}
+
+/// Of one device.
+#[derive(Debug, Default)]
+struct Sums {
+    milliwatts: u64,
+    /// Seconds in which the power was told.
+    powered: u64,
+    busy: u64,
+    memory: u64,
+    seconds: u64,
+    own: bool,
 }
 
 impl Pulses {
@@ -171,25 +184,30 @@ impl Pulses {
         if self.sums.len() >= DEVICES_LIMIT && !self.sums.contains_key(&p.index) {
             return;
         }
-        let (sums, seconds) = self.sums.entry(p.index).or_default();
-        for (sum, n) in sums.iter_mut().zip([p.milliwatts, p.busy, p.memory]) {
+        let sums = self.sums.entry(p.index).or_default();
+        sums.own = p.own;
+        for (sum, n) in [
+            (&mut sums.milliwatts, p.milliwatts),
+            (&mut sums.powered, u32::from(p.milliwatts > 0)),
+            (&mut sums.busy, p.busy),
+            (&mut sums.memory, p.memory),
+            (&mut sums.seconds, 1),
+        ] {
             *sum = sum.saturating_add(n.into());
         }
-        *seconds = seconds.saturating_add(1);
     }
 
     /// The mean of each, and begins anew.
     pub fn take(&mut self) -> Vec<DevicePulse> {
-        let mean = |(index, (sums, seconds)): (u32, ([u64; 3], u64))| {
-            let [milliwatts, busy, memory] = sums.map(|sum| u32::try_from(sum / seconds.max(1)).unwrap_or(u32::MAX));
-            DevicePulse {
-                index,
-                milliwatts,
-                busy,
-                memory,
-            }
+        let mean = |sum: u64, seconds: u64| u32::try_from(sum / seconds.max(1)).unwrap_or(u32::MAX);
+        let pulse = |(index, s): (u32, Sums)| DevicePulse {
+            index,
+            milliwatts: mean(s.milliwatts, s.powered),
+            busy: mean(s.busy, s.seconds),
+            memory: mean(s.memory, s.seconds),
+            own: s.own,
         };
-        std::mem::take(&mut self.sums).into_iter().map(mean).collect()
+        std::mem::take(&mut self.sums).into_iter().map(pulse).collect()
     }
 }
 
@@ -251,7 +269,7 @@ pub fn in_the_way(named: &Named, all: &[Device], owners: &[Owner], before: &BTre
         let why = match new {
             0 if d.worn_out => {
                 let what = format!(
-                    "GPU {} ({}): a broken row of its memory could not be replaced, no spare ones are left; take its node out of the job",
+                    "GPU {} ({}): a broken row of its memory could not be replaced, no spare ones are left; take its node out of the job, or go on with `gang.check_gpus: false`",
                     d.index, d.uuid
                 );
                 return Some(failed(what, ActErrorKind::GpuUnfit));
@@ -349,7 +367,7 @@ mod tests {
         }
         let [zero, one] = all.take().try_into().unwrap();
         assert_eq!((zero.milliwatts, zero.busy, zero.memory), (254_690, 595, 95));
-        assert_eq!((one.milliwatts, one.busy, one.memory), (35_050, 50, 10));
+        assert_eq!((one.milliwatts, one.busy, one.memory), (70_100, 50, 10));
         assert_eq!(all.take(), []);
     }
 

@@ -112,3 +112,50 @@ fn a_gpu_at_work_is_a_sign_of_life() {
         }
     }
 }
+
+/// Others may work on a GPU that the run does not name.
+#[test]
+fn work_on_a_gpu_that_is_not_named_is_no_sign_of_life() {
+    let traces: Traces = read("cuda.json");
+    let asleep: Vec<Window> = traces.of("sleeps").collect();
+    let of_others = traces.of("decode").zip(&asleep).map(|(mut window, still)| {
+        window.pulses.clone_from(&still.pulses);
+        window.devices.iter_mut().for_each(|d| d.own = false);
+        window
+    });
+    let mut watcher = Watcher::default();
+    let looks = of_others.map(|window| watcher.window(window, Clock::Step));
+    assert!(stuck_after(looks).is_some());
+}
+
+/// A metric on the CPU for minutes, at the end of a step with traffic in it; and a GPU that is slowed down for its heat.
+#[test]
+fn a_gpu_that_waits_for_its_process_and_one_that_is_throttled_are_no_hangs() {
+    let traces: Traces = read("cuda.json");
+    let talks = |mut window: Window| {
+        window.network = 100_000;
+        window
+    };
+    let idle = traces.by["sleeps"][0].window().devices;
+    let waits = |mut window: Window| {
+        window.network = 0;
+        window.devices.clone_from(&idle);
+        window
+    };
+    let hot = |mut window: Window| {
+        window.network = 0;
+        for device in &mut window.devices {
+            (device.milliwatts, device.busy, device.memory) = (device.milliwatts / 3, 1000, 100);
+        }
+        window
+    };
+    for changed in [&waits as &dyn Fn(Window) -> Window, &hot] {
+        let mut watcher = Watcher::default();
+        for window in traces.of("train").map(talks) {
+            watcher.window(window, Clock::Step);
+            watcher.progress();
+        }
+        let mut looks = traces.of("train").map(|w| watcher.window(changed(w), Clock::Step));
+        assert!(!looks.any(|look| look.is_stuck()));
+    }
+}

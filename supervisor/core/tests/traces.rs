@@ -59,6 +59,7 @@ impl Seen {
             milliwatts: (d.watts * 1000.0) as u32,
             busy: (d.busy * 10.0) as u32,
             memory: (d.memory * 10.0) as u32,
+            own: true,
         };
         Window {
             over_ms: self.over_ms,

@@ -11,14 +11,18 @@ use supervise_core::record::LaunchOrder;
 use supervise_core::state::Mode;
 use supervise_host::gpus::{Gpus, follow, look};
 use supervise_host::guard::protocol::ToGuard;
+use supervise_trainers::Ray;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
+use tokio::time::timeout;
 
 /// The variable that names a worker's devices.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// What the devices do is told the guard so often: twice in each of its windows.
 const TELL: Duration = Duration::from_secs(5);
+/// An answer comes each second; a program that gives none for so long hangs.
+const HANGS: Duration = Duration::from_secs(15);
 /// Longest answer for one device.
 const LINE: usize = 4096;
 
@@ -118,15 +122,16 @@ impl Driver {
         }
     }
 
-    /// Begins to ask what they do while workers run, where there are any and they are the run's own. A program that hangs or ends leaves
-    /// us without: the next attempt asks again.
+    /// Begins to ask what they do, until the term ends, where there are any and the run does not share them. Where it names none, all are
+    /// asked, and none is called its own. A program that hangs or ends leaves us without: the next attempt asks again.
     pub(super) fn follow_gpus(&mut self) {
         let named = self.named_gpus();
         let all = self.visible().is_none() && std::path::Path::new("/dev/nvidiactl").exists();
-        let are_own = self.spec.policy.check_gpus && (all || !named.is_empty());
+        let own = !named.is_empty();
+        let here = self.spec.gang.nodes <= 1 && !matches!(self.order.facts.ray, Ray::Cluster { .. });
         let attempt = self.state.attempt.as_ref().map(|a| a.no);
         let is_new = !self.gpus.followed && self.gpus.asked != attempt;
-        if !is_new || !are_own || self.spec.gang.nodes > 1 {
+        if !is_new || !here || !self.spec.policy.check_gpus || !(own || all) {
             return;
         }
         self.gpus.asked = attempt;
@@ -140,13 +145,13 @@ impl Driver {
         tokio::spawn(async move {
             let (mut pulses, mut told) = (Pulses::default(), Instant::now());
             let (mut unread, mut chunk) = (Vec::new(), [0; LINE]);
-            while let Ok(n @ 1..) = output.read(&mut chunk).await {
+            while let Ok(Ok(n @ 1..)) = timeout(HANGS, output.read(&mut chunk)).await {
                 unread.extend(chunk.iter().take(n));
                 while let Some(end) = unread.iter().position(|b| *b == b'\n') {
                     let line: Vec<u8> = unread.drain(..=end).collect();
                     pulse(&String::from_utf8_lossy(&line))
                         .into_iter()
-                        .for_each(|p| pulses.add(p));
+                        .for_each(|p| pulses.add(DevicePulse { own, ..p }));
                 }
                 if unread.len() > LINE {
                     break;

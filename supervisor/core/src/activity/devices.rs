@@ -33,6 +33,9 @@ pub struct DevicePulse {
     pub busy: u32,
     /// Share of the time in which its memory was read or written, in thousandths.
     pub memory: u32,
+    /// The run names it. Of others, work is no sign of the run's life: somebody else may do it.
+    #[serde(default)]
+    pub own: bool,
 }
 
 /// A device in a look.
@@ -91,6 +94,7 @@ impl Devices {
             let healthy = windows.filter(|w| w.len() >= ENOUGH);
             let idles = healthy.is_some_and(|w| w.iter().all(|h| h.busy < SHOWS)) && pulse.busy < SHOWS;
             let sign = healthy.map_or_else(|| unknown(pulse), |healthy| judge(pulse, healthy));
+            let sign = sign.filter(|s| pulse.own || *s != Sign::Alive);
             (!idles).then_some(DeviceLook { pulse: *pulse, sign })
         });
         looked.collect()
@@ -114,7 +118,8 @@ fn judge(now: &DevicePulse, healthy: &VecDeque<DevicePulse>) -> Option<Sign> {
     let least = |of: fn(&DevicePulse) -> u32| healthy.iter().map(of).min().unwrap_or_default();
     let is_below = |now: u32, least: u32, share: f64| f64::from(now) < share * f64::from(least);
     let (busy, memory, power) = (least(|h| h.busy), least(|h| h.memory), least(|h| h.milliwatts));
-    let is_idle_power = now.milliwatts > 0 && is_below(now.milliwatts, power, LOW_POWER);
+    // One that is throttled draws little as well, and goes on at its memory.
+    let is_idle_power = now.memory < WORKS && now.milliwatts > 0 && is_below(now.milliwatts, power, LOW_POWER);
     let moves_nothing = |p: &DevicePulse| p.busy >= ALL && p.memory < NOTHING;
     if now.busy >= ALL && is_idle_power || moves_nothing(now) && !healthy.iter().any(moves_nothing) {
         return Some(Sign::Spinning);
