@@ -5,6 +5,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the page is in the source tree")]
 
+use crate::traces::Seen;
 use crate::world::options;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -46,23 +47,6 @@ impl Random {
     fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct Seen {
-    over_ms: u64,
-    network: u64,
-    ranks: Vec<SeenRank>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct SeenRank {
-    state: char,
-    cpu_ms: u64,
-    wait_ms: u64,
-    switches: u64,
-    faults: u64,
-    bytes: u64,
 }
 
 #[derive(Debug, Deserialize)]

@@ -17,9 +17,9 @@ pub(crate) fn read<T: DeserializeOwned>(name: &str) -> T {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Seen {
-    over_ms: u64,
-    network: u64,
-    ranks: Vec<SeenRank>,
+    pub(crate) over_ms: u64,
+    pub(crate) network: u64,
+    pub(crate) ranks: Vec<SeenRank>,
     #[serde(default)]
     gpus: Vec<SeenDevice>,
 }
@@ -32,13 +32,13 @@ struct SeenDevice {
 }
 
 #[derive(Debug, Deserialize)]
-struct SeenRank {
-    state: char,
-    cpu_ms: u64,
-    wait_ms: u64,
-    switches: u64,
-    faults: u64,
-    bytes: u64,
+pub(crate) struct SeenRank {
+    pub(crate) state: char,
+    pub(crate) cpu_ms: u64,
+    pub(crate) wait_ms: u64,
+    pub(crate) switches: u64,
+    pub(crate) faults: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Seen {
