@@ -146,7 +146,7 @@ def train():
                 x = large[0](x)
         print(f"decoded {x.float().mean().item():.4f}")
 
-    # What follows it waits in `.item()`, where a rank that hangs is found: the host spins in the driver.
+    # The step after it waits in `.item()`, where a rank that hangs is found: the host spins in the driver.
     def kernel_spins(until):
         for _ in range(1000):
             if until():

@@ -116,7 +116,7 @@ fn is_yes(word: &str) -> bool {
     word.eq_ignore_ascii_case("yes") || word == "1"
 }
 
-/// What is to be said of the devices, which keeps no launch from being made.
+/// A remark about the devices, which keeps no launch from being made.
 #[must_use]
 pub fn remark(named: &Named, all: &[Device]) -> Option<String> {
     let wait = wanted(named, all).into_iter().filter(|d| d.replacing);
@@ -141,7 +141,7 @@ pub fn owners(text: &str) -> Vec<Owner> {
     text.lines().take(MOST).filter_map(owner).collect()
 }
 
-/// What a device did in the second before, by a line of an answer. One that does not tell how busy it is (a part of a device) tells
+/// The last second of a device, by a line of an answer. One that does not tell how busy it is (a part of a device) tells
 /// nothing.
 #[must_use]
 pub fn pulse(line: &str) -> Option<DevicePulse> {
@@ -160,7 +160,7 @@ pub fn pulse(line: &str) -> Option<DevicePulse> {
     })
 }
 
-/// What devices did over several seconds.
+/// Several seconds of all devices.
 #[derive(Debug, Default)]
 pub struct Pulses {
     sums: BTreeMap<u32, Sums>,

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 /// The variable that names a worker's devices.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// What the devices do is told the guard so often: twice in each of its windows.
+/// The guard is told of the devices' work so often: twice in each of its windows.
 const TELL: Duration = Duration::from_secs(5);
 /// An answer comes each second; a program that gives none for so long hangs.
 const HANGS: Duration = Duration::from_secs(15);

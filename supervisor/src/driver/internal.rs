@@ -49,7 +49,7 @@ pub(super) enum Internal {
         looks: usize,
         said: Result<Gpus, String>,
     },
-    /// What the GPUs did for some seconds; `None`: nobody says so any more.
+    /// The work of the GPUs over some seconds; `None`: nobody tells it any more.
     Devices(Option<Vec<DevicePulse>>),
     /// Slurm was asked before a launch.
     Slurm {

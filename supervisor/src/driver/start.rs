@@ -341,14 +341,14 @@ impl Driver {
                 sighting,
             });
         }
-        if !hello.gone {
-            self.follow_gpus();
-        } else {
+        if hello.gone {
             if let Some(link) = &mut self.guard {
                 link.gone = true;
                 link.say(&ToGuard::Bye);
             }
             self.on_tree_gone(attempt, Vec::new(), Seen::ByGuard);
+        } else {
+            self.follow_gpus();
         }
     }
 

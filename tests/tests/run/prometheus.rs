@@ -67,7 +67,7 @@ impl Prometheus {
         serde_json::from_str(&body).unwrap_or_default()
     }
 
-    /// What a query finds; nothing while it begins.
+    /// The answer to a query; nothing while it begins.
     fn finds(&self, query: &str) -> Vec<Value> {
         let encoded: String = query.bytes().map(|b| format!("%{b:02x}")).collect();
         let answer = self.ask(&format!("/api/v1/query?query={encoded}"));
@@ -110,7 +110,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// What the dashboard that is shipped asks for, in seconds instead of minutes, and how it shows that.
+/// All that the dashboard asks for, in seconds instead of minutes, and how it shows that.
 fn dashboard() -> Vec<(String, String)> {
     let text = fs::read_to_string(top().join("contrib/grafana/supervise.json")).unwrap();
     let all: Value = serde_json::from_str(&text).unwrap();

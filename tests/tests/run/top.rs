@@ -84,7 +84,7 @@ fn a_stopped_top_gives_the_terminal_back_and_takes_it_again() {
     let _ = top.shows("no run of this user");
     top.keys(&["q"]);
     let _ = top.ended(0);
-    // Where no shell could let it go on, it goes on by itself.
+    // It goes on by itself if no shell could let it go on.
     let Some(top) = terminal(&scene, "top", SMALL, &["top"]) else {
         return;
     };

@@ -101,7 +101,7 @@ impl Devices {
     }
 }
 
-/// What all devices come to: alive if one is, still or spinning if none does anything, `None` if it cannot be told.
+/// All devices together: alive if one is, still or spinning if none does anything, `None` if it cannot be told.
 pub(super) fn all(looked: &[DeviceLook]) -> Option<Sign> {
     if looked.iter().any(|d| d.sign == Some(Sign::Alive)) {
         return Some(Sign::Alive);

@@ -39,7 +39,7 @@ pub(crate) struct Ranked {
     pub(crate) pid: i32,
 }
 
-/// What the ranks used over a window.
+/// Use by all ranks over a window.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
     pub(crate) over_ms: u64,
@@ -127,7 +127,7 @@ impl Counter {
             };
             let leader = if single { stat.pid } else { owner.pid };
             let now = count(stat, self.ms_per_tick);
-            // What a process did before it was first seen belongs to this window as well.
+            // Its use before it was first seen belongs to this window as well.
             let before = self.counted.get(&stat.pid).filter(|c| c.start == now.start);
             let before = before.copied().unwrap_or_default();
             counted.insert(stat.pid, now);

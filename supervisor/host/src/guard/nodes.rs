@@ -114,7 +114,7 @@ impl LauncherOrder {
                 cwd: first.cwd.to_string(),
                 env,
                 own: order.workers.iter().map(|w| split(false, &w.env)).collect(),
-                // What Ray starts is not told apart by the rank that starts Ray.
+                // The rank that starts Ray does not tell Ray's workers apart.
                 pulses: order.workers.len() <= RANKS_LIMIT && first.argv.get(1).is_none_or(|word| word != "__ray"),
             },
         })

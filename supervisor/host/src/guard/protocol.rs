@@ -191,7 +191,7 @@ pub enum ToGuard {
     Freeze,
     /// Let everything go on.
     Thaw,
-    /// What the machine's GPUs did since the last word of this kind. To guards that take it alone.
+    /// The work of the machine's GPUs since the last word of this kind. To guards that take it alone.
     Devices(Vec<DevicePulse>),
     /// Nobody will ask again: the guard ends as soon as its tree is gone.
     Bye,

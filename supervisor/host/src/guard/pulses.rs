@@ -56,7 +56,7 @@ impl Pulses {
         pulses.into_iter().for_each(|p| self.devices.add(p));
     }
 
-    /// Whether a GPU worked in the last window as it does while the attempt gets on.
+    /// Returns true if a GPU worked in the last window as it does while the attempt gets on.
     pub(crate) fn is_device_at_work(&self) -> bool {
         self.device_works
     }

@@ -22,9 +22,9 @@ pub(crate) enum FromNode {
     Exit { rank: u32, status: ExitStatus },
     /// It lives at this time of its own clock, and its ranks used so much of a processor since it last said so.
     Beat { node: u32, at: u64, cpu_ms: u64 },
-    /// What a rank used: of the window that the node tells next.
+    /// Use by a rank, in the window that the node tells next.
     Pulse(RankPulse),
-    /// So long a window of its ranks has ended, and so many bytes went over the node's network.
+    /// A window of its ranks has ended: its length, and the bytes on the node's network.
     Window { node: u32, over_ms: u64, network: u64 },
     /// Nothing of the attempt is left there.
     Gone { node: u32 },

@@ -1,4 +1,4 @@
-//! What the ranks of all nodes used, put into one window.
+//! Use by the ranks of all nodes, put into one window.
 //!
 //! Each node ends windows of its own, of about ten seconds; the launcher keeps the newest of each where the guard reads it. A window of
 //! the gang is over once every node has told of one since the last: none counts twice, and what a node told meanwhile is added up. A
@@ -15,12 +15,12 @@ use std::os::unix::fs::FileExt;
 use supervise_core::activity::{Pulse, RANKS_LIMIT};
 use supervise_core::id::WorkerId;
 
-/// What was told so long ago says nothing of now, and longer windows say little.
+/// A window that was told so long ago says nothing of now, and longer ones say little.
 const OLD_MS: u64 = 3 * WINDOW_MS;
 /// Longest text of all windows.
 const LIMIT: usize = 1 << 20;
 
-/// What a rank used in a window, as its node tells it.
+/// Use by a rank in a window, as its node tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankPulse {
     pub(crate) pulse: Pulse,
@@ -60,7 +60,7 @@ impl NodeWindow {
         }
     }
 
-    /// So much of it as belongs to ten seconds.
+    /// The part of it that belongs to ten seconds.
     fn share(&self, counted: u64) -> u64 {
         counted.saturating_mul(WINDOW_MS) / self.over_ms.max(1)
     }
@@ -127,7 +127,7 @@ pub(crate) struct Gathered {
     pub(crate) places: BTreeMap<WorkerId, Place>,
 }
 
-/// Where a rank is, and in which call.
+/// The node that a rank is on, and the call that it waits in.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) node: String,

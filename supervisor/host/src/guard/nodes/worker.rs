@@ -51,7 +51,7 @@ struct Node {
     tree: Option<Tree>,
     order: RanksOrder,
     workers: Vec<Worker>,
-    /// What the ranks use, where the launcher takes it.
+    /// Use by the ranks, where the launcher takes it.
     counter: Option<Counter>,
     /// The newest word from here that the launcher is known to have heard: it said so later. What was long on its way proves no more.
     heard: u64,
