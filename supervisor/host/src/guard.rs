@@ -38,7 +38,8 @@ use crate::process::{ATTEMPT_VARIABLE, own_program};
 use camino::Utf8Path;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -47,13 +48,14 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use supervise_core::id::{ActId, RunId};
+use supervise_core::scan::ScanRule;
 
 /// Runs the guard in this process until its work is done; to be called before any thread is made.
 ///
 /// The order is read from standard input, the leash is standard output; both are replaced by `/dev/null`.
 #[must_use]
 pub fn main(args: &[OsString]) -> i32 {
-    match launch::begin(args.iter().any(|a| a == DRAFTED)) {
+    match launch::begin(args.iter().any(|a| a == PRIMED)) {
         Ok(Begun::Keeper(keeper)) => keeper.keep(),
         Ok(Begun::Guard(guard, tether)) => {
             let scratch = guard.order.scratch.clone();
@@ -113,20 +115,28 @@ fn encode_order(order: &GuardOrder) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Argument of a guard whose standard error is a draft of its order.
-const DRAFTED: &str = "--drafted";
+/// Argument of a guard whose standard error is a [`Primer`].
+const PRIMED: &str = "--primed";
 
-fn start(exe: &Utf8Path, order: Stdio, draft: Option<File>) -> io::Result<(UnixStream, Child)> {
+/// Known before there is an order: a relaunch need neither make it nor read it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Primer<'a> {
+    /// Meaning of lines, for an order that leaves it out.
+    rules: Cow<'a, [ScanRule]>,
+    draft: Option<Cow<'a, Draft>>,
+}
+
+fn start(exe: &Utf8Path, order: Stdio, primer: Option<File>) -> io::Result<(UnixStream, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let child = Command::new(own_program(exe.as_std_path()))
         .arg0(exe)
         .arg("__guard")
-        .args(draft.as_ref().map(|_| DRAFTED))
+        .args(primer.as_ref().map(|_| PRIMED))
         .env_remove(ATTEMPT_VARIABLE)
         .stdin(order)
         .stdout(Stdio::from(OwnedFd::from(theirs)))
-        .stderr(draft.map_or_else(Stdio::null, Stdio::from))
+        .stderr(primer.map_or_else(Stdio::null, Stdio::from))
         // Out of reach of the terminal's signals from the first moment; a session of its own follows.
         .process_group(0)
         .spawn()?;
@@ -147,16 +157,20 @@ pub struct Standby {
 /// Room for an order on its way to a waiting guard; a longer one starts a guard of its own.
 const STANDBY_ORDER: i32 = 1 << 20;
 
-/// Starts a guard that waits for its order; with a draft of it the interpreters of its workers import ahead meanwhile.
+/// Starts a guard that waits for its order, which may leave the rules out; with a draft of it the interpreters of its workers
+/// import ahead meanwhile.
 ///
 /// # Errors
-/// The program cannot be executed, or the draft is too long.
-pub fn standby(exe: &Utf8Path, draft: Option<&Draft>) -> io::Result<Standby> {
-    let draft = draft.map(|d| in_memory(&encode(d)?)).transpose()?;
+/// The program cannot be executed, or rules and draft are too long.
+pub fn standby(exe: &Utf8Path, rules: &[ScanRule], draft: Option<&Draft>) -> io::Result<Standby> {
+    let primer = in_memory(&encode(&Primer {
+        rules: Cow::Borrowed(rules),
+        draft: draft.map(Cow::Borrowed),
+    })?)?;
     let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&writer, FcntlArg::F_SETPIPE_SZ(STANDBY_ORDER))?;
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    let (connection, child) = start(exe, Stdio::from(reader), draft)?;
+    let (connection, child) = start(exe, Stdio::from(reader), Some(primer))?;
     Ok(Standby {
         order: File::from(writer),
         offered: None,

@@ -4,6 +4,7 @@ use super::Driver;
 use super::guards::GuardLink;
 use super::io_workers::Tag;
 use crate::render::doubts;
+use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 use supervise_config::redact_words;
@@ -18,6 +19,8 @@ use supervise_core::scan::{ScanRule, Scanner};
 use supervise_core::spec::{LauncherKind, RunSpec};
 use supervise_core::state::Mode;
 use supervise_host::address::{self, Role};
+use supervise_host::guard::Standby;
+use supervise_host::guard::ahead::Draft;
 use supervise_host::guard::nodes::ray::RayOrder;
 use supervise_host::guard::nodes::steps;
 use supervise_host::guard::protocol::{GuardOrder, NodesOrder, ScriptWatch, WorkerOrder};
@@ -31,7 +34,15 @@ const DOUBTS: usize = 8;
 /// A launch that lacks nothing but that its intent is durable, or why it cannot be made.
 pub(super) struct Ready {
     act: ActId,
-    made: Result<(LaunchPlan, GuardOrder), ActError>,
+    made: Result<Made, ActError>,
+}
+
+/// The parts of a launch.
+struct Made {
+    plan: LaunchPlan,
+    order: GuardOrder,
+    /// The kernel's log from here on.
+    kernel_log: Option<File>,
 }
 
 impl Driver {
@@ -50,8 +61,8 @@ impl Driver {
         let (act, order) = (act.id, order.clone());
         let made = self.draw_up(&order);
         self.dismiss_offered();
-        if let (Some(standby), Ok((_, order))) = (&mut self.standby, &made)
-            && standby.offer(act, order).is_err()
+        if let (Some(standby), Ok(made)) = (&mut self.standby, &made)
+            && standby.offer(act, &made.order).is_err()
             && let Some(standby) = self.standby.take()
         {
             self.children.push(standby.dismiss());
@@ -138,10 +149,17 @@ impl Driver {
 
     fn try_launch(&mut self, act: ActId, order: &LaunchOrder) -> Result<(), ActError> {
         let other = super::guards::not_started;
-        let (plan, order_for_guard) = match self.ready.take().filter(|r| r.act == act) {
+        let Made {
+            plan,
+            order: order_for_guard,
+            kernel_log,
+        } = match self.ready.take().filter(|r| r.act == act) {
             Some(ready) => ready.made?,
             None => self.draw_up(order)?,
         };
+        let (stream, child) = self
+            .guard_for(act, order_for_guard)
+            .map_err(|e| other(format!("starting the guard {}: {e}", self.exe)))?;
         for note in &plan.notes {
             self.printer.note(note);
         }
@@ -149,10 +167,6 @@ impl Driver {
         for finding in doubts.into_iter().flatten().take(DOUBTS) {
             self.printer.note(&finding.to_string());
         }
-        let kernel_log = supervise_host::evidence::kernel_log();
-        let (stream, child) = self
-            .guard_for(act, &order_for_guard)
-            .map_err(|e| other(format!("starting the guard {}: {e}", self.exe)))?;
         let pid = i32::try_from(child.id()).unwrap_or(0);
         let guard = ProcRef {
             pid,
@@ -173,7 +187,7 @@ impl Driver {
     }
 
     /// Everything for a launch that can be made without an effect.
-    fn draw_up(&mut self, order: &LaunchOrder) -> Result<(LaunchPlan, GuardOrder), ActError> {
+    fn draw_up(&mut self, order: &LaunchOrder) -> Result<Made, ActError> {
         let host = self.host_facts(order);
         let plan = adapter(self.spec.trainer)
             .arrange(&self.spec, order, &host)
@@ -185,10 +199,14 @@ impl Driver {
         let prepared = self.port().and_then(|port| self.guard_order(order, &plan, &host, port));
         let order_for_guard = prepared
             .map_err(|e| super::guards::not_started(format!("finding a free port, or preparing the script: {e}")))?;
-        Ok((plan, order_for_guard))
+        Ok(Made {
+            plan,
+            order: order_for_guard,
+            kernel_log: supervise_host::evidence::kernel_log(),
+        })
     }
 
-    /// The guard's order for an attempt; `port` is a gang's.
+    /// The guard's order for an attempt, without the rules, which a guard that waits has; `port` is a gang's.
     pub(super) fn guard_order(
         &self,
         order: &LaunchOrder,
@@ -206,7 +224,7 @@ impl Driver {
             workers: self.workers(order, plan, host, &socket, port)?,
             socket,
             dir: Some(self.attempt_dir(order)),
-            rules: rules(&self.spec),
+            rules: Vec::new(),
             orphan_grace: self.spec.policy.orphan_grace,
             save_grace: self.spec.policy.save_grace,
             stop_grace: self.spec.policy.stop_grace,
@@ -299,10 +317,10 @@ impl Driver {
     }
 
     /// The guard that waits, or a new one.
-    fn guard_for(&mut self, act: ActId, order: &GuardOrder) -> std::io::Result<(UnixStream, Child)> {
+    fn guard_for(&mut self, act: ActId, mut order: GuardOrder) -> std::io::Result<(UnixStream, Child)> {
         if let Some(mut standby) = self.standby.take() {
             let has_it = match standby.offered() {
-                None => standby.offer(act, order).is_ok(),
+                None => standby.offer(act, &order).is_ok(),
                 Some(offered) => offered == act,
             };
             let begun = match has_it {
@@ -314,7 +332,13 @@ impl Driver {
                 Err(child) => self.children.push(child),
             }
         }
-        supervise_host::guard::spawn(&self.exe, order)
+        order.rules = rules(&self.spec);
+        supervise_host::guard::spawn(&self.exe, &order)
+    }
+
+    /// A guard that waits, with a draft of its order where there is one.
+    pub(super) fn guard_ahead(&self, draft: Option<&Draft>) -> std::io::Result<Standby> {
+        supervise_host::guard::standby(&self.exe, &rules(&self.spec), draft)
     }
 
     /// Once an attempt runs undisturbed, the guard of the next one is started ahead.
@@ -325,21 +349,22 @@ impl Driver {
             return;
         }
         self.standby_at = None;
-        if let Err(e) = Scanner::new(rules(&self.spec)) {
+        let is_first = !std::mem::replace(&mut self.is_slim, true);
+        if is_first && let Err(e) = Scanner::new(rules(&self.spec)) {
             self.printer.note(&format!(
                 "the output is kept but not understood: a rule cannot be compiled: {e}"
             ));
         }
         if self.state.mode == Mode::Running && self.standby.is_none() {
             // Without one the next launch starts its own.
-            self.standby = supervise_host::guard::standby(&self.exe, None).ok();
+            self.standby = self.guard_ahead(None).ok();
         }
         if self.state.mode == Mode::Running {
             self.helper_stands_by();
             self.follow_gpus();
         }
-        // Once: what a relaunch executes is to stay.
-        if !std::mem::replace(&mut self.is_slim, true) {
+        // What a relaunch executes is to stay.
+        if is_first {
             supervise_host::process::let_go_of_start();
         }
         self.import_ahead();

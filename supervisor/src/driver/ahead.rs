@@ -102,7 +102,7 @@ impl Driver {
         let draft = self
             .draft(a)
             .ok_or("worker 0 is no interpreter that noted its imports")?;
-        let standby = supervise_host::guard::standby(&self.exe, Some(&draft)).map_err(|e| e.to_string())?;
+        let standby = self.guard_ahead(Some(&draft)).map_err(|e| e.to_string())?;
         self.exchange(standby);
         Ok(())
     }
@@ -129,7 +129,7 @@ impl Driver {
             self.standby_at = Some(self.now().after(LOOK_AT_MEMORY));
             return;
         };
-        if let Ok(plain) = supervise_host::guard::standby(&self.exe, None) {
+        if let Ok(plain) = self.guard_ahead(None) {
             self.exchange(plain);
             self.imports_ahead.wait = false;
             self.none_ahead(why);

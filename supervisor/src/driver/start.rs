@@ -266,7 +266,7 @@ impl Driver {
         };
         if hello.is_none() {
             // It loads beside the disk's work. Without one the launch starts its own.
-            self.standby = supervise_host::guard::standby(&self.exe, None).ok();
+            self.standby = self.guard_ahead(None).ok();
         }
         // Looked for beside the disk's work: the lease is held, so that nobody else starts anything meanwhile.
         let (run, recorded) = (self.spec.run.clone(), loaded.recorded.clone());

@@ -14,7 +14,7 @@ fn a_guard_that_has_its_order_begins_at_the_word() {
         "offered",
         |order, _| order.workers = vec![sh("exit 3")],
         |order| {
-            let mut waiting = standby(&order.exe, None).unwrap();
+            let mut waiting = standby(&order.exe, &[], None).unwrap();
             assert_eq!(waiting.offered(), None);
             waiting.offer(ACT, order).unwrap();
             assert_eq!(waiting.offered(), Some(ACT));
@@ -38,7 +38,7 @@ fn an_order_without_the_word_starts_nothing() {
         "unsaid",
         |order, _| order.workers = vec![sh(&format!("touch {}", started.display()))],
         |order| {
-            let mut waiting = standby(&order.exe, None).unwrap();
+            let mut waiting = standby(&order.exe, &[], None).unwrap();
             waiting.offer(ACT, order).unwrap();
             status = Some(waiting.dismiss().wait().unwrap());
             assert!(!started.exists());

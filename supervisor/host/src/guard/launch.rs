@@ -3,7 +3,7 @@
 //! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
 
 use crate::address::{self, Role};
-use crate::guard::GO;
+use crate::guard::{GO, Primer};
 use crate::guard::ahead::{Draft, Files, Waiting, worker_env};
 use crate::guard::connection::Connection;
 use crate::guard::facts::Facts;
@@ -32,6 +32,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 use supervise_core::event::Ahead;
 use supervise_core::id::WorkerId;
+use supervise_core::scan::ScanRule;
 
 /// The process that has its order.
 pub(crate) enum Begun {
@@ -51,17 +52,23 @@ struct Early {
     waiting: Option<io::Result<Waiting>>,
 }
 
-/// Takes the order, becomes keeper and guard, and starts the workers. `drafted`: standard error holds a draft of the order.
-pub(crate) fn begin(drafted: bool) -> io::Result<Begun> {
+/// Takes the order, becomes keeper and guard, and starts the workers. `primed`: standard error holds a [`Primer`].
+pub(crate) fn begin(primed: bool) -> io::Result<Begun> {
     close_inherited();
     let order_file = File::from(take_standard(0)?);
     let mut connection = Connection::new(UnixStream::from(take_standard(1)?))?;
     let signals = signals()?;
     detach();
-    if drafted {
-        return begin_drafted(order_file, connection, signals);
+    let primer: Option<Primer<'_>> = match primed {
+        true => Some(read_json(File::from(take_standard(2)?))?),
+        false => None,
+    };
+    let (rules, draft) = primer.map_or_else(Default::default, |p| (p.rules.into_owned(), p.draft));
+    let mut orders = Orders::new(order_file, rules);
+    if let Some(draft) = draft {
+        return begin_drafted(draft.into_owned(), orders, connection, signals);
     }
-    let order = read_order(order_file)?;
+    let order = orders.read()?;
     if let Err(what) = wait_for_predecessors(&order) {
         return Ok(failed(&mut connection, what));
     }
@@ -76,15 +83,20 @@ pub(crate) fn begin(drafted: bool) -> io::Result<Begun> {
         }
     };
     become_guard(c"supervise-guard");
+    orders.wait_for_word()?;
     Ok(prepared(order, connection, signals, Early::default(), tether))
 }
 
 /// As [`begin`], with the keeper made at once: the interpreters are to be the guard's children.
-fn begin_drafted(order_file: File, mut connection: Connection, signals: SignalFd) -> io::Result<Begun> {
-    let draft: Draft = read_json(File::from(take_standard(2)?))?;
+fn begin_drafted(
+    draft: Draft,
+    mut orders: Orders,
+    mut connection: Connection,
+    signals: SignalFd,
+) -> io::Result<Begun> {
     let mut tether = match part_early()? {
         Half::Keeper(keeper) => {
-            drop((order_file, connection, signals));
+            drop((orders, connection, signals));
             return Ok(Begun::Keeper(keeper.wait_for_order()));
         }
         Half::Guard(tether) => tether,
@@ -96,7 +108,8 @@ fn begin_drafted(order_file: File, mut connection: Connection, signals: SignalFd
         waiting: Some(Waiting::start(draft, &files)),
         files: Some(files),
     };
-    let order = read_order(order_file)?;
+    let order = orders.read()?;
+    orders.wait_for_word()?;
     let named = wait_for_predecessors(&order).and_then(|()| {
         let named = tether.name(&order);
         named.map_err(|e| format!("the guard's keeper does not answer: {e}"))
@@ -145,18 +158,41 @@ fn detach() {
     let _ = nix::sys::prctl::set_name(c"supervise-spare");
 }
 
-/// Its order, and the word to begin.
-fn read_order(file: File) -> io::Result<GuardOrder> {
-    let mut file = BufReader::with_capacity(64 << 10, file);
-    let mut line = Vec::new();
-    let limit = u64::try_from(ORDER_LIMIT).unwrap_or(u64::MAX);
-    (&mut file).take(limit.saturating_add(1)).read_until(b'\n', &mut line)?;
-    let order = serde_json::from_slice(&line)?;
-    let mut word = [0];
-    file.read_exact(&mut word)?;
-    match word == [GO] {
-        true => Ok(order),
-        false => Err(io::ErrorKind::InvalidData.into()),
+/// The way on which an order comes, and then the word to begin: until that is heard nothing is started, and nothing on a disk is
+/// changed.
+struct Orders {
+    file: BufReader<File>,
+    /// For an order that has none.
+    rules: Vec<ScanRule>,
+}
+
+impl Orders {
+    fn new(file: File, rules: Vec<ScanRule>) -> Self {
+        Self {
+            file: BufReader::with_capacity(64 << 10, file),
+            rules,
+        }
+    }
+
+    fn read(&mut self) -> io::Result<GuardOrder> {
+        let mut line = Vec::new();
+        let limit = u64::try_from(ORDER_LIMIT).unwrap_or(u64::MAX);
+        let mut limited = (&mut self.file).take(limit.saturating_add(1));
+        limited.read_until(b'\n', &mut line)?;
+        let mut order: GuardOrder = serde_json::from_slice(&line)?;
+        if order.rules.is_empty() {
+            order.rules = std::mem::take(&mut self.rules);
+        }
+        Ok(order)
+    }
+
+    fn wait_for_word(mut self) -> io::Result<()> {
+        let mut word = [0];
+        self.file.read_exact(&mut word)?;
+        match word == [GO] {
+            true => Ok(()),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 }
 

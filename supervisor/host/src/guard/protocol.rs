@@ -37,7 +37,7 @@ pub struct GuardOrder {
     pub dir: Option<Utf8PathBuf>,
     /// The workers, by id.
     pub workers: Vec<WorkerOrder>,
-    /// Meaning of their lines.
+    /// Meaning of their lines; none: a guard that waited has them already.
     pub rules: Vec<ScanRule>,
     /// How long a broken leash may stay broken before the tree is killed.
     pub orphan_grace: Ms,
