@@ -1,8 +1,9 @@
 //! The work of GPUs in a window, as a third family of signs.
 //!
 //! A kernel that waits for others, as those of NCCL do, keeps its device busy all the time and moves next to nothing of its memory, at a
-//! third of the power of a step; a device whose process sleeps does nothing. Measured on an H100 (`tests/fixtures/activity/cuda.json`):
-//! a step of training 4 to 75 % busy, 0 to 47 % of the time at its memory, 127 to 405 W; a kernel that spins 100 %, 0 %, 125 to 132 W.
+//! third of the power of a step; a device whose process sleeps does nothing. Measured on two H100 (`tests/fixtures/activity/cuda*.json`):
+//! a step of training 0 to 84 % busy, 0 to 59 % of the time at its memory, 127 to 405 W; a kernel that spins 100 %, 0 %, 124 to 133 W.
+//! The shares are samples: a step of 350 W may show 0 % in a window, which its power tells from a device that does nothing.
 
 use super::{ENOUGH, KEPT, LOW, Sign, VERY_LOW};
 use crate::durations::Clock;
@@ -19,7 +20,7 @@ const ALL: u32 = 950;
 const NOTHING: u32 = 10;
 /// A device that nothing is known of works where it is at its memory for this share of the time.
 const WORKS: u32 = 50;
-/// Share of the least power of healthy windows below which a busy device computes nothing.
+/// Share of the least power of healthy windows below which a device computes nothing.
 const LOW_POWER: f64 = 0.6;
 
 /// One device over a window.
@@ -92,7 +93,8 @@ impl Devices {
         let looked = pulses.iter().take(DEVICES_LIMIT).filter_map(|pulse| {
             let windows = self.profiles.get(&(pulse.index, clock));
             let healthy = windows.filter(|w| w.len() >= ENOUGH);
-            let idles = healthy.is_some_and(|w| w.iter().all(|h| h.busy < SHOWS)) && pulse.busy < SHOWS;
+            let idles = healthy.is_some_and(|w| w.iter().all(|h| h.busy < SHOWS) && !is_powerless(pulse, w))
+                && pulse.busy < SHOWS;
             let sign = healthy.map_or_else(|| unknown(pulse), |healthy| judge(pulse, healthy));
             let sign = sign.filter(|s| pulse.own || *s != Sign::Alive);
             (!idles).then_some(DeviceLook { pulse: *pulse, sign })
@@ -114,17 +116,25 @@ fn unknown(now: &DevicePulse) -> Option<Sign> {
     (now.memory >= WORKS).then_some(Sign::Alive)
 }
 
+fn is_below(now: u32, least: u32, share: f64) -> bool {
+    f64::from(now) < share * f64::from(least)
+}
+
+/// It draws what no healthy window did. One that is throttled draws little as well, and goes on at its memory.
+fn is_powerless(now: &DevicePulse, healthy: &VecDeque<DevicePulse>) -> bool {
+    let power = healthy.iter().map(|h| h.milliwatts).min().unwrap_or_default();
+    now.memory < WORKS && now.milliwatts > 0 && is_below(now.milliwatts, power, LOW_POWER)
+}
+
 fn judge(now: &DevicePulse, healthy: &VecDeque<DevicePulse>) -> Option<Sign> {
     let least = |of: fn(&DevicePulse) -> u32| healthy.iter().map(of).min().unwrap_or_default();
-    let is_below = |now: u32, least: u32, share: f64| f64::from(now) < share * f64::from(least);
-    let (busy, memory, power) = (least(|h| h.busy), least(|h| h.memory), least(|h| h.milliwatts));
-    // One that is throttled draws little as well, and goes on at its memory.
-    let is_idle_power = now.memory < WORKS && now.milliwatts > 0 && is_below(now.milliwatts, power, LOW_POWER);
+    let (busy, memory) = (least(|h| h.busy), least(|h| h.memory));
+    let powerless = is_powerless(now, healthy);
     let moves_nothing = |p: &DevicePulse| p.busy >= ALL && p.memory < NOTHING;
-    if now.busy >= ALL && is_idle_power || moves_nothing(now) && !healthy.iter().any(moves_nothing) {
+    if now.busy >= ALL && powerless || moves_nothing(now) && !healthy.iter().any(moves_nothing) {
         return Some(Sign::Spinning);
     }
-    if busy >= SHOWS && is_below(now.busy, busy, VERY_LOW) {
+    if now.busy < SHOWS && powerless || busy >= SHOWS && is_below(now.busy, busy, VERY_LOW) {
         return Some(Sign::Still);
     }
     (memory >= SHOWS && !is_below(now.memory, memory, LOW)).then_some(Sign::Alive)

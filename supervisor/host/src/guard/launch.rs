@@ -3,7 +3,6 @@
 //! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
 
 use crate::address::{self, Role};
-use crate::guard::{GO, Primer};
 use crate::guard::ahead::{Draft, Files, Waiting, worker_env};
 use crate::guard::connection::Connection;
 use crate::guard::facts::Facts;
@@ -20,6 +19,7 @@ use crate::guard::scratch;
 use crate::guard::setup::{pipe, signals};
 use crate::guard::tree::Tree;
 use crate::guard::worker::{WORKERS_LIMIT, Worker};
+use crate::guard::{GO, Primer};
 use crate::process::cgroup::{Leaf, leaf_name};
 use crate::process::spawn::{Place, Program, Started, Wiring, close_inherited, start, take_standard};
 use crate::process::{boottime_ms, own_ref};
@@ -88,12 +88,7 @@ pub(crate) fn begin(primed: bool) -> io::Result<Begun> {
 }
 
 /// As [`begin`], with the keeper made at once: the interpreters are to be the guard's children.
-fn begin_drafted(
-    draft: Draft,
-    mut orders: Orders,
-    mut connection: Connection,
-    signals: SignalFd,
-) -> io::Result<Begun> {
+fn begin_drafted(draft: Draft, mut orders: Orders, mut connection: Connection, signals: SignalFd) -> io::Result<Begun> {
     let mut tether = match part_early()? {
         Half::Keeper(keeper) => {
             drop((orders, connection, signals));
