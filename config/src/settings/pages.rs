@@ -106,7 +106,7 @@ fn group_schema(rows: &[Row], trainers: &[&'static str]) -> Map<String, Value> {
         };
         schema.insert("description".to_owned(), json!(about(row, trainers).join("\n")));
         if !row.default.is_empty() {
-            let default = serde_json::from_str(row.default).unwrap_or_else(|_| json!(row.default));
+            let default = serde_json::from_slice(row.default.as_bytes()).unwrap_or_else(|_| json!(row.default));
             schema.insert("default".to_owned(), default);
         }
         (row.name.to_owned(), Value::Object(schema))

@@ -52,7 +52,7 @@ struct Written {
 pub fn read(text: &str, worker: impl Fn(i32) -> Option<WorkerId>) -> Vec<Ending> {
     let mut out: Vec<Ending> = Vec::new();
     for line in text.lines().filter(|l| l.len() <= LINE) {
-        let Ok(mut written) = serde_json::from_str::<Written>(line) else {
+        let Ok(mut written) = serde_json::from_slice::<Written>(line.as_bytes()) else {
             continue;
         };
         let Some(worker) = worker(written.pid).filter(|w| out.iter().all(|e| e.worker != *w)) else {

@@ -85,7 +85,7 @@ impl Serialize for Reading {
 fn reads_back(n: f64) -> bool {
     let read = serde_json::to_string(&n)
         .ok()
-        .and_then(|text| serde_json::from_str::<f64>(&text).ok());
+        .and_then(|text| serde_json::from_slice::<f64>(text.as_bytes()).ok());
     read.map(f64::to_bits) == Some(n.to_bits())
 }
 

@@ -217,7 +217,7 @@ fn last_words(errors: &str) -> String {
 /// Reads the answer. Ray prints what it likes before it.
 fn understand(output: &str) -> Option<Cluster> {
     let answer = output.lines().rev().find_map(|l| l.strip_prefix(MARK))?;
-    let mut said: Cluster = serde_json::from_str(answer).ok()?;
+    let mut said: Cluster = serde_json::from_slice(answer.as_bytes()).ok()?;
     said.held.truncate(NAMED);
     let plain = |text: &String| text.len() <= 400 && !text.chars().any(char::is_control);
     let sane = said.gpus.is_finite() && plain(&said.address) && said.held.iter().all(plain);

@@ -107,7 +107,10 @@ pub fn main(args: &[OsString]) -> i32 {
     let log = log.and_then(Result::ok).map(File::from);
     let mut line = String::new();
     let mut input = io::stdin().lock();
-    let Ok(Ok(order)) = input.read_line(&mut line).map(|_| serde_json::from_str::<Order>(&line)) else {
+    let Ok(Ok(order)) = input
+        .read_line(&mut line)
+        .map(|_| serde_json::from_slice::<Order>(line.as_bytes()))
+    else {
         return 1;
     };
     supervise_config::know_values(&order.secrets);

@@ -225,7 +225,7 @@ fn understand(said: &Captured, package: &str) -> Result<Interpreter, String> {
     }
     let output = String::from_utf8_lossy(&said.output);
     let answer = output.lines().rev().find_map(|l| l.strip_prefix(MARK));
-    let read = answer.and_then(|text| serde_json::from_str::<Interpreter>(text).ok());
+    let read = answer.and_then(|text| serde_json::from_slice::<Interpreter>(text.as_bytes()).ok());
     read.map(|said| Interpreter {
         package: package.to_owned(),
         ..said

@@ -44,7 +44,7 @@ pub(super) async fn call(
     loop {
         match tokio::time::timeout(LOOK, line(io_worker)).await {
             Ok(Some(text)) => {
-                let Ok(reply) = serde_json::from_str::<IoReply>(&text) else {
+                let Ok(reply) = serde_json::from_slice::<IoReply>(text.as_bytes()) else {
                     continue;
                 };
                 if let IoReply::Working { bytes, of, .. } = reply {
@@ -159,7 +159,7 @@ impl Driver {
         loop {
             let heard = tokio::time::timeout(LOOK, line(&mut self.work)).await;
             if let Ok(Some(text)) = heard {
-                if let Ok(reply) = serde_json::from_str::<IoReply>(&text) {
+                if let Ok(reply) = serde_json::from_slice::<IoReply>(text.as_bytes()) {
                     let now = self.now();
                     self.work.take(reply, now);
                 }

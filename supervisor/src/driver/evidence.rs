@@ -209,7 +209,7 @@ async fn answer(helper: &mut Child) -> Option<Facts> {
     let output = helper.stdout.take()?;
     let mut line = String::new();
     BufReader::new(output.take(ANSWER)).read_line(&mut line).await.ok()?;
-    serde_json::from_str(&line).ok()
+    serde_json::from_slice(line.as_bytes()).ok()
 }
 
 /// Variables that make the workers leave evidence of their own in the attempt's directory. One that the user set stays, by whichever of its

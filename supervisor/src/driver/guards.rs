@@ -116,7 +116,7 @@ impl GuardLink {
     /// Its next message.
     pub(super) async fn hear(&mut self) -> Option<FromGuard> {
         let line = self.lines.next_line().await.ok().flatten()?;
-        serde_json::from_str(&line).ok()
+        serde_json::from_slice(line.as_bytes()).ok()
     }
 }
 
@@ -135,7 +135,7 @@ impl Driver {
         if let Some(link) = &mut self.guard {
             link.heard = now;
         }
-        match serde_json::from_str::<FromGuard>(&line) {
+        match serde_json::from_slice::<FromGuard>(line.as_bytes()) {
             Ok(message) => self.on_guard_message(message),
             Err(e) => tracing::error!("the guard said something unknown: {e}"),
         }

@@ -74,7 +74,7 @@ async fn serve(mut stream: UnixStream, tx: mpsc::UnboundedSender<Internal>) -> s
     let (read, mut write) = stream.split();
     let mut line = String::new();
     BufReader::new(read).take(REQUEST).read_line(&mut line).await?;
-    let reply = match serde_json::from_str::<ControlRequest>(&line) {
+    let reply = match serde_json::from_slice::<ControlRequest>(line.as_bytes()) {
         Ok(request) => {
             let (reply_tx, reply_rx) = oneshot::channel();
             if tx.send(Internal::Asked(request, reply_tx)).is_err() {

@@ -297,7 +297,7 @@ impl Driver {
     pub(super) fn on_work_line(&mut self, line: Option<String>) {
         // That it ended is seen to by `check_io_workers`.
         let Some(line) = line else { return };
-        let Ok(reply) = serde_json::from_str::<IoReply>(&line) else {
+        let Ok(reply) = serde_json::from_slice::<IoReply>(line.as_bytes()) else {
             return;
         };
         let now = self.now();

@@ -62,7 +62,7 @@ pub fn helper() -> i32 {
     let Ok(Ok(job)) = io::stdin()
         .lock()
         .read_line(&mut line)
-        .map(|_| serde_json::from_str(&line))
+        .map(|_| serde_json::from_slice(line.as_bytes()))
     else {
         return 1;
     };

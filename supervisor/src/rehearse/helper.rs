@@ -70,7 +70,10 @@ pub(super) fn done<T: DeserializeOwned>(job: &Job) -> Result<T, String> {
 pub fn helper() -> i32 {
     let mut line = String::new();
     let mut input = io::stdin().lock();
-    let Ok(Ok(job)) = input.read_line(&mut line).map(|_| serde_json::from_str(&line)) else {
+    let Ok(Ok(job)) = input
+        .read_line(&mut line)
+        .map(|_| serde_json::from_slice(line.as_bytes()))
+    else {
         // Whoever wanted it is gone.
         return 1;
     };

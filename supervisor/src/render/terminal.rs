@@ -123,7 +123,7 @@ fn is_large(number: &str) -> bool {
 }
 
 fn json_string(quoted: &str) -> String {
-    let plain: Option<String> = serde_json::from_str(quoted).ok();
+    let plain: Option<String> = serde_json::from_slice(quoted.as_bytes()).ok();
     let hidden = plain.as_deref().map(redact_text).filter(|h| Some(h) != plain.as_ref());
     let text = hidden.and_then(|h| serde_json::to_string(&h).ok());
     let text = text.as_deref().unwrap_or(quoted);

@@ -15,8 +15,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAcces
 use std::fmt;
 
 /// The line and its records; `None`: it is not as this version writes it.
-pub(super) fn read(line: &str) -> Option<(Line, Vec<Record>)> {
-    let mut json = serde_json::Deserializer::from_str(line);
+pub(super) fn read(line: &[u8]) -> Option<(Line, Vec<Record>)> {
+    let mut json = serde_json::Deserializer::from_slice(line);
     let read = json.deserialize_map(Whole).ok()?;
     json.end().ok()?;
     Some(read)

@@ -50,7 +50,7 @@ fn list(record: &str, workers: &[ProcRef], launched: &str) -> Vec<Value> {
     let mut commands: BTreeMap<i64, String> = BTreeMap::new();
     let mut out = Vec::new();
     for line in record.lines() {
-        let Ok(line) = serde_json::from_str::<Value>(line) else {
+        let Ok(line) = serde_json::from_slice::<Value>(line.as_bytes()) else {
             continue;
         };
         let number = |name: &str| line.get(name).and_then(Value::as_i64);

@@ -149,7 +149,7 @@ impl Keeper {
         let tether = self.tether.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let mut line = String::new();
         io::BufReader::new(tether.take(NAME)).read_line(&mut line)?;
-        let (run, leaf): (RunId, Option<String>) = serde_json::from_str(&line)?;
+        let (run, leaf): (RunId, Option<String>) = serde_json::from_slice(line.as_bytes())?;
         let socket = address::listen(&address::fresh(&run, Role::Keeper)?)?;
         socket.set_nonblocking(true)?;
         self.socket = Some(socket);

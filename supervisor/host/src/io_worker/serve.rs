@@ -159,7 +159,7 @@ impl IoWorker {
     }
 
     fn line(&mut self, line: &str) -> Result<(), i32> {
-        let request: IoRequest = serde_json::from_str(line).map_err(|e| {
+        let request: IoRequest = serde_json::from_slice(line.as_bytes()).map_err(|e| {
             tracing::error!("an I/O worker cannot read its request: {e}");
             70
         })?;

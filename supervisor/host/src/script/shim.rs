@@ -44,7 +44,7 @@ pub fn main(name: &str, args: Vec<OsString>) -> i32 {
     }
     let way: Option<Way> = std::env::var(WAY_VARIABLE)
         .ok()
-        .and_then(|text| serde_json::from_str(&text).ok());
+        .and_then(|text| serde_json::from_slice(text.as_bytes()).ok());
     let words: Option<Vec<String>> = args.iter().map(|a| a.to_str().map(str::to_owned)).collect();
     let (Some(way), Some(words)) = (way, words) else {
         return become_real(name, args, None);

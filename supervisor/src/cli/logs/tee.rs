@@ -80,7 +80,7 @@ pub(super) fn run() -> Result<u8, CliError> {
     let mut input = io::stdin().lock();
     let read = input
         .read_line(&mut line)
-        .and_then(|_| Ok(serde_json::from_str::<Order>(&line)?));
+        .and_then(|_| Ok(serde_json::from_slice::<Order>(line.as_bytes())?));
     let order = read.map_err(|e| CliError::usage(format!("--new is for `supervise run --tee`: {e}")))?;
     drop(input);
     supervise_config::know_values(&order.secrets);

@@ -160,7 +160,7 @@ impl Originals {
         let Some(index) = index else {
             return matches!(self.files.as_slice(), [one] if one.name == MODEL);
         };
-        let parsed: Value = serde_json::from_str(index).unwrap_or_default();
+        let parsed: Value = serde_json::from_slice(index.as_bytes()).unwrap_or_default();
         let Some(map) = parsed.get("weight_map").and_then(Value::as_object) else {
             return false;
         };

@@ -66,7 +66,7 @@ fn read(dir: &Utf8Path, term: u32) -> Result<ConfigView, String> {
     let ask = Question::Look(Look::ReadSmall(file.clone(), LARGE));
     let answer = target::io_worker().and_then(|mut w| w.ask(ask, READ));
     match answer {
-        Ok(Answer::Seen(Ok(Seen::Text(text, _)))) => serde_json::from_str(&text)
+        Ok(Answer::Seen(Ok(Seen::Text(text, _)))) => serde_json::from_slice(text.as_bytes())
             .map_err(|e| format!("{file} is damaged, so what the term was configured to do cannot be told: {e}")),
         Ok(Answer::Seen(Err(e))) => Err(format!(
             "what term {term} was configured to do is not written down ({file}: {}): an older version began it, or it begins just now. \

@@ -40,7 +40,7 @@ pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliErro
     }
     let file = run_dir.join("run.id");
     let text = mount::read_small(&file, OWNER_LIMIT).ok();
-    let owner = text.and_then(|(text, _)| serde_json::from_str::<Owner>(&text).ok());
+    let owner = text.and_then(|(text, _)| serde_json::from_slice::<Owner>(text.as_bytes()).ok());
     match owner {
         Some(owner) if owner.run != *run => {
             let of = owner.root.map(|r| format!(" of {r}")).unwrap_or_default();

@@ -110,7 +110,8 @@ impl Here {
     fn begin(words: &[String]) -> Result<Self, String> {
         close_inherited();
         let (order, driver) = words.split_first().ok_or("no order")?;
-        let order: RayOrder = serde_json::from_str(order).map_err(|e| format!("an order that is none: {e}"))?;
+        let order: RayOrder =
+            serde_json::from_slice(order.as_bytes()).map_err(|e| format!("an order that is none: {e}"))?;
         let mut env: BTreeMap<String, String> = std::env::vars_os()
             .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
             .collect();
