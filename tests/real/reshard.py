@@ -1,4 +1,4 @@
-"""`supervise reshard` (FSDP2), and `supervise run` with `elastic: true` (FSDP1), with verl's own SFT trainer: 4 ranks, then 2, then 4 again; what
+"""`supervise reshard` (FSDP2), and `supervise run` with `elastic: true` (FSDP1), with verl's own SFT trainer: 4 ranks, then 2, then 4 again, and 1; what
 is trained is what four ranks train in one go.
 
 usage: reshard.py PROGRAMS        (the folder with the built binaries)
@@ -307,11 +307,15 @@ def main():
         reshard(work / "two/global_step_4", 4, work / "four/global_step_4")
         four = train(work, model, work / "four", 4, *resume(work / "four", 4))
         assert sorted(four) == [5, 6], four
-        for step, loss in (two | four).items():
+        reshard(work / "straight/global_step_4", 1, work / "one/global_step_4")
+        one = train(work, model, work / "one", 1, *resume(work / "one", 4))
+        assert sorted(one) == [5, 6], one
+        for step, loss in [*two.items(), *four.items(), *one.items()]:
             assert abs(loss - straight[step]) < 5e-3 * abs(straight[step]), (step, loss, straight[step])
         print("losses of one go:      ", {s: round(x, 5) for s, x in straight.items()})
         print("of two ranks from 3 on:", {s: round(x, 5) for s, x in two.items()})
         print("of four from 5 on:     ", {s: round(x, 5) for s, x in four.items()})
+        print("of one from 5 on:      ", {s: round(x, 5) for s, x in one.items()})
         is_close(work / "straight/global_step_6", work / "four/global_step_6")
         is_close(work / "straight/global_step_6", elastic(work, model, straight) / "global_step_6")
         shared_storage(work / "straight/global_step_2", work)
