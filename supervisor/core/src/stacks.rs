@@ -99,7 +99,8 @@ enum Waits {
 
 /// Places that tell of a wait, below some directory of installed modules.
 const TOGETHER: [&str; 2] = ["/torch/distributed/", "/deepspeed/comm/"];
-const APART: [&str; 12] = [
+const APART: [&str; 13] = [
+    "/asyncio/",
     "/multiprocessing/connection.py",
     "/multiprocessing/popen_fork.py",
     "/multiprocessing/synchronize.py",

@@ -1,6 +1,6 @@
 //! Dumps of Python's stacks: by faulthandler, which a process writes itself, and by py-spy.
 
-use super::{FRAMES, Frame};
+use super::{FRAMES, Frame, Waits, waits};
 
 /// Threads of a dump that are kept.
 const THREADS: usize = 128;
@@ -40,7 +40,8 @@ pub fn read(text: &str) -> Vec<Thread> {
     threads
 }
 
-/// The frames that count: where the main thread waits for another that computes gradients, those of that one.
+/// The frames that count: where the main thread waits for another that computes gradients, those of that one; where it serves requests,
+/// those of the thread that is deepest in one.
 #[must_use]
 pub fn telling(threads: &[Thread]) -> Option<&[Frame]> {
     let at = threads.iter().position(|t| t.is_main);
@@ -51,8 +52,16 @@ pub fn telling(threads: &[Thread]) -> Option<&[Frame]> {
     let is_pythons = |t: &Thread| t.frames.last().is_some_and(|f| f.function == "_bootstrap");
     let mut others = (0..).zip(threads).filter(|(n, t)| *n != at && !t.frames.is_empty());
     let engine = others.find(|(_, t)| !is_pythons(t)).filter(|_| in_backward(main));
-    let engine = engine.map(|(_, t)| t);
-    Some(engine.unwrap_or(main).frames.as_slice())
+    let busy = threads.iter().filter(|t| waits(&t.frames) != Waits::Apart);
+    let busy = busy.max_by_key(|t| t.frames.len()).filter(|_| serves(main));
+    let other = engine.map(|(_, t)| t).or(busy);
+    Some(other.unwrap_or(main).frames.as_slice())
+}
+
+/// Its main thread only hands requests to others, or runs a loop of asyncio's.
+fn serves(main: &Thread) -> bool {
+    let is_of = |f: &Frame| f.file.ends_with("/socketserver.py") || f.file.ends_with("/asyncio/runners.py");
+    waits(&main.frames) == Waits::Apart && main.frames.iter().any(is_of)
 }
 
 /// The head of a thread; true: it is called the main one.
@@ -139,6 +148,22 @@ mod tests {
             Thread 0x2 (most recent call first):\n  File \"/t.py\", line 3 in wait\n  File \"/threading.py\", line 1002 in _bootstrap\n\n\
             Current thread 0x3 (most recent call first):\n  File \"/torch/autograd/graph.py\", line 9 in _engine_run_backward\n";
         assert_eq!(telling(&read(text)).unwrap()[0].function, "reduce");
+    }
+
+    #[test]
+    fn where_the_main_thread_serves_the_one_that_works_on_a_request_counts() {
+        let text = |busy: &str| {
+            format!(
+                "Thread 0x1 (most recent call first):\n  File \"/queue.py\", line 180 in get\n  File \"/x.py\", line 1 in loop\n\n\
+                Thread 0x2 (most recent call first):\n  File \"{busy}\", line 3 in step\n  File \"/engine.py\", line 9 in run\n\n\
+                Thread 0x3 (most recent call first):\n  File \"/lib/selectors.py\", line 415 in select\n  File \"/lib/socketserver.py\", line 233 in serve_forever\n"
+            )
+        };
+        assert_eq!(telling(&read(&text("/t.py"))).unwrap()[0].function, "step");
+        assert_eq!(
+            telling(&read(&text("/lib/threading.py"))).unwrap()[0].function,
+            "select"
+        );
     }
 
     #[test]

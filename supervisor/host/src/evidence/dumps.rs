@@ -89,7 +89,7 @@ pub(super) fn take(order: &Order, all: &[ProcRef], answering: &[ProcRef]) -> Dum
     let answers: Vec<(Who, String)> = std::thread::scope(|scope| {
         let ask = |(outlet, mut list): (Outlet, Vec<Interpreter>)| {
             list.sort_by_key(|i| (i.who.depth, i.proc.pid));
-            scope.spawn(move || ask_all(order, &outlet, &list, until))
+            scope.spawn(move || ask_all(order, all, &outlet, &list, until))
         };
         let threads: Vec<_> = by_outlet.into_iter().map(ask).collect();
         threads.into_iter().filter_map(|t| t.join().ok()).flatten().collect()
@@ -167,7 +167,13 @@ fn outlet(pid: i32, worker: u32) -> Outlet {
 }
 
 /// Asks one after the other.
-fn ask_all(order: &Order, outlet: &Outlet, list: &[Interpreter], until: Instant) -> Vec<(Who, String)> {
+fn ask_all(
+    order: &Order,
+    all: &[ProcRef],
+    outlet: &Outlet,
+    list: &[Interpreter],
+    until: Instant,
+) -> Vec<(Who, String)> {
     let mut out = Vec::new();
     for one in list {
         if Instant::now() >= until {
@@ -179,6 +185,10 @@ fn ask_all(order: &Order, outlet: &Outlet, list: &[Interpreter], until: Instant)
             Outlet::Worker(n) => worker_log(order, *n).into(),
         };
         let mut written = Written::from_now(&path);
+        for_each_reader(one.proc.pid, all, |reader| {
+            // One that refuses keeps what it would have passed on.
+            let _ = signal_process(reader, libc::SIGCONT);
+        });
         if !matches!(abort(one.proc), Ok(true)) {
             continue;
         }
@@ -193,6 +203,15 @@ fn ask_all(order: &Order, outlet: &Outlet, list: &[Interpreter], until: Instant)
         out.push((one.who, text));
     }
     out
+}
+
+/// Who reads what a process writes to its standard error through a pipe, as `tee` does, was stopped as all were.
+fn for_each_reader(pid: i32, all: &[ProcRef], go_on: impl Fn(ProcRef)) {
+    let end = |pid: i32, fd: i32| fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok();
+    let pipe = end(pid, 2).filter(|p| p.as_os_str().as_encoded_bytes().starts_with(b"pipe:"));
+    let Some(pipe) = pipe else { return };
+    let reads = |p: &&ProcRef| p.pid != pid && end(p.pid, 0).as_ref() == Some(&pipe);
+    all.iter().filter(reads).copied().for_each(go_on);
 }
 
 fn worker_log(order: &Order, worker: u32) -> Utf8PathBuf {
@@ -297,7 +316,7 @@ mod tests {
         signal_process(workers[0], libc::SIGSTOP).unwrap();
         let place = outlet(workers[0].pid, 0);
         let until = Instant::now() + Duration::from_secs(60);
-        let answers = ask_all(&order, &place, &[interpreter], until);
+        let answers = ask_all(&order, &workers, &place, &[interpreter], until);
         let dumps = put_together(&order, answers);
         let words = dumps.stacks.named().unwrap_or_default();
         assert!(
@@ -312,5 +331,45 @@ mod tests {
         assert!(deaf.try_wait().unwrap().is_none());
         deaf.kill().unwrap();
         deaf.wait().unwrap();
+    }
+    /// A launcher of its own that keeps its workers' output: `worker 2>&1 | tee -a worker.log`.
+    #[test]
+    fn what_is_passed_on_by_a_process_that_was_stopped_arrives() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("worker-0.log");
+        let mut tee = Command::new("tee")
+            .arg("-a")
+            .arg(&log)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let program = "import sys, time\nsys.stderr.write('up\\n')\ntime.sleep(600)\n";
+        let mut child = Command::new("python3")
+            .args(["-c", program])
+            .env("PYTHONFAULTHANDLER", "1")
+            .stderr(tee.stdin.take().unwrap())
+            .spawn()
+            .unwrap();
+        let proc = |child: &std::process::Child| proc_stat(i32::try_from(child.id()).unwrap()).unwrap().proc_ref();
+        let all = [proc(&child), proc(&tee)];
+        assert!(wait(Duration::from_secs(60), || {
+            fs::read_to_string(&log).is_ok_and(|t| t.contains("up"))
+        }));
+        let order = super::super::tests::order(dir.path().to_str().unwrap().into(), all[..1].to_vec());
+        for proc in all {
+            signal_process(proc, libc::SIGSTOP).unwrap();
+        }
+        let who = Who {
+            worker: WorkerId(0),
+            pid: all[0].pid,
+            depth: 0,
+        };
+        let interpreter = Interpreter { proc: all[0], who };
+        let until = Instant::now() + Duration::from_secs(60);
+        let answers = ask_all(&order, &all, &outlet(all[0].pid, 0), &[interpreter], until);
+        assert!(answers[0].1.contains("(most recent call first)"), "{answers:?}");
+        child.wait().unwrap();
+        tee.wait().unwrap();
     }
 }
