@@ -9,6 +9,7 @@
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
 # full-places  every place where it runs, before a release: systemd, Slurm and Ray as CI has them, and PPO on two nodes
+# full-hangs  every hang of a real trainer, before a release: verl's and areal's as CI has them, and four of areal's PPO
 # full-page  the pages at their limits, before a release: SECONDS of twenty clients (3600), screenshots below OUT
 CARGO ?= cargo
 VENV ?= .venv-real
@@ -26,7 +27,7 @@ SECONDS ?= 3600
 OUT ?= $(TARGET)/full-page
 SEED ?= 1
 
-.PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full-page full-places install-testbed install-real
+.PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full-page full-places full-hangs install-testbed install-real
 
 all: export BUILD_OF_COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --match='' 2>/dev/null)
 all:
@@ -108,6 +109,10 @@ full-places: install-testbed install-real build-tests
 	$(CARGO) test -q -p supervise-tests --test systemd --test slurm --test slurm_nodes -- --nocapture
 	for part in slurm_gang ray_nodes ray_recovery; do ONLY=$$part tests/real/run.sh $(VENV) $(TARGET)/debug || exit 1; done
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --ppo
+
+full-hangs: install-real build-tests
+	ONLY=stalls tests/real/run.sh $(VENV) $(TARGET)/debug
+	$(VENV)/../.venv-areal/bin/python tests/real/areal_stalls.py $(TARGET)/debug --ppo
 
 full-page: install-testbed
 	$(CARGO) build --release -q -p supervise-tests --bins

@@ -43,6 +43,7 @@ class Faults(fault_hooks.Faults):
         return None if done is None else done + 1
 
     def before_optimizer(self, optimizer, args, kwargs):
+        time.sleep(self.pace)
         fault = self.take(fault_hooks.IN_STEP, self.step())
         if fault is not None:
             fault_hooks.strike(fault, optimizer)

@@ -21,7 +21,7 @@ unset PYTHONDONTWRITEBYTECODE
 
 only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
-scripts=(verl_hazards areal_launchers stalls slurm_gang recovery standby ppo_stalls areal_recovery ray_recovery ray_nodes areal_alone proofs ppo_recovery hf_recovery reshard verl_versions
+scripts=(verl_hazards areal_launchers stalls slurm_gang recovery standby ppo_stalls areal_stalls areal_recovery ray_recovery ray_nodes areal_alone proofs ppo_recovery hf_recovery reshard verl_versions
   merge merge_formats zero migrate verl_contents areal_dialect rehearsal asked pickle_names omegaconf_differential unsafe_differential json_differential
   kubernetes upload)
 
@@ -54,6 +54,7 @@ zero() {
 areal_alone() { need_areal && "$areal/bin/python" "$here/areal_alone.py"; }
 areal_dialect() { need_areal && "$areal/bin/python" "$here/areal_dialect.py" "$programs/examples/areal_view"; }
 areal_recovery() { need_areal && "$areal/bin/python" "$here/areal_recovery.py" "$programs"; }
+areal_stalls() { need_areal && "$areal/bin/python" "$here/areal_stalls.py" "$programs"; }
 areal_launchers() { need_areal && "$areal/bin/python" "$here/areal_launchers.py" "$programs"; }
 omegaconf_differential() { "$python" "$here/omegaconf_differential.py" "$programs/examples/dump_yaml"; }
 # Who comes second waits for the first; who comes third finds it done.

@@ -15,6 +15,7 @@ mod machine;
 mod recorded;
 mod retain;
 mod stalls;
+mod stalls_of_areal;
 mod stalls_of_cuda;
 mod stalls_of_ray;
 mod stops;

@@ -20,6 +20,8 @@ use supervise_core::spec::RunSpec;
 use supervise_core::state::{Pace, State};
 
 const WINDOW: u64 = 10_000;
+/// Whose SFT trainer was recorded.
+const TRAINERS: [&str; 2] = ["verl", "areal"];
 /// Steps of each distribution.
 const STEPS: u32 = 1_000_000;
 
@@ -57,8 +59,8 @@ struct Traces {
 }
 
 impl Traces {
-    fn read() -> Self {
-        crate::traces::read("verl_sft.json")
+    fn read(trainer: &str) -> Self {
+        crate::traces::read(&format!("{trainer}_sft.json"))
     }
 
     /// A window of ten seconds, from pieces of a trace that follow each other.
@@ -398,13 +400,17 @@ fn declared(traces: &Traces, stall: &str, prints: bool, step: u64) -> (u64, Stri
 
 #[test]
 fn healthy_runs_are_left_alone_and_real_stalls_are_found() {
-    let traces = Traces::read();
+    let pages: Vec<String> = TRAINERS.iter().map(|trainer| page(&Traces::read(trainer))).collect();
+    keep(&pages.join("\n"));
+}
+
+fn page(traces: &Traces) -> String {
     let mut page = format!(
         "Activity: {}.\n\n| durations of a million steps | overdue | ended soon | ended late |\n| --- | --- | --- | --- |\n",
         traces.source
     );
     for kind in &KINDS {
-        let (soon, late, overdue) = healthy(kind, &traces);
+        let (soon, late, overdue) = healthy(kind, traces);
         assert_eq!(soon, 0, "{}: ended soon", kind.name);
         assert!(!kind.bounded || late == 0, "{}: {late} ended late", kind.name);
         assert!(late <= 20, "{}: {late} ended late", kind.name);
@@ -415,37 +421,39 @@ fn healthy_runs_are_left_alone_and_real_stalls_are_found() {
     for (name, trace, prints) in STALLS {
         page.push_str(&format!("| {name} |"));
         for step in steps {
-            let (at, why) = declared(&traces, trace, prints, step);
+            let (at, why) = declared(traces, trace, prints, step);
             assert!(at <= (20 * step).max(900_000), "{name} after {at} ms: {why}");
             assert!(why.contains("worker 1 (pid 1001)"), "{name}: {why}");
             page.push_str(&format!(" {:.1} min |", at as f64 / 60_000.0));
         }
         page.push('\n');
     }
-    keep(&page);
+    page
 }
 
 #[test]
 fn healthy_windows_are_no_stall() {
-    let traces = Traces::read();
-    let mut random = Random(3);
-    let mut watcher = Watcher::default();
-    let mut in_a_row = 0;
-    for n in 0..20_000 {
-        let look = watcher.window(traces.window("healthy", &mut random), Clock::Step);
-        in_a_row += u32::from(look.is_stuck());
-        if n < 8 || n % 100 == 0 {
-            watcher.progress();
+    for trainer in TRAINERS {
+        let traces = Traces::read(trainer);
+        let mut random = Random(3);
+        let mut watcher = Watcher::default();
+        let mut in_a_row = 0;
+        for n in 0..20_000 {
+            let look = watcher.window(traces.window("healthy", &mut random), Clock::Step);
+            in_a_row += u32::from(look.is_stuck());
+            if n < 8 || n % 100 == 0 {
+                watcher.progress();
+            }
         }
+        assert_eq!(in_a_row, 0, "{trainer}");
     }
-    assert_eq!(in_a_row, 0);
 }
 
 /// The generated part of the page.
 /// A command that nobody knows prints its steps at once and then hangs: of those the guard tells the last alone.
 #[test]
 fn steps_that_are_printed_faster_than_they_are_told_count() {
-    let traces = Traces::read();
+    let traces = Traces::read("verl");
     for (count, is_watched) in [(2, false), (50, true)] {
         let random = &mut Random(7);
         let mut run = Run::new(&traces, random);

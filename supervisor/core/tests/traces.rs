@@ -33,6 +33,9 @@ struct SeenDevice {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct SeenRank {
+    /// Its number, where processes came and went.
+    #[serde(default)]
+    n: Option<i32>,
     pub(crate) state: char,
     pub(crate) cpu_ms: u64,
     pub(crate) wait_ms: u64,
@@ -46,7 +49,7 @@ impl Seen {
     pub(crate) fn window(&self) -> Window {
         let pulse = |(r, n): (&SeenRank, i32)| Pulse {
             worker: WorkerId(0),
-            pid: 1000 + n,
+            pid: 1000 + r.n.unwrap_or(n),
             state: r.state as u8,
             cpu_ms: r.cpu_ms,
             wait_ms: r.wait_ms,
