@@ -318,10 +318,20 @@ fn a_gang_that_makes_way_for_another_job_comes_back() {
     });
 }
 
-/// A rank on the other node spins: seen by what the ranks of both nodes did before, long before the hard limit.
 #[test]
 fn a_rank_that_spins_on_another_node_is_found_and_named() {
     const TEST: &str = "a_rank_that_spins_on_another_node_is_found_and_named";
+    is_found_and_named(TEST, "spin", "spins: ");
+}
+
+#[test]
+fn a_rank_that_sleeps_on_another_node_is_found_and_named() {
+    const TEST: &str = "a_rank_that_sleeps_on_another_node_is_found_and_named";
+    is_found_and_named(TEST, "hang", "waits (sleep)");
+}
+
+/// A rank on the other node hangs: seen by what the ranks of both nodes did before, long before the hard limit.
+fn is_found_and_named(test: &str, kind: &str, how: &str) {
     // A minute of healthy steps.
     const AT: u64 = 2000;
     let mut scene = Scene::new(env!("CARGO_BIN_EXE_supervise"));
@@ -338,20 +348,22 @@ fn a_rank_that_spins_on_another_node_is_found_and_named() {
         // Ranks that compute for more than a twentieth of the time matter.
         .set("demo.hidden", json!([192, 192]))
         .set("demo.step_ms", json!(30))
-        .set("demo.faults", json!([{"kind": "spin", "step": AT, "rank": 1}]));
+        .set("demo.faults", json!([{"kind": kind, "step": AT, "rank": 1}]));
     let expected = scene.expected_digest();
-    let Some(cluster) = cluster(&scene, TEST, &[]) else {
+    let Some(cluster) = cluster(&scene, test, &[]) else {
         return;
     };
     let job = cluster.submit();
     for step in (500..=AT - 100).step_by(500) {
         wait_for("it gets on", || scene.proven() >= step);
     }
-    wait_for("the rank spins", || !scene.faults().is_empty());
+    wait_for("the rank hangs", || !scene.faults().is_empty());
     wait_for("it is found", || cluster.output().contains("stuck"));
     assert_eq!(cluster.ends(&job), "COMPLETED", "{}", cluster.output());
     let told = cluster.output();
-    assert!(told.contains("worker 1 on node n2 (pid "), "{told}");
+    let (_, hangs) = told.split_once("worker 1 on node n2 (pid ").unwrap();
+    let words = hangs.split([';', '\n']).next().unwrap();
+    assert!(words.contains(how), "{told}");
     assert!(told.contains("worker 0 on node n1 (pid "), "{told}");
     assert_eq!(scene.digest(), Some(expected), "{told}");
     drop(cluster);
