@@ -8,7 +8,7 @@
 # check  words, format, lints, the house's own rules, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
-# full-places  every place where it runs, before a release: systemd, Slurm and Ray as CI has them, and PPO on two nodes
+# full-places  every place where it runs, before a release: systemd, Slurm and Ray as CI has them, a worker of Ray's that spins and PPO on two nodes
 # full-hangs  every hang of a real trainer, before a release: verl's and areal's as CI has them, and four of areal's PPO
 # full-page  the pages at their limits, before a release: SECONDS of twenty clients (3600), screenshots below OUT
 CARGO ?= cargo
@@ -106,8 +106,9 @@ bench: install-real
 	  LONG_RUN=$(abspath $(TARGET)/release/long_run) MANY_FILES=$(abspath $(TARGET)/release/many_files) SHARDS=$(abspath $(TARGET)/bench/shards) tests/bench/run.sh
 
 full-places: install-testbed install-real build-tests
-	$(CARGO) test -q -p supervise-tests --test systemd --test slurm --test slurm_nodes -- --nocapture
+	$(CARGO) test -p supervise-tests --test systemd --test slurm --test slurm_nodes -- --nocapture
 	for part in slurm_gang ray_nodes ray_recovery; do ONLY=$$part tests/real/run.sh $(VENV) $(TARGET)/debug || exit 1; done
+	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --spins
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --ppo
 
 full-hangs: install-real build-tests

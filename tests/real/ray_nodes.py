@@ -1,9 +1,11 @@
 """verl's Ray SFT trainer on two nodes of a real Slurm cluster: Ray is brought up over them, and its processes are killed one after the
-other: the raylet of the second node, Ray's head, the driver. The tensors of both ranks are those of a run in one go on one machine.
+other: the raylet of the second node, Ray's head, the driver. Then the rank on the second node falls asleep inside a step, and is found by what
+Ray's processes on both nodes did before. The tensors of both ranks are those of a run in one go on one machine.
 
-usage: ray_nodes.py PROGRAMS [--work DIR] [--ppo]
+usage: ray_nodes.py PROGRAMS [--work DIR] [--spins | --ppo]
 
-Root is needed, as for slurm_gang.py. Ends with a line that says what was done. --ppo: verl's PPO trainer instead, two workers, a critic, one
+Root is needed, as for slurm_gang.py. Ends with a line that says what was done. --spins: nothing is killed, and that rank computes for ever instead.
+--ppo: verl's PPO trainer, two workers, a critic, one
 engine for each node, whose second worker dies in a save.
 """
 
@@ -23,6 +25,9 @@ from ray_recovery import TRAINER, RayBench, Run
 from recovery import ENV, HERE, LIMIT, STEPS, attempts, nothing_left
 from slurm_gang import property_of, slurm
 
+EPOCHS = 6
+HANGS_AT = 36  # a step as the worker of one attempt counts them: Ray's keep no other count
+STALL = "  stall: {minimum: 20s, factor: 1.0, hard: 20m}\n"
 GOING = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
 
 
@@ -66,6 +71,15 @@ def submit(bench, folder, config, command, more):
     return Job(bench, folder, ["supervise", "sbatch", config, "--submit", "--", *options, "--", *command, f"hydra.run.dir={folder}/hydra"], env)
 
 
+def on_two_nodes(folder, epochs, more):
+    config = folder / "sft.yaml"
+    text = config.read_text().replace("nnodes: 1\n  n_gpus_per_node: 2", "nnodes: 2\n  n_gpus_per_node: 1").replace("total_epochs: 1", f"total_epochs: {epochs}")
+    # One worker fits on each node.
+    ray = "  gang: {ray_start: [--num-cpus=1, --object-store-memory=200000000, --include-dashboard=false]}\n"
+    config.write_text(text.replace("supervisor:\n", "supervisor:\n" + ray + more))
+    return config
+
+
 def ppo(bench, work):
     folder, root = work / "ppo", work / "ppo/checkpoints"
     folder.mkdir()
@@ -92,22 +106,27 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("programs", type=Path)
     parser.add_argument("--work", type=Path)
+    parser.add_argument("--spins", action="store_true")
     parser.add_argument("--ppo", action="store_true")
     args = parser.parse_args()
     work = args.work or Path(tempfile.mkdtemp(prefix="ray-nodes-"))
     bench = RayBench(args.programs.resolve(), work)
     if args.ppo:
         return ppo(bench, work)
+    killed_and_hung(bench, args.spins)
+
+
+def killed_and_hung(bench, spins):
     folder, bench.straight = bench.case("straight")
     bench.call([bench.programs / "supervise", "run", folder / "sft.yaml", "--", sys.executable, *TRAINER, f"hydra.run.dir={folder}/hydra"])
     folder, root = bench.case("ray")
-    config = folder / "sft.yaml"
-    text = config.read_text().replace("nnodes: 1\n  n_gpus_per_node: 2", "nnodes: 2\n  n_gpus_per_node: 1")
-    # One worker fits on each node.
-    config.write_text(text.replace("supervisor:\n", "supervisor:\n  gang: {ray_start: [--num-cpus=1, --object-store-memory=200000000, --include-dashboard=false]}\n"))
+    config = on_two_nodes(folder, EPOCHS, STALL)
+    faults = [{"kind": "spin" if spins else "hang", "step": HANGS_AT, "rank": 1}]
+    killed = [] if spins else ["raylet of the second node", "head", "driver"]
+    if killed:
+        faults += [{"kind": "slow", "step": step, "seconds": 2, "rank": 0} for step in range(2, STEPS + 1)]
     with slurm(folder) as where:
-        slowly = [{"kind": "slow", "step": step, "seconds": 2, "rank": 0} for step in range(2, STEPS + 1)]
-        run = submit(bench, folder, config, [sys.executable, *TRAINER], ENV | where | {"FAULTS": json.dumps(slowly)})
+        run = submit(bench, folder, config, [sys.executable, *TRAINER], ENV | where | {"FAULTS": json.dumps(faults), "FAULT_PACE": "1"})
 
         def victims():
             """Of each kind one process of the attempt that runs now."""
@@ -120,7 +139,6 @@ def main():
             assert sorted(on_node(p, gcs) for p in workers) == [False, True], "both workers are on one node"
             return {"raylet of the second node": far[0], "head": gcs, "driver": min(drivers)}
 
-        killed = ["raylet of the second node", "head", "driver"]
         for n, kind in enumerate(killed):
             run.step(run.saved() + 1)
             run.kill(victims()[kind])
@@ -129,13 +147,26 @@ def main():
         assert run.state() == "COMPLETED", run.said()
         assert property_of(run.job, "Restarts", run.env) == "0"
     output = run.said()
+    found = stalled(folder, output)
     assert "has 2 machines" in "".join(p.read_text(errors="replace") for p in sorted((root / ".supervise/attempts").glob("*/worker-0.log")))
-    assert attempts(bench.status(root)) == len(killed) + 1, output
+    assert attempts(bench.status(root)) == len(killed) + 2, output
     said = json.loads(bench.call([bench.programs / "supervise", "history", root, "--json"]).stdout)
     classes = [a.get("class") or (a.get("diagnosis") or {}).get("class") for a in said.get("attempts", said)]
+    assert classes[len(killed)] == "hang.step", classes
     bench.same_as_straight(root)
     nothing_left(folder)
-    print(f"two nodes, Ray over both: {', '.join(killed)} killed, brought back in job {run.job} ({classes}); {STEPS} steps, tensors as in one go")
+    print(f"two nodes, Ray over both: {', '.join(killed) or 'nothing'} killed, brought back in job {run.job} ({classes}); {found}; tensors as in one go")
+
+
+def stalled(folder, output):
+    """What was said of the hang: it names the worker that Ray started, and its node."""
+    fault = json.loads((folder / "ledger/fault-0").read_text())
+    told = [line for line in output.splitlines() if "killing the workers" in line and "stuck: " in line]
+    assert len(told) == 1 and "hard limit" not in told[0], output
+    words = told[0].partition("stuck: ")[2]
+    assert re.search(rf"worker 1 on node n2 \(ray::Training[^ ,]*, pid {fault['pid']}\)", words), words
+    assert "worker 0 on node n1 (ray::Training" in words, words
+    return words
 
 
 if __name__ == "__main__":

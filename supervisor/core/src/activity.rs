@@ -16,7 +16,7 @@
 use crate::durations::Clock;
 use crate::id::WorkerId;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 mod devices;
 use devices::Devices;
@@ -28,6 +28,8 @@ pub const RANKS_LIMIT: usize = 256;
 const KEPT: usize = 32;
 /// A profile of fewer says nothing.
 const ENOUGH: usize = 4;
+/// Profiles kept: of all phases of ranks by the hundred.
+const PROFILES: usize = 16 * RANKS_LIMIT;
 /// Windows that wait for progress.
 const PENDING: usize = 64;
 /// Starving takes what is seen at most so many times.
@@ -118,6 +120,9 @@ pub struct RankLook {
     pub windows: u32,
     /// Hundredths of a core.
     pub cpu: u32,
+    /// The name of its process, where one driver starts the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The call that its first thread waits in, where the kernel tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
@@ -170,7 +175,8 @@ impl Look {
 impl RankLook {
     fn words(&self) -> String {
         let on = self.node.as_ref().map(|n| format!(" on node {n}")).unwrap_or_default();
-        let who = format!("worker {}{on} (pid {})", self.worker, self.pid);
+        let name = self.name.as_ref().map(|n| format!("{n}, ")).unwrap_or_default();
+        let who = format!("worker {}{on} ({name}pid {})", self.worker, self.pid);
         let waits = self.waits.as_ref().map(|w| format!(" ({w})")).unwrap_or_default();
         match self.sign {
             Sign::Stopped => format!("{who} is stopped (T)"),
@@ -281,12 +287,17 @@ type Key = (WorkerId, i32);
 impl Watcher {
     /// The attempt got on: what was seen since it last did was healthy.
     pub fn progress(&mut self) {
+        // Processes come and go: where there is no room, those that are gone make it.
+        if let Some((last, _)) = self.pending.back().filter(|_| self.profiles.len() >= PROFILES) {
+            let there: BTreeSet<Key> = last.pulses.iter().map(|p| (p.worker, p.pid)).collect();
+            self.profiles.retain(|(key, _), _| there.contains(key));
+        }
         for (window, clock) in std::mem::take(&mut self.pending) {
             let starved = starved(&window);
             self.devices.note(&window.devices, clock);
             for pulse in &window.pulses {
                 let key = ((pulse.worker, pulse.pid), clock);
-                if self.profiles.len() >= 5 * RANKS_LIMIT && !self.profiles.contains_key(&key) {
+                if self.profiles.len() >= PROFILES && !self.profiles.contains_key(&key) {
                     continue;
                 }
                 let sample = sample(&window, pulse, starved);
@@ -323,12 +334,17 @@ impl Watcher {
                     sign,
                     windows,
                     cpu: (100 * pulse.cpu_ms / window.over_ms.max(1)).min(100_000) as u32,
+                    name: None,
                     waits: None,
                     node: None,
                 });
             }
         }
-        ranks.truncate(RANKS_LIMIT);
+        if ranks.len() > RANKS_LIMIT {
+            // One that is lost, or works, decides: it is told.
+            ranks.sort_by_key(|r: &RankLook| matches!(r.sign, Sign::Still | Sign::Spinning) && r.windows >= IN_A_ROW);
+            ranks.truncate(RANKS_LIMIT);
+        }
         self.streaks = seen;
         if self.pending.len() >= PENDING {
             self.pending.pop_front();

@@ -136,6 +136,51 @@ fn a_machine_that_is_too_busy_is_no_stall() {
 }
 
 #[test]
+fn processes_that_come_and_go_leave_room_for_those_that_stay() {
+    let mut w = Watcher::default();
+    let mut at = 200;
+    let mut healthy = |w: &mut Watcher, clock| {
+        let mut seen = window(&[HEALTHY; RANKS_LIMIT], 8_000_000);
+        for pulse in seen.pulses.iter_mut().skip(2) {
+            pulse.pid += at;
+        }
+        at += 1000;
+        w.window(seen, clock);
+        w.progress();
+    };
+    (0..40).for_each(|_| healthy(&mut w, Clock::Step));
+    (0..4).for_each(|_| healthy(&mut w, Clock::Validate));
+    assert!(w.profiles.len() <= PROFILES);
+    let hang = window(&[SPINS, WAITS], 3000);
+    let look = (0..3).map(|_| w.window(hang.clone(), Clock::Validate)).last().unwrap();
+    assert!(look.is_stuck(), "{look:?}");
+}
+
+/// A look holds so many ranks at most: what it leaves out may not turn it.
+#[test]
+fn one_that_works_among_many_that_wait_is_told() {
+    let ranks = |last| {
+        let mut ranks = vec![WAITS; RANKS_LIMIT + 10];
+        ranks.push(last);
+        ranks
+    };
+    let mut w = Watcher::default();
+    for _ in 0..4 {
+        w.window(window(&[HEALTHY; RANKS_LIMIT + 11], 8_000_000), Clock::Step);
+        w.progress();
+    }
+    let mut look = |last, network| {
+        (0..3)
+            .map(|_| w.window(window(&ranks(last), network), Clock::Step))
+            .last()
+            .unwrap()
+    };
+    assert!(!look(HEALTHY, 3000).is_stuck());
+    let stuck = look(WAITS, 3000);
+    assert!(stuck.is_stuck() && stuck.ranks.len() == RANKS_LIMIT);
+}
+
+#[test]
 fn without_a_profile_only_stillness_is_told() {
     let mut w = Watcher::default();
     let look = |w: &mut Watcher, p| (0..3).map(|_| w.window(window(&[p, p], 0), Clock::Startup)).last();

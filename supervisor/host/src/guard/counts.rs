@@ -20,6 +20,8 @@ const SMALL: u64 = 64 << 10;
 const GENERATIONS: usize = 64;
 /// Longest name of a place where a process waits.
 const PLACE: usize = 64;
+/// Longest name of a process: Ray's have their class and method in it.
+const NAME: usize = 80;
 
 /// Counters of one process.
 #[derive(Debug, Clone, Copy, Default)]
@@ -232,6 +234,21 @@ pub(crate) fn waits_in(pid: i32) -> Option<String> {
     })
 }
 
+/// The name of a process, in one word: what Ray calls each that it starts (`ray::Class.method`), else the kernel's.
+pub(crate) fn name_of(pid: i32) -> Option<String> {
+    let word = |file: &str, is_end: fn(char) -> bool| {
+        let text = read_small(&format!("/proc/{pid}/{file}"))?;
+        let word = text.split(is_end).next().unwrap_or_default();
+        let is_name = !word.is_empty()
+            && word
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b":._-<>".contains(&b));
+        is_name.then(|| word.chars().take(NAME).collect::<String>())
+    };
+    let title = word("cmdline", |c| c == '\0' || c.is_whitespace()).filter(|w| w.starts_with("ray::"));
+    title.or_else(|| word("comm", char::is_whitespace))
+}
+
 fn call_name(number: i64) -> Option<&'static str> {
     let names = [
         (libc::SYS_futex, "futex"),
@@ -289,6 +306,13 @@ mod tests {
         let found = counter.pulses(&ranked, true, &stats);
         assert_eq!((found.len(), found[0].pid), (1, me.pid));
         assert!(found[0].bytes >= 1 << 20, "{found:?}");
+    }
+
+    #[test]
+    fn a_process_has_a_name_of_one_word() {
+        let name = name_of(crate::process::own_ref().pid).unwrap();
+        assert!(!name.contains(char::is_whitespace) && name.len() < NAME, "{name}");
+        assert_eq!(name_of(4_900_001), None);
     }
 
     #[test]

@@ -67,6 +67,9 @@ pub(crate) struct RanksOrder {
     /// Each node tells what its ranks use. A launcher of an older release would take that for their output.
     #[serde(default)]
     pub(crate) pulses: bool,
+    /// One driver starts the rest: each process is told by itself.
+    #[serde(default)]
+    pub(crate) single: bool,
 }
 
 /// Order of the launcher.
@@ -114,8 +117,8 @@ impl LauncherOrder {
                 cwd: first.cwd.to_string(),
                 env,
                 own: order.workers.iter().map(|w| split(false, &w.env)).collect(),
-                // The rank that starts Ray does not tell Ray's workers apart.
-                pulses: order.workers.len() <= RANKS_LIMIT && first.argv.get(1).is_none_or(|word| word != "__ray"),
+                pulses: order.workers.len() <= RANKS_LIMIT,
+                single: first.argv.get(1).is_some_and(|word| word == "__ray"),
             },
         })
     }

@@ -1,6 +1,6 @@
 //! The ranks' windows of ten seconds, and what they come to.
 
-use crate::guard::counts::{Counter, Counts, Ranked, waits_in};
+use crate::guard::counts::{Counter, Counts, Ranked, name_of, waits_in};
 use crate::guard::nodes::Gathered;
 use supervise_core::activity::{DevicePulse, Look, Sign, Watcher, Window};
 use supervise_core::creep::Usage;
@@ -75,10 +75,12 @@ impl Pulses {
     ) -> Option<Look> {
         let (output, devices) = (std::mem::take(&mut self.output), self.devices.take());
         self.device_works = false;
-        let counts = self.counter.window(now, workers, workers.len() == 1, known)?;
+        let single = workers.len() == 1;
+        let counts = self.counter.window(now, workers, single, known)?;
         let mut look = self.judge(now, counts, output, devices, clock)?;
-        for rank in look.ranks.iter_mut().filter(|r| may_wait(r.sign)) {
-            rank.waits = waits_in(rank.pid);
+        for rank in &mut look.ranks {
+            rank.name = single.then(|| name_of(rank.pid)).flatten();
+            rank.waits = may_wait(rank.sign).then(|| waits_in(rank.pid)).flatten();
         }
         Some(look)
     }
@@ -88,7 +90,8 @@ impl Pulses {
         let output = std::mem::take(&mut self.output);
         let mut look = self.judge(now, told.counts, output, Vec::new(), clock)?;
         for rank in &mut look.ranks {
-            if let Some(place) = told.places.get(&rank.worker) {
+            if let Some(place) = told.places.get(&(rank.worker, rank.pid)) {
+                rank.name.clone_from(&place.name);
                 rank.node = Some(place.node.clone());
                 rank.waits = place.waits.clone().filter(|_| may_wait(rank.sign));
             }
@@ -137,6 +140,7 @@ mod tests {
         let first = if network > 0 { HEALTHY } else { WAITS };
         let place = |node: &str| Place {
             node: node.to_owned(),
+            name: None,
             waits: Some("futex".to_owned()),
         };
         Gathered {
@@ -145,7 +149,7 @@ mod tests {
                 network,
                 pulses: vec![rank(0, first), rank(1, second)],
             },
-            places: [(WorkerId(0), place("n1")), (WorkerId(1), place("n2"))].into(),
+            places: [((WorkerId(0), 4710), place("n1")), ((WorkerId(1), 4711), place("n2"))].into(),
         }
     }
 

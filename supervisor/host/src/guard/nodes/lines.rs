@@ -44,6 +44,8 @@ pub(crate) enum ToNode {
 
 /// Beginning of every line of a node.
 const SIGN: &[u8] = b"=supervise ";
+/// In place of a name, which is one word.
+const NO_NAME: &str = "-";
 
 impl FromNode {
     pub(crate) fn line(&self) -> Vec<u8> {
@@ -63,11 +65,12 @@ impl FromNode {
                 out.extend(format!("exit {rank} {how}").bytes());
             }
             Self::Beat { node, at, cpu_ms } => out.extend(format!("beat {node} {at} {cpu_ms}").bytes()),
-            Self::Pulse(RankPulse { pulse: p, waits }) => {
+            Self::Pulse(RankPulse { pulse: p, name, waits }) => {
                 let counted = [p.cpu_ms, p.wait_ms, p.switches, p.faults, p.bytes];
                 let counted: String = counted.iter().map(|n| format!(" {n}")).collect();
                 let waits = waits.as_deref().unwrap_or_default();
-                out.extend(format!("pulse {} {} {}{counted} {waits}", p.worker.0, p.pid, p.state).bytes());
+                let name = name.as_deref().unwrap_or(NO_NAME);
+                out.extend(format!("pulse {} {} {}{counted} {name} {waits}", p.worker.0, p.pid, p.state).bytes());
             }
             Self::Window { node, over_ms, network } => {
                 out.extend(format!("window {node} {over_ms} {network}").bytes());
@@ -128,7 +131,7 @@ impl FromNode {
 }
 
 fn pulse(rank: u32, text: &str) -> Option<RankPulse> {
-    let mut words = text.splitn(8, ' ');
+    let mut words = text.splitn(9, ' ');
     let pid = words.next()?.parse().ok()?;
     let state = words.next()?.parse().ok()?;
     let mut number = || words.next()?.parse().ok();
@@ -142,8 +145,9 @@ fn pulse(rank: u32, text: &str) -> Option<RankPulse> {
         faults: number()?,
         bytes: number()?,
     };
+    let name = words.next().filter(|w| *w != NO_NAME).map(str::to_owned);
     let waits = words.next().filter(|w| !w.is_empty()).map(str::to_owned);
-    Some(RankPulse { pulse, waits })
+    Some(RankPulse { pulse, name, waits })
 }
 
 impl ToNode {
@@ -271,7 +275,7 @@ mod tests {
     #[test]
     fn what_a_node_says_comes_back() {
         let all: Vec<u8> = (0..=255).cycle().take(PIECE).collect();
-        let pulse = |waits| {
+        let pulse = |name: Option<&str>, waits: Option<&str>| {
             let pulse = Pulse {
                 worker: WorkerId(255),
                 pid: 4711,
@@ -279,7 +283,8 @@ mod tests {
                 cpu_ms: u64::MAX,
                 ..Pulse::default()
             };
-            FromNode::Pulse(RankPulse { pulse, waits })
+            let (name, waits) = (name.map(str::to_owned), waits.map(str::to_owned));
+            FromNode::Pulse(RankPulse { pulse, name, waits })
         };
         for said in [
             FromNode::Here {
@@ -304,8 +309,9 @@ mod tests {
                 at: 1_234_567,
                 cpu_ms: 17,
             },
-            pulse(None),
-            pulse(Some("wait for a child".to_owned())),
+            pulse(None, None),
+            pulse(Some("ray::Actor.method"), None),
+            pulse(Some("raylet"), Some("wait for a child")),
             FromNode::Window {
                 node: 7,
                 over_ms: 10_003,

@@ -8,7 +8,7 @@
 use super::WINDOWS_AT;
 use crate::guard::counts::{Counts, WINDOW_MS};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -19,11 +19,15 @@ use supervise_core::id::WorkerId;
 const OLD_MS: u64 = 3 * WINDOW_MS;
 /// Longest text of all windows.
 const LIMIT: usize = 1 << 20;
+/// Most ranks, or processes of Ray, that are told in it: with more, none are.
+const CROWD: usize = 4 * RANKS_LIMIT;
 
 /// Use by a rank in a window, as its node tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankPulse {
     pub(crate) pulse: Pulse,
+    /// The name of its process, where each is told by itself.
+    pub(crate) name: Option<String>,
     /// The call that its first thread waits in.
     pub(crate) waits: Option<String>,
 }
@@ -70,7 +74,7 @@ impl NodeWindow {
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     /// Of windows that have not been told to their end.
-    open: BTreeMap<u32, BTreeMap<WorkerId, RankPulse>>,
+    open: BTreeMap<u32, BTreeMap<(WorkerId, i32), RankPulse>>,
     ended: BTreeMap<u32, NodeWindow>,
 }
 
@@ -78,7 +82,7 @@ impl Windows {
     pub(super) fn add(&mut self, node: u32, told: RankPulse) {
         let ranks = self.open.entry(node).or_default();
         if ranks.len() < RANKS_LIMIT {
-            ranks.insert(told.pulse.worker, told);
+            ranks.insert((told.pulse.worker, told.pulse.pid), told);
         }
     }
 
@@ -96,7 +100,9 @@ impl Windows {
 
     /// A sum is in front: whoever reads meanwhile gets a part of this and a part of what was there.
     pub(super) fn write(&self, memory: &File) -> io::Result<()> {
-        let json = serde_json::to_vec(&self.ended)?;
+        let told: usize = self.ended.values().map(|window| window.ranks.len()).sum();
+        let nothing = BTreeMap::new();
+        let json = serde_json::to_vec(if told > CROWD { &nothing } else { &self.ended })?;
         let length = u32::try_from(json.len()).map_err(io::Error::other)?;
         let head = [crc32fast::hash(&json).to_le_bytes(), length.to_le_bytes()].concat();
         memory.write_all_at(&[head, json].concat(), WINDOWS_AT)
@@ -124,13 +130,15 @@ fn read(memory: &File, seen: &mut [u8; 8]) -> Option<BTreeMap<u32, NodeWindow>> 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Gathered {
     pub(crate) counts: Counts,
-    pub(crate) places: BTreeMap<WorkerId, Place>,
+    /// By worker and process.
+    pub(crate) places: BTreeMap<(WorkerId, i32), Place>,
 }
 
-/// The node that a rank is on, and the call that it waits in.
+/// The node that a rank is on, its name, and the call that it waits in.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) node: String,
+    pub(crate) name: Option<String>,
     pub(crate) waits: Option<String>,
 }
 
@@ -188,15 +196,18 @@ impl Gathering {
             },
             places: BTreeMap::new(),
         };
+        let mut workers = BTreeSet::new();
         for window in std::mem::take(&mut self.held).into_values() {
             let sent = window.share(window.network);
             gathered.counts.network = gathered.counts.network.saturating_add(sent);
-            for RankPulse { pulse, waits } in &window.ranks {
+            for RankPulse { pulse, name, waits } in &window.ranks {
                 let place = Place {
                     node: window.name.clone(),
+                    name: name.clone(),
                     waits: waits.clone(),
                 };
-                gathered.places.insert(pulse.worker, place);
+                workers.insert(pulse.worker);
+                gathered.places.insert((pulse.worker, pulse.pid), place);
                 gathered.counts.pulses.push(Pulse {
                     cpu_ms: window.share(pulse.cpu_ms),
                     wait_ms: window.share(pulse.wait_ms),
@@ -207,7 +218,7 @@ impl Gathering {
                 });
             }
         }
-        (gathered.places.len() == self.ranks).then_some(gathered)
+        (workers.len() == self.ranks).then_some(gathered)
     }
 }
 

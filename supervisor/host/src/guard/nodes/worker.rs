@@ -6,7 +6,7 @@
 use super::lines::{FromNode, PIECE, Splitter, ToNode};
 use super::pulses::RankPulse;
 use super::{ANSWER_MS, ORDER_LIMIT, RanksOrder, SILENCE_MS};
-use crate::guard::counts::{Counter, Ranked, waits_in};
+use crate::guard::counts::{Counter, Ranked, name_of, waits_in};
 use crate::guard::protocol::WorkerOrder;
 use crate::guard::setup::signals;
 use crate::guard::tree::{End, Tree};
@@ -160,7 +160,7 @@ impl Node {
             pid: w.proc.pid,
         });
         let ranked: Vec<Ranked> = ranked.collect();
-        let counts = counter.window(now, &ranked, false, tree.known_pids());
+        let counts = counter.window(now, &ranked, self.order.single, tree.known_pids());
         let Some(counts) = counts.filter(|_| self.unsent_bytes < UNSENT) else {
             return;
         };
@@ -168,7 +168,8 @@ impl Node {
             let waits = matches!(pulse.state, b'S' | b'D')
                 .then(|| waits_in(pulse.pid))
                 .flatten();
-            self.say(&FromNode::Pulse(RankPulse { pulse, waits }));
+            let name = self.order.single.then(|| name_of(pulse.pid)).flatten();
+            self.say(&FromNode::Pulse(RankPulse { pulse, name, waits }));
         }
         self.say(&FromNode::Window {
             node: self.number,

@@ -11,6 +11,7 @@ fn pulse(rank: u32, cpu_ms: u64) -> RankPulse {
     };
     RankPulse {
         pulse,
+        name: None,
         waits: Some("futex".to_owned()),
     }
 }
@@ -56,7 +57,7 @@ fn a_window_is_over_once_each_node_has_told_one_and_counts_once() {
     gang.tells(1, 23_000, 10_000, 9000);
     let first = gang.takes(24_000).unwrap();
     assert_eq!((cpu(&first), first.counts.network), (vec![100, 9000], 14));
-    assert_eq!(first.places[&WorkerId(1)].node, "n2");
+    assert_eq!(first.places[&(WorkerId(1), 101)].node, "n2");
     assert_eq!(gang.takes(26_000), None, "nothing new");
     gang.tells(1, 33_000, 10_000, 9000);
     assert_eq!(gang.takes(34_000), None, "only one has told more");
@@ -107,4 +108,47 @@ fn a_text_that_is_being_written_is_read_later() {
     assert_eq!(gang.takes(21_000), None);
     gang.memory.write_all_at(&byte, WINDOWS_AT + 40).unwrap();
     assert!(gang.takes(22_000).is_some());
+}
+
+/// Ray's: as many on each node as it likes.
+#[test]
+fn processes_of_a_rank_are_told_each() {
+    let process = |rank: u32, pid: i32, name: &str| RankPulse {
+        pulse: Pulse {
+            pid,
+            ..pulse(rank, 100).pulse
+        },
+        name: Some(name.to_owned()),
+        waits: None,
+    };
+    let mut gang = Gang::new();
+    gang.windows.add(0, process(0, 11, "raylet"));
+    gang.tells(0, 20_000, 10_000, 1);
+    // The same number on another node is another process.
+    gang.windows.add(1, process(1, 11, "ray::Actor.step"));
+    gang.windows.add(1, process(1, 12, "raylet"));
+    gang.tells(1, 20_000, 10_000, 1);
+    let told = gang.takes(21_000).unwrap();
+    assert_eq!(told.counts.pulses.len(), 5);
+    let place = &told.places[&(WorkerId(1), 11)];
+    assert_eq!(
+        (place.node.as_str(), place.name.as_deref()),
+        ("n2", Some("ray::Actor.step"))
+    );
+}
+
+#[test]
+fn a_crowd_is_not_judged_one_by_one() {
+    let mut gang = Gang::new();
+    for node in 0..5 {
+        for pid in 0..250 {
+            let mut one = pulse(node, 100);
+            one.pulse.pid = pid;
+            gang.windows.add(node, one);
+        }
+        gang.windows.end(node, "n", 20_000, 10_000, 7);
+    }
+    gang.windows.write(&gang.memory).unwrap();
+    assert_eq!(gang.takes(21_000), None);
+    assert!(gang.gathering.held.is_empty());
 }
