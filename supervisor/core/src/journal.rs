@@ -269,8 +269,12 @@ pub struct Lines {
 impl Lines {
     /// The next line (without its newline); `None`: it was there before.
     pub fn next(&mut self, line: &[u8]) -> Option<Read> {
+        self.take(decode(line))
+    }
+
+    /// The same of a line that was decoded elsewhere.
+    pub fn take(&mut self, read: Read) -> Option<Read> {
         self.number = self.number.saturating_add(1);
-        let read = decode(line);
         if let Read::Known(l, _) = &read {
             // Lines whose fate was unknown to their writer are written again: the first one counts.
             if l.seq <= self.last {

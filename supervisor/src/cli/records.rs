@@ -5,9 +5,13 @@ use crate::error::CliError;
 use crate::printer;
 use crate::reading::Reading;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_core::journal::{Line, Lines, Read};
+use std::ops::Range;
+use supervise_core::journal::{Line, Lines, Read, decode};
 use supervise_core::record::Record;
 use supervise_host::io_worker::{Answer, Asked, Client, IoWorkerError, JournalPlace, Question};
+
+/// A shorter piece is decoded at once.
+const SHORT: usize = 64 << 10;
 
 /// Hands out each record that the journals hold from a place on, with its line. A damaged line is told and passed over.
 ///
@@ -31,8 +35,30 @@ pub(super) struct Journals {
     term: u32,
     lines: Lines,
     done: u64,
-    /// The piece that is read while the one before is looked at.
+    /// The piece that is read while the one before is decoded.
     ahead: Option<Asked>,
+    /// The piece that was decoded while the one before was handed out.
+    decoded: Option<Decoded>,
+}
+
+/// A piece of a term's journal, and what its lines say.
+struct Decoded {
+    term: u32,
+    text: Vec<u8>,
+    lines: Vec<(Range<usize>, Read)>,
+}
+
+impl Decoded {
+    fn new(term: u32, text: Vec<u8>) -> Self {
+        let mut begin = 0;
+        let lines = memchr::memchr_iter(b'\n', &text).map(|end| {
+            let line = begin..end;
+            begin = end + 1;
+            (line.clone(), decode(text.get(line).unwrap_or_default()))
+        });
+        let lines = lines.collect();
+        Self { term, text, lines }
+    }
 }
 
 impl Journals {
@@ -51,15 +77,43 @@ impl Journals {
             lines: Lines::default(),
             done: 0,
             ahead: None,
+            decoded: None,
         })
     }
 
-    /// Hands out the lines of the next piece, each with its term, its text and those of its records that this version knows. Returns
-    /// true if more may follow at once.
+    /// Reads the next piece, and hands out lines that were read, each with its term, its text and those of its records that this version
+    /// knows. Returns true if more may follow at once; if not, nothing that was read is left.
     ///
     /// # Errors
-    /// The file system does not answer, or the journals cannot be read.
+    /// The file system does not answer, or the journals cannot be read: what was read before is handed out.
     pub(super) fn piece(&mut self, add: &mut Adding<'_>) -> Result<bool, CliError> {
+        let before = self.decoded.take();
+        let (term, text, more) = match self.next() {
+            Ok(next) => next,
+            Err(e) => {
+                self.hand_out(before, add);
+                return Err(e);
+            }
+        };
+        let decoded = if text.len() < SHORT {
+            self.hand_out(before, add);
+            Decoded::new(term, text)
+        } else {
+            std::thread::scope(|both| {
+                let decoding = both.spawn(|| Decoded::new(term, text));
+                self.hand_out(before, add);
+                decoding.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
+            })
+        };
+        match more {
+            true => self.decoded = Some(decoded),
+            false => self.hand_out(Some(decoded), add),
+        }
+        Ok(more)
+    }
+
+    /// The next piece, its term, and whether another may follow, which is then asked for.
+    fn next(&mut self) -> Result<(u32, Vec<u8>, bool), CliError> {
         let asked = match self.ahead.take() {
             Some(asked) => Ok(asked),
             None => self.ask(),
@@ -76,13 +130,9 @@ impl Journals {
         if next.is_some() {
             self.ahead = Some(self.ask().map_err(|e| failed(e, &self.reading))?);
         }
-        if at.term != self.term {
-            (self.term, self.lines) = (at.term, Lines::default());
-        }
-        self.take(&text, add);
         self.done += text.len() as u64;
         self.reading.tell(self.done, self.done + left);
-        Ok(next.is_some())
+        Ok((at.term, text, next.is_some()))
     }
 
     fn ask(&mut self) -> Result<Asked, IoWorkerError> {
@@ -92,17 +142,21 @@ impl Journals {
         })
     }
 
-    fn take(&mut self, text: &[u8], add: &mut Adding<'_>) {
-        let mut begin = 0;
-        for end in memchr::memchr_iter(b'\n', text) {
-            let text = text.get(begin..end).unwrap_or_default();
-            begin = end + 1;
-            match self.lines.next(text) {
-                Some(Read::Known(line, records)) => add(self.term, text, &line, &records),
+    fn hand_out(&mut self, piece: Option<Decoded>, add: &mut Adding<'_>) {
+        let Some(Decoded { term, text, lines }) = piece else {
+            return;
+        };
+        if term != self.term {
+            (self.term, self.lines) = (term, Lines::default());
+        }
+        for (line, read) in lines {
+            let text = text.get(line).unwrap_or_default();
+            match self.lines.take(read) {
+                Some(Read::Known(line, records)) => add(term, text, &line, &records),
                 // A newer version wrote it.
-                Some(Read::Unknown(line)) => add(self.term, text, &line, &[]),
+                Some(Read::Unknown(line)) => add(term, text, &line, &[]),
                 Some(Read::Damaged(why)) => {
-                    let (dir, term, number) = (&self.dir, self.term, self.lines.number);
+                    let (dir, number) = (&self.dir, self.lines.number);
                     printer::err(&format!(
                         "note: {dir}/journal/{term}.jsonl line {number} is damaged: {why}\n"
                     ));
