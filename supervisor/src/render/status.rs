@@ -1,5 +1,9 @@
 //! The status of a run: as text and as JSON of a stable shape.
 
+mod job;
+
+pub use job::JobView;
+
 use super::condition;
 use super::danger::DangerView;
 use super::elsewhere::Elsewhere;
@@ -141,30 +145,6 @@ pub struct StatusView {
     pub looked: Option<WallMs>,
 }
 
-/// A scheduler's job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct JobView {
-    /// `slurm`.
-    pub name: &'static str,
-    /// Its number.
-    pub job: String,
-    /// How often it was started again.
-    pub restarts: u32,
-    /// Its end, in ms since 1970; `null`: it has none, or nobody says.
-    pub ends: Option<i64>,
-}
-
-impl JobView {
-    fn words(&self) -> String {
-        let again = match self.restarts {
-            0 => String::new(),
-            n => format!(", started again {}", count(n.into(), "time")),
-        };
-        let ends = self.ends.map(|at| format!(", ends at {}", stamp(WallMs(at))));
-        format!("Slurm job {}{again}{}", self.job, ends.unwrap_or_default())
-    }
-}
-
 /// Copies of the only checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KeptView {
@@ -281,6 +261,12 @@ impl StatusView {
         }
     }
 
+    /// Reasons of the newest decision that the outcome does not tell already.
+    pub(super) fn because(&self) -> impl Iterator<Item = &Reason> {
+        let told = self.outcome.as_ref().map(|o| o.why.as_str()).unwrap_or_default();
+        self.reasons.iter().filter(move |r| !told.contains(r.text.trim()))
+    }
+
     /// Its supervisor lives, here or elsewhere.
     #[must_use]
     pub fn lives(&self) -> bool {
@@ -386,7 +372,7 @@ impl StatusView {
             };
             row("since", format!("{}{ages}", stamp(WallMs(since))));
         }
-        for (at, reason) in self.reasons.iter().enumerate() {
+        for (at, reason) in self.because().enumerate() {
             row(if at == 0 { "because" } else { "" }, one_line(&reason.text, 600));
         }
         for (at, process) in self.undead.iter().enumerate() {
