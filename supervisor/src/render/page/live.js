@@ -5,19 +5,34 @@
   const place = main.dataset.live;
   if (!place) return;
   const says = document.getElementById("live");
-  let asking = false, again = false;
+  let asking = false, again = false, waits = false;
+  // Nobody's writing, and nothing that is marked to be copied, is taken from under their hands.
+  const busy = () => {
+    const marked = getSelection();
+    return document.activeElement.matches("main input") || (!marked.isCollapsed && main.contains(marked.anchorNode));
+  };
+  // Things a keyboard stands on, by what they are.
+  const stops = () => [...main.querySelectorAll("a, summary, button")];
+  const same = (e) => (e.href || "") + e.textContent;
   const renew = async () => {
-    // Nobody's writing is taken from under their hands.
-    if (document.activeElement.matches("main input")) { setTimeout(renew, 1000); return; }
+    if (busy()) {
+      if (!waits) { waits = true; setTimeout(() => { waits = false; renew(); }, 1000); }
+      return;
+    }
     if (asking) { again = true; return; }
     asking = true;
     try {
       const answer = await fetch(location.href, { credentials: "same-origin" });
       if (!answer.ok) throw new Error(String(answer.status));
       const next = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-      const open = new Set([...main.querySelectorAll("details[open]")].map((d) => d.id));
-      main.replaceChildren(...next.childNodes);
-      for (const d of main.querySelectorAll("details")) if (open.has(d.id)) d.open = true;
+      if (busy()) again = true;
+      else {
+        const open = new Map([...main.querySelectorAll("details")].map((d) => [d.id, d.open]));
+        const on = main.contains(document.activeElement) && same(document.activeElement);
+        main.replaceChildren(...next.childNodes);
+        for (const d of main.querySelectorAll("details")) if (open.has(d.id)) d.open = open.get(d.id);
+        if (on) stops().find((e) => same(e) === on)?.focus({ preventScroll: true });
+      }
       says.textContent = "live";
     } catch { says.textContent = "not live"; }
     asking = false;
