@@ -34,6 +34,12 @@ pub(crate) fn user() -> String {
     supervise_host::process::user_name()
 }
 
+/// The same, of a wish that was made on a page of `supervise serve`.
+#[must_use]
+pub(crate) fn user_on_a_page() -> String {
+    format!("{} on a page", user())
+}
+
 /// Our own variables, with these set or set otherwise.
 #[must_use]
 pub(crate) fn with<'a>(more: impl IntoIterator<Item = (&'a String, &'a String)>) -> BTreeMap<String, String> {

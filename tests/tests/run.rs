@@ -61,6 +61,8 @@ mod rollback;
 mod scripts;
 #[path = "run/serve.rs"]
 mod serve;
+#[path = "run/serve_back.rs"]
+mod serve_back;
 #[path = "run/serve_next.rs"]
 mod serve_next;
 #[path = "run/service.rs"]

@@ -48,21 +48,40 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Asked for on the page of the run of this identity (set by `serve`)
+    #[arg(long, value_name = "IDENTITY", hide = true)]
+    page_of: Option<String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let seen = target::one(args.run.as_deref())?;
-    let to = Step(args.to);
+    let by = match &args.page_of {
+        None => environment::user(),
+        Some(id) if *id == seen.run.0 => environment::user_on_a_page(),
+        Some(id) => {
+            let there = &seen.run;
+            return Err(CliError::usage(format!(
+                "expected run {id} in its directory, found run {there}"
+            )));
+        }
+    };
+    let wish = Wish { by, to: Step(args.to) };
     check_idle(&seen)?;
-    let view = promise(&seen, to)?;
+    let view = promise(&seen, &wish)?;
     if !args.dry_run {
-        write_down(&seen, to)?;
+        write_down(&seen, &wish)?;
     }
     match args.json {
         true => super::print_json(&view.json(args.dry_run))?,
         false => super::print(&view.text(args.dry_run))?,
     }
     Ok(Exit::Finished.code())
+}
+
+/// A step to go back to, and the asker.
+struct Wish {
+    by: String,
+    to: Step,
 }
 
 /// A run that still trains would save above the step.
@@ -92,7 +111,8 @@ fn check_idle(seen: &Seen) -> Result<(), CliError> {
 }
 
 /// The next start's doing, by the same choice that it makes.
-fn promise(seen: &Seen, to: Step) -> Result<RollbackView, CliError> {
+fn promise(seen: &Seen, wish: &Wish) -> Result<RollbackView, CliError> {
+    let to = wish.to;
     let run = &seen.run;
     let (Some(state), Some(spec)) = (&seen.state, &seen.spec) else {
         return Err(CliError::environment(format!(
@@ -108,7 +128,7 @@ fn promise(seen: &Seen, to: Step) -> Result<RollbackView, CliError> {
             "run {run} has no checkpoint root: there is nothing to go back to"
         ))
     })?;
-    let (mut after, _) = wish(state.clone(), spec, state.term.next(), to);
+    let (mut after, _) = wished(state.clone(), spec, state.term.next(), wish);
     let depth = needed_depth(&after, spec);
     let scan = scan(&place, to, depth);
     if let Some(why) = &scan.unreadable {
@@ -182,7 +202,7 @@ fn refused(scan: &ScanReport, place: &RunCheckpoints, to: Step, why: &str) -> Cl
 }
 
 /// The wish as a term of its own: nobody else can begin one meanwhile.
-fn write_down(seen: &Seen, to: Step) -> Result<(), CliError> {
+fn write_down(seen: &Seen, wish: &Wish) -> Result<(), CliError> {
     let mut lease = Lease::take(seen)?;
     // A start between the look and the lease counts.
     let now = target::look(&seen.run, seen.run_dir.as_deref());
@@ -193,7 +213,7 @@ fn write_down(seen: &Seen, to: Step) -> Result<(), CliError> {
         check_idle(&now).and_then(|()| {
             let state = now.state.clone().unwrap_or_default();
             outcome::append(&now, &mut lease, |spec, term| {
-                let (_, lines) = wish(state, spec, term, to);
+                let (_, lines) = wished(state, spec, term, wish);
                 Ok(String::from_utf8_lossy(&lines?).into_owned())
             })
             .map_err(|why| CliError::journal(format!("run {}: the wish cannot be written down: {why}", seen.run)))
@@ -204,12 +224,12 @@ fn write_down(seen: &Seen, to: Step) -> Result<(), CliError> {
 }
 
 /// The state after the wish, and the lines of the journal that say so.
-fn wish(mut state: State, spec: &RunSpec, term: Term, to: Step) -> (State, Result<Vec<u8>, serde_json::Error>) {
+fn wished(mut state: State, spec: &RunSpec, term: Term, wish: &Wish) -> (State, Result<Vec<u8>, serde_json::Error>) {
     let wall = wall();
     let began = outcome::began(&state, term);
     let asked = EventKind::Operator(Request::RollBack {
-        by: environment::user(),
-        to,
+        by: wish.by.clone(),
+        to: wish.to,
     });
     let mut records = Vec::new();
     for kind in [began, asked] {

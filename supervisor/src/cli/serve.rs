@@ -10,7 +10,10 @@ mod configuration;
 mod connections;
 mod listen;
 pub(in crate::cli) mod log_tail;
+mod origin;
 mod readers;
+mod resume;
+mod rollback;
 pub(in crate::cli) mod runs;
 mod site;
 pub(in crate::cli) mod story;
@@ -54,7 +57,7 @@ pub(super) struct Args {
     /// Whoever reaches the address may read, without the token
     #[arg(long)]
     public_read: bool,
-    /// Runs can be stopped, held and left to their supervisor again from their pages, by whoever has the key
+    /// Runs can be stopped, held, let go on and sent back to a step from their pages, by whoever has the key
     #[arg(long)]
     allow_actions: bool,
 }
@@ -99,6 +102,7 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
         hosts: hosts(tcp.as_ref(), &args.host),
         followers: Arc::new(Semaphore::new(answer::FOLLOWERS)),
         plans: Semaphore::new(answer::PLANS),
+        wishes: rollback::Wishes::default(),
         allow_actions: args.allow_actions,
     });
     let mut ended = signal(SignalKind::terminate()).map_err(|e| CliError::environment(e.to_string()))?;

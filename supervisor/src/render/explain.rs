@@ -257,6 +257,12 @@ impl Teller {
         &self.state
     }
 
+    /// The machine of the newest term.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
     /// The end of the story; `only`: one attempt.
     #[must_use]
     pub fn finish(mut self, run: &str, only: Option<u32>) -> ExplainView {

@@ -29,6 +29,8 @@ pub struct NextView {
     pub failure: String,
     /// The command, and where it is started.
     pub command: String,
+    /// It ended and needs a person: a start acts with `--again` only.
+    pub again: bool,
     from: Option<CkptId>,
 }
 
@@ -41,11 +43,12 @@ impl NextView {
             command: format!("{}, in {}", shown_command(&spec.command), spec.cwd),
             ..Self::default()
         };
+        let before = answered_again(state, spec);
+        view.again = before.is_some();
         let Some(scan) = &state.scan else {
             "no scan of the checkpoints is in the journal, so this cannot be told".clone_into(&mut view.would);
             return view;
         };
-        let before = answered_again(state, spec);
         let later = match alive.supervisor.alive {
             true => None,
             false => Some(in_next_term(state.clone(), spec, boot.to_owned())),

@@ -1,6 +1,7 @@
 //! Pages of `supervise serve`: values in, HTML out. Whatever comes from a run is escaped, and nothing of it is ever markup, style or
 //! script: the pages load nothing from elsewhere and hold no script of their own.
 
+mod acts;
 mod attempts;
 mod config;
 mod curves;
@@ -10,6 +11,7 @@ mod picture;
 mod run;
 mod thinned;
 
+pub use acts::{Promise, ResumePage, SentBack, resume, rollback};
 pub use config::{ConfigPage, config, plan};
 pub use list::{Wanted, list};
 pub use log::{LogView, log};
@@ -55,6 +57,13 @@ fn whole(title: &str, live: Option<&str>, main: &Markup) -> String {
 #[must_use]
 pub fn message(title: &str, text: &str) -> String {
     whole(title, None, &html! { h1 { (shown(title)) } p { (shown(text)) } })
+}
+
+/// A short page about a run.
+#[must_use]
+pub fn answer(run: &str, title: &str, text: &str) -> String {
+    let main = html! { h1 { (shown(title)) } p { (shown(text)) } p { a href={ "/run/" (run) } { "The run" } } };
+    whole(title, None, &main)
 }
 
 /// Asks for the token.

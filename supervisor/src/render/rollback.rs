@@ -2,13 +2,13 @@
 
 use super::count;
 use super::terminal::shown;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::reason::Reason;
 use supervise_core::record::{DiskEdit, StartPoint};
 
 /// The promise, of a stable shape.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RollbackView {
     /// Version of this shape.
     pub version: u32,

@@ -16,7 +16,7 @@ use supervise_tests::harness::{Browser, PATIENCE, Scene, Supervisor, eventually,
 pub(super) struct Server {
     process: Supervisor,
     pub(super) at: String,
-    link: String,
+    pub(super) link: String,
 }
 
 pub(super) fn serve(scene: &Scene, more: &[&str]) -> Server {
@@ -311,7 +311,7 @@ fn a_second_server_says_who_is_in_its_way() {
 }
 
 /// A POST as a program makes it.
-fn post(server: &Server, path: &str, headers: &str, body: &str) -> String {
+pub(super) fn post(server: &Server, path: &str, headers: &str, body: &str) -> String {
     let (at, length) = (&server.at, body.len());
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\n\
@@ -320,7 +320,7 @@ fn post(server: &Server, path: &str, headers: &str, body: &str) -> String {
     asked(server.connect(), &request).0
 }
 
-fn form_key(page: &str) -> Option<&str> {
+pub(super) fn form_key(page: &str) -> Option<&str> {
     page.split_once("name=\"key\" value=\"")?.1.split('"').next()
 }
 
@@ -413,7 +413,8 @@ fn connections_that_say_nothing_keep_nobody_out() {
 fn a_person_holds_and_stops_a_run_from_its_page() {
     let Some(browser) = Browser::open(400) else { return };
     let mut scene = scene();
-    scene.set("demo.hold_at", json!(5));
+    // It must not get on to its end before the next proven step is seen.
+    scene.set("demo.hold_at", json!(5)).set("demo.step_ms", json!(300));
     let run = scene.start(&[]);
     saved(&scene, 4);
     let server = serve(&scene, &["--allow-actions"]);
@@ -449,10 +450,13 @@ fn a_person_holds_and_stops_a_run_from_its_page() {
             .text
             .contains("asked to stop at the next proven step")
     });
+    browser.click("#attempt-1 summary");
     scene.go();
     run.wait().expect(7);
     // The page tells of the end without being loaded anew.
     says("on a page asked to stop");
+    let closed = browser.text("#attempt-1:not([open])");
+    assert!(closed.is_some(), "what a person closes stays closed");
     let told = scene.ask(&["journal", &run_of(&scene)]);
     told.expect(0).says("look at <rank 3>").says("on a page");
     server.stops();

@@ -1,13 +1,15 @@
 //! A wish of a person who reads a run's page, passed on to its supervisor.
 
-use super::site::{Here, said, unknown};
+use super::origin::{is_from_here, not_from_here};
+use super::rollback::send_back;
+use super::site::{Here, said, said_of, unknown};
 use crate::cli::hold;
 use crate::control::{self, ControlReply, ControlRequest};
-use crate::environment::user;
+use crate::environment::user_on_a_page;
 use axum::Form;
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Path, State};
-use axum::http::header::{HOST, LOCATION, ORIGIN};
+use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use std::collections::HashMap;
@@ -38,50 +40,42 @@ pub(super) async fn act(
     let key = fields.get("key").is_some_and(|key| site.access.is_form_key(key));
     // A browser sends its cookie with what a page elsewhere makes it send; no page makes it send the other two.
     if !(site.access.is_bearer(&headers) || (key && is_from_here(&headers))) {
-        let text = "This did not come from a page of this server: open the run's page anew and try again.";
-        return said(StatusCode::FORBIDDEN, "Not from here", text);
+        return not_from_here();
     }
-    let Some(wish) = wish(&verb, &fields) else {
+    let wish = wish(&verb, &fields);
+    if wish.is_none() && verb != "rollback" {
         return said(
             StatusCode::NOT_FOUND,
             "No such action",
             "There is nothing of that name to do.",
         );
-    };
+    }
     if !site.runs.knows(&id).await {
         return unknown();
     }
+    let Some(wish) = wish else {
+        return send_back(&site, &id, &fields).await;
+    };
     let run = RunId(id.clone());
     let of = run.clone();
     let asked = tokio::task::spawn_blocking(move || control::ask(&of, &wish, ANSWER)).await;
     site.runs.forget(&run);
     match asked {
         Ok(Ok(Some(ControlReply::Done))) => (StatusCode::SEE_OTHER, [(LOCATION, format!("/run/{id}"))]).into_response(),
-        Ok(Ok(Some(ControlReply::Refused(why)))) => said(StatusCode::CONFLICT, "Refused", &why),
+        Ok(Ok(Some(ControlReply::Refused(why)))) => said_of(&id, StatusCode::CONFLICT, "Refused", &why),
         Ok(Ok(None)) => {
             let text = "No supervisor of this run lives on this machine. `supervise stop` ends what may be left of it.";
-            said(StatusCode::CONFLICT, "Nobody to ask", text)
+            said_of(&id, StatusCode::CONFLICT, "Nobody to ask", text)
         }
         Ok(Ok(Some(ControlReply::Status { .. })) | Err(_)) | Err(_) => {
             let text = "Its supervisor does not answer. What was asked for may still happen: look at its page again.";
-            said(StatusCode::SERVICE_UNAVAILABLE, "No answer", text)
+            said_of(&id, StatusCode::SERVICE_UNAVAILABLE, "No answer", text)
         }
     }
 }
 
-/// The request was made by a page of this server. Browsers say so with each POST; programs say nothing.
-fn is_from_here(headers: &HeaderMap) -> bool {
-    let text = |name: &str| headers.get(name).map(|v| v.to_str().unwrap_or_default());
-    let host = text(HOST.as_str()).unwrap_or_default();
-    let origin = text(ORIGIN.as_str()).is_none_or(|o| {
-        o.split_once("://")
-            .is_some_and(|(_, from)| from.eq_ignore_ascii_case(host))
-    });
-    origin && text("sec-fetch-site").is_none_or(|site| site == "same-origin")
-}
-
 fn wish(verb: &str, fields: &Fields) -> Option<ControlRequest> {
-    let by = format!("{} on a page", user());
+    let by = user_on_a_page();
     let stop = |after_save, now| ControlRequest::Stop {
         after_save,
         now,
@@ -95,34 +89,4 @@ fn wish(verb: &str, fields: &Fields) -> Option<ControlRequest> {
         "unhold" => ControlRequest::Unhold { by },
         _ => return None,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_elsewhere_is_not_here() {
-        let from = |pairs: &[(&'static str, &'static str)]| {
-            let all = pairs.iter().chain(&[("host", "127.0.0.1:8617")]);
-            is_from_here(&all.map(|(k, v)| (k.parse().unwrap(), v.parse().unwrap())).collect())
-        };
-        assert!(from(&[]), "a program says nothing");
-        assert!(from(&[
-            ("origin", "http://127.0.0.1:8617"),
-            ("sec-fetch-site", "same-origin")
-        ]));
-        for other in [
-            "null",
-            "http://127.0.0.1:8618",
-            "http://evil.example",
-            "127.0.0.1:8617",
-            "",
-        ] {
-            assert!(!from(&[("origin", other)]), "{other}");
-        }
-        for site in ["same-site", "cross-site", "none"] {
-            assert!(!from(&[("sec-fetch-site", site)]), "{site}");
-        }
-    }
 }

@@ -3,6 +3,8 @@
 use super::act::act;
 use super::configuration::{config, plan};
 use super::log_tail::tail;
+use super::resume::resume;
+use super::rollback::confirm;
 use super::site::{Entry, Here, Site, said, unknown};
 use crate::environment::wall;
 use crate::render::metrics::{Format, metrics};
@@ -52,6 +54,8 @@ pub(super) fn router(site: &Arc<Site>, trusted: bool) -> Router {
         .route("/run/{id}/log", get(log))
         .route("/run/{id}/config", get(config))
         .route("/run/{id}/plan", get(plan))
+        .route("/run/{id}/resume", get(resume))
+        .route("/run/{id}/rollback", get(confirm))
         .route("/run/{id}/act/{verb}", post(act))
         .route("/live", get(live))
         .route("/metrics", get(numbers))
@@ -183,6 +187,7 @@ async fn run(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Pa
         None => (&blank.0, &blank.1, [].as_slice()),
     };
     let next = site.runs.next(&id);
+    let sent_back = site.wishes.of(&id);
     let view = RunView {
         status: &status,
         story,
@@ -191,6 +196,7 @@ async fn run(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Pa
         next: next.as_deref(),
         plans: entry.acts,
         stale: stale.as_deref(),
+        sent_back: sent_back.as_ref(),
         form_key: (site.allow_actions && entry.acts).then_some(site.access.form_key.as_str()),
     };
     Html(page::run(&view)).into_response()

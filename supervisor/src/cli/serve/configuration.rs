@@ -2,25 +2,28 @@
 //!
 //! A helper reads the file, and a process of its own plans: whatever hangs, hangs there.
 
-use super::site::{Entry, Here, said, unknown};
+use super::origin::{is_from_elsewhere, not_from_here};
+use super::site::{Entry, Here, Site, said, unknown};
 use crate::cli::target;
 use crate::render::config::{ConfigView, Started};
 use crate::render::page::{self, ConfigPage};
 use crate::render::policy::PolicyView;
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use supervise_config::redact_text;
-use supervise_host::io_worker::{Answer, IoWorkerError, Look, Question, Seen};
+use supervise_host::io_worker::{Answer, Client, IoWorkerError, Look, Question, Seen};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
 /// A longer file is none of ours, in bytes.
 const LARGE: u64 = 8 << 20;
+/// Terms that are gone back for it.
+const BACK: u32 = 20;
 /// A helper that reads it has so long.
 const READ: Duration = Duration::from_secs(2);
 /// A plan has so long: it may ask the trainer's interpreter for its version.
@@ -52,34 +55,54 @@ pub(super) async fn config(State(site): Here, Extension(entry): Extension<Entry>
     });
     let view = ConfigPage {
         run: &id,
-        term,
-        config: config.as_ref().map_err(String::as_str),
+        config: config.as_ref().map(|(term, c)| (*term, c)).map_err(String::as_str),
         policy: policy.as_ref(),
         plans: entry.acts,
     };
     Html(page::config(&view)).into_response()
 }
 
-/// Blocks, for as long as the helper has.
-fn read(dir: &Utf8Path, term: u32) -> Result<ConfigView, String> {
+/// The newest configuration up to a term, with its term. Blocks, for as long as the helper has.
+fn read(dir: &Utf8Path, term: u32) -> Result<(u32, ConfigView), String> {
+    let mut helper = target::io_worker().map_err(|e| e.to_string())?;
+    // `stop` and `rollback` begin terms of their own, which have none.
+    for of in (term.saturating_sub(BACK)..=term).rev() {
+        if let Some(config) = read_one(&mut helper, dir, of)? {
+            return Ok((of, config));
+        }
+    }
+    Err(format!(
+        "what term {term} was configured to do is not written down in {dir}/spec: an older version began it, or it begins just now. \
+         `supervise config show` reads the configuration of today"
+    ))
+}
+
+/// `None`: there is none of this term.
+fn read_one(helper: &mut Client, dir: &Utf8Path, term: u32) -> Result<Option<ConfigView>, String> {
     let file = dir.join(format!("spec/{term}.config.json"));
     let ask = Question::Look(Look::ReadSmall(file.clone(), LARGE));
-    let answer = target::io_worker().and_then(|mut w| w.ask(ask, READ));
-    match answer {
+    match helper.ask(ask, READ) {
         Ok(Answer::Seen(Ok(Seen::Text(text, _)))) => serde_json::from_slice(text.as_bytes())
             .map_err(|e| format!("{file} is damaged, so what the term was configured to do cannot be told: {e}")),
-        Ok(Answer::Seen(Err(e))) => Err(format!(
-            "what term {term} was configured to do is not written down ({file}: {}): an older version began it, or it begins just now. \
-             `supervise config show` reads the configuration of today",
-            std::io::Error::from(e)
-        )),
+        Ok(Answer::Seen(Err(e))) => match std::io::Error::from(e) {
+            e if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            e => Err(format!("{file}: {e}")),
+        },
         Err(IoWorkerError::Stalled(_)) => Err(format!("the file system under {dir} does not answer")),
         Ok(_) => Err("the helper gave an unexpected answer".to_owned()),
         Err(e) => Err(e.to_string()),
     }
 }
 
-pub(super) async fn plan(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Path<String>) -> Response {
+pub(super) async fn plan(
+    State(site): Here,
+    Extension(entry): Extension<Entry>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    if is_from_elsewhere(&headers) {
+        return not_from_here();
+    }
     if !entry.acts {
         let text = "A plan reads the run's files and asks its interpreter: that is for whoever has the key.";
         return said(StatusCode::FORBIDDEN, "Not allowed", text);
@@ -87,18 +110,12 @@ pub(super) async fn plan(State(site): Here, Extension(entry): Extension<Entry>, 
     let Some(status) = site.runs.one(&id).await else {
         return unknown();
     };
-    let Some(dir) = site.runs.dir(&id).await else {
-        return unknown();
-    };
     let Ok(_place) = site.plans.try_acquire() else {
         let text = "Other plans are being made: look again in a moment.";
         return said(StatusCode::SERVICE_UNAVAILABLE, "Too many", text);
     };
-    let config = site.runs.output(&id, move || read(&dir, status.term)).await;
-    let config = config.map_err(str::to_owned).and_then(|read| read);
-    let planned = match config.map(|c| c.started) {
-        Ok(Some(started)) => planned(&started).await,
-        Ok(None) => Err("the words by which it was started are not written down".to_owned()),
+    let planned = match started(&site, &id, status.term).await {
+        Ok(started) => planned(&started).await,
         Err(why) => Err(why),
     };
     let page = match &planned {
@@ -106,6 +123,18 @@ pub(super) async fn plan(State(site): Here, Extension(entry): Extension<Entry>, 
         Err(why) => page::plan(&id, Err(why)),
     };
     Html(page).into_response()
+}
+
+/// The words by which a term was started.
+///
+/// # Errors
+/// Why they are not known.
+pub(super) async fn started(site: &Site, id: &str, term: u32) -> Result<Started, String> {
+    let dir = site.runs.dir(id).await.ok_or("its run directory is not known here")?;
+    let (_, config) = site.runs.output(id, move || read(&dir, term)).await??;
+    config
+        .started
+        .ok_or_else(|| "the words by which it was started are not written down".to_owned())
 }
 
 /// Its words, and its exit code.

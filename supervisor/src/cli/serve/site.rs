@@ -1,6 +1,7 @@
 //! Everything that answers need, and the short ones.
 
 use super::access::Access;
+use super::rollback::Wishes;
 use super::runs::Runs;
 use crate::render::page;
 use axum::extract::State;
@@ -18,7 +19,9 @@ pub(super) struct Site {
     pub(super) followers: Arc<Semaphore>,
     /// Plans that are made at once.
     pub(super) plans: Semaphore,
-    /// Runs may be stopped and held.
+    /// Wishes to go back that are not in the journal.
+    pub(super) wishes: Wishes,
+    /// Runs may be stopped, held and sent back.
     pub(super) allow_actions: bool,
 }
 
@@ -33,6 +36,11 @@ pub(super) type Here = State<Arc<Site>>;
 
 pub(super) fn said(code: StatusCode, title: &str, text: &str) -> Response {
     (code, Html(page::message(title, text))).into_response()
+}
+
+/// The same, with the way back to the run that it is about.
+pub(super) fn said_of(run: &str, code: StatusCode, title: &str, text: &str) -> Response {
+    (code, Html(page::answer(run, title, text))).into_response()
 }
 
 pub(super) fn unknown() -> Response {

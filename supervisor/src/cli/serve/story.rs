@@ -19,6 +19,8 @@ pub(in crate::cli) struct Told {
     pub(in crate::cli) story: ExplainView,
     pub(super) picture: Picture,
     pub(super) steps: Vec<CheckpointSummary>,
+    /// The machine of its last term.
+    pub(super) host: Option<String>,
 }
 
 /// The stories that were asked for last.
@@ -85,6 +87,7 @@ impl Story {
         let told = Told {
             story: read.teller.clone().finish(&self.run.0, None),
             picture: read.picture.clone(),
+            host: read.teller.host().map(str::to_owned),
             steps: steps.unwrap_or_default(),
         };
         *kept = Some(read);

@@ -15,10 +15,8 @@ const LINES: usize = 5000;
 pub struct ConfigPage<'a> {
     /// The run.
     pub run: &'a str,
-    /// The term that it belongs to.
-    pub term: u32,
-    /// The configuration; or why there is none.
-    pub config: Result<&'a ConfigView, &'a str>,
+    /// The configuration, with the term that began with it; or why there is none.
+    pub config: Result<(u32, &'a ConfigView), &'a str>,
     /// Answers to failures.
     pub policy: Option<&'a PolicyView>,
     /// The reader may have a plan made.
@@ -33,7 +31,7 @@ pub fn config(v: &ConfigPage<'_>) -> String {
         p { a href={ "/run/" (v.run) } { "The run" } @if v.plans { " · " a href={ "/run/" (v.run) "/plan" } { "Plan the next start" } } }
         @match v.config {
             Err(why) => p.bad { (shown(why)) },
-            Ok(config) => (configuration(config, v.term)),
+            Ok((term, config)) => (configuration(config, term)),
         }
         @if let Some(policy) = v.policy { section aria-labelledby="h-policy" { h2 #h-policy { "How failures are answered" } (answers(policy)) } }
     };

@@ -8,12 +8,13 @@ use super::super::status::StatusView;
 use super::super::terminal::shown;
 use super::super::time::span;
 use super::super::{bytes, one_line};
+use super::acts::{self, SentBack};
 use super::attempts::attempts;
 use super::list::facts;
 use super::picture::Picture;
 use super::{state, whole};
 use maud::{Markup, html};
-use supervise_core::checkpoint::CheckpointSummary;
+use supervise_core::checkpoint::{CheckpointSummary, Verdict};
 use supervise_core::id::Ms;
 
 /// Steps on disk that are shown, newest first.
@@ -38,6 +39,8 @@ pub struct RunView<'a> {
     pub plans: bool,
     /// Why the page may be older than the run.
     pub stale: Option<&'a str>,
+    /// A wish to go back that is not in the journal.
+    pub sent_back: Option<&'a SentBack>,
     /// Key of the forms by which the reader may act; none: they only read.
     pub form_key: Option<&'a str>,
 }
@@ -63,40 +66,26 @@ pub fn run(v: &RunView<'_>) -> String {
         @if let Some(danger) = &s.danger { p.odd { "Next danger: " (shown(&danger.text)) } }
         @if let Some(o) = &s.outcome { p { (shown(&o.why)) } }
         (facts(s))
-        @if let Some(key) = v.form_key && s.supervisor.alive && s.outcome.is_none() { (actions(s, key)) }
-        @for reason in &s.reasons { p.soft { "because " (one_line(&reason.text, 600)) } }
+        (acts::sent_back(s, v.sent_back))
+        @if let Some(key) = v.form_key { (acts::forms(s, key, goes_back(v.steps))) }
+        @for reason in s.because() { p.soft { "because " (one_line(&reason.text, 600)) } }
         @if let Some(picture) = v.picture.drawn() { section aria-labelledby="h-picture" { h2 #h-picture { "Progress" } (picture) } }
         @if let Some(curves) = v.picture.curves() { section aria-labelledby="h-curves" { h2 #h-curves { "What the trainer says" } (curves) } }
         @if let Some(l) = &s.ledger { section aria-labelledby="h-time" { h2 #h-time { "Where the time went" } (bar(l)) } }
         section aria-labelledby="h-next" { h2 #h-next { "What comes next" } (next(v)) }
         section aria-labelledby="h-attempts" { h2 #h-attempts { "Attempts" } (attempts(&s.run, &v.story.attempts)) }
-        section aria-labelledby="h-steps" { h2 #h-steps { "Checkpoints" } (steps(v.steps, v.next)) }
+        section aria-labelledby="h-steps" { h2 #h-steps { "Checkpoints" } (steps(v)) }
         p.soft { "Run " code { (s.run) } ", term " (s.term) @if let Some(t) = &s.trainer { ", " (shown(t)) } "." }
     };
     whole(name, Some(&format!("/live?run={}", s.run)), &main)
 }
 
-fn actions(s: &StatusView, key: &str) -> Markup {
-    let form = |verb: &str, more: Markup| {
-        html! {
-            form.act method="post" action={ "/run/" (s.run) "/act/" (verb) } {
-                input type="hidden" name="key" value=(key);
-                (more)
-            }
-        }
-    };
-    html! {
-        details #act {
-            summary { "Act" }
-            @if s.held.is_some() { (form("unhold", html! { button { "Leave it to its supervisor again" } })) }
-            @else {
-                (form("hold", html! { label { "Hold it, to " input name="reason" maxlength="200"; } " " button { "Hold" } }))
-            }
-            (form("stop-after-save", html! { button { "Stop at the next proven step" } }))
-            (form("stop", html! { button { "Stop" } " its workers have their grace; steps since the last save are lost" }))
-            (form("stop-now", html! { button { "Stop now" } " without grace" }))
-        }
-    }
+fn is_whole(c: &CheckpointSummary) -> bool {
+    c.verdict == Verdict::Whole && !c.husk
+}
+
+fn goes_back(steps: &[CheckpointSummary]) -> bool {
+    steps.iter().any(is_whole)
 }
 
 fn bar(l: &LedgerView) -> Markup {
@@ -179,11 +168,14 @@ fn next(v: &RunView<'_>) -> Markup {
         p {
             a href={ "/run/" (run) "/config" } { "Configuration, with where each value came from" }
             @if v.plans { " · " a href={ "/run/" (run) "/plan" } { "Plan with today's files" } }
+            @if !v.status.lives() { " · " a href={ "/run/" (run) "/resume" } { "How to start it again" } }
         }
     }
 }
 
-fn steps(all: &[CheckpointSummary], next: Option<&NextView>) -> Markup {
+fn steps(v: &RunView<'_>) -> Markup {
+    let (all, next, run) = (v.steps, v.next, &v.status.run);
+    let acts = v.form_key.is_some() && !v.status.lives();
     let more = all.len().saturating_sub(STEPS);
     html! {
         @if all.is_empty() { p.soft { "No step was found at the last look." } }
@@ -193,7 +185,11 @@ fn steps(all: &[CheckpointSummary], next: Option<&NextView>) -> Markup {
                 tbody { @for c in all.iter().take(STEPS) { tr {
                     td { (c.step) } td class=(if c.verdict.word() == "whole" { "good" } else { "bad" }) { (c.verdict.word()) }
                     td { @match c.proven { Some(depth) => (depth.word()), None => "no" } }
-                    td { (bytes(c.bytes)) } td { (shown(&resume_words(&c.resume))) }
+                    td { (bytes(c.bytes)) }
+                    td {
+                        (shown(&resume_words(&c.resume)))
+                        @if acts && is_whole(c) { " " a href={ "/run/" (run) "/rollback?to=" (c.step) } { "Go back to it" } }
+                    }
                     td { @if let Some(next) = next { (next.needs(c, all)) } }
                     td { @if let Some(f) = c.findings.first() { (one_line(&f.detail, 200)) } }
                 } } }

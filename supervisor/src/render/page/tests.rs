@@ -1,8 +1,9 @@
 use super::*;
 use crate::render::explain::Teller;
-use crate::render::status::{Alive, StatusView};
+use crate::render::status::{Alive, OutcomeView, StatusView};
 use supervise_core::event::{Event, EventKind, Phase};
 use supervise_core::id::{AttemptNo, Step, Term, Tick, WallMs};
+use supervise_core::reason::Reason;
 use supervise_core::record::{Act, ActKind, LaunchOrder, Record, StartPoint};
 use supervise_core::state::State;
 
@@ -40,6 +41,7 @@ fn names_problems_and_output_are_text() {
         next: None,
         plans: true,
         stale: Some(EVIL),
+        sent_back: None,
         form_key: None,
     }));
     let lines = [EVIL.to_owned()];
@@ -172,4 +174,34 @@ fn a_list_of_many_runs_comes_in_pages_that_a_word_narrows() {
     let some = list(&many, 0, &wanted("RUN-99", 0));
     assert!(some.contains("11 of 1000 runs"), "{}", &some[..1500]);
     assert!(list(&many, 0, &wanted("\u{2028}&\"", 0)).contains("None of them"));
+}
+
+#[test]
+fn a_reason_that_the_outcome_tells_is_not_told_twice() {
+    let mut v = evil();
+    let text = "4 attempts in a row ended without a newly proven step";
+    v.outcome = Some(OutcomeView {
+        word: "gave_up",
+        exit_code: 6,
+        why: format!("gave up: {text}"),
+    });
+    v.reasons = vec![
+        Reason::new("budget", text),
+        Reason::new("worker_failed", "worker 1 ended with 3"),
+    ];
+    let (story, picture) = RunView::blank("0123456789abcdef");
+    let page = run(&RunView {
+        status: &v,
+        story: &story,
+        picture: &picture,
+        steps: &[],
+        next: None,
+        plans: false,
+        stale: None,
+        sent_back: None,
+        form_key: None,
+    });
+    assert_eq!(page.matches(text).count(), 1, "{page}");
+    assert!(page.contains("because worker 1 ended with 3"), "{page}");
+    assert_eq!(v.text().matches(text).count(), 1, "{}", v.text());
 }

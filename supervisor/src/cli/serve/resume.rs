@@ -1,0 +1,31 @@
+//! The words that start a run again. No page starts one: a server has neither the environment nor, mostly, the machine of the run.
+
+use super::configuration::started;
+use super::site::{Here, unknown};
+use crate::render::page::{self, ResumePage};
+use axum::extract::{Path, State};
+use axum::response::{Html, IntoResponse, Response};
+use supervise_host::process::host_name;
+
+pub(super) async fn resume(State(site): Here, Path(id): Path<String>) -> Response {
+    let Some(status) = site.runs.one(&id).await else {
+        return unknown();
+    };
+    let started = match status.lives() {
+        true => Err(String::new()),
+        false => started(&site, &id, status.term).await,
+    };
+    let ran_on = match status.lives() {
+        true => None,
+        false => site.runs.story(&id).await.ok().and_then(|told| told.host),
+    };
+    let next = site.runs.next(&id);
+    let view = ResumePage {
+        status: &status,
+        next: next.as_deref(),
+        started: started.as_ref().map_err(String::as_str),
+        ran_on: ran_on.as_deref(),
+        here: &host_name(),
+    };
+    Html(page::resume(&view)).into_response()
+}

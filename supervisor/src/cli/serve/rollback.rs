@@ -1,0 +1,208 @@
+//! A run that is sent back to a step from its page: looked at first, confirmed, and done by `supervise rollback` as a process of its
+//! own, which may hang on a file system. Once it writes, it goes on where nobody waits for it any more.
+
+use super::origin::{is_from_elsewhere, not_from_here};
+use super::site::{Entry, Here, Site, said, said_of, unknown};
+use crate::render::page::{self, Promise, SentBack};
+use crate::render::rollback::RollbackView;
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use axum::http::header::LOCATION;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{Html, IntoResponse, Response};
+use camino::Utf8Path;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use supervise_core::id::RunId;
+use supervise_host::process::own_program;
+use tokio::process::Command;
+
+/// A page waits so long: the step is proven first.
+const WAITS: Duration = Duration::from_secs(45);
+/// A refusal that nobody waited for is told on the page of the run for so long.
+const TOLD: Duration = Duration::from_secs(3600);
+
+type Fields = HashMap<String, String>;
+
+/// Wishes to go back that are not in the journal: they are being proven, or were refused.
+#[derive(Default)]
+pub(super) struct Wishes(Mutex<HashMap<String, Wish>>);
+
+struct Wish {
+    to: u64,
+    since: Instant,
+    refused: Option<String>,
+}
+
+impl Wishes {
+    /// Returns false where one is being proven already.
+    fn begin(&self, run: &str, to: u64) -> bool {
+        let mut all = self.all();
+        if all.get(run).is_some_and(|w| w.refused.is_none()) {
+            return false;
+        }
+        let (since, refused) = (Instant::now(), None);
+        all.insert(run.to_owned(), Wish { to, since, refused });
+        true
+    }
+
+    fn end(&self, run: &str, refused: Option<&String>) {
+        let mut all = self.all();
+        match (refused, all.get_mut(run)) {
+            (Some(why), Some(wish)) => wish.refused = Some(why.clone()),
+            _ => drop(all.remove(run)),
+        }
+    }
+
+    /// The wish of a run, as its page tells it.
+    pub(super) fn of(&self, run: &str) -> Option<SentBack> {
+        let all = self.all();
+        let wish = all
+            .get(run)
+            .filter(|w| w.refused.is_none() || w.since.elapsed() < TOLD)?;
+        Some(SentBack {
+            to: wish.to,
+            seconds: wish.since.elapsed().as_secs(),
+            refused: wish.refused.clone(),
+        })
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Wish>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The question before it is done.
+pub(super) async fn confirm(
+    State(site): Here,
+    Extension(entry): Extension<Entry>,
+    Path(id): Path<String>,
+    Query(asked): Query<Fields>,
+    headers: HeaderMap,
+) -> Response {
+    if is_from_elsewhere(&headers) {
+        return not_from_here();
+    }
+    if !(site.allow_actions && entry.acts) {
+        let text = "Runs go back from pages of `supervise serve --allow-actions`, for whoever has the key.";
+        return said(StatusCode::FORBIDDEN, "Not allowed", text);
+    }
+    let Some(to) = step(&asked) else {
+        return no_step(&id);
+    };
+    let (Some(status), Some(dir)) = (site.runs.one(&id).await, site.runs.dir(&id).await) else {
+        return unknown();
+    };
+    let Ok(_place) = site.plans.try_acquire() else {
+        let text = "Other plans are being made: look again in a moment.";
+        return said_of(&id, StatusCode::SERVICE_UNAVAILABLE, "Too many", text);
+    };
+    let looked = tokio::time::timeout(WAITS, ask(&id, &dir, to, false)).await;
+    let promise = match &looked {
+        Ok(Ok(view)) => Promise::Made(view),
+        Ok(Err(why)) => Promise::Refused(why),
+        Err(_) => Promise::Late,
+    };
+    Html(page::rollback(&status, to, promise, &site.access.form_key)).into_response()
+}
+
+/// Does it.
+pub(super) async fn send_back(site: &Arc<Site>, id: &str, fields: &Fields) -> Response {
+    let Some(to) = step(fields) else {
+        return no_step(id);
+    };
+    let Some(dir) = site.runs.dir(id).await else {
+        return unknown();
+    };
+    if !site.wishes.begin(id, to) {
+        let text = "It was asked to go back a moment ago: the step is still being proven.";
+        return said_of(id, StatusCode::CONFLICT, "Already asked", text);
+    }
+    let (at, run) = (site.clone(), id.to_owned());
+    let doing = tokio::spawn(async move {
+        let done = ask(&run, &dir, to, true).await;
+        at.wishes.end(&run, done.as_ref().err());
+        at.runs.forget(&RunId(run));
+        done
+    });
+    match tokio::time::timeout(WAITS, doing).await {
+        Ok(Ok(Ok(_))) => (StatusCode::SEE_OTHER, [(LOCATION, format!("/run/{id}"))]).into_response(),
+        Ok(Ok(Err(why))) => {
+            site.wishes.end(id, None);
+            said_of(id, StatusCode::CONFLICT, "Refused", &why)
+        }
+        Ok(Err(_)) => said_of(id, StatusCode::SERVICE_UNAVAILABLE, "No answer", "It was not done."),
+        Err(_) => {
+            let text = "The step is still being proven. The page of the run tells what comes of it.";
+            said_of(id, StatusCode::ACCEPTED, "It is being done", text)
+        }
+    }
+}
+
+fn step(fields: &Fields) -> Option<u64> {
+    fields.get("to")?.trim().parse().ok()
+}
+
+fn no_step(id: &str) -> Response {
+    said_of(id, StatusCode::BAD_REQUEST, "No such step", "A step is a number.")
+}
+
+/// Asks `supervise rollback`; `writes`: not only to look.
+///
+/// # Errors
+/// Why not, as it says it.
+async fn ask(id: &str, dir: &Utf8Path, to: u64, writes: bool) -> Result<RollbackView, String> {
+    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+    let to = to.to_string();
+    let mut command = Command::new(own_program(&exe));
+    command.args(["rollback", dir.as_str(), "--json", "--page-of", id, "--to", &to]);
+    command.args((!writes).then_some("--dry-run"));
+    let output = command.stdin(Stdio::null()).kill_on_drop(!writes).output();
+    let output = output.await.map_err(|e| format!("nothing can be started: {e}"))?;
+    if output.status.success() {
+        return serde_json::from_slice(&output.stdout).map_err(|e| e.to_string());
+    }
+    Err(refusal(&String::from_utf8_lossy(&output.stderr)))
+}
+
+/// The words of an error that stands as JSON in the last line.
+fn refusal(said: &str) -> String {
+    let error = said
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .find_map(|v| v.get("error").cloned());
+    let Some(error) = error else {
+        return format!("it ended without a word that is known: {said}");
+    };
+    let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
+    let hints = error.get("hints").and_then(Value::as_array);
+    let hints = hints.into_iter().flatten().filter_map(Value::as_str);
+    std::iter::once(message).chain(hints).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_until_the_next_wish() {
+        let wishes = Wishes::default();
+        assert!(wishes.begin("a", 4) && !wishes.begin("a", 6) && wishes.begin("b", 6));
+        assert_eq!(wishes.of("a").map(|w| (w.to, w.refused)), Some((4, None)));
+        wishes.end("a", Some(&"no".to_owned()));
+        assert_eq!(wishes.of("a").and_then(|w| w.refused), Some("no".to_owned()));
+        assert!(wishes.begin("a", 6));
+        wishes.end("a", None);
+        assert_eq!((wishes.of("a"), wishes.of("c")), (None, None));
+    }
+
+    #[test]
+    fn an_error_is_told_with_what_to_do() {
+        let said = "note: x\n{\"error\": {\"message\": \"run a is at work\", \"hints\": [\"stop it\"]}}\n";
+        assert_eq!(refusal(said), "run a is at work; stop it");
+        assert!(refusal("Killed").contains("Killed"));
+    }
+}

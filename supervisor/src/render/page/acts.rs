@@ -1,0 +1,214 @@
+//! Acting on a run: the forms on its page, the question before it goes back, and the words that start it again.
+
+use super::super::config::Started;
+use super::super::count;
+use super::super::next::NextView;
+use super::super::rollback::RollbackView;
+use super::super::status::StatusView;
+use super::super::terminal::{line, shown};
+use super::whole;
+use maud::{Markup, html};
+
+/// A wish to go back that was made on a page and is not in the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentBack {
+    /// The step.
+    pub to: u64,
+    /// Seconds since it was asked for.
+    pub seconds: u64,
+    /// Why it was refused; none: it is still being proven.
+    pub refused: Option<String>,
+}
+
+/// The next start after a way back, as far as it is known before it is asked for.
+#[derive(Debug, Clone, Copy)]
+pub enum Promise<'a> {
+    /// It was looked at.
+    Made(&'a RollbackView),
+    /// The proof of the step was not made in time.
+    Late,
+    /// It would be refused, and why.
+    Refused(&'a str),
+}
+
+/// The forms for whoever may act.
+pub(super) fn forms(s: &StatusView, key: &str, steps: bool) -> Markup {
+    let form = |verb: &str, more: Markup| {
+        html! { form.act method="post" action={ "/run/" (s.run) "/act/" (verb) } { (hidden(key)) (more) } }
+    };
+    html! {
+        details #act {
+            summary { "Act" }
+            @if s.supervisor.alive && s.outcome.is_some() { p { "It is ending." } }
+            @else if s.supervisor.alive {
+                @if s.held.is_some() { (form("unhold", html! { button { "Resume" } " it goes on, and its supervisor sees to it again" })) }
+                @else {
+                    (form("hold", html! { label { "Hold it, to " input name="reason" maxlength="200"; } " " button { "Hold" } }))
+                }
+                (form("stop-after-save", html! { button { "Stop at the next proven step" } }))
+                (form("stop", html! { button { "Stop" } " its workers have their grace; steps since the last save are lost" }))
+                (form("stop-now", html! { button { "Stop now" } " without grace" }))
+                @if steps { p.soft { "It goes back to an earlier step once it is stopped." } }
+            } @else if let Some(there) = &s.elsewhere {
+                p { "Its supervisor is on " (shown(&there.host)) ", out of reach from here: " code { "supervise stop " (s.run) } " there." }
+            } @else {
+                @if steps {
+                    form.act method="get" action={ "/run/" (s.run) "/rollback" } {
+                        label { "Send it back to step " input name="to" type="number" min="0" required; } " " button { "Look first" }
+                    }
+                }
+                p { a href={ "/run/" (s.run) "/resume" } { "How to start it again" } }
+            }
+        }
+    }
+}
+
+fn hidden(key: &str) -> Markup {
+    html! { input type="hidden" name="key" value=(key); }
+}
+
+/// Said on the page of a run that was asked to go back.
+pub(super) fn sent_back(s: &StatusView, asked: Option<&SentBack>) -> Markup {
+    html! {
+        @if let Some(back) = s.roll_back.as_ref() {
+            p.odd { "Its next start goes back to step " (back.to) ": " (shown(&back.by)) " asked for that." }
+        }
+        @match asked {
+            Some(SentBack { to, refused: Some(why), .. }) => p.bad { "Going back to step " (to) " was refused: " (shown(why)) },
+            Some(SentBack { to, seconds, refused: None }) => p.odd {
+                "It was asked to go back to step " (to) " " (seconds) " s ago: that step is still being proven."
+            },
+            None => {},
+        }
+    }
+}
+
+/// The question before a run goes back: what would happen, and what is lost.
+#[must_use]
+pub fn rollback(s: &StatusView, to: u64, promise: Promise<'_>, key: &str) -> String {
+    let name = s.root.as_ref().or(s.run_dir.as_ref()).unwrap_or(&s.run);
+    let main = html! {
+        h1 { "Back to step " (to) "?" }
+        p { a href={ "/run/" (s.run) } { "The run" } " " (shown(name)) }
+        @match promise {
+            Promise::Refused(why) => p.bad { (shown(why)) },
+            Promise::Made(view) => {
+                p { "Its next start resumes from step " (view.to) "." }
+                (lost(s, to))
+                @if !view.aside.is_empty() {
+                    p { (count(view.aside.len() as u64, "newer step")) " will go aside, not deleted: " (shown(&view.aside.join(", "))) }
+                }
+                @if !view.lost.is_empty() {
+                    p.odd { "It does not bring back: " (view.lost.iter().map(|kind| kind.words()).collect::<Vec<_>>().join(", ")) }
+                }
+                @for reason in &view.reasons { p.soft { "because " (shown(&reason.text)) } }
+            }
+            Promise::Late => {
+                p.odd { "The step is large, or its file system slow: its proof is not made yet, so it is not known which steps would go aside." }
+                (lost(s, to))
+                p { "It can be asked for all the same: it is proven first, and refused where it is not whole." }
+            }
+        }
+        @if !matches!(promise, Promise::Refused(_)) {
+            p { "Nothing is moved and nothing is started now. The next start does it, once; until then another wish replaces this one." }
+            form.act method="post" action={ "/run/" (s.run) "/act/rollback" } {
+                (hidden(key))
+                input type="hidden" name="to" value=(to);
+                button { "Send it back to step " (to) }
+                " " a href={ "/run/" (s.run) } { "Leave it as it is" }
+            }
+        }
+    };
+    whole("Back to a step", None, &main)
+}
+
+fn lost(s: &StatusView, to: u64) -> Markup {
+    let printed = s.attempt.as_ref().and_then(|a| a.step);
+    let highest = s.mark.into_iter().chain(printed).max().unwrap_or_default();
+    html! {
+        @if highest > to {
+            p.odd { "Lost: the training of " (count(highest - to, "step")) ", " (to + 1) " to " (highest) ". They are trained again." }
+        }
+    }
+}
+
+/// Facts of the page that tells how a run is started again.
+#[derive(Debug)]
+pub struct ResumePage<'a> {
+    /// The run as it is.
+    pub status: &'a StatusView,
+    /// The launch to come, where it can be told.
+    pub next: Option<&'a NextView>,
+    /// The words of its start; or why they are not known.
+    pub started: Result<&'a Started, &'a str>,
+    /// The machine of its last term, where that is known.
+    pub ran_on: Option<&'a str>,
+    /// The machine of the server.
+    pub here: &'a str,
+}
+
+/// The page.
+#[must_use]
+pub fn resume(v: &ResumePage<'_>) -> String {
+    let s = v.status;
+    let main = html! {
+        h1 { "Start it again" }
+        p { a href={ "/run/" (s.run) } { "The run" } }
+        @if s.lives() {
+            p {
+                "Its supervisor lives: there is nothing to start."
+                @if s.held.is_some() { " It is held, until somebody lets it go on: " code { "supervise unhold " (s.run) } }
+            }
+        } @else { (words(v)) }
+    };
+    whole("Start it again", None, &main)
+}
+
+fn words(v: &ResumePage<'_>) -> Markup {
+    let s = v.status;
+    let again = v.next.is_some_and(|n| n.again);
+    html! {
+        @if let Some(next) = v.next { p { (shown(&next.would)) } }
+        @if let Some(back) = &s.roll_back { p.odd { "It goes back to step " (back.to) ", as " (shown(&back.by)) " asked." } }
+        @match v.started {
+            Err(why) => p.bad { (shown(why)) },
+            Ok(started) => (command(started, again)),
+        }
+        @if again { p.odd { code { "--again" } " stands in it because the run ended with what needs a person: mend the cause first." } }
+        @if let Some(host) = v.ran_on.filter(|host| *host != v.here) {
+            p.odd { "Its last term ran on " (shown(host)) ", and this page comes from " (shown(v.here)) ": start it there." }
+        }
+        @if let Some(job) = &s.scheduler {
+            p.odd { "It ran in Slurm job " (shown(&job.job)) ": start it in an allocation, or submit its batch script again." }
+        }
+        p.soft {
+            "No page starts a run. The server has another environment than the shell you started it from: modules, virtual environment, GPUs, limits, allocation. \
+             Copy the line into such a shell."
+        }
+    }
+}
+
+fn command(started: &Started, again: bool) -> Markup {
+    let mut words: Vec<String> = ["supervise", "run"].map(str::to_owned).into();
+    words.extend(again.then(|| "--again".to_owned()));
+    words.extend(started.arguments());
+    let words: Vec<String> = words.iter().map(|w| quoted(w)).collect();
+    let text = format!("cd {} && {}", quoted(&started.cwd), words.join(" "));
+    // What a page cannot show as it is, nobody copies as it is.
+    let is_exact = !started.hidden && line(&text) == text;
+    html! {
+        pre { (shown(&text)) }
+        @if !is_exact {
+            p.bad { "Something in it is hidden (a secret), or cannot be shown as it is: put it back before you start it." }
+        }
+    }
+}
+
+/// A word as every shell takes it, braces included.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
