@@ -111,7 +111,7 @@ fn a_page_answers_what_a_stranger_asks() {
         ("is it moving", "<dt>Last progress</dt>"),
         ("is it moving", "▶"),
         ("why did it stop", "[code.exception]"),
-        ("what did it cost", "<td class=\"mono\">code.exception</td>"),
+        ("what did it cost", "<td class=\"mono name\">code.exception</td>"),
         ("can this step be deleted", "it may go: 2 newer ones are proven"),
         ("can that one", "keep it: the next launch starts from it"),
         (

@@ -41,13 +41,13 @@ pub(super) fn forms(s: &StatusView, key: &str, steps: bool) -> Markup {
             summary { "Act" }
             @if s.supervisor.alive && s.outcome.is_some() { p { "It is ending." } }
             @else if s.supervisor.alive {
-                @if s.held.is_some() { (form("unhold", html! { button { "Resume" } " it goes on, and its supervisor sees to it again" })) }
+                @if s.held.is_some() { (form("unhold", html! { button { "Resume" } " " span.soft { "it goes on, and its supervisor sees to it again" } })) }
                 @else {
                     (form("hold", html! { label { "Hold it, to " input name="reason" maxlength="200"; } " " button { "Hold" } }))
                 }
-                (form("stop-after-save", html! { button { "Stop at the next proven step" } }))
-                (form("stop", html! { button { "Stop" } " its workers have their grace; steps since the last save are lost" }))
-                (form("stop-now", html! { button { "Stop now" } " without grace" }))
+                (form("stop-after-save", html! { button { "Stop at the next proven step" } " " span.soft { "nothing is lost" } }))
+                (form("stop", html! { button { "Stop" } " " span.soft { "its workers get time to end; steps since the last save are lost" } }))
+                (form("stop-now", html! { button { "Stop now" } " " span.soft { "the workers are killed at once" } }))
                 @if steps { p.soft { "It goes back to an earlier step once it is stopped." } }
             } @else if let Some(there) = &s.elsewhere {
                 p { "Its supervisor is on " (shown(&there.host)) ", out of reach from here: " code { "supervise stop " (s.run) } " there." }

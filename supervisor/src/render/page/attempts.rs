@@ -41,11 +41,11 @@ fn one(run: &str, s: &Story, newest: bool) -> Markup {
             summary {
                 b { "Attempt " (s.attempt) }
                 @if let Some(from) = &s.from { ": " (shown(&start_point(from))) }
+                @if let Some(at) = s.launched { " at " (stamp(at)) }
                 @if let Some(step) = s.step { ", to step " (step) }
                 @if let Some(ran) = s.ran() { ", ran " (span(ran)) }
                 @if let Some(end) = end { "; " span.bad[s.diagnosis.is_some()] { (end) } }
             }
-            @if let Some(at) = s.launched { p.soft { "Launched " (stamp(at)) } }
             @if let Some(lines) = lines { pre { @for line in lines { (line) "\n" } } }
             p {
                 "Output: "

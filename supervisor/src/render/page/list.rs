@@ -1,5 +1,7 @@
 //! The page of all runs.
 
+use super::super::one_line;
+use super::super::sign::{Tone, sign};
 use super::super::status::StatusView;
 use super::super::terminal::shown;
 use super::{state, whole};
@@ -88,6 +90,7 @@ fn entry(v: &StatusView) -> Markup {
     html! {
         h2 { a href={ "/run/" (v.run) } { (shown(place)) } }
         p { (state(v)) }
+        @if let Some(o) = v.outcome.as_ref().filter(|_| sign(v).0 == Tone::Bad) { p { (one_line(&o.why, 200)) } }
         (facts(v))
         @if let Some(problem) = &v.problem { p.bad { (shown(problem)) } }
         @if let Some(danger) = &v.danger { p.odd { "Next danger: " (shown(&danger.text)) } }

@@ -75,7 +75,7 @@ pub fn run(v: &RunView<'_>) -> String {
         section aria-labelledby="h-next" { h2 #h-next { "What comes next" } (next(v)) }
         section aria-labelledby="h-attempts" { h2 #h-attempts { "Attempts" } (attempts(&s.run, &v.story.attempts)) }
         section aria-labelledby="h-steps" { h2 #h-steps { "Checkpoints" } (steps(v)) }
-        p.soft { "Run " code { (s.run) } ", term " (s.term) @if let Some(t) = &s.trainer { ", " (shown(t)) } "." }
+        p.soft { "Run " code { (s.run) } ", term " (s.term) @if let Some(t) = &s.trainer { ", " (shown(t)) } ". Times with a Z are UTC." }
     };
     whole(name, Some(&format!("/live?run={}", s.run)), &main)
 }
@@ -140,7 +140,7 @@ fn bar(l: &LedgerView) -> Markup {
             div.wide { table {
                 thead { tr { th { "Failure" } th { "Ends" } th { "Steps lost" } th { "Time lost" } th { "GPU hours" } } }
                 tbody { @for c in &l.costs { tr {
-                    td.mono { (one_line(&c.class, 100)) } td { (c.ends) } td { (c.lost_steps) } td { (span(c.lost_ms)) }
+                    td.mono.name { (one_line(&c.class, 100)) } td { (c.ends) } td { (c.lost_steps) } td { (span(c.lost_ms)) }
                     td { @if let Some(h) = c.gpu_hours { (format!("{h:.2}")) } }
                 } } }
             } }
@@ -181,16 +181,16 @@ fn steps(v: &RunView<'_>) -> Markup {
         @if all.is_empty() { p.soft { "No step was found at the last look." } }
         @else {
             div.wide { table {
-                thead { tr { th { "Step" } th { "Verdict" } th { "Proven" } th { "Size" } th { "A resume from it" } th { "Is it needed?" } th { "Findings" } } }
+                thead { tr { th { "Step" } th { "Verdict" } th { "Is it needed?" } th { "A resume from it" } th { "Proven" } th { "Size" } th { "Findings" } } }
                 tbody { @for c in all.iter().take(STEPS) { tr {
                     td { (c.step) } td class=(if c.verdict.word() == "whole" { "good" } else { "bad" }) { (c.verdict.word()) }
-                    td { @match c.proven { Some(depth) => (depth.word()), None => "no" } }
-                    td { (bytes(c.bytes)) }
-                    td {
+                    td.words { @if let Some(next) = next { (next.needs(c, all)) } }
+                    td.words {
                         (shown(&resume_words(&c.resume)))
                         @if acts && is_whole(c) { " " a href={ "/run/" (run) "/rollback?to=" (c.step) } { "Go back to it" } }
                     }
-                    td { @if let Some(next) = next { (next.needs(c, all)) } }
+                    td { @match c.proven { Some(depth) => (depth.word()), None => "no" } }
+                    td.name { (bytes(c.bytes)) }
                     td { @if let Some(f) = c.findings.first() { (one_line(&f.detail, 200)) } }
                 } } }
             } }
