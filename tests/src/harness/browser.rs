@@ -155,7 +155,9 @@ impl Browser {
             let path = format!("/session/{}/element/{}/click", self.session, self.element(selector));
             let value = self.ask("POST", &path, &json!({}));
             // The page was renewed between the look and the click.
-            let stale = value["error"] == "stale element reference";
+            let message = value["message"].as_str().unwrap_or_default();
+            let stale =
+                value["error"] == "stale element reference" || message.contains("does not belong to the document");
             assert!(value["error"].is_null() || stale, "{selector}: {value}");
             (!stale).then_some(())
         });
