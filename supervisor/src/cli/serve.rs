@@ -17,6 +17,7 @@ mod rollback;
 pub(in crate::cli) mod runs;
 mod site;
 pub(in crate::cli) mod story;
+mod wishes;
 
 use super::target;
 use crate::error::CliError;
@@ -102,7 +103,7 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
         hosts: hosts(tcp.as_ref(), &args.host),
         followers: Arc::new(Semaphore::new(answer::FOLLOWERS)),
         plans: Semaphore::new(answer::PLANS),
-        wishes: rollback::Wishes::default(),
+        wishes: wishes::Wishes::default(),
         allow_actions: args.allow_actions,
     });
     let mut ended = signal(SignalKind::terminate()).map_err(|e| CliError::environment(e.to_string()))?;

@@ -1,8 +1,8 @@
 //! Everything that answers need, and the short ones.
 
 use super::access::Access;
-use super::rollback::Wishes;
 use super::runs::Runs;
+use super::wishes::Wishes;
 use crate::render::page;
 use axum::extract::State;
 use axum::http::StatusCode;
