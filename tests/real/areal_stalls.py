@@ -4,7 +4,7 @@ usage: areal_stalls.py PROGRAMS [--ppo] [--work DIR] [--only CASE]
 
     sft        its SFT trainer, two ranks: one falls asleep inside a step, and in the next attempt another one computes for ever inside
                a step. Every tensor and every loss is that of a run in one go
-    ppo        with --ppo alone: its PPO trainer (areal_ppo.py), a controller, two actors and a rollout server. The rollout server falls
+    ppo        with --ppo alone: its asynchronous PPO trainer (areal_ppo.py), a controller, two actors and a rollout server. The rollout server falls
                asleep, in the next attempt an actor does, then the other actor computes for ever, then the rollout server; ten minutes
 
 The interpreter is that of install_areal.sh's environment. Each must be found long before the hard limit, though the controller's and the
@@ -24,7 +24,7 @@ from areal_bench import HERE
 from own_network import own_network
 
 STEPS = 16
-PPO_STEPS = 88
+PPO_STEPS = 90  # a multiple of what is saved
 SUPERVISOR = "supervisor:\n  backoff: {initial: 200ms}\n  scan_interval: 200ms\n"
 STALL = "  stall: {minimum: 10s, factor: 1.0, hard: 20m}\n"
 SFT_FAULTS = [{"kind": "hang", "step": 4, "rank": 1}, {"kind": "spin", "step": 14, "rank": 0}]

@@ -319,11 +319,13 @@ impl Watcher {
             let key = (pulse.worker, pulse.pid);
             let now = sample(&window, pulse, starved);
             let profile = self.known(key, clock);
-            let matters = match profile {
-                Some(p) => p.mean_cpu() >= USES.min(most) && p.mean_cpu() >= VERY_LOW * most,
-                None => most == 0.0 || now.cpu >= USES,
-            };
             let sign = judge(pulse, profile, &now, window.output > 0, all);
+            let is_known = match profile {
+                Some(p) => p.mean_cpu() >= USES.min(most) && p.mean_cpu() >= VERY_LOW * most,
+                None => most == 0.0,
+            };
+            // It may have had nothing to do for as long as a profile remembers: who generates waits while the others train.
+            let matters = is_known || sign == Sign::Alive && now.cpu >= USES;
             let before = self.streaks.get(&key).filter(|(s, _)| same(*s, sign));
             let windows = before.map_or(1, |(_, n)| n.saturating_add(1));
             seen.insert(key, (sign, windows));

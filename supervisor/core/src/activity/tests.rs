@@ -121,6 +121,23 @@ fn a_stopped_rank_is_stuck_whatever_the_others_do_and_one_that_waits_for_a_disk_
     assert!(!after(&[disk, disk], 0, 9).is_stuck());
 }
 
+/// A rollout that takes longer than any before, after a training that was longer than what is remembered.
+#[test]
+fn a_rank_that_works_now_is_enough_though_it_had_nothing_to_do_while_the_run_got_on() {
+    let mut w = Watcher::default();
+    for _ in 0..KEPT {
+        w.window(window(&[HEALTHY, WAITS], 8_000_000), Clock::Step);
+        w.progress();
+    }
+    let mut looks = |second| {
+        (0..9)
+            .map(|_| w.window(window(&[WAITS, second], 0), Clock::Step))
+            .last()
+    };
+    assert!(!looks(HEALTHY).unwrap().is_stuck());
+    assert!(looks(WAITS).unwrap().is_stuck());
+}
+
 #[test]
 fn a_machine_that_is_too_busy_is_no_stall() {
     let starving = Pulse {
