@@ -276,14 +276,6 @@ impl Scene {
         self.start_command(command)
     }
 
-    /// Runs a line of a shell to its end.
-    #[must_use]
-    pub fn shell(&self, line: &str) -> Ended {
-        let mut command = Command::new("sh");
-        command.args(["-c", line]);
-        self.start_command(command).wait()
-    }
-
     fn output(&self) -> PathBuf {
         let number = self.started.fetch_add(1, Ordering::SeqCst) + 1;
         self.path(&format!("supervise-{number}.out"))

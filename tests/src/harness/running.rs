@@ -5,7 +5,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-use super::{PATIENCE, send, until};
+use super::{PATIENCE, Scene, send, until};
 
 /// A running `supervise`; killed when it goes out of sight.
 #[derive(Debug)]
@@ -21,6 +21,16 @@ pub struct Ended {
     pub code: Option<i32>,
     /// Its lines on both outputs.
     pub text: String,
+}
+
+impl Scene {
+    /// Runs a line of a shell to its end.
+    #[must_use]
+    pub fn shell(&self, line: &str) -> Ended {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]);
+        self.start_command(command).wait()
+    }
 }
 
 impl Supervisor {
