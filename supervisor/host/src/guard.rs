@@ -55,7 +55,7 @@ use supervise_core::scan::ScanRule;
 /// The order is read from standard input, the leash is standard output; both are replaced by `/dev/null`.
 #[must_use]
 pub fn main(args: &[OsString]) -> i32 {
-    match launch::begin(args.iter().any(|a| a == PRIMED)) {
+    match launch::begin(args.iter().any(|a| a == PRIMED || a == DRAFTED)) {
         Ok(Begun::Keeper(keeper)) => keeper.keep(),
         Ok(Begun::Guard(guard, tether)) => {
             let scratch = guard.order.scratch.clone();
@@ -117,6 +117,8 @@ fn encode_order(order: &GuardOrder) -> io::Result<Vec<u8>> {
 
 /// Argument of a guard whose standard error is a [`Primer`].
 const PRIMED: &str = "--primed";
+/// The same where it starts interpreters ahead, which `ps` shows.
+const DRAFTED: &str = "--drafted";
 
 /// Known before there is an order: a relaunch need neither make it nor read it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -126,17 +128,17 @@ struct Primer<'a> {
     draft: Option<Cow<'a, Draft>>,
 }
 
-fn start(exe: &Utf8Path, order: Stdio, primer: Option<File>) -> io::Result<(UnixStream, Child)> {
+fn start(exe: &Utf8Path, order: Stdio, primer: Option<(&str, File)>) -> io::Result<(UnixStream, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let child = Command::new(own_program(exe.as_std_path()))
         .arg0(exe)
         .arg("__guard")
-        .args(primer.as_ref().map(|_| PRIMED))
+        .args(primer.as_ref().map(|(argument, _)| argument))
         .env_remove(ATTEMPT_VARIABLE)
         .stdin(order)
         .stdout(Stdio::from(OwnedFd::from(theirs)))
-        .stderr(primer.map_or_else(Stdio::null, Stdio::from))
+        .stderr(primer.map_or_else(Stdio::null, |(_, primer)| Stdio::from(primer)))
         // Out of reach of the terminal's signals from the first moment; a session of its own follows.
         .process_group(0)
         .spawn()?;
@@ -167,10 +169,11 @@ pub fn standby(exe: &Utf8Path, rules: &[ScanRule], draft: Option<&Draft>) -> io:
         rules: Cow::Borrowed(rules),
         draft: draft.map(Cow::Borrowed),
     })?)?;
+    let argument = if draft.is_some() { DRAFTED } else { PRIMED };
     let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&writer, FcntlArg::F_SETPIPE_SZ(STANDBY_ORDER))?;
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    let (connection, child) = start(exe, Stdio::from(reader), Some(primer))?;
+    let (connection, child) = start(exe, Stdio::from(reader), Some((argument, primer)))?;
     Ok(Standby {
         order: File::from(writer),
         offered: None,
