@@ -195,6 +195,18 @@ fn the_line_says_when_it_is_not_all_that_is_needed() {
     server.stops();
 }
 
+/// Copied, it must not act where the start only looked on.
+#[test]
+fn the_line_only_looks_on_where_the_start_did() {
+    let scene = scene();
+    scene.run(&["--observe"]).expect(0);
+    let server = serve(&scene, &["--public-read"]);
+    let (_, resume) = server.get(&format!("/run/{}/resume", run_of(&scene)), "");
+    assert!(resume.contains("supervise run --observe "), "{resume}");
+    assert!(!resume.contains("--no-recovery"), "{resume}");
+    server.stops();
+}
+
 #[test]
 fn a_person_sends_a_run_back_in_a_real_browser() {
     let Some(browser) = Browser::open(400) else { return };

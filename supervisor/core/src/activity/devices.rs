@@ -93,7 +93,8 @@ impl Devices {
         let looked = pulses.iter().take(DEVICES_LIMIT).filter_map(|pulse| {
             let windows = self.profiles.get(&(pulse.index, clock));
             let healthy = windows.filter(|w| w.len() >= ENOUGH);
-            let idles = healthy.is_some_and(|w| w.iter().all(|h| h.busy < SHOWS) && !is_powerless(pulse, w))
+            let idles = healthy
+                .is_some_and(|w| w.iter().all(|h| h.busy < SHOWS) && !(pulse.own && is_powerless(pulse, w)))
                 && pulse.busy < SHOWS;
             let sign = healthy.map_or_else(|| unknown(pulse), |healthy| judge(pulse, healthy));
             let sign = sign.filter(|s| pulse.own || *s != Sign::Alive);
@@ -134,7 +135,8 @@ fn judge(now: &DevicePulse, healthy: &VecDeque<DevicePulse>) -> Option<Sign> {
     if now.busy >= ALL && powerless || moves_nothing(now) && !healthy.iter().any(moves_nothing) {
         return Some(Sign::Spinning);
     }
-    if now.busy < SHOWS && powerless || busy >= SHOWS && is_below(now.busy, busy, VERY_LOW) {
+    // What somebody else's device no longer draws tells nothing of this run.
+    if now.busy < SHOWS && powerless && now.own || busy >= SHOWS && is_below(now.busy, busy, VERY_LOW) {
         return Some(Sign::Still);
     }
     (memory >= SHOWS && !is_below(now.memory, memory, LOW)).then_some(Sign::Alive)

@@ -332,6 +332,7 @@ mod tests {
         deaf.kill().unwrap();
         deaf.wait().unwrap();
     }
+
     /// A launcher of its own that keeps its workers' output: `worker 2>&1 | tee -a worker.log`.
     #[test]
     fn what_is_passed_on_by_a_process_that_was_stopped_arrives() {

@@ -20,9 +20,17 @@ pub(super) async fn resume(State(site): Here, Path(id): Path<String>) -> Respons
         false => site.runs.story(&id).await.ok().and_then(|told| told.host),
     };
     let next = site.runs.next(&id);
+    let policy = site.runs.spec(&id).map(|spec| spec.policy.clone());
+    // What a person meant for every start of it; where to begin was meant for one.
+    let options = policy.iter().flat_map(|p| {
+        let unrecovered = !p.recovery && !p.off_by_command;
+        [p.observe.then_some("--observe"), unrecovered.then_some("--no-recovery")]
+    });
+    let options: Vec<&str> = options.flatten().collect();
     let view = ResumePage {
         status: &status,
         next: next.as_deref(),
+        options: &options,
         started: started.as_ref().map_err(String::as_str),
         ran_on: ran_on.as_deref(),
         here: &host_name(),

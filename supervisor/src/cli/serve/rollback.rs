@@ -66,24 +66,31 @@ pub(super) async fn send_back(site: &Arc<Site>, id: &str, fields: &Fields) -> Re
     let Some(dir) = site.runs.dir(id).await else {
         return unknown();
     };
-    if !site.wishes.begin(id, to) {
+    let Some(wish) = site.wishes.begin(id, to) else {
         let text = "It was asked to go back a moment ago: the step is still being proven.";
         return said_of(id, StatusCode::CONFLICT, "Already asked", text);
-    }
+    };
     let (at, run) = (site.clone(), id.to_owned());
     let doing = tokio::spawn(async move {
         let done = ask(&run, &dir, to, true).await;
-        at.wishes.end(&run, done.as_ref().err());
+        match &done {
+            Ok(_) => at.wishes.end(&run, wish),
+            Err(why) => at.wishes.refuse(&run, wish, why),
+        }
         at.runs.forget(&RunId(run));
         done
     });
     match tokio::time::timeout(WAITS, doing).await {
         Ok(Ok(Ok(_))) => (StatusCode::SEE_OTHER, [(LOCATION, format!("/run/{id}"))]).into_response(),
         Ok(Ok(Err(why))) => {
-            site.wishes.end(id, None);
+            site.wishes.end(id, wish);
             said_of(id, StatusCode::CONFLICT, "Refused", &why)
         }
-        Ok(Err(_)) => said_of(id, StatusCode::SERVICE_UNAVAILABLE, "No answer", "It was not done."),
+        Ok(Err(_)) => {
+            site.wishes.end(id, wish);
+            let text = "It broke off. The page of the run tells if it was done.";
+            said_of(id, StatusCode::SERVICE_UNAVAILABLE, "No answer", text)
+        }
         Err(_) => {
             let text = "The step is still being proven. The page of the run tells what comes of it.";
             said_of(id, StatusCode::ACCEPTED, "It is being done", text)

@@ -2,6 +2,7 @@
 
 use crate::render::page::SentBack;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,31 +11,49 @@ const TOLD: Duration = Duration::from_secs(3600);
 
 /// Wishes to go back that are not in the journal: they are being proven, or were refused.
 #[derive(Default)]
-pub(super) struct Wishes(Mutex<HashMap<String, Wish>>);
+pub(super) struct Wishes {
+    all: Mutex<HashMap<String, Wish>>,
+    made: AtomicU64,
+}
 
 struct Wish {
+    /// No other wish has it.
+    number: u64,
     to: u64,
     since: Instant,
     refused: Option<String>,
 }
 
 impl Wishes {
-    /// Returns false where one is being proven already.
-    pub(super) fn begin(&self, run: &str, to: u64) -> bool {
+    /// Its number; `None` where one is being proven already.
+    pub(super) fn begin(&self, run: &str, to: u64) -> Option<u64> {
         let mut all = self.all();
         if all.get(run).is_some_and(|w| w.refused.is_none()) {
-            return false;
+            return None;
         }
-        let (since, refused) = (Instant::now(), None);
-        all.insert(run.to_owned(), Wish { to, since, refused });
-        true
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let wish = Wish {
+            number,
+            to,
+            since: Instant::now(),
+            refused: None,
+        };
+        all.insert(run.to_owned(), wish);
+        Some(number)
     }
 
-    pub(super) fn end(&self, run: &str, refused: Option<&String>) {
+    /// It was done, or what was refused was told. A wish that took its place stays.
+    pub(super) fn end(&self, run: &str, number: u64) {
         let mut all = self.all();
-        match (refused, all.get_mut(run)) {
-            (Some(why), Some(wish)) => wish.refused = Some(why.clone()),
-            _ => drop(all.remove(run)),
+        if all.get(run).is_some_and(|w| w.number == number) {
+            all.remove(run);
+        }
+    }
+
+    /// It was refused, which is to be told.
+    pub(super) fn refuse(&self, run: &str, number: u64, why: &str) {
+        if let Some(wish) = self.all().get_mut(run).filter(|w| w.number == number) {
+            wish.refused = Some(why.to_owned());
         }
     }
 
@@ -52,7 +71,7 @@ impl Wishes {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Wish>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -63,12 +82,17 @@ mod tests {
     #[test]
     fn a_refusal_is_told_until_the_next_wish() {
         let wishes = Wishes::default();
-        assert!(wishes.begin("a", 4) && !wishes.begin("a", 6) && wishes.begin("b", 6));
+        let first = wishes.begin("a", 4).unwrap();
+        assert!(wishes.begin("a", 6).is_none() && wishes.begin("b", 6).is_some());
         assert_eq!(wishes.of("a").map(|w| (w.to, w.refused)), Some((4, None)));
-        wishes.end("a", Some(&"no".to_owned()));
+        wishes.refuse("a", first, "no");
         assert_eq!(wishes.of("a").and_then(|w| w.refused), Some("no".to_owned()));
-        assert!(wishes.begin("a", 6));
-        wishes.end("a", None);
+        let second = wishes.begin("a", 6).unwrap();
+        // Whoever waited for the first comes late.
+        wishes.end("a", first);
+        wishes.refuse("a", first, "no");
+        assert_eq!(wishes.of("a").map(|w| (w.to, w.refused)), Some((6, None)));
+        wishes.end("a", second);
         assert_eq!((wishes.of("a"), wishes.of("c")), (None, None));
     }
 }

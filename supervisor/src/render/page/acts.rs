@@ -139,6 +139,8 @@ pub struct ResumePage<'a> {
     pub status: &'a StatusView,
     /// The launch to come, where it can be told.
     pub next: Option<&'a NextView>,
+    /// Options of its start that are to stand in the next one too.
+    pub options: &'a [&'a str],
     /// The words of its start; or why they are not known.
     pub started: Result<&'a Started, &'a str>,
     /// The machine of its last term, where that is known.
@@ -172,7 +174,7 @@ fn words(v: &ResumePage<'_>) -> Markup {
         @if let Some(back) = &s.roll_back { p.odd { "It goes back to step " (back.to) ", as " (shown(&back.by)) " asked." } }
         @match v.started {
             Err(why) => p.bad { (shown(why)) },
-            Ok(started) => (command(started, again)),
+            Ok(started) => (command(started, again, v.options)),
         }
         @if again { p.odd { code { "--again" } " stands in it because the run ended with what needs a person: mend the cause first." } }
         @if let Some(host) = v.ran_on.filter(|host| *host != v.here) {
@@ -188,9 +190,10 @@ fn words(v: &ResumePage<'_>) -> Markup {
     }
 }
 
-fn command(started: &Started, again: bool) -> Markup {
+fn command(started: &Started, again: bool, options: &[&str]) -> Markup {
     let mut words: Vec<String> = ["supervise", "run"].map(str::to_owned).into();
     words.extend(again.then(|| "--again".to_owned()));
+    words.extend(options.iter().map(|o| (*o).to_owned()));
     words.extend(started.arguments());
     let words: Vec<String> = words.iter().map(|w| quoted(w)).collect();
     let text = format!("cd {} && {}", quoted(&started.cwd), words.join(" "));
