@@ -21,7 +21,7 @@ import processes  # noqa: E402
 SETS = {"trainer": "plain", "gang.launcher": "gang", "gang.workers": 1, "gang.gpus": "[0]", "stall.minimum": "5s", "stall.factor": 1.0,
         "backoff.initial": "0s", "retries": 3}
 
-# What follows the GPUs is looked at between these seconds of the run, while all is well.
+# Seconds of the run at which the follower of the GPUs is looked at, while all is well.
 LOOKS = (25.0, 45.0)
 
 

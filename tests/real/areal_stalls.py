@@ -44,7 +44,7 @@ def sft(b):
     for line, rank in zip(told, (1, 0), strict=True):
         assert f"worker {rank} (pid" in line, told
     case.right()
-    # Where either stood is in the evidence.
+    # The place of either is in the evidence.
     for texts, rank, place in zip(evidence(b, case.root), (1, 0), ("strike", "spin"), strict=True):
         assert texts[0].startswith(f"worker {rank} ") and f"stands in {place} (" in texts[0] and "fault_hooks.py:" in texts[0], texts
 

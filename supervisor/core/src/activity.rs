@@ -240,7 +240,7 @@ impl Profile {
         let moves_nothing = faults.1 >= OFTEN
             && match bytes.1 >= FLOWS {
                 true => few_faults && is_below(bytes, VERY_LOW),
-                // What goes through sockets alone is told by the network.
+                // Bytes through sockets alone are told by the network.
                 false => is_below(faults, VERY_LOW) && network.1 >= FLOWS && is_below(network, VERY_LOW),
             };
         let spins = now.cpu >= BUSY && (are_below([faults, switches], OFTEN, VERY_LOW) || moves_nothing);

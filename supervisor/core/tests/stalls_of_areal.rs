@@ -75,7 +75,7 @@ fn turns_that_take_minutes_are_no_hang_and_one_that_sleeps_is_seen() {
     }
 }
 
-/// Where healthy windows hold nothing but computing, neither faults nor traffic, no sign tells them from a spin: it is left to the
+/// If healthy windows hold nothing but computing, neither faults nor traffic, no sign tells them from a spin: it is left to the
 /// hard limit, or to a GPU.
 #[test]
 fn a_spin_that_looks_like_a_healthy_turn_is_not_judged() {

@@ -70,7 +70,7 @@ fn a_hang_of_a_gpu_or_beside_it_is_seen_whatever_it_did_before() {
 /// A step with all kinds of work in it: what is idle in one of them is not missed in another.
 #[test]
 fn a_step_of_several_kinds_of_work_is_healthy_in_each_and_its_hangs_are_seen() {
-    // Where a device that does nothing was seen in a healthy window, at a power that a small step has as well, it cannot be told again.
+    // An idle device in a healthy window, at a power that a small step has as well, cannot be told again.
     for (traces, hangs) in recorded().into_iter().zip([&HUNG[..], &HUNG[..2]]) {
         for long in HEALTHY {
             let mut watcher = traces.known(&HEALTHY);

@@ -363,7 +363,7 @@ impl Driver {
             self.helper_stands_by();
             self.follow_gpus();
         }
-        // What a relaunch executes is to stay.
+        // Once: the text that a relaunch executes is to stay.
         if is_first {
             supervise_host::process::let_go_of_start();
         }

@@ -38,7 +38,7 @@ pub fn cast(src: &[u8], from: Dtype, to: Dtype, out: &mut [u8]) {
     }
 }
 
-/// Every merge casts so by default. Compiled for every x86-64 alone it takes five times as long, within a cache.
+/// Every merge casts so by default. Compiled for every x86-64 alone it takes three times as long, within a cache.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl", "x86_64+avx2"))]
 fn all_bf16(src: &[u8], out: &mut [u8]) {
     each(

@@ -205,7 +205,7 @@ fn ask_all(
     out
 }
 
-/// Who reads what a process writes to its standard error through a pipe, as `tee` does, was stopped as all were.
+/// Finds the processes that read another's standard error through a pipe, as `tee` does: they were stopped as all were.
 fn for_each_reader(pid: i32, all: &[ProcRef], go_on: impl Fn(ProcRef)) {
     let end = |pid: i32, fd: i32| fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok();
     let pipe = end(pid, 2).filter(|p| p.as_os_str().as_encoded_bytes().starts_with(b"pipe:"));

@@ -21,7 +21,7 @@ pub(super) async fn resume(State(site): Here, Path(id): Path<String>) -> Respons
     };
     let next = site.runs.next(&id);
     let policy = site.runs.spec(&id).map(|spec| spec.policy.clone());
-    // What a person meant for every start of it; where to begin was meant for one.
+    // Options that a person meant for every start of it; a place to begin was meant for one.
     let options = policy.iter().flat_map(|p| {
         let unrecovered = !p.recovery && !p.off_by_command;
         [p.observe.then_some("--observe"), unrecovered.then_some("--no-recovery")]

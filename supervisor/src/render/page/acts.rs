@@ -197,7 +197,7 @@ fn command(started: &Started, again: bool, options: &[&str]) -> Markup {
     words.extend(started.arguments());
     let words: Vec<String> = words.iter().map(|w| quoted(w)).collect();
     let text = format!("cd {} && {}", quoted(&started.cwd), words.join(" "));
-    // What a page cannot show as it is, nobody copies as it is.
+    // A line that a page cannot show as it is, nobody copies as it is.
     let is_exact = !started.hidden && line(&text) == text;
     html! {
         pre { (shown(&text)) }
