@@ -135,7 +135,7 @@ fn judge(now: &DevicePulse, healthy: &VecDeque<DevicePulse>) -> Option<Sign> {
     if now.busy >= ALL && powerless || moves_nothing(now) && !healthy.iter().any(moves_nothing) {
         return Some(Sign::Spinning);
     }
-    // The power of somebody else's device tells nothing of this run.
+    // Somebody else's device that is idle now tells nothing of this run.
     if now.busy < SHOWS && powerless && now.own || busy >= SHOWS && is_below(now.busy, busy, VERY_LOW) {
         return Some(Sign::Still);
     }
