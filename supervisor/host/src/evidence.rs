@@ -29,6 +29,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use supervise_config::redact_lines;
 use supervise_core::id::{ProcRef, RunId};
 use supervise_core::machine::Facts;
@@ -40,6 +41,8 @@ pub use flight::RECORDS;
 const FILE: usize = 1 << 20;
 /// How far the helper gives way once nobody waits for it.
 const NICE: i32 = 10;
+/// A launch that was decided by its answer takes about as long as this.
+const LAUNCH: Duration = Duration::from_millis(30);
 /// The end of the attempt is waited for this long, for the list of its exits.
 const END_MS: u16 = 20_000;
 
@@ -122,6 +125,7 @@ pub fn main(args: &[OsString]) -> i32 {
     }
     // The next launch is in a hurry; what is written down now is for people.
     crate::process::give_way(NICE);
+    std::thread::sleep(LAUNCH);
     let dir = order.attempt.join(DIRECTORY);
     for (name, text) in files.into_iter().chain(later(&order)) {
         if write(&dir, &name, &text).is_err() {

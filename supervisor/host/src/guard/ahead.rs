@@ -344,6 +344,7 @@ fn start_one(draft: &Draft, id: usize, worker: &WorkerOrder, files: &Files) -> i
         errors: writer.as_fd(),
         cgroup: None,
         dies_with_creator: true,
+        gate: None,
     };
     // It inherits that it can write no file. Nothing is written here meanwhile.
     let files_limit = getrlimit(Resource::Fsize);

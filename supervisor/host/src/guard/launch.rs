@@ -21,7 +21,7 @@ use crate::guard::tree::Tree;
 use crate::guard::worker::{WORKERS_LIMIT, Worker};
 use crate::guard::{GO, Primer};
 use crate::process::cgroup::{Leaf, leaf_name};
-use crate::process::spawn::{Place, Program, Started, Wiring, close_inherited, start, take_standard};
+use crate::process::spawn::{Gate, Place, Program, Started, Wiring, close_inherited, start, take_standard};
 use crate::process::{boottime_ms, own_ref};
 use nix::sys::signalfd::SignalFd;
 use serde::de::DeserializeOwned;
@@ -50,6 +50,16 @@ struct Early {
     files: Option<Files>,
     /// Interpreters, or why there are none.
     waiting: Option<io::Result<Waiting>>,
+    /// Workers that wait for the word.
+    held: Option<(Gate, Made)>,
+}
+
+/// The attempt's processes, and what is made before them.
+struct Made {
+    leaf: Option<Leaf>,
+    memory: Memory,
+    nodes: Option<Nodes>,
+    workers: StartedWorkers,
 }
 
 /// Takes the order, becomes keeper and guard, and starts the workers. `primed`: standard error holds a [`Primer`].
@@ -83,8 +93,15 @@ pub(crate) fn begin(primed: bool) -> io::Result<Begun> {
         }
     };
     become_guard(c"supervise-guard");
+    let mut early = Early::default();
+    // Making processes takes as long as the intent on its way to the disk. The launcher of nodes would start something on them.
+    if order.nodes.is_none() && has_a_fit_number(&order) {
+        let gate = Gate::new()?;
+        let made = make(&order, None, Early::default(), Some(&gate));
+        early.held = Some((gate, made));
+    }
     orders.wait_for_word()?;
-    Ok(prepared(order, connection, signals, Early::default(), tether))
+    Ok(prepared(order, connection, signals, early, tether))
 }
 
 /// As [`begin`], with the keeper made at once: the interpreters are to be the guard's children.
@@ -102,6 +119,7 @@ fn begin_drafted(draft: Draft, mut orders: Orders, mut connection: Connection, s
         // Without them the order's workers are started as ever.
         waiting: Some(Waiting::start(draft, &files)),
         files: Some(files),
+        held: None,
     };
     let order = orders.read()?;
     orders.wait_for_word()?;
@@ -153,7 +171,7 @@ fn detach() {
     let _ = nix::sys::prctl::set_name(c"supervise-spare");
 }
 
-/// The way on which an order comes, and then the word to begin: until that is heard nothing is started, and nothing on a disk is
+/// The way on which an order comes, and then the word to begin: until that is heard no program is started, and nothing on a disk is
 /// changed.
 struct Orders {
     file: BufReader<File>,
@@ -209,12 +227,12 @@ const LAST_LOOK: Duration = Duration::from_millis(2);
 
 type Failed = (Connection, String);
 
-fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, early: Early) -> Result<Guard, Failed> {
+fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, mut early: Early) -> Result<Guard, Failed> {
     let socket = match listen(&order.socket) {
         Ok(socket) => socket,
         Err(e) => return Err((connection, format!("the guard's socket {}: {e}", order.socket))),
     };
-    if order.workers.is_empty() || order.workers.len() > WORKERS_LIMIT {
+    if !has_a_fit_number(&order) {
         return Err((connection, format!("{} workers", order.workers.len())));
     }
     if let Some(dir) = &order.scratch
@@ -228,26 +246,35 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, early: 
     if let Some(dir) = &order.stale_names {
         scratch::clear_names(dir);
     }
-    let now = boottime_ms();
-    let me = own_ref();
-    let name = leaf_name(&order.run, order.term.0, order.attempt.0);
-    let leaf = order.cgroup.then(|| Leaf::create(&name).ok()).flatten();
-    let mut memory = Memory::watch();
-    let nodes = match order
-        .nodes
-        .as_ref()
-        .map(|nodes| Nodes::start(&order, nodes))
-        .transpose()
-    {
-        Ok(nodes) => nodes,
-        Err(e) => return Err((connection, format!("the launcher of the nodes cannot be started: {e}"))),
+    let made = match early.held.take() {
+        // Without all of them none runs its program.
+        Some((_, made)) if made.workers.failure.is_some() => Ok(made),
+        Some((gate, made)) => match gate.open(made.workers.workers.len()) {
+            Ok(()) => Ok(made),
+            Err(e) => Err(format!("the workers cannot be let go on: {e}")),
+        },
+        None => match order
+            .nodes
+            .as_ref()
+            .map(|nodes| Nodes::start(&order, nodes))
+            .transpose()
+        {
+            Ok(nodes) => Ok(make(&order, nodes, early, None)),
+            Err(e) => Err(format!("the launcher of the nodes cannot be started: {e}")),
+        },
+    };
+    let (leaf, mut memory, nodes, workers) = match made {
+        Ok(made) => (made.leaf, made.memory, made.nodes, made.workers),
+        Err(what) => return Err((connection, what)),
     };
     let StartedWorkers {
         workers,
         ahead,
         notes,
         failure,
-    } = start_workers(&order, nodes.as_ref(), leaf.as_ref(), early);
+    } = workers;
+    let now = boottime_ms();
+    let me = own_ref();
     workers.iter().for_each(|w| memory.note(w.proc.pid));
     let tag = format!("{}/", order.run);
     let mut tree = Tree::new(me, tag, leaf, now);
@@ -318,6 +345,24 @@ fn listen(name: &str) -> io::Result<UnixListener> {
     Ok(socket)
 }
 
+fn has_a_fit_number(order: &GuardOrder) -> bool {
+    (1..=WORKERS_LIMIT).contains(&order.workers.len())
+}
+
+/// With a gate the workers stop at it, before their programs.
+fn make(order: &GuardOrder, nodes: Option<Nodes>, early: Early, gate: Option<&Gate>) -> Made {
+    let name = leaf_name(&order.run, order.term.0, order.attempt.0);
+    let leaf = order.cgroup.then(|| Leaf::create(&name).ok()).flatten();
+    let memory = Memory::watch();
+    let workers = start_workers(order, nodes.as_ref(), leaf.as_ref(), early, gate);
+    Made {
+        leaf,
+        memory,
+        nodes,
+        workers,
+    }
+}
+
 /// Workers that were started, how those that had been started ahead came on, and the failure that ended it.
 struct StartedWorkers {
     workers: Vec<Worker>,
@@ -327,7 +372,13 @@ struct StartedWorkers {
 }
 
 /// Starts worker after worker; at the first that cannot be started it stops and says why. One that waits goes on instead.
-fn start_workers(order: &GuardOrder, nodes: Option<&Nodes>, leaf: Option<&Leaf>, mut early: Early) -> StartedWorkers {
+fn start_workers(
+    order: &GuardOrder,
+    nodes: Option<&Nodes>,
+    leaf: Option<&Leaf>,
+    mut early: Early,
+    gate: Option<&Gate>,
+) -> StartedWorkers {
     let mut workers = Vec::with_capacity(order.workers.len());
     let place = leaf.and_then(|l| Some((l.directory().ok()?, l.entrance().ok()?)));
     let files = match early.files.take() {
@@ -356,7 +407,7 @@ fn start_workers(order: &GuardOrder, nodes: Option<&Nodes>, leaf: Option<&Leaf>,
         let worker = relay.as_ref().unwrap_or(worker);
         let started = match waiting.next().flatten() {
             Some(started) => Ok(started),
-            None => start_worker(order, at, worker, files.as_ref(), place.as_ref()),
+            None => start_worker(order, at, worker, files.as_ref(), place.as_ref(), gate),
         };
         match started {
             Ok((started, output)) => workers.push(Worker::new(WorkerId(id), started, output)),
@@ -392,6 +443,7 @@ fn start_worker(
     worker: &WorkerOrder,
     files: Option<&Files>,
     place: Option<&(File, File)>,
+    gate: Option<&Gate>,
 ) -> io::Result<(Started, OwnedFd)> {
     let env = worker_env(order, id, worker, files);
     let program = Program::new(&worker.argv, &env, Some(worker.cwd.as_str()))?;
@@ -403,6 +455,7 @@ fn start_worker(
         errors: writer.as_fd(),
         cgroup: place.map(as_place),
         dies_with_creator: true,
+        gate,
     };
     Ok((start(&program, &wiring)?, reader))
 }

@@ -127,6 +127,11 @@ impl LogQueue {
             && (self.current.is_some() || !self.waiting.is_empty() || self.lost.values().any(|l| l.unsaid > 0))
     }
 
+    /// More waits than is worth waiting with.
+    pub(crate) fn is_full_of_output(&self) -> bool {
+        self.held > JOIN_LIMIT
+    }
+
     /// Output of a worker.
     pub(crate) fn output(&mut self, worker: u32, bytes: &[u8]) {
         if !self.is_wanted() {
@@ -270,6 +275,7 @@ pub(crate) fn start_log_writer(order: &GuardOrder) -> io::Result<(i32, OwnedFd)>
         cgroup: None,
         // It writes what it was given even after the guard was killed.
         dies_with_creator: false,
+        gate: None,
     };
     Ok((start(&program, &wiring)?.pid, writer))
 }

@@ -35,6 +35,9 @@ use supervise_core::scan::Scanner;
 /// Because of a change a report comes at most this often.
 const CHANGE_MS: u64 = 1000;
 
+/// Its log writer is started so long after the workers, which need the processors first. What they say meanwhile waits.
+const LOG_WRITER_AFTER_MS: u64 = 30;
+
 /// Pause before a log writer that ended is started again: doubled each time up to the second.
 const LOG_WRITER_PAUSE_MS: u64 = 1000;
 const LOG_WRITER_PAUSE_LIMIT_MS: u64 = 60_000;
@@ -301,7 +304,8 @@ impl Guard {
 
     /// Starts a log writer where one is wanted and none runs.
     fn keep_log_writer(&mut self, now: u64) {
-        if self.log_writer_due.is_none_or(|due| now < due) {
+        let hurries = self.log_writer_pause == 0 && (self.tree.is_gone() || self.log_queue.is_full_of_output());
+        if self.log_writer_due.is_none_or(|due| now < due && !hurries) {
             return;
         }
         self.log_writer_due = None;
@@ -432,7 +436,7 @@ impl Guard {
         let new = self.tree.learn(stats);
         self.record(&new);
         if self.log_queue.is_wanted() {
-            self.log_writer_due = Some(now);
+            self.log_writer_due = Some(now.saturating_add(LOG_WRITER_AFTER_MS));
         }
         // The guard is worth more than any worker when memory runs out. Only root may say so.
         let _ = std::fs::write("/proc/self/oom_score_adj", "-500");

@@ -167,6 +167,7 @@ impl Running {
             errors: err_writer.as_fd(),
             cgroup: None,
             dies_with_creator: true,
+            gate: None,
         };
         let started = start(program, &wiring)?;
         Ok(Self {

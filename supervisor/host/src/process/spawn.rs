@@ -93,6 +93,38 @@ pub struct Wiring<'a> {
     pub cgroup: Option<Place<'a>>,
     /// It is killed when its creator ends.
     pub dies_with_creator: bool,
+    /// It waits here before its program.
+    pub gate: Option<&'a Gate>,
+}
+
+/// Keeps new processes from their programs until it is opened; where it is dropped first they end.
+#[derive(Debug)]
+pub struct Gate {
+    reader: OwnedFd,
+    writer: OwnedFd,
+}
+
+impl Gate {
+    /// A closed one.
+    ///
+    /// # Errors
+    /// No pipe can be made.
+    pub fn new() -> io::Result<Self> {
+        let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        Ok(Self { reader, writer })
+    }
+
+    /// Lets so many processes go on.
+    ///
+    /// # Errors
+    /// Report of the kernel.
+    pub fn open(self, waiting: usize) -> io::Result<()> {
+        let words = vec![0; waiting];
+        match nix::unistd::write(&self.writer, &words)? == waiting {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
 }
 
 /// A cgroup, by its directory and by the file that lets a process in.
@@ -175,6 +207,7 @@ struct Birth<'a> {
     report: RawFd,
     entrance: Option<RawFd>,
     creator: Option<libc::pid_t>,
+    gate: Option<(RawFd, RawFd)>,
 }
 
 /// Makes a process that will execute the program.
@@ -195,6 +228,7 @@ pub fn start(program: &Program, wiring: &Wiring<'_>) -> io::Result<Started> {
         report: writer.as_raw_fd(),
         entrance: wiring.cgroup.map(|c| c.entrance.as_raw_fd()),
         creator: wiring.dies_with_creator.then(|| nix::unistd::getpid().as_raw()),
+        gate: wiring.gate.map(|g| (g.reader.as_raw_fd(), g.writer.as_raw_fd())),
     };
     let placed = wiring.cgroup.map(|c| make_in(c.directory.as_raw_fd()));
     let pid = match placed {
@@ -293,6 +327,14 @@ fn be_born(birth: &Birth<'_>) -> ! {
         // our own descriptors close by themselves anyway.
         libc::syscall(libc::SYS_close_range, 3, u32::MAX, 4 /* CLOSE_RANGE_CLOEXEC */);
         reset_signals();
+        if let Some((reader, writer)) = birth.gate {
+            // Held by those that wait as well, it would never end.
+            libc::close(writer);
+            let mut word = 0_u8;
+            if libc::read(reader, (&raw mut word).cast(), 1) != 1 {
+                libc::_exit(127);
+            }
+        }
         if let Some(cwd) = birth.cwd
             && libc::chdir(cwd.as_ptr()) != 0
         {

@@ -163,6 +163,7 @@ impl Launcher {
                 errors: errors.1.as_fd(),
                 cgroup: None,
                 dies_with_creator: true,
+                gate: None,
             },
         )?;
         self.srun = Some(started.pid);

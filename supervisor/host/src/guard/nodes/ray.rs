@@ -337,6 +337,7 @@ impl Here {
             errors: errors.as_fd(),
             cgroup: None,
             dies_with_creator: true,
+            gate: None,
         };
         let started = start(&program, &wiring).map_err(|e| told(&e))?;
         let proc = ProcRef {

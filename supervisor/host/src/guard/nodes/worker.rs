@@ -285,6 +285,7 @@ impl Node {
                     errors: writer.as_fd(),
                     cgroup: None,
                     dies_with_creator: true,
+                    gate: None,
                 };
                 Ok(Worker::new(WorkerId(rank), start(&program, &wiring)?, reader))
             });
