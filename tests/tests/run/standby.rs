@@ -13,15 +13,20 @@ use supervise_tests::harness::{Scene, Supervisor, eventually, send, wait_for};
 /// A trainer of two ranks: it notes all that could tell how it was started, and steps until it may go.
 const TRAIN: &str = r#"
 import os, sys
-early = "wave" in sys.modules
+early = "wave" in sys.modules and "colorsys" in sys.modules
+too_early = "tabnanny" in sys.modules
 os.environ["CHOSEN"] = "by the script"
 import json, time, wave
 import mine
+os.environ["STORE"] = os.environ["MASTER_ADDR"]
+import colorsys
+os.environ["COMPUTED"] = str(6 * 7)
+import tabnanny
 
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
 own = ("TORCHELASTIC_", "MASTER_PORT", "SUPERVISE_ATTEMPT", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 noted = {
-    "early": early, "mine": mine.VALUE, "argv": sys.argv, "words": sys.orig_argv, "path": sys.path, "flags": str(sys.flags),
+    "early": early, "too_early": too_early, "mine": mine.VALUE, "argv": sys.argv, "words": sys.orig_argv, "path": sys.path, "flags": str(sys.flags),
     "name": __name__, "file": __file__, "cwd": os.getcwd(), "input": sys.stdin.read(), "leads": os.getsid(0) == os.getpid(),
     "finders": [getattr(f, "__name__", type(f).__name__) for f in sys.meta_path if type(f).__name__ != "Noting"],
     "threads": len(os.listdir("/proc/self/task")), "warned": sys.warnoptions,
@@ -111,6 +116,15 @@ impl Stage {
         })
     }
 
+    /// They read, and do not rest between two imports.
+    fn both_have_imported(&self) {
+        let reads = |pid: i32| {
+            let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+            call.split(' ').next() == Some(&libc::SYS_read.to_string())
+        };
+        wait_for("both have imported all", || self.both_wait().into_iter().all(reads));
+    }
+
     /// A worker of this attempt, by the mark that others find it by.
     fn worker(&self, attempt: u32) -> i32 {
         let bears = |pid: &i32| {
@@ -170,7 +184,7 @@ fn interpreters_that_waited_run_the_same_as_new_ones() {
     let stage = Stage::new(&["-u"]);
     let mut cold = stage.noted(1);
     assert_eq!(cold[0]["early"], json!(false));
-    stage.both_wait();
+    stage.both_have_imported();
     stage.kill(1);
     let ahead = stage.noted(2);
     assert_eq!(stage.ahead(2), json!("went"));

@@ -323,9 +323,12 @@ class Ahead:
             kind, _, rest = line.partition(" ")
             if kind == "e":
                 key, _, value = rest.partition("=")
-                # What is computed may be another rank's, or another attempt's; and the first rank is 0, wherever that stands too.
-                if f'"{value}"' not in text and f"'{value}'" not in text or has_zero(value) and os.environ.get("WORLD_SIZE") != "1":
-                    break
+                # What is computed may be another rank's, or another attempt's; and the first rank is 0, wherever that stands too. The
+                # address of the rendezvous, by another name, is the same for all.
+                written = f'"{value}"' in text or f"'{value}'" in text
+                if not written or has_zero(value) and os.environ.get("WORLD_SIZE") != "1":
+                    if value != initial.get("MASTER_ADDR"):
+                        break
                 if os.environ.get(key) in (initial.get(key), self.replayed.get(key)):
                     self.replayed[key] = value
                     os.environ[key] = value
