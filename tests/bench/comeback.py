@@ -1,8 +1,9 @@
 """From the kill of a rank to the next training step, new or repeated: `supervise` with and without standby, a bash loop, torchrun.
 
-usage: comeback.py SUPERVISE PYTHON [--trainer fsdp2|sft|hf] [--kills 20] [--rows standby,cold,bash_loop,torchrun]
+usage: comeback.py SUPERVISE PYTHON [--trainer fsdp2|sft|hf|ppo|areal] [--kills 20] [--rows standby,cold,bash_loop,torchrun]
 
-PYTHON is the interpreter of ../real/install.sh's environment. Each kill is a SIGKILL of a random rank, after a step; where interpreters
+PYTHON is the interpreter of ../real/install.sh's environment, for areal of install_areal.sh's. `ppo` is verl's, over Ray: rows cold and bash_loop.
+`areal` has a row `launcher`, areal's own local launcher with its restarts; two programs stand in for what it needs of GPUs. Each kill is a SIGKILL of a random rank, after a step; where interpreters
 are to stand by, once both are ready (how long that takes is a column). The clock stops at the first step that is on record after the
 old ranks were gone. One JSON object a row, times in ms as [least, median, most], then a table with ratios to the first row.
 """
@@ -22,12 +23,14 @@ from pathlib import Path
 
 import processes
 
+GANG = {"gang.launcher": "gang", "gang.workers": 2, "gang.gpus": "none"}
 HERE = Path(__file__).resolve().parent
 REAL = HERE.parent / "real"
 sys.path.insert(0, str(REAL))
+import ppo_recovery  # noqa: E402
 import standby as real  # noqa: E402
 
-SETS = {"gang.launcher": "gang", "gang.workers": 2, "gang.gpus": "none", "retries": 10000, "backoff.initial": "0s", "run_dir": "{dir}/run"}
+SETS = {"retries": 10000, "backoff.initial": "0s", "run_dir": "{dir}/run"}
 ENV = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 SFT_ENV = {"VERL_USE_EXTERNAL_MODULES": "verl_cpu_platform", "VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda", "WITHOUT_MEGATRON": "1"}
 
@@ -43,7 +46,17 @@ def printed(folder, mark):
     return max((base + count for base, count in counts if count), default=0)
 
 
-class Fsdp2:
+class Trainer:
+    # How `supervise` starts it, and the peers.
+    sets, ranks = GANG, 2
+    # A rank has it in its environment.
+    named = "RANK"
+
+    def loop(self, words):
+        return [str(HERE / "bash_loop.sh"), str(self.ranks), self.python, *words]
+
+
+class Fsdp2(Trainer):
     pattern = "fsdp2_train.py"
     trainer = "plain"
 
@@ -59,7 +72,7 @@ class Fsdp2:
         return losses.read_bytes().count(b"\n") if losses.exists() else 0
 
 
-class Sft:
+class Sft(Trainer):
     pattern = "verl.trainer.sft_trainer"
     trainer = "verl"
 
@@ -84,7 +97,7 @@ class Sft:
         return printed(folder, b"train/loss:")
 
 
-class Hf:
+class Hf(Trainer):
     pattern = "hf_train.py"
     trainer = "plain"
 
@@ -99,16 +112,83 @@ class Hf:
         return printed(folder, b"'grad_norm'")
 
 
-TRAINERS = {"fsdp2": Fsdp2, "sft": Sft, "hf": Hf}
+class Ppo(Trainer):
+    """verl's PPO over a Ray of its own: the driver starts all of it."""
+
+    # Ray writes the class over the command line, and over the environment behind it.
+    pattern, named = "ray::WorkerDict", None
+    trainer = "verl"
+    sets, ranks = {"rehearse": "false"}, 1
+
+    def __init__(self, python, place):
+        self.python, self.place = python, place
+        self.env = {name: value for name, value in ppo_recovery.ENV.items() if os.environ.get(name) != value} | {"RAY_AUTH_MODE": "disabled"}
+        subprocess.run([python, REAL / "make_tiny_model.py", place / "model"], check=True, stdout=subprocess.DEVNULL)
+        text = ppo_recovery.YAML.format(model=place / "model", root="out", here=REAL, steps=1000000)
+        (place / "ppo.yaml").write_text(text.split("supervisor:")[0].replace("total_epochs: 10\n", "total_epochs: 1000000\n"))
+
+    def words(self):
+        return ["-m", "verl.trainer.main_ppo", "--config-path", str(self.place), "--config-name", "ppo", "trainer.default_local_dir={dir}/out",
+                "trainer.max_actor_ckpt_to_keep=2", "trainer.max_critic_ckpt_to_keep=2", "hydra.run.dir={dir}/hydra"]
+
+    def loop(self, words):
+        return ["bash", "-c", 'while ! "$@"; do :; done', "loop", self.python, *words]
+
+    def steps(self, folder):
+        return printed(folder, b"training/global_step:")
+
+
+class Areal(Trainer):
+    """areal's SFT trainer: each rank a process of its own, or all below areal's local launcher."""
+
+    pattern = "areal_sft.py"
+    trainer = "areal"
+
+    def __init__(self, python, place):
+        self.python, self.yaml = python, place / "areal.yaml"
+        import areal_bench
+
+        # Who starts the ranks says in which mode they are.
+        os.environ.pop("AREAL_SPMD_MODE")
+        # On CPU the launcher puts a list of devices before its command, under a variable without a name.
+        for name, text in {"torchrun": f'exec {python} -m torch.distributed.run "$@"', "=0,0": 'exec "$@"'}.items():
+            program = place / "bin" / name
+            program.parent.mkdir(exist_ok=True)
+            program.write_text(f"#!/bin/bash\n{text}\n")
+            program.chmod(0o755)
+        self.env = {**ENV, "LOGNAME": "bench", "PATH": f"{place}/bin:{Path(python).parent}:{os.environ['PATH']}"}
+        subprocess.run([python, REAL / "make_tiny_model.py", place / "model"], check=True, stdout=subprocess.DEVNULL)
+        text = areal_bench.YAML.format(root="out", model=place / "model", steps=1000000, batch=16, schedule="constant")
+        self.yaml.write_text(text.split("supervisor:")[0].replace("total_train_epochs: 4", "total_train_epochs: 1000000"))
+
+    def words(self):
+        return [str(REAL / self.pattern), "--config", str(self.yaml), "cluster.fileroot={dir}/out", "cluster.name_resolve.nfs_record_root={dir}/names"]
+
+    def launcher(self):
+        script, *words = self.words()
+        return ["env", "-u", "AREAL_SPMD_MODE", self.python, "-m", "areal.infra.launcher.local", script, *words, "+allocation_mode=fsdp:d2",
+                "recover.retries=1000000"]
+
+    def loop(self, words):
+        return ["env", "AREAL_SPMD_MODE=1", *super().loop(words)]
+
+    def steps(self, folder):
+        logs = [folder / "log", *folder.glob("run/attempts/*/worker-0.log"), *folder.glob("out/logs/*/*/*/*.log")]
+        return sum(log.read_bytes().count(b"Train step") for log in logs if log.exists())
+
+
+TRAINERS = {"fsdp2": Fsdp2, "sft": Sft, "hf": Hf, "ppo": Ppo, "areal": Areal}
 
 
 def command(row, trainer, supervise):
     if row == "bash_loop":
-        return [str(HERE / "bash_loop.sh"), "2", trainer.python, *trainer.words()]
+        return trainer.loop(trainer.words())
+    if row == "launcher":
+        return trainer.launcher()
     if row == "torchrun":
         # With a fixed port a restarted gang of gloo ranks waits for ever in init_process_group, see README.md.
         return [trainer.python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max_restarts=1000000", *trainer.words()]
-    sets = {**SETS, "trainer": trainer.trainer, "standby": "auto" if row == "standby" else "off"}
+    sets = {**SETS, **trainer.sets, "trainer": trainer.trainer, "standby": "auto" if row == "standby" else "off"}
     words = [word for key, value in sets.items() for word in ("--set", f"supervisor.{key}={value}")]
     return [supervise, "run", *words, "--", trainer.python, *trainer.words()]
 
@@ -136,7 +216,8 @@ class Run:
     def ranks(self):
         mine = processes.of_launcher(self.launcher.pid, self.folder.name)
         awaited = lambda pid: processes.environment(pid, "SUPERVISE_AWAITED") and not processes.environment(pid, "SUPERVISE_ATTEMPT")
-        fit = lambda pid: self.trainer.pattern in processes.command_line(pid) and processes.environment(pid, "RANK") is not None
+        named = lambda pid: self.trainer.named is None or processes.environment(pid, self.trainer.named) is not None
+        fit = lambda pid: self.trainer.pattern in processes.command_line(pid) and named(pid)
         found = [pid for pid in mine if fit(pid)]
         return [p for p in found if not awaited(p)], [p for p in found if awaited(p)]
 
