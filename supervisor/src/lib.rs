@@ -68,6 +68,7 @@ fn helper() -> Option<ExitCode> {
         "__evidence" => supervise_host::evidence::main(&args.collect::<Vec<_>>()),
         "__notify" => notify::send::helper(),
         "__rehearse" => rehearse::helper(),
+        "__fabric" => supervise_host::guard::fabric::main(&args.collect::<Vec<_>>()),
         "__log_writer" => supervise_host::log_writer::main(),
         "__io_worker" => {
             supervise_host::system::ignore_signals();

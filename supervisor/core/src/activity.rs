@@ -78,8 +78,8 @@ pub struct Pulse {
 pub struct Window {
     /// Its length in milliseconds.
     pub over_ms: u64,
-    /// Bytes on the network, of everybody who shares it.
-    pub network: u64,
+    /// Bytes on the network, of everybody who shares it; `None`: not all of them could be counted.
+    pub network: Option<u64>,
     /// Bytes of output of all workers.
     pub output: u64,
     /// The ranks.
@@ -196,7 +196,7 @@ struct Sample {
     switches: f64,
     faults: f64,
     bytes: f64,
-    network: f64,
+    network: Option<f64>,
 }
 
 /// Healthy windows of a rank in a phase.
@@ -233,7 +233,14 @@ impl Profile {
         let faults = (now.faults, self.least(|s| s.faults));
         let switches = (now.switches, self.least(|s| s.switches));
         let bytes = (now.bytes, self.least(|s| s.bytes));
-        let network = (now.network, self.least(|s| s.network));
+        // What is not counted is no sign.
+        let counted: Vec<f64> = self.windows.iter().filter_map(|s| s.network).collect();
+        let least = counted
+            .iter()
+            .copied()
+            .reduce(f64::min)
+            .filter(|_| counted.len() >= ENOUGH);
+        let network = now.network.zip(least).unwrap_or_default();
         let few_faults = faults.1 < OFTEN || is_below(faults, LOW);
         let idles = now.cpu < self.idle() || cpu.1 >= USES && is_below(cpu, LOW) && few_faults;
         // Other threads that look around go on switching, and those of Python fight the one that spins for its lock.
@@ -410,7 +417,7 @@ fn sample(window: &Window, pulse: &Pulse, starved: f64) -> Sample {
         switches: pulse.switches as f64 * own / seconds,
         faults: pulse.faults as f64 * own / seconds,
         bytes: pulse.bytes as f64 * own / seconds,
-        network: window.network as f64 * starved / seconds,
+        network: window.network.map(|bytes| bytes as f64 * starved / seconds),
     }
 }
 

@@ -67,12 +67,12 @@ impl Traces {
     fn window(&self, name: &str, random: &mut Random) -> Window {
         let pieces = &self.by[name];
         let mut at = random.below(pieces.len());
-        let mut out = Window::default();
+        let (mut out, mut network) = (Window::default(), 0);
         while out.over_ms < WINDOW {
             let seen = &pieces[at % pieces.len()];
             at += 1;
             out.over_ms += seen.over_ms;
-            out.network += seen.network;
+            network += seen.network;
             out.pulses.resize(seen.ranks.len(), Pulse::default());
             for ((p, r), n) in out.pulses.iter_mut().zip(&seen.ranks).zip(0..) {
                 *p = Pulse {
@@ -87,6 +87,7 @@ impl Traces {
                 };
             }
         }
+        out.network = Some(network);
         out
     }
 }
@@ -324,7 +325,7 @@ fn healthy(kind: &Kind, traces: &Traces) -> (u32, u32, u32) {
                     }
                     let mut window = traces.window("healthy", &mut random);
                     if alone {
-                        window.network = 0;
+                        window.network = Some(0);
                         window.pulses[1] = traces.window("one_sleeps", &mut random).pulses[0];
                     }
                     let look = run.watcher.window(window, Clock::Step);

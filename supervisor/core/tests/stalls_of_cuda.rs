@@ -144,17 +144,17 @@ fn work_on_a_gpu_that_is_not_named_is_no_sign_of_life() {
 fn a_gpu_that_waits_for_its_process_and_one_that_is_throttled_are_no_hangs() {
     for traces in recorded() {
         let talks = |mut window: Window| {
-            window.network = 100_000;
+            window.network = Some(100_000);
             window
         };
         let idle = traces.by["sleeps"][0].window().devices;
         let waits = |mut window: Window| {
-            window.network = 0;
+            window.network = Some(0);
             window.devices.clone_from(&idle);
             window
         };
         let hot = |mut window: Window| {
-            window.network = 0;
+            window.network = Some(0);
             for device in &mut window.devices {
                 (device.milliwatts, device.busy, device.memory) = (device.milliwatts / 3, 1000, 100);
             }

@@ -66,7 +66,7 @@ impl Seen {
         };
         Window {
             over_ms: self.over_ms,
-            network: self.network,
+            network: Some(self.network),
             output: 0,
             pulses: self.ranks.iter().zip(0..).map(pulse).collect(),
             devices: self.gpus.iter().zip(0..).map(device).collect(),

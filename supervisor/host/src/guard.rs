@@ -12,6 +12,7 @@
 pub mod ahead;
 mod connection;
 mod counts;
+pub mod fabric;
 mod facts;
 mod keeper;
 mod launch;

@@ -21,7 +21,7 @@ fn window(pulses: &[Pulse], network: u64) -> Window {
     });
     Window {
         over_ms: 10_000,
-        network,
+        network: Some(network),
         output: 0,
         pulses: pulses.collect(),
         devices: Vec::new(),
@@ -195,6 +195,36 @@ fn one_that_works_among_many_that_wait_is_told() {
     assert!(!look(HEALTHY, 3000).is_stuck());
     let stuck = look(WAITS, 3000);
     assert!(stuck.is_stuck() && stuck.ranks.len() == RANKS_LIMIT);
+}
+
+/// Cards that do not answer: what is left decides, and where that is nothing, nothing is decided.
+#[test]
+fn a_network_that_could_not_be_counted_is_no_sign() {
+    let stuck = |healthy: Pulse, counted: bool, hung: Option<u64>| {
+        let mut w = Watcher::default();
+        let healthy = [healthy, healthy];
+        for told in [Some(8_000_000), None, Some(9_000_000)].repeat(2) {
+            let network = counted.then_some(told).flatten();
+            let window = Window {
+                network,
+                ..window(&healthy, 0)
+            };
+            w.window(window, Clock::Step);
+            w.progress();
+        }
+        let hung = Window {
+            network: hung,
+            ..window(&[SPINS, WAITS], 0)
+        };
+        let looks: Vec<Look> = (0..3).map(|_| w.window(hung.clone(), Clock::Step)).collect();
+        looks[2].is_stuck()
+    };
+    let silent = Pulse { bytes: 0, ..HEALTHY };
+    assert!(stuck(HEALTHY, true, None), "the bytes of files and pipes tell it");
+    assert!(!stuck(silent, true, None), "there are none");
+    assert!(stuck(silent, true, Some(3000)));
+    assert!(!stuck(silent, true, Some(8_000_000)));
+    assert!(!stuck(silent, false, Some(0)), "it was never counted");
 }
 
 #[test]

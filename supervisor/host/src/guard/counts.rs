@@ -4,6 +4,7 @@
 //! A rank is a worker with its descendants; where one driver starts the rest, each of its processes. Reading costs some tens of
 //! microseconds a process. A crowd is not looked at one by one.
 
+use crate::guard::fabric::Fabric;
 use crate::process::{ProcStat, open_files, proc_stat};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -45,8 +46,8 @@ pub(crate) struct Ranked {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
     pub(crate) over_ms: u64,
-    /// Bytes on the network, of everybody who shares it.
-    pub(crate) network: u64,
+    /// Bytes on the network, of everybody who shares it; `None`: not all of them could be counted.
+    pub(crate) network: Option<u64>,
     pub(crate) pulses: Vec<Pulse>,
 }
 
@@ -54,7 +55,10 @@ pub(crate) struct Counts {
 #[derive(Debug)]
 pub(crate) struct Counter {
     counted: BTreeMap<i32, Counted>,
-    network: Option<u64>,
+    /// Bytes at the end of the last window, where there was one.
+    network: Option<Option<u64>>,
+    /// Cards of RDMA, where there are any.
+    fabric: Option<Fabric>,
     began: u64,
     /// Open files of the process that is nearest to its limit, as counted in the last window.
     pub(crate) files: Option<Usage>,
@@ -66,6 +70,7 @@ impl Counter {
         Self {
             counted: BTreeMap::new(),
             network: None,
+            fabric: None,
             began: now,
             files: None,
             ms_per_tick,
@@ -87,11 +92,11 @@ impl Counter {
     ) -> Option<Counts> {
         let over_ms = now.saturating_sub(self.began);
         self.began = now;
-        let network = network_bytes().unwrap_or_default();
-        let sent = self
-            .network
-            .replace(network)
-            .map(|before| network.saturating_sub(before));
+        if self.network.is_none() {
+            self.fabric = Fabric::start();
+        }
+        let network = self.network_bytes(now);
+        let before = self.network.replace(network);
         let pids: Vec<i32> = known.take(RANKS_LIMIT + 1).collect();
         if pids.len() > RANKS_LIMIT {
             self.counted.clear();
@@ -101,12 +106,32 @@ impl Counter {
         let stats: BTreeMap<i32, ProcStat> = pids.iter().filter_map(|p| Some((*p, proc_stat(*p)?))).collect();
         let pulses = self.pulses(workers, single, &stats);
         // The first window has nothing to be compared with, and after a pause of the machine none is.
-        let network = sent.filter(|_| over_ms <= 3 * WINDOW_MS)?;
+        let before = before.filter(|_| over_ms <= 3 * WINDOW_MS)?;
+        let network = before.zip(network).map(|(before, now)| now.saturating_sub(before));
         Some(Counts {
             over_ms,
             network,
             pulses,
         })
+    }
+
+    /// Bytes of all networks so far.
+    fn network_bytes(&self, now: u64) -> Option<u64> {
+        let fabric = match &self.fabric {
+            Some(fabric) => fabric.bytes(now)?,
+            None => 0,
+        };
+        Some(network_bytes().unwrap_or_default().saturating_add(fabric))
+    }
+
+    /// The child that reads what may not answer: none of the attempt's processes.
+    pub(crate) fn helper(&self) -> Option<i32> {
+        self.fabric.as_ref()?.pid()
+    }
+
+    /// Returns true if that child was this process, which was reaped.
+    pub(crate) fn was_helper(&mut self, pid: i32) -> bool {
+        self.fabric.as_mut().is_some_and(|fabric| fabric.was(pid))
     }
 
     /// Use by each rank since the last window.

@@ -14,7 +14,9 @@ use crate::process::kill::{hunt, signal_process};
 use crate::process::reap::{reap_one, reap_some};
 use crate::process::spawn::split;
 use crate::process::stat::{command_line, proc_stat};
-use crate::process::tree::{KEEPER_NAME, children, is_launcher, is_log_writer, list_descendants, spare_helpers};
+use crate::process::tree::{
+    KEEPER_NAME, children, is_card_reader, is_launcher, is_log_writer, list_descendants, spare_helpers,
+};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
@@ -220,8 +222,8 @@ impl Keeper {
         }
     }
 
-    /// Kills what is left until nothing of it runs. Helpers are not waited for: the log writer writes what it was given, and the launcher
-    /// of the nodes sees to these.
+    /// Kills what is left until nothing of it runs. Helpers are not waited for: the log writer writes what it was given, the launcher of
+    /// the nodes sees to these, and the reader of cards may wait for one.
     fn end(&mut self) {
         let leaf = self.leaf.as_deref().and_then(Leaf::existing);
         let began = boottime_ms();
@@ -294,7 +296,8 @@ fn born_helpers() -> BTreeSet<i32> {
         open.retain(|pid| {
             // In this order: it may become one between the two looks.
             let unborn = is_unborn(*pid);
-            let helper = (is_log_writer(*pid) || is_launcher(*pid)) && helpers.insert(*pid);
+            let helper = is_log_writer(*pid) || is_card_reader(*pid) || is_launcher(*pid);
+            let helper = helper && helpers.insert(*pid);
             unborn && !helper
         });
         if open.is_empty() {

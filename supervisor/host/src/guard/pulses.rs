@@ -40,6 +40,16 @@ impl Pulses {
         self.counter.due()
     }
 
+    /// The child that counts for it, and is none of the attempt's processes.
+    pub(crate) fn helper(&self) -> Option<i32> {
+        self.counter.helper()
+    }
+
+    /// Returns true if that child was this process, which was reaped.
+    pub(crate) fn was_helper(&mut self, pid: i32) -> bool {
+        self.counter.was_helper(pid)
+    }
+
     /// The trainer got on.
     pub(crate) fn on_progress(&mut self, now: u64) {
         self.progress = now;
@@ -146,7 +156,7 @@ mod tests {
         Gathered {
             counts: Counts {
                 over_ms: 10_000,
-                network,
+                network: Some(network),
                 pulses: vec![rank(0, first), rank(1, second)],
             },
             places: [((WorkerId(0), 4710), place("n1")), ((WorkerId(1), 4711), place("n2"))].into(),

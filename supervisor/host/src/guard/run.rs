@@ -312,13 +312,19 @@ impl Guard {
         match start_log_writer(&self.order) {
             Ok((pid, pipe)) => {
                 self.log_writer = Some(pid);
-                self.tree
-                    .except(self.nodes.as_ref().map(|n| n.pid).into_iter().chain([pid]));
+                self.spare_helpers();
                 self.log_queue.connect(pipe);
                 self.pump();
             }
             Err(_) => self.log_writer_later(now),
         }
+    }
+
+    /// They are our children, and none of the attempt's.
+    fn spare_helpers(&mut self) {
+        let nodes = self.nodes.as_ref().map(|n| n.pid);
+        let helpers = [nodes, self.log_writer, self.pulses.helper()];
+        self.tree.except(helpers.into_iter().flatten());
     }
 
     fn log_writer_later(&mut self, now: u64) {

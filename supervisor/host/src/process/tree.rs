@@ -221,6 +221,12 @@ pub fn is_log_writer(pid: i32) -> bool {
     crate::process::stat::command_head(pid) == "supervise __log_writer"
 }
 
+/// Returns true if the process reads the counters of network cards for a guard (see [`crate::guard::fabric`]). It dies with its guard, and
+/// where a card does not answer it, nobody can end it sooner: nothing waits for that.
+pub(crate) fn is_card_reader(pid: i32) -> bool {
+    crate::process::stat::command_head(pid).starts_with("supervise __fabric ")
+}
+
 /// The name by which the launcher of a gang's step shows itself.
 pub(crate) const LAUNCHER_NAME: &std::ffi::CStr = c"supervise-nodes";
 
@@ -236,11 +242,11 @@ pub(crate) fn has_launchers_name(pid: i32) -> bool {
     std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_ascii_end() == LAUNCHER_NAME.to_bytes())
 }
 
-/// Leaves out what belongs to no attempt and ends by itself: log writers, launchers of nodes, and what those started.
+/// Leaves out what belongs to no attempt and ends by itself: log writers, readers of cards, launchers of nodes, and what those started.
 pub fn spare_helpers(found: &mut Vec<ProcRef>) {
     let launchers = found.iter().filter(|p| is_launcher(p.pid));
     let below: BTreeSet<ProcRef> = launchers.flat_map(|p| list_descendants(p.pid)).collect();
-    found.retain(|p| !is_log_writer(p.pid) && !is_launcher(p.pid) && !below.contains(p));
+    found.retain(|p| !is_log_writer(p.pid) && !is_card_reader(p.pid) && !is_launcher(p.pid) && !below.contains(p));
 }
 
 /// Helpers of the supervisor `me` that end by themselves, each with what it started: they gather evidence, tell people, and say what

@@ -24,8 +24,12 @@ pub(crate) enum FromNode {
     Beat { node: u32, at: u64, cpu_ms: u64 },
     /// Use by a rank, in the window that the node tells next.
     Pulse(RankPulse),
-    /// A window of its ranks has ended: its length, and the bytes on the node's network.
-    Window { node: u32, over_ms: u64, network: u64 },
+    /// A window of its ranks has ended: its length, and the bytes on the node's networks where they could be counted.
+    Window {
+        node: u32,
+        over_ms: u64,
+        network: Option<u64>,
+    },
     /// Nothing of the attempt is left there.
     Gone { node: u32 },
 }
@@ -44,8 +48,8 @@ pub(crate) enum ToNode {
 
 /// Beginning of every line of a node.
 const SIGN: &[u8] = b"=supervise ";
-/// In place of a name, which is one word.
-const NO_NAME: &str = "-";
+/// In place of a name, which is one word, or a number.
+const NOTHING: &str = "-";
 
 impl FromNode {
     pub(crate) fn line(&self) -> Vec<u8> {
@@ -69,10 +73,11 @@ impl FromNode {
                 let counted = [p.cpu_ms, p.wait_ms, p.switches, p.faults, p.bytes];
                 let counted: String = counted.iter().map(|n| format!(" {n}")).collect();
                 let waits = waits.as_deref().unwrap_or_default();
-                let name = name.as_deref().unwrap_or(NO_NAME);
+                let name = name.as_deref().unwrap_or(NOTHING);
                 out.extend(format!("pulse {} {} {}{counted} {name} {waits}", p.worker.0, p.pid, p.state).bytes());
             }
             Self::Window { node, over_ms, network } => {
+                let network = network.map_or_else(|| NOTHING.to_owned(), |n| n.to_string());
                 out.extend(format!("window {node} {over_ms} {network}").bytes());
             }
             Self::Gone { node } => out.extend(format!("gone {node}").bytes()),
@@ -121,7 +126,10 @@ impl FromNode {
                 Self::Window {
                     node: number,
                     over_ms: over_ms.parse().ok()?,
-                    network: network.parse().ok()?,
+                    network: match network {
+                        NOTHING => None,
+                        counted => Some(counted.parse().ok()?),
+                    },
                 }
             }
             b"gone" => Self::Gone { node: number },
@@ -145,7 +153,7 @@ fn pulse(rank: u32, text: &str) -> Option<RankPulse> {
         faults: number()?,
         bytes: number()?,
     };
-    let name = words.next().filter(|w| *w != NO_NAME).map(str::to_owned);
+    let name = words.next().filter(|w| *w != NOTHING).map(str::to_owned);
     let waits = words.next().filter(|w| !w.is_empty()).map(str::to_owned);
     Some(RankPulse { pulse, name, waits })
 }
@@ -315,7 +323,12 @@ mod tests {
             FromNode::Window {
                 node: 7,
                 over_ms: 10_003,
-                network: u64::MAX,
+                network: Some(u64::MAX),
+            },
+            FromNode::Window {
+                node: 7,
+                over_ms: 10_003,
+                network: None,
             },
             FromNode::Gone { node: 1 },
         ] {

@@ -39,7 +39,7 @@ struct NodeWindow {
     /// When the launcher heard of it.
     at: u64,
     over_ms: u64,
-    network: u64,
+    network: Option<u64>,
     ranks: Vec<RankPulse>,
 }
 
@@ -48,7 +48,7 @@ impl NodeWindow {
     fn go_on(&mut self, next: Self) {
         let before = std::mem::replace(self, next);
         self.over_ms = self.over_ms.saturating_add(before.over_ms);
-        self.network = self.network.saturating_add(before.network);
+        self.network = sum(self.network, before.network);
         for rank in &mut self.ranks {
             let key = |r: &RankPulse| (r.pulse.worker, r.pulse.pid);
             if let Some(b) = before.ranks.iter().find(|b| key(b) == key(rank)) {
@@ -86,7 +86,7 @@ impl Windows {
         }
     }
 
-    pub(super) fn end(&mut self, node: u32, name: &str, at: u64, over_ms: u64, network: u64) {
+    pub(super) fn end(&mut self, node: u32, name: &str, at: u64, over_ms: u64, network: Option<u64>) {
         let ranks = self.open.remove(&node).unwrap_or_default();
         let window = NodeWindow {
             name: name.to_owned(),
@@ -107,6 +107,11 @@ impl Windows {
         let head = [crc32fast::hash(&json).to_le_bytes(), length.to_le_bytes()].concat();
         memory.write_all_at(&[head, json].concat(), WINDOWS_AT)
     }
+}
+
+/// Of a sum that one part is missing of, nothing is known.
+fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.zip(b).map(|(a, b)| a.saturating_add(b))
 }
 
 fn read(memory: &File, seen: &mut [u8; 8]) -> Option<BTreeMap<u32, NodeWindow>> {
@@ -192,14 +197,15 @@ impl Gathering {
         let mut gathered = Gathered {
             counts: Counts {
                 over_ms: WINDOW_MS,
-                ..Counts::default()
+                network: Some(0),
+                pulses: Vec::new(),
             },
             places: BTreeMap::new(),
         };
         let mut workers = BTreeSet::new();
         for window in std::mem::take(&mut self.held).into_values() {
-            let sent = window.share(window.network);
-            gathered.counts.network = gathered.counts.network.saturating_add(sent);
+            let sent = window.network.map(|bytes| window.share(bytes));
+            gathered.counts.network = sum(gathered.counts.network, sent);
             for RankPulse { pulse, name, waits } in &window.ranks {
                 let place = Place {
                     node: window.name.clone(),

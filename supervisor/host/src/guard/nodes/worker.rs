@@ -151,7 +151,7 @@ impl Node {
 
     /// Ends a window of the ranks' counters. With much unsaid none is told: it would be old when it is heard.
     fn count(&mut self, now: u64) {
-        let tree = self.tree.as_ref().filter(|t| t.end == End::Running);
+        let tree = self.tree.as_mut().filter(|t| t.end == End::Running);
         let (Some(tree), Some(counter)) = (tree, self.counter.as_mut().filter(|c| now >= c.due())) else {
             return;
         };
@@ -161,6 +161,7 @@ impl Node {
         });
         let ranked: Vec<Ranked> = ranked.collect();
         let counts = counter.window(now, &ranked, self.order.single, tree.known_pids());
+        tree.except(counter.helper());
         let Some(counts) = counts.filter(|_| self.unsent_bytes < UNSENT) else {
             return;
         };
@@ -354,6 +355,9 @@ impl Node {
         }
         for (pid, status) in reaped {
             self.stirred = true;
+            if self.counter.as_mut().is_some_and(|counter| counter.was_helper(pid)) {
+                continue;
+            }
             let Some(at) = self.workers.iter().position(|w| w.proc.pid == pid && w.exit.is_none()) else {
                 continue;
             };

@@ -88,6 +88,10 @@ impl Guard {
                 self.log_writer_later(now);
                 continue;
             }
+            if self.pulses.was_helper(pid) {
+                self.spare_helpers();
+                continue;
+            }
             if let Some(nodes) = self.nodes.as_mut().filter(|n| n.is(pid)) {
                 nodes.note_end(status, now);
                 self.tell_of_nodes();

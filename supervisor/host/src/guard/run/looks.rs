@@ -23,7 +23,12 @@ impl Guard {
                     pid: w.proc.pid,
                 });
                 let workers: Vec<Ranked> = workers.collect();
-                self.pulses.window(now, &workers, self.tree.known_pids(), clock)
+                let helper = self.pulses.helper();
+                let look = self.pulses.window(now, &workers, self.tree.known_pids(), clock);
+                if self.pulses.helper() != helper {
+                    self.spare_helpers();
+                }
+                look
             }
         };
         let busy = self.connection.as_ref().is_some_and(Connection::has_unsent);

@@ -21,6 +21,8 @@ struct Gang {
     windows: Windows,
     memory: File,
     gathering: Gathering,
+    /// Bytes on the network of whoever tells next.
+    network: Option<u64>,
 }
 
 impl Gang {
@@ -29,12 +31,14 @@ impl Gang {
             windows: Windows::default(),
             memory: tempfile::tempfile().unwrap(),
             gathering: Gathering::new(2, 2),
+            network: Some(7),
         }
     }
 
     fn tells(&mut self, node: u32, at: u64, over_ms: u64, cpu_ms: u64) {
         self.windows.add(node, pulse(node, cpu_ms));
-        self.windows.end(node, &format!("n{}", node + 1), at, over_ms, 7);
+        self.windows
+            .end(node, &format!("n{}", node + 1), at, over_ms, self.network);
         self.windows.write(&self.memory).unwrap();
     }
 
@@ -56,7 +60,7 @@ fn a_window_is_over_once_each_node_has_told_one_and_counts_once() {
     assert_eq!(gang.takes(20_500), None);
     gang.tells(1, 23_000, 10_000, 9000);
     let first = gang.takes(24_000).unwrap();
-    assert_eq!((cpu(&first), first.counts.network), (vec![100, 9000], 14));
+    assert_eq!((cpu(&first), first.counts.network), (vec![100, 9000], Some(14)));
     assert_eq!(first.places[&(WorkerId(1), 101)].node, "n2");
     assert_eq!(gang.takes(26_000), None, "nothing new");
     gang.tells(1, 33_000, 10_000, 9000);
@@ -78,6 +82,24 @@ fn what_a_node_tells_while_another_is_waited_for_is_added_up() {
 }
 
 #[test]
+fn a_network_that_a_node_could_not_count_is_known_again_in_the_next_window() {
+    let mut gang = Gang::new();
+    let mut tells = |node, at, network| {
+        gang.network = network;
+        gang.tells(node, at, 10_000, 1);
+        gang.takes(at + 1000).map(|told| told.counts.network)
+    };
+    // Added up on its node, and over the nodes.
+    for (first, second, at) in [(None, Some(7), 100_000), (Some(7), None, 200_000)] {
+        assert_eq!(tells(0, at, first), None);
+        assert_eq!(tells(0, at + 10_000, second), None);
+        assert_eq!(tells(1, at + 11_000, Some(8)), Some(None));
+        assert_eq!(tells(1, at + 21_000, Some(8)), None);
+        assert_eq!(tells(0, at + 22_000, Some(7)), Some(Some(15)));
+    }
+}
+
+#[test]
 fn a_node_that_tells_nothing_keeps_all_from_being_judged() {
     let mut gang = Gang::new();
     for at in (20_000..200_000).step_by(10_000) {
@@ -92,7 +114,7 @@ fn a_node_that_tells_nothing_keeps_all_from_being_judged() {
     gang.tells(0, 250_000, 10_000, 0);
     assert_eq!(gang.takes(251_000), None, "the other's is old");
     // A rank of which nothing was told.
-    gang.windows.end(1, "n2", 252_000, 10_000, 7);
+    gang.windows.end(1, "n2", 252_000, 10_000, Some(7));
     gang.windows.write(&gang.memory).unwrap();
     assert_eq!(gang.takes(253_000), None);
 }
@@ -146,7 +168,7 @@ fn a_crowd_is_not_judged_one_by_one() {
             one.pulse.pid = pid;
             gang.windows.add(node, one);
         }
-        gang.windows.end(node, "n", 20_000, 10_000, 7);
+        gang.windows.end(node, "n", 20_000, 10_000, Some(7));
     }
     gang.windows.write(&gang.memory).unwrap();
     assert_eq!(gang.takes(21_000), None);
