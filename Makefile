@@ -9,7 +9,7 @@
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
 # full-places  every place where it runs, before a release: systemd, Slurm and Ray as CI has them, a worker of Ray's that spins and PPO on two nodes
-# full-hangs  every hang of a real trainer, before a release: verl's and areal's as CI has them, and four of areal's PPO
+# full-hangs  every hang of a real trainer, before a release: verl's and areal's as CI has them, four of areal's PPO, and the end of its rollout server
 # full-page  the pages at their limits, before a release: SECONDS of twenty clients (3600), screenshots below OUT
 CARGO ?= cargo
 VENV ?= .venv-real

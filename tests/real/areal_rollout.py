@@ -77,7 +77,7 @@ class Engine:
         from areal_worker import strike_if_asked
 
         strike_if_asked("rollout")
-        fault = self.faults and self.faults.take(("hang", "spin"), self.version)
+        fault = self.faults and self.faults.take(("hang", "spin", "kill"), self.version)
         if fault:
             from fault_hooks import strike
 

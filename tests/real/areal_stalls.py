@@ -6,6 +6,7 @@ usage: areal_stalls.py PROGRAMS [--ppo] [--work DIR] [--only CASE]
                a step. Every tensor and every loss is that of a run in one go
     ppo        with --ppo alone: its asynchronous PPO trainer (areal_ppo.py), a controller, two actors and a rollout server. The rollout server falls
                asleep, in the next attempt an actor does, then the other actor computes for ever, then the rollout server; ten minutes
+    dies       with --ppo alone: its rollout server is killed before an answer; the trainer gives up, and the cause is named
 
 The interpreter is that of install_areal.sh's environment. Each must be found long before the hard limit, though the controller's and the
 workers' processes look around all the time. As root, in a network namespace of its own: what others send would pass for a sign of life.
@@ -35,6 +36,8 @@ PPO_FAULTS = [
     {"kind": "spin", "step": 26, "rank": 0},
     {"kind": "spin", "step": 84, "rank": "rollout"},
 ]
+DIES_STEPS = 20
+DIES_FAULTS = [{"kind": "kill", "step": 8, "rank": "rollout"}]
 
 
 def sft(b):
@@ -68,6 +71,18 @@ def ppo(b):
     assert stage.step_of(root) == PPO_STEPS, text[-4000:]
 
 
+def dies(b):
+    root = b.work / "dies"
+    (root / "names").mkdir(parents=True)
+    case = PpoCase(b, root, {})
+    case.steps(DIES_STEPS)
+    text = case.run(faults=DIES_FAULTS, command=("python3", HERE / "areal_ppo.py", "scheduler.type=local"))
+    # The trainer gives up by itself: that it cannot reach the server is the cause, and no hang.
+    ends = [(s.get("diagnosis") or {}).get("class") for s in stories(b, root)]
+    assert ends[0] == "engine.http" and "stuck: " not in text, (ends, text[-8000:])
+    assert stage.step_of(root) == DIES_STEPS, text[-4000:]
+
+
 def stuck(text, some):
     print(*(line[:400] for line in text.splitlines() if "stuck" in line), sep="\n", flush=True)
     told = [line for line in text.splitlines() if "killing the workers" in line and "stuck: " in line]
@@ -75,10 +90,14 @@ def stuck(text, some):
     return told
 
 
-def evidence(b, root):
+def stories(b, root):
     home = root / f"supervise/{stage.USER}/real/t0"
     said = subprocess.run([b.programs / "supervise", "explain", home, "--json"], capture_output=True, text=True, check=True).stdout
-    hung = [s for s in json.loads(said)["attempts"] if (s.get("diagnosis") or {}).get("class") == "hang.step"]
+    return json.loads(said)["attempts"]
+
+
+def evidence(b, root):
+    hung = [s for s in stories(b, root) if (s.get("diagnosis") or {}).get("class") == "hang.step"]
     texts = [[p["text"] for p in s["account"]["evidence"]] for s in hung]
     print(*texts, sep="\n", flush=True)
     return texts
@@ -86,6 +105,6 @@ def evidence(b, root):
 
 if __name__ == "__main__":
     own_network("10.77.0.1")
-    cases = [ppo] if "--ppo" in sys.argv else [sft]
+    cases = [ppo, dies] if "--ppo" in sys.argv else [sft]
     sys.argv = [a for a in sys.argv if a != "--ppo"]
     sys.exit(areal_bench.main(cases, STEPS))

@@ -250,6 +250,9 @@ pub(super) const ROWS: &[Row] = &[
         line("ClientConnectorError|ClientOSError|ClientPayloadError|ServerTimeoutError", r"ClientConnectorError|ClientOSError|ClientPayloadError|ServerTimeoutError"),
         line("httpx|httpcore", r"(?:httpx|httpcore)\.(?:ConnectError|ReadTimeout|ReadError|RemoteProtocolError|ConnectTimeout|PoolTimeout|HTTPStatusError)"),
         line("ReadTimeout|Read timed out|Max retries", r"(?:ReadTimeout|Read timed out|Max retries exceeded).{0,200}(?:/generate|/v1/|/health|/update|/completions|:3\d{4}|:8\d{3})|(?:/generate|/v1/|/health).{0,160}(?:ReadTimeout|Read timed out|Max retries exceeded)"),
+        // A server of the run's own, by its address: never the hub.
+        line("Server Error", r"5\d\d Server Error: .{0,80} for url: http://(?:\d{1,3}(?:\.\d{1,3}){3}|localhost)[:/]"),
+        line("Failed after", r"Failed after \d+ retries each\. Payload: "),
         line("health check|health probe", r"[Hh]ealth (?:check|probe)\w*.{0,80}(?:failed \d+ times|failed after|has failed|consecutive)"),
         line("openai.|litellm.", r"openai\.(?:APIConnectionError|APITimeoutError|InternalServerError)|litellm\.\S*(?:Timeout|APIConnectionError|InternalServerError)"),
     ])
