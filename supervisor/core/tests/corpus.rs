@@ -133,3 +133,147 @@ fn each_excerpt_has_its_label() {
         assert!(labelled.contains(&name), "{name} has no label");
     }
 }
+
+/// A line of each class that NVRx's public rules know, and the code that the worker ends with.
+const NVRX: &[(&str, &str, Option<i32>)] = &[
+    (
+        "gpu_hardware_fault",
+        "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
+        None,
+    ),
+    (
+        "gpu_hardware_fault",
+        "NVRM: Xid (PCI:0000:3b:00): 48, pid=1234, DBE (double bit error) ECC Error",
+        None,
+    ),
+    (
+        "gpu_hardware_fault",
+        "NVRM: Xid (PCI:0000:3b:00): 74, pid=1234, NVLink: fatal error detected on link 3",
+        None,
+    ),
+    (
+        "peer_gpu_memory_access_failure",
+        "torch.AcceleratorError: CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
+        Some(1),
+    ),
+    (
+        "infra_policy_event",
+        "slurmstepd: error: *** JOB 123 ON n1 CANCELLED AT 2026-11-26T10:00:00 DUE TO PREEMPTION ***",
+        None,
+    ),
+    ("infra_policy_event", "srun: error: Node failure on n2", None),
+    (
+        "time_limit",
+        "slurmstepd: error: *** JOB 123 ON n1 CANCELLED AT 2026-11-26T10:00:00 DUE TO TIME LIMIT ***",
+        None,
+    ),
+    (
+        "user_cancelled",
+        "slurmstepd: error: *** JOB 123 ON n1 CANCELLED AT 2026-11-26T10:00:00 ***",
+        None,
+    ),
+    ("observed_exception", "AssertionError: batch is empty", Some(1)),
+    (
+        "observed_exception",
+        "RuntimeError: something that nobody has seen",
+        Some(1),
+    ),
+    (
+        "configuration_validation_failure",
+        "omegaconf.errors.ConfigAttributeError: Key 'lrr' is not in struct",
+        Some(1),
+    ),
+    (
+        "configuration_validation_failure",
+        "omegaconf.errors.MissingMandatoryValue: Missing mandatory value: data.train_files",
+        Some(1),
+    ),
+    (
+        "argument_validation_failure",
+        "train.py: error: argument --lr: invalid float value: 'fast'",
+        Some(2),
+    ),
+    (
+        "artifact_or_path_not_found",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.parquet'",
+        Some(1),
+    ),
+    (
+        "checkpoint_compatibility_mismatch",
+        "RuntimeError: Error(s) in loading state_dict for Model: size mismatch for lm_head.weight: copying a param with shape torch.Size([8, 4])",
+        Some(1),
+    ),
+    (
+        "shape_mismatch",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x4 and 5x2)",
+        Some(1),
+    ),
+    (
+        "filesystem_permission_denied",
+        "PermissionError: [Errno 13] Permission denied: '/data/out'",
+        Some(1),
+    ),
+    (
+        "cuda_oom",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        Some(1),
+    ),
+    (
+        "nan_or_inf",
+        "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0",
+        Some(1),
+    ),
+    (
+        "bad_token_or_window",
+        "ValueError: bad token 151936 in sample 4711",
+        Some(1),
+    ),
+    ("framework_crash", "Fatal Python error: Segmentation fault", Some(139)),
+    ("framework_crash", "Fatal Python error: Illegal instruction", Some(132)),
+    (
+        "linux_oom_kill_confirmation",
+        "Memory cgroup out of memory: Killed process 1234 (python3) total-vm:1kB, anon-rss:1kB",
+        Some(137),
+    ),
+    (
+        "linux_oom_kill_confirmation",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some of the step tasks have been OOM Killed.",
+        None,
+    ),
+    (
+        "observed_distributed_operation_timeout",
+        "[rank3]:[E1126 10:00:00.000000000 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.",
+        Some(134),
+    ),
+    (
+        "nccl_cascade",
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1, unhandled system error (run with NCCL_DEBUG=INFO for details)",
+        Some(1),
+    ),
+    (
+        "nccl_cascade",
+        "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 3",
+        Some(1),
+    ),
+    (
+        "cuda_previous_error_cascade",
+        "torch.AcceleratorError: CUDA error: operation failed due to a previous error during capture",
+        Some(1),
+    ),
+];
+
+#[test]
+fn the_table_beside_nvrx_is_true() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/diagnosis.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut reading = Reading::new(&[]).unwrap();
+    let mut rows = BTreeSet::new();
+    for (name, line, exit) in NVRX {
+        let (class, action) = told(&mut reading, line.as_bytes(), *exit);
+        let row = page.lines().find(|row| row.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("no row tells of {name}"));
+        assert!(row.contains(&format!("`{class}` {action}")), "{name}: {class} {action}");
+        rows.insert(row);
+    }
+    assert_eq!(rows.len(), 20);
+}
