@@ -8,7 +8,7 @@
 # check  words, format, lints, the house's own rules, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
-# full-places  every place where it runs, before a release: systemd, Slurm and Ray as CI has them, a worker of Ray's that spins and PPO on two nodes
+# full-places  every place where it runs, before a release: systemd, Slurm and Ray as CI has them, a worker of Ray's that spins, PPO and AReaL over Ray on two nodes
 # full-hangs  every hang of a real trainer, before a release: verl's and areal's as CI has them, four of areal's PPO, and the end of its rollout server
 # full-page  the pages at their limits, before a release: SECONDS of twenty clients (3600), screenshots below OUT
 CARGO ?= cargo
@@ -110,6 +110,8 @@ full-places: install-testbed install-real build-tests
 	for part in slurm_gang ray_nodes ray_recovery; do ONLY=$$part tests/real/run.sh $(VENV) $(TARGET)/debug || exit 1; done
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --spins
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --ppo
+	tests/real/install_areal.sh $(VENV) $(VENV)/../.venv-areal
+	$(VENV)/../.venv-areal/bin/python tests/real/areal_nodes.py $(TARGET)/debug
 
 full-hangs: install-real build-tests
 	ONLY=stalls tests/real/run.sh $(VENV) $(TARGET)/debug

@@ -14,6 +14,7 @@
 #        slurm-nodes.sh down DIR           ends its jobs, then all that `up` made
 #
 # GRACE: jobs of the partition `urgent` take the nodes of other jobs, which are told so many seconds before, and requeued.
+# HOSTS: names of the nodes resolve on the nodes, as on most clusters.
 # KILLWAIT: seconds from SIGTERM to SIGKILL (30). SLURMDTIMEOUT: seconds until a node that does not answer counts as down (300).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,8 +30,10 @@ configure() {
   host=$(hostname -s)
   lay_out
   echo "$port $nodes" >"$dir/etc/made"
+  [ -z "${HOSTS:-}" ] || echo "127.0.0.1 localhost" >"$dir/etc/hosts"
   for n in $(seq "$nodes"); do
     mkdir -p "$dir/spool/n$n"
+    [ -z "${HOSTS:-}" ] || echo "$net.$((10 + n)) n$n" >>"$dir/etc/hosts"
     lines+="NodeName=n$n NodeHostname=n$n NodeAddr=$net.$((10 + n)) Port=$((port + n)) CPUs=8 RealMemory=16384"$'\n'
   done
   # A network namespace has its own /sys, without control groups: nothing here needs them.
@@ -77,7 +80,7 @@ C
 power_on() {
   local n=$1
   ip netns exec "$(space "$n")" setsid unshare --uts --pid --mount --fork --kill-child=KILL --mount-proc \
-    bash -c "hostname $n; slurmd -D -f $SLURM_CONF -N $n & while :; do wait; sleep 1; done" \
+    bash -c "hostname $n; [ ! -e $dir/etc/hosts ] || mount --bind $dir/etc/hosts /etc/hosts; slurmd -D -f $SLURM_CONF -N $n & while :; do wait; sleep 1; done" \
     >"$dir/log/node-$n.out" 2>&1 </dev/null &
   echo $! >"$dir/run/node-$n.pid"
 }

@@ -16,6 +16,7 @@ mod live;
 mod names;
 mod place;
 mod preflight;
+mod ray;
 mod read;
 mod rules;
 mod set;

@@ -16,7 +16,6 @@ use supervise_trainers::{Ray, adapter};
 /// # Errors
 /// Several machines are asked for where none but this one can be meant, or the cluster does not answer.
 pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, CliError> {
-    let (key, _) = nodes(out);
     let settings = &d.sources.settings;
     possible(settings, out)?;
     in_allocation(settings, out)?;
@@ -39,7 +38,7 @@ pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, Cl
                 address: address.clone().unwrap_or_default(),
                 ..Query::default()
             };
-            let said = cluster::ask(&query).map_err(|why| missing(address.as_deref(), (key, *nodes), by, &why))?;
+            let said = cluster::ask(&query).map_err(|why| missing(address.as_deref(), by, &why))?;
             Ok(findings(&said, *nodes, *gpus, adapter(out.kind).words().name))
         }
     }
@@ -64,7 +63,7 @@ pub(in crate::prepare) fn possible(settings: &Settings, out: &ReadOutput) -> Res
         _ if settings.gang.launcher == LauncherChoice::Ray => Err(CliError::config(
             "supervisor.gang.launcher is ray: Ray is started for a trainer that uses it, on several nodes, where no cluster is named",
         )
-        .hint("set trainer.nnodes, and unset RAY_ADDRESS and ray_kwargs.ray_init.address; or leave the key out")),
+        .hint("set trainer.nnodes or cluster.n_nodes, and unset RAY_ADDRESS and ray_kwargs.ray_init.address; or leave the key out")),
         _ if settings.gang.nodes.is_some_and(|n| n > 1) => Err(CliError::config(
             "supervisor.gang.nodes: only a gang, one command for each worker, is started on several nodes",
         )
@@ -109,12 +108,12 @@ fn in_allocation(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> 
     }
 }
 
-fn missing(address: Option<&str>, (key, nodes): (&str, u32), by: &str, why: &str) -> CliError {
+fn missing(address: Option<&str>, by: &str, why: &str) -> CliError {
     let what = match address {
         Some(address) => format!("the Ray cluster at {address}, which {by} names, does not answer"),
-        None => format!(
-            "{key}: {nodes} machines are asked for, and no Ray cluster that `ray start` began on this machine answers"
-        ),
+        None => {
+            format!("{by} machines are asked for, and no Ray cluster that `ray start` began on this machine answers")
+        }
     };
     let mut error = CliError::environment(format!("{what}: {why}"));
     if let Some(hint) = cluster::hint(why) {
@@ -166,11 +165,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_with_what_to_do() {
-        let unsaid = missing(None, ("trainer.nnodes", 2), "trainer.nnodes: 2", "nothing").to_string();
+        let unsaid = missing(None, "trainer.nnodes: 2", "nothing").to_string();
         assert!(unsaid.contains("2 machines"), "{unsaid}");
-        assert_eq!(
-            missing(Some("10.0.0.1:6379"), ("trainer.nnodes", 1), "RAY_ADDRESS", "nothing").exit_code(),
-            69
-        );
+        assert_eq!(missing(Some("10.0.0.1:6379"), "RAY_ADDRESS", "nothing").exit_code(), 69);
     }
 }

@@ -3,6 +3,7 @@
 use super::Mode;
 use super::call;
 use super::live::Live;
+use super::ray;
 use crate::adapter::{Help, HostFacts, LaunchPlan};
 use crate::command;
 use supervise_core::reason::Reason;
@@ -20,6 +21,7 @@ pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     plan.overrides.retain(|o| !spec.command.contains(o));
     plan.argv = command::fill(&spec.command, &plan.overrides, config);
     plan.env = environment(spec, host);
+    ray::arrange(&mut plan, spec, order, host);
     // Before the first launch they may be of a run that we know nothing of.
     let names = Live::of(&spec.saves).and_then(|live| live.names);
     plan.stale_names = names.filter(|_| order.attempt.0 > 1);

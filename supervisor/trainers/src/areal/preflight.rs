@@ -1,12 +1,13 @@
 //! Notes for a person before a launch. What depends on the configuration alone is said when it is read.
 
 use crate::adapter::TrainerFacts;
+use crate::launch::ray;
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::spec::RunSpec;
 
 /// Notes.
-pub(super) fn preflight(spec: &RunSpec, _facts: &TrainerFacts) -> Vec<Finding> {
-    let mut out = Vec::new();
+pub(super) fn preflight(spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
+    let mut out: Vec<Finding> = ray::findings(&facts.ray).into_iter().collect();
     if !spec.policy.recovery {
         return out;
     }

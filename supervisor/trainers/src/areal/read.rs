@@ -13,10 +13,12 @@ use super::frequency;
 use super::jobs;
 use super::live::Live;
 use super::place::{names, place};
+use super::ray;
 use crate::adapter::{Payload, TrainerFacts};
 use crate::command;
 use crate::hydra;
 use crate::kit::Reader;
+use crate::launch::{self, Ray};
 use crate::read::{Machines, ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
@@ -51,7 +53,8 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     let cadence = cadence(v);
     let is_rl = v.is_set("rollout") || v.is_set("gconfig");
     let actor = engine(v, "actor");
-    let gang = gang(v, input, &form, actor);
+    let ray = ray::read(v, input, &form);
+    let gang = gang(v, input, &form, actor, &ray);
     let world = match (&form, actor) {
         (Form::Ranks, _) if gang.launcher == LauncherKind::Gang => Some(gang.workers),
         (Form::Torchrun, _) => command::torchrun_world(input.command).or_else(|| actor.and_then(|a| a.world())),
@@ -110,6 +113,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
             settings: input.set.to_vec(),
             retries: retries.and_then(|n| u32::try_from(n).ok()),
             own: Payload::new(Mode(mode)),
+            ray,
             must_exist,
             ..TrainerFacts::default()
         },
@@ -394,13 +398,8 @@ fn engine(v: &mut Reader<'_>, name: &str) -> Option<Backend> {
 }
 
 /// How the workers are started.
-fn gang(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form, actor: Option<Backend>) -> GangSpec {
-    let driver = GangSpec {
-        launcher: LauncherKind::Driver,
-        workers: 1,
-        nodes: 1,
-        gpus: Vec::new(),
-    };
+fn gang(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form, actor: Option<Backend>, ray: &Ray) -> GangSpec {
+    let driver = launch::ray::gang(ray);
     if *form != Form::Ranks {
         return driver;
     }

@@ -1,4 +1,19 @@
-//! The Ray cluster of a launch.
+//! The Ray cluster of a launch, whichever trainer's.
+//!
+//! Ray takes an explicit address, else `RAY_ADDRESS`, else the cluster that `ray start` last began on this machine, else it starts its
+//! own. The third is the trap: a run would join a stranger's cluster without a word, or fail because that one is dead.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use supervise_core::checkpoint::Finding;
+use supervise_core::record::LaunchOrder;
+use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
+
+/// The variable in which every `ray.init` looks for a cluster.
+pub(crate) const ADDRESS: &str = "RAY_ADDRESS";
+/// The one in which it looks for a place for its files.
+pub(crate) const TEMP: &str = "RAY_TMPDIR";
+/// Ray refuses sockets with longer names (107 bytes); its own part below the directory takes up to 68 of them.
+const TEMP_LIMIT: usize = 107 - 68;
 
 /// The Ray cluster of a trainer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,4 +52,67 @@ pub enum Ray {
     },
     /// The command hands the trainer to a cluster and only waits for it (`ray job submit`).
     Submitted,
+}
+
+/// The workers of a launch: the driver alone, or a cluster with it.
+pub(crate) fn gang(ray: &Ray) -> GangSpec {
+    match ray {
+        Ray::Started { nodes, .. } => GangSpec {
+            launcher: LauncherKind::Ray,
+            workers: *nodes,
+            nodes: *nodes,
+            gpus: Vec::new(),
+        },
+        _ => GangSpec::driver(),
+    }
+}
+
+/// The place where Ray would put its files anyway, but in a directory that no other run and no other attempt has.
+pub(crate) fn scratch(tmp: Option<&str>, spec: &RunSpec, order: &LaunchOrder) -> Utf8PathBuf {
+    let name = format!("ray-{}-{}", spec.run, order.attempt.0);
+    let usual = Utf8Path::new("/tmp").join(&name);
+    tmp.map(Utf8Path::new)
+        .filter(|t| t.is_absolute())
+        .map(|t| t.join(&name))
+        .filter(|dir| dir.as_str().len() <= TEMP_LIMIT)
+        .unwrap_or(usual)
+}
+
+/// Notes for a person about it before the launch.
+pub(crate) fn findings(ray: &Ray) -> Option<Finding> {
+    match ray {
+        Ray::Unused | Ray::Submitted => None,
+        Ray::Scripted => Some(Finding::note(
+            "ray_script",
+            "Ray: the script starts a cluster (`ray start`), and the trainer finds it by itself; it ends with each attempt, and the script starts it again",
+        )),
+        Ray::Own { .. } => Some(Finding::note(
+            "ray_own",
+            "Ray: the driver starts a cluster of its own on this machine, which ends with it; one that runs here already is not joined \
+             (RAY_ADDRESS=auto would join it)",
+        )),
+        Ray::Started { nodes, .. } => Some(Finding::note(
+            "ray_started",
+            format!(
+                "Ray: a cluster over {nodes} nodes of the allocation is started for each attempt, and ends with it; the driver runs on the \
+                 first node"
+            ),
+        )),
+        Ray::Cluster { address, by, .. } if address.as_deref() == Some("auto") => Some(Finding::warning(
+            "ray_cluster",
+            format!(
+                "Ray: {by} says `auto`: the cluster that `ray start` began here, and where there is none, any whose head runs on this \
+                 machine, another run's own as well; say its address"
+            ),
+        )),
+        Ray::Cluster { address, by, .. } => {
+            let which = address
+                .as_deref()
+                .unwrap_or("the cluster that `ray start` began on this machine");
+            Some(Finding::note(
+                "ray_cluster",
+                format!("Ray: {which} is used, as {by} says; it was started by somebody else and is never ended here"),
+            ))
+        }
+    }
 }

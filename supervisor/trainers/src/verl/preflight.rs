@@ -1,8 +1,9 @@
 //! Remarks before a launch: when verl saves, what a crash costs, what no resume brings back.
 
 use super::Facts;
-use super::{assist, ray};
+use super::assist;
 use crate::adapter::TrainerFacts;
+use crate::launch;
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::spec::{RoleSpec, RunSpec};
 
@@ -20,7 +21,7 @@ pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<
     out.extend(on_demand(sft, spec, facts));
     out.extend(all_or_nothing(spec));
     out.extend(finished_run(sft, spec));
-    out.extend(ray::findings(&facts.ray));
+    out.extend(launch::ray::findings(&facts.ray));
     out
 }
 

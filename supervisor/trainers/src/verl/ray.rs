@@ -1,19 +1,16 @@
-//! The Ray cluster of a launch, and what keeps one of its own apart from every other on the machine.
-//!
-//! Ray takes an explicit address, else `RAY_ADDRESS`, else the cluster that `ray start` last began on this machine, else it starts its
-//! own. The third is the trap: a run would join a stranger's cluster without a word, or fail because that one is dead.
+//! The Ray cluster of a launch of verl's, and what keeps one of its own apart from every other on the machine.
 
 use super::Reader;
 use crate::adapter::HostFacts;
 use crate::command::{self, Entry};
 use crate::job;
 use crate::launch::Ray;
+use crate::launch::ray::{ADDRESS, TEMP, scratch};
 use crate::read::{Machines, ReadInput};
 use crate::verl::Version;
-use camino::{Utf8Path, Utf8PathBuf};
-use supervise_core::checkpoint::Finding;
+use camino::Utf8PathBuf;
 use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
+use supervise_core::spec::RunSpec;
 
 /// Arguments that `main_ppo` passes to `ray.init`.
 const ADDRESS_KEY: &str = "ray_kwargs.ray_init.address";
@@ -24,11 +21,6 @@ const OF_A_MACHINE: [(&str, &str); 2] = [
     ("ray_kwargs.ray_init.object_store_memory", "--object-store-memory"),
 ];
 const GPUS_KEY: &str = "ray_kwargs.ray_init.num_gpus";
-/// Variables that every `ray.init` looks at.
-const ADDRESS: &str = "RAY_ADDRESS";
-const TEMP: &str = "RAY_TMPDIR";
-/// Ray refuses sockets with longer names (107 bytes); its own part below the directory takes up to 68 of them.
-const TEMP_LIMIT: usize = 107 - 68;
 
 /// Reads it from configuration, command and environment.
 pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) -> Ray {
@@ -78,19 +70,6 @@ fn started(reader: &mut Reader<'_>, nodes: u32, apart: bool, sft: bool) -> Ray {
         gpus: reader.positive(GPUS_KEY).filter(|_| !sft).or_else(|| gpus(reader)),
         options,
         apart,
-    }
-}
-
-/// The workers of a launch: the driver alone, or a cluster with it.
-pub(crate) fn gang(ray: &Ray) -> GangSpec {
-    match ray {
-        Ray::Started { nodes, .. } => GangSpec {
-            launcher: LauncherKind::Ray,
-            workers: *nodes,
-            nodes: *nodes,
-            gpus: Vec::new(),
-        },
-        _ => GangSpec::driver(),
     }
 }
 
@@ -148,58 +127,9 @@ impl Apart {
     fn in_scratch(&mut self, apart: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) {
         if apart {
             let tmp = spec.env.get("TMPDIR").or_else(|| host.env.get("TMPDIR"));
-            let dir = scratch(tmp.map(Utf8Path::new), spec, order);
+            let dir = scratch(tmp.map(String::as_str), spec, order);
             self.env.push((TEMP, dir.to_string()));
             self.scratch = Some(dir);
-        }
-    }
-}
-
-/// The place where Ray would put its files anyway, but in a directory that no other run and no other attempt has.
-fn scratch(tmp: Option<&Utf8Path>, spec: &RunSpec, order: &LaunchOrder) -> Utf8PathBuf {
-    let name = format!("ray-{}-{}", spec.run, order.attempt.0);
-    let usual = Utf8Path::new("/tmp").join(&name);
-    tmp.filter(|t| t.is_absolute())
-        .map(|t| t.join(&name))
-        .filter(|dir| dir.as_str().len() <= TEMP_LIMIT)
-        .unwrap_or(usual)
-}
-
-/// Notes for a person about it before the launch.
-pub(crate) fn findings(ray: &Ray) -> Option<Finding> {
-    match ray {
-        Ray::Unused | Ray::Submitted => None,
-        Ray::Scripted => Some(Finding::note(
-            "ray_script",
-            "Ray: the script starts a cluster (`ray start`), and the trainer finds it by itself; it ends with each attempt, and the script starts it again",
-        )),
-        Ray::Own { .. } => Some(Finding::note(
-            "ray_own",
-            "Ray: the driver starts a cluster of its own on this machine, which ends with it; one that runs here already is not joined \
-             (RAY_ADDRESS=auto would join it)",
-        )),
-        Ray::Started { nodes, .. } => Some(Finding::note(
-            "ray_started",
-            format!(
-                "Ray: a cluster over {nodes} nodes of the allocation is started for each attempt, and ends with it; the driver runs on the \
-                 first node"
-            ),
-        )),
-        Ray::Cluster { address, by, .. } if address.as_deref() == Some("auto") => Some(Finding::warning(
-            "ray_cluster",
-            format!(
-                "Ray: {by} says `auto`: the cluster that `ray start` began here, and where there is none, any whose head runs on this \
-                 machine, another run's own as well; say its address"
-            ),
-        )),
-        Ray::Cluster { address, by, .. } => {
-            let which = address
-                .as_deref()
-                .unwrap_or("the cluster that `ray start` began on this machine");
-            Some(Finding::note(
-                "ray_cluster",
-                format!("Ray: {which} is used, as {by} says; it was started by somebody else and is never ended here"),
-            ))
         }
     }
 }

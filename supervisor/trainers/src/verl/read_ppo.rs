@@ -6,6 +6,7 @@ use super::version::Version;
 use super::{batch, ray, requested, strategy};
 use crate::adapter::{Payload, TrainerFacts};
 use crate::command::{self, Entry};
+use crate::launch;
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
@@ -42,7 +43,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         world,
         resume: requested::resume(reader, input.cwd, false),
         keep,
-        gang: ray::gang(&ray),
+        gang: launch::ray::gang(&ray),
         facts: TrainerFacts {
             keep: keep_keys,
             own: Payload::new(Facts {

@@ -8,7 +8,7 @@ use super::version::Version;
 use super::{batch, ray, requested, strategy};
 use crate::adapter::{Payload, TrainerFacts};
 use crate::command::{self, Entry};
-use crate::launch::Ray;
+use crate::launch::{self, Ray};
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
@@ -143,7 +143,7 @@ fn ranks(reader: &mut Reader<'_>, input: &ReadInput<'_>, ray: &Ray) -> (GangSpec
         return (driver, command::torchrun_world(input.command));
     }
     match command::entry(input.command) {
-        Some((Entry::SftRay, _)) => return (ray::gang(ray), configured),
+        Some((Entry::SftRay, _)) => return (launch::ray::gang(ray), configured),
         // A script of the user's starts them: only it knows how many.
         None if !input.command.is_empty() && input.workers.is_none() => return (driver, None),
         _ => {}

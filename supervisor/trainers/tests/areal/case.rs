@@ -51,6 +51,7 @@ pub(crate) struct Case {
     pub(crate) env: &'static [(&'static str, &'static str)],
     pub(crate) workers: Option<u32>,
     pub(crate) launcher: Option<LauncherKind>,
+    pub(crate) may_start_ray: bool,
     pub(crate) no_recovery: bool,
     pub(crate) recovery_said: bool,
 }
@@ -65,6 +66,7 @@ impl Default for Case {
             env: &[("USER", "ann")],
             workers: None,
             launcher: None,
+            may_start_ray: false,
             no_recovery: false,
             recovery_said: false,
         }
@@ -129,7 +131,7 @@ impl Case {
             user: Some("uid-name"),
             kind: None,
             starts_ray: false,
-            may_start_ray: false,
+            may_start_ray: self.may_start_ray,
             recovery: !self.no_recovery,
             recovery_said: self.recovery_said,
             version: None,

@@ -6,5 +6,6 @@ mod case;
 mod dialect;
 mod launch;
 mod own;
+mod ray;
 mod reading;
 mod rules;

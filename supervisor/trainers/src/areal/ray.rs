@@ -1,0 +1,83 @@
+//! Ray: AReaL's launcher and its scheduler there say `ray.init()` and nothing else, so the environment decides which cluster it is.
+
+use super::call::{self, Form};
+use super::fields::{INT, TEXT};
+use crate::adapter::{HostFacts, LaunchPlan};
+use crate::kit::Reader;
+use crate::launch::Ray;
+use crate::launch::ray::{ADDRESS, TEMP, scratch};
+use crate::read::ReadInput;
+use supervise_core::record::LaunchOrder;
+use supervise_core::spec::RunSpec;
+
+const NODES: &str = "cluster.n_nodes";
+
+/// Reads it from configuration, command and environment.
+pub(super) fn read(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form) -> Ray {
+    let is_used = match form {
+        Form::Launcher(place) => place == "ray",
+        Form::Controller => v.get("scheduler.type", TEXT).as_deref() == Some("ray"),
+        Form::Torchrun | Form::Ranks | Form::Unknown => false,
+    };
+    if !is_used {
+        return Ray::Unused;
+    }
+    // AReaL's own defaults (32 nodes) are nobody's wish.
+    let mut number = |key| {
+        let n = v.get(key, INT).and_then(|n| u32::try_from(n).ok());
+        n.filter(|_| v.is_said(key))
+    };
+    let nodes = number(NODES).unwrap_or(1);
+    let gpus = number("cluster.n_gpus_per_node");
+    let said = |name| call::env(input, name).filter(|value| !value.is_empty());
+    let apart = said(TEMP).is_none();
+    let (address, by) = match said(ADDRESS) {
+        Some(address) if address == "local" => {
+            if nodes > 1 {
+                v.problem(
+                    NODES,
+                    format!("{nodes} machines are asked for, and a Ray cluster of this machine alone ({ADDRESS}=local)"),
+                    "give the cluster's address in RAY_ADDRESS, or unset it: in a Slurm job one is started over its nodes",
+                );
+            }
+            return Ray::Own { apart };
+        }
+        Some(address) => (Some(address), ADDRESS.to_owned()),
+        None if nodes > 1 && input.may_start_ray => {
+            return Ray::Started {
+                nodes,
+                gpus,
+                options: Vec::new(),
+                apart,
+            };
+        }
+        None if nodes > 1 => (None, format!("{NODES}: {nodes}")),
+        None => return Ray::Own { apart },
+    };
+    Ray::Cluster {
+        address,
+        by,
+        nodes,
+        gpus: gpus.and_then(|n| n.checked_mul(nodes)),
+    }
+}
+
+/// Keeps a cluster of the run's own apart from every other; one that is meant is left as it was said.
+pub(super) fn arrange(plan: &mut LaunchPlan, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) {
+    let apart = match host.trainer.ray {
+        Ray::Own { apart } => {
+            if !host.is_set(spec, ADDRESS) {
+                plan.env.push((ADDRESS.to_owned(), "local".to_owned()));
+            }
+            apart
+        }
+        Ray::Started { apart, .. } => apart,
+        _ => return,
+    };
+    if apart {
+        let tmp = spec.env.get("TMPDIR").or_else(|| host.env.get("TMPDIR"));
+        let dir = scratch(tmp.map(String::as_str), spec, order);
+        plan.env.push((TEMP.to_owned(), dir.to_string()));
+        plan.scratch = Some(dir);
+    }
+}
