@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand.
 
 mod asked;
+mod away;
 mod checkpoints;
 mod compare;
 mod completions;

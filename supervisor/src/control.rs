@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
-use supervise_core::id::RunId;
+use supervise_core::id::{RunId, Term};
 use supervise_core::ledger::Ledger;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
@@ -47,6 +47,15 @@ pub enum ControlRequest {
         /// The user who asks.
         by: String,
     },
+}
+
+/// A request that is left in the run directory, for a supervisor to which nobody can connect from there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// The term of that supervisor: the next one is not meant.
+    pub term: Term,
+    /// What is asked.
+    pub request: ControlRequest,
 }
 
 /// Its answers.

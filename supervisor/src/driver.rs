@@ -8,6 +8,7 @@ mod acts;
 mod ahead;
 mod allocation;
 mod ask;
+mod asked;
 mod cluster;
 mod creep;
 mod evidence;
@@ -25,7 +26,6 @@ mod secrets;
 mod service;
 mod start;
 
-use crate::control::{ControlReply, ControlRequest};
 use crate::environment::wall;
 use crate::error::CliError;
 use crate::printer::Printer;
@@ -379,38 +379,7 @@ impl Driver {
             Internal::Allocation(said) => self.on_scheduler(*said),
             Internal::Rehearsed(result) => self.on_rehearsed(result),
             Internal::Asked(request, reply) => {
-                let answer = match request {
-                    ControlRequest::Status => ControlReply::Status {
-                        state: Box::new(self.state.clone()),
-                        spec: Box::new(self.spec.clone()),
-                        ledger: Box::new(self.ledger.clone()),
-                    },
-                    ControlRequest::Stop { after_save, now, by } => {
-                        let by = by.unwrap_or_else(|| "supervise stop".to_owned());
-                        let kind = if now {
-                            Request::StopNow { by }
-                        } else {
-                            Request::Stop {
-                                after_save,
-                                by,
-                                left: None,
-                            }
-                        };
-                        self.feed(EventKind::Operator(kind));
-                        ControlReply::Done
-                    }
-                    ControlRequest::Hold { by, why } => {
-                        self.feed(EventKind::Operator(Request::Hold { by, why }));
-                        ControlReply::Done
-                    }
-                    ControlRequest::Unhold { .. } if self.state.held.is_none() => {
-                        ControlReply::Refused("nobody holds the run".to_owned())
-                    }
-                    ControlRequest::Unhold { by } => {
-                        self.feed(EventKind::Operator(Request::Unhold { by }));
-                        ControlReply::Done
-                    }
-                };
+                let answer = self.obey(request);
                 // Whoever asked may be gone.
                 let _ = reply.send(answer);
             }

@@ -298,6 +298,23 @@ fn a_gang_goes_on_through_what_slurm_does_to_its_job() {
 }
 
 /// More urgent work takes the nodes: the steps hear of it when the grace begins, the batch script when it ends.
+/// The machine of the cluster's controller is none of its nodes: nothing there can be connected to.
+#[test]
+fn a_stop_from_a_login_node_reaches_the_supervisor_on_its_node() {
+    let scene = held_gang();
+    let Some(cluster) = cluster(&scene, "a_stop_from_a_login_node_reaches_the_supervisor_on_its_node", &[]) else {
+        return;
+    };
+    let job = cluster.submit();
+    held_ranks(&scene);
+    let said = cluster.does(&["supervise", "stop", scene.root().to_str().unwrap()]);
+    assert!(said.contains("stopped") && said.contains("exit code 7"), "{said}");
+    assert_eq!(cluster.ends(&job), "FAILED", "{}", cluster.output());
+    assert!(cluster.output().contains("supervise stop on "), "{}", cluster.output());
+    drop(cluster);
+    scene.assert_alone();
+}
+
 #[test]
 fn a_gang_that_makes_way_for_another_job_comes_back() {
     const TEST: &str = "a_gang_that_makes_way_for_another_job_comes_back";

@@ -18,6 +18,7 @@ mod ground;
 mod identity;
 mod latest;
 mod lease;
+pub mod left;
 mod leftovers;
 mod listed;
 mod look;

@@ -1,5 +1,6 @@
 //! `supervise hold` and `supervise unhold`: a person works on a run.
 
+use super::away;
 use super::target::{self, Seen};
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
@@ -84,9 +85,18 @@ fn ask(seen: &Seen, request: &ControlRequest) -> Result<(), CliError> {
             "the supervisor of run {run} refuses: {why}"
         ))),
         Ok(Some(ControlReply::Status { .. })) => Err(CliError::internal("the supervisor gave an unexpected answer")),
-        Ok(None) => Err(seen.unreachable("hold").unwrap_or_else(|| {
-            CliError::environment(format!("no supervisor of run {run} lives")).hint("`supervise run` begins one")
-        })),
+        Ok(None) if seen.elsewhere.is_some() => {
+            let holds = matches!(request, ControlRequest::Hold { .. });
+            let command = if holds { "hold" } else { "unhold" };
+            if !holds && seen.state.as_ref().is_none_or(|s| s.held.is_none()) {
+                return Err(CliError::environment(format!("nobody holds run {run}")));
+            }
+            let done = |now: &Seen| now.state.as_ref().is_some_and(|s| s.held.is_some() == holds);
+            away::ask((command, seen), request.clone(), Some(ANSWER), done).map(drop)
+        }
+        Ok(None) => {
+            Err(CliError::environment(format!("no supervisor of run {run} lives")).hint("`supervise run` begins one"))
+        }
         Err(e) => Err(CliError::environment(format!("the supervisor of run {run}: {e}"))),
     }
 }

@@ -4,6 +4,7 @@ pub(super) mod jobs;
 pub(super) mod outcome;
 mod standing;
 
+use super::away;
 use super::target::{self, Seen};
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
@@ -23,7 +24,7 @@ use supervise_host::guard;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
 use supervise_host::io_worker::{Answer, IoWorkerError, Question, lease_dir, own_claim};
 use supervise_host::process::cgroup::{Leaf, leaves_of_run};
-use supervise_host::process::{Remains, end_run, find_attempt_processes};
+use supervise_host::process::{Remains, end_run, find_attempt_processes, host_name};
 
 pub(super) const EXAMPLES: &str = "  supervise stop ppo.yaml
   supervise stop ppo.yaml --after-save      at the next proven step
@@ -72,8 +73,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if seen.alive.guard.alive {
         return take_over(args, &seen);
     }
-    if let Some(e) = seen.unreachable("stop") {
-        return Err(e);
+    if seen.elsewhere.is_some() {
+        return ask_away(args, &seen);
     }
     let left = find_attempt_processes(&seen.run, &seen.recorded);
     if left.is_empty() {
@@ -124,13 +125,29 @@ fn told(args: &Args, seen: &Seen, done: &str) -> Result<u8, CliError> {
     Ok(Exit::Finished.code())
 }
 
-fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
-    let request = ControlRequest::Stop {
+/// Its supervisor lives on another machine, or in a container.
+fn ask_away(args: &Args, seen: &Seen) -> Result<u8, CliError> {
+    let by = format!("supervise stop on {}", host_name());
+    let has_ended = |now: &Seen| now.state.as_ref().is_some_and(|s| s.mode == Mode::Finished);
+    let after = away::ask(("stop", seen), request(args, Some(by)), limit(args, seen), has_ended)?;
+    told(args, &after, "")
+}
+
+fn request(args: &Args, by: Option<String>) -> ControlRequest {
+    ControlRequest::Stop {
         after_save: args.after_save,
         now: args.now,
-        by: None,
-    };
-    let limit = args.timeout.or_else(|| (!args.after_save).then(|| patience(seen)));
+        by,
+    }
+}
+
+/// How long the end is waited for; `None`: without end.
+fn limit(args: &Args, seen: &Seen) -> Option<Duration> {
+    args.timeout.or_else(|| (!args.after_save).then(|| patience(seen)))
+}
+
+fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
+    let (request, limit) = (request(args, None), limit(args, seen));
     let began = Instant::now();
     match control::ask(&seen.run, &request, limit.map_or(ANSWER, |l| l.min(ANSWER))) {
         Ok(Some(ControlReply::Refused(why))) => {

@@ -149,10 +149,13 @@ impl Driver {
             Tag::Bump => match answer {
                 Ok(Answer::Lost(by)) => self.feed(EventKind::LeaseLost { by }),
                 Ok(Answer::Displaced(what)) => self.on_displaced(what),
-                Ok(_) => {
+                Ok(answer) => {
                     self.journal.renewed = self.journal.bumped;
                     self.journal.standing.look(true);
                     self.recovered_if(was_stalled);
+                    if let Answer::Asked(request) = answer {
+                        self.on_left(&request);
+                    }
                 }
                 // A lease that cannot be renewed for a moment is still ours: only another term takes it away.
                 Err(e) => tracing::warn!("{}", e.what),

@@ -50,8 +50,8 @@ fn a_living_run_is_not_begun_again_in_another_namespace() {
 }
 
 #[test]
-fn a_run_that_lives_in_another_namespace_is_told_as_living_and_left_alone() {
-    if !containers("a_run_that_lives_in_another_namespace_is_told_as_living_and_left_alone") {
+fn a_run_that_lives_in_another_namespace_is_told_as_living_and_asked_in_its_directory() {
+    if !containers("a_run_that_lives_in_another_namespace_is_told_as_living_and_asked_in_its_directory") {
         return;
     }
     let scene = held("30s");
@@ -72,15 +72,30 @@ fn a_run_that_lives_in_another_namespace_is_told_as_living_and_left_alone() {
         code == Some(0) && text.contains("running, on ") && text.contains("cannot be reached from here"),
         "{text}"
     );
-    for command in ["stop", "hold"] {
-        let (code, text) = said(&[command]);
-        assert!(
-            code == Some(5) && text.contains("cannot be reached from here"),
-            "{command}: {text}"
-        );
-    }
-    scene.go();
-    run.wait().expect(0);
+    let (code, text) = said(&["rollback", "--to", "2"]);
+    assert!(
+        code == Some(5) && text.contains("cannot be reached from here"),
+        "{text}"
+    );
+    let (code, text) = said(&["unhold"]);
+    assert!(code == Some(69) && text.contains("nobody holds"), "{text}");
+    let (code, text) = said(&["hold", "--reason", "gdb"]);
+    assert!(code == Some(0) && text.contains("the request waits in "), "{text}");
+    assert_eq!(scene.status()["held"]["why"], "gdb");
+    let (code, text) = said(&["unhold"]);
+    assert_eq!((code, &scene.status()["held"]), (Some(0), &Value::Null), "{text}");
+    // One that the supervisor before it did not take is not for this one.
+    let asked = scene.run_dir().join("asked.json");
+    fs::write(
+        &asked,
+        r#"{"term":99,"request":{"stop":{"after_save":false,"now":true}}}"#,
+    )
+    .unwrap();
+    wait_for("it is taken away", || !asked.exists());
+    assert_eq!(scene.status()["mode"], "running");
+    let (code, text) = said(&["stop"]);
+    assert!(code == Some(0) && text.contains("stopped"), "{text}");
+    run.wait().expect(7).says("for the supervisor of term 99");
     assert_eq!(scene.status()["elsewhere"], Value::Null);
     scene.assert_alone();
 }

@@ -241,6 +241,8 @@ pub enum Answer {
     Held(String),
     /// The lease is not ours any more.
     Lost(String),
+    /// The lease is ours, and a request was left in the run directory.
+    Asked(String),
     /// The run directory, the lease or the journal is not where it was, in words.
     Displaced(String),
     /// A scan.

@@ -4,6 +4,7 @@ use super::folded::{Folded, lines};
 use super::ground::Ground;
 use super::identity::{self, Whose};
 use super::lease::{Lease, Took};
+use super::left;
 use super::listed::Listed;
 use super::protocol::{Answer, Identity, Question, Taken};
 use super::reply::getting_on;
@@ -31,6 +32,8 @@ pub(super) struct Tenure {
     /// The run directory that was peeked into last: what was folded of its journals is gone on with.
     peeked: Option<(Utf8PathBuf, Folded)>,
     lease: Option<Lease>,
+    /// The run directory of the term that was begun.
+    run_dir: Option<Utf8PathBuf>,
     journal: Option<Journal>,
     ground: Option<Ground>,
 }
@@ -90,6 +93,7 @@ impl Tenure {
                 let ground = Ground::hold(places(&run_dir, own, journal.path().to_owned()), &[])?;
                 let inodes = ground.inodes();
                 (self.journal, self.ground) = (Some(journal), Some(ground));
+                self.run_dir = Some(run_dir.clone());
                 if let Some(path) = registry {
                     register(&path, &run_dir, &spec);
                 }
@@ -205,6 +209,7 @@ impl Tenure {
         }
         self.journal = Some(Journal::adopt(run_dir, term, &mut getting_on(self.asked))?);
         self.lease = Some(Lease::adopt(lease_dir, term)?);
+        self.run_dir = Some(run_dir.to_owned());
         Ok(Answer::Done)
     }
 
@@ -220,10 +225,12 @@ impl Tenure {
         if let Some(moved) = self.ground.as_ref().map(Ground::moved).transpose()?.flatten() {
             return Ok(Answer::Displaced(moved));
         }
-        match &mut self.lease {
-            Some(l) => Ok(l.bump()?.map_or(Answer::Done, Answer::Lost)),
-            None => Err(internal("no lease was taken")),
-        }
+        let lease = self.lease.as_mut().ok_or_else(|| internal("no lease was taken"))?;
+        let asked = || self.run_dir.as_deref().and_then(left::take);
+        Ok(match lease.bump()? {
+            Some(who) => Answer::Lost(who),
+            None => asked().map_or(Answer::Done, Answer::Asked),
+        })
     }
 
     /// Writes down what the journals fold to, once that is worth it; `now`: where anything is new.

@@ -63,20 +63,25 @@ impl Seen {
     /// The error of whoever wants to ask its supervisor, where that lives elsewhere.
     pub(in crate::cli) fn unreachable(&self, command: &str) -> Option<CliError> {
         let there = self.elsewhere.as_ref()?;
-        let (run, host) = (&self.run, &there.host);
+        let text = format!(
+            "the supervisor of run {} cannot be reached from here: {}",
+            self.run,
+            there.words()
+        );
+        Some(CliError::lease_held(text).hint(self.way_there(command)?))
+    }
+
+    /// How a supervisor that lives elsewhere is asked in its own place.
+    pub(in crate::cli) fn way_there(&self, command: &str) -> Option<String> {
+        let (run, host) = (&self.run, &self.elsewhere.as_ref()?.host);
         let job = self.state.as_ref().and_then(|s| s.allocation.as_ref());
-        let hint = match job {
+        Some(match job {
             Some(a) => format!(
                 "`srun --jobid={} --overlap supervise {command} {run}` asks it there",
                 a.job
             ),
             None => format!("run `supervise {command} {run}` on {host}, in the container that it runs in, if any"),
-        };
-        let text = format!(
-            "the supervisor of run {run} cannot be reached from here: {}",
-            there.words()
-        );
-        Some(CliError::lease_held(text).hint(hint))
+        })
     }
 
     /// Living processes of its attempts, by all that is written down of them.

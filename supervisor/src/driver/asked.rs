@@ -1,0 +1,55 @@
+//! What people ask of a living supervisor: over the control socket, or in a request that they left in the run directory.
+
+use super::Driver;
+use crate::control::{ControlReply, ControlRequest, Left};
+use supervise_core::event::{EventKind, Request};
+
+impl Driver {
+    /// Does what is asked, and says so.
+    pub(super) fn obey(&mut self, request: ControlRequest) -> ControlReply {
+        let request = match request {
+            ControlRequest::Status => {
+                return ControlReply::Status {
+                    state: Box::new(self.state.clone()),
+                    spec: Box::new(self.spec.clone()),
+                    ledger: Box::new(self.ledger.clone()),
+                };
+            }
+            ControlRequest::Stop { after_save, now, by } => {
+                let by = by.unwrap_or_else(|| "supervise stop".to_owned());
+                match now {
+                    true => Request::StopNow { by },
+                    false => Request::Stop {
+                        after_save,
+                        by,
+                        left: None,
+                    },
+                }
+            }
+            ControlRequest::Hold { by, why } => Request::Hold { by, why },
+            ControlRequest::Unhold { .. } if self.state.held.is_none() => {
+                return ControlReply::Refused("nobody holds the run".to_owned());
+            }
+            ControlRequest::Unhold { by } => Request::Unhold { by },
+        };
+        self.feed(EventKind::Operator(request));
+        ControlReply::Done
+    }
+
+    /// A request that was left in the run directory. The journal is the answer.
+    pub(super) fn on_left(&mut self, text: &str) {
+        match serde_json::from_str::<Left>(text) {
+            Ok(left) if left.term == self.state.term => {
+                if let ControlReply::Refused(why) = self.obey(left.request) {
+                    self.printer
+                        .note(&format!("a request in the run directory is refused: {why}"));
+                }
+            }
+            Ok(left) => self.printer.note(&format!(
+                "a request in the run directory is left alone: it was for the supervisor of term {}",
+                left.term
+            )),
+            Err(e) => tracing::warn!("a request in the run directory that is none: {e}"),
+        }
+    }
+}
