@@ -21,7 +21,7 @@ import types
 from pathlib import Path
 
 import ppo_recovery
-from ray_recovery import TRAINER, RayBench, Run
+from ray_recovery import TRAINER, RayBench, Run, never_came_up
 from recovery import ENV, HERE, LIMIT, STEPS, attempts, nothing_left
 from slurm_gang import property_of, slurm
 
@@ -139,20 +139,21 @@ def killed_and_hung(bench, spins):
             assert sorted(on_node(p, gcs) for p in workers) == [False, True], "both workers are on one node"
             return {"raylet of the second node": far[0], "head": gcs, "driver": min(drivers)}
 
-        for n, kind in enumerate(killed):
+        for kind in killed:
             run.step(run.saved() + 1)
+            before = max(attempt for attempt, _ in run.processes().values())
             run.kill(victims()[kind])
-            run.wait(lambda attempt=n + 2: any(a == attempt and "ray::Training" in line for a, line in run.processes().values()))
+            run.wait(lambda before=before: any(a > before and "ray::Training" in line for a, line in run.processes().values()))
         run.wait(lambda: run.state() not in GOING, alive=False)
         assert run.state() == "COMPLETED", run.said()
         assert property_of(run.job, "Restarts", run.env) == "0"
     output = run.said()
     found = stalled(folder, output)
     assert "has 2 machines" in "".join(p.read_text(errors="replace") for p in sorted((root / ".supervise/attempts").glob("*/worker-0.log")))
-    assert attempts(bench.status(root)) == len(killed) + 2, output
+    assert attempts(bench.status(root)) == len(killed) + 2 + never_came_up(output), output
     said = json.loads(bench.call([bench.programs / "supervise", "history", root, "--json"]).stdout)
     classes = [a.get("class") or (a.get("diagnosis") or {}).get("class") for a in said.get("attempts", said)]
-    assert classes[len(killed)] == "hang.step", classes
+    assert "hang.step" in classes[len(killed):], classes
     bench.same_as_straight(root)
     nothing_left(folder)
     print(f"two nodes, Ray over both: {', '.join(killed) or 'nothing'} killed, brought back in job {run.job} ({classes}); {found}; tensors as in one go")

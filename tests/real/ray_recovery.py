@@ -30,12 +30,28 @@ DAEMONS = ("gcs_server", "raylet", "dashboard.py", "log_monitor.py", "agent.py",
 TRAINER = ("-m", "verl.trainer.sft_trainer_ray")
 
 
+# Ray gives its own processes half a minute to start, whatever is said: a busy machine needs another try, and as many as it takes.
+PATIENT = "  policy: {ray.gcs: wait}\n  retries: 20\n"
+NEVER_CAME_UP = re.compile(r"attempt (\d+): worker \d+ line \d+: Exception: The current node timed out during startup")
+
+
+def never_came_up(said):
+    """How many attempts ended so."""
+    return len(set(NEVER_CAME_UP.findall(said)))
+
+
 class RayBench(recovery.Bench):
     def __init__(self, programs, work):
         self.programs, self.work = programs, work
         self.model = work / "model"
         self.runs = []
         self.call([sys.executable, HERE / "make_tiny_model.py", self.model])
+
+    def case(self, name, steps=0):
+        folder, root = super().case(name, steps)
+        with open(folder / "sft.yaml", "a") as config:
+            config.write(PATIENT)
+        return folder, root
 
     def start(self, folder, *overrides, env=None, faults=None, submit=()):
         """`supervise run` in the background, its output in a file."""
@@ -147,14 +163,14 @@ def worker_and_raylet_killed_beside_another_run(b):
     assert run.process.returncode == 0, said
     assert "attempt 2: resume from global_step_2" in said, said
     assert "finished: step 8 is proven" in said, said
-    assert attempts(b.status(root)) == 3, said
+    assert attempts(b.status(root)) == 3 + never_came_up(said), said
     run.nothing_left()
     other.step(max(other.saved(), recovery.STEPS) + 1)
     # The rate is constant: how long a run is meant to be changes nothing of its steps.
     b.straight = other.root
     b.same_as_straight(root)
     assert other.daemons() == before, "the other run was disturbed"
-    assert attempts(b.status(other.root)) == 1
+    assert attempts(b.status(other.root)) == 1 + never_came_up(other.said())
     b.supervise("stop", other.root)
     assert other.process.wait(LIMIT) is not None
     other.nothing_left()
