@@ -65,6 +65,8 @@ mod scripts;
 mod serve;
 #[path = "run/serve_back.rs"]
 mod serve_back;
+#[path = "run/serve_hung.rs"]
+mod serve_hung;
 #[path = "run/serve_next.rs"]
 mod serve_next;
 #[path = "run/service.rs"]

@@ -29,7 +29,7 @@ pub use slim::{let_go_of_start, share_heaps};
 pub use stat::{ProcStat, proc_stat};
 pub use tree::{find_attempt_processes, is_log_writer, list_descendants, own_helpers, spare_helpers};
 pub(crate) use usage::open_files;
-pub use usage::usage;
+pub use usage::{headway, usage};
 
 use nix::time::{ClockId, clock_gettime};
 use std::io;

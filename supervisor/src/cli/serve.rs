@@ -6,6 +6,7 @@
 mod access;
 mod act;
 mod answer;
+mod child;
 mod configuration;
 mod connections;
 mod listen;

@@ -11,7 +11,7 @@ use supervise_tests::harness::{Mount, Scene, copy_tree, eventually, snapshot, wa
 const WAITS: &str = "does not answer (SIGTERM";
 
 /// A scene whose root is a faulty mount; `None` where there is no such thing here.
-fn faulty(test: &str) -> Option<(Scene, Mount)> {
+pub(super) fn faulty(test: &str) -> Option<(Scene, Mount)> {
     let mut scene = scene();
     match Mount::faulty(&scene, "root") {
         Ok(mount) => {

@@ -1,6 +1,7 @@
 //! How much the workers use, of how much: memory of their control group where that has a limit, of the machine, `/dev/shm`, open files.
 
 use super::cgroup::memory_group;
+use super::stat::proc_stat;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,23 @@ fn files_of(pid: i32) -> Option<u64> {
         0 => Some(std::fs::read_dir(&dir).ok()?.count() as u64),
         size => Some(size),
     }
+}
+
+/// Signs that a process gets on: bytes that it read and wrote, and processor time in clock ticks. All stand still where it waits for a
+/// file system. `None`: there is no such process.
+#[must_use]
+pub fn headway(pid: i32) -> Option<(u64, u64)> {
+    let stat = proc_stat(pid)?;
+    let io = read(&PathBuf::from(format!("/proc/{pid}/io"))).unwrap_or_default();
+    let of = |name: &str| {
+        let rest = io.lines().find_map(|l| l.strip_prefix(name))?;
+        rest.trim().parse::<u64>().ok()
+    };
+    let bytes = ["rchar:", "wchar:"]
+        .into_iter()
+        .filter_map(of)
+        .fold(0, u64::saturating_add);
+    Some((bytes, stat.cpu))
 }
 
 /// The nearest group with a limit, without what the kernel gives back by itself.
@@ -160,5 +178,28 @@ mod tests {
         child.wait().unwrap();
         assert!((3..10).contains(&found.used) && found.of > found.used, "{found:?}");
         assert_eq!(open_files(std::iter::empty()), None);
+    }
+
+    #[test]
+    fn a_process_that_waits_gets_on_with_nothing() {
+        let piped = || std::process::Stdio::piped();
+        let mut child = std::process::Command::new("cat");
+        let mut child = child.stdin(piped()).stdout(piped()).spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let mut echo = |text: &[u8]| {
+            use std::io::Write;
+            input.write_all(text).unwrap();
+            let mut back = vec![0; text.len()];
+            child.stdout.as_mut().unwrap().read_exact(&mut back).unwrap();
+        };
+        echo(b"begun");
+        let before = headway(pid).unwrap();
+        echo(&[b'x'; 3000]);
+        let after = headway(pid).unwrap();
+        assert!(after.0 >= before.0 + 6000, "{before:?} {after:?}");
+        drop(input);
+        child.wait().unwrap();
+        assert_eq!(headway(pid), None);
     }
 }

@@ -269,7 +269,10 @@ async fn live(State(site): Here, Extension(entry): Extension<Entry>, Query(asked
                 Some(run) => site.runs.one(run).await.into_iter().collect(),
                 None => site.runs.all().await.0,
             };
-            let now = views.iter().map(|v| mark(v)).collect::<String>();
+            let mut now = views.iter().map(|v| mark(v)).collect::<String>();
+            // Progress of a proof, and its refusal, stand on the page of the run alone.
+            let wish = run.as_ref().and_then(|run| site.wishes.of(run));
+            now.extend(wish.map(|w| format!("{} {} {:?}", w.to, w.seconds / 5, w.refused)));
             let changed = last.as_ref().is_some_and(|l| *l != now);
             last = Some(now);
             if changed {

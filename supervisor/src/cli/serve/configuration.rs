@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use supervise_config::redact_text;
 use supervise_host::io_worker::{Answer, Client, IoWorkerError, Look, Question, Seen};
 use tokio::io::AsyncReadExt as _;
@@ -24,8 +24,8 @@ use tokio::process::Command;
 const LARGE: u64 = 8 << 20;
 /// Terms that are gone back for it.
 const BACK: u32 = 20;
-/// A helper that reads it has so long.
-const READ: Duration = Duration::from_secs(2);
+/// A helper that looks for it has so long, for all terms together: a page waits little longer.
+const READ: Duration = Duration::from_secs(3);
 /// A plan has so long: it may ask the trainer's interpreter for its version.
 const PLAN: Duration = Duration::from_secs(45);
 /// Bytes of a plan that are shown.
@@ -65,9 +65,11 @@ pub(super) async fn config(State(site): Here, Extension(entry): Extension<Entry>
 /// The newest configuration up to a term, with its term. Blocks, for as long as the helper has.
 fn read(dir: &Utf8Path, term: u32) -> Result<(u32, ConfigView), String> {
     let mut helper = target::io_worker().map_err(|e| e.to_string())?;
+    let until = Instant::now() + READ;
     // `stop` and `rollback` begin terms of their own, which have none.
     for of in (term.saturating_sub(BACK)..=term).rev() {
-        if let Some(config) = read_one(&mut helper, dir, of)? {
+        let left = until.saturating_duration_since(Instant::now());
+        if let Some(config) = read_one(&mut helper, dir, of, left)? {
             return Ok((of, config));
         }
     }
@@ -78,17 +80,22 @@ fn read(dir: &Utf8Path, term: u32) -> Result<(u32, ConfigView), String> {
 }
 
 /// `None`: there is none of this term.
-fn read_one(helper: &mut Client, dir: &Utf8Path, term: u32) -> Result<Option<ConfigView>, String> {
+fn read_one(helper: &mut Client, dir: &Utf8Path, term: u32, left: Duration) -> Result<Option<ConfigView>, String> {
     let file = dir.join(format!("spec/{term}.config.json"));
     let ask = Question::Look(Look::ReadSmall(file.clone(), LARGE));
-    match helper.ask(ask, READ) {
+    match helper.ask(ask, left) {
         Ok(Answer::Seen(Ok(Seen::Text(text, _)))) => serde_json::from_slice(text.as_bytes())
             .map_err(|e| format!("{file} is damaged, so what the term was configured to do cannot be told: {e}")),
         Ok(Answer::Seen(Err(e))) => match std::io::Error::from(e) {
             e if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             e => Err(format!("{file}: {e}")),
         },
-        Err(IoWorkerError::Stalled(_)) => Err(format!("the file system under {dir} does not answer")),
+        Err(IoWorkerError::Stalled(_)) => {
+            let seconds = READ.as_secs();
+            Err(format!(
+                "the file system under {dir} does not answer, or not within {seconds} s"
+            ))
+        }
         Ok(_) => Err("the helper gave an unexpected answer".to_owned()),
         Err(e) => Err(e.to_string()),
     }

@@ -1,6 +1,7 @@
 //! A run that is sent back to a step from its page: looked at first, confirmed, and done by `supervise rollback` as a process of its
-//! own, which may hang on a file system. Once it writes, it goes on where nobody waits for it any more.
+//! own, which may hang on a file system. Once it writes, it goes on where nobody waits for it any more, as long as it gets on.
 
+use super::child::{Headway, patiently};
 use super::origin::{is_from_elsewhere, not_from_here};
 use super::site::{Entry, Here, Site, said, said_of, unknown};
 use crate::render::page::{self, Promise};
@@ -13,15 +14,16 @@ use axum::response::{Html, IntoResponse, Response};
 use camino::Utf8Path;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 use supervise_core::id::RunId;
-use supervise_host::process::own_program;
+use supervise_host::process::{headway, own_program};
 use tokio::process::Command;
 
 /// A page waits so long: the step is proven first.
 const WAITS: Duration = Duration::from_secs(45);
+/// A proof that neither reads nor computes for so long waits for a file system that does not answer.
+const SILENT: Duration = Duration::from_secs(60);
 type Fields = HashMap<String, String>;
 
 /// The question before it is done.
@@ -49,7 +51,7 @@ pub(super) async fn confirm(
         let text = "Other plans are being made: look again in a moment.";
         return said_of(&id, StatusCode::SERVICE_UNAVAILABLE, "Too many", text);
     };
-    let looked = tokio::time::timeout(WAITS, ask(&id, &dir, to, false)).await;
+    let looked = tokio::time::timeout(WAITS, ask(&id, &dir, to, false, &|_| ())).await;
     let promise = match &looked {
         Ok(Ok(view)) => Promise::Made(view),
         Ok(Err(why)) => Promise::Refused(why),
@@ -72,7 +74,8 @@ pub(super) async fn send_back(site: &Arc<Site>, id: &str, fields: &Fields) -> Re
     };
     let (at, run) = (site.clone(), id.to_owned());
     let doing = tokio::spawn(async move {
-        let done = ask(&run, &dir, to, true).await;
+        let heard = |far| at.wishes.far(&run, wish, far);
+        let done = ask(&run, &dir, to, true, &heard).await;
         match &done {
             Ok(_) => at.wishes.end(&run, wish),
             Err(why) => at.wishes.refuse(&run, wish, why),
@@ -92,7 +95,8 @@ pub(super) async fn send_back(site: &Arc<Site>, id: &str, fields: &Fields) -> Re
             said_of(id, StatusCode::SERVICE_UNAVAILABLE, "No answer", text)
         }
         Err(_) => {
-            let text = "The step is still being proven. The page of the run tells what comes of it.";
+            let text =
+                "The step is still being proven. The page of the run tells how far that is, and what comes of it.";
             said_of(id, StatusCode::ACCEPTED, "It is being done", text)
         }
     }
@@ -106,22 +110,35 @@ fn no_step(id: &str) -> Response {
     said_of(id, StatusCode::BAD_REQUEST, "No such step", "A step is a number.")
 }
 
-/// Asks `supervise rollback`; `writes`: not only to look.
+/// Asks `supervise rollback`; `writes`: not only to look. `heard` is told how far it is.
 ///
 /// # Errors
-/// Why not, as it says it.
-async fn ask(id: &str, dir: &Utf8Path, to: u64, writes: bool) -> Result<RollbackView, String> {
+/// Why not, as it says it; or that it was given up.
+async fn ask(
+    id: &str,
+    dir: &Utf8Path,
+    to: u64,
+    writes: bool,
+    heard: &(dyn Fn(Headway) + Sync),
+) -> Result<RollbackView, String> {
     let exe = std::env::current_exe().map_err(|e| e.to_string())?;
     let to = to.to_string();
     let mut command = Command::new(own_program(&exe));
     command.args(["rollback", dir.as_str(), "--json", "--page-of", id, "--to", &to]);
     command.args((!writes).then_some("--dry-run"));
-    let output = command.stdin(Stdio::null()).kill_on_drop(!writes).output();
-    let output = output.await.map_err(|e| format!("nothing can be started: {e}"))?;
-    if output.status.success() {
-        return serde_json::from_slice(&output.stdout).map_err(|e| e.to_string());
+    let ended = patiently(command.kill_on_drop(!writes), SILENT, &headway, heard).await;
+    let ended = ended.map_err(|e| format!("nothing can be started: {e}"))?;
+    let Some(ended) = ended else {
+        let seconds = SILENT.as_secs();
+        return Err(format!(
+            "a file system that it needs (of the checkpoints, or of {dir}) has not answered for {seconds} s, and it was given up: \
+             ask again once `ls` of both answers"
+        ));
+    };
+    if ended.status.success() {
+        return serde_json::from_slice(&ended.out).map_err(|e| e.to_string());
     }
-    Err(refusal(&String::from_utf8_lossy(&output.stderr)))
+    Err(refusal(&String::from_utf8_lossy(&ended.err)))
 }
 
 /// The words of an error that stands as JSON in the last line.

@@ -1,5 +1,6 @@
 //! Wishes to go back that were made on pages, until they stand in a journal.
 
+use super::child::Headway;
 use crate::render::page::SentBack;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +22,7 @@ struct Wish {
     number: u64,
     to: u64,
     since: Instant,
+    far: Headway,
     refused: Option<String>,
 }
 
@@ -36,10 +38,18 @@ impl Wishes {
             number,
             to,
             since: Instant::now(),
+            far: Headway::default(),
             refused: None,
         };
         all.insert(run.to_owned(), wish);
         Some(number)
+    }
+
+    /// Its proof is so far.
+    pub(super) fn far(&self, run: &str, number: u64, far: Headway) {
+        if let Some(wish) = self.all().get_mut(run).filter(|w| w.number == number) {
+            wish.far = far;
+        }
     }
 
     /// It was done, or what was refused was told. A wish that took its place stays.
@@ -66,6 +76,8 @@ impl Wishes {
         Some(SentBack {
             to: wish.to,
             seconds: wish.since.elapsed().as_secs(),
+            read: wish.far.bytes,
+            still: wish.far.still.as_secs(),
             refused: wish.refused.clone(),
         })
     }

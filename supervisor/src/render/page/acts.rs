@@ -1,13 +1,16 @@
 //! Acting on a run: the forms on its page, the question before it goes back, and the words that start it again.
 
 use super::super::config::Started;
-use super::super::count;
 use super::super::next::NextView;
 use super::super::rollback::RollbackView;
 use super::super::status::StatusView;
 use super::super::terminal::{line, shown};
+use super::super::{bytes, count};
 use super::whole;
 use maud::{Markup, html};
+
+/// A proof that has got on with nothing for so many seconds waits for a file system.
+const STILL: u64 = 5;
 
 /// A wish to go back that was made on a page and is not in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +19,10 @@ pub struct SentBack {
     pub to: u64,
     /// Seconds since it was asked for.
     pub seconds: u64,
+    /// Bytes that its proof has read.
+    pub read: u64,
+    /// Seconds for which it has got on with nothing.
+    pub still: u64,
     /// Why it was refused; none: it is still being proven.
     pub refused: Option<String>,
 }
@@ -74,9 +81,10 @@ pub(super) fn sent_back(s: &StatusView, asked: Option<&SentBack>) -> Markup {
             p.odd { "Its next start goes back to step " (back.to) ": " (shown(&back.by)) " asked for that." }
         }
         @match asked {
-            Some(SentBack { to, refused: Some(why), .. }) => p.bad { "Going back to step " (to) " was refused: " (shown(why)) },
-            Some(SentBack { to, seconds, refused: None }) => p.odd {
-                "It was asked to go back to step " (to) " " (seconds) " s ago: that step is still being proven."
+            Some(SentBack { to, refused: Some(why), .. }) => p.bad { "Going back to step " (to) " failed: " (shown(why)) },
+            Some(SentBack { to, seconds, read, still, refused: None }) => p.odd {
+                "It was asked to go back to step " (to) " " (seconds) " s ago: that step is still being proven, " (bytes(*read)) " are read."
+                @if *still >= STILL { " Nothing more for " (still) " s: a file system does not answer." }
             },
             None => {},
         }
