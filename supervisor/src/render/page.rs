@@ -9,6 +9,7 @@ mod list;
 mod log;
 mod picture;
 mod run;
+mod table;
 mod thinned;
 
 pub use acts::{Promise, ResumePage, SentBack, resume, rollback};

@@ -4,7 +4,7 @@ use super::serve::{code, run_of, serve};
 use super::{saved, scene};
 use serde_json::json;
 use std::fs;
-use supervise_tests::harness::{eventually, send};
+use supervise_tests::harness::{Browser, eventually, send, wait_for};
 
 #[test]
 fn a_page_shows_the_configuration_with_where_it_came_from_and_the_next_launch() {
@@ -111,7 +111,7 @@ fn a_page_answers_what_a_stranger_asks() {
         ("is it moving", "<dt>Last progress</dt>"),
         ("is it moving", "▶"),
         ("why did it stop", "[code.exception]"),
-        ("what did it cost", "<td class=\"mono name\">code.exception</td>"),
+        ("what did it cost", "data-head=\"Failure\">code.exception</td>"),
         ("can this step be deleted", "it may go: 2 newer ones are proven"),
         ("can that one", "keep it: the next launch starts from it"),
         (
@@ -137,4 +137,24 @@ fn a_page_answers_what_a_stranger_asks() {
     server.stops();
     scene.go();
     run.wait().expect(0);
+}
+
+/// Of a run that hangs nothing is told: its page must not go on to say that it moved a moment ago.
+#[test]
+fn ages_on_a_page_get_on_while_nothing_happens() {
+    let Some(browser) = Browser::open(360) else { return };
+    let scene = scene();
+    scene.run(&[]).expect(0);
+    let server = serve(&scene, &["--public-read"]);
+    browser.go(&format!("http://{}/run/{}", server.at, run_of(&scene)));
+    let age = || browser.text("main dl");
+    let first = eventually("the page is there", age);
+    assert!(first.contains("Last event"), "{first}");
+    wait_for("the age gets on", || age().is_some_and(|now| now != first));
+    let heads = browser.text("#h-steps + .wide table thead");
+    assert!(
+        heads.is_some_and(|h| h.contains("Is it needed?")),
+        "the table has its heads"
+    );
+    server.stops();
 }

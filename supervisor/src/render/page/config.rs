@@ -1,9 +1,10 @@
 //! The configuration of a run, with where each value came from, and the plan of its next start.
 
 use super::super::config::{ConfigView, Line};
-use super::super::policy::{PolicyView, cells};
+use super::super::policy::{self, PolicyView, RuleView};
 use super::super::shown_command;
 use super::super::terminal::{paragraph, shown};
+use super::table::{plain, wide};
 use super::whole;
 use maud::{Markup, html};
 
@@ -66,28 +67,41 @@ fn configuration(c: &ConfigView, term: u32) -> Markup {
 
 fn table(what: &str, lines: &[&Line]) -> Markup {
     let more = lines.len().saturating_sub(LINES);
+    let cells = |l: &&Line| {
+        let text = |text: &str| html! { (shown(text)) };
+        vec![
+            (Some("mono"), text(&l.key)),
+            (Some("mono"), text(&l.value)),
+            (Some("soft"), text(&l.origin)),
+        ]
+    };
     html! {
-        div.wide { table {
-            thead { tr { th scope="col" { (what) } th scope="col" { "Value" } th scope="col" { "From" } } }
-            tbody { @for l in lines.iter().take(LINES) { tr {
-                td.mono { (shown(&l.key)) } td.mono { (shown(&l.value)) } td { (shown(&l.origin)) }
-            } } }
-        } }
+        (plain(&[what, "Value", "From"], lines.iter().take(LINES).map(cells)))
         @if more > 0 { p.soft { (more) " more: " code { "supervise config show" } } }
     }
 }
 
+const ANSWERS: [&str; 6] = [
+    "Class",
+    "Answer",
+    "Ends after",
+    "Suspects the checkpoint",
+    "Costs a retry",
+    "What to do",
+];
+
 fn answers(p: &PolicyView) -> Markup {
     let attempts = p.retries.saturating_add(1);
+    let cells = |r: &RuleView| {
+        let cells = policy::cells(r)
+            .into_iter()
+            .map(|cell| (None, html! { (shown(&cell)) }));
+        cells.chain([(None, html! { (r.advice) })]).collect()
+    };
     html! {
         p { (attempts) " attempts in a row without a newly proven step end the run. What was seen in the output decides the class, and the class the answer." }
         details { summary { "The answer to each class" }
-            div.wide { table {
-                thead { tr { th scope="col" { "Class" } th scope="col" { "Answer" } th scope="col" { "Ends after" } th scope="col" { "Suspects the checkpoint" } th scope="col" { "Costs a retry" } th scope="col" { "What to do" } } }
-                tbody { @for r in &p.rules { tr {
-                    @for cell in cells(r) { td { (shown(&cell)) } } td { (r.advice) }
-                } } }
-            } }
+            (wide("The answer to each class", &ANSWERS, p.rules.iter().map(cells)))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::checkpoints::resume_words;
 use super::super::explain::{ExplainView, Teller};
-use super::super::ledger::LedgerView;
+use super::super::ledger::{CostView, LedgerView};
 use super::super::next::NextView;
 use super::super::status::StatusView;
 use super::super::terminal::shown;
@@ -12,9 +12,10 @@ use super::acts::{self, SentBack};
 use super::attempts::attempts;
 use super::list::facts;
 use super::picture::Picture;
+use super::table::{Cell, wide};
 use super::{state, whole};
 use maud::{Markup, html};
-use supervise_core::checkpoint::{CheckpointSummary, Verdict};
+use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
 use supervise_core::id::Ms;
 
 /// Steps on disk that are shown, newest first.
@@ -137,15 +138,22 @@ fn bar(l: &LedgerView) -> Markup {
             }
         }
         @if !l.costs.is_empty() {
-            div.wide { table {
-                thead { tr { th { "Failure" } th { "Ends" } th { "Steps lost" } th { "Time lost" } th { "GPU hours" } } }
-                tbody { @for c in &l.costs { tr {
-                    td.mono.name { (one_line(&c.class, 100)) } td { (c.ends) } td { (c.lost_steps) } td { (span(c.lost_ms)) }
-                    td { @if let Some(h) = c.gpu_hours { (format!("{h:.2}")) } }
-                } } }
-            } }
+            (wide("What each class of failures cost", &COSTS, l.costs.iter().map(cost)))
         }
     }
+}
+
+const COSTS: [&str; 5] = ["Failure", "Ends", "Steps lost", "Time lost", "GPU hours"];
+
+fn cost(c: &CostView) -> Vec<Cell> {
+    let hours = c.gpu_hours.map(|h| format!("{h:.2}"));
+    vec![
+        (Some("mono name"), html! { (one_line(&c.class, 100)) }),
+        (None, html! { (c.ends) }),
+        (None, html! { (c.lost_steps) }),
+        (None, html! { (span(c.lost_ms)) }),
+        (None, html! { (hours.unwrap_or_default()) }),
+    ]
 }
 
 fn next(v: &RunView<'_>) -> Markup {
@@ -173,27 +181,49 @@ fn next(v: &RunView<'_>) -> Markup {
     }
 }
 
+const CHECKPOINTS: [&str; 7] = [
+    "Step",
+    "Verdict",
+    "Is it needed?",
+    "A resume from it",
+    "Proven",
+    "Size",
+    "Findings",
+];
+
 fn steps(v: &RunView<'_>) -> Markup {
     let (all, next, run) = (v.steps, v.next, &v.status.run);
     let acts = v.form_key.is_some() && !v.status.lives();
     let more = all.len().saturating_sub(STEPS);
+    let cells = |c: &CheckpointSummary| {
+        let verdict = c.verdict.word();
+        let resume = html! {
+            (shown(&resume_words(&c.resume)))
+            @if acts && is_whole(c) { " " a href={ "/run/" (run) "/rollback?to=" (c.step) } { "Go back to step " (c.step) } }
+        };
+        vec![
+            (None, html! { (c.step) }),
+            (
+                Some(if verdict == "whole" { "good" } else { "bad" }),
+                html! { (verdict) },
+            ),
+            (
+                Some("words"),
+                html! { @if let Some(next) = next { (next.needs(c, all)) } },
+            ),
+            (Some("words"), resume),
+            (None, html! { (c.proven.map_or("no", Depth::word)) }),
+            (Some("name"), html! { (bytes(c.bytes)) }),
+            (
+                None,
+                html! { @if let Some(f) = c.findings.first() { (one_line(&f.detail, 200)) } },
+            ),
+        ]
+    };
     html! {
         @if all.is_empty() { p.soft { "No step was found at the last look." } }
         @else {
-            div.wide { table {
-                thead { tr { th { "Step" } th { "Verdict" } th { "Is it needed?" } th { "A resume from it" } th { "Proven" } th { "Size" } th { "Findings" } } }
-                tbody { @for c in all.iter().take(STEPS) { tr {
-                    td { (c.step) } td class=(if c.verdict.word() == "whole" { "good" } else { "bad" }) { (c.verdict.word()) }
-                    td.words { @if let Some(next) = next { (next.needs(c, all)) } }
-                    td.words {
-                        (shown(&resume_words(&c.resume)))
-                        @if acts && is_whole(c) { " " a href={ "/run/" (run) "/rollback?to=" (c.step) } { "Go back to it" } }
-                    }
-                    td { @match c.proven { Some(depth) => (depth.word()), None => "no" } }
-                    td.name { (bytes(c.bytes)) }
-                    td { @if let Some(f) = c.findings.first() { (one_line(&f.detail, 200)) } }
-                } } }
-            } }
+            (wide("Checkpoints", &CHECKPOINTS, all.iter().take(STEPS).map(cells)))
             @if more > 0 { p.soft { (more) " more" } }
         }
     }
