@@ -152,7 +152,9 @@ impl StepDiff {
     }
 
     fn of(&self, like: &CheckpointSummary) -> Option<CheckpointSummary> {
-        patched(like.clone(), self)
+        let mut out = like.clone();
+        patch(&mut out, self)?;
+        Some(out)
     }
 }
 
@@ -161,7 +163,7 @@ impl StepDiff {
 macro_rules! patch {
     ($c:ident, $diff:ident, $($always:ident)* ; $($often:ident)*) => {{
         // One that is forgotten here does not compile.
-        let CheckpointSummary { $($always: _,)* $($often: _,)* } = &$c;
+        let CheckpointSummary { $($always: _,)* $($often: _,)* } = &*$c;
         for name in &$diff.without {
             match name.as_str() {
                 $(stringify!($often) => $c.$often = Default::default(),)*
@@ -179,13 +181,13 @@ macro_rules! patch {
     }};
 }
 
-fn patched(mut c: CheckpointSummary, diff: &StepDiff) -> Option<CheckpointSummary> {
+fn patch(c: &mut CheckpointSummary, diff: &StepDiff) -> Option<()> {
     patch!(
         c, diff,
         id step layout verdict roles contents resume pins bytes files newest findings;
         proven world holds reshard part saved_by save husk unfamiliar
     );
-    Some(c)
+    Some(())
 }
 
 impl ScanReport {
@@ -197,17 +199,12 @@ impl ScanReport {
         }
         let place = |id: &CkptId| self.steps.iter().position(|c| c.id.0.as_str() == id.0.as_str());
         let like = |s: &StepDiff| s.like.as_ref().map_or(Some(0), place);
-        let told = |s: &StepDiff| s.of(self.steps.get(like(s)?)?);
-        let came: Vec<(usize, CheckpointSummary)> =
-            d.came.iter().map(|s| Some((s.at, told(s)?))).collect::<Option<_>>()?;
-        let changed: Vec<(usize, CheckpointSummary)> = d
-            .changed
-            .iter()
-            .map(|s| Some((like(s)?, told(s)?)))
-            .collect::<Option<_>>()?;
+        let told = |s: &StepDiff| Some((s.at, s.of(self.steps.get(like(s)?)?)?));
+        let came: Vec<(usize, CheckpointSummary)> = d.came.iter().map(told).collect::<Option<_>>()?;
+        let changed: Vec<usize> = d.changed.iter().map(like).collect::<Option<_>>()?;
         let mut went: Vec<usize> = d.went.iter().filter_map(place).collect();
-        for (place, step) in changed {
-            *self.steps.get_mut(place)? = step;
+        for (place, step) in changed.into_iter().zip(&d.changed) {
+            patch(self.steps.get_mut(place)?, step)?;
         }
         went.sort_unstable();
         went.dedup();
@@ -236,14 +233,70 @@ impl ScanReport {
 
     /// A number that tells this scan from another one: what a difference names. A step's pins stand for its files.
     fn mark(&self) -> u32 {
-        let mut told = Vec::with_capacity(64 * self.steps.len());
+        let mut told = Sum::new();
         for c in &self.steps {
-            told.extend_from_slice(c.id.0.as_str().as_bytes());
-            told.extend_from_slice(&c.step.0.to_le_bytes());
-            told.extend_from_slice(&c.pins.0.to_le_bytes());
-            told.extend_from_slice(&(c.findings.len() as u64).to_le_bytes());
-            told.extend_from_slice(&[c.verdict as u8, c.proven.map_or(0, |d| 1 + d as u8)]);
+            told.add(c.id.0.as_str().as_bytes());
+            told.add(&c.step.0.to_le_bytes());
+            told.add(&c.pins.0.to_le_bytes());
+            told.add(&(c.findings.len() as u64).to_le_bytes());
+            told.add(&[c.verdict as u8, c.proven.map_or(0, |d| 1 + d as u8)]);
         }
-        crc32fast::hash(&told)
+        told.end()
+    }
+}
+
+/// A checksum of many short pieces, summed up together and without the heap: every look at a journal makes one for each scan in it.
+struct Sum {
+    sum: crc32fast::Hasher,
+    bytes: [u8; 2048],
+    len: usize,
+}
+
+impl Sum {
+    fn new() -> Self {
+        Self {
+            sum: crc32fast::Hasher::new(),
+            bytes: [0; 2048],
+            len: 0,
+        }
+    }
+
+    fn add(&mut self, more: &[u8]) {
+        let end = self.len + more.len();
+        match self.bytes.get_mut(self.len..end) {
+            Some(place) => {
+                place.copy_from_slice(more);
+                self.len = end;
+            }
+            None => {
+                self.flush();
+                self.sum.update(more);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        self.sum.update(self.bytes.get(..self.len).unwrap_or_default());
+        self.len = 0;
+    }
+
+    fn end(mut self) -> u32 {
+        self.flush();
+        self.sum.finalize()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_of_pieces_is_that_of_the_whole() {
+        let whole: Vec<u8> = (0..=u8::MAX).cycle().take(9000).collect();
+        for size in [1, 7, 2047, 2048, 2049, 5000] {
+            let mut sum = Sum::new();
+            whole.chunks(size).for_each(|piece| sum.add(piece));
+            assert_eq!(sum.end(), crc32fast::hash(&whole), "pieces of {size}");
+        }
     }
 }

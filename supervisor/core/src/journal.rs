@@ -269,20 +269,20 @@ pub struct Lines {
 impl Lines {
     /// The next line (without its newline); `None`: it was there before.
     pub fn next(&mut self, line: &[u8]) -> Option<Read> {
-        self.take(decode(line))
+        Some(decode(line)).filter(|read| self.is_new(read))
     }
 
-    /// The same of a line that was decoded elsewhere.
-    pub fn take(&mut self, read: Read) -> Option<Read> {
+    /// Takes note of the next line, which was decoded elsewhere; `false`: it was there before.
+    pub fn is_new(&mut self, read: &Read) -> bool {
         self.number = self.number.saturating_add(1);
-        if let Read::Known(l, _) = &read {
+        if let Read::Known(l, _) = read {
             // Lines whose fate was unknown to their writer are written again: the first one counts.
             if l.seq <= self.last {
-                return None;
+                return false;
             }
             self.last = l.last();
         }
-        Some(read)
+        true
     }
 }
 

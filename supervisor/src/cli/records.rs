@@ -39,6 +39,8 @@ pub(super) struct Journals {
     ahead: Option<Asked>,
     /// The piece that was decoded while the one before was handed out.
     decoded: Option<Decoded>,
+    /// What was handed out. The thread that decodes gives it back: each gives back what it took, and none waits for another's heap.
+    spent: Option<Decoded>,
 }
 
 /// A piece of a term's journal, and what its lines say.
@@ -78,6 +80,7 @@ impl Journals {
             done: 0,
             ahead: None,
             decoded: None,
+            spent: None,
         })
     }
 
@@ -91,23 +94,27 @@ impl Journals {
         let (term, text, more) = match self.next() {
             Ok(next) => next,
             Err(e) => {
-                self.hand_out(before, add);
+                self.hand_out(before.as_ref(), add);
                 return Err(e);
             }
         };
+        let spent = self.spent.take();
         let decoded = if text.len() < SHORT {
-            self.hand_out(before, add);
+            self.hand_out(before.as_ref(), add);
             Decoded::new(term, text)
         } else {
             std::thread::scope(|both| {
-                let decoding = both.spawn(|| Decoded::new(term, text));
-                self.hand_out(before, add);
+                let decoding = both.spawn(|| {
+                    drop(spent);
+                    Decoded::new(term, text)
+                });
+                self.hand_out(before.as_ref(), add);
                 decoding.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
             })
         };
         match more {
-            true => self.decoded = Some(decoded),
-            false => self.hand_out(Some(decoded), add),
+            true => (self.decoded, self.spent) = (Some(decoded), before),
+            false => self.hand_out(Some(&decoded), add),
         }
         Ok(more)
     }
@@ -142,26 +149,29 @@ impl Journals {
         })
     }
 
-    fn hand_out(&mut self, piece: Option<Decoded>, add: &mut Adding<'_>) {
+    fn hand_out(&mut self, piece: Option<&Decoded>, add: &mut Adding<'_>) {
         let Some(Decoded { term, text, lines }) = piece else {
             return;
         };
+        let term = *term;
         if term != self.term {
             (self.term, self.lines) = (term, Lines::default());
         }
         for (line, read) in lines {
-            let text = text.get(line).unwrap_or_default();
-            match self.lines.take(read) {
-                Some(Read::Known(line, records)) => add(term, text, &line, &records),
+            let text = text.get(line.clone()).unwrap_or_default();
+            if !self.lines.is_new(read) {
+                continue;
+            }
+            match read {
+                Read::Known(line, records) => add(term, text, line, records),
                 // A newer version wrote it.
-                Some(Read::Unknown(line)) => add(term, text, &line, &[]),
-                Some(Read::Damaged(why)) => {
+                Read::Unknown(line) => add(term, text, line, &[]),
+                Read::Damaged(why) => {
                     let (dir, number) = (&self.dir, self.lines.number);
                     printer::err(&format!(
                         "note: {dir}/journal/{term}.jsonl line {number} is damaged: {why}\n"
                     ));
                 }
-                None => {}
             }
         }
     }

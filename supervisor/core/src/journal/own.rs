@@ -14,6 +14,9 @@ use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
+/// A line mostly holds fewer records.
+const FEW: usize = 4;
+
 /// The line and its records; `None`: it is not as this version writes it.
 pub(super) fn read(line: &[u8]) -> Option<(Line, Vec<Record>)> {
     let mut json = serde_json::Deserializer::from_slice(line);
@@ -115,6 +118,10 @@ impl<'de> Visitor<'de> for Then<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         while let Some(record) = seq.next_element_seed(One(self.1))? {
+            // Mostly one more or two: room for more than there are would cost more than they do.
+            if self.0.len() < FEW {
+                self.0.reserve_exact(1);
+            }
             self.0.push(record);
         }
         Ok(())
