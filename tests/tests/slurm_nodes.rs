@@ -302,7 +302,11 @@ fn a_gang_goes_on_through_what_slurm_does_to_its_job() {
 #[test]
 fn a_stop_from_a_login_node_reaches_the_supervisor_on_its_node() {
     let scene = held_gang();
-    let Some(cluster) = cluster(&scene, "a_stop_from_a_login_node_reaches_the_supervisor_on_its_node", &[]) else {
+    let Some(cluster) = cluster(
+        &scene,
+        "a_stop_from_a_login_node_reaches_the_supervisor_on_its_node",
+        &[],
+    ) else {
         return;
     };
     let job = cluster.submit();

@@ -110,7 +110,9 @@ fn hangs(kind: &str) {
     assert!(ended.status.success() && said.contains("spins: "), "{said}");
     assert!(mark.exists(), "it was ended while its card was busy: {said}");
     let readers = fs::read_to_string(mark.with_extension("readers")).unwrap();
-    let reader: i32 = readers.parse().expect("one process reads the cards");
+    let reader: i32 = readers
+        .parse()
+        .unwrap_or_else(|_| panic!("one process reads the cards, not {readers:?}"));
     wait_for("the reader has ended", || !alive(reader));
     scene.assert_alone();
 }
