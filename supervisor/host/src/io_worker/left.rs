@@ -1,4 +1,4 @@
-//! What is asked of a supervisor by whoever cannot connect to it, from another machine or out of a container: a file in the run
+//! Requests to a supervisor of those who cannot connect to it, from another machine or out of a container: a file in the run
 //! directory, which the I/O worker that shows its lease to live takes away and hands on.
 
 use crate::disk::{own_place, read_own, write_whole};
@@ -7,6 +7,7 @@ use camino::Utf8Path;
 use std::{fs, io};
 
 const NAME: &str = "asked.json";
+const TAKEN: &str = "asked.json.taken";
 /// Longest request, in bytes.
 const LIMIT: u64 = 64 << 10;
 
@@ -27,17 +28,19 @@ pub fn waits(run_dir: &Utf8Path) -> bool {
 
 /// Takes it away, if there is one; what nobody of ours wrote is none. A lease is not given up over it.
 pub(super) fn take(run_dir: &Utf8Path) -> Option<String> {
-    let path = run_dir.join(NAME);
-    let read = read_own(&path, LIMIT);
-    match &read {
+    let (path, taken) = (run_dir.join(NAME), run_dir.join(TAKEN));
+    // Away first: one that is left meanwhile stays for the next look, and one that cannot be taken away would be asked again with each.
+    match fs::rename(&path, &taken) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
-        Err(e) => tracing::warn!("{path}: {e}"),
-        Ok(_) => {}
+        Err(e) => {
+            tracing::warn!("taking {path} away: {e}");
+            return None;
+        }
+        Ok(()) => {}
     }
-    // One that cannot be taken away would be asked again with each look.
-    if let Err(e) = fs::remove_file(&path) {
-        tracing::warn!("removing {path}: {e}");
-        return None;
+    let read = read_own(&taken, LIMIT).inspect_err(|e| tracing::warn!("{taken}: {e}"));
+    if let Err(e) = fs::remove_file(&taken) {
+        tracing::warn!("removing {taken}: {e}");
     }
     String::from_utf8(read.ok()?).ok()
 }
