@@ -95,8 +95,10 @@ pub(crate) fn begin(primed: bool) -> io::Result<Begun> {
     become_guard(c"supervise-guard");
     let mut early = Early::default();
     // Making processes takes as long as the intent on its way to the disk. The launcher of nodes would start something on them.
-    if order.nodes.is_none() && has_a_fit_number(&order) {
-        let gate = Gate::new()?;
+    if order.nodes.is_none()
+        && has_a_fit_number(&order)
+        && let Ok(gate) = Gate::new()
+    {
         let made = make(&order, None, Early::default(), Some(&gate));
         early.held = Some((gate, made));
     }
