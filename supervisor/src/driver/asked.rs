@@ -1,4 +1,4 @@
-//! What people ask of a living supervisor: over the control socket, or in a request that they left in the run directory.
+//! Requests of people to a living supervisor: over the control socket, or in a request that they left in the run directory.
 
 use super::Driver;
 use crate::control::{ControlReply, ControlRequest, Left};
@@ -38,7 +38,7 @@ impl Driver {
 
     /// A request that was left in the run directory. The journal is the answer.
     pub(super) fn on_left(&mut self, text: &str) {
-        match serde_json::from_str::<Left>(text) {
+        match serde_json::from_slice::<Left>(text.as_bytes()) {
             Ok(left) if left.term == self.state.term => {
                 if let ControlReply::Refused(why) = self.obey(left.request) {
                     self.printer
