@@ -54,7 +54,7 @@ pub enum ControlRequest {
 pub struct Left {
     /// The term of that supervisor: the next one is not meant.
     pub term: Term,
-    /// What is asked.
+    /// The request itself.
     pub request: ControlRequest,
 }
 

@@ -148,7 +148,7 @@ class Areal(Trainer):
         self.python, self.yaml = python, place / "areal.yaml"
         import areal_bench
 
-        # Who starts the ranks says in which mode they are.
+        # The launcher says in which mode the ranks are.
         os.environ.pop("AREAL_SPMD_MODE")
         # On CPU the launcher puts a list of devices before its command, under a variable without a name.
         for name, text in {"torchrun": f'exec {python} -m torch.distributed.run "$@"', "=0,0": 'exec "$@"'}.items():

@@ -233,7 +233,7 @@ impl Profile {
         let faults = (now.faults, self.least(|s| s.faults));
         let switches = (now.switches, self.least(|s| s.switches));
         let bytes = (now.bytes, self.least(|s| s.bytes));
-        // What is not counted is no sign.
+        // A network that was not counted is no sign.
         let counted: Vec<f64> = self.windows.iter().filter_map(|s| s.network).collect();
         let least = counted
             .iter()

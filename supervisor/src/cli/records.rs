@@ -39,7 +39,7 @@ pub(super) struct Journals {
     ahead: Option<Asked>,
     /// The piece that was decoded while the one before was handed out.
     decoded: Option<Decoded>,
-    /// What was handed out. The thread that decodes gives it back: each gives back what it took, and none waits for another's heap.
+    /// The piece that was handed out. The thread that decodes gives it back: each gives back what it took, and none waits for another's heap.
     spent: Option<Decoded>,
 }
 

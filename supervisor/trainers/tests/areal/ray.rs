@@ -113,7 +113,7 @@ fn several_machines_in_a_job_that_no_cluster_is_named_for_are_ours_to_bring_up()
             (LauncherKind::Ray, 3, 3)
         );
         let plan = case.launch();
-        // Who brings it up says where it is.
+        // The one that brings it up says where it is.
         assert!(plan.env.iter().all(|(name, _)| name != "RAY_ADDRESS"));
         assert!(plan.scratch.is_some() && case.says("ray_started").is_some());
     }

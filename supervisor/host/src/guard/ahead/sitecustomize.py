@@ -323,7 +323,7 @@ class Ahead:
             kind, _, rest = line.partition(" ")
             if kind == "e":
                 key, _, value = rest.partition("=")
-                # What is computed may be another rank's, or another attempt's; and the first rank is 0, wherever that stands too. The
+                # A computed value may be another rank's, or another attempt's; and the first rank is 0, wherever that stands too. The
                 # address of the rendezvous, by another name, is the same for all.
                 written = f'"{value}"' in text or f"'{value}'" in text
                 if not written or has_zero(value) and os.environ.get("WORLD_SIZE") != "1":
