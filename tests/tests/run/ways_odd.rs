@@ -3,7 +3,7 @@
 use super::ways::{KILLED, SMALL, Stage, example, python, script};
 use serde_json::Value;
 use std::fs;
-use supervise_tests::harness::wait_for;
+use supervise_tests::harness::{names, wait_for};
 
 #[test]
 fn a_plan_runs_no_script_unless_it_is_asked_to() {
@@ -60,6 +60,24 @@ fn a_script_without_a_trainer_is_told_with_what_was_seen() {
     ];
     stage.scene.ask(&slow).expect(78).says("learn_within");
     stage.scene.assert_alone();
+}
+
+#[test]
+fn the_last_words_of_a_script_are_told_and_nothing_of_the_reading_is_left() {
+    let stage = Stage::grpo();
+    let text = "#!/bin/sh\nfor n in 1 2 3 4 5 6 7 8 9; do echo line $n; done\nexit 3\n";
+    let path = script(&stage.scene.path("run.sh"), text);
+    // The writer of its output is a process of its own that may come late: looked at more than once.
+    for _ in 0..12 {
+        let ended = stage
+            .scene
+            .ask(&["plan", "--learn", "--", "sh", path.to_str().unwrap()]);
+        ended.expect(78).says("    line 9");
+        assert_eq!(
+            names(&stage.scene.path("home/.local/state/supervise/learning")),
+            [""; 0]
+        );
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::guard::facts::Facts;
 use crate::guard::log_queue::{LogQueue, start_log_writer};
 use crate::guard::memory::Memory;
 use crate::guard::nodes::Nodes;
-use crate::guard::protocol::{FromGuard, GuardOrder};
+use crate::guard::protocol::{FromGuard, GuardOrder, ScriptWatch};
 use crate::guard::pulses::Pulses;
 use crate::guard::record::descendant_line;
 use crate::guard::tree::{News, Tree};
@@ -378,7 +378,15 @@ impl Guard {
         let until = *self.closing.get_or_insert(now.saturating_add(CLOSING_MS));
         let unsaid = self.connection.as_ref().is_some_and(Connection::has_unsent);
         let unwritten = self.log_queue.has_unsent() && self.log_queue.is_connected();
-        now >= until || !(unsaid || unwritten)
+        if now < until && (unsaid || unwritten) {
+            return false;
+        }
+        // Whoever learns from a script reads what it printed as soon as we end, and then takes the directory away.
+        if matches!(self.order.script, Some(ScriptWatch::Record)) {
+            self.log_queue.disconnect();
+            return now >= until || self.log_writer.is_none();
+        }
+        true
     }
 
     /// Tells what a worker did or said, but never before it is told that all of them run.
