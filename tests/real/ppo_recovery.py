@@ -19,6 +19,8 @@ import time
 import traceback
 from pathlib import Path
 
+import standby
+
 HERE = Path(__file__).resolve().parent
 STEPS = 3
 LIMIT = 1800  # seconds for one run: only a hang takes so long, on a machine however slow
@@ -100,7 +102,8 @@ def killed_in_a_save_and_brought_back(programs, work, model):
     folder = work / "killed"
     root = folder / "checkpoints"
     folder.mkdir(parents=True)
-    (folder / "ppo.yaml").write_text(YAML.format(model=model, root=root, here=HERE, steps=STEPS))
+    # The driver's interpreter stands by; those that Ray starts do not.
+    (folder / "ppo.yaml").write_text(YAML.format(model=model, root=root, here=HERE, steps=STEPS) + "  standby: auto\n")
     faults = [{"kind": "torn", "step": 2, "rank": 1, "file": "optim"}]
     env = dict(ENV, FAULTS=json.dumps(faults), FAULT_LEDGER=str(folder / "ledger"))
     said = call([programs / "supervise", "run", folder / "ppo.yaml", "--", sys.executable, "-m", "verl.trainer.main_ppo",
@@ -110,12 +113,20 @@ def killed_in_a_save_and_brought_back(programs, work, model):
     assert "moved aside: global_step_2" in said, said
     status = json.loads(subprocess.run([programs / "supervise", "status", root, "--json"], capture_output=True, text=True, check=True).stdout)
     assert '"attempts": 2' in json.dumps(status), status
+    # After one step it may not have begun to wait.
+    print(f"  the relaunch was from an interpreter that waited: {ahead(root)[1:]}", flush=True)
     said = "".join(p.read_text(errors="replace") for p in sorted((root / ".supervise/attempts/0002").rglob("*")) if p.is_file())
     assert "setting global step to 1" in said, "the trainer did not say that it resumed at step 1"
     for step in range(1, STEPS + 1):
         call([programs / "supervise", "verify", root / f"global_step_{step}", "--depth", "full"], ENV)
         for role in ("actor", "critic"):
             assert optimizer_step(root, step, role) == step * optimizer_step(root, 1, role), f"{role} of step {step} did not go on"
+
+
+def ahead(root):
+    """Of each launch how it came to its interpreter, from the journal."""
+    lines = (line for file in sorted((root / ".supervise/journal").glob("*.jsonl")) for line in file.read_text().splitlines())
+    return [launch.get("ahead") for launch in map(standby.launched, lines) if launch]
 
 
 def optimizer_step(root, step, role):

@@ -52,7 +52,7 @@ impl Driver {
     pub(super) fn runs_interpreters(&self, argv: &[String]) -> bool {
         let policy = &self.spec.policy;
         let wished = self.order.settings.standby == StandbyChoice::Auto && policy.recovery && !policy.observe;
-        wished && self.spec.gang.launcher == LauncherKind::Gang && self.are_interpreters(argv)
+        wished && self.spec.gang.launcher != LauncherKind::Ray && self.are_interpreters(argv)
     }
 
     /// They leave the exception that ends them.

@@ -20,6 +20,7 @@ import json, time, wave
 import mine
 os.environ["STORE"] = os.environ["MASTER_ADDR"]
 import colorsys
+import ctypes
 os.environ["COMPUTED"] = str(6 * 7)
 import tabnanny
 
@@ -116,13 +117,10 @@ impl Stage {
         })
     }
 
-    /// They read, and do not rest between two imports.
     fn both_have_imported(&self) {
-        let reads = |pid: i32| {
-            let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
-            call.split(' ').next() == Some(&libc::SYS_read.to_string())
-        };
-        wait_for("both have imported all", || self.both_wait().into_iter().all(reads));
+        wait_for("both have imported all", || {
+            self.both_wait().into_iter().all(has_imported)
+        });
     }
 
     /// A worker of this attempt, by the mark that others find it by.
@@ -170,6 +168,12 @@ impl Stage {
     }
 }
 
+/// It has imported the last module, whose library is mapped, and reads: it does not rest between two imports.
+fn has_imported(pid: i32) -> bool {
+    let of = |name| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    of("maps").contains("/_ctypes.") && of("syscall").split(' ').next() == Some(&libc::SYS_read.to_string())
+}
+
 /// The first value under this key, however deep.
 fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     match value {
@@ -199,13 +203,59 @@ fn interpreters_that_waited_run_the_same_as_new_ones() {
     assert_eq!(ahead[1]["env"]["CHOSEN"], json!("by the script"));
 
     // Another attempt's, from what the first one noted; then the script's own module is edited while they wait.
-    stage.both_wait();
+    stage.both_have_imported();
     fs::write(stage.scene.path("mine.py"), "VALUE = 22\n").unwrap();
     stage.kill(2);
     let edited = stage.noted(3);
     assert_eq!((&edited[0]["mine"], &edited[0]["early"]), (&json!(22), &json!(false)));
     let why = stage.ahead(3)["cold"]["why"].to_string();
     assert!(why.contains("mine.py") && why.contains("changed"), "{why}");
+    stage.ends();
+}
+
+/// One process that starts the rest by itself, as a trainer over Ray does: it starts another interpreter in each step.
+const DRIVES: &str = r#"
+import sys
+early = "wave" in sys.modules
+import json, os, subprocess, time, wave
+import ctypes
+
+out = sys.argv[1]
+attempt = sum(name.endswith(".0.json") for name in os.listdir(out)) + 1
+ask = "import json, os, sys; print(json.dumps([sys.flags.no_user_site, sorted(os.environ), 'wave' in sys.modules]))"
+below = json.loads(subprocess.run([sys.executable, "-s", "-c", ask], stdout=subprocess.PIPE, check=True).stdout)
+for rank in (1, 0):
+    with open(f"{out}/draft", "w") as f:
+        json.dump({"early": early, "below": below, "ours": sorted(k for k in os.environ if k.startswith("SUPERVISE"))}, f)
+    os.rename(f"{out}/draft", f"{out}/{attempt}.{rank}.json")
+for step in range(1, 100000):
+    print("step", step, flush=True)
+    time.sleep(0.05)
+    if os.path.exists(out + "/go"):
+        sys.exit(0)
+"#;
+
+#[test]
+fn the_interpreter_of_a_driver_is_imported_ahead_and_what_it_starts_is_not_touched() {
+    let stage = Stage::set(
+        Scene::new(SUPERVISE),
+        "python3",
+        DRIVES,
+        &[],
+        "supervisor.gang.launcher=driver",
+    );
+    let cold = stage.noted(1);
+    wait_for("one interpreter has imported all", || {
+        stage.waiting().len() == 1 && stage.waiting().into_iter().all(has_imported)
+    });
+    stage.kill(1);
+    let ahead = stage.noted(2);
+    assert_eq!(stage.ahead(2), json!("went"));
+    assert_eq!((&cold[0]["early"], &ahead[0]["early"]), (&json!(false), &json!(true)));
+    assert_eq!(
+        (&cold[0]["below"], &cold[0]["ours"]),
+        (&ahead[0]["below"], &ahead[0]["ours"])
+    );
     stage.ends();
 }
 
