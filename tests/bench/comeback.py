@@ -2,7 +2,7 @@
 
 usage: comeback.py SUPERVISE PYTHON [--trainer fsdp2|sft|hf|ppo|areal] [--kills 20] [--rows standby,cold,bash_loop,torchrun]
 
-PYTHON is the interpreter of ../real/install.sh's environment, for areal of install_areal.sh's. `ppo` is verl's, over Ray: rows cold and bash_loop.
+PYTHON is the interpreter of ../real/install.sh's environment, for areal of install_areal.sh's. `ppo` is verl's, over Ray: its driver stands by, what Ray starts does not.
 `areal` has a row `launcher`, areal's own local launcher with its restarts; two programs stand in for what it needs of GPUs. Each kill is a SIGKILL of a random rank, after a step; where interpreters
 are to stand by, once both are ready (how long that takes is a column). The clock stops at the first step that is on record after the
 old ranks were gone. One JSON object a row, times in ms as [least, median, most], then a table with ratios to the first row.
@@ -36,19 +36,37 @@ SFT_ENV = {"VERL_USE_EXTERNAL_MODULES": "verl_cpu_platform", "VERL_PLATFORM": "c
 
 
 ATTEMPT = 1 << 32
+# Of each file how far it was read, and what was counted: read anew each time, the clock would take a third of a processor.
+read_so_far = {}
+
+
+def counted(log, mark):
+    """How often a mark stands in the whole lines of a file that grows."""
+    try:
+        with open(log, "rb") as f:
+            at, count = read_so_far.get(log, (0, 0))
+            # A shorter one took its place.
+            at = at if f.seek(0, os.SEEK_END) >= at else 0
+            f.seek(at)
+            new = f.read()
+    except FileNotFoundError:
+        return 0
+    new = new[: new.rfind(b"\n") + 1]
+    read_so_far[log] = (at + len(new), count + new.count(mark))
+    return read_so_far[log][1]
 
 
 def printed(folder, mark):
     """Steps that were printed. An attempt's last lines may be written after its ranks are gone: those of the next one count for more."""
     logs = [(0, folder / "log")]
     logs += [(int(log.parent.name) * ATTEMPT, log) for log in folder.glob("run/attempts/*/worker-0.log")]
-    counts = [(base, log.read_bytes().count(mark)) for base, log in logs if log.exists()]
+    counts = [(base, counted(log, mark)) for base, log in logs]
     return max((base + count for base, count in counts if count), default=0)
 
 
 class Trainer:
-    # How `supervise` starts it, and the peers.
-    sets, ranks = GANG, 2
+    # How `supervise` starts it, and the peers. Of a driver the interpreter that waits is another program than what is killed.
+    sets, ranks, driver = GANG, 2, None
     # A rank has it in its environment.
     named = "RANK"
 
@@ -68,8 +86,7 @@ class Fsdp2(Trainer):
 
     def steps(self, folder):
         """Steps on record so far."""
-        losses = folder / "out/losses.jsonl"
-        return losses.read_bytes().count(b"\n") if losses.exists() else 0
+        return counted(folder / "out/losses.jsonl", b"\n")
 
 
 class Sft(Trainer):
@@ -117,7 +134,7 @@ class Ppo(Trainer):
 
     # Ray writes the class over the command line, and over the environment behind it.
     pattern, named = "ray::WorkerDict", None
-    trainer = "verl"
+    trainer, driver = "verl", "verl.trainer.main_ppo"
     sets, ranks = {"rehearse": "false"}, 1
 
     def __init__(self, python, place):
@@ -159,22 +176,26 @@ class Areal(Trainer):
         self.env = {**ENV, "LOGNAME": "bench", "PATH": f"{place}/bin:{Path(python).parent}:{os.environ['PATH']}"}
         subprocess.run([python, REAL / "make_tiny_model.py", place / "model"], check=True, stdout=subprocess.DEVNULL)
         text = areal_bench.YAML.format(root="out", model=place / "model", steps=1000000, batch=16, schedule="constant")
-        self.yaml.write_text(text.split("supervisor:")[0].replace("total_train_epochs: 4", "total_train_epochs: 1000000"))
+        # `on` is a truth value to YAML; areal alone does not take it.
+        text = text.split("supervisor:")[0].replace("mode: on", "mode: auto")
+        self.yaml.write_text(text.replace("total_train_epochs: 4", "total_train_epochs: 1000000"))
 
     def words(self):
         return [str(REAL / self.pattern), "--config", str(self.yaml), "cluster.fileroot={dir}/out", "cluster.name_resolve.nfs_record_root={dir}/names"]
 
     def launcher(self):
         script, *words = self.words()
-        return ["env", "-u", "AREAL_SPMD_MODE", self.python, "-m", "areal.infra.launcher.local", script, *words, "+allocation_mode=fsdp:d2",
-                "recover.retries=1000000"]
+        # It asks that both are there.
+        made = ["bash", "-c", 'mkdir -p {dir}/out {dir}/names; exec "$@"', "launcher"]
+        return [*made, "env", "-u", "AREAL_SPMD_MODE", self.python, "-m", "areal.infra.launcher.local", script, *words, "+allocation_mode=fsdp:d2",
+                "+recover.retries=1000000"]
 
     def loop(self, words):
         return ["env", "AREAL_SPMD_MODE=1", *super().loop(words)]
 
     def steps(self, folder):
         logs = [folder / "log", *folder.glob("run/attempts/*/worker-0.log"), *folder.glob("out/logs/*/*/*/*.log")]
-        return sum(log.read_bytes().count(b"Train step") for log in logs if log.exists())
+        return sum(counted(log, b"Train step") for log in logs)
 
 
 TRAINERS = {"fsdp2": Fsdp2, "sft": Sft, "hf": Hf, "ppo": Ppo, "areal": Areal}
@@ -217,16 +238,17 @@ class Run:
         mine = processes.of_launcher(self.launcher.pid, self.folder.name)
         awaited = lambda pid: processes.environment(pid, "SUPERVISE_AWAITED") and not processes.environment(pid, "SUPERVISE_ATTEMPT")
         named = lambda pid: self.trainer.named is None or processes.environment(pid, self.trainer.named) is not None
+        driver = self.trainer.driver
         fit = lambda pid: self.trainer.pattern in processes.command_line(pid) and named(pid)
-        found = [pid for pid in mine if fit(pid)]
-        return [p for p in found if not awaited(p)], [p for p in found if awaited(p)]
+        waits = lambda pid: awaited(pid) and (driver in processes.command_line(pid) if driver else fit(pid))
+        return [p for p in mine if fit(p) and not awaited(p)], [p for p in mine if waits(p)]
 
     def ready(self):
         """Interpreters that have imported all, and read their order."""
         def look():
             waiting = self.ranks()[1]
             calls = [Path(f"/proc/{pid}/syscall").read_text().split()[0] for pid in waiting]
-            return len(waiting) == 2 and calls == ["0", "0"] and all(real.resident(pid) > 100 for pid in waiting) and waiting
+            return len(waiting) == self.trainer.ranks and set(calls) == {"0"} and all(real.resident(pid) > 100 for pid in waiting) and waiting
         began = time.monotonic()
         found = self.wait("interpreters that are ready", look)
         return time.monotonic() - began, max(map(processes.private_kib, found)) / 1024
