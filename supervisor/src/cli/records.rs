@@ -7,8 +7,10 @@ use crate::reading::Reading;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::ops::Range;
 use supervise_core::journal::{Line, Lines, Read, decode};
+use supervise_core::ledger::Ledger;
 use supervise_core::record::Record;
-use supervise_host::io_worker::{Answer, Asked, Client, IoWorkerError, JournalPlace, Question};
+use supervise_core::state::State;
+use supervise_host::io_worker::{Answer, Asked, Client, IoWorkerError, JournalPlace, Loaded, Question};
 
 /// A shorter piece is decoded at once.
 const SHORT: usize = 64 << 10;
@@ -51,14 +53,16 @@ struct Decoded {
 }
 
 impl Decoded {
-    fn new(term: u32, text: Vec<u8>) -> Self {
+    /// `spent`: a piece that is needed no more, whose place the lines of this one take.
+    fn new(term: u32, text: Vec<u8>, spent: Option<Self>) -> Self {
+        let mut lines = spent.map(|s| s.lines).unwrap_or_default();
+        lines.clear();
         let mut begin = 0;
-        let lines = memchr::memchr_iter(b'\n', &text).map(|end| {
+        lines.extend(memchr::memchr_iter(b'\n', &text).map(|end| {
             let line = begin..end;
             begin = end + 1;
             (line.clone(), decode(text.get(line).unwrap_or_default()))
-        });
-        let lines = lines.collect();
+        }));
         Self { term, text, lines }
     }
 }
@@ -101,13 +105,10 @@ impl Journals {
         let spent = self.spent.take();
         let decoded = if text.len() < SHORT {
             self.hand_out(before.as_ref(), add);
-            Decoded::new(term, text)
+            Decoded::new(term, text, spent)
         } else {
             std::thread::scope(|both| {
-                let decoding = both.spawn(|| {
-                    drop(spent);
-                    Decoded::new(term, text)
-                });
+                let decoding = both.spawn(|| Decoded::new(term, text, spent));
                 self.hand_out(before.as_ref(), add);
                 decoding.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
             })
@@ -117,6 +118,20 @@ impl Journals {
             false => self.hand_out(Some(&decoded), add),
         }
         Ok(more)
+    }
+
+    /// What else there is to know of the run, whose journals were read to their end and come to this.
+    ///
+    /// # Errors
+    /// In words, why it is not known.
+    pub(super) fn beside(&mut self, state: State, ledger: Ledger, records: u64) -> Result<Loaded, String> {
+        let ask = Question::Beside {
+            run_dir: self.dir.clone(),
+            state: Box::new(state),
+            ledger: Box::new(ledger),
+            records,
+        };
+        target::load(&mut self.io_worker, &self.dir, ask).map_err(|e| e.0)
     }
 
     /// The next piece, its term, and whether another may follow, which is then asked for.

@@ -257,6 +257,7 @@ impl IoWorker {
             }
             Question::Open(_)
             | Question::Peek { .. }
+            | Question::Beside { .. }
             | Question::TakeLease { .. }
             | Question::Begin { .. }
             | Question::Adopt { .. }

@@ -1,6 +1,7 @@
 //! The story of a run, kept as far as it was read, so that a journal that grows is read on from there.
 
 use super::super::records::Journals;
+use super::super::target::{self, Seen};
 use crate::render::explain::{ExplainView, Teller};
 use crate::render::page::Picture;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use supervise_core::checkpoint::CheckpointSummary;
 use supervise_core::id::RunId;
 use supervise_core::journal::Line;
+use supervise_core::ledger::Ledger;
 use supervise_core::record::Record;
 use supervise_host::io_worker::JournalPlace;
 
@@ -19,6 +21,8 @@ pub(in crate::cli) struct Told {
     pub(in crate::cli) story: ExplainView,
     pub(super) picture: Picture,
     pub(super) steps: Vec<CheckpointSummary>,
+    /// The run as it stood then: its journal need not be read for that as well.
+    pub(super) seen: Seen,
     /// The machine of its last term.
     pub(super) host: Option<String>,
 }
@@ -60,6 +64,8 @@ struct Read {
     journals: Journals,
     teller: Teller,
     picture: Picture,
+    ledger: Ledger,
+    records: u64,
 }
 
 impl Story {
@@ -73,22 +79,36 @@ impl Story {
                 journals: Journals::open(&self.dir, JournalPlace::default()).map_err(|e| e.message)?,
                 teller: Teller::default(),
                 picture: Picture::default(),
+                ledger: Ledger::default(),
+                records: 0,
             },
         };
-        let (teller, picture) = (&mut read.teller, &mut read.picture);
+        let Read {
+            journals,
+            teller,
+            picture,
+            ledger,
+            records: count,
+        } = &mut read;
         let mut add = |_: u32, _: &[u8], _: &Line, records: &[Record]| {
             for record in records {
                 teller.add(record);
                 picture.note(teller.state(), record);
+                ledger.note(teller.state(), record);
+                *count += 1;
             }
         };
-        while read.journals.piece(&mut add).map_err(|e| e.message)? {}
+        while journals.piece(&mut add).map_err(|e| e.message)? {}
+        let seen = target::look_by(&self.run, Some(&self.dir), &mut |_| {
+            journals.beside(teller.state().clone(), ledger.clone(), *count)
+        });
         let steps = read.teller.state().scan.as_ref().map(|s| s.steps.clone());
         let told = Told {
             story: read.teller.clone().finish(&self.run.0, None),
             picture: read.picture.clone(),
             host: read.teller.host().map(str::to_owned),
             steps: steps.unwrap_or_default(),
+            seen,
         };
         *kept = Some(read);
         Ok(told)
