@@ -138,8 +138,10 @@ class Ppo(Trainer):
     sets, ranks = {"rehearse": "false"}, 1
 
     def __init__(self, python, place):
-        self.python, self.place = python, place
+        real.installed_plugin(place / "venv", python)
+        self.python, self.place = str(place / "venv/bin/python"), place
         self.env = {name: value for name, value in ppo_recovery.ENV.items() if os.environ.get(name) != value} | {"RAY_AUTH_MODE": "disabled"}
+        del self.env["PYTHONPATH"]
         subprocess.run([python, REAL / "make_tiny_model.py", place / "model"], check=True, stdout=subprocess.DEVNULL)
         text = ppo_recovery.YAML.format(model=place / "model", root="out", here=REAL, steps=1000000)
         (place / "ppo.yaml").write_text(text.split("supervisor:")[0].replace("total_epochs: 10\n", "total_epochs: 1000000\n"))

@@ -312,7 +312,7 @@ def installed_plugin(place, python=sys.executable):
     ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     below = subprocess.run(ask, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     (site / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n")
-    for name in ("verl_cpu_platform.py", "fault_hooks.py"):
+    for name in ("verl_cpu_platform.py", "verl_ppo_cpu.py", "fault_hooks.py"):
         shutil.copy(HERE / name, site)
     return place
 

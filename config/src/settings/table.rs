@@ -41,8 +41,8 @@ settings! {
         grace: Grace;
         /// How the workers are started.
         gang: Gang;
-        /// The next attempt's interpreters are started while one trains, import what this one imported, and wait. Only for a gang
-        /// whose command is `python …` itself; what they hold is memory, as much as each rank's imports.
+        /// The next attempt's interpreters are started while one trains, import what this one imported, and wait. Only where the
+        /// command is `python …` itself, of ranks, one process or a driver; what they hold is memory, as much as each one's imports.
         standby: StandbyChoice = "off";
         /// Memory that the interpreters of one attempt may hold together while they wait; those that would need more end, and none is started
         /// after them. `null`: the larger of 3 GiB and a twentieth of the memory (of the control group, where it has a limit).

@@ -35,6 +35,9 @@ use supervise_host::process::{
 
 /// A guard that lives answers within this.
 const HELLO: Duration = Duration::from_secs(10);
+/// The guard of an attempt that is over ends within this: it waits for the writer of the output where that came late.
+const GUARD_ENDS: Duration = Duration::from_millis(2500);
+const GUARD_LOOK: Duration = Duration::from_millis(5);
 
 /// Runs one term from its beginning to its end.
 pub(super) async fn term(
@@ -387,6 +390,7 @@ impl Driver {
         };
         // A file system that hangs must not keep us: the lease is then known by our process being gone.
         let _ = tokio::time::timeout(LAST_WORDS, last).await;
+        let _ = tokio::time::timeout(GUARD_ENDS, self.guard_ends()).await;
         self.work.abandon();
         self.store.abandon();
         self.last_telling().await;
@@ -400,6 +404,16 @@ impl Driver {
             printer::last_err(&format!(
                 "note: the journal could not be written ({why}): how this run ended is not in it, only here: {how}\n"
             ));
+        }
+    }
+}
+
+impl Driver {
+    /// The guard of the last attempt sees to it that the end of the output is written: whoever reads it next finds it.
+    async fn guard_ends(&self) {
+        let guard = self.guard.as_ref().filter(|l| l.gone).map(|l| l.guard);
+        while guard.is_some_and(is_alive) {
+            tokio::time::sleep(GUARD_LOOK).await;
         }
     }
 }

@@ -42,6 +42,27 @@ fn each_worker_has_its_log_in_its_attempt() {
 }
 
 #[test]
+fn what_a_run_that_ends_at_once_said_is_there_when_it_has_ended() {
+    let scene = scene();
+    for n in 0..10 {
+        let run_dir = scene.path(&format!("run-{n}"));
+        let set = format!("supervisor.run_dir={}", run_dir.display());
+        let words = [
+            "run",
+            "--set",
+            "supervisor.trainer=plain",
+            "--set",
+            "supervisor.retries=0",
+            "--set",
+            &set,
+        ];
+        scene.ask(&[&words[..], &["--", "sh", "-c", "echo its last word; exit 3"]].concat());
+        let text = fs::read_to_string(run_dir.join("attempts/0001/worker-0.log"));
+        assert_eq!(text.as_deref().ok(), Some("its last word\n"), "run {n}");
+    }
+}
+
+#[test]
 fn a_flood_is_rotated_and_its_end_is_kept() {
     let scene = scene();
     let worker = scene.program("fake_worker");

@@ -298,6 +298,7 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, mut ear
         log_writer: None,
         log_writer_due: None,
         log_writer_pause: 0,
+        log_writer_came_last: false,
         pulses: Pulses::new(now, tree.ms_per_tick),
         tree,
         memory,

@@ -78,6 +78,8 @@ pub(crate) struct Guard {
     pub(crate) log_writer: Option<i32>,
     pub(crate) log_writer_due: Option<u64>,
     pub(crate) log_writer_pause: u64,
+    /// It was started when the workers had ended.
+    pub(crate) log_writer_came_last: bool,
     pub(crate) tree: Tree,
     pub(crate) memory: Memory,
     pub(crate) pace: Pace,
@@ -309,6 +311,7 @@ impl Guard {
             return;
         }
         self.log_writer_due = None;
+        self.log_writer_came_last = self.tree.is_gone();
         match start_log_writer(&self.order) {
             Ok((pid, pipe)) => {
                 self.log_writer = Some(pid);
@@ -381,8 +384,9 @@ impl Guard {
         if now < until && (unsaid || unwritten) {
             return false;
         }
-        // Whoever learns from a script reads what it printed as soon as we end, and then takes the directory away.
-        if matches!(self.order.script, Some(ScriptWatch::Record)) {
+        // Whoever learns from a script reads what it printed as soon as we end, and then takes the directory away; and what ended at
+        // once is read at once.
+        if matches!(self.order.script, Some(ScriptWatch::Record)) || self.log_writer_came_last {
             self.log_queue.disconnect();
             return now >= until || self.log_writer.is_none();
         }
