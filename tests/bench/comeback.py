@@ -222,7 +222,7 @@ class Run:
         argv = [word.replace("{dir}", str(self.folder)) for word in argv]
         self.launcher = processes.start(argv, self.folder.name, self.folder / "log", **trainer.env)
 
-    def wait(self, what, condition, limit=180):
+    def wait(self, what, condition, limit=600):
         end = time.monotonic() + limit
         while time.monotonic() < end:
             if found := condition():

@@ -15,7 +15,7 @@ import ppo_recovery as ppo
 from own_network import own_network
 
 STEPS = 34
-STALL = "  standby: auto\n  stall: {minimum: 15s, factor: 1.0, hard: 20m}\n"
+STALL = "  stall: {minimum: 15s, factor: 1.0, hard: 20m}\n"
 # Steps of a worker's optimizers, two for each of the trainer's: counted anew by each attempt.
 FAULTS = [{"kind": "hang", "step": 40, "rank": 1}, {"kind": "spin", "step": 44, "rank": 0}]
 
@@ -36,7 +36,6 @@ def found_and_brought_back(programs, work, model):
     stories = json.loads(subprocess.run([programs / "supervise", "explain", root, "--json"], capture_output=True, text=True, check=True).stdout)
     kinds = [s["diagnosis"]["class"] for s in stories["attempts"] if s.get("diagnosis")]
     assert kinds == ["hang.step", "hang.step"], kinds
-    assert ppo.ahead(root)[1:] == ["went", "went"], f"the driver's interpreter did not wait: {ppo.ahead(root)}"
     assert (root / f"global_step_{STEPS}").is_dir(), said
 
 
