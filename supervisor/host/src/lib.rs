@@ -10,6 +10,7 @@ pub mod guard;
 pub mod hub;
 pub mod interpreter;
 pub mod io_worker;
+pub mod journald;
 pub mod log_writer;
 pub mod migrate;
 pub mod output_dir;
