@@ -176,7 +176,7 @@ impl Driver {
         for record in &decided.records {
             self.state.apply(record);
             self.ledger.note(&self.state, record);
-            self.printer.record(record, &self.state);
+            self.printer.record(record, &self.state, &self.spec);
             self.tell(record);
         }
         for record in &decided.records {

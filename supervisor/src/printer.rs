@@ -1,16 +1,19 @@
 //! The one place that prints. Whatever is printed is safe for a terminal and without secrets: see [`terminal`].
 //!
 //! On a terminal a run shows one line per decision and, below them, one that lives: step, rate, resume point, time to the next save. Into a pipe the same
-//! lines go without the bar, and a line about progress once a minute. `--json` gives one object per line. Whoever
-//! reads may be gone: what cannot be written is dropped, the training goes on. Whoever reads may also stop reading: from the
+//! lines go without the bar, and a line about progress once a minute. `--json` gives one object per line. Where the lines go to
+//! systemd's journal they are entries of it, with fields. Whoever reads may be gone: what cannot be written is dropped, the training goes on. Whoever reads may also stop reading: from the
 //! first line of a run on, a thread of its own writes (`queue`), and nothing else waits for that.
 
 mod bar;
 mod colour;
+mod entry;
+mod meter;
 mod queue;
 mod work;
 
 pub use colour::{ColourChoice, choose_colour, has_colours};
+pub use meter::{Meter, Waiting};
 
 use crate::error::CliError;
 use crate::render::last_words::last_words;
@@ -20,8 +23,7 @@ use crate::render::record;
 use crate::render::status::StatusView;
 use crate::render::terminal;
 use crate::render::time::{clock, day, stamp};
-use bar::new_bar;
-use indicatif::{ProgressBar, ProgressStyle};
+use entry::Place;
 use queue::{Queue, To};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -36,6 +38,7 @@ use supervise_core::ledger::Ledger;
 use supervise_core::record::Record;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
+use supervise_host::journald::Journald;
 use work::Work;
 
 /// In a pipe, progress is told so often at most.
@@ -72,6 +75,8 @@ pub struct Printer {
     /// The day of the last line, in days since 1970.
     day: Option<i64>,
     notes: BTreeSet<String>,
+    /// The place of the next lines in the system's journal.
+    place: Place,
 }
 
 /// Seconds per step, the newest counting most.
@@ -106,7 +111,13 @@ impl Printer {
     /// From now on nothing that is printed is waited for.
     #[must_use]
     pub fn new(output: Output, tee: bool) -> Self {
-        QUEUE.get_or_init(|| Queue::new(missing));
+        QUEUE.get_or_init(|| {
+            let journal = Journald::behind(io::stdout()).filter(|_| output != Output::Json);
+            Queue::new(
+                missing,
+                journal.map(|j| Box::new(move |entry: &[u8]| j.take(entry)) as _),
+            )
+        });
         Self {
             output,
             has_bar: output == Output::Text && !tee && is_terminal(),
@@ -118,18 +129,21 @@ impl Printer {
             last: String::new(),
             day: None,
             notes: BTreeSet::new(),
+            place: Place::default(),
         }
     }
 
     /// A record was applied: says it where it says something new.
-    pub fn record(&mut self, r: &Record, s: &State) {
+    pub fn record(&mut self, r: &Record, s: &State, spec: &RunSpec) {
+        self.place = Place::of(s, &spec.run, spec.root.as_deref());
         match self.output {
             Output::Quiet if !record::is_urgent(r) => {}
             Output::Text | Output::Quiet => {
                 // Several workers say the same at the same time: once is enough for a person.
                 if let Some(words) = record::words(r, s).filter(|w| *w != self.last) {
                     let at = self.moment(s);
-                    self.line(&format!("{at} {}", terminal::paragraph(&words)));
+                    let paragraph = terminal::paragraph(&words);
+                    self.line(&at, &paragraph, Some(r));
                     self.last = words;
                 }
             }
@@ -175,7 +189,8 @@ impl Printer {
             self.told = Some(now);
             let of = last.map(|l| format!(" of {l}")).unwrap_or_default();
             let at = self.moment(s);
-            self.line(&format!("{at} step {step}{of}{}", self.pace.words()));
+            self.place = Place::of(s, &spec.run, spec.root.as_deref());
+            self.line(&at, &format!("step {step}{of}{}", self.pace.words()), None);
         }
     }
 
@@ -207,7 +222,7 @@ impl Printer {
         }
         match self.output {
             Output::Json => self.object(&json!({ "note": text })),
-            Output::Text | Output::Quiet => self.line(&format!("note: {}", terminal::line(text))),
+            Output::Text | Output::Quiet => self.line("note:", &terminal::line(text), None),
         }
     }
 
@@ -233,8 +248,13 @@ impl Printer {
         let _ = out_json(&value.to_string());
     }
 
-    fn line(&self, text: &str) {
-        out(&format!("{text}\n"));
+    /// A line; `head`: what stands before it where the reader does not know it anyway.
+    fn line(&self, head: &str, text: &str, of: Option<&Record>) {
+        let line = format!("{head} {text}\n");
+        match QUEUE.get().filter(|queue| queue.has_journal()) {
+            Some(queue) => queue.entry(self.place.entry(text, of), printable(&line).as_bytes()),
+            None => out(&line),
+        }
     }
 }
 
@@ -274,8 +294,12 @@ pub fn out(text: &str) {
 /// # Errors
 /// The reader is gone, or the file takes no more.
 pub fn out_text(text: &str) -> io::Result<()> {
-    let text = redact_text(text);
-    out_bytes(colour::painted(&terminal::block(&text), &io::stdout()).as_bytes())
+    out_bytes(colour::painted(&printable(text), &io::stdout()).as_bytes())
+}
+
+/// Without secrets, and safe for a terminal.
+fn printable(text: &str) -> String {
+    terminal::block(&redact_text(text)).into_owned()
 }
 
 /// Writes one JSON text and a newline to standard output.
@@ -366,116 +390,9 @@ impl Write for Lines {
     }
 }
 
-/// Something that takes its time, on a terminal that would otherwise stand still.
-#[derive(Debug)]
-pub struct Waiting {
-    bar: Option<ProgressBar>,
-    what: String,
-}
-
-impl Waiting {
-    /// For this; without a terminal it shows nothing.
-    #[must_use]
-    pub fn new(what: String) -> Self {
-        Self {
-            bar: is_terminal().then(new_bar),
-            what,
-        }
-    }
-
-    /// It has taken so long.
-    pub fn tell(&mut self, took: Duration) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(format!("{}: {} s", self.what, took.as_secs()));
-            bar.tick();
-        }
-    }
-
-    /// Takes it off the terminal.
-    pub fn end(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-/// Bytes read so far and how fast, on a terminal that would otherwise stand still.
-#[derive(Debug)]
-pub struct Meter {
-    bar: Option<ProgressBar>,
-    began: Instant,
-    /// The word for how bytes are handled.
-    word: &'static str,
-}
-
-impl Meter {
-    /// A meter; without a terminal it shows nothing.
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
-            bar: is_terminal().then(new_bar),
-            began: Instant::now(),
-            word: "read",
-        }
-    }
-
-    /// A meter of bytes that are written.
-    #[must_use]
-    pub fn of_writing() -> Self {
-        Self {
-            word: "written",
-            ..Self::new()
-        }
-    }
-
-    /// So many bytes were read, of so many where that is known.
-    pub fn tell(&mut self, done: u64, of: Option<u64>) {
-        let Some(bar) = &self.bar else { return };
-        if let Some(of) = of.filter(|of| bar.length() != Some(*of)) {
-            bar.set_length(of);
-            bar.set_style(
-                ProgressStyle::with_template("{bar:32} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
-            );
-        }
-        bar.set_position(done);
-        let rate = (done as f64 / self.began.elapsed().as_secs_f64().max(0.001)) as u64;
-        bar.set_message(so_far(done, of, self.word, Some(rate)));
-    }
-
-    /// Takes it off the terminal.
-    pub fn end(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-/// `1.2 GiB of 3.0 GiB read, 2.1 GiB/s, 1 s left`; `rate`: bytes a second, where it is known.
-fn so_far(done: u64, of: Option<u64>, word: &str, rate: Option<u64>) -> String {
-    use crate::render::bytes;
-    let left = of.and_then(|of| of.saturating_sub(done).checked_div(rate?));
-    let left = left.map(|s| format!(", {s} s left")).unwrap_or_default();
-    let rate = rate.map(|rate| format!(", {}/s", bytes(rate))).unwrap_or_default();
-    let of = of.map(|of| format!(" of {}", bytes(of))).unwrap_or_default();
-    format!("{}{of} {word}{rate}{left}", bytes(done))
-}
-
-impl Default for Meter {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_long_reading_says_how_far_and_how_fast() {
-        let words = so_far(1 << 30, Some(3 << 30), "read", Some(2 << 30));
-        assert_eq!(words, "1.0 GiB of 3.0 GiB read, 2.0 GiB/s, 1 s left");
-        assert_eq!(so_far(0, None, "written", Some(0)), "0 B written, 0 B/s");
-    }
 
     #[test]
     fn the_pace_counts_steps_and_not_the_time_between_attempts() {

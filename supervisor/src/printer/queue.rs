@@ -36,6 +36,8 @@ pub(super) enum To {
 #[derive(Debug, PartialEq, Eq)]
 enum Item {
     Text(To, Vec<u8>),
+    /// An entry of the system's journal, and the text that is written where it is not taken.
+    Entry(Vec<u8>, Vec<u8>),
     EndBar,
 }
 
@@ -43,6 +45,7 @@ impl Item {
     fn len(&self) -> usize {
         match self {
             Self::Text(_, bytes) => bytes.len(),
+            Self::Entry(entry, text) => entry.len() + text.len(),
             Self::EndBar => 0,
         }
     }
@@ -50,6 +53,9 @@ impl Item {
 
 /// Takes bytes as `write(2)` does.
 pub(super) type Sink = Box<dyn FnMut(To, &[u8]) -> io::Result<usize> + Send>;
+
+/// The system's journal, where the lines of the run go to one: takes an entry, or does not.
+pub(super) type Journal = Box<dyn FnMut(&[u8]) -> bool + Send>;
 
 /// How many lines are missing, in the form of the output.
 pub(super) type Missing = fn(u64) -> String;
@@ -110,6 +116,7 @@ struct Shared {
 /// Bar and outputs: only whoever writes touches them.
 struct Screen {
     sink: Sink,
+    journal: Option<Journal>,
     bar: Bar,
 }
 
@@ -129,11 +136,21 @@ impl Shared {
         waiting.writing = item.is_some() || bar.is_some();
         drop(waiting);
         let mut screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
-        let Screen { sink, bar: shown } = &mut *screen;
+        let Screen {
+            sink,
+            journal,
+            bar: shown,
+        } = &mut *screen;
         let len = item.as_ref().map_or(0, Item::len);
         let any = match (item, bar) {
             (Some(Item::Text(to, bytes)), _) => {
                 shown.suspend(|| write(sink, to, &bytes, &self.taken));
+                true
+            }
+            (Some(Item::Entry(entry, text)), _) => {
+                if !journal.as_mut().is_some_and(|takes| takes(&entry)) {
+                    shown.suspend(|| write(sink, To::Out, &text, &self.taken));
+                }
                 true
             }
             (Some(Item::EndBar), _) => {
@@ -189,25 +206,28 @@ fn write(sink: &mut Sink, to: To, bytes: &[u8], taken: &AtomicU64) {
 pub(super) struct Queue {
     shared: Arc<Shared>,
     threaded: bool,
+    has_journal: bool,
 }
 
 impl Queue {
-    /// Onto standard output and standard error.
-    pub(super) fn new(missing: Missing) -> Self {
+    /// Onto standard output and standard error, and into the system's journal.
+    pub(super) fn new(missing: Missing, journal: Option<Journal>) -> Self {
         let sink = |to, bytes: &[u8]| match to {
             To::Out => write_some(io::stdout(), bytes),
             To::Err => write_some(io::stderr(), bytes),
         };
-        Self::onto(Box::new(sink), LIMIT, missing)
+        Self::onto(Box::new(sink), journal, LIMIT, missing)
     }
 
-    fn onto(sink: Sink, limit: usize, missing: Missing) -> Self {
+    fn onto(sink: Sink, journal: Option<Journal>, limit: usize, missing: Missing) -> Self {
+        let has_journal = journal.is_some();
         let shared = Arc::new(Shared {
             waiting: Mutex::default(),
             changed: Condvar::new(),
             taken: AtomicU64::new(0),
             screen: Mutex::new(Screen {
                 sink,
+                journal,
                 bar: Bar::default(),
             }),
             limit,
@@ -217,12 +237,27 @@ impl Queue {
         let thread = std::thread::Builder::new().name("printer".to_owned());
         // Where no thread can be made, whoever prints writes.
         let threaded = thread.spawn(move || its.work()).is_ok();
-        Self { shared, threaded }
+        Self {
+            shared,
+            threaded,
+            has_journal,
+        }
     }
 
     /// Text for one of the outputs, dropped where too much waits already.
     pub(super) fn text(&self, to: To, bytes: &[u8]) {
         let item = Item::Text(to, bytes.to_vec());
+        self.with(|w, limit, missing| w.push(item, limit, missing));
+    }
+
+    /// Lines of a run are entries of the system's journal.
+    pub(super) fn has_journal(&self) -> bool {
+        self.has_journal
+    }
+
+    /// An entry of the system's journal, dropped as a text is.
+    pub(super) fn entry(&self, entry: Vec<u8>, text: &[u8]) {
+        let item = Item::Entry(entry, text.to_vec());
         self.with(|w, limit, missing| w.push(item, limit, missing));
     }
 
@@ -293,7 +328,7 @@ mod tests {
             let _ = told.send(String::from_utf8_lossy(bytes).into_owned());
             Ok(bytes.len())
         };
-        (Queue::onto(Box::new(sink), limit, words), go, heard)
+        (Queue::onto(Box::new(sink), None, limit, words), go, heard)
     }
 
     #[test]
@@ -336,6 +371,32 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_the_journal_does_not_take_is_written_in_its_place() {
+        let (told, heard) = mpsc::channel();
+        let taken = told.clone();
+        let sink = move |to, bytes: &[u8]| {
+            let _ = told.send((Some(to), String::from_utf8_lossy(bytes).into_owned()));
+            Ok(bytes.len())
+        };
+        let journal = move |entry: &[u8]| {
+            let takes = entry != b"refused";
+            takes && taken.send((None, String::from_utf8_lossy(entry).into_owned())).is_ok()
+        };
+        let queue = Queue::onto(Box::new(sink), Some(Box::new(journal)), LIMIT, words);
+        queue.entry(b"taken".to_vec(), b"12:00:00 taken\n");
+        queue.entry(b"refused".to_vec(), b"12:00:01 refused\n");
+        queue.text(To::Err, b"an error\n");
+        queue.flush();
+        let got: Vec<_> = heard.try_iter().collect();
+        let expected = [
+            (None, "taken"),
+            (Some(To::Out), "12:00:01 refused\n"),
+            (Some(To::Err), "an error\n"),
+        ];
+        assert_eq!(got, expected.map(|(to, text)| (to, text.to_owned())));
+    }
+
+    #[test]
     fn a_slow_reader_gets_everything() {
         let (told, heard) = mpsc::channel();
         let sink = move |_, bytes: &[u8]| {
@@ -343,7 +404,7 @@ mod tests {
             let _ = told.send(bytes.len());
             Ok(bytes.len())
         };
-        let queue = Queue::onto(Box::new(sink), LIMIT, words);
+        let queue = Queue::onto(Box::new(sink), None, LIMIT, words);
         let bytes = vec![b'x'; 150 * PIECE];
         queue.text(To::Err, &bytes);
         queue.flush();

@@ -1,6 +1,6 @@
 //! Something long that is done before a launch: how far it is, on the line of a run on a terminal.
 
-use super::so_far;
+use super::meter::so_far;
 use crate::render::live::Live;
 use std::time::Instant;
 

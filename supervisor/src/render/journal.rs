@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use supervise_core::id::{ActId, Seq, Tick, WallMs};
 use supervise_core::journal::{Body, Line};
+use supervise_core::record::Record;
 
 /// Longest line for people, in characters.
 const WIDTH: usize = 400;
@@ -115,6 +116,19 @@ impl RecordView {
     }
 }
 
+/// The kind of a record: `fact.progress`, `decided.mark`, `intended.launch`, `ignored`.
+#[must_use]
+pub fn kind(r: &Record) -> String {
+    let (outer, mut body) = tagged(serde_json::to_value(r).unwrap_or_default());
+    let inner = match r {
+        Record::Fact(_) => body["kind"].take(),
+        Record::Decided { .. } => body["what"].take(),
+        Record::Intended { .. } => body["act"]["kind"].take(),
+        Record::Ignored { .. } => return outer,
+    };
+    format!("{outer}.{}", tagged(inner).0)
+}
+
 /// The name of a variant and its content.
 fn tagged(value: Value) -> (String, Value) {
     match value {
@@ -170,6 +184,12 @@ mod tests {
             },
         ];
         let views = read(&encode_all(Seq(5), at, wall, &records).unwrap());
+        assert!(
+            views
+                .iter()
+                .zip(&records)
+                .all(|(view, record)| view.kind == kind(record))
+        );
         let kinds: Vec<(u64, &str)> = views.iter().map(|v| (v.seq.0, v.kind.as_str())).collect();
         let expected = [
             (5, "fact.lane_recovered"),

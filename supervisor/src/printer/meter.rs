@@ -1,0 +1,118 @@
+//! Things that take their time, on a terminal that would otherwise stand still.
+
+use super::bar::new_bar;
+use super::is_terminal;
+use crate::render::bytes;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::{Duration, Instant};
+
+/// Something that takes its time, on a terminal that would otherwise stand still.
+#[derive(Debug)]
+pub struct Waiting {
+    bar: Option<ProgressBar>,
+    what: String,
+}
+
+impl Waiting {
+    /// For this; without a terminal it shows nothing.
+    #[must_use]
+    pub fn new(what: String) -> Self {
+        Self {
+            bar: is_terminal().then(new_bar),
+            what,
+        }
+    }
+
+    /// It has taken so long.
+    pub fn tell(&mut self, took: Duration) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}: {} s", self.what, took.as_secs()));
+            bar.tick();
+        }
+    }
+
+    /// Takes it off the terminal.
+    pub fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Bytes read so far and how fast, on a terminal that would otherwise stand still.
+#[derive(Debug)]
+pub struct Meter {
+    bar: Option<ProgressBar>,
+    began: Instant,
+    /// The word for how bytes are handled.
+    word: &'static str,
+}
+
+impl Meter {
+    /// A meter; without a terminal it shows nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            bar: is_terminal().then(new_bar),
+            began: Instant::now(),
+            word: "read",
+        }
+    }
+
+    /// A meter of bytes that are written.
+    #[must_use]
+    pub fn of_writing() -> Self {
+        Self {
+            word: "written",
+            ..Self::new()
+        }
+    }
+
+    /// So many bytes were read, of so many where that is known.
+    pub fn tell(&mut self, done: u64, of: Option<u64>) {
+        let Some(bar) = &self.bar else { return };
+        if let Some(of) = of.filter(|of| bar.length() != Some(*of)) {
+            bar.set_length(of);
+            bar.set_style(
+                ProgressStyle::with_template("{bar:32} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
+        }
+        bar.set_position(done);
+        let rate = (done as f64 / self.began.elapsed().as_secs_f64().max(0.001)) as u64;
+        bar.set_message(so_far(done, of, self.word, Some(rate)));
+    }
+
+    /// Takes it off the terminal.
+    pub fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// `1.2 GiB of 3.0 GiB read, 2.1 GiB/s, 1 s left`; `rate`: bytes a second, where it is known.
+pub(super) fn so_far(done: u64, of: Option<u64>, word: &str, rate: Option<u64>) -> String {
+    let left = of.and_then(|of| of.saturating_sub(done).checked_div(rate?));
+    let left = left.map(|s| format!(", {s} s left")).unwrap_or_default();
+    let rate = rate.map(|rate| format!(", {}/s", bytes(rate))).unwrap_or_default();
+    let of = of.map(|of| format!(" of {}", bytes(of))).unwrap_or_default();
+    format!("{}{of} {word}{rate}{left}", bytes(done))
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reading_says_how_far_and_how_fast() {
+        let words = so_far(1 << 30, Some(3 << 30), "read", Some(2 << 30));
+        assert_eq!(words, "1.0 GiB of 3.0 GiB read, 2.0 GiB/s, 1 s left");
+        assert_eq!(so_far(0, None, "written", Some(0)), "0 B written, 0 B/s");
+    }
+}
