@@ -6,6 +6,7 @@ use super::live::Live;
 use super::ray;
 use crate::adapter::{Help, HostFacts, LaunchPlan};
 use crate::command;
+use crate::job;
 use supervise_core::reason::Reason;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{LauncherKind, RunSpec};
@@ -31,6 +32,9 @@ pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     let by_environment = host.is_set(spec, "PET_MAX_RESTARTS");
     plan.notes
         .extend(command::forbid_restarts(&mut plan.argv, by_environment));
+    plan.notes.extend(command::wait_for_job(&mut plan.argv));
+    plan.notes
+        .extend(job::name(&mut plan.argv, &job::id(&spec.run, order.attempt)));
     let seen = call::arguments(&spec.command).is_some();
     let marked = spec.command.iter().any(|w| w.contains(command::OVERRIDES));
     if !seen && !marked && !plan.overrides.is_empty() {

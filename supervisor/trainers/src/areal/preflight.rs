@@ -1,6 +1,7 @@
 //! Notes for a person before a launch. What depends on the configuration alone is said when it is read.
 
 use crate::adapter::TrainerFacts;
+use crate::launch::Ray;
 use crate::launch::ray;
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::spec::RunSpec;
@@ -8,6 +9,7 @@ use supervise_core::spec::RunSpec;
 /// Notes.
 pub(super) fn preflight(spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
     let mut out: Vec<Finding> = ray::findings(&facts.ray).into_iter().collect();
+    out.extend((facts.ray == Ray::Submitted).then(submitted));
     if !spec.policy.recovery {
         return out;
     }
@@ -15,6 +17,14 @@ pub(super) fn preflight(spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
     out.extend(restored(spec));
     out.push(generations(spec));
     out
+}
+
+/// The job's driver runs on the cluster, in an environment of its own.
+fn submitted() -> Finding {
+    Finding::note(
+        "ray_job",
+        "Ray: each attempt is a job of its own on the cluster, and is stopped by its name; the job has the cluster's environment: the          checkpoint root, which has the user's name in it, has to be the same there (`--runtime-env-json '{\"env_vars\": {\"USER\": …}}'`)",
+    )
 }
 
 fn cadence(spec: &RunSpec) -> Option<Finding> {

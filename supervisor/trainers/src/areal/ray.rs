@@ -3,6 +3,7 @@
 use super::call::{self, Form};
 use super::fields::{INT, TEXT};
 use crate::adapter::{HostFacts, LaunchPlan};
+use crate::job;
 use crate::kit::Reader;
 use crate::launch::Ray;
 use crate::launch::ray::{ADDRESS, TEMP, scratch};
@@ -14,6 +15,9 @@ const NODES: &str = "cluster.n_nodes";
 
 /// Reads it from configuration, command and environment.
 pub(super) fn read(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form) -> Ray {
+    if job::submits(input.command) {
+        return Ray::Submitted;
+    }
     let is_used = match form {
         Form::Launcher(place) => place == "ray",
         Form::Controller => v.get("scheduler.type", TEXT).as_deref() == Some("ray"),

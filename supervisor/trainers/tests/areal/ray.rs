@@ -73,6 +73,36 @@ fn a_cluster_that_is_meant_is_left_as_it_was_said() {
     );
 }
 
+/// On somebody's cluster: nothing of ours is in that job's environment, and its name is ours.
+#[test]
+fn a_job_that_is_submitted_is_named_and_waited_for() {
+    for command in [
+        "ray job submit --no-wait -- python3 sft.py scheduler.type=ray",
+        "ray job submit --submission-id=mine --no-wait -- python3 -m areal.infra.launcher.ray sft.py",
+    ] {
+        let case = on(2, command, &[("USER", "ann")]);
+        assert_eq!(case.good().facts.ray, Ray::Submitted, "{command}");
+        let words = case.words();
+        let named = "ray job submit --submission-id=supervise-feedfacefeedface-1 -- python3";
+        assert!(
+            words.starts_with(named) && words.contains("++recover.mode=auto"),
+            "{words}"
+        );
+        let plan = case.launch();
+        assert!(
+            plan.env.iter().all(|(name, _)| !name.starts_with("RAY_")),
+            "{:?}",
+            plan.env
+        );
+        assert!(
+            plan.notes.iter().any(|note| note.contains("--no-wait")),
+            "{:?}",
+            plan.notes
+        );
+        assert!(case.says("ray_job").is_some_and(|text| text.contains("USER")));
+    }
+}
+
 #[test]
 fn one_of_its_own_is_kept_apart() {
     let given = |case: &Case, name: &str| {
