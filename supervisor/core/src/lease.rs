@@ -6,6 +6,10 @@
 //! nothing but the counter can be seen: it must stand still, by the challenger's own clock, for as long as whatever
 //! the holder may have left behind could go on.
 
+mod fence;
+
+pub use fence::{Fence, Renewals, Until};
+
 use crate::id::{Ms, ProcRef, Term, Tick};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +19,8 @@ const TERMS: u32 = 1 << 24;
 const LONGEST: Ms = Ms::secs(24 * 3600);
 /// Killing what a guard holds, once its time is over, takes no longer than this.
 const KILLING: Ms = Ms::secs(10);
+/// A mount may show names and attributes as they were this long ago: NFS keeps them for a minute.
+const STALE: Ms = Ms::secs(60);
 
 /// The kernel and the namespaces that a process id is read in.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -102,10 +108,11 @@ impl Claim {
     }
 
     /// The same where a holder ends its workers itself once it could not renew its lease for a TTL: a challenger leaves it the time
-    /// for that.
+    /// for that, and sees the last renewal late.
     #[must_use]
     pub fn fenced(ttl: Ms, lasting: Ms) -> Ms {
-        lasting.max(Ms(ttl.0.saturating_add(KILLING.0)))
+        let own_end = ttl.0.saturating_add(KILLING.0).saturating_add(STALE.0);
+        lasting.max(Ms(own_end))
     }
 
     /// The holder that a winner is.
@@ -168,8 +175,8 @@ pub struct Challenger {
 }
 
 impl Challenger {
-    /// Judges one look, made no later than `now`.
-    pub fn look(&mut self, now: Tick, seen: Seen<'_>, claim: &Claim) -> Verdict {
+    /// Judges one look, begun at `from` and made no later than `now`. Whoever is stopped after it has not seen what came since.
+    pub fn look(&mut self, from: Tick, now: Tick, seen: Seen<'_>, claim: &Claim) -> Verdict {
         let newest = seen.newest.max(claim.above);
         if newest.0 >= TERMS {
             return Verdict::Absurd(newest);
@@ -200,7 +207,7 @@ impl Challenger {
         }
         let (_, since) = *self.seen.get_or_insert((sign, now));
         let wait = silence(seen, claim);
-        match now.since(since) >= wait {
+        match from.since(since) >= wait {
             true => Verdict::Take(newest.next()),
             false => Verdict::Wait(since.after(wait)),
         }
@@ -280,8 +287,8 @@ mod tests {
         let mut other = holder(1);
         other.lasts = Ms(u64::MAX);
         let at = |tick| Verdict::Wait(Tick(tick));
-        assert_eq!(challenger.look(Tick(0), seen(&other, None), &claim()), at(LONGEST.0));
-        let taken = challenger.look(Tick(LONGEST.0), seen(&other, None), &claim());
+        assert_eq!(judge(&mut challenger, 0, seen(&other, None)), at(LONGEST.0));
+        let taken = judge(&mut challenger, LONGEST.0, seen(&other, None));
         assert_eq!(taken, Verdict::Take(Term(4)));
     }
 
@@ -295,7 +302,7 @@ mod tests {
     }
 
     fn judge(c: &mut Challenger, now: u64, seen: Seen<'_>) -> Verdict {
-        c.look(Tick(now), seen, &claim())
+        c.look(Tick(now), Tick(now), seen, &claim())
     }
 
     #[test]
@@ -393,6 +400,15 @@ mod tests {
     }
 
     #[test]
+    fn a_look_that_was_made_before_a_pause_shows_nothing_of_the_pause() {
+        let (mut c, h) = (Challenger::default(), holder(1));
+        assert_eq!(judge(&mut c, 0, seen(&h, None)), Verdict::Wait(Tick(60)));
+        let stopped = c.look(Tick(10), Tick(9_000), seen(&h, None), &claim());
+        assert_eq!(stopped, Verdict::Wait(Tick(60)));
+        assert!(matches!(judge(&mut c, 9_001, seen(&holder(2), None)), Verdict::Held(_)));
+    }
+
+    #[test]
     fn a_term_without_a_holder_is_waited_for() {
         let nobody = |newest| Seen {
             newest,
@@ -421,8 +437,14 @@ mod tests {
         let mut c = Challenger::default();
         let mut h = holder(1);
         h.released = true;
-        assert_eq!(c.look(Tick(0), seen(&h, None), &above), Verdict::Wait(Tick(60)));
-        assert_eq!(c.look(Tick(60), seen(&h, None), &above), Verdict::Take(Term(6)));
+        assert_eq!(
+            c.look(Tick(0), Tick(0), seen(&h, None), &above),
+            Verdict::Wait(Tick(60))
+        );
+        assert_eq!(
+            c.look(Tick(60), Tick(60), seen(&h, None), &above),
+            Verdict::Take(Term(6))
+        );
     }
 
     #[test]

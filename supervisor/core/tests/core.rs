@@ -8,6 +8,7 @@ mod creep;
 mod degraded;
 mod diff;
 mod lease;
+mod lease_machines;
 mod ledger;
 mod limits;
 mod logs;

@@ -151,7 +151,7 @@ impl World {
             alive: here.map(|h| Some(h.proc) == lives),
             ..Seen::default()
         };
-        match challenger.look(now, seen, claim) {
+        match challenger.look(now, now, seen, claim) {
             Verdict::Wait(_) => Ok(()),
             Verdict::Held(_) | Verdict::Absurd(_) => {
                 (self.machines[m].waits, self.machines[m].lives) = (None, None);
@@ -235,7 +235,7 @@ fn a_challenger_leaves_a_silent_holder_the_time_to_end_its_workers() {
             alive: None,
             copied: false,
         };
-        let mut look = |at: u64| challenger.look(Tick(at), seen, &other);
+        let mut look = |at: u64| challenger.look(Tick(at), Tick(at), seen, &other);
         look(0);
         assert!(matches!(look(ttl.0 + 9_999), Verdict::Wait(_)), "{ttl:?}");
         assert_eq!(look(claim.lasts.0 + 1), Verdict::Take(Term(2)), "{ttl:?}");
