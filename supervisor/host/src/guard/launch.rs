@@ -289,6 +289,7 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, mut ear
         connection: Some(connection),
         newcomers: Vec::new(),
         lost_at: None,
+        lease: None,
         stop_due: None,
         scanner: None,
         facts: Facts::default(),

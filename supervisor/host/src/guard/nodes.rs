@@ -35,7 +35,7 @@ use supervise_core::activity::RANKS_LIMIT;
 /// A node worker that was not heard for so long, as far as it knows, ends its ranks. Less than the lease's patience with a holder that does not renew it.
 pub const SILENCE_MS: u64 = 40_000;
 /// A node that was last heard, or spoken to, so long ago has ended its ranks: its patience, and some for clocks and processors.
-pub(crate) const FENCED_MS: u64 = SILENCE_MS + 10_000;
+pub const FENCED_MS: u64 = SILENCE_MS + 10_000;
 /// A step has ended within this, or whoever ends it hangs: its own end, and the silence of a node that cannot be reached.
 pub const ENDED_MS: u64 = 2 * SILENCE_MS;
 /// Exit code of a launcher that has started nothing.

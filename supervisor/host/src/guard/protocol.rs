@@ -11,6 +11,7 @@ use supervise_core::activity::{DevicePulse, Look};
 use supervise_core::creep::Usage;
 use supervise_core::event::{Activity, Ahead, ExitStatus, Phase, Sighting};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Step, Term, WorkerId};
+use supervise_core::lease::Until;
 use supervise_core::numbers::StepNumbers;
 use supervise_core::scan::{RuleKind, ScanRule};
 
@@ -193,6 +194,9 @@ pub enum ToGuard {
     Thaw,
     /// The work of the machine's GPUs since the last word of this kind. To guards that take it alone.
     Devices(Vec<DevicePulse>),
+    /// The lease was renewed: without another word of this kind the tree is killed then, by the clock of the boot. `None`: nobody else may
+    /// take it. To guards that take it alone.
+    Lease(Option<Until>),
     /// Nobody will ask again: the guard ends as soon as its tree is gone.
     Bye,
     /// One of our programs in a script: its only message, and its first.
@@ -323,6 +327,9 @@ pub struct Hello {
     /// It takes [`ToGuard::Devices`]: one of an older release would take the driver that says so for none.
     #[serde(default)]
     pub takes_devices: bool,
+    /// It takes [`ToGuard::Lease`].
+    #[serde(default)]
+    pub takes_lease: bool,
 }
 
 /// One worker's state.

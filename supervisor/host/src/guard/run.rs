@@ -16,7 +16,7 @@ use crate::guard::nodes::Nodes;
 use crate::guard::protocol::{FromGuard, GuardOrder, ScriptWatch};
 use crate::guard::pulses::Pulses;
 use crate::guard::record::descendant_line;
-use crate::guard::tree::{News, Tree};
+use crate::guard::tree::{End, News, Tree};
 use crate::guard::worker::{WORKERS_LIMIT, Worker};
 use crate::process::boottime_ms;
 use crate::process::kill::signal_group;
@@ -30,6 +30,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use supervise_core::event::{Activity, Ahead, Phase};
 use supervise_core::id::{ProcRef, Term, WorkerId};
+use supervise_core::lease::Until;
 use supervise_core::scan::Scanner;
 
 /// Because of a change a report comes at most this often.
@@ -65,6 +66,8 @@ pub(crate) struct Guard {
     pub(crate) newcomers: Vec<(Connection, u64)>,
     /// When the leash broke.
     pub(crate) lost_at: Option<u64>,
+    /// When the workers end unless the lease is renewed before, where that is said.
+    pub(crate) lease: Option<Until>,
     /// When a stop that the guard itself began turns into a kill.
     pub(crate) stop_due: Option<u64>,
     /// None where the rules were refused, and with them the launch.
@@ -184,6 +187,7 @@ impl Guard {
     /// Everything that time brings.
     fn on_time(&mut self, now: u64) {
         self.on_orphaned(now);
+        self.on_unrenewed(now);
         if let Some(nodes) = self.nodes.as_mut().filter(|n| n.fenced.is_some_and(|at| now >= at)) {
             (nodes.fenced, nodes.ended) = (None, true);
             self.tell_of_nodes();
@@ -211,6 +215,22 @@ impl Guard {
         if self.orphan_due().is_some_and(|due| now >= due) {
             self.tree.kill(now);
         }
+    }
+
+    /// Another machine may take the lease soon, and must find no worker: whatever the supervisor is doing.
+    fn on_unrenewed(&mut self, now: u64) {
+        if self.lease_due().is_some_and(|due| now >= due) && !self.tree.is_gone() {
+            self.tree.kill(now);
+        }
+    }
+
+    fn lease_due(&self) -> Option<u64> {
+        let until = self.lease?;
+        Some(if self.lost_at.is_some() {
+            until.alone.0
+        } else {
+            until.led.0
+        })
     }
 
     fn orphan_due(&self) -> Option<u64> {
@@ -345,15 +365,13 @@ impl Guard {
         let report = (self.launched && (tree_lives || waits)).then(|| self.pace.due());
         let loss = self.log_queue.has_untold_loss().then_some(self.pace.loss_at);
         let newcomer = self.newcomers.iter().map(|(_, until)| *until).min();
-        let orphan = self.orphan_due().filter(|_| {
-            // Once the tree is being killed, the orphan's time has done its work.
-            matches!(
-                self.tree.end,
-                crate::guard::tree::End::Running
-                    | crate::guard::tree::End::Leftovers { .. }
-                    | crate::guard::tree::End::Gone
-            )
-        });
+        // Once the tree is being killed, the orphan's time has done its work.
+        let orphan = self
+            .orphan_due()
+            .filter(|_| !matches!(self.tree.end, End::Killing { .. }));
+        let lease = self
+            .lease_due()
+            .filter(|_| matches!(self.tree.end, End::Running | End::Leftovers { .. }));
         [
             self.tree.next(),
             self.watches().then(|| self.look_due()),
@@ -361,6 +379,7 @@ impl Guard {
             loss,
             newcomer,
             orphan,
+            lease,
             self.stop_due,
             self.log_writer_due,
             self.closing,

@@ -25,8 +25,10 @@ const BEAT: &str = "beat";
 const DIGITS: usize = 20;
 /// While a holder is waited for, the lease is looked at this often.
 const LOOK: Duration = Duration::from_millis(500);
-/// Times in a row that somebody else makes the directory that we would, and is not to be seen in it.
-const BEATEN: u32 = 50;
+/// Times in a row that somebody else makes the directory that we would, and is not to be seen in it: at first one who was faster, then
+/// for longer than a mount shows an old listing.
+const BEATEN: u32 = 200;
+const SOON: u32 = 10;
 /// Terms whose winner left no word and that are passed over to find who came before.
 const SILENT: usize = 4;
 
@@ -36,6 +38,8 @@ pub(super) struct Lease {
     dir: Utf8PathBuf,
     holder: Holder,
     beat: Option<File>,
+    /// When the look began by which it was won; 0: it is gone on with.
+    looked: Tick,
 }
 
 /// How an attempt to take it ended.
@@ -81,13 +85,14 @@ impl Lease {
         let mut challenger = Challenger::default();
         let mut beaten = 0;
         loop {
+            let from = Tick(crate::process::boottime_ms());
             let found = Found::look(dir).map_err(|e| at(&e))?;
             let now = Tick(crate::process::boottime_ms());
             if gone() {
                 return Ok(Took::Nobody);
             }
-            match challenger.look(now, found.seen(claim, copied), claim) {
-                Verdict::Take(term) => match Self::win(dir, claim, term) {
+            match challenger.look(from, now, found.seen(claim, copied), claim) {
+                Verdict::Take(term) => match Self::win(dir, claim, term, from) {
                     Ok(Some(mut lease)) => {
                         // Nobody would ever renew it.
                         if gone() {
@@ -99,7 +104,7 @@ impl Lease {
                     // Somebody was faster: look again at who it is.
                     Ok(None) if beaten < BEATEN => {
                         beaten += 1;
-                        std::thread::sleep(LOOK / 10);
+                        std::thread::sleep(if beaten <= SOON { LOOK / 10 } else { LOOK });
                     }
                     Ok(None) => return Err(refused(dir, &format!("{term} cannot be made and is not there"))),
                     Err(e) => return Err(at(&e)),
@@ -125,11 +130,12 @@ impl Lease {
     }
 
     /// Makes the directory of a term; `None` where it is there already.
-    fn win(dir: &Utf8Path, claim: &Claim, term: Term) -> io::Result<Option<Self>> {
+    fn win(dir: &Utf8Path, claim: &Claim, term: Term, looked: Tick) -> io::Result<Option<Self>> {
         let mut lease = Self {
             dir: dir.to_owned(),
             holder: claim.holder(term),
             beat: None,
+            looked,
         };
         Ok(draft::place(&mut lease)?.then_some(lease))
     }
@@ -147,6 +153,7 @@ impl Lease {
             holder,
             // A term of an older release has none.
             beat: beat.ok(),
+            looked: Tick(0),
         })
     }
 
@@ -161,6 +168,11 @@ impl Lease {
     /// The directory of the term.
     pub(super) fn own_dir(&self) -> Utf8PathBuf {
         self.dir.join(self.holder.term.to_string())
+    }
+
+    /// When the look began by which it was won, by the clock of the boot.
+    pub(super) fn looked(&self) -> Tick {
+        self.looked
     }
 
     /// The term.

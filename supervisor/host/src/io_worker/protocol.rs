@@ -5,7 +5,7 @@ use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
 use supervise_core::event::{ActError, ScanReport};
-use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, RunId, Step, Term};
+use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, RunId, Step, Term, Tick};
 use supervise_core::lease::{Claim, Holder};
 use supervise_core::ledger::Ledger;
 use supervise_core::record::DiskEdit;
@@ -269,6 +269,8 @@ pub enum Answer {
 pub struct Taken {
     /// The term.
     pub term: Term,
+    /// When the look began by which it was won, by the clock of the boot.
+    pub looked: Tick,
     /// Random, and in the run directory alone: what bears it comes from this run.
     pub key: String,
     /// Things worth saying: a copied or moved directory, permissions that were mended.

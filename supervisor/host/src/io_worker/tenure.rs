@@ -195,6 +195,7 @@ impl Tenure {
         };
         Ok(Answer::Taken(Box::new(Taken {
             term,
+            looked: self.lease.as_ref().map(Lease::looked).unwrap_or_default(),
             key,
             notes,
             before,

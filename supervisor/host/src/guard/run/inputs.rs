@@ -290,6 +290,8 @@ impl Guard {
         self.term = term;
         self.connection = Some(connection);
         self.lost_at = None;
+        // The lease of the term before tells nothing any more; the new one's is on its way.
+        self.lease = None;
         self.bye = false;
         let hello = Hello {
             guard: self.me,
@@ -311,6 +313,7 @@ impl Guard {
             gone: self.is_gone(),
             unkillable: self.unkillable.clone(),
             takes_devices: true,
+            takes_lease: true,
         };
         self.tell(FromGuard::Hello(Box::new(hello)));
         self.repeat_news();
@@ -344,6 +347,7 @@ impl Guard {
                 self.tree.freeze(false);
             }
             ToGuard::Devices(pulses) => self.pulses.on_devices(pulses),
+            ToGuard::Lease(until) => self.lease = until,
             ToGuard::Bye => self.bye = true,
             // Only whoever holds no leash has something to say of this kind.
             ToGuard::Shim(_) => {}

@@ -161,6 +161,7 @@ mod tests {
             dir: dir.clone(),
             holder: claim(10).holder(Term(term)),
             beat: None,
+            looked: Default::default(),
         };
         fs::create_dir(dir.join("1")).unwrap();
         assert!(!place(&mut lease(1)).unwrap());
