@@ -122,6 +122,8 @@ struct Driver {
     standby_at: Option<Tick>,
     /// Guarded acts and the number of the record that intends them: begun when that is durable.
     waiting: VecDeque<(u64, Act)>,
+    /// A launch that waits until the lease is known to be ours still.
+    unheld: Option<Act>,
     /// A scan is on its way; it was asked for while workers lived.
     scanning: Option<bool>,
     scan_again: Option<(Depth, u32)>,

@@ -85,6 +85,11 @@ impl Driver {
                 self.work.ask(Tag::Act(act.id), Question::Edit { edits, by }, now);
             }
             ActKind::Prune(steps) => self.work.ask(Tag::Act(act.id), Question::Prune { steps }, now),
+            ActKind::Launch(_) if !self.holds_lease() => {
+                self.printer
+                    .note("a launch waits until it is known that no other machine took the lease meanwhile");
+                self.unheld = Some(act);
+            }
             ActKind::Launch(order) => {
                 let asked = self.ask_nodes(act.id, &order)
                     || self.ask_cluster(act.id, &order)
@@ -179,8 +184,9 @@ impl Driver {
         let argv = redact_words(&plan.argv);
         link.launching = Some((act, argv.clone()));
         link.kernel_log = kernel_log;
-        link.takes_devices = true;
+        (link.takes_devices, link.takes_lease) = (true, true);
         self.guard = Some(link);
+        self.tell_guard_of_lease();
         self.scratch.clone_from(&plan.scratch);
         self.write_attempt(order, &plan, &argv, self.attempt_dir(order));
         Ok(())

@@ -54,6 +54,8 @@ pub(super) struct GuardLink {
     pub(super) kernel_log: Option<File>,
     /// It takes what the GPUs do.
     pub(super) takes_devices: bool,
+    /// It takes until when the lease lets the workers go on.
+    pub(super) takes_lease: bool,
     writer: std::os::unix::net::UnixStream,
     /// Something waits to be written, and whatever comes after it.
     is_behind: bool,
@@ -92,6 +94,7 @@ impl GuardLink {
             heard: Tick(0),
             kernel_log: None,
             takes_devices: false,
+            takes_lease: false,
             writer,
             is_behind: false,
             tx,

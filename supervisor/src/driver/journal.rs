@@ -6,10 +6,11 @@ use camino::Utf8PathBuf;
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::id::{Ms, Seq, Term, Tick, WallMs};
 use supervise_core::journal::encode_all;
-use supervise_core::lease::Ground;
+use supervise_core::lease::{Fence, Ground, Renewals};
 use supervise_core::record::{Act, ActKind, Record};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::Mode;
+use supervise_host::guard::protocol::ToGuard;
 use supervise_host::io_worker::{Answer, IoReply, Question};
 use supervise_host::process::limit_hint;
 
@@ -36,20 +37,41 @@ pub(super) struct JournalWriter {
     /// When the lease was last asked to be renewed, and when that was done.
     pub(super) bumped: Tick,
     pub(super) renewed: Tick,
-    /// Workers are ended after so long without a renewal; `None`: nobody else may take it.
-    pub(super) fence_after: Option<Ms>,
+    /// Where somebody on another machine may take it.
+    reached: Option<Reached>,
     /// Ground of the term, for a helper that goes on with it.
     pub(super) ground: Vec<u64>,
     /// True if it still is there.
     standing: Ground,
 }
 
+/// A lease that another machine may take.
+#[derive(Debug)]
+pub(super) struct Reached {
+    /// Workers are ended after so long without a renewal.
+    ttl: Ms,
+    /// Their guard's part in that.
+    fence: Fence,
+    renewals: Renewals,
+}
+
+impl Reached {
+    /// Of a lease that was won by a look begun at this moment, by the clock of the boot.
+    pub(super) fn new(ttl: Ms, lasts: Ms, looked: Tick) -> Self {
+        Self {
+            ttl,
+            fence: Fence::of(ttl, lasts),
+            renewals: Renewals::from(looked, ttl),
+        }
+    }
+}
+
 impl JournalWriter {
     /// An empty journal; the lease is renewed every so often, and workers are ended after so long without that.
-    pub(super) fn new(bump_every: Ms, fence_after: Option<Ms>) -> Self {
+    pub(super) fn new(bump_every: Ms, reached: Option<Reached>) -> Self {
         Self {
             bump_every,
-            fence_after,
+            reached,
             bump_at: Tick(bump_every.0),
             ..Self::default()
         }
@@ -57,8 +79,8 @@ impl JournalWriter {
 
     /// We did not run for a while, and the workers may have: the lease is looked at once more before they are ended for it.
     pub(super) fn fence_later(&mut self, now: Tick) {
-        if let Some(after) = self.fence_after {
-            let latest = Tick(now.after(LAST_LOOK).0.saturating_sub(after.0));
+        if let Some(reached) = &self.reached {
+            let latest = Tick(now.after(LAST_LOOK).0.saturating_sub(reached.ttl.0));
             self.renewed = self.renewed.max(latest);
         }
     }
@@ -151,6 +173,7 @@ impl Driver {
                 Ok(Answer::Displaced(what)) => self.on_displaced(what),
                 Ok(answer) => {
                     self.journal.renewed = self.journal.bumped;
+                    self.on_renewed(now);
                     self.journal.standing.look(true);
                     self.recovered_if(was_stalled);
                     if let Answer::Asked(request) = answer {
@@ -178,9 +201,42 @@ impl Driver {
         }
     }
 
+    /// The workers may go on for longer, and a launch that waited for that is made.
+    fn on_renewed(&mut self, now: Tick) {
+        let (asked, now) = (self.of_boot(self.journal.bumped), self.of_boot(now));
+        if let Some(reached) = &mut self.journal.reached {
+            reached.renewals.note(asked, now);
+        }
+        self.tell_guard_of_lease();
+        if self.holds_lease()
+            && let Some(act) = self.unheld.take()
+        {
+            self.guarded(act);
+        }
+    }
+
+    /// Nobody else can have taken it: after a pause that is not so before it was renewed, and nothing is launched until then.
+    pub(super) fn holds_lease(&self) -> bool {
+        let now = self.of_boot(self.now());
+        self.journal.reached.as_ref().is_none_or(|r| r.renewals.is_held(now))
+    }
+
+    fn of_boot(&self, at: Tick) -> Tick {
+        Tick(self.began.saturating_add(at.0))
+    }
+
+    /// A guard ends the workers by itself where we are stopped, or hang.
+    pub(super) fn tell_guard_of_lease(&mut self) {
+        let reached = self.journal.reached.as_ref();
+        let until = reached.map(|r| r.fence.since(r.renewals.proven()));
+        if let Some(link) = self.guard.as_mut().filter(|l| l.takes_lease && !l.gone) {
+            link.say(&ToGuard::Lease(until));
+        }
+    }
+
     /// When the workers must be ended if the lease is not renewed before.
     pub(super) fn fence_due(&self) -> Option<Tick> {
-        let after = self.journal.fence_after?;
+        let after = self.journal.reached.as_ref()?.ttl;
         (self.state.live().is_some() && self.state.lease_lost.is_none()).then(|| self.journal.renewed.after(after))
     }
 

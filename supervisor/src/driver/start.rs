@@ -6,7 +6,7 @@ use super::guards::GuardLink;
 use super::inputs::{Inputs, connect};
 use super::io_workers::{IoWorker, Tag, line};
 use super::jobs::Seen;
-use super::journal::{JournalWriter, lease_dir};
+use super::journal::{JournalWriter, Reached, lease_dir};
 use super::notify::Telling;
 use super::service::Service;
 use super::{Driver, LAST_WORDS, RunFlags, Signals};
@@ -27,6 +27,7 @@ use supervise_core::resume::answered_again;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::allocation::Allocation;
+use supervise_host::guard::nodes::FENCED_MS;
 use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard};
 use supervise_host::io_worker::{Answer, Identity, Loaded, Question, Taken, own_claim};
 use supervise_host::process::{
@@ -105,7 +106,11 @@ pub(super) async fn term(
         places: None,
         began: boottime_ms(),
         timers: BTreeMap::new(),
-        journal: JournalWriter::new(beat(lease_ttl(&order)), fence(&order)),
+        journal: JournalWriter::new(
+            beat(lease_ttl(&order)),
+            fence(&order).map(|ttl| Reached::new(ttl, lasting_here(&order), taken.looked)),
+        ),
+        unheld: None,
         store,
         work,
         guard,
@@ -189,6 +194,12 @@ fn lasting(order: &RunOrder) -> Ms {
     }
 }
 
+/// The same for what is on this machine: nodes that are cut off from it need some time more to end their ranks.
+fn lasting_here(order: &RunOrder) -> Ms {
+    let more = if order.spec.gang.nodes > 1 { FENCED_MS } else { 0 };
+    Ms(lasting(order).0.saturating_sub(more))
+}
+
 async fn take_lease(
     store: &mut IoWorker,
     order: &RunOrder,
@@ -241,7 +252,7 @@ async fn living_guard(
         Ok(Some(FromGuard::Hello(hello))) => {
             link.attempt = hello.attempt;
             link.guard = hello.guard;
-            link.takes_devices = hello.takes_devices;
+            (link.takes_devices, link.takes_lease) = (hello.takes_devices, hello.takes_lease);
             Ok((Some(link), Some(hello)))
         }
         // It ended while we asked: what it left is found as orphans.
@@ -260,6 +271,7 @@ impl Driver {
         hello: Option<Box<Hello>>,
         inputs: &mut Inputs,
     ) -> Result<(), CliError> {
+        self.tell_guard_of_lease();
         let begin = Question::Begin {
             run_dir: self.spec.run_dir.clone(),
             term,
