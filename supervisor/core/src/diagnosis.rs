@@ -158,6 +158,12 @@ fn named(a: &Attempt, class: &str, text: &str) -> Diagnosis {
     build(a, class, text.to_owned(), "")
 }
 
+/// The worker whose output tells of this class, where that is the cause.
+pub(crate) fn teller(a: &Attempt, class: &str) -> Option<WorkerId> {
+    let (told, s) = root(a.standing(), a, Weight::Effect)?;
+    (told == class).then_some(s.worker)
+}
+
 /// The sighting that counts, if it is at least that strong. The launcher's end of the others, and a signal, tell nothing.
 fn root<'a>(
     seen: impl Iterator<Item = &'a (RuleKind, Sighting)>,
@@ -226,6 +232,7 @@ fn build(a: &Attempt, class: &str, text: String, line: &str) -> Diagnosis {
         fingerprint: fnv64(key.as_bytes()),
         step: a.step.or(resumed_at(a)),
         text,
+        node: None,
     }
 }
 

@@ -346,6 +346,9 @@ pub struct Diagnosis {
     pub step: Option<Step>,
     /// In words.
     pub text: String,
+    /// The node whose hardware it names: the next attempt is started without it, where another can take its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// Questions to the world: they change nothing and are not journaled.

@@ -6,7 +6,7 @@ use crate::environment;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use supervise_core::event::{ActError, ActErrorKind, EventKind, Request};
-use supervise_core::gang::{NodesNews, lost_words};
+use supervise_core::gang::{NodesNews, broken_nodes, lost_words};
 use supervise_core::id::{ActId, AttemptNo, ProcRef, RunId};
 use supervise_core::record::LaunchOrder;
 use supervise_host::cluster::{JobQuery, end_job};
@@ -254,8 +254,15 @@ impl Driver {
         let mut short = false;
         let what = match said {
             Ok(places) => {
-                if let Some(on) = places.choose(order.nodes) {
-                    let (attempt, nodes, lost) = (order.attempt, on.clone(), places.lost);
+                let broken = broken_nodes(&self.state.failures);
+                if let Some((on, left_out)) = places.choose(order.nodes, &broken) {
+                    for (node, class) in broken.iter().filter(|(node, _)| on.contains(node)) {
+                        self.note_once(format!(
+                            "node {node} is used again after {class}: no other can take its place"
+                        ));
+                    }
+                    let lost = [places.lost, left_out].concat();
+                    let (attempt, nodes) = (order.attempt, on.clone());
                     self.places = Some((on, places.address));
                     let news = NodesNews::On { nodes, lost };
                     self.feed(EventKind::Nodes { attempt, news });

@@ -211,6 +211,7 @@ fn decisions_have_one_line_each() {
         fingerprint: 1,
         step: Some(Step(7)),
         text: "worker 0 line 12: CUDA out of memory".into(),
+        node: None,
     };
     for (what, says) in [
         (

@@ -5,6 +5,7 @@ use crate::backoff::pause;
 use crate::checkpoint::Depth;
 use crate::diagnosis::diagnose;
 use crate::event::TimerKey;
+use crate::gang::broken_node;
 use crate::id::{Ms, Step};
 use crate::reason::Reason;
 use crate::record::{Ask, Condition, Decision, Diagnosis, Outcome, StartPoint};
@@ -32,7 +33,8 @@ impl Deciding<'_> {
         if self.jumped(&a) {
             return;
         }
-        let d = diagnose(&a);
+        let mut d = diagnose(&a);
+        d.node = broken_node(&a, &d, &self.spec.gang);
         let reason = diagnosed(&d);
         self.decided(Decision::Diagnosed(d), vec![reason.clone()]);
         if self.spec.policy.observe {

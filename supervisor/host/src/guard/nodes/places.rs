@@ -19,9 +19,23 @@ pub struct Places {
 }
 
 impl Places {
-    /// The nodes that a gang is started on, this one among them; `None`: there are too few.
+    /// The nodes that a gang is started on, this one among them, and those of the broken ones that are left out; `None`: there are too
+    /// few. A broken one whose place no other can take is used.
     #[must_use]
-    pub fn choose(&self, wanted: u32) -> Option<Vec<String>> {
+    pub fn choose(&self, wanted: u32, broken: &[(String, String)]) -> Option<(Vec<String>, Vec<(String, String)>)> {
+        let is_broken = |node: &String| *node != self.own && broken.iter().any(|(name, _)| name == node);
+        let sound = Self {
+            usable: self.usable.iter().filter(|n| !is_broken(n)).cloned().collect(),
+            ..self.clone()
+        };
+        let on = sound.first(wanted).or_else(|| self.first(wanted))?;
+        let left_out = broken
+            .iter()
+            .filter(|(n, _)| self.usable.contains(n) && !on.contains(n));
+        Some((on.clone(), left_out.cloned().collect()))
+    }
+
+    fn first(&self, wanted: u32) -> Option<Vec<String>> {
         let wanted = usize::try_from(wanted).ok()?;
         let others = self
             .usable
@@ -147,11 +161,29 @@ mod tests {
     }
 
     #[test]
+    fn a_broken_node_is_left_out_where_another_takes_its_place() {
+        let broken: Vec<(String, String)> = ["n1", "n2", "n9"]
+            .map(|n| (n.to_owned(), "gpu.ecc_uncorrectable".to_owned()))
+            .to_vec();
+        let choose = |usable: &[&str]| {
+            let (on, left_out) = places(usable).choose(2, &broken).unwrap();
+            (on, left_out.into_iter().map(|(node, _)| node).collect::<Vec<_>>())
+        };
+        let names = |names: &[&str]| -> Vec<String> { names.iter().map(|n| (*n).to_owned()).collect() };
+        assert_eq!(choose(&["n1", "n2", "n3"]), (names(&["n2", "n3"]), names(&["n1"])));
+        assert_eq!(
+            choose(&["n1", "n2"]),
+            (names(&["n1", "n2"]), names(&[])),
+            "there is no other"
+        );
+    }
+
+    #[test]
     fn a_gang_gets_this_node_and_others_in_their_order() {
-        assert_eq!(places(&["n1", "n2", "n3"]).choose(2).unwrap(), ["n1", "n2"]);
-        assert_eq!(places(&["n2", "n3", "n5"]).choose(3).unwrap(), ["n2", "n3", "n5"]);
-        assert_eq!(places(&["n2"]).choose(2), None);
-        assert_eq!(places(&["n1", "n3"]).choose(2), None, "this node is lost itself");
+        assert_eq!(places(&["n1", "n2", "n3"]).first(2).unwrap(), ["n1", "n2"]);
+        assert_eq!(places(&["n2", "n3", "n5"]).first(3).unwrap(), ["n2", "n3", "n5"]);
+        assert_eq!(places(&["n2"]).choose(2, &[]), None);
+        assert_eq!(places(&["n1", "n3"]).choose(2, &[]), None, "this node is lost itself");
         assert!(!places(&["n2"]).is_short(4) && places(&["n2"]).is_short(5));
     }
 }
