@@ -249,6 +249,20 @@ fn another_node_takes_the_place_of_one_without_power() {
 }
 
 #[test]
+fn another_node_takes_the_place_of_one_whose_gpu_is_broken() {
+    const TEST: &str = "another_node_takes_the_place_of_one_whose_gpu_is_broken";
+    let mut scene = held_gang();
+    scene
+        .set("supervisor.gang.spares", json!(1))
+        .set("demo.faults", json!([{"kind": "broken_gpu", "step": 3, "rank": 1}]));
+    befalls((TEST, scene), (THREE, &[]), "0", |scene, cluster, _, _| {
+        assert_eq!(places(scene), [["n1", "n2"], ["n1", "n3"]], "{}", cluster.output());
+        let status = cluster.does(&["supervise", "status", scene.root().to_str().unwrap()]);
+        assert!(status.contains("n1, n3; lost: n2 (gpu.ecc_uncorrectable)"), "{status}");
+    });
+}
+
+#[test]
 fn a_job_that_has_too_few_nodes_left_is_requeued_without_the_lost_one() {
     const TEST: &str = "a_job_that_has_too_few_nodes_left_is_requeued_without_the_lost_one";
     let lives_on: (_, &[&str]) = (THREE, &["--no-kill"]);

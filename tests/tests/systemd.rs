@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use supervise_tests::harness::{MARK, Refusal, Scene, eventually, wait_for};
 
 const UNIT: &str = "supervise-demo";
+/// Of a user's manager.
+const RUNTIME: &str = "XDG_RUNTIME_DIR=/run/user/0";
 
 /// A systemd of its own; it is gone when this goes.
 struct Machine<'a> {
@@ -24,6 +26,17 @@ fn script(arguments: &[&str]) -> Command {
 impl<'a> Machine<'a> {
     /// One that has the unit of this scene, started at boot where `wanted`.
     fn new(scene: &'a Scene) -> Result<Self, Refusal> {
+        let machine = Self::off(scene)?;
+        let units = machine.dir.join("units");
+        fs::create_dir_all(&units).unwrap();
+        fs::write(units.join(format!("{UNIT}.service")), unit(scene)).unwrap();
+        machine.add_to_unit(&units);
+        machine.boot();
+        Ok(machine)
+    }
+
+    /// One that is not booted yet, and has no unit.
+    fn off(scene: &'a Scene) -> Result<Self, Refusal> {
         let made = script(&["install"]).output().unwrap();
         if !made.status.success() || !nix::unistd::geteuid().is_root() {
             return Err(Refusal::new(&format!(
@@ -32,9 +45,14 @@ impl<'a> Machine<'a> {
             )));
         }
         let dir = scene.path("machine");
-        let extra = dir.join(format!("units/{UNIT}.service.d"));
+        Ok(Self { dir, scene })
+    }
+
+    /// Words of the test's own for the unit in this folder.
+    fn add_to_unit(&self, units: &Path) {
+        let scene = self.scene;
+        let extra = units.join(format!("{UNIT}.service.d"));
         fs::create_dir_all(&extra).unwrap();
-        fs::write(dir.join("units").join(format!("{UNIT}.service")), unit(scene)).unwrap();
         // The scene finds its processes by their mark. A supervisor that is silent for this long is frozen, not slow.
         let own = format!(
             "[Service]\nEnvironment={MARK}={}\nEnvironment=HOME={}\nWatchdogSec=20\nRestartSec=1\n",
@@ -42,9 +60,12 @@ impl<'a> Machine<'a> {
             scene.path("home").display()
         );
         fs::write(extra.join("test.conf"), own).unwrap();
-        let machine = Self { dir, scene };
-        machine.boot();
-        Ok(machine)
+    }
+
+    /// The same for the manager of a user, whose runtime directory this is.
+    fn users(&self, arguments: &[&str]) -> (bool, String) {
+        let words = [&["env", RUNTIME, "systemctl", "--user"], arguments].concat();
+        self.run(&words)
     }
 
     fn boot(&self) {
@@ -54,7 +75,11 @@ impl<'a> Machine<'a> {
     }
 
     fn systemctl(&self, arguments: &[&str]) -> (bool, String) {
-        let words = [&["run", self.dir.to_str().unwrap(), "systemctl"], arguments].concat();
+        self.run(&[&["systemctl"], arguments].concat())
+    }
+
+    fn run(&self, command: &[&str]) -> (bool, String) {
+        let words = [&["run", self.dir.to_str().unwrap()], command].concat();
         let out = script(&words).output().unwrap();
         let text = [out.stdout, out.stderr].concat();
         (out.status.success(), String::from_utf8_lossy(&text).trim().to_owned())
@@ -79,6 +104,15 @@ impl<'a> Machine<'a> {
             UNIT,
         ];
         String::from_utf8_lossy(&script(&words).output().unwrap().stdout).into_owned()
+    }
+
+    /// Entries of the run, as programs read them: those with these fields.
+    fn entries(&self, fields: &[&str]) -> Vec<serde_json::Value> {
+        let dir = self.dir.to_str().unwrap();
+        let words = [&["run", dir, "journalctl", "--no-pager", "-o", "json"], fields].concat();
+        let said = script(&words).output().unwrap().stdout;
+        let lines = said.split(|b| *b == b'\n').filter(|line| !line.is_empty());
+        lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
     }
 
     /// Waits until the service was started again so often, and is ready.
@@ -137,6 +171,22 @@ fn a_service_keeps_its_workers_through_all_that_befalls_the_supervisor() {
         machine.property("StatusText").contains("newest proven step 4")
     });
 
+    // Its decisions are entries with fields.
+    let run = scene.status()["run"].as_str().unwrap().to_owned();
+    let marks = machine.entries(&[&format!("SUPERVISE_RUN={run}"), "SUPERVISE_KIND=decided.mark"]);
+    let last = marks.last().unwrap_or_else(|| panic!("no mark: {}", machine.journal()));
+    for (field, value) in [
+        ("SUPERVISE_ATTEMPT", "1"),
+        ("SUPERVISE_STEP", "4"),
+        ("SUPERVISE_TERM", "1"),
+        ("PRIORITY", "6"),
+        ("SYSLOG_IDENTIFIER", "supervise"),
+        ("_SYSTEMD_UNIT", "supervise-demo.service"),
+    ] {
+        assert_eq!(last[field], value, "{last}");
+    }
+    assert!(last["MESSAGE"].as_str().unwrap().contains("step 4"), "{last}");
+
     machine.does(&["kill", "--kill-who=main", "--signal=KILL", UNIT]);
     machine.came_back(1);
     assert_eq!(workers(&scene), first, "{}", machine.journal());
@@ -175,6 +225,79 @@ fn a_service_keeps_its_workers_through_all_that_befalls_the_supervisor() {
     wait_for("the run is finished", || machine.property("ActiveState") == "inactive");
     assert_eq!(machine.property("Result"), "success", "{}", machine.journal());
     assert_eq!((scene.attempts(), scene.digest()), (3, Some(expected)));
+    drop(machine);
+    scene.assert_alone();
+}
+
+/// The user's variant of the unit, as `supervise install` writes it where systemd looks for it, under a manager of a user.
+#[test]
+fn a_users_own_service_is_started_taken_over_and_stopped() {
+    const TEST: &str = "a_users_own_service_is_started_taken_over_and_stopped";
+    let mut scene = Scene::new(env!("CARGO_BIN_EXE_supervise"));
+    scene.set("demo.hold_at", json!(5));
+    let expected = scene.expected_digest();
+    let machine = match Machine::off(&scene) {
+        Ok(machine) => machine,
+        Err(refusal) => return refusal.tell(TEST),
+    };
+    let config = scene.write_config();
+    let words = [
+        "install",
+        "--systemd",
+        "--user",
+        "--name",
+        "demo",
+        config.to_str().unwrap(),
+    ];
+    scene.ask(&words).expect(0).says("systemctl --user");
+    let home = scene.path("home");
+    machine.add_to_unit(&home.join(".config/systemd/user"));
+    let manager = format!(
+        "[Service]\nType=notify\nDelegate=yes\nKillMode=mixed\nEnvironment={RUNTIME} HOME={}\nExecStartPre=/bin/mkdir -p -m 700 /run/user/0\n\
+         ExecStart=/lib/systemd/systemd --user\n",
+        home.display()
+    );
+    let units = machine.dir.join("units");
+    fs::create_dir_all(&units).unwrap();
+    fs::write(units.join("user@0.service"), manager).unwrap();
+    machine.boot();
+    machine.does(&["start", "user@0"]);
+
+    let does = |arguments: &[&str]| {
+        let (ok, text) = machine.users(arguments);
+        assert!(
+            ok,
+            "{arguments:?}: {text}\n{}",
+            machine.run(&["journalctl", "--no-pager", "-n", "60"]).1
+        );
+        text
+    };
+    does(&["enable", "--now", UNIT]);
+    let first = workers(&scene);
+    wait_for("step 4 is proven", || scene.proven() == 4);
+    assert_eq!(does(&["is-enabled", UNIT]), "enabled");
+    let told = machine.entries(&["SUPERVISE_KIND=decided.mark"]);
+    assert!(
+        told.iter().any(|e| e["_SYSTEMD_USER_UNIT"] == "supervise-demo.service"),
+        "{told:?}"
+    );
+
+    does(&["kill", "--kill-who=main", "--signal=KILL", UNIT]);
+    wait_for("it is ready again", || {
+        does(&["show", "--value", "-p", "NRestarts", UNIT]) == "1"
+            && does(&["show", "--value", "-p", "ActiveState", UNIT]) == "active"
+    });
+    assert_eq!(workers(&scene), first);
+
+    does(&["stop", UNIT]);
+    assert!(scene.workers().is_empty() && scene.guards().is_empty());
+    does(&["start", UNIT]);
+    workers(&scene);
+    scene.go();
+    wait_for("the run is finished", || {
+        does(&["show", "--value", "-p", "ActiveState", UNIT]) == "inactive"
+    });
+    assert_eq!(scene.digest(), Some(expected));
     drop(machine);
     scene.assert_alone();
 }

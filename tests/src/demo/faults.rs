@@ -25,6 +25,8 @@ pub enum Kind {
     KillAllMidSave,
     /// One rank raises.
     Exception,
+    /// One rank raises what CUDA says of memory that is broken.
+    BrokenGpu,
     /// One rank sleeps for ever; the others wait for it.
     Hang,
     /// One rank computes for ever.
@@ -54,6 +56,7 @@ impl Kind {
             Kind::KillRank => "kill_rank",
             Kind::KillAllMidSave => "kill_all_mid_save",
             Kind::Exception => "exception",
+            Kind::BrokenGpu => "broken_gpu",
             Kind::Hang => "hang",
             Kind::Spin => "spin",
             Kind::Trickle => "trickle",

@@ -304,6 +304,10 @@ impl<'a> Trainer<'a> {
                     let text = format!("injected failure at step {step}");
                     return Err(Failure::runtime("update_actor", text));
                 }
+                Kind::BrokenGpu if hit => {
+                    let text = "CUDA error: uncorrectable ECC error encountered".to_owned();
+                    return Err(Failure::runtime("update_actor", text));
+                }
                 Kind::Hang if hit => hangs::sleep(),
                 Kind::Spin if hit => hangs::spin(),
                 Kind::Trickle if hit => hangs::trickle(),

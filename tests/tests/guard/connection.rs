@@ -4,11 +4,12 @@ use super::rig::{Rig, eventually, fake, sh};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use supervise_core::event::{ExitStatus, Phase};
-use supervise_core::id::{Ms, Step, Term};
+use supervise_core::id::{Ms, Step, Term, Tick};
+use supervise_core::lease::Until;
 use supervise_core::scan::{RuleKind, ScanRule};
 use supervise_host::address::connect;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
-use supervise_host::process::{find_attempt_processes, is_alive};
+use supervise_host::process::{boottime_ms, find_attempt_processes, is_alive};
 
 #[test]
 fn a_broken_leash_can_be_taken_by_a_newer_term_only() {
@@ -87,6 +88,63 @@ fn nobody_comes_and_the_tree_is_killed() {
     assert!(!is_alive(workers[0]));
     assert!(find_attempt_processes(&rig.run(), &workers).is_empty());
     assert!(connect(&rig.socket()).unwrap().is_none());
+}
+
+/// A supervisor that is stopped, or hangs, holds the leash and ends nothing, while another machine may take the lease.
+#[test]
+fn workers_end_with_the_lease_whatever_their_driver_is_doing() {
+    let until = |led, alone| {
+        let now = boottime_ms();
+        Some(Until {
+            led: Tick(now + led),
+            alone: Tick(now + alone),
+        })
+    };
+    let mut rig = Rig::start("unrenewed", |order| {
+        order.workers = vec![sh("exec sleep 1000")];
+    });
+    let workers = rig.launched();
+    let began = std::time::Instant::now();
+    // Each renewal is a second more.
+    for _ in 0..5 {
+        rig.say(ToGuard::Lease(until(1000, 100_000)));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
+    assert!(is_alive(workers[0]) && began.elapsed().as_millis() > 1000);
+    assert_eq!(rig.gone(), []);
+    assert!(!is_alive(workers[0]));
+}
+
+/// The same where the leash is broken: a new driver's lease is told anew, and until it is no end is due.
+#[test]
+fn orphans_end_with_the_lease_and_a_newer_term_brings_its_own() {
+    let start = |name, alone| {
+        let mut rig = Rig::start(name, |order| {
+            order.workers = vec![sh("exec sleep 1000")];
+        });
+        let workers = rig.launched();
+        let now = boottime_ms();
+        rig.say(ToGuard::Lease(Some(Until {
+            led: Tick(now + 2000),
+            alone: Tick(now + alone),
+        })));
+        rig.break_leash();
+        (rig, workers)
+    };
+    let (mut rig, workers) = start("alone", 1000);
+    eventually(|| !is_alive(workers[0]));
+    assert!(rig.take(Term(3)).unwrap().gone);
+    let (mut rig, workers) = start("again", 100_000);
+    rig.settle();
+    std::thread::sleep(std::time::Duration::from_millis(2200));
+    assert!(rig.take(Term(3)).unwrap().takes_lease);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(is_alive(workers[0]), "what was said to the term before does not count");
+    rig.say(ToGuard::Lease(Some(Until {
+        led: Tick(boottime_ms()),
+        alone: Tick(boottime_ms()),
+    })));
+    assert_eq!(rig.gone(), []);
 }
 
 #[test]

@@ -346,6 +346,29 @@ fn a_killed_supervisor_is_succeeded_at_once_in_its_own_namespace() {
     scene.assert_alone();
 }
 
+/// So it is where the supervisor itself is stopped, as by ^Z: its guard ends them.
+#[test]
+fn workers_do_not_outlive_the_lease_of_a_supervisor_that_is_stopped() {
+    let mut scene = scene();
+    scene
+        .set("demo.hold_at", json!(5))
+        .set("supervisor.multi_host", json!(true))
+        .set("supervisor.lease.ttl", json!("4s"));
+    let run = scene.start(&[]);
+    running(&scene);
+    saved(&scene, 4);
+    send(run.pid(), libc::SIGSTOP);
+    wait_for("nothing of it trains", || scene.workers().is_empty());
+    send(run.pid(), libc::SIGCONT);
+    // Another machine may have come: until that is known nothing is launched.
+    wait_for("it goes on", || {
+        scene.status()["mode"] == json!("launching") || scene.status()["mode"] == json!("waiting")
+    });
+    send(run.pid(), libc::SIGTERM);
+    run.wait().expect(143);
+    assert_eq!((scene.workers().len(), scene.attempts()), (0, 1));
+}
+
 /// A holder whose lease stands still may be succeeded from another machine: its workers are gone by then, where that is said.
 #[test]
 fn workers_do_not_outlive_a_lease_that_cannot_be_renewed() {
