@@ -5,6 +5,7 @@
 
 pub(super) mod calls;
 mod inputs;
+mod leave;
 mod looks;
 mod pace;
 
@@ -28,7 +29,7 @@ pub(crate) use pace::Pace;
 use pace::REPORT_MS;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
-use supervise_core::event::{Activity, Ahead, Phase};
+use supervise_core::event::{Activity, Ahead};
 use supervise_core::id::{ProcRef, Term, WorkerId};
 use supervise_core::lease::Until;
 use supervise_core::scan::Scanner;
@@ -208,36 +209,6 @@ impl Guard {
         self.report(now);
         self.look_at_ranks(now);
         self.keep_log_writer(now);
-    }
-
-    /// The leash has been broken for too long. A save that goes on then gets some more time.
-    fn on_orphaned(&mut self, now: u64) {
-        if self.orphan_due().is_some_and(|due| now >= due) {
-            self.tree.kill(now);
-        }
-    }
-
-    /// Another machine may take the lease soon, and must find no worker: whatever the supervisor is doing.
-    fn on_unrenewed(&mut self, now: u64) {
-        if self.lease_due().is_some_and(|due| now >= due) && !self.tree.is_gone() {
-            self.tree.kill(now);
-        }
-    }
-
-    fn lease_due(&self) -> Option<u64> {
-        let until = self.lease?;
-        Some(if self.lost_at.is_some() {
-            until.alone.0
-        } else {
-            until.led.0
-        })
-    }
-
-    fn orphan_due(&self) -> Option<u64> {
-        let grace = self.order.orphan_grace.0;
-        let saving = self.facts.phase == Phase::Save && !self.tree.is_gone();
-        let more = if saving { self.order.save_grace.0 } else { 0 };
-        Some(self.lost_at?.saturating_add(grace).saturating_add(more))
     }
 
     fn on_news(&mut self, news: Option<News>, now: u64) {
