@@ -1,11 +1,7 @@
 //! Gangs: the environment of their workers, which torch elastic sets and trainers read, and the nodes that they are on.
 
-use crate::action::Action;
-use crate::diagnosis::teller;
 use crate::id::Rank;
-use crate::record::Diagnosis;
 use crate::spec::{GangSpec, LauncherKind};
-use crate::state::{Attempt, Failure};
 use serde::{Deserialize, Serialize};
 
 /// News of the nodes of an attempt.
@@ -40,27 +36,6 @@ pub struct Nodes {
     /// Its end there is waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
-}
-
-/// The node on which the worker runs that told of broken hardware.
-#[must_use]
-pub fn broken_node(a: &Attempt, d: &Diagnosis, gang: &GangSpec) -> Option<String> {
-    let is_hardware = d.class.starts_with("gpu.") || d.class == "node.pcie";
-    if d.action != Action::Node || !is_hardware || gang.launcher != LauncherKind::Gang {
-        return None;
-    }
-    let at = teller(a, &d.class)?.0.checked_div(gang.per_node())?;
-    a.nodes.on.get(usize::try_from(at).ok()?).cloned()
-}
-
-/// Nodes whose hardware ended an attempt since the configuration last changed, each with the class of that failure.
-#[must_use]
-pub fn broken_nodes(failures: &[Failure]) -> Vec<(String, String)> {
-    let told = failures.iter().map(|f| &f.diagnosis);
-    let mut nodes: Vec<(String, String)> = told.filter_map(|d| Some((d.node.clone()?, d.class.clone()))).collect();
-    nodes.sort();
-    nodes.dedup_by(|a, b| a.0 == b.0);
-    nodes
 }
 
 /// Nodes that are lost, each with the scheduler's word for its state.
@@ -168,7 +143,6 @@ pub const FOREIGN: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::AttemptNo;
 
     #[test]
     fn a_gang_gets_what_torch_reads_and_a_driver_gets_none_of_it() {
@@ -192,33 +166,6 @@ mod tests {
         };
         assert!(worker_env(&driver, Rank(0), ("", 1), 1).is_empty());
     }
-    #[test]
-    fn each_broken_node_is_named_once_with_what_it_caused() {
-        let failure = |node: Option<&str>, class: &str| Failure {
-            attempt: AttemptNo(1),
-            diagnosis: Diagnosis {
-                class: class.to_owned(),
-                action: Action::Node,
-                fingerprint: 1,
-                step: None,
-                text: String::new(),
-                node: node.map(str::to_owned),
-            },
-            trained: false,
-        };
-        let failures = [
-            failure(Some("n2"), "gpu.ecc_uncorrectable"),
-            failure(None, "mem.cuda_oom"),
-            failure(Some("n1"), "gpu.fallen_off_bus"),
-            failure(Some("n2"), "gpu.ecc_uncorrectable"),
-        ];
-        let named = [("n1", "gpu.fallen_off_bus"), ("n2", "gpu.ecc_uncorrectable")];
-        assert_eq!(
-            broken_nodes(&failures),
-            named.map(|(n, c)| (n.to_owned(), c.to_owned()))
-        );
-    }
-
     #[test]
     fn ranks_are_dealt_out_to_nodes_in_order() {
         let gang = GangSpec {

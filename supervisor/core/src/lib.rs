@@ -6,6 +6,7 @@
 pub mod action;
 pub mod activity;
 pub mod backoff;
+pub mod broken_nodes;
 pub mod checkpoint;
 pub mod collapse;
 pub mod collectives;

@@ -2,10 +2,10 @@
 
 use super::Deciding;
 use crate::backoff::pause;
+use crate::broken_nodes::broken_node;
 use crate::checkpoint::Depth;
 use crate::diagnosis::diagnose;
 use crate::event::TimerKey;
-use crate::gang::broken_node;
 use crate::id::{Ms, Step};
 use crate::reason::Reason;
 use crate::record::{Ask, Condition, Decision, Diagnosis, Outcome, StartPoint};
