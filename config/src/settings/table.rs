@@ -73,7 +73,8 @@ settings! {
         /// The lease that keeps two supervisors off one checkpoint root.
         lease: Lease;
         /// Supervisors on other machines may be started on the same checkpoint root. Then a supervisor that could not renew its lease for
-        /// `lease.ttl` ends its workers (exit code 5), before another machine may start.
+        /// `lease.ttl` ends its workers (exit code 5), before another machine may start. Where it is stopped (^Z, a virtual machine that is
+        /// paused) its guard ends them; once it goes on, it launches nothing for two minutes, until it is known that nobody else came.
         multi_host: bool = false;
         /// Start from nothing where no checkpoint can be proven and none ever was.
         allow_fresh: bool = false;
@@ -237,7 +238,7 @@ settings! {
     /// The lease on the checkpoint root.
     struct Lease {
         /// A holder that cannot be seen (another machine, container or boot) loses it after this time of silence; later where its guard may
-        /// go on for longer: a quarter of this, `grace.orphan`, `grace.save` and 10 s.
+        /// go on for longer: a quarter of this, `grace.orphan`, `grace.save` and 10 s; with `multi_host` at least 70 s more than this.
         ttl: Duration = "60s";
     }
 

@@ -177,6 +177,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ("ray_cluster", "a Ray cluster that somebody else started is used"),
     ("ray_found", "the Ray cluster that is meant answers"),
     (
+        "ray_job",
+        "each attempt is a job of its own on a Ray cluster (`ray job submit`)",
+    ),
+    (
         "ray_own",
         "the driver starts a Ray cluster of its own, which ends with it",
     ),
