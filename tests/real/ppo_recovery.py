@@ -119,7 +119,7 @@ def killed_in_a_save_and_brought_back(programs, work, model):
     how = ahead(root)[1:]
     # After one step it may not have begun to wait; but nothing may speak against it for good.
     print(f"  the relaunch and the interpreter that was to wait: {how}", flush=True)
-    assert len(how) == 1 and (how == ["went"] or not how[0]["cold"]["lasting"]), how
+    assert len(how) == 1 and (how == ["went"] or not how[0]["cold"].get("lasting")), how
     said = "".join(p.read_text(errors="replace") for p in sorted((root / ".supervise/attempts/0002").rglob("*")) if p.is_file())
     assert "setting global step to 1" in said, "the trainer did not say that it resumed at step 1"
     for step in range(1, STEPS + 1):
