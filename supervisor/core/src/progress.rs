@@ -1,4 +1,5 @@
-//! Lines that tell how a command gets on, where the trainer's own rules do not: the user's pattern, or the common forms.
+//! Lines that tell how a command gets on, where the trainer's own rules do not: the user's pattern, or the common forms. And lines that
+//! tell why it does not for a while: a part of it is started again in place.
 
 use crate::scan::{RuleKind, ScanRule};
 
@@ -35,6 +36,27 @@ const COMMON: [(&str, &str); 3] = [
         r"^\s*(?:(?:[Tt]rain|[Ee]poch|[Ss]tep|[Ii]ter)[^:|]*:\s*)?\d+%\|[^|]*\|\s*(\d+)/(\d+) \[",
     ),
 ];
+
+/// Rules for a part that is started again in place, whoever does it. They are to come after those of failures, which are never hidden.
+#[must_use]
+pub fn heal_rules() -> Vec<ScanRule> {
+    let rule = |id, holds, pattern| ScanRule::holding(id, holds, pattern, RuleKind::Heals);
+    vec![
+        // torchrun with `--max-restarts`, or with other nodes than before (torch 2.11).
+        rule("heals.torchrun", "will restart worker group", ""),
+        // `Restarting dead rollout engine 3`, `relaunching server gpu-07:8000`, `Replacing failed worker 2`
+        rule(
+            "heals.role",
+            "estarting|elaunching|espawning|ecreating|ecovering|eplacing|eviving",
+            r"\b(?:[Rr]e-?(?:start|launch|spawn|creat|cover|plac|viv)ing) (?:the )?(?:[\w.-]+ ){0,3}?(?:[Ee]ngine|[Ss]erver|[Rr]eplica|[Aa]ctor)s?\b",
+        ),
+        rule(
+            "heals.worker",
+            "estarting|elaunching|espawning|eplacing|eviving",
+            r"\b(?:[Rr]e-?(?:start|launch|spawn|plac|viv)ing) (?:the )?(?:dead|failed|crashed|lost|unhealthy|unresponsive) (?:[\w.-]+ ){0,2}?[Ww]orkers?\b",
+        ),
+    ]
+}
 
 #[cfg(test)]
 mod tests {
@@ -88,6 +110,37 @@ mod tests {
         ] {
             assert_eq!(step(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn a_part_that_is_started_again_in_place_is_heard_of_and_no_failure_is_hidden_by_it() {
+        let mut rules = crate::diagnosis::failure_rules();
+        rules.extend(heal_rules());
+        let mut s = Scanner::new(rules).unwrap();
+        let mut kind = |line: &str| s.line(WorkerId(0), 1, line.as_bytes()).map(|hit| hit.kind);
+        for line in [
+            "I1126 21:00:00.000000 71 torch/distributed/elastic/agent/server/api.py:927] [default] Worker group FAILED. 2/3 attempts left; will restart worker group",
+            "[default] Detected 1 new nodes from group_rank=0; will restart worker group",
+            "(RolloutManager pid=71) Restarting dead rollout engine 3",
+            "INFO Recovering 2 engines",
+            "WARNING: relaunching vLLM server gpu-07:8000",
+            "Recreating rollout replica replica_3",
+            "Replacing failed worker 2 by a standby",
+        ] {
+            assert_eq!(kind(line), Some(RuleKind::Heals), "{line}");
+        }
+        for line in [
+            "Recovering from StepInfo(epoch=0, epoch_step=2, global_step=2, steps_per_epoch=4).",
+            "Restarting dataloader workers at epoch 2",
+            "max_restarts: 3",
+            "Replacing attn_implementation from 'eager' to 'sdpa'",
+            "the server was restarted",
+            "Recreating the optimizer",
+        ] {
+            assert_eq!(kind(line), None, "{line}");
+        }
+        let failed = kind("Restarting dead engine 3 failed: CUDA out of memory. Tried to allocate 2.00 GiB");
+        assert_eq!(failed, Some(RuleKind::Failure("mem.cuda_oom".into())));
     }
 
     #[test]

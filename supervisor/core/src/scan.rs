@@ -48,6 +48,8 @@ pub enum RuleKind {
     Enters(Phase),
     /// Progress of another kind than the trainer's own steps: the capture group is a number that rises.
     Beat,
+    /// A part of the trainer is brought back in place, which takes time.
+    Heals,
     /// The capture group is the last planned step.
     Total,
     /// The trainer says that it resumed; the capture group is the step.

@@ -13,7 +13,7 @@ use supervise_core::diagnosis::{failure_rules, user_rules};
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::gang::{FOREIGN, is_of_a_node, worker_env};
 use supervise_core::id::{ActId, ProcRef, Rank, Term};
-use supervise_core::progress::progress_rules;
+use supervise_core::progress::{heal_rules, progress_rules};
 use supervise_core::record::{Act, ActKind, LaunchOrder, StartPoint};
 use supervise_core::scan::{ScanRule, Scanner};
 use supervise_core::spec::{LauncherKind, RunSpec};
@@ -425,5 +425,6 @@ fn rules(spec: &RunSpec) -> Vec<ScanRule> {
     ));
     rules.extend(user_rules(&spec.policy.lines));
     rules.extend(failure_rules());
+    rules.extend(heal_rules());
     rules
 }

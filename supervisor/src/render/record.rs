@@ -215,6 +215,10 @@ fn sighted(attempt: AttemptNo, means: &RuleKind, seen: &Sighting) -> Option<Stri
         },
         RuleKind::ResumePath => "the trainer printed its configuration".to_owned(),
         RuleKind::Scratch => "the trainer says that it starts from nothing".to_owned(),
+        RuleKind::Heals => format!(
+            "a part of it is brought back in place, and is given the time of a start: {}",
+            one_line(&seen.text, FOREIGN)
+        ),
         RuleKind::Failure(class) => {
             // What others say of it stands in no line of its output.
             let says = if seen.line > 0 { " says" } else { "" };

@@ -100,6 +100,40 @@ fn a_suspension_of_everything_is_no_hang() {
     scene.assert_alone();
 }
 
+/// It gets on, then says that it starts an engine again in place, and waits for that.
+const HEALS: &str = r#"
+import os, sys, time
+again = os.path.exists(sys.argv[1])
+for step in range(1, 41):
+    if step == 31 and not again:
+        open(sys.argv[1], "w").close()
+        print("WARNING Restarting dead rollout engine 3", flush=True)
+        time.sleep(3600)
+    print("step", step, flush=True)
+    time.sleep(0.1)
+"#;
+
+#[test]
+fn an_engine_that_is_started_again_in_place_has_the_time_of_a_start_and_no_more() {
+    const START: u64 = 90;
+    let scene = scene();
+    let (program, mark) = (scene.path("train.py"), scene.path("mark"));
+    fs::write(&program, HEALS).unwrap();
+    let limits = [
+        "stall.minimum=3s",
+        "stall.factor=1.0",
+        &format!("stall.startup={START}s"),
+    ];
+    let run = scene.start_plain(&limits, &["python3", program.to_str().unwrap(), mark.to_str().unwrap()]);
+    let done = run.wait_long();
+    done.expect(0)
+        .says("a part of it is brought back in place, and is given the time of a start: WARNING Restarting dead rollout engine 3");
+    let (_, rest) = done.text.split_once("; it said ").unwrap();
+    let waited: u64 = rest.split(' ').next().unwrap().parse().unwrap();
+    assert!((START..2 * START).contains(&waited), "{}", done.text);
+    scene.assert_alone();
+}
+
 #[test]
 fn a_save_that_hangs_is_found() {
     let mut scene = scene();

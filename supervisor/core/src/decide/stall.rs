@@ -97,7 +97,7 @@ impl Deciding<'_> {
     /// No progress for the hard limit and `more`: that alone decides.
     fn is_late(&self, more: Ms) -> bool {
         // What works on after the last step is the user's.
-        let Some(a) = self.s.live().filter(|a| !self.is_over(a)) else {
+        let Some(a) = self.s.live().filter(|a| !self.is_over(a) && !self.is_healing(a)) else {
             return false;
         };
         let silent = self.e.at.since(a.last_progress);
@@ -117,7 +117,13 @@ impl Deciding<'_> {
 
     /// Progress is overdue by what the run has shown. What waits for a file system that does not answer is not.
     fn is_overdue(&self, a: &Attempt) -> bool {
-        self.s.io_stalled.is_none() && self.waited(a) >= self.soon_limit(a)
+        self.s.io_stalled.is_none() && self.waited(a) >= self.soon_limit(a) && !self.is_healing(a)
+    }
+
+    /// A part of the trainer is brought back in place: that may take as long as a start, however often it is said.
+    fn is_healing(&self, a: &Attempt) -> bool {
+        let limit = || self.spec.policy.stall_startup.max(self.learnt(Clock::Startup));
+        a.pace.heals.is_some_and(|since| self.e.at.since(since) < limit())
     }
 
     fn waited(&self, a: &Attempt) -> Ms {
@@ -167,7 +173,13 @@ impl Deciding<'_> {
     }
 
     /// The one place where a stall ends an attempt: what is to be kept of its processes is taken before the kill that this asks for.
-    fn stalled(&mut self, text: String) {
+    fn stalled(&mut self, mut text: String) {
+        if let Some(since) = self.s.live().and_then(|a| a.pace.heals) {
+            let ago = self.e.at.since(since).0 / 1000;
+            text.push_str(&format!(
+                "; it said {ago} s ago that a part of it is brought back in place"
+            ));
+        }
         let reason = Reason::new("stalled", text.clone());
         if !self.spec.policy.observe {
             return self.stop(Then::Diagnose, false, vec![reason]);
@@ -205,12 +217,15 @@ impl Deciding<'_> {
         self.decided(Decision::Unwatched { what }, vec![reason]);
     }
 
+    /// The time that a part of the run takes at most, by what it has shown, with the factor.
+    fn learnt(&self, clock: Clock) -> Ms {
+        let high = self.s.clocks.of(clock).and_then(|d| d.high()).unwrap_or_default();
+        Ms((high.0 as f64 * self.spec.policy.stall_factor) as u64)
+    }
+
     fn soon_limit(&self, a: &Attempt) -> Ms {
         let p = &self.spec.policy;
-        let learnt = |clock| {
-            let high = self.s.clocks.of(clock).and_then(|d| d.high()).unwrap_or_default();
-            Ms((high.0 as f64 * p.stall_factor) as u64)
-        };
+        let learnt = |clock| self.learnt(clock);
         let clock = a.pace.clock(a.phase);
         match clock {
             Clock::Startup => p.stall_startup.max(learnt(clock)),

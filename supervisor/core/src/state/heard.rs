@@ -50,6 +50,7 @@ impl Attempt {
             RuleKind::End => self.ended = true,
             RuleKind::Failed | RuleKind::Failure(_) | RuleKind::Exception => self.keep(means, sighting, at),
             RuleKind::Step | RuleKind::Bar => self.first = self.first.or(sighting.number.map(Step)),
+            RuleKind::Heals => self.pace.heals = self.pace.heals.or(Some(at)),
             RuleKind::Beat | RuleKind::Enters(_) | RuleKind::Total => {}
         }
     }

@@ -28,6 +28,9 @@ pub struct Pace {
     /// The file system answers again since: what waited for it is given its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excused: Option<Tick>,
+    /// The trainer said first, since it last got on, that it brings a part of itself back in place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heals: Option<Tick>,
     /// The present stall was told already.
     #[serde(default)]
     pub told: bool,
@@ -54,6 +57,7 @@ impl Pace {
         self.began = at;
         self.stepped = None;
         self.excused = None;
+        self.heals = None;
     }
 
     /// The machine slept.
@@ -61,19 +65,22 @@ impl Pace {
         self.began = self.began.after(missing);
         self.stepped = self.stepped.map(|t| t.after(missing));
         self.excused = self.excused.map(|t| t.after(missing));
+        self.heals = self.heals.map(|t| t.after(missing));
     }
 
     /// A step rose, or another phase began.
     fn advance(&mut self, clocks: &mut Clocks, phase: Phase, rose: bool, at: Tick) {
         let took = at.since(self.began);
-        if took > Ms(0) {
+        // A repair shows nothing of how long a step takes.
+        let counts = self.heals.is_none();
+        if counts && took > Ms(0) {
             clocks.note(self.clock(phase), took);
         }
         self.began = at;
         self.told = false;
         self.grown = None;
         if rose {
-            if let Some(before) = self.stepped.replace(at) {
+            if let Some(before) = self.stepped.replace(at).filter(|_| counts) {
                 clocks.note_gap(at.since(before));
             }
             self.steps = self.steps.saturating_add(1);
@@ -122,6 +129,7 @@ impl Attempt {
         if rose || *phase != self.phase || *beats > self.pace.beats {
             self.last_progress = e.at;
             self.pace.told = false;
+            self.pace.heals = None;
         }
         self.pace.beats = self.pace.beats.max(*beats);
         self.phase = *phase;

@@ -154,6 +154,10 @@ pub(crate) enum Verb {
     Rehearsal(Rehearsed),
     /// The script of the present attempt does what it should not.
     Script(ScriptNews),
+    /// The trainer says that it brings a part of itself back in place.
+    Heals,
+    /// One that hangs gets on.
+    GetsOn,
     SupervisorDies,
     GuardDies,
     /// SIGKILL is not carried out, and nobody says so.
@@ -282,6 +286,8 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["script", "refused"] => Verb::Script(ScriptNews::Refused {
             why: "trainer.save_freq was `5`, it is `6` now".to_owned(),
         }),
+        ["heals"] => Verb::Heals,
+        ["gets", "on"] => Verb::GetsOn,
         ["supervisor", "dies"] => Verb::SupervisorDies,
         ["guard", "dies"] => Verb::GuardDies,
         ["guard", "hangs"] => Verb::GuardHangs,

@@ -260,6 +260,24 @@ impl World {
         true
     }
 
+    /// It says that a part of it is started again in place.
+    pub(crate) fn heals(&mut self) {
+        if let Some(attempt) = self.proc.as_ref().map(|p| p.attempt) {
+            self.see(attempt, RuleKind::Heals, "heals.role", None);
+        }
+    }
+
+    /// It hung, and goes on with its next step.
+    pub(crate) fn gets_on(&mut self) {
+        let all = |p: &&mut Proc| p.stuck && p.alive.len() == p.workers.len();
+        let Some(p) = self.proc.as_mut().filter(all) else {
+            return;
+        };
+        p.stuck = false;
+        let (attempt, done) = (p.attempt, p.printed.unwrap_or(p.from));
+        self.next_step(attempt, done);
+    }
+
     fn busy(&mut self, attempt: AttemptNo) {
         let Some(p) = self.proc.as_ref().filter(|p| !p.alive.is_empty()) else {
             return;

@@ -118,6 +118,8 @@ impl World {
                 let news = news.clone();
                 self.feed(EventKind::Script { attempt, news });
             }
+            Verb::Heals => self.heals(),
+            Verb::GetsOn => self.gets_on(),
             Verb::SupervisorDies => self.supervisor_dies(),
             Verb::GuardDies => self.guard_dies(),
             Verb::GuardHangs => self.guard_hangs = true,

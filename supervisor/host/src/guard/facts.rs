@@ -38,6 +38,8 @@ pub(crate) struct Facts {
     pub(crate) risen: u64,
     /// The number that the last of them bore.
     beat: Option<u64>,
+    /// It was told, since there last was progress, that a part of it is brought back in place.
+    heals: bool,
     seen: Vec<Seen>,
     per_rule: BTreeMap<String, usize>,
 }
@@ -71,6 +73,7 @@ impl Default for Facts {
             beats: 0,
             risen: 0,
             beat: None,
+            heals: false,
             seen: Vec::new(),
             per_rule: BTreeMap::new(),
         }
@@ -104,6 +107,7 @@ impl Facts {
             RuleKind::End => self.phase = Phase::Exit,
             RuleKind::Bar
             | RuleKind::Beat
+            | RuleKind::Heals
             | RuleKind::Resumed
             | RuleKind::ResumePath
             | RuleKind::Scratch
@@ -113,6 +117,7 @@ impl Facts {
         }
         self.risen += u64::from(self.step > before.1);
         let progress = before != (self.phase, self.step, self.beats);
+        self.heals &= !progress;
         let first = self.first_record(&hit);
         self.numbers.note(&hit);
         let news = hit.total.filter(|total| self.total != Some(*total));
@@ -126,6 +131,8 @@ impl Facts {
                 self.keep(RuleKind::Total, sighting)
             }
             RuleKind::Step | RuleKind::Bar | RuleKind::Beat | RuleKind::Enters(_) => None,
+            // Not kept for a later term, which has clocks of its own.
+            RuleKind::Heals => (!std::mem::replace(&mut self.heals, true)).then_some((hit.kind, hit.sighting)),
             kind => self.keep(kind, hit.sighting),
         };
         Change {
@@ -281,6 +288,23 @@ mod tests {
         assert!(facts.note(beat(Some(4))).progress);
         assert!(!facts.note(beat(Some(4))).progress && !facts.note(beat(None)).progress);
         assert_eq!((facts.beats, facts.step, facts.risen), (3, Some(Step(1)), 1));
+    }
+
+    #[test]
+    fn a_part_that_comes_back_in_place_is_told_once_until_there_is_progress() {
+        let mut facts = Facts::default();
+        let heals = || hit(RuleKind::Heals, "heals", "restarting engine 3", None);
+        let told = |facts: &mut Facts| facts.note(heals()).sighted.map(|(kind, _)| kind);
+        for step in 1..5 {
+            facts.note(hit(RuleKind::Step, "step", "step", Some(step)));
+            assert_eq!(told(&mut facts), Some(RuleKind::Heals), "step {step}");
+            assert_eq!(told(&mut facts), None, "step {step}");
+        }
+        let kept = facts.sightings();
+        assert!(
+            kept.iter().all(|(kind, _)| *kind != RuleKind::Heals),
+            "a later term hears of it: {kept:?}"
+        );
     }
 
     #[test]

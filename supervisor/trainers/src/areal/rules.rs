@@ -24,5 +24,11 @@ pub(super) fn rules() -> Vec<ScanRule> {
             r"Saved recover checkpoint to ",
             RuleKind::Enters(Phase::Save),
         ),
+        // The processes that compute rewards, the one part that AReaL 1.0.4 starts again in place.
+        ScanRule::new(
+            "areal.heals",
+            r"ProcessPoolExecutor broken \(attempt \d+/\d+\)\. Attempting to recreate",
+            RuleKind::Heals,
+        ),
     ]
 }

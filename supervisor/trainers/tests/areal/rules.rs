@@ -75,6 +75,14 @@ fn a_trainer_that_gives_up_says_so_before_it_cleans_up() {
     assert_eq!(look(&line).unwrap().kind, RuleKind::Failed);
 }
 
+/// `areal/api/reward_api.py` of 1.0.4.
+#[test]
+fn processes_for_rewards_come_back_in_place() {
+    let text = "ProcessPoolExecutor broken (attempt 1/4). Attempting to recreate...";
+    let hit = look(&logged("RewardAPI", "WARNING", text)).unwrap();
+    assert_eq!(hit.kind, RuleKind::Heals);
+}
+
 #[test]
 fn training_completes_is_no_sign_of_success() {
     assert!(

@@ -241,6 +241,10 @@ impl Guard {
                 self.pulses.on_progress(boottime_ms());
             }
             for (kind, sighting) in change.sighted.into_iter().chain(change.first) {
+                // Progress that was told behind it would look like the end of it.
+                if kind == RuleKind::Heals && self.pace.changed && self.launched {
+                    self.tell_progress(boottime_ms());
+                }
                 self.tell_in_order(FromGuard::Sighted { kind, sighting });
             }
         }
