@@ -244,12 +244,15 @@ impl Profile {
         let few_faults = faults.1 < OFTEN || is_below(faults, LOW);
         let idles = now.cpu < self.idle() || cpu.1 >= USES && is_below(cpu, LOW) && few_faults;
         // Other threads that look around go on switching, and those of Python fight the one that spins for its lock.
-        let moves_nothing = faults.1 >= OFTEN
-            && match bytes.1 >= FLOWS {
-                true => few_faults && is_below(bytes, VERY_LOW),
-                // Bytes through sockets alone are told by the network.
-                false => is_below(faults, VERY_LOW) && network.1 >= FLOWS && is_below(network, VERY_LOW),
-            };
+        let is_cut_off = network.1 >= FLOWS && is_below(network, VERY_LOW);
+        let moves_nothing = match (faults.1 >= OFTEN, bytes.1 >= FLOWS) {
+            (true, true) => few_faults && is_below(bytes, VERY_LOW),
+            // Bytes through sockets alone are told by the network.
+            (true, false) => is_below(faults, VERY_LOW) && is_cut_off,
+            // On a busy machine a healthy window may hold few faults and switches: all that it moves has to have stopped.
+            (false, true) => faults.0 < OFTEN && is_below(bytes, VERY_LOW) && is_cut_off,
+            (false, false) => false,
+        };
         let spins = now.cpu >= BUSY && (are_below([faults, switches], OFTEN, VERY_LOW) || moves_nothing);
         let is_dry = are_below([bytes, network], FLOWS, LOW);
         let two_say_so = match devices {

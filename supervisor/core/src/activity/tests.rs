@@ -152,6 +152,49 @@ fn a_machine_that_is_too_busy_is_no_stall() {
     assert!(after(&[Pulse { wait_ms: 8000, ..SPINS }, WAITS], 3000, 3).is_stuck());
 }
 
+/// On cores that ten others want a healthy rank may get through a window with hardly a fault or a switch, and each thread that the one
+/// that spins lets in for a moment counts five times.
+#[test]
+fn a_rank_that_spins_is_found_where_healthy_windows_hold_few_faults_and_switches() {
+    let starving = Pulse {
+        cpu_ms: 1500,
+        wait_ms: 8000,
+        switches: 12,
+        faults: 2,
+        ..HEALTHY
+    };
+    let spins = Pulse {
+        cpu_ms: 2000,
+        wait_ms: 8000,
+        switches: 4,
+        ..SPINS
+    };
+    let look = |spins: Pulse, network| {
+        let mut w = Watcher::default();
+        for _ in 0..6 {
+            w.window(window(&[starving, starving], 8_000_000), Clock::Step);
+            w.progress();
+        }
+        (0..3)
+            .map(|_| w.window(window(&[spins, WAITS], network), Clock::Step))
+            .last()
+            .unwrap()
+    };
+    let found = look(spins, 3000);
+    assert!(
+        found.is_stuck() && found.words().starts_with("worker 0 (pid 100) spins: 20 %"),
+        "{found:?}"
+    );
+    // Something still comes of it: memory is touched, a file is read, somebody talks.
+    for (alive, network) in [
+        (Pulse { faults: 5, ..spins }, 3000),
+        (Pulse { bytes: 50_000, ..spins }, 3000),
+        (spins, 1_000_000),
+    ] {
+        assert!(!look(alive, network).is_stuck(), "{alive:?}, {network}");
+    }
+}
+
 #[test]
 fn processes_that_come_and_go_leave_room_for_those_that_stay() {
     let mut w = Watcher::default();
