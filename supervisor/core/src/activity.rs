@@ -323,7 +323,7 @@ impl Watcher {
         let most = self.most(clock);
         let devices = self.devices.look(&window.devices, clock);
         let all = devices::all(&devices);
-        let mut ranks = Vec::new();
+        let (mut ranks, mut aside) = (Vec::new(), Vec::new());
         let mut seen = BTreeMap::new();
         for pulse in &window.pulses {
             let key = (pulse.worker, pulse.pid);
@@ -339,18 +339,25 @@ impl Watcher {
             let before = self.streaks.get(&key).filter(|(s, _)| same(*s, sign));
             let windows = before.map_or(1, |(_, n)| n.saturating_add(1));
             seen.insert(key, (sign, windows));
+            let rank = RankLook {
+                worker: pulse.worker,
+                pid: pulse.pid,
+                sign,
+                windows,
+                cpu: (100 * pulse.cpu_ms / window.over_ms.max(1)).min(100_000) as u32,
+                name: None,
+                waits: None,
+                node: None,
+            };
             if matters || sign == Sign::Stopped {
-                ranks.push(RankLook {
-                    worker: pulse.worker,
-                    pid: pulse.pid,
-                    sign,
-                    windows,
-                    cpu: (100 * pulse.cpu_ms / window.over_ms.max(1)).min(100_000) as u32,
-                    name: None,
-                    waits: None,
-                    node: None,
-                });
+                ranks.push(rank);
+            } else if sign == Sign::Spinning && windows >= IN_A_ROW {
+                aside.push(rank);
             }
+        }
+        // They had nothing to do while the run got on: they decide nothing, and are named beside those that do.
+        if !ranks.is_empty() {
+            ranks.append(&mut aside);
         }
         if ranks.len() > RANKS_LIMIT {
             // One that is lost, or works, decides: it is told.

@@ -139,6 +139,28 @@ fn a_rank_that_works_now_is_enough_though_it_had_nothing_to_do_while_the_run_got
 }
 
 #[test]
+fn a_rank_that_had_nothing_to_do_and_spins_is_named_and_decides_nothing() {
+    let idles = Pulse { switches: 300, ..WAITS };
+    let look = |first| {
+        let mut w = Watcher::default();
+        for _ in 0..6 {
+            w.window(window(&[HEALTHY, idles], 8_000_000), Clock::Step);
+            w.progress();
+        }
+        (0..3)
+            .map(|_| w.window(window(&[first, SPINS], 3000), Clock::Step))
+            .last()
+            .unwrap()
+    };
+    let stuck = look(WAITS);
+    assert!(
+        stuck.is_stuck() && stuck.words().starts_with("worker 1 (pid 101) spins: 100 %"),
+        "{stuck:?}"
+    );
+    assert!(!look(HEALTHY).is_stuck());
+}
+
+#[test]
 fn a_machine_that_is_too_busy_is_no_stall() {
     let starving = Pulse {
         cpu_ms: 900,
