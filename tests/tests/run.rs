@@ -19,6 +19,8 @@ mod ends;
 mod evidence;
 #[path = "run/filesystem.rs"]
 mod filesystem;
+#[path = "run/full.rs"]
+mod full;
 #[path = "run/gc.rs"]
 mod gc;
 #[path = "run/gpus.rs"]
@@ -51,6 +53,8 @@ mod notices;
 mod output;
 #[path = "run/places.rs"]
 mod places;
+#[path = "run/ports.rs"]
+mod ports;
 #[path = "run/prometheus.rs"]
 mod prometheus;
 #[path = "run/readers.rs"]
