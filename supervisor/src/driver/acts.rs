@@ -289,7 +289,9 @@ impl Driver {
                 let mut env = base.clone();
                 if self.order.settings.assist.environment {
                     let plain = self.order.settings.interpreter == InterpreterChoice::Plain;
-                    let more = super::evidence::helping_variables(&dir, is_gang.then_some(rank), plain, &env);
+                    // One that is a driver's takes in what torchrun kept of the first of its ranks that failed.
+                    let own = (gang.launcher != LauncherKind::Ray).then_some(rank);
+                    let more = super::evidence::helping_variables(&dir, own, plain, &env);
                     env.extend(more);
                 }
                 env.extend(worker_env(gang, Rank(rank), (master, port), order.attempt.0));

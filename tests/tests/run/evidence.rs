@@ -4,6 +4,7 @@ use super::scene;
 use super::told::LittleMemory;
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use supervise_tests::harness::{Refusal, eventually};
@@ -91,6 +92,81 @@ fn a_timeout_of_nccl_names_the_rank_that_the_others_waited_for() {
         .expect(0)
         .says(named)
         .says("evidence/collectives.txt:1");
+}
+
+/// What Slurm says of the job is gone a few minutes after its end (`MinJobAge`).
+#[test]
+fn slurms_record_of_the_job_is_kept_beside_a_failure() {
+    let mut scene = scene();
+    let fake = scene.path("slurm");
+    fs::create_dir(&fake).unwrap();
+    let record = "JobId=77 JobName=train\n   JobState=RUNNING Reason=None Dependency=(null)\n   TimeLimit=02:00:00 Requeue=1 NodeList=gpu-07\n";
+    let text = format!(
+        "#!/bin/sh\necho \"$*\" >>{0}/asked\n[ \"$*\" = 'show job 77' ] || exit 1\nprintf '{record}'\n",
+        fake.display()
+    );
+    fs::write(fake.join("scontrol"), text).unwrap();
+    fs::set_permissions(fake.join("scontrol"), fs::Permissions::from_mode(0o755)).unwrap();
+    let programs = Path::new(super::SUPERVISE).parent().unwrap().display();
+    let path = format!("{}:{programs}:{}", fake.display(), std::env::var("PATH").unwrap());
+    scene.env("PATH", &path).env("SLURM_JOB_ID", "77");
+    let worker = scene.program("fake_worker");
+    let run = scene.start_plain(
+        &["retries=0"],
+        &[worker.to_str().unwrap(), "error", "7", "the last words"],
+    );
+    run.wait().expect(6);
+    let dir = evidence(&scene.path("")).unwrap();
+    let kept = eventually("the record is kept", || {
+        fs::read_to_string(dir.join("slurm.txt"))
+            .ok()
+            .filter(|t| t.contains("NodeList"))
+    });
+    assert!(
+        kept.starts_with("JobId=77 JobName=train\n") && kept.contains("NodeList=gpu-07"),
+        "{kept}"
+    );
+}
+
+/// As torch 2.11 writes it where `@record` is around `main` (`elastic/multiprocessing/errors/error_handler.py`).
+const RECORDS: &str = r#"
+import json, os, time, traceback
+def main():
+    raise ValueError("a batch of rank " + os.environ["RANK"] + " is empty")
+try:
+    main()
+except Exception as e:
+    shape = {"message": f"{type(e).__name__}: {e}", "extraInfo": {"py_callstack": traceback.format_exc(), "timestamp": str(int(time.time()))}}
+    while not os.path.isdir(os.path.dirname(os.environ["TORCHELASTIC_ERROR_FILE"])): time.sleep(0.02)
+    with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
+        json.dump({"message": shape}, file)
+    time.sleep(1)
+    os._exit(1)
+"#;
+
+#[test]
+fn what_torchs_error_handler_writes_is_kept_for_each_rank() {
+    let scene = scene();
+    let program = scene.path("train.py");
+    fs::write(&program, RECORDS).unwrap();
+    let gang = ["retries=0", "gang.launcher=gang", "gang.workers=2", "gang.gpus=none"];
+    scene
+        .start_plain(&gang, &["python3", program.to_str().unwrap()])
+        .wait()
+        .expect(6);
+    let dir = evidence(&scene.path("")).unwrap();
+    for rank in 0..2 {
+        let text = fs::read(dir.join(format!("error-{rank}.json"))).unwrap();
+        let told: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(
+            told["message"]["message"],
+            format!("ValueError: a batch of rank {rank} is empty")
+        );
+        let stack = told["message"]["extraInfo"]["py_callstack"]
+            .as_str()
+            .unwrap_or_default();
+        assert!(stack.contains("in main"), "{told}");
+    }
 }
 
 #[test]
