@@ -196,3 +196,29 @@ fn a_gpu_at_work_is_waited_for_and_one_that_spins_is_a_hang() {
     assert_eq!(scene.attempts(), 2);
     scene.assert_alone();
 }
+
+/// A rank computes for ever, and the GPUs wait in a kernel as NCCL's do: busy all the time, and nothing moves. Without them such a rank is
+/// found by the hard limit alone (`hangs.rs`), which is an hour here.
+#[test]
+fn a_rank_that_spins_is_found_soon_where_its_gpu_spins_as_well() {
+    const HANGS_AT: u64 = 35;
+    let mut scene = with_gpus(EMPTY);
+    put(&scene, "work", "0, 390.10, 63, 40\n1, 388.00, 55, 38\n");
+    scene
+        .set("demo.step_ms", json!(1500))
+        .set("trainer.total_training_steps", json!(HANGS_AT + 1))
+        .set("demo.faults", json!([{"kind": "spin", "step": HANGS_AT, "rank": 1}]))
+        .set("supervisor.stall", json!({"minimum": "3s", "factor": 1.0}));
+    let run = scene.start(&[]);
+    for step in [HANGS_AT / 2, HANGS_AT - 1] {
+        wait_for("it gets on", || scene.proven() >= step);
+    }
+    put(&scene, "work", "0, 124.90, 100, 0\n1, 126.00, 100, 0\n");
+    let done = run.wait_long();
+    // On a busy machine it may not have spun for long enough to be named beside the one that waits for it.
+    done.expect(0)
+        .says("GPU 1 spins (100 % busy, 0 % at its memory, 126 W)");
+    assert!(!done.text.contains("stall.hard"), "{}", done.text);
+    assert_eq!(scene.attempts(), 2);
+    scene.assert_alone();
+}
