@@ -1,7 +1,6 @@
 //! A batch script that `supervise sbatch` writes, under a real Slurm: a worker killed, requeued in mid-run, handed back, cancelled.
 
 use serde_json::{Value, json};
-use std::fs;
 use supervise_tests::harness::{Cluster, Scene, eventually, send, wait_for};
 
 /// Waits until a job was started again so often, and runs.
@@ -45,9 +44,6 @@ fn a_job_goes_on_through_all_that_slurm_does_to_it() {
     // A worker dies: the attempt after it is in the same allocation.
     send(first[0], libc::SIGKILL);
     let second = workers(&scene, &first);
-    let kept = scene.run_dir().join("attempts/0001/evidence/slurm.txt");
-    let kept = eventually("what Slurm says of the job is kept", || fs::read_to_string(&kept).ok());
-    assert!(kept.starts_with(&format!("JobId={job} ")), "{kept}");
     assert_eq!(cluster.property(&job, "Restarts"), "0");
 
     // Somebody requeues it.
