@@ -56,7 +56,9 @@ fn what_a_run_that_ends_at_once_said_is_there_when_it_has_ended() {
             "--set",
             &set,
         ];
-        scene.ask(&[&words[..], &["--", "sh", "-c", "echo its last word; exit 3"]].concat());
+        scene
+            .ask(&[&words[..], &["--", "sh", "-c", "echo its last word; exit 3"]].concat())
+            .expect(6);
         let text = fs::read_to_string(run_dir.join("attempts/0001/worker-0.log"));
         assert_eq!(text.as_deref().ok(), Some("its last word\n"), "run {n}");
     }

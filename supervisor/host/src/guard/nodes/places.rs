@@ -18,11 +18,14 @@ pub struct Places {
     pub has: usize,
 }
 
+/// The nodes of a gang, and those that are left out, each with the class of the failure that its hardware caused.
+pub type Choice = (Vec<String>, Vec<(String, String)>);
+
 impl Places {
     /// The nodes that a gang is started on, this one among them, and those of the broken ones that are left out; `None`: there are too
     /// few. A broken one whose place no other can take is used.
     #[must_use]
-    pub fn choose(&self, wanted: u32, broken: &[(String, String)]) -> Option<(Vec<String>, Vec<(String, String)>)> {
+    pub fn choose(&self, wanted: u32, broken: &[(String, String)]) -> Option<Choice> {
         let is_broken = |node: &String| *node != self.own && broken.iter().any(|(name, _)| name == node);
         let sound = Self {
             usable: self.usable.iter().filter(|n| !is_broken(n)).cloned().collect(),
