@@ -176,6 +176,30 @@ fn a_trainer_that_forgets_where_it_was_is_ended_before_its_first_save() {
     scene.assert_alone();
 }
 
+#[test]
+fn a_trainer_that_goes_on_from_another_step_is_ended_before_its_first_save() {
+    let mut scene = scene();
+    // Attempt 2 is ordered to go on from step 6, and takes another.
+    let script = format!(
+        "#!/bin/sh\ncase $SUPERVISE_ATTEMPT in */2) set -- \"$@\" trainer.resume_from_path={}/global_step_2 demo.step_ms=1500;; esac\nexec {} \"$@\"\n",
+        scene.root().display(),
+        scene.program("demo_trainer").display()
+    );
+    let wrapper = scene.path("wrapper.sh");
+    fs::write(&wrapper, script).unwrap();
+    let words = json!(["/bin/sh", wrapper, "--config", "{config}", "{overrides}"]);
+    scene.set("supervisor.command", words).fault("kill_rank", 7, false);
+    let expected = scene.expected_digest();
+    scene.run(&[]).expect(3).says("it was to resume from 6");
+    let losses = fs::read_to_string(scene.path("losses.jsonl")).unwrap();
+    let second = losses.lines().filter(|l| l.contains("/2\"")).count();
+    assert!(second < 2, "{second} steps were trained from another step");
+    assert_eq!((scene.attempts(), scene.tracked()), (2, Some(6)));
+    scene.run(&["--again"]).expect(0);
+    assert_eq!((scene.resumed(3), scene.digest()), (Some(6), Some(expected)));
+    scene.assert_alone();
+}
+
 /// Whatever stands in the place of a small file of ours, nobody waits for somebody to write into it.
 #[test]
 fn a_fifo_in_the_place_of_a_small_file_holds_nobody_up() {
