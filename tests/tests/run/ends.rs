@@ -3,7 +3,7 @@
 use super::scene;
 use serde_json::json;
 use std::fs;
-use supervise_tests::harness::snapshot;
+use supervise_tests::harness::{Scene, snapshot};
 
 #[test]
 fn a_finished_run_is_not_launched_again() {
@@ -148,18 +148,22 @@ fn a_rank_that_hangs_is_found_and_the_run_goes_on() {
 }
 
 /// The trainer starts from nothing although it was told to resume: seen, and ended before it saves over anything.
-#[test]
-fn a_trainer_that_forgets_where_it_was_is_ended_before_its_first_save() {
-    let mut scene = scene();
-    // Attempt 2 overrides the supervisor's own override.
+/// Attempt 2 overrides the supervisor's own override.
+fn second_takes(scene: &mut Scene, setting: &str) {
     let script = format!(
-        "#!/bin/sh\ncase $SUPERVISE_ATTEMPT in */2) set -- \"$@\" trainer.resume_mode=disable demo.step_ms=1500;; esac\nexec {} \"$@\"\n",
+        "#!/bin/sh\ncase $SUPERVISE_ATTEMPT in */2) set -- \"$@\" {setting} demo.step_ms=1500;; esac\nexec {} \"$@\"\n",
         scene.program("demo_trainer").display()
     );
     let wrapper = scene.path("wrapper.sh");
     fs::write(&wrapper, script).unwrap();
     let words = json!(["/bin/sh", wrapper, "--config", "{config}", "{overrides}"]);
     scene.set("supervisor.command", words).fault("kill_rank", 7, false);
+}
+
+#[test]
+fn a_trainer_that_forgets_where_it_was_is_ended_before_its_first_save() {
+    let mut scene = scene();
+    second_takes(&mut scene, "trainer.resume_mode=disable");
     let expected = scene.expected_digest();
     scene.run(&[]).expect(3).says("starts from nothing");
     assert_eq!(
@@ -179,16 +183,9 @@ fn a_trainer_that_forgets_where_it_was_is_ended_before_its_first_save() {
 #[test]
 fn a_trainer_that_goes_on_from_another_step_is_ended_before_its_first_save() {
     let mut scene = scene();
-    // Attempt 2 is ordered to go on from step 6, and takes another.
-    let script = format!(
-        "#!/bin/sh\ncase $SUPERVISE_ATTEMPT in */2) set -- \"$@\" trainer.resume_from_path={}/global_step_2 demo.step_ms=1500;; esac\nexec {} \"$@\"\n",
-        scene.root().display(),
-        scene.program("demo_trainer").display()
-    );
-    let wrapper = scene.path("wrapper.sh");
-    fs::write(&wrapper, script).unwrap();
-    let words = json!(["/bin/sh", wrapper, "--config", "{config}", "{overrides}"]);
-    scene.set("supervisor.command", words).fault("kill_rank", 7, false);
+    // It is ordered to go on from step 6.
+    let other = format!("trainer.resume_from_path={}/global_step_2", scene.root().display());
+    second_takes(&mut scene, &other);
     let expected = scene.expected_digest();
     scene.run(&[]).expect(3).says("it was to resume from 6");
     let losses = fs::read_to_string(scene.path("losses.jsonl")).unwrap();
