@@ -7,10 +7,8 @@ use crate::reading::Reading;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::ops::Range;
 use supervise_core::journal::{Line, Lines, Read, decode};
-use supervise_core::ledger::Ledger;
 use supervise_core::record::Record;
-use supervise_core::state::State;
-use supervise_host::io_worker::{Answer, Asked, Client, IoWorkerError, JournalPlace, Loaded, Question};
+use supervise_host::io_worker::{Answer, Asked, Client, IoWorkerError, JournalPlace, Question};
 
 /// A shorter piece is decoded at once.
 const SHORT: usize = 64 << 10;
@@ -118,20 +116,6 @@ impl Journals {
             false => self.hand_out(Some(&decoded), add),
         }
         Ok(more)
-    }
-
-    /// What else there is to know of the run, whose journals were read to their end and come to this.
-    ///
-    /// # Errors
-    /// In words, why it is not known.
-    pub(super) fn beside(&mut self, state: State, ledger: Ledger, records: u64) -> Result<Loaded, String> {
-        let ask = Question::Beside {
-            run_dir: self.dir.clone(),
-            state: Box::new(state),
-            ledger: Box::new(ledger),
-            records,
-        };
-        target::load(&mut self.io_worker, &self.dir, ask).map_err(|e| e.0)
     }
 
     /// The next piece, its term, and whether another may follow, which is then asked for.

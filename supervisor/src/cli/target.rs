@@ -207,15 +207,11 @@ fn is_there(run: &RunId) -> bool {
 
 /// All that can be found out about a run.
 pub(super) fn look(run: &RunId, dir: Option<&Utf8Path>) -> Seen {
-    look_by(run, dir, &mut peek)
+    look_by(run, dir, &peek)
 }
 
 /// The same; `peek` reads its journals.
-pub(super) fn look_by(
-    run: &RunId,
-    dir: Option<&Utf8Path>,
-    peek: &mut dyn FnMut(&Utf8Path) -> Result<Loaded, String>,
-) -> Seen {
+pub(super) fn look_by(run: &RunId, dir: Option<&Utf8Path>, peek: &dyn Fn(&Utf8Path) -> Result<Loaded, String>) -> Seen {
     let mut stuck = None;
     match control::ask(run, &ControlRequest::Status, SUPERVISOR) {
         Ok(Some(ControlReply::Status { state, spec, ledger })) => {
@@ -325,11 +321,6 @@ pub(super) fn peek_by(worker: &mut Client, dir: &Utf8Path) -> Result<Loaded, Unr
     let ask = Question::Peek {
         run_dir: dir.to_owned(),
     };
-    load(worker, dir, ask)
-}
-
-/// What an I/O worker tells of the run in a directory.
-pub(super) fn load(worker: &mut Client, dir: &Utf8Path, ask: Question) -> Result<Loaded, Unread> {
     let mut reading = Reading::new(dir);
     match worker.ask_telling(ask, PATIENCE, &mut |done, of| reading.tell(done, of)) {
         Ok(Answer::Loaded(loaded)) => Ok(*loaded),

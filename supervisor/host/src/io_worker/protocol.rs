@@ -81,17 +81,6 @@ pub enum Question {
         /// The run directory.
         run_dir: Utf8PathBuf,
     },
-    /// The same, for whoever read the journals as [`Question::Lines`] and knows what they come to.
-    Beside {
-        /// The run directory.
-        run_dir: Utf8PathBuf,
-        /// The state that the journals tell.
-        state: Box<State>,
-        /// And its ledger.
-        ledger: Box<Ledger>,
-        /// Records in them.
-        records: u64,
-    },
     /// Look at a path, for whoever prepares a run.
     Look(Look),
     /// Whole lines of the journals from a place on, as they stand there; a piece at a time.

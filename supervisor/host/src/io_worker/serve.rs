@@ -257,7 +257,6 @@ impl IoWorker {
             }
             Question::Open(_)
             | Question::Peek { .. }
-            | Question::Beside { .. }
             | Question::TakeLease { .. }
             | Question::Begin { .. }
             | Question::Adopt { .. }

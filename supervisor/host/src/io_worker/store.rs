@@ -15,9 +15,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use supervise_core::event::ActError;
 use supervise_core::id::{RunId, Term};
 use supervise_core::lease::Seat;
-use supervise_core::ledger::Ledger;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
 
 /// Space kept back so that a full disk does not silence the journal.
 const RESERVE: u64 = 1 << 20;
@@ -62,16 +60,6 @@ pub(super) fn read_journals(run_dir: &Utf8Path, tell: &mut Telling<'_>) -> io::R
 pub(super) fn go_on(run_dir: &Utf8Path, mut folded: Folded, tell: &mut Telling<'_>) -> io::Result<(Loaded, Folded)> {
     folded.catch_up(run_dir, tell)?;
     Ok((loaded(run_dir, &folded)?, folded))
-}
-
-/// Facts about a run whose journals come to this.
-///
-/// # Errors
-/// The run directory cannot be listed.
-pub(super) fn beside(run_dir: &Utf8Path, state: State, ledger: Ledger, records: u64) -> io::Result<Loaded> {
-    let mut folded = Folded::default();
-    (folded.state, folded.ledger, folded.records) = (state, ledger, records);
-    loaded(run_dir, &folded)
 }
 
 /// Facts about a run whose journals were folded.

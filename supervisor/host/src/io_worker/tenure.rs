@@ -8,7 +8,7 @@ use super::left;
 use super::listed::Listed;
 use super::protocol::{Answer, Identity, Question, Taken};
 use super::reply::getting_on;
-use super::store::{self, Journal, beside, go_on, read_journals};
+use super::store::{self, Journal, go_on, read_journals};
 use super::write::internal;
 use super::write::{PRIVATE, disk_error, make_dir, write_passing};
 use crate::disk::own_dir;
@@ -69,15 +69,6 @@ impl Tenure {
                 self.peeked = Some((run_dir, folded));
                 Ok(Answer::Loaded(Box::new(loaded)))
             }
-            Question::Beside {
-                run_dir,
-                state,
-                ledger,
-                records,
-            } => match beside(&run_dir, *state, *ledger, records) {
-                Ok(loaded) => Ok(Answer::Loaded(Box::new(loaded))),
-                Err(e) => Err(disk_error(&format!("reading {run_dir}"), &e)),
-            },
             Question::TakeLease { dir, claim, identity } => match identity {
                 None => self.take(&dir, &claim, false, gone).map(|took| match took {
                     Ok(term) => Answer::Term(term),

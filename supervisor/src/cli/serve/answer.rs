@@ -26,7 +26,6 @@ use futures_util::future::join;
 use futures_util::stream::unfold;
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,8 +37,6 @@ const WHOLE: Duration = Duration::from_secs(60);
 pub(super) const FOLLOWERS: usize = 128;
 /// Plans that are made at once: each is a process of its own.
 pub(super) const PLANS: usize = 2;
-/// A story is waited for so long before the run is looked at beside it.
-const SOON: Duration = Duration::from_secs(2);
 /// A run that is looked at is read again so often.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -175,12 +172,8 @@ async fn list(State(site): Here, Query(asked): Asked) -> Response {
 }
 
 async fn run(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Path<String>) -> Response {
-    // A journal that is read for its story tells how the run stands as well; where it is long in coming, that is found out beside it.
-    let mut story = pin!(site.runs.story(&id));
-    let (status, told) = match tokio::time::timeout(SOON, &mut story).await {
-        Ok(told) => (site.runs.one(&id).await, told),
-        Err(_) => join(site.runs.one(&id), story).await,
-    };
+    // A journal that is read for the first time is read twice: by a helper, and here.
+    let (status, told) = join(site.runs.one(&id), site.runs.story(&id)).await;
     let Some(status) = status else {
         return unknown();
     };

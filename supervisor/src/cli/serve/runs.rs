@@ -229,7 +229,7 @@ impl Runs {
             }
             let (id, readers) = (run.clone(), self.readers.clone());
             let read = tokio::task::spawn_blocking(move || {
-                Shown::of(&target::look_by(&id, dir.as_deref(), &mut |dir| readers.peek(dir)))
+                Shown::of(&target::look_by(&id, dir.as_deref(), &|dir| readers.peek(dir)))
             });
             if let Ok(shown) = read.await {
                 locked(&self.known).insert(run.clone(), (Instant::now(), shown));
@@ -256,12 +256,7 @@ impl Runs {
             read.await.map_err(|e| e.to_string())?
         };
         match tokio::time::timeout(STORY, reading).await {
-            Ok(Ok(told)) => {
-                // What it says of the run now is as good as a look at it.
-                locked(&self.known).insert(run, (Instant::now(), Shown::of(&told.seen)));
-                Ok(told)
-            }
-            Ok(Err(why)) => Err(why),
+            Ok(told) => told,
             Err(_) => Err("its journal is still being read: look again in a moment".to_owned()),
         }
     }

@@ -1,7 +1,6 @@
 //! The story of a run, kept as far as it was read, so that a journal that grows is read on from there.
 
 use super::super::records::Journals;
-use super::super::target::{self, Seen};
 use crate::render::explain::{ExplainView, Teller};
 use crate::render::page::Picture;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -9,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use supervise_core::checkpoint::CheckpointSummary;
 use supervise_core::id::RunId;
 use supervise_core::journal::Line;
-use supervise_core::ledger::Ledger;
 use supervise_core::record::Record;
 use supervise_host::io_worker::JournalPlace;
 
@@ -21,8 +19,6 @@ pub(in crate::cli) struct Told {
     pub(in crate::cli) story: ExplainView,
     pub(super) picture: Picture,
     pub(super) steps: Vec<CheckpointSummary>,
-    /// The run as it stood then: its journal need not be read for that as well.
-    pub(super) seen: Seen,
     /// The machine of its last term.
     pub(super) host: Option<String>,
 }
@@ -64,8 +60,6 @@ struct Read {
     journals: Journals,
     teller: Teller,
     picture: Picture,
-    ledger: Ledger,
-    records: u64,
 }
 
 impl Story {
@@ -79,36 +73,22 @@ impl Story {
                 journals: Journals::open(&self.dir, JournalPlace::default()).map_err(|e| e.message)?,
                 teller: Teller::default(),
                 picture: Picture::default(),
-                ledger: Ledger::default(),
-                records: 0,
             },
         };
-        let Read {
-            journals,
-            teller,
-            picture,
-            ledger,
-            records: count,
-        } = &mut read;
+        let (teller, picture) = (&mut read.teller, &mut read.picture);
         let mut add = |_: u32, _: &[u8], _: &Line, records: &[Record]| {
             for record in records {
                 teller.add(record);
                 picture.note(teller.state(), record);
-                ledger.note(teller.state(), record);
-                *count += 1;
             }
         };
-        while journals.piece(&mut add).map_err(|e| e.message)? {}
-        let seen = target::look_by(&self.run, Some(&self.dir), &mut |_| {
-            journals.beside(teller.state().clone(), ledger.clone(), *count)
-        });
+        while read.journals.piece(&mut add).map_err(|e| e.message)? {}
         let steps = read.teller.state().scan.as_ref().map(|s| s.steps.clone());
         let told = Told {
             story: read.teller.clone().finish(&self.run.0, None),
             picture: read.picture.clone(),
             host: read.teller.host().map(str::to_owned),
             steps: steps.unwrap_or_default(),
-            seen,
         };
         *kept = Some(read);
         Ok(told)
