@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// What the machine is shown of the server: of the names (0), of the holders' words (1), of their beats (2).
+    /// The machine's view of the server, as old as it happens to be: of the names (0), of the holders' words (1), of their beats (2).
     fn shown(&mut self, m: usize, object: usize) -> BTreeMap<Term, Dir> {
         let age = match self.any(3) {
             0 => 0,
@@ -242,7 +242,7 @@ impl World {
         };
         let is_cut = self.machines[m].cut > self.now;
         let next = match at {
-            // Whatever needs the file system waits for it.
+            // All that needs the file system waits for it.
             At::Waits { challenger, since } if is_cut => Some(At::Waits {
                 challenger,
                 since: since.or(Some(self.now)),
@@ -335,7 +335,7 @@ impl World {
             }
         });
         (!is_lost).then(|| {
-            // What a guard of an earlier term of this machine holds is found and ended before anything is launched.
+            // Workers that a guard of an earlier term of this machine holds are found and ended before anything is launched.
             self.machines[m].crew = None;
             At::Holds(Holds {
                 term,
@@ -446,7 +446,7 @@ proptest! {
         run(&mut World::new(settings, seed, true), &story)?;
     }
 
-    /// Whatever happened, once all is well a supervisor that is started, again where it is told that somebody lives, launches.
+    /// After any story, once all is well, a supervisor that is started, again where it is told that somebody lives, launches.
     #[test]
     fn a_run_goes_on_in_the_end(
         settings in settings(),

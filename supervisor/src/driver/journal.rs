@@ -37,7 +37,7 @@ pub(super) struct JournalWriter {
     /// When the lease was last asked to be renewed, and when that was done.
     pub(super) bumped: Tick,
     pub(super) renewed: Tick,
-    /// Where somebody on another machine may take it.
+    /// Set if somebody on another machine may take it.
     reached: Option<Reached>,
     /// Ground of the term, for a helper that goes on with it.
     pub(super) ground: Vec<u64>,

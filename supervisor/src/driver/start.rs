@@ -418,9 +418,7 @@ impl Driver {
             ));
         }
     }
-}
 
-impl Driver {
     /// The guard of the last attempt sees to it that the end of the output is written: whoever reads it next finds it.
     async fn guard_ends(&self) {
         let guard = self.guard.as_ref().filter(|l| l.gone).map(|l| l.guard);

@@ -94,7 +94,7 @@ fn a_timeout_of_nccl_names_the_rank_that_the_others_waited_for() {
         .says("evidence/collectives.txt:1");
 }
 
-/// What Slurm says of the job is gone a few minutes after its end (`MinJobAge`).
+/// The record of the job that Slurm keeps is gone a few minutes after its end (`MinJobAge`).
 #[test]
 fn slurms_record_of_the_job_is_kept_beside_a_failure() {
     let mut scene = scene();

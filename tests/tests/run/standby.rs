@@ -213,7 +213,7 @@ fn interpreters_that_waited_run_the_same_as_new_ones() {
     stage.ends();
 }
 
-/// One process that starts the rest by itself, as a trainer over Ray does: it starts another interpreter in each step.
+/// One process that starts the rest by itself, as a trainer over Ray does: another interpreter.
 const DRIVES: &str = r#"
 import sys
 early = "wave" in sys.modules

@@ -23,7 +23,7 @@ pub(super) fn settings() -> impl Strategy<Value = Settings> {
     })
 }
 
-/// Where a machine is stopped, or its supervisor alone.
+/// The part that is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stopped {
     Supervisor,

@@ -374,8 +374,8 @@ impl Guard {
         if now < until && (unsaid || unwritten) {
             return false;
         }
-        // Whoever learns from a script reads what it printed as soon as we end, and then takes the directory away; and what ended at
-        // once is read at once.
+        // The output of a script that is learnt from is read as soon as we end, and then its directory is taken away; and that of
+        // something that ended at once is read at once.
         if matches!(self.order.script, Some(ScriptWatch::Record)) || self.log_writer_came_last {
             self.log_queue.disconnect();
             return now >= until || self.log_writer.is_none();

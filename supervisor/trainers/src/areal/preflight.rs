@@ -23,7 +23,7 @@ pub(super) fn preflight(spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
 fn submitted() -> Finding {
     Finding::note(
         "ray_job",
-        "Ray: each attempt is a job of its own on the cluster, and is stopped by its name; the job has the cluster's environment: the          checkpoint root, which has the user's name in it, has to be the same there (`--runtime-env-json '{\"env_vars\": {\"USER\": …}}'`)",
+        "Ray: each attempt is a job of its own on the cluster, and is stopped by its name; the job has the cluster's environment: the checkpoint root, which has the user's name in it, has to be the same there (`--runtime-env-json '{\"env_vars\": {\"USER\": …}}'`)",
     )
 }
 
