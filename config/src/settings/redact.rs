@@ -309,6 +309,7 @@ mod tests {
             "github_pat_11ABCDEFG0abcdefghij_klmnopqrst",
             "AKIAIOSFODNN7EXAMPLE",
             "xoxb-123456789012-abcdefGHIJKL",
+            "xoxb-12345678",
             "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
         ] {
             for text in [

@@ -5,13 +5,21 @@ use crate::error::CliError;
 use crate::printer;
 use crate::reading::Reading;
 use camino::{Utf8Path, Utf8PathBuf};
+use std::iter::once;
 use std::ops::Range;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
 use supervise_core::journal::{Line, Lines, Read, decode};
 use supervise_core::record::Record;
 use supervise_host::io_worker::{Answer, Asked, Client, IoWorkerError, JournalPlace, Question};
 
-/// A shorter piece is decoded at once.
+/// A shorter piece is decoded by one thread alone.
 const SHORT: usize = 64 << 10;
+/// Bytes that a thread takes at a time, up to the end of a line.
+const PART: usize = 32 << 10;
+/// Threads at most.
+const THREADS: usize = 4;
 
 /// Hands out each record that the journals hold from a place on, with its line. A damaged line is told and passed over.
 ///
@@ -39,30 +47,99 @@ pub(super) struct Journals {
     ahead: Option<Asked>,
     /// The piece that was decoded while the one before was handed out.
     decoded: Option<Decoded>,
-    /// The piece that was handed out. The thread that decodes gives it back: each gives back what it took, and none waits for another's heap.
+    /// The piece that was handed out.
     spent: Option<Decoded>,
 }
 
-/// A piece of a term's journal, and what its lines say.
+/// A piece of a term's journal, and what its lines say: the parts that each thread decoded.
 struct Decoded {
     term: u32,
     text: Vec<u8>,
+    threads: Vec<Vec<Part>>,
+}
+
+/// Lines side by side in a piece.
+#[derive(Default)]
+struct Part {
+    number: usize,
     lines: Vec<(Range<usize>, Read)>,
 }
 
 impl Decoded {
-    /// `spent`: a piece that is needed no more, whose place the lines of this one take.
-    fn new(term: u32, text: Vec<u8>, spent: Option<Self>) -> Self {
-        let mut lines = spent.map(|s| s.lines).unwrap_or_default();
-        lines.clear();
-        let mut begin = 0;
-        lines.extend(memchr::memchr_iter(b'\n', &text).map(|end| {
-            let line = begin..end;
-            begin = end + 1;
+    /// Decodes a piece. This thread does `meanwhile` first and takes part then. `spent` is a piece that is needed no more: each thread
+    /// gives back what it took, so that none waits for another's heap.
+    fn new(term: u32, text: Vec<u8>, spent: Option<Self>, meanwhile: impl FnOnce()) -> Self {
+        let others = match text.len() {
+            0..SHORT => 0,
+            _ => available_parallelism().map_or(1, usize::from).clamp(2, THREADS) - 1,
+        };
+        let places = parts(&text);
+        let next = AtomicUsize::new(0);
+        let decoding = |spent: Option<Vec<Part>>| {
+            let mut spent = spent.unwrap_or_default();
+            let mut done = Vec::new();
+            while let number = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(place) = places.get(number)
+            {
+                let mut part = spent.pop().unwrap_or_default();
+                part.number = number;
+                part.decode(&text, place.clone());
+                done.push(part);
+            }
+            done
+        };
+        let mut spent = spent.map(|s| s.threads).unwrap_or_default().into_iter();
+        let own = spent.next();
+        let threads = std::thread::scope(|scope| {
+            let others: Vec<_> = (0..others)
+                .map(|_| spent.next())
+                .map(|spent| scope.spawn(|| decoding(spent)))
+                .collect();
+            meanwhile();
+            let others = others
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e)));
+            once(decoding(own)).chain(others).collect()
+        });
+        Self { term, text, threads }
+    }
+
+    /// Its lines in their order.
+    fn lines(&self) -> impl Iterator<Item = (&[u8], &Read)> {
+        let mut parts: Vec<&Part> = self.threads.iter().flatten().collect();
+        parts.sort_unstable_by_key(|part| part.number);
+        let lines = parts.into_iter().flat_map(|part| &part.lines);
+        lines.map(|(place, read)| (self.text.get(place.clone()).unwrap_or_default(), read))
+    }
+}
+
+impl Part {
+    /// Reads the lines of this place in the text, instead of what it held.
+    fn decode(&mut self, text: &[u8], place: Range<usize>) {
+        self.lines.clear();
+        let (mut begin, part) = (place.start, text.get(place.clone()).unwrap_or_default());
+        self.lines.extend(memchr::memchr_iter(b'\n', part).map(|end| {
+            let line = begin..place.start + end;
+            begin = line.end + 1;
             (line.clone(), decode(text.get(line).unwrap_or_default()))
         }));
-        Self { term, text, lines }
     }
+}
+
+/// Parts of a text of whole lines, each of whole lines.
+fn parts(text: &[u8]) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let mut begin = 0;
+    while let Some(more) = memchr::memchr(b'\n', text.get(begin + PART..).unwrap_or_default()) {
+        let end = begin + PART + more + 1;
+        parts.push(begin..end);
+        begin = end;
+    }
+    let end = memchr::memrchr(b'\n', text).map_or(0, |last| last + 1);
+    if begin < end {
+        parts.push(begin..end);
+    }
+    parts
 }
 
 impl Journals {
@@ -101,16 +178,7 @@ impl Journals {
             }
         };
         let spent = self.spent.take();
-        let decoded = if text.len() < SHORT {
-            self.hand_out(before.as_ref(), add);
-            Decoded::new(term, text, spent)
-        } else {
-            std::thread::scope(|both| {
-                let decoding = both.spawn(|| Decoded::new(term, text, spent));
-                self.hand_out(before.as_ref(), add);
-                decoding.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
-            })
-        };
+        let decoded = Decoded::new(term, text, spent, || self.hand_out(before.as_ref(), add));
         match more {
             true => (self.decoded, self.spent) = (Some(decoded), before),
             false => self.hand_out(Some(&decoded), add),
@@ -149,15 +217,14 @@ impl Journals {
     }
 
     fn hand_out(&mut self, piece: Option<&Decoded>, add: &mut Adding<'_>) {
-        let Some(Decoded { term, text, lines }) = piece else {
+        let Some(piece) = piece else {
             return;
         };
-        let term = *term;
+        let term = piece.term;
         if term != self.term {
             (self.term, self.lines) = (term, Lines::default());
         }
-        for (line, read) in lines {
-            let text = text.get(line.clone()).unwrap_or_default();
+        for (text, read) in piece.lines() {
             if !self.lines.is_new(read) {
                 continue;
             }
@@ -181,5 +248,65 @@ fn failed(e: IoWorkerError, reading: &Reading) -> CliError {
         IoWorkerError::Stalled(_) => CliError::environment(reading.stalled()),
         IoWorkerError::Refused(e) => CliError::journal(e.what),
         IoWorkerError::Io(_) => CliError::environment(e.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use supervise_core::id::{Seq, Tick, WallMs};
+    use supervise_core::journal::encode;
+    use supervise_core::record::Decision;
+
+    fn text(lines: u64) -> Vec<u8> {
+        let line = |n| {
+            let record = Record::Decided {
+                at: Tick(n),
+                what: Decision::Choose,
+                reasons: Vec::new(),
+            };
+            encode(Seq(n), Tick(n), WallMs(5), &record).unwrap()
+        };
+        (1..=lines).flat_map(line).collect()
+    }
+
+    #[test]
+    fn a_piece_is_the_same_whoever_decoded_its_parts() {
+        let mut spent = None;
+        for lines in [0, 1, 2000, 10_000, 3, 5000] {
+            let mut torn = text(lines);
+            let whole: Vec<Vec<u8>> = torn.split_inclusive(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
+            torn.extend(br#"{"v":2,"seq":"#);
+            let mut told = false;
+            let piece = Decoded::new(1, torn, spent.take(), || told = true);
+            assert!(told);
+            let read: Vec<Vec<u8>> = piece.lines().map(|(line, _)| [line, b"\n"].concat()).collect();
+            assert_eq!(read, whole, "{lines} lines");
+            for (n, (_, read)) in piece.lines().enumerate() {
+                assert!(matches!(read, Read::Known(line, records) if line.seq.0 == n as u64 + 1 && records.len() == 1));
+            }
+            spent = Some(piece);
+        }
+    }
+
+    #[test]
+    fn parts_are_whole_lines_that_leave_nothing_out() {
+        let long = [vec![b'x'; 3 * PART], b"\n".to_vec()].concat();
+        for text in [
+            Vec::new(),
+            b"\n".to_vec(),
+            b"torn".to_vec(),
+            text(4000),
+            [text(2000), long.clone(), text(9)].concat(),
+            long,
+        ] {
+            let parts = parts(&text);
+            let whole = memchr::memrchr(b'\n', &text).map_or(0, |at| at + 1);
+            assert_eq!(parts.last().map_or(0, |p| p.end), whole);
+            assert!(
+                parts.first().is_none_or(|p| p.start == 0) && parts.windows(2).all(|two| two[0].end == two[1].start)
+            );
+            assert!(parts.iter().all(|p| text[p.clone()].ends_with(b"\n")));
+        }
     }
 }

@@ -51,6 +51,8 @@ const TOKENS: [(&str, Of, usize); 24] = [
     ("ya29.", Of::Dash, 20),
     ("hvs.", Of::Dash, 20),
 ];
+/// Bytes of the shortest token, Slack's.
+const SHORTEST: usize = 13;
 /// A key of Weights & Biases: so many hexadecimal digits, after its name.
 const WANDB: usize = 40;
 /// Widths of a line of a private key: of PEM, of OpenSSH, of MIME.
@@ -60,12 +62,28 @@ const SLASHES: usize = 6;
 /// How far before such a key its name stands.
 const NEAR: usize = 40;
 
+/// Returns true if a token, or a line of a key, may hold it.
+fn is_of_word(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'+' | b'/' | b'=')
+}
+
 /// Text with every token hidden.
 pub(super) fn hide_tokens(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = String::with_capacity(text.len());
     let (mut kept, mut at) = (0, 0);
     while at < bytes.len() {
+        // Most words are shorter than any token, and every line that is told comes by here.
+        let word = bytes
+            .iter()
+            .skip(at)
+            .take(SHORTEST)
+            .take_while(|b| is_of_word(**b))
+            .count();
+        if word < SHORTEST {
+            at += word.max(1);
+            continue;
+        }
         let free = at == 0
             || bytes
                 .get(at - 1)

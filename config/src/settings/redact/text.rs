@@ -35,12 +35,14 @@ const EMPTY: [&str; 6] = ["null", "None", "none", "true", "false", "***"];
 /// The text without what looks like a secret. What is hidden once stays as it is a second time.
 pub fn redact_text(text: &str) -> String {
     let mut out = known::hide(text).into_owned();
-    if out.contains("://") {
-        out = hide_logins(&out);
-    }
-    for host in WEBHOOKS {
-        if out.contains(host) {
-            out = hide_after(&out, host);
+    if out.contains('/') {
+        if out.contains("://") {
+            out = hide_logins(&out);
+        }
+        for host in WEBHOOKS {
+            if out.contains(host) {
+                out = hide_after(&out, host);
+            }
         }
     }
     if out.contains(['=', ':']) {

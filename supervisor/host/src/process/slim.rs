@@ -21,14 +21,14 @@ pub fn let_go_of_start() {
     }
 }
 
-/// Threads share two heaps: each of many heaps would keep the most that it ever held, and what one thread takes and another gives back
-/// would leave holes in all of them. To be called before there are threads.
+/// Threads share eight heaps: each of many heaps would keep the most that it ever held. Fewer make threads wait for each other that
+/// take and give back at one time: a long journal is decoded in some and folded in another. To be called before there are threads.
 #[expect(unsafe_code, reason = "no library offers this call as a safe one")]
 pub fn share_heaps() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes two numbers, and touches nothing that is in use.
     unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 2);
+        libc::mallopt(libc::M_ARENA_MAX, 8);
     }
 }
 
