@@ -8,7 +8,8 @@
 # check  words, format, lints, the house's own rules, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
-# full-places  every place where it runs, before a release: systemd, Slurm and Ray as CI has them, a worker of Ray's that spins, PPO and AReaL over Ray on two nodes
+# full-places  every place where it runs, before a release: systemd, Slurm and Ray as CI has them, and what CI leaves out: a worker of Ray's that spins, PPO and AReaL
+#              over Ray on two nodes, areal's other ways of starting its ranks
 # full-hangs  every hang of a real trainer, before a release: verl's and areal's as CI has them, four of areal's PPO, and the end of its rollout server
 # full-page  the pages at their limits, before a release: SECONDS of twenty clients (3600), screenshots below OUT
 CARGO ?= cargo
@@ -111,6 +112,7 @@ full-places: install-testbed install-real build-tests
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --spins
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --ppo
 	tests/real/install_areal.sh $(VENV) $(VENV)/../.venv-areal
+	$(VENV)/../.venv-areal/bin/python tests/real/areal_launchers.py $(TARGET)/debug --only local_scheduler --only ray_launcher --only slurm_scheduler
 	$(VENV)/../.venv-areal/bin/python tests/real/areal_nodes.py $(TARGET)/debug
 
 full-hangs: install-real build-tests

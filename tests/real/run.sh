@@ -55,7 +55,10 @@ areal_alone() { need_areal && "$areal/bin/python" "$here/areal_alone.py"; }
 areal_dialect() { need_areal && "$areal/bin/python" "$here/areal_dialect.py" "$programs/examples/areal_view"; }
 areal_recovery() { need_areal && "$areal/bin/python" "$here/areal_recovery.py" "$programs"; }
 areal_stalls() { need_areal && "$areal/bin/python" "$here/areal_stalls.py" "$programs"; }
-areal_launchers() { need_areal && "$areal/bin/python" "$here/areal_launchers.py" "$programs"; }
+# Each place and each form once; `make full-places` has all six.
+areal_launchers() {
+  need_areal && "$areal/bin/python" "$here/areal_launchers.py" "$programs" --only local_launcher --only ray_scheduler --only slurm_launcher
+}
 omegaconf_differential() { "$python" "$here/omegaconf_differential.py" "$programs/examples/dump_yaml"; }
 # Who comes second waits for the first; who comes third finds it done.
 need_areal() { "$here/install_areal.sh" "$venv" "$areal"; }
