@@ -117,6 +117,7 @@ full-places: install-testbed install-real build-tests
 
 full-hangs: install-real build-tests
 	ONLY=stalls tests/real/run.sh $(VENV) $(TARGET)/debug
+	$(VENV)/bin/python tests/real/ppo_stalls.py $(TARGET)/debug --both
 	$(VENV)/../.venv-areal/bin/python tests/real/areal_stalls.py $(TARGET)/debug --ppo
 
 full-page: install-testbed
