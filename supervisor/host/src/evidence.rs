@@ -32,7 +32,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use supervise_config::redact_lines;
 use supervise_core::id::{ProcRef, RunId};
-use supervise_core::machine::Facts;
+use supervise_core::machine::{Facts, KernelKind};
 
 /// The directory of an attempt's evidence, in the attempt's.
 pub const DIRECTORY: &str = "evidence";
@@ -101,6 +101,15 @@ pub fn kernel_log() -> Option<File> {
     let mut log = kernel::open().ok()?;
     log.seek(SeekFrom::End(0)).ok()?;
     Some(log)
+}
+
+/// Errors that NVIDIA's driver told of in a log of [`kernel_log`], a line each: those of the processes that are `ours`, and of none.
+#[must_use]
+pub(crate) fn gpu_errors(log: File, ours: impl Fn(i32) -> bool) -> Vec<String> {
+    let said = kernel::read(Some(log), u64::MAX).unwrap_or_default();
+    let mut lines = supervise_core::machine::facts(&said, ours);
+    lines.retain(|line| matches!(line.kind, KernelKind::Xid(_)) && (line.ours || line.pid.is_none()));
+    lines.into_iter().map(|line| line.text).collect()
 }
 
 /// The helper itself. Returns the exit code.
@@ -238,6 +247,25 @@ fn wait_for_end(input: &mut io::StdinLock<'_>) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_gpus_are_those_of_our_processes_and_of_none() {
+        use nix::sys::memfd::{MFdFlags, memfd_create};
+        let errors = |text: &str| {
+            let mut log = memfd_create(c"log", MFdFlags::empty()).map(File::from).unwrap();
+            let record = format!("3,1204,90125430,-;{text}\n SUBSYSTEM=pci");
+            log.write_all(record.as_bytes()).and_then(|()| log.rewind()).unwrap();
+            gpu_errors(log, |pid| pid == 1896)
+        };
+        let lost = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1896, GPU has fallen off the bus.";
+        assert_eq!(errors(lost), [lost]);
+        let unnamed = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.";
+        assert_eq!(errors(unnamed), [unnamed]);
+        let others = "NVRM: Xid (PCI:0000:5e:00): 31, pid=4711, name=python3, MMU Fault";
+        for none in [others, "NVRM: loading NVIDIA UNIX Kernel Module"] {
+            assert!(errors(none).is_empty(), "{none}");
+        }
+    }
 
     /// An order about these workers.
     pub(crate) fn order(attempt: Utf8PathBuf, workers: Vec<ProcRef>) -> Order {
