@@ -8,13 +8,13 @@ mod dumps;
 mod endings;
 mod exits;
 mod flight;
-mod kernel;
 mod outside;
 pub(crate) use outside::said;
 mod room;
 mod stacks;
 mod tails;
 
+use crate::kernel_log;
 use crate::process::own_program;
 use crate::process::spawn::take_standard;
 use crate::wire;
@@ -23,7 +23,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
@@ -32,7 +32,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use supervise_config::redact_lines;
 use supervise_core::id::{ProcRef, RunId};
-use supervise_core::machine::{Facts, KernelKind};
+use supervise_core::machine::Facts;
 
 /// The directory of an attempt's evidence, in the attempt's.
 pub const DIRECTORY: &str = "evidence";
@@ -77,7 +77,7 @@ pub struct Order {
 const LOGGED: &str = "--logged";
 
 /// The helper, to be started: it reads an [`Order`], a line, and answers with [`Facts`], a line. When its input is closed the attempt has
-/// ended. `log`: see [`kernel_log`].
+/// ended. `log`: see [`kernel_log::from_now`].
 #[must_use]
 pub fn command(exe: &Path, log: Option<File>) -> Command {
     let mut command = Command::new(own_program(exe));
@@ -92,24 +92,6 @@ pub fn command(exe: &Path, log: Option<File>) -> Command {
         .stderr(log.map_or_else(Stdio::null, Stdio::from))
         .process_group(0);
     command
-}
-
-/// The kernel's log from now on, to be opened at a launch: its whole past takes long to read, message by message. `None` where
-/// it cannot be read.
-#[must_use]
-pub fn kernel_log() -> Option<File> {
-    let mut log = kernel::open().ok()?;
-    log.seek(SeekFrom::End(0)).ok()?;
-    Some(log)
-}
-
-/// Errors that NVIDIA's driver told of in a log of [`kernel_log`], a line each: those of the processes that are `ours`, and of none.
-#[must_use]
-pub(crate) fn gpu_errors(log: File, ours: impl Fn(i32) -> bool) -> Vec<String> {
-    let said = kernel::read(Some(log), u64::MAX).unwrap_or_default();
-    let mut lines = supervise_core::machine::facts(&said, ours);
-    lines.retain(|line| matches!(line.kind, KernelKind::Xid(_)) && (line.ours || line.pid.is_none()));
-    lines.into_iter().map(|line| line.text).collect()
 }
 
 /// The helper itself. Returns the exit code.
@@ -176,14 +158,14 @@ fn gather(order: &Order, log: Option<File>) -> (Facts, Files) {
         files.extend(tails::files(order));
         files.extend(gpus.join().ok().flatten());
     }
-    let log = kernel::read(log, order.age_ms);
+    let log = kernel_log::read(log, order.age_ms);
     let known = tails::known(order);
     let lines = log
         .as_deref()
         .map(|log| supervise_core::machine::facts(log, |pid| known.contains(&pid)));
     files.push((
         "kernel.txt".to_owned(),
-        kernel::text(&log, lines.as_deref().unwrap_or_default()),
+        kernel_log::text(&log, lines.as_deref().unwrap_or_default()),
     ));
     let room = room::look(order.root.as_deref());
     files.push(("memory.txt".to_owned(), room.text()));
@@ -208,7 +190,7 @@ fn gather(order: &Order, log: Option<File>) -> (Facts, Files) {
         stacks: Some(dumps.stacks).filter(|s| !s.groups.is_empty()),
         collectives,
         lines: lines.unwrap_or_default(),
-        unread: log.err().or_else(kernel::other_numbers),
+        unread: log.err().or_else(kernel_log::other_numbers),
         shm: room.shm,
         disk: room.disk,
         memory: room.memory,
@@ -247,25 +229,6 @@ fn wait_for_end(input: &mut io::StdinLock<'_>) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-
-    #[test]
-    fn errors_of_gpus_are_those_of_our_processes_and_of_none() {
-        use nix::sys::memfd::{MFdFlags, memfd_create};
-        let errors = |text: &str| {
-            let mut log = memfd_create(c"log", MFdFlags::empty()).map(File::from).unwrap();
-            let record = format!("3,1204,90125430,-;{text}\n SUBSYSTEM=pci");
-            log.write_all(record.as_bytes()).and_then(|()| log.rewind()).unwrap();
-            gpu_errors(log, |pid| pid == 1896)
-        };
-        let lost = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1896, GPU has fallen off the bus.";
-        assert_eq!(errors(lost), [lost]);
-        let unnamed = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.";
-        assert_eq!(errors(unnamed), [unnamed]);
-        let others = "NVRM: Xid (PCI:0000:5e:00): 31, pid=4711, name=python3, MMU Fault";
-        for none in [others, "NVRM: loading NVIDIA UNIX Kernel Module"] {
-            assert!(errors(none).is_empty(), "{none}");
-        }
-    }
 
     /// An order about these workers.
     pub(crate) fn order(attempt: Utf8PathBuf, workers: Vec<ProcRef>) -> Order {

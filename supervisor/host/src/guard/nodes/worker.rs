@@ -278,7 +278,7 @@ impl Node {
         self.counter = order.pulses.then(|| Counter::new(now, tree.ms_per_tick));
         self.tree = Some(tree);
         self.order = order;
-        self.kernel_log = crate::evidence::kernel_log();
+        self.kernel_log = crate::kernel_log::from_now();
         for rank in self.first()..self.first().saturating_add(self.order.per_node) {
             let made = self.worker_order(rank).and_then(|order| {
                 let program = Program::new(&order.argv, &order.env, Some(order.cwd.as_str()))?;
@@ -388,7 +388,7 @@ impl Node {
         let Some(log) = self.kernel_log.take() else { return };
         let ranks = self.workers.iter().map(|w| w.proc.pid);
         let ours: BTreeSet<i32> = self.tree.iter().flat_map(Tree::known_pids).chain(ranks).collect();
-        for error in crate::evidence::gpu_errors(log, |pid| ours.contains(&pid)) {
+        for error in crate::kernel_log::gpu_errors(log, |pid| ours.contains(&pid)) {
             let line = format!("\nsupervise: the kernel of this node: {error}\n");
             self.print(rank, line.as_bytes());
         }
