@@ -111,6 +111,7 @@ full-places: install-testbed install-real build-tests
 	for part in slurm_gang ray_nodes ray_recovery; do ONLY=$$part tests/real/run.sh $(VENV) $(TARGET)/debug || exit 1; done
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --spins
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --ppo
+	$(VENV)/bin/python tests/real/ray_loopback.py $(TARGET)/debug
 	tests/real/install_areal.sh $(VENV) $(VENV)/../.venv-areal
 	$(VENV)/../.venv-areal/bin/python tests/real/areal_launchers.py $(TARGET)/debug --only local_scheduler --only ray_launcher --only slurm_scheduler
 	$(VENV)/../.venv-areal/bin/python tests/real/areal_nodes.py $(TARGET)/debug

@@ -275,6 +275,38 @@ fn a_job_that_has_too_few_nodes_left_is_requeued_without_the_lost_one() {
     });
 }
 
+/// The lost node is neither the supervisor's nor the last one: Slurm ends the job itself, and starts it again on the nodes that are left.
+#[test]
+fn a_job_that_slurm_ends_with_its_node_is_one_history() {
+    const TEST: &str = "a_job_that_slurm_ends_with_its_node_is_one_history";
+    befalls((TEST, held_gang()), (THREE, &[]), "1", |scene, cluster, job, first| {
+        cluster.node("power-off", "n2");
+        wait_for("Slurm requeues it", || cluster.property(job, "Restarts") == "1");
+        new_ranks(scene, &first);
+        assert_eq!(places(scene), [["n1", "n2"], ["n1", "n3"]], "{}", cluster.output());
+        assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
+    });
+}
+
+/// The lost node is the supervisor's: nobody says a last word, and the next one waits until the one before cannot write any more.
+#[test]
+fn a_job_that_slurm_ends_with_its_first_node_is_one_history() {
+    const TEST: &str = "a_job_that_slurm_ends_with_its_first_node_is_one_history";
+    let mut scene = held_gang();
+    scene
+        .set("supervisor.lease", json!({"ttl": "45s"}))
+        .set("supervisor.grace", json!({"save": "5s", "stop": "5s", "orphan": "10s"}));
+    befalls((TEST, scene), (THREE, &[]), "1", |scene, cluster, job, first| {
+        cluster.node("power-off", "n1");
+        wait_for("Slurm requeues it", || cluster.property(job, "Restarts") == "1");
+        // The lease of the one before is waited out.
+        std::thread::sleep(Duration::from_secs(75));
+        new_ranks(scene, &first);
+        assert_eq!(places(scene), [["n1", "n2"], ["n2", "n3"]], "{}", cluster.output());
+        assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
+    });
+}
+
 #[test]
 fn a_gang_goes_on_through_what_slurm_does_to_its_job() {
     const TEST: &str = "a_gang_goes_on_through_what_slurm_does_to_its_job";

@@ -323,7 +323,7 @@ pub enum Condition {
     JournalWritable,
     /// Processes that cannot be killed are gone.
     TreeGone,
-    /// A cluster that somebody else started has let go of the attempt before.
+    /// A cluster that somebody else started answers, and has let go of the attempt before.
     ClusterFree,
     /// The GPUs that the run names are empty.
     GpusFree,

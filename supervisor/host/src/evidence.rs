@@ -8,13 +8,13 @@ mod dumps;
 mod endings;
 mod exits;
 mod flight;
-mod kernel;
 mod outside;
 pub(crate) use outside::said;
 mod room;
 mod stacks;
 mod tails;
 
+use crate::kernel_log;
 use crate::process::own_program;
 use crate::process::spawn::take_standard;
 use crate::wire;
@@ -23,7 +23,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
@@ -77,7 +77,7 @@ pub struct Order {
 const LOGGED: &str = "--logged";
 
 /// The helper, to be started: it reads an [`Order`], a line, and answers with [`Facts`], a line. When its input is closed the attempt has
-/// ended. `log`: see [`kernel_log`].
+/// ended. `log`: see [`kernel_log::from_now`].
 #[must_use]
 pub fn command(exe: &Path, log: Option<File>) -> Command {
     let mut command = Command::new(own_program(exe));
@@ -92,15 +92,6 @@ pub fn command(exe: &Path, log: Option<File>) -> Command {
         .stderr(log.map_or_else(Stdio::null, Stdio::from))
         .process_group(0);
     command
-}
-
-/// The kernel's log from now on, to be opened at a launch: its whole past takes long to read, message by message. `None` where
-/// it cannot be read.
-#[must_use]
-pub fn kernel_log() -> Option<File> {
-    let mut log = kernel::open().ok()?;
-    log.seek(SeekFrom::End(0)).ok()?;
-    Some(log)
 }
 
 /// The helper itself. Returns the exit code.
@@ -167,14 +158,14 @@ fn gather(order: &Order, log: Option<File>) -> (Facts, Files) {
         files.extend(tails::files(order));
         files.extend(gpus.join().ok().flatten());
     }
-    let log = kernel::read(log, order.age_ms);
+    let log = kernel_log::read(log, order.age_ms);
     let known = tails::known(order);
     let lines = log
         .as_deref()
         .map(|log| supervise_core::machine::facts(log, |pid| known.contains(&pid)));
     files.push((
         "kernel.txt".to_owned(),
-        kernel::text(&log, lines.as_deref().unwrap_or_default()),
+        kernel_log::text(&log, lines.as_deref().unwrap_or_default()),
     ));
     let room = room::look(order.root.as_deref());
     files.push(("memory.txt".to_owned(), room.text()));
@@ -199,7 +190,7 @@ fn gather(order: &Order, log: Option<File>) -> (Facts, Files) {
         stacks: Some(dumps.stacks).filter(|s| !s.groups.is_empty()),
         collectives,
         lines: lines.unwrap_or_default(),
-        unread: log.err().or_else(kernel::other_numbers),
+        unread: log.err().or_else(kernel_log::other_numbers),
         shm: room.shm,
         disk: room.disk,
         memory: room.memory,

@@ -11,6 +11,7 @@ pub mod hub;
 pub mod interpreter;
 pub mod io_worker;
 pub mod journald;
+pub mod kernel_log;
 pub mod log_writer;
 pub mod migrate;
 pub mod output_dir;

@@ -208,7 +208,7 @@ impl Driver {
         Ok(Made {
             plan,
             order: order_for_guard,
-            kernel_log: supervise_host::evidence::kernel_log(),
+            kernel_log: supervise_host::kernel_log::from_now(),
         })
     }
 

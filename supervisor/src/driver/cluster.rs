@@ -36,26 +36,57 @@ impl Driver {
 
     /// Its words: the launch goes on, or waits.
     pub(super) fn on_cluster(&mut self, act: ActId, order: LaunchOrder, said: Result<Cluster, String>) {
-        let error = match said {
-            Ok(said) if said.held.is_empty() => return self.launch_from(act, order),
-            Ok(said) => ActError {
-                what: format!(
-                    "the Ray cluster at {} still holds {}",
-                    said.address,
-                    said.held.join(", ")
-                ),
-                retryable: true,
-                kind: ActErrorKind::Held,
-            },
-            Err(why) => ActError {
-                what: format!("the Ray cluster does not answer: {why}"),
-                retryable: true,
-                kind: ActErrorKind::Other,
-            },
+        let Some(error) = in_the_way(said) else {
+            return self.launch_from(act, order);
         };
         self.feed(EventKind::ActDone {
             act,
             result: Err(error),
         });
+    }
+}
+
+/// The reason against a launch on a cluster now: nobody's failure, and waited for. One whose head is gone may be started again, as one that holds
+/// something may let go of it.
+fn in_the_way(said: Result<Cluster, String>) -> Option<ActError> {
+    let what = match said {
+        Ok(said) if said.held.is_empty() => return None,
+        Ok(said) => format!(
+            "the Ray cluster at {} still holds {}",
+            said.address,
+            said.held.join(", ")
+        ),
+        Err(why) => format!("the Ray cluster does not answer: {why}"),
+    };
+    Some(ActError {
+        what,
+        retryable: true,
+        kind: ActErrorKind::Held,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_is_away_or_not_free_is_waited_for() {
+        let cluster = |held: &[&str]| Cluster {
+            address: "10.0.0.1:6379".into(),
+            nodes: 2,
+            gpus: 16.0,
+            held: held.iter().map(ToString::to_string).collect(),
+        };
+        assert_eq!(in_the_way(Ok(cluster(&[]))), None);
+        let away = in_the_way(Err("ConnectionRefusedError: [Errno 111]".to_owned()));
+        for (error, says) in [
+            (in_the_way(Ok(cluster(&["job 01"]))), "still holds job 01"),
+            (away, "does not answer"),
+        ] {
+            assert!(
+                error.is_some_and(|e| e.kind == ActErrorKind::Held && e.retryable && e.what.contains(says)),
+                "{says}"
+            );
+        }
     }
 }

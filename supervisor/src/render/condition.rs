@@ -11,7 +11,7 @@ pub(crate) fn until(what: &Condition) -> &'static str {
         Condition::TreeGone => "until processes that cannot be killed are gone,",
         Condition::GpusFree => "until its GPUs are empty,",
         Condition::Space => "until there is room for a save,",
-        Condition::ClusterFree => "until the cluster has let go of the attempt before,",
+        Condition::ClusterFree => "until the cluster answers and has let go of the attempt before,",
         Condition::Unheld => "until nobody holds the run,",
     }
 }
@@ -25,7 +25,7 @@ pub(crate) fn thing(what: &Condition) -> &'static str {
         Condition::TreeGone => "processes that cannot be killed",
         Condition::GpusFree => "GPUs that others use",
         Condition::Space => "room for a save on the disk",
-        Condition::ClusterFree => "a cluster that still holds the attempt before",
+        Condition::ClusterFree => "a cluster that does not answer, or still holds the attempt before",
         Condition::Unheld => "`supervise unhold`",
     }
 }

@@ -17,8 +17,8 @@ const LIMIT_PATIENCE: Ms = Ms::secs(20);
 const LIMIT_PAUSE: Ms = Ms::secs(4);
 
 impl Deciding<'_> {
-    /// Nobody's failure, so nothing is charged: the cluster alone knows when it has let go. Idle machines cost, so it is not waited
-    /// for longer than for a disk.
+    /// Nobody's failure, so nothing is charged: the cluster alone knows when it has let go, its owner when it answers again. Idle
+    /// machines cost, so it is not waited for longer than for a disk.
     pub(super) fn on_held(&mut self, error: &ActError, reason: Reason) {
         let held = self.s.held_since.map_or(Ms(0), |at| self.e.at.since(at));
         if held >= super::CHOOSING_LIMIT {

@@ -63,7 +63,7 @@ pub enum ActErrorKind {
     Command,
     /// The resume point is not what was proven (pins differ).
     PinsChanged,
-    /// A cluster that somebody else started still holds something of the attempt before.
+    /// A cluster that somebody else started does not answer, or still holds something of the attempt before.
     Held,
     /// A GPU that the run names is in use.
     GpuBusy,

@@ -16,7 +16,7 @@ pub enum WaitFor {
     Journal,
     /// Processes that cannot be killed.
     Processes,
-    /// A cluster that still holds the attempt before.
+    /// A cluster that does not answer, or still holds the attempt before.
     Cluster,
     /// Room for a save on the disk.
     Space,

@@ -17,7 +17,7 @@ use crate::process::spawn::{Program, Wiring, close_inherited, start, take_standa
 use crate::process::{boottime_ms, own_ref};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -53,6 +53,8 @@ struct Node {
     workers: Vec<Worker>,
     /// Use by the ranks, where the launcher takes it.
     counter: Option<Counter>,
+    /// The kernel's log since the launch, until a rank has failed.
+    kernel_log: Option<File>,
     /// The newest word from here that the launcher is known to have heard: it said so later. What was long on its way proves no more.
     heard: u64,
     beat_due: u64,
@@ -86,6 +88,7 @@ impl Node {
             order: RanksOrder::default(),
             workers: Vec::new(),
             counter: None,
+            kernel_log: None,
             heard: now,
             beat_due: now.saturating_add(ANSWER_MS),
             stirred: false,
@@ -275,6 +278,7 @@ impl Node {
         self.counter = order.pulses.then(|| Counter::new(now, tree.ms_per_tick));
         self.tree = Some(tree);
         self.order = order;
+        self.kernel_log = crate::kernel_log::from_now();
         for rank in self.first()..self.first().saturating_add(self.order.per_node) {
             let made = self.worker_order(rank).and_then(|order| {
                 let program = Program::new(&order.argv, &order.env, Some(order.cwd.as_str()))?;
@@ -367,12 +371,26 @@ impl Node {
             if let Some(worker) = self.workers.get_mut(at) {
                 worker.exit = Some(status);
                 let rank = worker.id.0;
+                if status != ExitStatus::Code(0) {
+                    self.tell_of_gpus(rank);
+                }
                 self.say(&FromNode::Exit { rank, status });
             }
         }
         let all = self.workers.iter().all(|w| w.exit.is_some());
         if let Some(tree) = self.tree.as_mut().filter(|t| all && t.end == End::Running) {
             tree.workers_ended(now);
+        }
+    }
+
+    /// Errors of this node's GPUs, in the output of the first rank here that fails: nobody else reads this kernel's log.
+    fn tell_of_gpus(&mut self, rank: u32) {
+        let Some(log) = self.kernel_log.take() else { return };
+        let ranks = self.workers.iter().map(|w| w.proc.pid);
+        let ours: BTreeSet<i32> = self.tree.iter().flat_map(Tree::known_pids).chain(ranks).collect();
+        for error in crate::kernel_log::gpu_errors(log, |pid| ours.contains(&pid)) {
+            let line = format!("\nsupervise: the kernel of this node: {error}\n");
+            self.print(rank, line.as_bytes());
         }
     }
 

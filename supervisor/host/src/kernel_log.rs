@@ -1,9 +1,9 @@
-//! The kernel's log since the launch.
+//! The kernel's log since the launch: lines that may say why an attempt ended.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
-use supervise_core::machine::KernelLine;
+use supervise_core::machine::{KernelKind, KernelLine, facts};
 
 /// Messages that are read.
 const RECORDS: usize = 50_000;
@@ -16,14 +16,22 @@ const SLACK: u64 = 2_000_000;
 /// The pid namespace whose numbers the kernel uses.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-pub(super) fn open() -> std::io::Result<File> {
+/// The log from now on, to be opened at a launch: its whole past takes long to read, message by message. `None` where it cannot be read.
+#[must_use]
+pub fn from_now() -> Option<File> {
+    let mut log = open().ok()?;
+    log.seek(SeekFrom::End(0)).ok()?;
+    Some(log)
+}
+
+fn open() -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
     options.open("/dev/kmsg")
 }
 
 /// Its lines since the launch, without their heads; `Err`: why it cannot be read. One that was opened then is read on.
-pub(super) fn read(log: Option<File>, age_ms: u64) -> Result<String, String> {
+pub(crate) fn read(log: Option<File>, age_ms: u64) -> Result<String, String> {
     let failed = |e: std::io::Error| format!("/dev/kmsg cannot be read: {e}");
     let mut log = log.map_or_else(open, Ok).map_err(failed)?;
     let since = since(age_ms);
@@ -50,6 +58,14 @@ pub(super) fn read(log: Option<File>, age_ms: u64) -> Result<String, String> {
     Ok(out)
 }
 
+/// Errors that NVIDIA's driver told of in a log of [`from_now`], a line each: those of the processes that are `ours`, and of none.
+pub(crate) fn gpu_errors(log: File, ours: impl Fn(i32) -> bool) -> Vec<String> {
+    let said = read(Some(log), u64::MAX).unwrap_or_default();
+    let mut lines = facts(&said, ours);
+    lines.retain(|line| matches!(line.kind, KernelKind::Xid(_)) && (line.ours || line.pid.is_none()));
+    lines.into_iter().map(|line| line.text).collect()
+}
+
 /// The kernel's clock at the launch, in microseconds.
 fn since(age_ms: u64) -> u64 {
     use nix::time::{ClockId, clock_gettime};
@@ -69,14 +85,14 @@ fn line(record: &str, since: u64) -> Option<&str> {
 }
 
 /// Why the numbers of processes in it are not ours.
-pub(super) fn other_numbers() -> Option<String> {
+pub(crate) fn other_numbers() -> Option<String> {
     let own = std::fs::read_link("/proc/self/ns/pid").ok()?;
     (own.to_str() != Some(FIRST_NAMESPACE))
         .then(|| "the kernel's log counts processes by other numbers than this container".to_owned())
 }
 
 /// The file: the lines that matter first, then the end of the rest.
-pub(super) fn text(log: &Result<String, String>, lines: &[KernelLine]) -> String {
+pub(crate) fn text(log: &Result<String, String>, lines: &[KernelLine]) -> String {
     let log = match log {
         Ok(log) => log,
         Err(why) => return format!("{why}\n"),
@@ -103,5 +119,25 @@ mod tests {
         assert_eq!(line(record, 91_000_000), None);
         assert_eq!(line("garbage", 0), None);
         assert_eq!(line("3,x,y;text", 0), None);
+    }
+
+    #[test]
+    fn errors_of_gpus_are_those_of_our_processes_and_of_none() {
+        use nix::sys::memfd::{MFdFlags, memfd_create};
+        use std::io::Write;
+        let errors = |text: &str| {
+            let mut log = memfd_create(c"log", MFdFlags::empty()).map(File::from).unwrap();
+            let record = format!("3,1204,90125430,-;{text}\n SUBSYSTEM=pci");
+            log.write_all(record.as_bytes()).and_then(|()| log.rewind()).unwrap();
+            gpu_errors(log, |pid| pid == 1896)
+        };
+        let lost = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1896, GPU has fallen off the bus.";
+        assert_eq!(errors(lost), [lost]);
+        let unnamed = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.";
+        assert_eq!(errors(unnamed), [unnamed]);
+        let others = "NVRM: Xid (PCI:0000:5e:00): 31, pid=4711, name=python3, MMU Fault";
+        for none in [others, "NVRM: loading NVIDIA UNIX Kernel Module"] {
+            assert!(errors(none).is_empty(), "{none}");
+        }
     }
 }
