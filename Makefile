@@ -9,7 +9,7 @@
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
 # full-places  every place where it runs, before a release: systemd, Slurm and Ray as CI has them, a worker of Ray's that spins, PPO and AReaL over Ray on two nodes
-# full-hangs  every hang of a real trainer, before a release: verl's and areal's as CI has them, four of areal's PPO, and the end of its rollout server
+# full-hangs  every hang of a real trainer, before a release: verl's and areal's as CI has them, two more of verl's SFT, four of areal's PPO, and the end of its rollout server
 # full-page  the pages at their limits, before a release: SECONDS of twenty clients (3600), screenshots below OUT
 CARGO ?= cargo
 VENV ?= .venv-real
@@ -115,6 +115,7 @@ full-places: install-testbed install-real build-tests
 
 full-hangs: install-real build-tests
 	ONLY=stalls tests/real/run.sh $(VENV) $(TARGET)/debug
+	$(VENV)/bin/python tests/real/stalls.py $(TARGET)/debug --more
 	$(VENV)/../.venv-areal/bin/python tests/real/areal_stalls.py $(TARGET)/debug --ppo
 
 full-page: install-testbed
