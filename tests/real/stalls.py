@@ -20,8 +20,9 @@ from own_network import own_network
 from recovery import Bench, HERE, attempts, nothing_left
 
 # Steps, eight an epoch; what happens, and the function that the rank then stands in. Whoever spins was healthy for a minute.
+# No resume from the end of an epoch: verl's SFT trainer then ends at once, without the rest.
 TWO = (24, [{"kind": "hang", "step": 6, "rank": 1}, {"kind": "spin", "step": 23, "rank": 0}], ("strike", "spin"))
-TWO_MORE = (48, [{"kind": "spin", "step": 22, "rank": 1, "share": 0.05}, {"kind": "chat", "step": 42, "rank": 0}], ("spin", "chat"))
+TWO_MORE = (48, [{"kind": "spin", "step": 22, "rank": 1, "share": 0.05}, {"kind": "chat", "step": 46, "rank": 0}], ("spin", "chat"))
 STALL = "  stall: {minimum: 10s, factor: 1.0, hard: 10m}\n"
 
 
