@@ -10,6 +10,7 @@ Each fault names where it fires (`step`; `rank`, default 0) and what happens (`k
     raise     raises RuntimeError(`message`) there; with "oom": true a torch.OutOfMemoryError
     hang      sleeps there for ever, so that the other ranks wait in a collective
     spin      computes there for ever, `share` of a core (default 1)
+    chat      prints a line there each second for ever, and comes to no end of its step
     hold      waits there until `go-STEP` stands in the ledger's directory
     nan       sets all gradients to NaN there, so that the weights of this step are ruined
     torn      half-writes `file` (default "model") of the step's save, then kills itself
@@ -26,6 +27,7 @@ own calls `arm_from_env()`.
 
 import errno
 import io
+import itertools
 import json
 import os
 import re
@@ -37,7 +39,7 @@ from pathlib import Path
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-IN_STEP = ("kill", "raise", "hang", "hold", "spin", "nan")
+IN_STEP = ("kill", "raise", "hang", "hold", "spin", "chat", "nan")
 IN_SAVE = ("torn", "no_space", "slow")
 STEP_IN_PATH = re.compile(r"global_step_(\d+)/(?:.*/)?([a-z_]+?)(?:_world_size_\d+_rank_\d+|_\d+)?\.pt$")
 
@@ -121,6 +123,8 @@ def strike(fault, optimizer):
             time.sleep(3600)
     elif kind == "spin":
         spin(fault.get("share", 1.0))
+    elif kind == "chat":
+        chat()
     elif kind == "nan":
         for group in optimizer.param_groups:
             for p in group["params"]:
@@ -140,6 +144,12 @@ def spin(share):
         while time.monotonic() < until:
             pass
         time.sleep(0.1 * (1.0 - share))
+
+
+def chat():
+    for beat in itertools.count(1):
+        print(f"heartbeat {beat}: alive", flush=True)
+        time.sleep(1)
 
 
 def write_half(data, target):

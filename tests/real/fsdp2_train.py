@@ -1,6 +1,6 @@
 """A real FSDP2 training run that needs only torch: deterministic, and resumable bit for bit.
 
-usage, per rank: fsdp2_train.py DIR STEPS [--layout verl|dcp] [--keep 3] [--device cpu|cuda]
+usage, per rank: fsdp2_train.py DIR STEPS [--layout verl|dcp] [--keep 3] [--batch 8] [--device cpu|cuda]
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT come from the launcher (gang.sh, torchrun, supervise).
 
 DIR gets global_step_N after every step, in the layout of verl's FSDP manager or as a
@@ -29,7 +29,7 @@ from torch.distributed.fsdp import fully_shard
 import fault_hooks
 import on_gpu
 
-WIDTH, VOCABULARY, CONTEXT, BATCH = 64, 256, 32, 8
+WIDTH, VOCABULARY, CONTEXT = 64, 256, 32
 
 
 class Block(nn.Module):
@@ -51,8 +51,9 @@ class Block(nn.Module):
 class Run:
     """The sharded model, its optimizer and its random state, with saving and loading of a step."""
 
-    def __init__(self, root, layout, keep, device):
-        self.root, self.layout, self.keep, self.device = root, layout, keep, device
+    def __init__(self, root, args):
+        self.root, self.layout, self.keep, self.device, self.batch = root, args.layout, args.keep, args.device, args.batch
+        device = args.device
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         torch.manual_seed(1)
         self.model = nn.Sequential(nn.Embedding(VOCABULARY, WIDTH), Block(), Block(), nn.Linear(WIDTH, VOCABULARY)).to(device)
@@ -73,7 +74,7 @@ class Run:
 
     def train(self):
         """One step; the loss is the mean over all ranks."""
-        at = torch.randint(0, len(self.text) - CONTEXT - 1, (BATCH, 1), generator=self.rng)
+        at = torch.randint(0, len(self.text) - CONTEXT - 1, (self.batch, 1), generator=self.rng)
         batch = self.text[at + torch.arange(CONTEXT + 1)].long().to(self.device)
         logits = self.model(batch[:, :-1])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
@@ -138,6 +139,7 @@ def main():
     parser.add_argument("steps", type=int)
     parser.add_argument("--layout", choices=("verl", "dcp"), default="verl")
     parser.add_argument("--keep", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=8, help="samples of a rank's step: so much it computes")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -147,7 +149,7 @@ def main():
     dist.init_process_group("nccl" if args.device == "cuda" else "gloo")
     fault_hooks.arm_from_env()
 
-    run = Run(args.root, args.layout, args.keep, args.device)
+    run = Run(args.root, args)
     start = run.load()
     if run.rank == 0:
         args.root.mkdir(parents=True, exist_ok=True)

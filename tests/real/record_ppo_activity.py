@@ -23,7 +23,12 @@ from record_activity import read, sample
 EVERY = 10.0
 WINDOWS = 8
 AT = 40  # an optimizer's step of the worker, of actor and critic together
-TRACES = {"one_sleeps": "hang", "one_spins": "spin"}
+TRACES = {
+    "one_sleeps": [{"kind": "hang", "step": AT, "rank": 1}],
+    "one_spins": [{"kind": "spin", "step": AT, "rank": 1}],
+    "one_spins_5": [{"kind": "spin", "step": AT, "rank": 1, "share": 0.05}],
+    "all_spin": [{"kind": "spin", "step": AT, "rank": 0}, {"kind": "spin", "step": AT, "rank": 1}],
+}
 
 
 def descendants(pid):
@@ -44,13 +49,13 @@ def windows(pids, until):
     return out
 
 
-def trace(kind, model, work):
-    folder = work / kind
+def trace(name, model, work):
+    folder, faults = work / name, TRACES[name]
     folder.mkdir()
     (folder / "ppo.yaml").write_text(ppo.YAML.format(model=model, root=folder / "checkpoints", here=ppo.HERE, steps=1000)
                                      .replace("save_freq: 1\n", "save_freq: 1000\n").partition("supervisor:")[0])
     ledger = folder / "ledger"
-    env = dict(ppo.ENV, FAULTS=json.dumps([{"kind": kind, "step": AT, "rank": 1}]), FAULT_LEDGER=str(ledger), FAULT_PACE="1", RAY_AUTH_MODE="disabled")
+    env = dict(ppo.ENV, FAULTS=json.dumps(faults), FAULT_LEDGER=str(ledger), FAULT_PACE="1", RAY_AUTH_MODE="disabled")
     with open(folder / "log", "w+b") as log:
         run = subprocess.Popen(
             [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", str(folder), "--config-name", "ppo", f"hydra.run.dir={folder}/hydra"],
@@ -59,15 +64,15 @@ def trace(kind, model, work):
             limit = time.monotonic() + 900
             while b"step:1 " not in Path(log.name).read_bytes():
                 if run.poll() is not None or time.monotonic() > limit:
-                    raise SystemExit(f"{kind}: it did not get there:\n{Path(log.name).read_text()[-3000:]}")
+                    raise SystemExit(f"{name}: it did not get there:\n{Path(log.name).read_text()[-3000:]}")
                 time.sleep(0.2)
             pids = [run.pid, *descendants(run.pid)]
-            healthy = windows(pids, lambda _: ledger.is_dir() and any(ledger.iterdir()))[:-1]
+            healthy = windows(pids, lambda _: ledger.is_dir() and len(list(ledger.iterdir())) == len(faults))[:-1]
             stalled = windows(pids, lambda out: len(out) == WINDOWS)
         finally:
             run.terminate()
             run.wait()
-    print(f"{kind}: {len(healthy)} windows, then {len(stalled)}", flush=True)
+    print(f"{name}: {len(healthy)} windows, then {len(stalled)}", flush=True)
     return {"healthy": healthy, "stalled": stalled}
 
 
@@ -79,7 +84,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="sv-ppo-") as work:
         work = Path(work)
         ppo.call([sys.executable, ppo.HERE / "make_tiny_model.py", work / "model"], ppo.ENV)
-        traces = {name: trace(kind, work / "model", work) for name, kind in TRACES.items()}
+        traces = {name: trace(name, work / "model", work) for name in TRACES}
     rows = [f'"{name}": {{' + ",\n".join(f'"{part}": [\n' + ",\n".join(json.dumps(w) for w in ws) + "\n]" for part, ws in t.items()) + "}"
             for name, t in traces.items()]
     source = "tests/real/record_ppo_activity.py: verl's main_ppo over its own Ray, 2 CPU ranks"

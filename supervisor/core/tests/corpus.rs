@@ -134,146 +134,79 @@ fn each_excerpt_has_its_label() {
     }
 }
 
-/// A line of each class that NVRx's public rules know, and the code that the worker ends with.
-const NVRX: &[(&str, &str, Option<i32>)] = &[
-    (
-        "gpu_hardware_fault",
-        "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
-        None,
-    ),
-    (
-        "gpu_hardware_fault",
-        "NVRM: Xid (PCI:0000:3b:00): 48, pid=1234, DBE (double bit error) ECC Error",
-        None,
-    ),
-    (
-        "gpu_hardware_fault",
-        "NVRM: Xid (PCI:0000:3b:00): 74, pid=1234, NVLink: fatal error detected on link 3",
-        None,
-    ),
-    (
-        "peer_gpu_memory_access_failure",
-        "torch.AcceleratorError: CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
-        Some(1),
-    ),
-    (
-        "infra_policy_event",
-        "slurmstepd: error: *** JOB 123 ON n1 CANCELLED AT 2026-11-26T10:00:00 DUE TO PREEMPTION ***",
-        None,
-    ),
-    ("infra_policy_event", "srun: error: Node failure on n2", None),
-    (
-        "time_limit",
-        "slurmstepd: error: *** JOB 123 ON n1 CANCELLED AT 2026-11-26T10:00:00 DUE TO TIME LIMIT ***",
-        None,
-    ),
-    (
-        "user_cancelled",
-        "slurmstepd: error: *** JOB 123 ON n1 CANCELLED AT 2026-11-26T10:00:00 ***",
-        None,
-    ),
-    ("observed_exception", "AssertionError: batch is empty", Some(1)),
-    (
-        "observed_exception",
-        "RuntimeError: something that nobody has seen",
-        Some(1),
-    ),
-    (
-        "configuration_validation_failure",
-        "omegaconf.errors.ConfigAttributeError: Key 'lrr' is not in struct",
-        Some(1),
-    ),
-    (
-        "configuration_validation_failure",
-        "omegaconf.errors.MissingMandatoryValue: Missing mandatory value: data.train_files",
-        Some(1),
-    ),
-    (
-        "argument_validation_failure",
-        "train.py: error: argument --lr: invalid float value: 'fast'",
-        Some(2),
-    ),
-    (
-        "artifact_or_path_not_found",
-        "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.parquet'",
-        Some(1),
-    ),
-    (
-        "checkpoint_compatibility_mismatch",
-        "RuntimeError: Error(s) in loading state_dict for Model: size mismatch for lm_head.weight: copying a param with shape torch.Size([8, 4])",
-        Some(1),
-    ),
-    (
-        "shape_mismatch",
-        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x4 and 5x2)",
-        Some(1),
-    ),
-    (
-        "filesystem_permission_denied",
-        "PermissionError: [Errno 13] Permission denied: '/data/out'",
-        Some(1),
-    ),
-    (
-        "cuda_oom",
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-        Some(1),
-    ),
-    (
-        "nan_or_inf",
-        "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0",
-        Some(1),
-    ),
-    (
-        "bad_token_or_window",
-        "ValueError: bad token 151936 in sample 4711",
-        Some(1),
-    ),
-    ("framework_crash", "Fatal Python error: Segmentation fault", Some(139)),
-    ("framework_crash", "Fatal Python error: Illegal instruction", Some(132)),
-    (
-        "linux_oom_kill_confirmation",
-        "Memory cgroup out of memory: Killed process 1234 (python3) total-vm:1kB, anon-rss:1kB",
-        Some(137),
-    ),
-    (
-        "linux_oom_kill_confirmation",
-        "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some of the step tasks have been OOM Killed.",
-        None,
-    ),
-    (
-        "observed_distributed_operation_timeout",
-        "[rank3]:[E1126 10:00:00.000000000 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.",
-        Some(134),
-    ),
-    (
-        "nccl_cascade",
-        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1, unhandled system error (run with NCCL_DEBUG=INFO for details)",
-        Some(1),
-    ),
-    (
-        "nccl_cascade",
-        "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 3",
-        Some(1),
-    ),
-    (
-        "cuda_previous_error_cascade",
-        "torch.AcceleratorError: CUDA error: operation failed due to a previous error during capture",
-        Some(1),
-    ),
-];
+/// What a log says, in the shape that a class of NVRx's public rules (`rule`) or a fault that it injects (`fault`) tells of, what it answers to a
+/// first one, and the code that the worker ends with.
+struct Theirs {
+    kind: String,
+    name: String,
+    answer: String,
+    exit: Option<i32>,
+    line: String,
+}
 
+fn theirs() -> Vec<Theirs> {
+    let text = std::fs::read_to_string(folder().join("nvrx.tsv")).unwrap();
+    let rows = text.lines().skip(1).map(|line| {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let &[kind, name, answer, exit, line] = cells.as_slice() else {
+            panic!("{line}");
+        };
+        Theirs {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            answer: answer.to_owned(),
+            exit: exit.parse().ok(),
+            line: line.replace("\\n", "\n"),
+        }
+    });
+    rows.collect()
+}
+
+/// Cells of the rows of the page whose first is one of these names.
+fn rows<'a>(page: &'a str, names: &BTreeSet<&str>) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let cells = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    cells
+        .filter(|(name, _)| names.contains(name))
+        .map(|(name, rest)| (name, rest.trim_end_matches('|').split('|').map(str::trim).collect()))
+        .collect()
+}
+
+/// Each row of the page says all that these lines are taken for, and no more, and gives a reason where that is no restart.
 #[test]
-fn the_table_beside_nvrx_is_true() {
+fn the_tables_beside_nvrx_are_true() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/diagnosis.md");
     let page = std::fs::read_to_string(page).unwrap();
+    let (_, page) = page.split_once("## Beside NVRx").unwrap();
+    let (page, _) = page.split_once("## Classes").unwrap();
+    let theirs = theirs();
     let mut reading = Reading::new(&[]).unwrap();
-    let mut rows = BTreeSet::new();
-    for (name, line, exit) in NVRX {
-        let (class, action) = told(&mut reading, line.as_bytes(), *exit);
-        let row = page.lines().find(|row| row.starts_with(&format!("| `{name}` |")));
-        let row = row.unwrap_or_else(|| panic!("no row tells of {name}"));
-        assert!(row.contains(&format!("`{class}` {action}")), "{name}: {class} {action}");
-        rows.insert(row);
+    for (kind, count) in [("rule", 20), ("fault", 12)] {
+        let mut told_of: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        for t in theirs.iter().filter(|t| t.kind == kind) {
+            let (class, action) = told(&mut reading, t.line.as_bytes(), t.exit);
+            assert_ne!(class, "none", "{}: {}", t.name, t.line);
+            told_of
+                .entry(&t.name)
+                .or_default()
+                .insert(format!("`{class}` {action}"));
+        }
+        assert_eq!(told_of.len(), count, "{kind}");
+        let rows = rows(page, &told_of.keys().copied().collect());
+        assert_eq!(rows.len(), count, "{kind}: a row is missing");
+        for (name, found) in &told_of {
+            let is_fault = kind == "fault";
+            let (ours, why) = (rows[name][usize::from(is_fault)], rows[name][1 + usize::from(is_fault)]);
+            let said: BTreeSet<String> = ours.split(", ").map(str::to_owned).collect();
+            assert_eq!(&said, found, "{name}");
+            let answer = &theirs.iter().find(|t| t.name == *name).unwrap().answer;
+            assert!(!is_fault || rows[name][0] == answer, "{name}: {answer}");
+            let is_restart = |told: &String| told.rsplit(' ').next().is_some_and(|action| action.starts_with('R'));
+            let is_same = found.iter().all(is_restart) == (answer == "restart");
+            assert!(is_same || !why.is_empty(), "{name}: no reason why it differs");
+        }
     }
-    assert_eq!(rows.len(), 20);
+    let rows_of_the_page = page.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows_of_the_page, 32, "a row has no line that shows it");
 }

@@ -3,8 +3,9 @@
 use crate::traces::{Seen, read};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use supervise_core::activity::{IN_A_ROW, Look, Sign, Watcher, Window};
+use supervise_core::activity::{DevicePulse, IN_A_ROW, Look, Pulse, Sign, Watcher, Window};
 use supervise_core::durations::Clock;
+use supervise_core::id::WorkerId;
 
 /// A step of a large model, one of a small one, and tokens that are made one by one.
 const HEALTHY: [&str; 3] = ["train", "train_small", "decode"];
@@ -168,6 +169,83 @@ fn a_gpu_that_waits_for_its_process_and_one_that_is_throttled_are_no_hangs() {
             }
             let mut looks = traces.of("train").map(|w| watcher.window(changed(w), Clock::Step));
             assert!(!looks.any(|look| look.is_stuck()));
+        }
+    }
+}
+
+/// Two ranks with a GPU each, composed of two recordings of one rank: there is none of two.
+fn beside(first: &Window, second: &Window) -> Window {
+    let mut both = first.clone();
+    both.network = Some(first.network.unwrap() + second.network.unwrap());
+    both.pulses.extend(second.pulses.iter().map(|p| Pulse {
+        worker: WorkerId(1),
+        pid: 1001,
+        ..*p
+    }));
+    both.devices
+        .extend(second.devices.iter().map(|d| DevicePulse { index: 1, ..*d }));
+    both
+}
+
+/// Composed: the GPU is that of a recorded process that sleeps, the CPU signs are those of one that spins: on all of a core beside its
+/// H100, and on a twentieth of one, which is a rank of verl's SFT on another machine. (The rank of that recording that takes a whole core
+/// shared it with others, which these healthy windows did not.) The other rank waits, in a kernel or asleep.
+#[test]
+fn a_rank_that_spins_on_its_cpu_while_its_gpu_is_at_0_percent_is_found_and_named() {
+    let sft: Traces = read("verl_sft.json");
+    for traces in recorded() {
+        let idle = || traces.of("sleeps").cycle();
+        assert!(idle().take(6).all(|w| w.devices.iter().all(|d| d.busy == 0)));
+        for (before, waits) in HEALTHY
+            .iter()
+            .flat_map(|b| ["kernel_polls", "sleeps"].map(move |w| (*b, w)))
+        {
+            for (of, name, rank) in [(&traces, "spins", 0), (&sft, "one_spins_5", 1)] {
+                let spins = of.of(name).zip(idle()).map(|(cpu, mut window)| {
+                    window.pulses = vec![cpu.pulses[rank]];
+                    window
+                });
+                let mut watcher = Watcher::default();
+                for window in traces.of(before) {
+                    let look = watcher.window(beside(&window, &window), Clock::Step);
+                    assert!(!look.is_stuck(), "{before}");
+                    watcher.progress();
+                }
+                let looks = traces.of(waits).zip(spins).map(|(peer, spins)| {
+                    let look = watcher.window(beside(&peer, &spins), Clock::Step);
+                    assert!(
+                        look.words().contains("worker 1 (pid 1001) spins: "),
+                        "{before}, {name}: {}",
+                        look.words()
+                    );
+                    assert!(
+                        look.words().contains("GPU 1 does nothing (0 % busy"),
+                        "{before}, {name}: {}",
+                        look.words()
+                    );
+                    look
+                });
+                let first = stuck_after(looks).unwrap_or_else(|| panic!("{before}, then {name} beside {waits}"));
+                assert!(
+                    first < IN_A_ROW as usize,
+                    "{before}, then {name} beside {waits}: only after {first}"
+                );
+            }
+        }
+    }
+}
+
+/// The same GPU beside a rank that works as in healthy windows: a tokenizer, a metric.
+#[test]
+fn a_gpu_at_0_percent_beside_a_rank_that_works_is_left_alone() {
+    for traces in recorded() {
+        for before in HEALTHY {
+            let mut watcher = traces.known(&[before]);
+            let idle = traces.of("sleeps").cycle();
+            for (cpu, mut window) in traces.of(before).zip(idle) {
+                window.pulses.clone_from(&cpu.pulses);
+                assert!(!watcher.window(window, Clock::Step).is_stuck(), "{before}");
+            }
         }
     }
 }

@@ -2,13 +2,16 @@
 
 use crate::traces::{Seen, read};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use supervise_core::activity::{IN_A_ROW, Watcher};
 use supervise_core::durations::Clock;
 
 #[derive(Debug, Deserialize)]
 struct Traces {
-    one_sleeps: Trace,
-    one_spins: Trace,
+    #[serde(rename = "source")]
+    _source: String,
+    #[serde(flatten)]
+    by: BTreeMap<String, Trace>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -21,7 +24,8 @@ struct Trace {
 #[test]
 fn a_worker_of_ray_that_sleeps_or_spins_is_seen_though_all_processes_wake_up() {
     let traces: Traces = read("verl_ppo.json");
-    for (name, trace) in [("sleeps", traces.one_sleeps), ("spins", traces.one_spins)] {
+    assert_eq!(traces.by.len(), 4);
+    for (name, trace) in traces.by {
         let mut watcher = Watcher::default();
         for seen in &trace.healthy {
             assert!(!watcher.window(seen.window(), Clock::Step).is_stuck(), "{name}");
@@ -36,7 +40,9 @@ fn a_worker_of_ray_that_sleeps_or_spins_is_seen_though_all_processes_wake_up() {
             .stalled
             .iter()
             .map(|seen| watcher.window(seen.window(), Clock::Step));
-        let stuck = looks.position(|look| look.is_stuck()).expect(name);
+        let stuck = looks
+            .position(|look| look.is_stuck())
+            .unwrap_or_else(|| panic!("{name}: nothing seen"));
         assert!(stuck <= IN_A_ROW as usize, "{name}: only after {stuck} windows");
         assert!(looks.all(|look| look.is_stuck()), "{name}: it comes and goes");
     }

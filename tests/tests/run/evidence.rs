@@ -202,7 +202,8 @@ fn a_full_shared_memory_is_named_where_a_worker_dies_of_it() {
 
 #[test]
 fn a_run_that_leaks_is_restarted_right_after_a_save_and_ends_with_the_same_weights() {
-    let Some(little) = LittleMemory::make("leak") else {
+    // Without a restart it is killed in step 18 of 30. A slope counts from eight samples on, which are 400 MB; the restart came at 610 MiB.
+    let Some(little) = LittleMemory::make("leak", "900M") else {
         let why = "no control group with a limit of memory can be made here";
         return Refusal::new(why).tell("a run that leaks is restarted");
     };
@@ -225,7 +226,7 @@ fn a_run_that_leaks_is_restarted_right_after_a_save_and_ends_with_the_same_weigh
         .set("trainer.save_freq", json!(5))
         .set("demo.step_ms", json!(1000));
     let expected = scene.expected_digest();
-    scene.env("DEMO_LEAK_MB", "12");
+    scene.env("DEMO_LEAK_MB", "50");
     scene.run(&[]).expect(0).says("a restart now gives the memory back");
     assert_eq!(scene.digest(), Some(expected));
     assert!(scene.attempts() >= 2);

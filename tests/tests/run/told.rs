@@ -141,11 +141,11 @@ fn a_trainer_that_cannot_be_imported_is_known_before_the_launch() {
     assert!(!scene.path("other/.supervise/attempts").exists());
 }
 
-/// A control group with little memory below our own; none where the machine does not let us have one.
+/// A control group with so much memory below our own; none where the machine does not let us have one.
 pub(super) struct LittleMemory(PathBuf);
 
 impl LittleMemory {
-    pub(super) fn make(name: &str) -> Option<Self> {
+    pub(super) fn make(name: &str, most: &str) -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let first = own
             .lines()
@@ -162,9 +162,9 @@ impl LittleMemory {
         };
         let group = Self(above.join(format!("supervise-test-{name}-{}", std::process::id())));
         fs::create_dir(&group.0).ok()?;
-        fs::write(group.0.join(limit), "256M").ok()?;
+        fs::write(group.0.join(limit), most).ok()?;
         // Without swap where that is counted: it ends sooner.
-        let _ = fs::write(group.0.join("memory.memsw.limit_in_bytes"), "256M");
+        let _ = fs::write(group.0.join("memory.memsw.limit_in_bytes"), most);
         let _ = fs::write(group.0.join("memory.swap.max"), "0");
         Some(group)
     }
@@ -182,7 +182,7 @@ impl Drop for LittleMemory {
 
 #[test]
 fn a_worker_that_the_kernel_killed_for_want_of_memory_is_told_as_such() {
-    let Some(little) = LittleMemory::make("kill") else {
+    let Some(little) = LittleMemory::make("kill", "256M") else {
         let why = "no control group with a limit of memory can be made here";
         return Refusal::new(why).tell("a worker that was killed for want of memory");
     };
