@@ -46,7 +46,8 @@ def counted(log, mark):
         with open(log, "rb") as f:
             at, count = read_so_far.get(log, (0, 0))
             # A shorter one took its place.
-            at = at if f.seek(0, os.SEEK_END) >= at else 0
+            if f.seek(0, os.SEEK_END) < at:
+                at, count = 0, 0
             f.seek(at)
             new = f.read()
     except FileNotFoundError:
