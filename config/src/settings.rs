@@ -25,7 +25,7 @@ use layers::Layer;
 
 pub use pages::{defaults_yaml, json_schema, settings_md};
 pub use redact::{
-    LineRedactor, know_secret, know_values, known_secrets, redact, redact_lines, redact_text, redact_word,
+    LineRedactor, know_secret, know_values, know_words, known_secrets, redact, redact_lines, redact_text, redact_word,
     redact_words, redacted_yaml,
 };
 pub use schema::{edit_distance, is_setting, keys};

@@ -123,6 +123,20 @@ pub fn redact_words(words: &[String]) -> Vec<String> {
     out
 }
 
+/// From now on [`redact_text`] hides what [`redact_words`] hides of a command, wherever it stands: a trainer prints its arguments.
+pub fn know_words(words: &[String]) {
+    let assigned = words.iter().filter_map(|word| word.split_once('='));
+    let named = words.windows(2).filter_map(|two| match two {
+        [name, value] if name.starts_with('-') && !name.contains('=') && !value.starts_with('-') => {
+            Some((name.as_str(), value.as_str()))
+        }
+        _ => None,
+    });
+    for (name, value) in assigned.chain(named) {
+        know_secret(name, value.trim_matches(['"', '\'']));
+    }
+}
+
 fn is_secret(name: &str) -> bool {
     let words = words(name);
     ends_as_password(name)
@@ -318,14 +332,54 @@ mod tests {
                 format!("x='{secret}'"),
                 format!("{{\"a\": \"{secret}\"}}"),
                 format!("http://host/?q={secret}&r=1"),
+                format!("http://host/%3Fq%3D{secret}"),
+                format!("for \\n{secret}\\n"),
+                format!("\\u0027{secret}\\u0027, \\x27{secret}"),
+                format!("\x1b[1;31m{secret}\x1b[0m and \\x1b[33m{secret}\\x1b[0m"),
             ] {
                 let shown = redact_text(&text);
                 assert!(!shown.contains(secret) && shown.contains("***"), "{text}: {shown}");
                 assert_eq!(redact_text(&shown), shown, "a second time changes nothing");
             }
         }
+        for (text, shown) in [
+            ("x_ghp_ABCDEFGHIJKLMNOPqrst1234", "x_***"),
+            (r"https:\/\/user:passw0rd@host\/x", r"https:\/\/***@host\/x"),
+            ("{'password': b'passw0rd'}", "{'password': b'***'}"),
+            ("sent Bearer abcdefghijklmnop1234567 to it", "sent Bearer *** to it"),
+            (
+                "the Bearer authentication-scheme is missing",
+                "the Bearer authentication-scheme is missing",
+            ),
+            (
+                "flask-sk-learn, task-abcdefghijklmnopqrstu",
+                "flask-sk-learn, task-abcdefghijklmnopqrstu",
+            ),
+        ] {
+            assert_eq!(redact_text(text), shown);
+        }
         assert_eq!(redact_text(&format!("wandb login {hex} now")), "wandb login *** now");
         assert_eq!(redact_text(&format!("commit {hex}")), format!("commit {hex}"));
+    }
+
+    #[test]
+    fn a_secret_of_a_command_is_hidden_wherever_it_stands() {
+        super::know_words(
+            &[
+                "--api-key",
+                "k3y-of-Mine-zz",
+                "--hub_token=t0ken-of-Mine",
+                "--epochs",
+                "3",
+                "--key",
+            ]
+            .map(str::to_owned),
+        );
+        let said = "login with k3y-of-Mine-zz failed; args --hub_token t0ken-of-Mine --epochs 3";
+        assert_eq!(
+            redact_text(said),
+            "login with *** failed; args --hub_token *** --epochs 3"
+        );
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let seen = target::one(args.run.as_deref())?;
     let dir = seen.run_dir()?;
+    target::tell_gaps(&seen);
     if let Some(to) = &args.bundle {
         return bundled(&seen, to);
     }

@@ -25,6 +25,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let seen = target::one(args.run.as_deref())?;
+    target::tell_gaps(&seen);
     let (mut teller, mut ledger, mut ways) = (Teller::default(), Ledger::default(), Ways::default());
     records::each(seen.run_dir()?, JournalPlace::default(), &mut |_, record| {
         teller.add(record);

@@ -102,6 +102,7 @@ fn place(name: Option<&str>) -> Result<(Utf8PathBuf, Option<RunId>, Option<u32>)
         return Ok((dir, None, Some(term)));
     }
     let seen = target::one(name)?;
+    target::tell_gaps(&seen);
     Ok((seen.run_dir()?.to_owned(), Some(seen.run.clone()), None))
 }
 

@@ -8,8 +8,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::iter::once;
 use std::ops::Range;
 use std::panic::resume_unwind;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::available_parallelism;
+use std::thread::{Builder, available_parallelism};
 use supervise_core::journal::{Line, Lines, Read, decode};
 use supervise_core::record::Record;
 use supervise_host::io_worker::{Answer, Asked, Client, IoWorkerError, JournalPlace, Question};
@@ -18,8 +19,8 @@ use supervise_host::io_worker::{Answer, Asked, Client, IoWorkerError, JournalPla
 const SHORT: usize = 64 << 10;
 /// Bytes that a thread takes at a time, up to the end of a line.
 const PART: usize = 32 << 10;
-/// Threads at most.
-const THREADS: usize = 4;
+/// Threads beside the one that hands out what was decoded.
+static OTHERS: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, usize::from).clamp(2, 4) - 1);
 
 /// Hands out each record that the journals hold from a place on, with its line. A damaged line is told and passed over.
 ///
@@ -66,12 +67,12 @@ struct Part {
 }
 
 impl Decoded {
-    /// Decodes a piece. This thread does `meanwhile` first and takes part then. `spent` is a piece that is needed no more: each thread
-    /// gives back what it took, so that none waits for another's heap.
+    /// Decodes a piece. This thread does `meanwhile` first and takes part then. `spent` is a piece that is needed no more, whose place the new
+    /// one takes: this thread gives back what it took itself, so that it waits for nobody's heap.
     fn new(term: u32, text: Vec<u8>, spent: Option<Self>, meanwhile: impl FnOnce()) -> Self {
         let others = match text.len() {
             0..SHORT => 0,
-            _ => available_parallelism().map_or(1, usize::from).clamp(2, THREADS) - 1,
+            _ => *OTHERS,
         };
         let places = parts(&text);
         let next = AtomicUsize::new(0);
@@ -91,9 +92,10 @@ impl Decoded {
         let mut spent = spent.map(|s| s.threads).unwrap_or_default().into_iter();
         let own = spent.next();
         let threads = std::thread::scope(|scope| {
+            // Where no thread can be made, those that there are do all of it.
             let others: Vec<_> = (0..others)
                 .map(|_| spent.next())
-                .map(|spent| scope.spawn(|| decoding(spent)))
+                .map_while(|spent| Builder::new().spawn_scoped(scope, || decoding(spent)).ok())
                 .collect();
             meanwhile();
             let others = others

@@ -83,6 +83,11 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         }
         // A guard that was killed leaves a cgroup that nothing is in.
         leaves_of_run(&seen.run).iter().for_each(Leaf::remove);
+        if let (None, Some(problem)) = (&seen.state, &seen.problem) {
+            return Err(CliError::environment(format!(
+                "nothing of it lives on this machine; how it stands is not known: {problem}"
+            )));
+        }
         let has_ended = seen.state.as_ref().is_none_or(|s| s.mode == Mode::Finished);
         if !has_ended {
             let mut lease = Lease::take(&seen)?;

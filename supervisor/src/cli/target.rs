@@ -192,6 +192,12 @@ fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
                 }
             }
             Err(problem) => {
+                if let Some(owner) = other_owner(&dir, &problem) {
+                    return Err(CliError::environment(format!(
+                        "{problem}; the run is of user {owner}, and from here it cannot be told whether it lives"
+                    ))
+                    .hint("ask as that user, or as root"));
+                }
                 // Its identity can only be guessed: the first of those that it may have.
                 let run = ids.into_iter().next().unwrap_or_default();
                 return Ok(joined(&run, &dir, Err(problem)));
@@ -199,6 +205,22 @@ fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
         }
     }
     Err(nothing(name, Some(&path.join(RUN_DIR_NAME))))
+}
+
+/// The number of the user whose directory this is, where that is why it cannot be read: supervisor and guard of others answer nobody here.
+fn other_owner(dir: &Utf8Path, problem: &str) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    // A file system that refuses does answer.
+    let refused = problem.contains("Permission denied");
+    let owner = refused.then(|| std::fs::metadata(dir).ok())??.uid();
+    (owner != supervise_host::system::effective_user()).then_some(owner)
+}
+
+/// Says of which terms a run's journals know nothing. What is damaged within a file is told by who reads it.
+pub(super) fn tell_gaps(seen: &Seen) {
+    for note in seen.notes.iter().filter(|note| !note.contains("damaged")) {
+        crate::printer::err(&format!("note: {note}\n"));
+    }
 }
 
 fn is_there(run: &RunId) -> bool {

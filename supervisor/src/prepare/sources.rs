@@ -13,7 +13,7 @@ use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::compose::Composed;
 use supervise_config::settings::Settings;
-use supervise_config::{ConfigTree, Value, know_secret};
+use supervise_config::{ConfigTree, Value, know_secret, know_words};
 use supervise_core::script::Learnt;
 use supervise_trainers::registry::adapters;
 
@@ -61,7 +61,8 @@ impl Sources {
         if let Some(composed) = &composed {
             know_secrets(&composed.tree);
         }
-        know_assigned(call.iter().chain(&set));
+        know_words(call);
+        know_words(&set);
         let block = composed.as_mut().and_then(|c| c.tree.delete("supervisor").ok());
         let has_block = block.is_some();
         let file = file.as_ref().map(|f| absolute(&cwd, f));
@@ -74,6 +75,7 @@ impl Sources {
             true => settings.command.clone().unwrap_or_default(),
             false => request.command.clone(),
         };
+        know_words(&command);
         Ok(Self {
             request,
             composed,
@@ -93,13 +95,6 @@ pub(super) fn know_secrets(tree: &ConfigTree) {
         if let Value::Str(value) = &node.value {
             know_secret(&path, value);
         }
-    }
-}
-
-/// The same of the words of a command and of overrides.
-fn know_assigned<'a>(words: impl Iterator<Item = &'a String>) {
-    for (name, value) in words.filter_map(|word| word.split_once('=')) {
-        know_secret(name, value.trim_matches(['"', '\'']));
     }
 }
 

@@ -78,7 +78,10 @@ pub fn words(v: &View) -> String {
     if v.class == "none" {
         let _ = match &v.doubt {
             Some(why) => writeln!(out, "no failure was found, but {} (low confidence)", shown(why)),
-            None => writeln!(out, "no failure: nothing in these logs ended a run"),
+            None => writeln!(
+                out,
+                "no failure: no line of these logs tells one; a log that just stops may be that of a process that was killed"
+            ),
         };
         return out;
     }

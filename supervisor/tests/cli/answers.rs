@@ -361,3 +361,60 @@ fn a_run_without_a_home_is_listed_all_the_same() {
     assert_eq!(refused, Some(69), "{why}");
     assert!(why.contains("somebody else's"), "{why}");
 }
+
+#[test]
+fn a_run_of_another_user_is_not_called_dead() {
+    if supervise_host::system::effective_user() != 0 {
+        return crate::skipped("only root can ask as another user");
+    }
+    let world = World::new();
+    let set = ["run", "--set", "supervisor.run_dir=theirs/.supervise"];
+    world.run(&plain(&set, "exit 0")).tells(0, &[]);
+    fs::set_permissions(world.dir(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(world.path("theirs"), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = world.path("supervise");
+    fs::copy(env!("CARGO_BIN_EXE_supervise"), &program).unwrap();
+    for command in [
+        &["stop"][..],
+        &["stop", "--after-save"],
+        &["hold"],
+        &["status"],
+        &["explain"],
+        &["metrics"],
+    ] {
+        let mut asked = std::process::Command::new(&program);
+        asked
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .args(command)
+            .arg(world.path("theirs"));
+        let output = asked.uid(NOBODY).gid(NOBODY).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!(output.status.code(), Some(69), "{command:?}: {said}");
+        assert!(
+            said.contains("the run is of user 0") && !said.contains("dead"),
+            "{command:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_journal_that_was_emptied_is_told_wherever_it_is_read() {
+    let world = World::new();
+    let set = [
+        "run",
+        "--set",
+        "supervisor.run_dir=kept",
+        "--set",
+        "supervisor.retries=0",
+    ];
+    for _ in 0..2 {
+        world.run(&plain(&set, "exit 3"));
+    }
+    fs::write(world.path("kept/journal/2.jsonl"), "").unwrap();
+    for command in ["explain", "history", "journal"] {
+        let said = world.run(&[command, "kept"]);
+        said.refuses(0, &["2.jsonl is empty: what happened in term 2 is not known"]);
+        assert!(!said.out.is_empty(), "{said:?}");
+    }
+}

@@ -53,6 +53,13 @@ const TOKENS: [(&str, Of, usize); 24] = [
 ];
 /// Bytes of the shortest token, Slack's.
 const SHORTEST: usize = 13;
+const _: () = {
+    let mut n = 0;
+    while n < TOKENS.len() {
+        assert!(TOKENS[n].0.len() + TOKENS[n].2 >= SHORTEST);
+        n += 1;
+    }
+};
 /// A key of Weights & Biases: so many hexadecimal digits, after its name.
 const WANDB: usize = 40;
 /// Widths of a line of a private key: of PEM, of OpenSSH, of MIME.
@@ -84,11 +91,14 @@ pub(super) fn hide_tokens(text: &str) -> String {
             at += word.max(1);
             continue;
         }
-        let free = at == 0
-            || bytes
-                .get(at - 1)
-                .is_some_and(|b| !b.is_ascii_alphanumeric() && *b != b'_');
-        let length = if free { token(text, at) } else { None };
+        let length = text.get(at..).and_then(|rest| {
+            let named = prefixed(rest);
+            // What is told by its form alone has to be a word of its own.
+            if named.is_none() && begins(bytes.get(..at).unwrap_or_default()) {
+                return shaped(text, at);
+            }
+            named
+        });
         match length {
             Some(n) => {
                 out.push_str(text.get(kept..at).unwrap_or_default());
@@ -103,16 +113,38 @@ pub(super) fn hide_tokens(text: &str) -> String {
     out
 }
 
-/// The length of the token that begins here.
-fn token(text: &str, at: usize) -> Option<usize> {
+/// Returns true if a word may begin after these bytes: at the begin, after what is no word, or after an escape whose end only looks like
+/// one (`\n`, `\x1b[31m`, `\u0027`, `%3D`, a colour).
+fn begins(before: &[u8]) -> bool {
+    let Some(last) = before.last() else { return true };
+    let escape = |mark: &[u8], digits: usize| {
+        let (head, end) = before.split_at(before.len().saturating_sub(digits));
+        head.ends_with(mark) && end.len() == digits && end.iter().all(u8::is_ascii_hexdigit)
+    };
+    let colour = || {
+        let numbers = before.strip_suffix(b"m").unwrap_or_default();
+        let kept = numbers.iter().rposition(|b| !b.is_ascii_digit() && *b != b';');
+        kept.is_some_and(|at| numbers.get(at) == Some(&b'['))
+    };
+    !(last.is_ascii_alphanumeric() || *last == b'_')
+        || last.is_ascii_alphabetic() && before.len() > 1 && before.get(before.len() - 2) == Some(&b'\\')
+        || escape(b"%", 2)
+        || escape(b"\\x", 2)
+        || escape(b"\\u", 4)
+        || colour()
+}
+
+/// The length of the token that begins here by its service's prefix, whatever stands before.
+fn prefixed(rest: &str) -> Option<usize> {
+    let (prefix, of, least) = TOKENS.into_iter().find(|(prefix, ..)| rest.starts_with(prefix))?;
+    let n = rest.bytes().skip(prefix.len()).take_while(|b| of.has(*b)).count();
+    (n >= least).then_some(prefix.len() + n)
+}
+
+/// The length of the token that begins here by its form.
+fn shaped(text: &str, at: usize) -> Option<usize> {
     let rest = text.get(at..)?;
     let run = |from: usize, of: Of| rest.bytes().skip(from).take_while(|b| of.has(*b)).count();
-    for (prefix, of, least) in TOKENS {
-        if rest.starts_with(prefix) {
-            let n = run(prefix.len(), of);
-            return (n >= least).then_some(prefix.len() + n);
-        }
-    }
     if rest.starts_with("sk-") {
         let n = run(3, Of::Dash);
         let body = rest.get(3..3 + n)?;

@@ -29,6 +29,8 @@ const SIGNATURES: [&str; 8] = [
 ];
 /// End of the mark before and after a private key.
 pub(super) const KEY: &str = "PRIVATE KEY-----";
+/// The scheme before a token in a header.
+const BEARER: &str = "Bearer ";
 /// Values that are none.
 const EMPTY: [&str; 6] = ["null", "None", "none", "true", "false", "***"];
 
@@ -36,8 +38,10 @@ const EMPTY: [&str; 6] = ["null", "None", "none", "true", "false", "***"];
 pub fn redact_text(text: &str) -> String {
     let mut out = known::hide(text).into_owned();
     if out.contains('/') {
-        if out.contains("://") {
-            out = hide_logins(&out);
+        for mark in ["://", ":\\/\\/"] {
+            if out.contains(mark) {
+                out = hide_logins(&out, mark);
+            }
         }
         for host in WEBHOOKS {
             if out.contains(host) {
@@ -51,6 +55,9 @@ pub fn redact_text(text: &str) -> String {
     if out.contains(KEY) {
         out = hide_keys(&out);
     }
+    if out.contains(BEARER) {
+        out = hide_bearers(&out);
+    }
     hide_tokens(&out)
 }
 
@@ -63,12 +70,12 @@ fn ends(c: char) -> bool {
         )
 }
 
-/// `scheme://user:password@host` without user and password.
-fn hide_logins(text: &str) -> String {
+/// `scheme://user:password@host` without user and password; `mark`: as it is written here.
+fn hide_logins(text: &str, mark: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (head, after) = rest.split_at(at + 3);
+    while let Some(at) = rest.find(mark) {
+        let (head, after) = rest.split_at(at + mark.len());
         out.push_str(head);
         let hidden = login(after);
         if hidden > 0 {
@@ -113,6 +120,24 @@ fn hide_after(text: &str, mark: &str) -> String {
     out + rest
 }
 
+/// `Bearer` and a token, which is no word of a sentence.
+fn hide_bearers(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(BEARER) {
+        let (head, after) = rest.split_at(at + BEARER.len());
+        out.push_str(head);
+        let end = after.find(|c: char| !c.is_ascii_alphanumeric() && !"-._~+/=".contains(c));
+        let token = after.get(..end.unwrap_or(after.len())).unwrap_or_default();
+        let is_token = token.len() >= 16 && token.bytes().any(|b| b.is_ascii_digit() || b.is_ascii_uppercase());
+        if is_token {
+            out.push_str("***");
+        }
+        rest = after.get(if is_token { token.len() } else { 0 }..).unwrap_or_default();
+    }
+    out + rest
+}
+
 /// `name=secret`, `name: secret`, `"name": "secret"`.
 fn hide_pairs(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -145,6 +170,11 @@ fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
     }
     let after = text.get(at + 1..)?;
     let spaced = after.trim_start_matches(' ');
+    // Bytes as Python prints them.
+    let spaced = spaced
+        .strip_prefix('b')
+        .filter(|s| s.starts_with(['"', '\'']))
+        .unwrap_or(spaced);
     let value = spaced.trim_start_matches(['"', '\'', '\\']);
     let (gap, quoted) = (spaced.len() < after.len(), value.len() < spaced.len());
     let whole_line = name.eq_ignore_ascii_case("authorization");
