@@ -25,7 +25,7 @@ pub use limits::{limit_hint, survive_file_limit};
 pub use priority::give_way;
 pub use remains::{Remains, remains};
 pub use seat::{is_proc_our_own, seat, sight};
-pub use slim::{let_go_of_start, share_heaps, trim_heaps};
+pub use slim::{let_go_of_start, share_heaps};
 pub use stat::{ProcStat, proc_stat};
 pub use tree::{find_attempt_processes, is_log_writer, list_descendants, own_helpers, spare_helpers};
 pub(crate) use usage::open_files;

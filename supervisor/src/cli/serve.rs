@@ -32,7 +32,6 @@ use futures_util::future::{select, select_all};
 use listen::{Owned, socket};
 use runs::{Named, Runs};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -42,9 +41,6 @@ pub(super) const EXAMPLES: &str =
   supervise serve ppo.yaml --listen none --socket /run/user/1000/supervise.sock
   ssh -L 8617:127.0.0.1:8617 node          then open the link it printed
 ";
-
-/// Memory that no page needs is given back so often.
-const TRIM: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -99,13 +95,6 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
     let unix = socket(&path)?;
     let port = tcp.as_ref().and_then(|l| l.local_addr().ok()).map(|at| at.port());
     let access = Access::new(&place, port, args.public_read)?;
-    tokio::spawn(async {
-        loop {
-            tokio::time::sleep(TRIM).await;
-            // Each heap is locked meanwhile.
-            let _ = tokio::task::spawn_blocking(supervise_host::process::trim_heaps).await;
-        }
-    });
     // Whoever opens the list first finds it read.
     let ahead = runs.clone();
     tokio::spawn(async move { ahead.all().await });

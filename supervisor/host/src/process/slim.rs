@@ -5,9 +5,13 @@ use std::fs;
 
 /// Gives back the free pieces of the heap, and the mapped pages of our own program: its start alone executes megabytes of it, and
 /// what is executed again is mapped again, a page from the cache.
-#[expect(unsafe_code, reason = "no library offers this call as a safe one")]
+#[expect(unsafe_code, reason = "no library offers these two calls as safe ones")]
 pub fn let_go_of_start() {
-    trim_heaps();
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes a number, and touches nothing that is in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     if let Some((begin, len)) = text_around(&maps, let_go_of_start as fn() as usize) {
         let begin: *mut c_void = std::ptr::with_exposed_provenance_mut(begin);
@@ -17,17 +21,7 @@ pub fn let_go_of_start() {
     }
 }
 
-/// Gives back the free pages of all heaps.
-#[expect(unsafe_code, reason = "no library offers this call as a safe one")]
-pub fn trim_heaps() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: it takes a number, and touches nothing that is in use.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
-/// Threads share eight heaps: each of many heaps would keep the most that it ever held, and so [`trim_heaps`] is for these from time to time. Fewer make threads wait for each other that
+/// Threads share eight heaps: each of many heaps would keep the most that it ever held. Fewer make threads wait for each other that
 /// take and give back at one time: a long journal is decoded in some and folded in another. To be called before there are threads.
 #[expect(unsafe_code, reason = "no library offers this call as a safe one")]
 pub fn share_heaps() {
