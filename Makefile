@@ -9,7 +9,7 @@
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
 # full-places  every place where it runs, before a release: systemd, Slurm and Ray as CI has them, and what CI leaves out: a worker of Ray's that spins, PPO and AReaL
-#              over Ray on two nodes, a site's Ray, areal's other ways of starting its ranks, the loss of the supervisor's own node
+#              over Ray on two nodes, a site's Ray, areal's other ways of starting its ranks
 # full-hangs  every hang of a real trainer, before a release: verl's and areal's as CI has them, two more of verl's SFT, one more of its PPO, four of areal's PPO,
 #             and the end of its rollout server
 # full-page  the pages at their limits, before a release: SECONDS of twenty clients (3600), screenshots below OUT
@@ -108,7 +108,7 @@ bench: install-real
 	  LONG_RUN=$(abspath $(TARGET)/release/long_run) MANY_FILES=$(abspath $(TARGET)/release/many_files) SHARDS=$(abspath $(TARGET)/bench/shards) tests/bench/run.sh
 
 full-places: install-testbed install-real build-tests
-	$(CARGO) test -p supervise-tests --test systemd --test slurm --test slurm_nodes -- --nocapture --include-ignored
+	$(CARGO) test -p supervise-tests --test systemd --test slurm --test slurm_nodes -- --nocapture
 	for part in slurm_gang ray_nodes ray_recovery; do ONLY=$$part tests/real/run.sh $(VENV) $(TARGET)/debug || exit 1; done
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --spins
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --ppo
@@ -119,7 +119,7 @@ full-places: install-testbed install-real build-tests
 
 full-hangs: install-real build-tests
 	ONLY=stalls tests/real/run.sh $(VENV) $(TARGET)/debug
-	$(VENV)/bin/python tests/real/ppo_stalls.py $(TARGET)/debug --both
+	$(VENV)/bin/python tests/real/ppo_stalls.py $(TARGET)/debug --sleeps
 	$(VENV)/bin/python tests/real/stalls.py $(TARGET)/debug --more
 	$(VENV)/../.venv-areal/bin/python tests/real/areal_stalls.py $(TARGET)/debug --ppo
 

@@ -290,7 +290,6 @@ fn a_job_that_slurm_ends_with_its_node_is_one_history() {
 
 /// The lost node is the supervisor's: nobody says a last word, and the next one waits until the one before cannot write any more.
 #[test]
-#[ignore = "five minutes, most of them the wait for the lease: `make full-places` runs it"]
 fn a_job_that_slurm_ends_with_its_first_node_is_one_history() {
     const TEST: &str = "a_job_that_slurm_ends_with_its_first_node_is_one_history";
     let mut scene = held_gang();
