@@ -134,7 +134,7 @@ fn each_excerpt_has_its_label() {
     }
 }
 
-/// What a log says, in the shape that a class of NVRx's public rules (`rule`) or a fault that it injects (`fault`) tells of, what it answers to a
+/// Words of a log, in the shape that a class of NVRx's public rules (`rule`) or a fault that it injects (`fault`) tells of, what it answers to a
 /// first one, and the code that the worker ends with.
 struct Theirs {
     kind: String,

@@ -340,7 +340,7 @@ const ONE_IN_A_THOUSAND: f64 = 3.0902;
 struct Declared {
     at: u64,
     why: String,
-    /// What the page says of it: the limit by what the run has shown.
+    /// The limit by all that the run has shown, which the page tells.
     limit: u64,
 }
 

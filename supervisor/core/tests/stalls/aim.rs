@@ -11,7 +11,7 @@ const STEPS: [u32; 3] = [100, 500, 2000];
 /// Steps that the distribution is measured by.
 const MANY: u32 = 200_000;
 
-/// What one in a thousand exceeds.
+/// The duration that one in a thousand exceeds.
 fn measured(kind: &Kind) -> f64 {
     let mut random = Random(1);
     let mut all: Vec<f64> = (0..MANY).map(|n| (kind.draw)(&mut random, n)).collect();
@@ -19,7 +19,7 @@ fn measured(kind: &Kind) -> f64 {
     all[all.len() - all.len() / 1000]
 }
 
-/// What is learnt in a run, as a share of that.
+/// The duration that a run takes for it, as it learns.
 fn learnt(kind: &Kind, seed: u64, steps: u32) -> f64 {
     let mut random = Random(seed);
     let mut durations = Durations::default();

@@ -1,4 +1,4 @@
-//! What ranks do, drawn from windows that were recorded of real trainers (`tests/fixtures/activity`).
+//! Activity of ranks, drawn from windows that were recorded of real trainers (`tests/fixtures/activity`).
 
 use crate::traces::{Seen, SeenRank, read};
 use serde::Deserialize;
