@@ -236,15 +236,10 @@ impl ScanReport {
         let mut told = Sum::new();
         for c in &self.steps {
             told.add(c.id.0.as_str().as_bytes());
-            let mut facts = [0; 26];
-            let (step, rest) = facts.split_at_mut(8);
-            let (pins, rest) = rest.split_at_mut(8);
-            let (findings, known) = rest.split_at_mut(8);
-            step.copy_from_slice(&c.step.0.to_le_bytes());
-            pins.copy_from_slice(&c.pins.0.to_le_bytes());
-            findings.copy_from_slice(&(c.findings.len() as u64).to_le_bytes());
-            known.copy_from_slice(&[c.verdict as u8, c.proven.map_or(0, |d| 1 + d as u8)]);
-            told.add(&facts);
+            told.add(&c.step.0.to_le_bytes());
+            told.add(&c.pins.0.to_le_bytes());
+            told.add(&(c.findings.len() as u64).to_le_bytes());
+            told.add(&[c.verdict as u8, c.proven.map_or(0, |d| 1 + d as u8)]);
         }
         told.end()
     }
