@@ -51,7 +51,7 @@ const TOKENS: [(&str, Of, usize); 24] = [
     ("ya29.", Of::Dash, 20),
     ("hvs.", Of::Dash, 20),
 ];
-/// Bytes of the shortest token, Slack's.
+/// Bytes of the shortest token, which is Slack's (`xoxb-` and eight more).
 const SHORTEST: usize = 13;
 const _: () = {
     let mut n = 0;
@@ -93,7 +93,7 @@ pub(super) fn hide_tokens(text: &str) -> String {
         }
         let length = text.get(at..).and_then(|rest| {
             let named = prefixed(rest);
-            // What is told by its form alone has to be a word of its own.
+            // A token that only its form tells has to be a word of its own.
             if named.is_none() && begins(bytes.get(..at).unwrap_or_default()) {
                 return shaped(text, at);
             }

@@ -40,12 +40,12 @@ pub fn redact_text(text: &str) -> String {
     if out.contains('/') {
         for mark in ["://", ":\\/\\/"] {
             if out.contains(mark) {
-                out = hide_logins(&out, mark);
+                out = hide_behind(&out, mark, login);
             }
         }
         for host in WEBHOOKS {
             if out.contains(host) {
-                out = hide_after(&out, host);
+                out = hide_behind(&out, host, |after| after.find(ends).unwrap_or(after.len()));
             }
         }
     }
@@ -56,7 +56,7 @@ pub fn redact_text(text: &str) -> String {
         out = hide_keys(&out);
     }
     if out.contains(BEARER) {
-        out = hide_bearers(&out);
+        out = hide_behind(&out, BEARER, bearer);
     }
     hide_tokens(&out)
 }
@@ -70,14 +70,14 @@ fn ends(c: char) -> bool {
         )
 }
 
-/// `scheme://user:password@host` without user and password; `mark`: as it is written here.
-fn hide_logins(text: &str, mark: &str) -> String {
+/// Text without what follows each of these marks: `secret` tells how much of it that is.
+fn hide_behind(text: &str, mark: &str, secret: impl Fn(&str) -> usize) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(mark) {
         let (head, after) = rest.split_at(at + mark.len());
         out.push_str(head);
-        let hidden = login(after);
+        let hidden = secret(after);
         if hidden > 0 {
             out.push_str("***");
         }
@@ -105,37 +105,12 @@ fn login(address: &str) -> usize {
     }
 }
 
-fn hide_after(text: &str, mark: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(mark) {
-        let (head, after) = rest.split_at(at + mark.len());
-        out.push_str(head);
-        let end = after.find(ends).unwrap_or(after.len());
-        if end > 0 {
-            out.push_str("***");
-        }
-        rest = after.get(end..).unwrap_or_default();
-    }
-    out + rest
-}
-
-/// `Bearer` and a token, which is no word of a sentence.
-fn hide_bearers(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(BEARER) {
-        let (head, after) = rest.split_at(at + BEARER.len());
-        out.push_str(head);
-        let end = after.find(|c: char| !c.is_ascii_alphanumeric() && !"-._~+/=".contains(c));
-        let token = after.get(..end.unwrap_or(after.len())).unwrap_or_default();
-        let is_token = token.len() >= 16 && token.bytes().any(|b| b.is_ascii_digit() || b.is_ascii_uppercase());
-        if is_token {
-            out.push_str("***");
-        }
-        rest = after.get(if is_token { token.len() } else { 0 }..).unwrap_or_default();
-    }
-    out + rest
+/// The length of the token that stands after `Bearer`; 0: it is a word of a sentence.
+fn bearer(after: &str) -> usize {
+    let is_of_token = |b: &u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(b);
+    let token: Vec<u8> = after.bytes().take_while(is_of_token).collect();
+    let is_odd = token.iter().any(|b| b.is_ascii_digit() || b.is_ascii_uppercase());
+    if token.len() >= 16 && is_odd { token.len() } else { 0 }
 }
 
 /// `name=secret`, `name: secret`, `"name": "secret"`.
