@@ -96,6 +96,14 @@ pub(crate) fn is_file(path: &Utf8Path) -> bool {
     kind(path).is_ok_and(|kind| kind == Kind::File)
 }
 
+/// The number of the user whose it is.
+pub(crate) fn owner(path: &Utf8Path) -> io::Result<u32> {
+    match look(Look::Owner(path.to_owned()))? {
+        Seen::Owner(user) => Ok(user),
+        _ => Err(odd()),
+    }
+}
+
 /// Place where a link leads.
 pub(crate) fn link(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
     found(look(Look::Link(path.to_owned()))?)

@@ -92,7 +92,7 @@ impl Decoded {
         let mut spent = spent.map(|s| s.threads).unwrap_or_default().into_iter();
         let own = spent.next();
         let threads = std::thread::scope(|scope| {
-            // Where no thread can be made, those that there are do all of it.
+            // A system that makes no more threads leaves all of it to those that there are.
             let others: Vec<_> = (0..others)
                 .map(|_| spent.next())
                 .map_while(|spent| Builder::new().spawn_scoped(scope, || decoding(spent)).ok())

@@ -86,7 +86,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         if let (None, Some(problem)) = (&seen.state, &seen.problem) {
             return Err(CliError::environment(format!(
                 "nothing of it lives on this machine; how it stands is not known: {problem}"
-            )));
+            ))
+            .hint("ask again when its run directory can be read"));
         }
         let has_ended = seen.state.as_ref().is_none_or(|s| s.mode == Mode::Finished);
         if !has_ended {

@@ -192,11 +192,13 @@ fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
                 }
             }
             Err(problem) => {
-                if let Some(owner) = other_owner(&dir, &problem) {
+                // Supervisor and guard of another user answer nobody here.
+                let owner = mount::owner(&dir).ok();
+                if let Some(owner) = owner.filter(|owner| *owner != supervise_host::system::effective_user()) {
                     return Err(CliError::environment(format!(
                         "{problem}; the run is of user {owner}, and from here it cannot be told whether it lives"
                     ))
-                    .hint("ask as that user, or as root"));
+                    .hint("ask as that user"));
                 }
                 // Its identity can only be guessed: the first of those that it may have.
                 let run = ids.into_iter().next().unwrap_or_default();
@@ -207,19 +209,10 @@ fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
     Err(nothing(name, Some(&path.join(RUN_DIR_NAME))))
 }
 
-/// The number of the user whose directory this is, where that is why it cannot be read: supervisor and guard of others answer nobody here.
-fn other_owner(dir: &Utf8Path, problem: &str) -> Option<u32> {
-    use std::os::unix::fs::MetadataExt;
-    // A file system that refuses does answer.
-    let refused = problem.contains("Permission denied");
-    let owner = refused.then(|| std::fs::metadata(dir).ok())??.uid();
-    (owner != supervise_host::system::effective_user()).then_some(owner)
-}
-
-/// Says of which terms a run's journals know nothing. What is damaged within a file is told by who reads it.
+/// Says of which terms a run's journals know nothing: whoever reads their records finds none missing.
 pub(super) fn tell_gaps(seen: &Seen) {
-    for note in seen.notes.iter().filter(|note| !note.contains("damaged")) {
-        crate::printer::err(&format!("note: {note}\n"));
+    for gap in &seen.gaps {
+        crate::printer::err(&format!("note: {gap}\n"));
     }
 }
 
@@ -285,7 +278,7 @@ fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
             seen.recorded = l.recorded;
             seen.began = l.attempts;
             seen.key = l.key;
-            seen.notes = l.notes;
+            (seen.notes, seen.gaps) = (l.notes, l.gaps);
         }
         Ok(_) => seen.alive = alive(run, None),
         Err(problem) => {

@@ -71,11 +71,11 @@ impl Sources {
         for (name, value) in &settings.env {
             know_secret(name, value);
         }
+        know_words(settings.command.as_deref().unwrap_or_default());
         let command = match request.command.is_empty() {
             true => settings.command.clone().unwrap_or_default(),
             false => request.command.clone(),
         };
-        know_words(&command);
         Ok(Self {
             request,
             composed,

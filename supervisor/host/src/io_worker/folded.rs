@@ -263,8 +263,8 @@ impl Folded {
         self.attempts.clone()
     }
 
-    /// Things worth saying of these files.
-    pub(super) fn notes(&self, run_dir: &Utf8Path, files: &[TermFile]) -> Vec<String> {
+    /// Terms of which nothing is known, by these files.
+    pub(super) fn gaps(run_dir: &Utf8Path, files: &[TermFile]) -> Vec<String> {
         let mut out = Vec::new();
         let mut next = 1;
         for f in files {
@@ -282,8 +282,13 @@ impl Folded {
                 (true, _) => {}
             }
         }
+        out
+    }
+
+    /// Things worth saying of what the files hold.
+    pub(super) fn notes(&self, run_dir: &Utf8Path) -> Vec<String> {
         let said = self.said.iter().cloned().chain(self.newer());
-        out.extend(said.map(|s| format!("{run_dir}/{s}")));
+        let mut out: Vec<String> = said.map(|s| format!("{run_dir}/{s}")).collect();
         if self.damaged > SAID {
             let more = self.damaged - SAID;
             out.push(format!("{run_dir}/journal holds {more} more damaged lines"));

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
 
 /// Steps whose size is looked at, newest first.
@@ -27,6 +27,8 @@ const FILES: usize = 200_000;
 pub enum Look {
     /// The entry there.
     Kind(Utf8PathBuf),
+    /// The user whose it is.
+    Owner(Utf8PathBuf),
     /// Place where a link leads; no link is an error.
     Link(Utf8PathBuf),
     /// The path with all links followed.
@@ -59,6 +61,8 @@ pub enum Seen {
     Yes,
     /// A directory, a file, or something else.
     Kind(Kind),
+    /// The number of a user.
+    Owner(u32),
     /// A path.
     Path(Utf8PathBuf),
     /// Text, and whether it is exactly what was read; bytes that are no text are replaced.
@@ -126,7 +130,9 @@ impl Look {
     #[must_use]
     pub fn path(&self) -> &Utf8Path {
         match self {
-            Self::Kind(p) | Self::Link(p) | Self::Canonical(p) | Self::Execute(p) | Self::Write(p) => p,
+            Self::Kind(p) | Self::Owner(p) | Self::Link(p) | Self::Canonical(p) | Self::Execute(p) | Self::Write(p) => {
+                p
+            }
             Self::Read(p, _) | Self::ReadSmall(p, _) | Self::Names(p, ..) => p,
             Self::Free(p) | Self::Usage(p) | Self::Room(p, _) | Self::Make(p) => p,
         }
@@ -139,6 +145,7 @@ impl Look {
     pub fn here(&self, working: &mut dyn FnMut(u64) -> bool) -> io::Result<Seen> {
         Ok(match self {
             Self::Kind(path) => Seen::Kind(kind(path)?),
+            Self::Owner(path) => Seen::Owner(fs::metadata(path)?.uid()),
             Self::Link(path) => Seen::Path(path.read_link_utf8()?),
             Self::Canonical(path) => Seen::Path(path.canonicalize_utf8()?),
             Self::Read(path, limit) => text(read(path, *limit, PIPE, working)?),

@@ -298,8 +298,11 @@ pub struct Loaded {
     pub ledger: Ledger,
     /// Records read.
     pub records: u64,
-    /// Things worth saying: damaged lines, a copied directory.
+    /// Things worth saying: gaps, damaged lines, a copied directory.
     pub notes: Vec<String>,
+    /// Those of them that tell of terms of which nothing is known.
+    #[serde(default)]
+    pub gaps: Vec<String>,
     /// Processes that the guard of the last attempt recorded.
     pub recorded: Vec<ProcRef>,
     /// Random, and in the run directory alone: what bears it comes from this run.

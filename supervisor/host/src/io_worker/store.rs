@@ -64,12 +64,14 @@ pub(super) fn go_on(run_dir: &Utf8Path, mut folded: Folded, tell: &mut Telling<'
 
 /// Facts about a run whose journals were folded.
 fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
+    let gaps = Folded::gaps(run_dir, &term_files(run_dir)?);
     let mut out = Loaded {
         key: key(run_dir).unwrap_or_default(),
         state: folded.state.clone(),
         ledger: folded.ledger.clone(),
         records: folded.records,
-        notes: folded.notes(run_dir, &term_files(run_dir)?),
+        notes: gaps.iter().cloned().chain(folded.notes(run_dir)).collect(),
+        gaps,
         attempts: folded.attempts(),
         ..Loaded::default()
     };

@@ -36,6 +36,7 @@ pub(in crate::cli) struct Seen {
     /// Why the journal could not be read.
     pub(in crate::cli) problem: Option<String>,
     pub(in crate::cli) notes: Vec<String>,
+    pub(in crate::cli) gaps: Vec<String>,
 }
 
 impl Seen {

@@ -214,7 +214,7 @@ fn damage_is_said_and_survives_a_snapshot() {
     append(&path, &line(2, 6, &mark(77)));
     let all = afresh(&dir);
     assert_eq!(all.state.mark, Some(Step(77)));
-    let notes = |f: &Folded| f.notes(&dir, &term_files(&dir).unwrap());
+    let notes = |f: &Folded| f.notes(&dir);
     assert!(
         notes(&all).iter().any(|n| n.contains("2.jsonl line 6 is damaged")),
         "{:?}",
