@@ -31,6 +31,12 @@ fn network_of(pid: i32) -> PathBuf {
     fs::read_link(format!("/proc/{pid}/ns/net")).unwrap()
 }
 
+fn parent_of(pid: i32) -> i32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    parent.unwrap().trim().parse().unwrap()
+}
+
 /// A cluster of three nodes that gives one up long before its ranks have ended by themselves.
 const THREE: &[(&str, &str)] = &[("NODES", "3"), ("SLURMDTIMEOUT", "10")];
 
@@ -259,6 +265,27 @@ fn another_node_takes_the_place_of_one_whose_gpu_is_broken() {
         assert_eq!(places(scene), [["n1", "n2"], ["n1", "n3"]], "{}", cluster.output());
         let status = cluster.does(&["supervise", "status", scene.root().to_str().unwrap()]);
         assert!(status.contains("n1, n3; lost: n2 (gpu.ecc_uncorrectable)"), "{status}");
+    });
+}
+
+/// The rank that it took with it was heard first.
+#[test]
+fn a_cause_is_heard_that_was_still_on_its_way_from_another_node() {
+    const TEST: &str = "a_cause_is_heard_that_was_still_on_its_way_from_another_node";
+    let mut scene = held_gang();
+    scene
+        .set("supervisor.gang.spares", json!(1))
+        .set("demo.faults", json!([{"kind": "broken_gpu", "step": 5, "rank": 1}]));
+    befalls((TEST, scene), (THREE, &[]), "0", |scene, cluster, _, first| {
+        let here = network_of(scene.guards()[0]);
+        let elsewhere = first.into_iter().find(|rank| network_of(*rank) != here);
+        let node_worker = parent_of(elsewhere.unwrap());
+        send(node_worker, libc::SIGSTOP);
+        scene.go();
+        wait_for("the gang is ended", || scene.status()["mode"] == "stopping");
+        send(node_worker, libc::SIGCONT);
+        wait_for("it runs again", || places(scene).len() > 1);
+        assert_eq!(places(scene), [["n1", "n2"], ["n1", "n3"]], "{}", cluster.output());
     });
 }
 

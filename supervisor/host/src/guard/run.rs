@@ -191,7 +191,7 @@ impl Guard {
         self.on_unrenewed(now);
         if let Some(nodes) = self.nodes.as_mut().filter(|n| n.fenced.is_some_and(|at| now >= at)) {
             (nodes.fenced, nodes.ended) = (None, true);
-            self.tell_of_nodes();
+            self.tell_of_nodes(now);
         }
         if self.stop_due.is_some_and(|due| now >= due) {
             self.stop_due = None;
@@ -219,16 +219,7 @@ impl Guard {
                 // Whatever died last is still to be heard of.
                 self.reap(now);
                 self.look_for_kill();
-                for at in 0..self.workers.len() {
-                    self.drain(at, usize::MAX);
-                    self.end_output(at);
-                }
-                self.pump();
-                // The last step is told with the end, however soon it came.
-                if self.pace.changed {
-                    self.tell_progress(now);
-                }
-                self.tell_numbers(now, true);
+                self.hear_the_last(now);
                 Vec::new()
             }
         };
@@ -261,7 +252,7 @@ impl Guard {
         }
     }
 
-    fn tell_progress(&mut self, now: u64) {
+    pub(super) fn tell_progress(&mut self, now: u64) {
         let activity = Activity {
             cpu_ms: match &mut self.nodes {
                 Some(nodes) => nodes.cpu_ms(),
@@ -287,7 +278,7 @@ impl Guard {
     }
 
     /// Numbers wait for whoever listens.
-    fn tell_numbers(&mut self, now: u64, last: bool) {
+    pub(super) fn tell_numbers(&mut self, now: u64, last: bool) {
         if self.connection.is_some()
             && let Some(steps) = self.facts.numbers.take(now, last)
         {

@@ -382,9 +382,11 @@ impl Launcher {
         self.input = None;
         self.wait_for(&format!("the end of Slurm's step {}", self.order.step));
         let until = boottime_ms().saturating_add(ENDING_MS);
-        while (self.srun.is_some() || self.output.is_some()) && boottime_ms() < until {
+        let is_at_work = |s: &Self| s.srun.is_some() || s.output.is_some() || s.relays.have_unwritten();
+        while is_at_work(self) && boottime_ms() < until {
             self.read();
             self.reap();
+            self.relays.flush();
             self.wait(LOOK_MS);
         }
         let all_said_so = usize::try_from(self.order.nodes).is_ok_and(|n| self.nodes.len() == n)

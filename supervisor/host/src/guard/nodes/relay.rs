@@ -1,4 +1,5 @@
-//! `supervise __relay`: stands for a rank that runs on another node. It prints what the rank prints, hands on signals, and ends as it.
+//! `supervise __relay`: stands for a rank that runs on another node. It hands on signals, and ends as the rank does; the rank's output is
+//! written to this process's own by the launcher.
 
 use super::lines::Splitter;
 use crate::address;
@@ -12,28 +13,25 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use supervise_core::event::ExitStatus;
 
-/// First byte of a message of the launcher's; four bytes with the length of what follows come after it.
-pub(crate) const OUTPUT: u8 = b'o';
-pub(crate) const CODE: u8 = b'c';
-pub(crate) const SIGNAL: u8 = b's';
-const HEAD: usize = 5;
-/// The longest message.
-const BODY: usize = 64 << 10;
-
-/// A message for a relay.
-pub(crate) fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(body.len()).unwrap_or(0);
-    [&[kind][..], &length.to_le_bytes(), body].concat()
-}
+/// Longest line between launcher and relay.
+const LINE: usize = 64;
 
 /// The end of a rank, for its relay.
-pub(crate) fn end(status: ExitStatus) -> Vec<u8> {
-    let (kind, value) = match status {
-        ExitStatus::Code(code) => (CODE, code),
-        ExitStatus::Signal(signal) => (SIGNAL, signal),
-        ExitStatus::Unknown => (CODE, 70),
-    };
-    message(kind, &value.to_le_bytes())
+pub(crate) fn end(status: ExitStatus) -> String {
+    match status {
+        ExitStatus::Code(code) => format!("code {code}\n"),
+        ExitStatus::Signal(signal) => format!("signal {signal}\n"),
+        ExitStatus::Unknown => "code 70\n".to_owned(),
+    }
+}
+
+fn read_end(line: &[u8]) -> Option<ExitStatus> {
+    let (kind, number) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+    match kind {
+        "code" => number.parse().ok().map(ExitStatus::Code),
+        "signal" => number.parse().ok().map(ExitStatus::Signal),
+        _ => None,
+    }
 }
 
 /// First line of a relay.
@@ -68,8 +66,8 @@ fn relay(rank: u32, name: &str) -> io::Result<ExitStatus> {
     let stream = address::connect(name)?.ok_or_else(|| io::Error::other("nobody listens"))?;
     stream.set_nonblocking(false)?;
     (&stream).write_all(hello(rank).as_bytes())?;
-    let mut held = Vec::new();
-    let mut buffer = vec![0_u8; BODY];
+    let mut lines = Splitter::new(LINE);
+    let mut buffer = [0; LINE];
     loop {
         let mut fds = [stream.as_fd(), signals.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let _ = poll(&mut fds, PollTimeout::NONE);
@@ -82,9 +80,8 @@ fn relay(rank: u32, name: &str) -> io::Result<ExitStatus> {
             if n == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            held.extend_from_slice(buffer.get(..n).unwrap_or(&[]));
-            if let Some(status) = take(&mut held)? {
-                return Ok(status);
+            if let Some(line) = lines.push(buffer.get(..n).unwrap_or(&[])).first() {
+                return read_end(line).ok_or_else(|| io::ErrorKind::InvalidData.into());
             }
         }
     }
@@ -95,33 +92,6 @@ fn hand_on(signals: &SignalFd, mut stream: &UnixStream) -> io::Result<()> {
         stream.write_all(format!("signal {}\n", info.ssi_signo).as_bytes())?;
     }
     Ok(())
-}
-
-/// Does what whole messages say. `Some`: the rank has ended.
-fn take(held: &mut Vec<u8>) -> io::Result<Option<ExitStatus>> {
-    let mut out = io::stdout().lock();
-    let mut done = 0;
-    let mut status = None;
-    while let Some([kind, a, b, c, d]) = held.get(done..done + HEAD) {
-        let length = usize::try_from(u32::from_le_bytes([*a, *b, *c, *d])).unwrap_or(usize::MAX);
-        if length > BODY {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let from = done + HEAD;
-        let Some(body) = held.get(from..from + length) else {
-            break;
-        };
-        done = from + length;
-        match (*kind, <[u8; 4]>::try_from(body)) {
-            (OUTPUT, _) => out.write_all(body)?,
-            (CODE, Ok(value)) => status = Some(ExitStatus::Code(i32::from_le_bytes(value))),
-            (SIGNAL, Ok(value)) => status = Some(ExitStatus::Signal(i32::from_le_bytes(value))),
-            _ => return Err(io::ErrorKind::InvalidData.into()),
-        }
-    }
-    out.flush()?;
-    held.drain(..done);
-    Ok(status)
 }
 
 /// Ends by the signal that ended the rank, without a second core file.
@@ -150,9 +120,8 @@ impl FromRelay {
         }
     }
 
-    /// Longest line.
     pub(crate) fn splitter() -> Splitter {
-        Splitter::new(64)
+        Splitter::new(LINE)
     }
 }
 
@@ -161,14 +130,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_that_come_in_pieces_are_taken_whole() {
-        let all = [message(OUTPUT, b""), end(ExitStatus::Signal(9))].concat();
-        let (first, rest) = all.split_at(7);
-        let mut held = first.to_vec();
-        assert_eq!(take(&mut held).unwrap(), None);
-        held.extend_from_slice(rest);
-        assert_eq!(take(&mut held).unwrap(), Some(ExitStatus::Signal(9)));
-        assert!(take(&mut vec![OUTPUT, 255, 255, 255, 255]).is_err());
+    fn lines_between_launcher_and_relay_come_back() {
+        for status in [ExitStatus::Code(0), ExitStatus::Code(-1), ExitStatus::Signal(9)] {
+            assert_eq!(read_end(end(status).trim_end().as_bytes()), Some(status));
+        }
+        assert_eq!(read_end(b"code"), None);
+        assert_eq!(read_end(b"o 3"), None);
         assert_eq!(FromRelay::read(b"signal 15"), Some(FromRelay::Signal(15)));
         assert_eq!(FromRelay::read(b"rank x"), None);
     }

@@ -66,10 +66,27 @@ impl Guard {
     }
 
     /// Everything on the nodes has ended, and here too: that is the end of the tree.
-    pub(super) fn tell_of_nodes(&mut self) {
+    pub(super) fn tell_of_nodes(&mut self, now: u64) {
         if self.nodes.as_ref().is_some_and(|n| n.ended) && self.tree.is_gone() {
+            self.hear_the_last(now);
             self.tell(FromGuard::TreeGone { unkillable: Vec::new() });
         }
+    }
+
+    /// The workers have ended. Ranks on other nodes are still heard until their launcher has ended, too.
+    pub(super) fn hear_the_last(&mut self, now: u64) {
+        for at in 0..self.workers.len() {
+            self.drain(at, usize::MAX);
+            if self.is_gone() {
+                self.end_output(at);
+            }
+        }
+        self.pump();
+        // The last step is told with the end, however soon it came.
+        if self.pace.changed {
+            self.tell_progress(now);
+        }
+        self.tell_numbers(now, true);
     }
 
     /// Takes note of every child that ended.
@@ -94,7 +111,7 @@ impl Guard {
             }
             if let Some(nodes) = self.nodes.as_mut().filter(|n| n.is(pid)) {
                 nodes.note_end(status, now);
-                self.tell_of_nodes();
+                self.tell_of_nodes(now);
                 continue;
             }
             let worker = self.workers.iter().position(|w| w.proc.pid == pid && w.exit.is_none());

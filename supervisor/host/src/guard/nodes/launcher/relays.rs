@@ -1,44 +1,60 @@
-//! The launcher's side of the relays: one connection for each rank.
+//! The launcher's side of the relays: one connection for each rank, and the rank's own place for output.
+//!
+//! What a rank says is written past its relay: the guard kills relays as it kills workers, and the words of a rank that failed on another
+//! node may still be on their way then.
 
-use crate::address::is_trusted;
+use crate::address::{is_trusted, peer};
 use crate::guard::nodes::lines::Splitter;
-use crate::guard::nodes::relay::{self, FromRelay, OUTPUT};
+use crate::guard::nodes::relay::{self, FromRelay};
 use nix::poll::{PollFd, PollFlags};
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use supervise_core::event::ExitStatus;
 
-/// Bytes that wait for a relay: with more, `srun` is not read. The guard reads without end.
+/// Bytes of output that wait to be written: with more, `srun` is not read. The guard reads without end.
 const ROOM: usize = 4 << 20;
 
 pub(super) struct Relays {
     socket: UnixListener,
     count: u32,
     newcomers: Vec<Relay>,
-    known: BTreeMap<u32, Relay>,
-    /// Messages for those that have not come yet.
-    early: BTreeMap<u32, Vec<u8>>,
-    ended: BTreeMap<u32, ()>,
-    /// That have come so far.
-    seen: u32,
+    ranks: BTreeMap<u32, Rank>,
+}
+
+/// A rank, from the first word of it or of its relay.
+#[derive(Default)]
+struct Rank {
+    relay: Option<Relay>,
+    unwritten: VecDeque<u8>,
+    /// Nobody reads its output any more.
+    is_deaf: bool,
+    end: Option<ExitStatus>,
+    /// Its relay was told of the end.
+    is_told: bool,
 }
 
 struct Relay {
     stream: UnixStream,
+    /// Where it prints, opened anew: its own may block.
+    output: File,
     lines: Splitter,
-    unsent: VecDeque<u8>,
     gone: bool,
 }
 
 impl Relay {
     fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
+        let pid = peer(&stream).ok_or_else(|| io::Error::other("a relay of no process"))?;
+        let mut open = File::options();
+        open.write(true).custom_flags(libc::O_NONBLOCK);
         Ok(Self {
             stream,
+            output: open.open(format!("/proc/{pid}/fd/1"))?,
             lines: FromRelay::splitter(),
-            unsent: VecDeque::new(),
             gone: false,
         })
     }
@@ -53,23 +69,42 @@ impl Relay {
                     let lines = self.lines.push(buffer.get(..n).unwrap_or(&[]));
                     said.extend(lines.iter().filter_map(|line| FromRelay::read(line)));
                 }
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => break,
+                Err(e) if is_later(&e) => break,
                 Err(_) => self.gone = true,
             }
         }
         said
     }
+}
 
+impl Rank {
+    /// Writes what can be written now, and tells of the end behind it.
     fn flush(&mut self) {
-        while !self.gone && !self.unsent.is_empty() {
-            let (first, _) = self.unsent.as_slices();
-            match self.stream.write(first) {
-                Ok(n) => drop(self.unsent.drain(..n)),
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return,
-                Err(_) => self.gone = true,
+        let Some(relay) = &mut self.relay else { return };
+        while !self.is_deaf && !self.unwritten.is_empty() {
+            let (first, _) = self.unwritten.as_slices();
+            match relay.output.write(first) {
+                Ok(n) => drop(self.unwritten.drain(..n)),
+                Err(e) if is_later(&e) => return,
+                Err(_) => self.is_deaf = true,
+            }
+        }
+        if let Some(status) = self.end.filter(|_| !self.is_told && !relay.gone) {
+            match relay.stream.write(relay::end(status).as_bytes()) {
+                Ok(_) => self.is_told = true,
+                Err(e) if is_later(&e) => {}
+                Err(_) => relay.gone = true,
             }
         }
     }
+
+    fn waiting(&self) -> usize {
+        if self.is_deaf { 0 } else { self.unwritten.len() }
+    }
+}
+
+fn is_later(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 impl Relays {
@@ -78,36 +113,42 @@ impl Relays {
             socket,
             count,
             newcomers: Vec::new(),
-            known: BTreeMap::new(),
-            early: BTreeMap::new(),
-            ended: BTreeMap::new(),
-            seen: 0,
+            ranks: BTreeMap::new(),
         }
+    }
+
+    fn come(&self) -> impl Iterator<Item = &Relay> {
+        self.ranks.values().filter_map(|rank| rank.relay.as_ref())
     }
 
     /// All have come.
     pub(super) fn are_complete(&self) -> bool {
-        self.seen >= self.count
+        usize::try_from(self.count).is_ok_and(|count| self.come().count() >= count)
     }
 
     /// All have come and gone; `late`: whoever has not come yet will not.
     pub(super) fn are_gone(&self, late: bool) -> bool {
-        (late || self.are_complete()) && self.known.values().all(|r| r.gone)
+        (late || self.are_complete()) && self.come().all(|relay| relay.gone)
     }
 
     pub(super) fn have_room(&self) -> bool {
-        let waiting = |r: &Relay| if r.gone { 0 } else { r.unsent.len() };
-        self.known.values().map(waiting).sum::<usize>() < ROOM
+        self.ranks.values().map(Rank::waiting).sum::<usize>() < ROOM
+    }
+
+    /// Output of a relay that came has still to be written.
+    pub(super) fn have_unwritten(&self) -> bool {
+        let mut with = self.ranks.values().filter(|rank| rank.relay.is_some());
+        with.any(|rank| rank.waiting() > 0)
     }
 
     pub(super) fn watch<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
         fds.push(PollFd::new(self.socket.as_fd(), PollFlags::POLLIN));
-        for relay in self.known.values().chain(&self.newcomers).filter(|r| !r.gone) {
-            let wish = match relay.unsent.is_empty() {
-                true => PollFlags::POLLIN,
-                false => PollFlags::POLLIN | PollFlags::POLLOUT,
-            };
-            fds.push(PollFd::new(relay.stream.as_fd(), wish));
+        for relay in self.come().chain(&self.newcomers).filter(|relay| !relay.gone) {
+            fds.push(PollFd::new(relay.stream.as_fd(), PollFlags::POLLIN));
+        }
+        for rank in self.ranks.values().filter(|rank| rank.waiting() > 0) {
+            let output = rank.relay.as_ref().map(|relay| relay.output.as_fd());
+            fds.extend(output.map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
         }
     }
 
@@ -131,39 +172,46 @@ impl Relays {
         for mut relay in std::mem::take(&mut self.newcomers) {
             let mut said = relay.hear();
             match said.first() {
-                Some(FromRelay::Rank(rank)) if *rank < self.count && !self.known.contains_key(rank) => {
-                    let rank = *rank;
-                    relay.unsent.extend(self.early.remove(&rank).unwrap_or_default());
-                    sort(rank, said.split_off(1));
-                    self.known.insert(rank, relay);
-                    self.seen = self.seen.saturating_add(1);
+                Some(FromRelay::Rank(number)) if *number < self.count => {
+                    let number = *number;
+                    let rank = self.ranks.entry(number).or_default();
+                    if rank.relay.is_none() {
+                        sort(number, said.split_off(1));
+                        rank.relay = Some(relay);
+                    }
                 }
                 None if !relay.gone => self.newcomers.push(relay),
                 _ => {}
             }
         }
-        for (rank, relay) in &mut self.known {
-            sort(*rank, relay.hear());
+        for (number, rank) in &mut self.ranks {
+            if let Some(relay) = &mut rank.relay {
+                sort(*number, relay.hear());
+            }
         }
         signals
     }
 
+    fn rank(&mut self, number: u32) -> Option<&mut Rank> {
+        (number < self.count).then(|| self.ranks.entry(number).or_default())
+    }
+
     pub(super) fn print(&mut self, rank: u32, bytes: &[u8]) {
-        for piece in bytes.chunks(32 << 10) {
-            self.send(rank, &relay::message(OUTPUT, piece));
+        if let Some(rank) = self.rank(rank).filter(|rank| !rank.is_deaf) {
+            rank.unwritten.extend(bytes);
         }
     }
 
     /// Tells a rank's end, the first time.
     pub(super) fn end(&mut self, rank: u32, status: ExitStatus) {
-        if self.ended.insert(rank, ()).is_none() {
-            self.send(rank, &relay::end(status));
+        if let Some(rank) = self.rank(rank) {
+            rank.end.get_or_insert(status);
         }
     }
 
     /// A rank's end will not be told: nothing is known but that.
     pub(super) fn lose(&mut self, rank: u32, words: &str) {
-        if !self.ended.contains_key(&rank) {
+        if self.rank(rank).is_some_and(|rank| rank.end.is_none()) {
             self.print(rank, format!("\n{words}\n").as_bytes());
             self.end(rank, ExitStatus::Code(1));
         }
@@ -173,15 +221,7 @@ impl Relays {
         (0..self.count).for_each(|rank| self.print(rank, format!("{words}\n").as_bytes()));
     }
 
-    fn send(&mut self, rank: u32, bytes: &[u8]) {
-        match self.known.get_mut(&rank) {
-            Some(relay) => relay.unsent.extend(bytes),
-            None if rank < self.count => self.early.entry(rank).or_default().extend(bytes),
-            None => {}
-        }
-    }
-
     pub(super) fn flush(&mut self) {
-        self.known.values_mut().for_each(Relay::flush);
+        self.ranks.values_mut().for_each(Rank::flush);
     }
 }
