@@ -10,7 +10,7 @@ use supervise_core::id::Term;
 use supervise_host::io_worker::left;
 
 /// A supervisor looks with each sign of its lease, which is a quarter of `lease.ttl` (15 s as set by default).
-const TAKEN: Duration = Duration::from_secs(120);
+pub(super) const TAKEN: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(500);
 /// A lease that is not seen to live for so long has nobody.
 const GONE: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ pub(super) fn ask(
         otherwise(CliError::environment(text))
     };
     let text = serde_json::to_vec(&Left { term, request }).map_err(|e| failed(&e))?;
-    left::leave(dir, &text).map_err(|e| failed(&e))?;
+    let place = left::leave(dir, &text).map_err(|e| failed(&e))?;
     printer::err(&format!(
         "run {run}: its supervisor lives on {}; the request waits in {dir} until it looks there\n",
         there.host
@@ -47,7 +47,7 @@ pub(super) fn ask(
     let mut seen_last = began;
     loop {
         std::thread::sleep(LOOK);
-        let waits = left::waits(dir);
+        let waits = left::waits(&place);
         let now = target::look(run, Some(dir));
         if !waits && done(&now) {
             return Ok(now);

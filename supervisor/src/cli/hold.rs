@@ -8,6 +8,7 @@ use crate::exit::Exit;
 use crate::render::terminal;
 use std::time::Duration;
 use supervise_core::state::Mode;
+use supervise_host::io_worker::left;
 
 pub(super) const HOLD_EXAMPLES: &str = "  supervise hold ppo.yaml
   supervise hold ppo.yaml --reason 'gdb on rank 3'
@@ -88,11 +89,12 @@ fn ask(seen: &Seen, request: &ControlRequest) -> Result<(), CliError> {
         Ok(None) if seen.elsewhere.is_some() => {
             let holds = matches!(request, ControlRequest::Hold { .. });
             let command = if holds { "hold" } else { "unhold" };
-            if !holds && seen.state.as_ref().is_none_or(|s| s.held.is_none()) {
+            let waits = seen.run_dir.as_deref().is_some_and(left::any);
+            if !holds && !waits && seen.state.as_ref().is_none_or(|s| s.held.is_none()) {
                 return Err(CliError::environment(format!("nobody holds run {run}")));
             }
             let done = |now: &Seen| now.state.as_ref().is_some_and(|s| s.held.is_some() == holds);
-            away::ask((command, seen), request.clone(), Some(ANSWER), done).map(drop)
+            away::ask((command, seen), request.clone(), Some(away::TAKEN), done).map(drop)
         }
         Ok(None) => {
             Err(CliError::environment(format!("no supervisor of run {run} lives")).hint("`supervise run` begins one"))

@@ -1,9 +1,9 @@
 //! Requests to a supervisor of those who cannot connect to it, from another machine or out of a container: a file in the run
-//! directory, which the I/O worker that shows its lease to live takes away and hands on.
+//! directory for each, numbered, of which the I/O worker that shows its lease to live takes the first away and hands it on.
 
 use crate::disk::{own_place, read_own, write_whole};
 use crate::io_worker::write::PRIVATE;
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use std::{fs, io};
 
 const NAME: &str = "asked.json";
@@ -11,24 +11,66 @@ const TAKEN: &str = "asked.json.taken";
 /// Longest request, in bytes.
 const LIMIT: u64 = 64 << 10;
 
-/// Leaves a request. One that was not taken yet is replaced.
+/// Most requests that wait.
+const MOST: u32 = 100;
+
+/// Leaves a request, behind those that wait there already. Returns its place.
 ///
 /// # Errors
-/// The run directory is not ours, or the file system refuses.
-pub fn leave(run_dir: &Utf8Path, request: &[u8]) -> io::Result<()> {
+/// The run directory is not ours, too many wait there, or the file system refuses.
+pub fn leave(run_dir: &Utf8Path, request: &[u8]) -> io::Result<Utf8PathBuf> {
     own_place(run_dir)?;
-    write_whole(&run_dir.join(NAME), request, PRIVATE)
+    let whole = run_dir.join(format!("{NAME}.{}", std::process::id()));
+    write_whole(&whole, request, PRIVATE)?;
+    let left = last(run_dir).map_or(1, |n| n + 1);
+    // Somebody else may take a number meanwhile: a name is given once.
+    let placed = (left..=MOST)
+        .map(|n| run_dir.join(name(n)))
+        .find_map(|path| match fs::hard_link(&whole, &path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => None,
+            done => Some(done.map(|()| path)),
+        });
+    fs::remove_file(&whole)?;
+    placed.unwrap_or_else(|| Err(io::Error::other(format!("{MOST} requests wait there already"))))
 }
 
-/// Looks if one waits there.
+fn name(number: u32) -> String {
+    match number {
+        1 => NAME.to_owned(),
+        n => format!("asked-{n}.json"),
+    }
+}
+
+fn numbers(run_dir: &Utf8Path) -> Vec<u32> {
+    let entries = run_dir.read_dir_utf8().into_iter().flatten().flatten();
+    let number = |file: &str| match file {
+        NAME => Some(1),
+        other => other.strip_prefix("asked-")?.strip_suffix(".json")?.parse().ok(),
+    };
+    entries.filter_map(|entry| number(entry.file_name())).collect()
+}
+
+fn last(run_dir: &Utf8Path) -> Option<u32> {
+    numbers(run_dir).into_iter().max()
+}
+
+/// Looks if any waits there.
 #[must_use]
-pub fn waits(run_dir: &Utf8Path) -> bool {
-    run_dir.join(NAME).symlink_metadata().is_ok()
+pub fn any(run_dir: &Utf8Path) -> bool {
+    !numbers(run_dir).is_empty()
 }
 
-/// Takes it away, if there is one; what nobody of ours wrote is none. A lease is not given up over it.
+/// Looks if the one that was left at this place still waits.
+#[must_use]
+pub fn waits(place: &Utf8Path) -> bool {
+    place.symlink_metadata().is_ok()
+}
+
+/// Takes the first away, if there is one; what nobody of ours wrote is none. A lease is not given up over it.
 pub(super) fn take(run_dir: &Utf8Path) -> Option<String> {
-    let (path, taken) = (run_dir.join(NAME), run_dir.join(TAKEN));
+    // A run directory holds few names, but this is done with each sign of the lease: mostly there is none.
+    let first = numbers(run_dir).into_iter().min()?;
+    let (path, taken) = (run_dir.join(name(first)), run_dir.join(TAKEN));
     // Away first: one that is left meanwhile stays for the next look, and one that cannot be taken away would be asked again with each.
     match fs::rename(&path, &taken) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
@@ -55,20 +97,25 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let dir = Utf8PathBuf::from_path_buf(tmp.path().join("run")).unwrap();
         fs::create_dir(&dir).unwrap();
-        assert_eq!((take(&dir), waits(&dir)), (None, false));
-        leave(&dir, b"first").unwrap();
-        leave(&dir, b"second").unwrap();
-        assert!(waits(&dir));
+        assert_eq!((take(&dir), any(&dir)), (None, false));
+        let first = leave(&dir, b"first").unwrap();
+        let second = leave(&dir, b"second").unwrap();
+        assert!(waits(&first) && waits(&second));
+        assert_eq!(take(&dir).as_deref(), Some("first"));
+        assert!(!waits(&first) && waits(&second));
+        // One that comes now is behind the one that waits.
+        leave(&dir, b"third").unwrap();
         assert_eq!(take(&dir).as_deref(), Some("second"));
-        assert_eq!((take(&dir), waits(&dir)), (None, false));
+        assert_eq!(take(&dir).as_deref(), Some("third"));
+        assert_eq!((take(&dir), any(&dir)), (None, false));
         // Neither what is too long, nor no text, nor a link is handed on; each is gone.
         leave(&dir, &vec![b'a'; LIMIT as usize + 1]).unwrap();
-        assert_eq!((take(&dir), waits(&dir)), (None, false));
+        assert_eq!((take(&dir), any(&dir)), (None, false));
         leave(&dir, b"\xff").unwrap();
-        assert_eq!((take(&dir), waits(&dir)), (None, false));
+        assert_eq!((take(&dir), any(&dir)), (None, false));
         fs::write(dir.join("elsewhere"), "third").unwrap();
         std::os::unix::fs::symlink(dir.join("elsewhere"), dir.join(NAME)).unwrap();
-        assert_eq!((take(&dir), waits(&dir)), (None, false));
+        assert_eq!((take(&dir), any(&dir)), (None, false));
         assert!(dir.join("elsewhere").exists());
     }
 }
