@@ -101,6 +101,18 @@ fn run(query: &Query, argv: &[&str]) -> Result<Vec<u8>, String> {
     call(argv, env, &query.cwd, &[], PATIENCE)
 }
 
+/// A job that waits to be started, again or for the first time: the state that Slurm gives it. `None`: it does not wait, or nobody says.
+#[must_use]
+pub fn waiting(job: &str, mut env: BTreeMap<String, String>) -> Option<String> {
+    env.retain(|name, _| !name.starts_with("SQUEUE_"));
+    let argv = ["squeue", "--noheader", "--jobs", job, "--format", "%T"];
+    let said = call(&argv, env, Utf8Path::new("/"), &[], PATIENCE).ok()?;
+    let state = String::from_utf8_lossy(&said).trim().to_owned();
+    ["PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"]
+        .contains(&state.as_str())
+        .then_some(state)
+}
+
 /// Submits a batch script. Returns the job's number.
 ///
 /// # Errors

@@ -95,9 +95,24 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             write_down(&seen, &mut lease);
             lease.release();
         }
-        return told(args, &seen, "nothing of it lives");
+        let code = told(args, &seen, "nothing of it lives")?;
+        return match starts_again(&seen) {
+            Some(e) => Err(e),
+            None => Ok(code),
+        };
     }
     orphans(args, &seen)
+}
+
+/// A job of the scheduler's that waits goes on with the run when it begins.
+fn starts_again(seen: &Seen) -> Option<CliError> {
+    let job = &seen.state.as_ref()?.allocation.as_ref()?.job;
+    let state = supervise_host::slurm::waiting(job, crate::environment::own())?;
+    let text = format!(
+        "job {job} of Slurm's is {state}, and goes on with run {} when it begins",
+        seen.run
+    );
+    Some(CliError::environment(text).hint(format!("`scancel {job}` takes it out of the queue")))
 }
 
 /// Says what was done, how the run ended and with which exit code, as `run` did.

@@ -1,4 +1,4 @@
-//! A program of a scheduler's: run to its end for what it prints, and its last line where it fails.
+//! A program of a scheduler's: run to its end for what it prints, and its last words where it fails.
 
 use crate::process::capture::{Captured, Errand, capture};
 use camino::Utf8Path;
@@ -33,17 +33,20 @@ pub(crate) fn call(
     });
     match said {
         Ok(Captured { status, output, .. }) if status.is_success() => Ok(output),
-        Ok(Captured { errors, .. }) => Err(format!("{}: {}", argv[0], last_line(&errors))),
+        Ok(Captured { errors, .. }) => Err(format!("{}: {}", argv[0], last_words(&errors))),
         Err(e) => Err(format!("{}: {e}", argv[0])),
     }
 }
 
-fn last_line(errors: &[u8]) -> String {
+fn last_words(errors: &[u8]) -> String {
     let text = String::from_utf8_lossy(errors);
-    let line = text.lines().rev().find(|l| !l.trim().is_empty());
-    line.unwrap_or("it failed without a word")
-        .trim()
-        .chars()
-        .take(400)
-        .collect()
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    match lines.as_slice() {
+        [] => "it failed without a word".to_owned(),
+        [.., before, last] => format!("{before}; {last}"),
+        [last] => (*last).to_owned(),
+    }
+    .chars()
+    .take(400)
+    .collect()
 }
