@@ -248,7 +248,8 @@ fn another_node_takes_the_place_of_one_without_power() {
         let status = cluster.does(&["supervise", "status", scene.root().to_str().unwrap()]);
         assert!(status.contains("n1, n3; lost: n2 (down"), "{status}");
         let told = cluster.does(&["supervise", "explain", scene.root().to_str().unwrap()]);
-        assert!(told.contains("n2"), "{told}");
+        let lost = told.contains("[node.silent]") || told.contains("[sched.node_fail]");
+        assert!(lost && told.contains("n2"), "{told}");
         // None of it costs a retry.
         assert_eq!(scene.status()["charged"], 0, "{}", cluster.output());
     });

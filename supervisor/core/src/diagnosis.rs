@@ -33,10 +33,21 @@ use weigh::{Clue, Weight, choose, class_of, is_telling};
 /// Finds out what ended an attempt: what the machine shows of it beats what was printed.
 #[must_use]
 pub fn diagnose(a: &Attempt) -> Diagnosis {
-    let told = from_the_ending(a, from_words(a));
+    let told = with_the_node(a, from_the_ending(a, from_words(a)));
     match better(a, &told.class) {
         Some(shown) => build(a, shown.class, shown.text, &shown.shape),
         None => with_the_rank(a, told),
+    }
+}
+
+/// A node from which nothing was heard is the cause of the connections to it that broke.
+fn with_the_node(a: &Attempt, told: Diagnosis) -> Diagnosis {
+    match a.nodes.silent().filter(|_| told.class.starts_with("comm.")) {
+        Some(nodes) => {
+            let text = format!("nothing is heard of node {nodes} any more; {}", told.text);
+            build(a, "node.silent", text, nodes)
+        }
+        None => told,
     }
 }
 
@@ -141,7 +152,7 @@ fn unsaid(a: &Attempt, w: WorkerId, status: ExitStatus) -> Diagnosis {
     let class = class_of(status);
     // Our own kills were told apart above.
     let hint = match class {
-        "kill.unknown" => ", from outside: often the OOM killer (see dmesg)",
+        "kill.unknown" => ", from outside: by somebody, or an OOM killer that left no record here (see dmesg)",
         _ => "",
     };
     build(a, class, format!("worker {w} {}{hint}", status.words()), "")

@@ -45,7 +45,22 @@ pub fn lost_words(lost: &[(String, String)]) -> String {
     words.join(", ")
 }
 
+/// Said of nodes that are waited for since nothing is heard from them.
+#[must_use]
+pub fn silence_words(names: &[&str]) -> String {
+    format!("{SILENT}{}{UNHEARD}", names.join(", "))
+}
+
+const SILENT: &str = "the ranks on ";
+const UNHEARD: &str = " to end by themselves: nothing is heard from there";
+
 impl Nodes {
+    /// Names of the nodes from which nothing was heard when the attempt was to end.
+    #[must_use]
+    pub fn silent(&self) -> Option<&str> {
+        self.wait.as_deref()?.strip_prefix(SILENT)?.strip_suffix(UNHEARD)
+    }
+
     /// Returns true if nothing is known of any.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -143,6 +158,17 @@ pub const FOREIGN: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_that_are_silent_are_named_by_what_is_waited_for() {
+        let silent = |what: String| {
+            let mut nodes = Nodes::default();
+            nodes.note(&NodesNews::Wait { what });
+            nodes.silent().map(str::to_owned)
+        };
+        assert_eq!(silent(silence_words(&["n2", "n3"])).as_deref(), Some("n2, n3"));
+        assert_eq!(silent("the end of Slurm's step x".to_owned()), None);
+    }
 
     #[test]
     fn a_gang_gets_what_torch_reads_and_a_driver_gets_none_of_it() {

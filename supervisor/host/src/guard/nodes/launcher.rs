@@ -24,6 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 use supervise_core::event::ExitStatus;
+use supervise_core::gang::silence_words;
 
 /// All nodes answer within this, or the launch has failed: Slurm itself retries for a while.
 const GATHERING_MS: u64 = 180_000;
@@ -399,10 +400,7 @@ impl Launcher {
         let silent = || self.nodes.values().filter(|n| self.ordered && !n.gone);
         let names: Vec<&str> = silent().map(|n| n.name.as_str()).collect();
         if !names.is_empty() {
-            let names = names.join(", ");
-            self.wait_for(&format!(
-                "the ranks on {names} to end by themselves: nothing is heard from there"
-            ));
+            self.wait_for(&silence_words(&names));
         }
         let fenced = silent()
             .map(|n| n.heard)
