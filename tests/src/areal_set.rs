@@ -31,6 +31,8 @@ pub struct Shape {
     pub by: u32,
     /// As newer builds write: each save in a directory of its own, named by `LATEST` when it is all there, and the one before deleted.
     pub own: bool,
+    /// Batches that were given out at each save, where that does not go by steps: to rollouts, which run ahead.
+    pub given: Option<u64>,
 }
 
 impl Default for Shape {
@@ -44,6 +46,7 @@ impl Default for Shape {
             silent: 0,
             by: 0,
             own: false,
+            given: None,
         }
     }
 }
@@ -236,7 +239,7 @@ fn infos(step: u64, shape: &Shape) -> Vec<(&'static str, Vec<u8>)> {
     };
     let frequency = |steps: u64| json!({ "epoch": counter(None, steps / shape.epoch), "step": counter(Some(1), steps), "time": counter(None, steps) });
     let text = |value: serde_json::Value| format!("{value:#}").into_bytes();
-    let batches = Value::Int((global % shape.epoch + 1) as i64);
+    let batches = Value::Int(shape.given.unwrap_or(global % shape.epoch + 1) as i64);
     let place = dict([
         ("_index_sampler_state", Value::None),
         ("_sampler_iter_state", Value::None),

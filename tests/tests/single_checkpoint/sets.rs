@@ -96,6 +96,24 @@ fn a_killed_save_is_found_out_without_any_generation() {
 }
 
 #[test]
+fn a_place_in_the_data_that_runs_ahead_of_the_steps_may_come_again() {
+    let stage = Stage::with(Shape {
+        given: Some(7),
+        ..Shape::default()
+    });
+    stage.saved_and_kept(&[2, 4]);
+    stage.save(6);
+    let c = live(&stage.look()).clone();
+    assert_eq!(c.verdict, Verdict::Whole, "{:?}", c.findings);
+    // One that was not written again is older than the step beside it.
+    let all = Stage::new().cut(6, 0);
+    stage.forget_times();
+    stage.cut(8, all - 1);
+    let c = live(&stage.look()).clone();
+    assert_eq!(c.why().unwrap().code, "info_of_two_saves", "{:?}", c.findings);
+}
+
+#[test]
 fn weights_that_are_newer_than_the_counters_are_named_and_taken_only_where_that_is_wanted() {
     let mut stage = Stage::new();
     stage.save(4);

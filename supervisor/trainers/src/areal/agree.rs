@@ -5,7 +5,7 @@
 //! proof: a copy has others. What counts up tells, and so does the random number that each save of an engine carries.
 
 use super::names::INFO;
-use super::set::{CHECKS, DATA, OPTIMIZER, save_mark, shard_mark};
+use super::set::{CHECKS, DATA, GIVEN, OPTIMIZER, save_mark, shard_mark};
 use std::collections::BTreeSet;
 use supervise_checkpoint::json::StepInfo;
 use supervise_checkpoint::{Earlier, Marks};
@@ -83,9 +83,18 @@ impl Compared<'_> {
         })
     }
 
+    /// Each save before has the place in the data that its step has: one that is another step's is no accident. Where batches are given out
+    /// ahead of the steps, as to rollouts, two steps may well have the same, and the time tells alone.
+    fn goes_by_steps(&self) -> bool {
+        let epoch = self.info.steps_per_epoch.max(1);
+        let given = |e: &Earlier| Some((e.step.0, *e.marks.counters.get(GIVEN)?));
+        let mut all = self.earlier.iter().filter_map(given);
+        all.all(|(step, given)| given % epoch == step % epoch)
+    }
+
     /// The place in the data is written last. At the same place of another epoch it may be the same.
     fn place_in_data(&self) -> Option<Finding> {
-        let data = self.count(DATA)?;
+        let data = self.count(DATA).filter(|_| self.goes_by_steps())?;
         let epoch = self.info.steps_per_epoch.max(1);
         let same = self.earlier.iter().find(|e| {
             let apart = e.step.0.abs_diff(self.done());

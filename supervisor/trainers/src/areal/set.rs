@@ -193,6 +193,10 @@ impl<'a> Reports<'a> {
             DATA.to_owned(),
             info("dataloader_info.pkl").and_then(|r| r.crc).map(u64::from),
         );
+        put(
+            GIVEN.to_owned(),
+            info("dataloader_info.pkl").and_then(|r| r.facts.batches),
+        );
         for engine in files.engines() {
             let dir = names::state_dir(engine);
             let table = self.of(&format!("{dir}/.metadata"));
@@ -245,6 +249,8 @@ pub(super) const CLOCKS: i64 = 1_000_000_000;
 pub(super) const CHECKS: &str = "checks";
 /// The CRC-32 of the place in the data.
 pub(super) const DATA: &str = "data";
+/// Batches of the epoch that were given out.
+pub(super) const GIVEN: &str = "given";
 /// Updates of an engine's optimizer.
 pub(super) const OPTIMIZER: &str = "optimizer";
 
