@@ -89,6 +89,9 @@ pub fn words(v: &View) -> String {
     match &v.root {
         Some(root) => {
             let _ = writeln!(out, "  {}", at(root));
+            if let Some(why) = &v.doubt {
+                let _ = writeln!(out, "  {}: this may be no line of a log", shown(why));
+            }
         }
         None => {
             let _ = match &v.doubt {

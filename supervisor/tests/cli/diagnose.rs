@@ -100,6 +100,24 @@ fn a_log_that_holds_no_text_leaves_doubt() {
 }
 
 #[test]
+fn a_failure_in_bytes_that_are_no_text_is_doubted() {
+    let noise: Vec<u8> = (1..=31).cycle().take(4096).collect();
+    let failure = b"\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n";
+    let zeros = vec![0; 4096];
+    for (bytes, confidence) in [(&noise, "low"), (&zeros, "high")] {
+        let input = [bytes, failure.as_slice()].concat();
+        let out = diagnose(&["-", "--json"], &input);
+        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(json["class"], "mem.cuda_oom", "{json}");
+        assert_eq!(
+            (&json["confidence"], json["doubt"].is_string()),
+            (&confidence.into(), confidence == "low"),
+            "{json}"
+        );
+    }
+}
+
+#[test]
 fn logs_that_cannot_be_read_are_refused_with_one_error() {
     for (args, input, said) in [
         (

@@ -51,6 +51,12 @@ impl Shape {
         }
     }
 
+    /// It is no text, so that a line of it that tells a failure may be none. A log that was emptied while it was written holds zeros,
+    /// and is a log.
+    pub(super) fn is_noise(&self) -> bool {
+        self.odd.saturating_sub(self.zero) * 20 > self.seen
+    }
+
     /// The reason to doubt it, if there is one.
     pub(super) fn doubt(&self) -> Option<Doubt> {
         match self.seen {

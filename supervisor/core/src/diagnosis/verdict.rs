@@ -219,6 +219,12 @@ impl Reading {
         unread.or_else(|| all.find_map(of).filter(|_| empty))
     }
 
+    /// The log that tells the cause, where it is no text.
+    fn noise(&self, root: &Found) -> Option<(usize, Doubt)> {
+        let log = self.logs.get(root.file)?;
+        log.shape.is_noise().then_some((root.file, Doubt::Binary))
+    }
+
     fn build(
         &self,
         class: Option<String>,
@@ -240,7 +246,10 @@ impl Reading {
         // The rank that failed may print no records.
         let newest = || self.logs.iter().filter_map(|log| log.steps.newest).max();
         let step = root.and_then(|f| f.step).or_else(newest).map(|s| s.0);
-        let doubt = if root.is_none() { self.doubt() } else { None };
+        let doubt = match root {
+            None => self.doubt(),
+            Some(root) => self.noise(root),
+        };
         let confidence = if doubt.is_some() { Confidence::Low } else { confidence };
         Verdict {
             doubt,
