@@ -73,6 +73,25 @@ impl Named {
         Self(words.take(MOST).map(str::to_owned).collect())
     }
 
+    /// The list without those of these names.
+    #[must_use]
+    pub fn without(&self, left_out: &BTreeMap<String, String>) -> Self {
+        let kept = self.0.iter().filter(|word| !left_out.contains_key(*word));
+        Self(kept.cloned().collect())
+    }
+
+    /// As CUDA takes it.
+    #[must_use]
+    pub fn list(&self) -> String {
+        self.0.join(",")
+    }
+
+    /// How many are named.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns true if none is named.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -219,15 +238,15 @@ fn fields<const N: usize>(line: &str) -> Option<[&str; N]> {
 /// Their names as `nvidia-smi` takes them; `None`: all.
 #[must_use]
 pub fn wanted_words(named: &Named) -> Option<String> {
-    (!named.is_empty()).then(|| named.0.join(","))
+    (!named.is_empty()).then(|| named.list())
 }
 
 /// The devices of these that the run names.
 #[must_use]
 pub fn wanted<'a>(named: &Named, all: &'a [Device]) -> Vec<&'a Device> {
-    let is =
-        |word: &str, d: &Device| word.parse() == Ok(d.index) || d.uuid.starts_with(word) && word.starts_with("GPU-");
-    all.iter().filter(|d| named.0.iter().any(|word| is(word, d))).collect()
+    all.iter()
+        .filter(|d| named.0.iter().any(|word| d.is_called(word)))
+        .collect()
 }
 
 /// Returns true if who uses the devices should be asked: one that is wanted is not empty.
@@ -237,9 +256,68 @@ pub fn is_any_in_use(named: &Named, all: &[Device]) -> bool {
 }
 
 impl Device {
+    fn is_called(&self, word: &str) -> bool {
+        word.parse() == Ok(self.index) || word.starts_with("GPU-") && self.uuid.starts_with(word)
+    }
+
     fn is_in_use(&self) -> bool {
         self.used.saturating_mul(PART) > self.total
     }
+}
+
+/// A device that the run names and that is not fit for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfit {
+    /// The name that the run gives it.
+    pub word: String,
+    /// Which it is.
+    pub who: String,
+    /// The reason.
+    pub why: String,
+    /// The next thing for a person to do.
+    advice: &'static str,
+}
+
+/// The first of them that is missing or broken; `before`: the errors that each device had counted when the term first looked.
+#[must_use]
+pub fn unfit(named: &Named, all: &[Device], before: &BTreeMap<String, u64>) -> Option<Unfit> {
+    if all.is_empty() {
+        return None;
+    }
+    named.0.iter().find_map(|word| {
+        let unfit = |who, why, advice| Unfit {
+            word: word.clone(),
+            who,
+            why,
+            advice,
+        };
+        let Some(d) = all.iter().find(|d| d.is_called(word)) else {
+            let there: Vec<String> = all.iter().map(|d| d.index.to_string()).collect();
+            let why = format!(
+                "it is not there any more, or never was: the driver lists {}",
+                there.join(", ")
+            );
+            return Some(unfit(format!("GPU {word}"), why, ""));
+        };
+        const RESET: &str = "; reset it, or take its node out of the job";
+        let new = d
+            .errors
+            .zip(before.get(&d.uuid))
+            .map_or(0, |(now, then)| now.saturating_sub(*then));
+        let (why, advice) = match new {
+            0 if d.worn_out => (
+                "a broken row of its memory could not be replaced, no spare ones are left".to_owned(),
+                "; take its node out of the job, or go on with `gang.check_gpus: false`",
+            ),
+            0 if d.retiring => ("pages of its memory wait for a reset to be retired".to_owned(), RESET),
+            0 => return None,
+            n => {
+                let why = format!("{n} errors of its memory were not corrected since this run was started");
+                (why, RESET)
+            }
+        };
+        Some(unfit(format!("GPU {} ({})", d.index, d.uuid), why, advice))
+    })
 }
 
 /// Why the launch cannot be made now; `before`: the errors that each device had counted when the term first looked.
@@ -249,40 +327,8 @@ pub fn in_the_way(named: &Named, all: &[Device], owners: &[Owner], before: &BTre
     if all.is_empty() || named.is_empty() {
         return None;
     }
-    let missing = |word: &&String| {
-        !all.iter()
-            .any(|d| word.parse() == Ok(d.index) || d.uuid.starts_with(word.as_str()))
-    };
-    if let Some(word) = named.0.iter().find(missing) {
-        let there: Vec<String> = all.iter().map(|d| d.index.to_string()).collect();
-        let what = format!(
-            "GPU {word} is not there any more, or never was: the driver lists {}",
-            there.join(", ")
-        );
-        return Some(failed(what, ActErrorKind::GpuUnfit));
-    }
-    for d in &wanted {
-        let new = d
-            .errors
-            .zip(before.get(&d.uuid))
-            .map_or(0, |(now, then)| now.saturating_sub(*then));
-        let why = match new {
-            0 if d.worn_out => {
-                let what = format!(
-                    "GPU {} ({}): a broken row of its memory could not be replaced, no spare ones are left; take its node out of the job, or go on with `gang.check_gpus: false`",
-                    d.index, d.uuid
-                );
-                return Some(failed(what, ActErrorKind::GpuUnfit));
-            }
-            0 if d.retiring => "pages of its memory wait for a reset to be retired".to_owned(),
-            0 => continue,
-            n => format!("{n} errors of its memory were not corrected since this run was started"),
-        };
-        let what = format!(
-            "GPU {} ({}): {why}; reset it, or take its node out of the job",
-            d.index, d.uuid
-        );
-        return Some(failed(what, ActErrorKind::GpuUnfit));
+    if let Some(Unfit { who, why, advice, .. }) = unfit(named, all, before) {
+        return Some(failed(format!("{who}: {why}{advice}"), ActErrorKind::GpuUnfit));
     }
     let busy = wanted.iter().find(|d| d.is_in_use())?;
     let of = owners.iter().filter(|o| o.uuid == busy.uuid);

@@ -70,6 +70,12 @@ impl Driver {
         self.ready = Some(Ready { act, made });
     }
 
+    /// The launch is not what was made ready for it.
+    pub(super) fn forget_what_is_ready(&mut self) {
+        self.ready = None;
+        self.dismiss_offered();
+    }
+
     /// A guard has one order, which it cannot be told to forget.
     fn dismiss_offered(&mut self) {
         if let Some(standby) = self.standby.take_if(|s| s.offered().is_some()) {
@@ -295,6 +301,7 @@ impl Driver {
                     env.extend(more);
                 }
                 env.extend(worker_env(gang, Rank(rank), (master, port), order.attempt.0));
+                env.extend(self.fewer_gpus());
                 WorkerOrder {
                     argv: argv.clone(),
                     env: env.into_iter().collect(),

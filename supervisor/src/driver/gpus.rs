@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use supervise_core::activity::DevicePulse;
 use supervise_core::event::EventKind;
-use supervise_core::gpu::{Named, Pulses, in_the_way, looks_again, pulse, remark};
+use supervise_core::gang::NodesNews;
+use supervise_core::gpu::{Named, Pulses, Unfit, in_the_way, looks_again, pulse, remark, unfit};
 use supervise_core::id::{ActId, AttemptNo, Ms};
 use supervise_core::record::LaunchOrder;
+use supervise_core::spec::LauncherKind;
 use supervise_core::state::Mode;
 use supervise_host::gpus::{Gpus, follow, look};
 use supervise_host::guard::protocol::ToGuard;
@@ -37,6 +39,8 @@ pub(super) struct Known {
     followed: bool,
     /// The last attempt for which somebody was asked to.
     asked: Option<AttemptNo>,
+    /// Those that are not fit, each with the reason: others that the run names take their place.
+    left_out: BTreeMap<String, String>,
 }
 
 impl Driver {
@@ -72,7 +76,43 @@ impl Driver {
 
     /// As the workers' environment will name them.
     fn named_gpus(&self) -> Named {
-        Named::read(&self.visible().unwrap_or_default())
+        Named::read(&self.visible().unwrap_or_default()).without(&self.gpus.left_out)
+    }
+
+    /// The variable for workers that do not get all that the run names.
+    pub(super) fn fewer_gpus(&self) -> Option<(String, String)> {
+        let fewer = !self.gpus.left_out.is_empty();
+        fewer.then(|| (VISIBLE.to_owned(), self.named_gpus().list()))
+    }
+
+    /// Leaves those out that are not fit, as long as each worker has one.
+    fn leave_out_unfit(&mut self, attempt: AttemptNo, seen: &Gpus) {
+        let gang = &self.spec.gang;
+        if gang.launcher != LauncherKind::Gang {
+            return;
+        }
+        let needed = usize::try_from(gang.per_node()).unwrap_or(usize::MAX);
+        let known = self.gpus.left_out.len();
+        let before = self.gpus.before.clone().unwrap_or_default();
+        while let named = self.named_gpus()
+            && named.count() > needed
+            && let Some(Unfit { word, why, .. }) = unfit(&named, &seen.devices, &before)
+        {
+            self.gpus.left_out.insert(word, why);
+        }
+        if self.gpus.left_out.len() > known {
+            self.forget_what_is_ready();
+        }
+        let named = |(word, why): (&String, &String)| match word.starts_with("GPU-") {
+            true => (word.clone(), why.clone()),
+            false => (format!("GPU {word}"), why.clone()),
+        };
+        let lost: Vec<(String, String)> = self.gpus.left_out.iter().map(named).collect();
+        if !lost.is_empty() {
+            let nodes = Vec::new();
+            let news = NodesNews::On { nodes, lost };
+            self.feed(EventKind::Nodes { attempt, news });
+        }
     }
 
     /// `None`: nothing is said, and all can be seen.
@@ -108,8 +148,11 @@ impl Driver {
         if let Some(text) = remark(&named, &seen.devices) {
             self.printer.note(&text);
         }
-        let before = self.gpus.before.get_or_insert_with(counted);
-        let Some(error) = in_the_way(&named, &seen.devices, &seen.owners, before) else {
+        self.gpus.before.get_or_insert_with(counted);
+        self.leave_out_unfit(order.attempt, &seen);
+        let named = self.named_gpus();
+        let before = self.gpus.before.clone().unwrap_or_default();
+        let Some(error) = in_the_way(&named, &seen.devices, &seen.owners, &before) else {
             return self.launch_from(act, order);
         };
         let is_wanted = matches!(self.state.mode, Mode::Launching { .. });

@@ -342,7 +342,11 @@ impl StatusView {
                 [] => String::new(),
                 lost => format!("; lost: {}", lost_words(lost)),
             };
-            row("nodes", one_line(&format!("{}{lost}", nodes.on.join(", ")), 600));
+            match nodes.on.is_empty() {
+                true if lost.is_empty() => {}
+                true => row("without", one_line(&lost_words(&nodes.lost), 600)),
+                false => row("nodes", one_line(&format!("{}{lost}", nodes.on.join(", ")), 600)),
+            }
             if let Some(what) = &nodes.wait {
                 row("waits for", one_line(what, 600));
             }

@@ -121,9 +121,38 @@ fn a_gpu_that_is_gone_or_has_new_errors_ends_the_run() {
     scene.go();
     // A term that begins with them has seen no new ones; but this GPU is not there.
     change(&scene, "0, GPU-aa, 4, 80000, 3, No\n");
-    scene.run(&[]).expect(69).says("GPU 1 is not there any more");
+    scene.run(&[]).expect(69).says("GPU 1: it is not there any more");
     change(&scene, EMPTY);
     scene.run(&[]).expect(0);
+}
+
+/// More are named than there are workers: another takes the place of a broken one.
+#[test]
+fn a_broken_gpu_is_left_out_where_the_run_names_another() {
+    const THREE: &str = "0, GPU-aa, 4, 80000, 0, No\n1, GPU-bb, 4, 80000, 0, No\n2, GPU-cc, 4, 80000, 0, No\n";
+    let mut scene = with_gpus(THREE);
+    scene
+        .env("CUDA_VISIBLE_DEVICES", "0,1,2")
+        .set("demo.hold_at", json!(5))
+        .set("supervisor.gang.launcher", json!("gang"))
+        .set("supervisor.gang.workers", json!(2));
+    let expected = scene.expected_digest();
+    let run = scene.start(&[]);
+    saved(&scene, 4);
+    change(&scene, &THREE.replace("GPU-aa, 4, 80000, 0", "GPU-aa, 4, 80000, 3"));
+    supervise_tests::harness::send(scene.workers()[0], libc::SIGKILL);
+    wait_for("it runs again", || scene.attempts() == 2 && scene.workers().len() == 2);
+    let environment = fs::read(format!("/proc/{}/environ", scene.workers()[0])).unwrap();
+    let environment = String::from_utf8_lossy(&environment).into_owned();
+    assert!(environment.contains("\0CUDA_VISIBLE_DEVICES=1,2\0"), "{environment}");
+    scene
+        .ask(&["status"])
+        .expect(0)
+        .says("GPU 0 (3 errors of its memory were not corrected");
+    scene.go();
+    run.wait().expect(0).says("attempt 2: without GPU 0 (3 errors");
+    assert_eq!(scene.digest(), Some(expected));
+    assert_eq!(scene.status()["charged"], json!(0), "a step was proven before");
 }
 
 /// GPUs of today replace broken rows of their memory by spare ones, at a reset.
