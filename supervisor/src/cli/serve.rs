@@ -95,9 +95,8 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
     let unix = socket(&path)?;
     let port = tcp.as_ref().and_then(|l| l.local_addr().ok()).map(|at| at.port());
     let access = Access::new(&place, port, args.public_read)?;
-    // Whoever opens the list first finds it read.
     let ahead = runs.clone();
-    tokio::spawn(async move { ahead.all().await });
+    tokio::spawn(async move { ahead.get_ready().await });
     let site = Arc::new(site::Site {
         runs,
         access,

@@ -3,6 +3,10 @@
 use std::ffi::c_void;
 use std::fs;
 
+/// Bytes of a piece that is large.
+#[cfg(target_env = "gnu")]
+const LARGE: libc::c_int = 256 << 10;
+
 /// Gives back the free pieces of the heap, and the mapped pages of our own program: its start alone executes megabytes of it, and
 /// what is executed again is mapped again, a page from the cache.
 #[expect(unsafe_code, reason = "no library offers these two calls as safe ones")]
@@ -22,13 +26,21 @@ pub fn let_go_of_start() {
 }
 
 /// Threads share eight heaps: each of many heaps would keep the most that it ever held. Fewer make threads wait for each other that
-/// take and give back at one time: a long journal is decoded in some and folded in another. To be called before there are threads.
+/// take and give back at one time: a long journal is decoded in some and folded in another. What is large comes from the system and goes
+/// back to it: glibc would take ever larger pieces from the heaps, once one of their size was given back, and the heaps would creep. To be
+/// called before there are threads.
 #[expect(unsafe_code, reason = "no library offers this call as a safe one")]
 pub fn share_heaps() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes two numbers, and touches nothing that is in use.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 8);
+    for (what, value) in [
+        (libc::M_ARENA_MAX, 8),
+        (libc::M_MMAP_THRESHOLD, LARGE),
+        (libc::M_TRIM_THRESHOLD, LARGE),
+    ] {
+        // SAFETY: it takes two numbers, and touches nothing that is in use.
+        unsafe {
+            libc::mallopt(what, value);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::prepare::listed_runs;
 use crate::render::next::NextView;
 use crate::render::status::{Alive, StatusView};
 use camino::Utf8PathBuf;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +32,8 @@ const DEADLINE: Duration = Duration::from_secs(4);
 const SILENT: Duration = Duration::from_secs(3);
 /// A story that is read for the first time has so long.
 const STORY: Duration = Duration::from_secs(30);
+/// Runs whose pages are made ready.
+const READY: usize = 4;
 /// Runs that are read at once.
 const SLOTS: usize = 16;
 /// Outputs of one run that are read at once: those of a run that hangs keep their places, and no other run waits for them.
@@ -149,6 +152,16 @@ impl Runs {
         all.sort_by_key(|(n, _)| *n);
         let (gone, there): (Vec<Shown>, Vec<Shown>) = all.into_iter().map(|(_, s)| s).partition(|s| s.gone);
         (there.into_iter().map(|s| s.view).collect(), gone.len())
+    }
+
+    /// Reads what the first pages show before anybody asks for them: the list, then the stories of the runs that changed last.
+    pub(in crate::cli) async fn get_ready(self: &Arc<Self>) {
+        let (mut views, _) = self.all().await;
+        views.sort_by_key(|view| Reverse(view.now));
+        for view in views.iter().take(READY) {
+            // Whoever asks for one that cannot be told now is told why.
+            let _ = self.story(&view.run).await;
+        }
     }
 
     pub(in crate::cli) async fn one(self: &Arc<Self>, run: &str) -> Option<Arc<StatusView>> {
@@ -312,6 +325,14 @@ mod tests {
         assert_eq!(late(None), None);
         assert_eq!(late(Some(Duration::from_secs(1))), None);
         assert_eq!(late(Some(SILENT)), Some("its directory does not answer"));
+    }
+
+    #[tokio::test]
+    async fn the_pages_of_a_few_runs_are_made_ready() {
+        let run = |n: usize| (RunId(format!("{n:016x}")), Some(Utf8PathBuf::from("/nowhere")));
+        let runs = Arc::new(Runs::new((0..READY + 2).map(run).collect()));
+        runs.get_ready().await;
+        assert_eq!(runs.stories.len(), READY);
     }
 
     #[tokio::test]

@@ -49,6 +49,13 @@ impl Stories {
     }
 }
 
+#[cfg(test)]
+impl Stories {
+    pub(super) fn len(&self) -> usize {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
 /// One run's story.
 pub(super) struct Story {
     run: RunId,
