@@ -198,6 +198,7 @@ fn end(outcome: &Outcome) -> EventChoice {
         Outcome::Deterministic { .. } => EventChoice::Deterministic,
         Outcome::NoProof { .. } => EventChoice::NoProof,
         Outcome::LeaseHeld { .. } => EventChoice::LeaseHeld,
+        Outcome::Stranger { .. } => EventChoice::Stranger,
         Outcome::GaveUp { .. } => EventChoice::GaveUp,
         Outcome::Environment { .. } => EventChoice::Environment,
         Outcome::Config { .. } => EventChoice::Configuration,

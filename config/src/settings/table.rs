@@ -139,7 +139,7 @@ settings! {
         spares: u32 = "0";
         /// Options of `ray start` (CPUs, ports, resources), for each node where Ray is started: `null` for none, a list of words, or one string.
         ray_start: Option<Vec<String>> = "null";
-        /// The workers' devices: `auto` (all that are there), `none`, or a list of device numbers.
+        /// The workers' devices: `auto` (all that are there), `none`, or a list of device numbers: more than there are workers take the place of broken ones.
         gpus: Gpus = "auto";
         /// The devices that the run names are its own: before each launch they must be there and empty, and what they do helps to find hangs. `false` where it shares them.
         check_gpus: bool = true;
@@ -372,6 +372,8 @@ choices! {
         Configuration = "configuration",
         /// another supervisor works there
         LeaseHeld = "lease_held",
+        /// somebody else wrote, or put something, among the checkpoints
+        Stranger = "stranger",
         /// the run has waited for more than ten minutes
         Waiting = "waiting",
         /// an attempt did not go on where it should, or nothing shows that it did

@@ -46,7 +46,7 @@ pub use checkpoint_places::RunCheckpoints;
 pub use client::{Asked, Client, IoWorkerError};
 pub use files::{FileSource, fact_of, read_small, walk};
 pub use generation_store::look_at_run;
-pub use identity::RUN_DIR_NAME;
+pub use identity::{RUN_DIR_NAME, came_with_a_copy};
 pub use latest::live_dir;
 pub use lease::{lease_dir, own_claim};
 pub use listed::Listed;

@@ -16,7 +16,7 @@ use supervise_core::record::LaunchOrder;
 use supervise_core::resume::{Choice, answered_again, choose, in_next_term, needed_depth};
 use supervise_core::spec::ResumeIntent;
 use supervise_core::state::State;
-use supervise_host::io_worker::{Prover, RunCheckpoints, look_at_run};
+use supervise_host::io_worker::{Identity, Prover, RunCheckpoints, came_with_a_copy, look_at_run};
 use supervise_host::process::boot_id;
 use supervise_host::process::cgroup::Leaf;
 use supervise_trainers::{HostFacts, LaunchPlan, adapter, expect};
@@ -82,6 +82,18 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let alive = seen.alive;
     if let Some(problem) = &seen.problem {
         return Err(CliError::environment(problem.clone()));
+    }
+    let mut seen = seen;
+    let spec = &prepared.order.spec;
+    let identity = Identity {
+        run: spec.run.clone(),
+        run_dir: spec.run_dir.clone(),
+        root: spec.root.clone(),
+    };
+    // One that cannot be read was told of already.
+    if let Ok(Some(copied)) = came_with_a_copy(&identity) {
+        notes.push(copied);
+        seen.state = None;
     }
     let before = seen
         .state

@@ -3,7 +3,7 @@
 use super::target;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare::unreadable_registry;
+use crate::prepare::{searched, unreadable_registry};
 use crate::printer;
 use crate::render::status::StatusView;
 use crate::render::table::table;
@@ -52,6 +52,9 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     } else {
         let texts: Vec<String> = views.iter().map(StatusView::text).collect();
         super::print(&texts.join("\n"))?;
+    }
+    if views.is_empty() {
+        printer::err(&format!("note: {}\n", searched()));
     }
     for note in seen.iter().flat_map(|s| &s.notes) {
         printer::err(&format!("note: {note}\n"));

@@ -105,6 +105,27 @@ pub fn listed_runs() -> Vec<Listed> {
     registry_files().iter().filter_map(|file| Listed::read(file)).collect()
 }
 
+/// The places of the lists of runs, in words, and a home that was passed over.
+#[must_use]
+pub fn searched() -> String {
+    let dirs: Vec<String> = state_dirs().iter().map(|dir| dir.join("runs").to_string()).collect();
+    let passed_over = match (at_home(), std::env::var_os("HOME")) {
+        (None, Some(home)) => format!(
+            "; not below the home directory {}, where this user may not write",
+            home.display()
+        ),
+        (None, None) => "; HOME is not set".to_owned(),
+        (Some(_), _) => String::new(),
+    };
+    let places = match dirs.is_empty() {
+        true => "nowhere".to_owned(),
+        false => dirs.join(", "),
+    };
+    format!(
+        "looked in {places}{passed_over}; a run that is not listed there is found by its checkpoint root or configuration"
+    )
+}
+
 /// Why a list of runs cannot be read, where there is one.
 #[must_use]
 pub fn unreadable_registry() -> Option<String> {

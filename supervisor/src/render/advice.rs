@@ -14,6 +14,10 @@ pub fn advice(outcome: &Outcome, run: &str, worker: Option<u32>) -> Vec<String> 
             format!("`supervise checkpoints {run}` shows every step; then run with --from N, --fresh or --again")
         }
         Outcome::LeaseHeld { .. } => format!("`supervise status {run}` shows who works there"),
+        Outcome::Stranger { step: Some(step), .. } => format!(
+            "`supervise run` with --from {step} where that state is this run's to go on from; else end who writes there, move it away, and run again"
+        ),
+        Outcome::Stranger { step: None, .. } => "end who writes there, then `supervise run` goes on".to_owned(),
         Outcome::Environment { .. } => "mend it, then `supervise run` goes on".to_owned(),
         Outcome::Config { .. } => "change the configuration, then `supervise run` goes on".to_owned(),
     };

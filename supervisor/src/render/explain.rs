@@ -406,7 +406,7 @@ impl Story {
         }
         let end = match (&self.diagnosis, &self.ended_by_us, self.exits.first()) {
             (Some(d), ..) => format!("; {} [{}]", one_line(&d.text, 300), d.class),
-            (None, Some(why), _) => format!("; ended by the supervisor: {}", shown(why)),
+            (None, Some(why), _) => format!("; the supervisor ended it ({})", shown(why)),
             (None, None, Some((worker, exit))) => format!("; worker {worker} {}", exit.words()),
             (None, None, None) => String::new(),
         };
@@ -446,7 +446,7 @@ fn story_text(s: &Story) -> String {
         out.push_str(&format!("  {}\n", seen.words()));
     }
     if let Some(why) = &s.ended_by_us {
-        out.push_str(&format!("  ended by the supervisor: {}\n", shown(why)));
+        out.push_str(&format!("  the supervisor ended it ({})\n", shown(why)));
     }
     if let Some(d) = &s.diagnosis {
         out.push_str(&format!("  diagnosis [{}]: {}\n", d.class, diagnosis(d)));

@@ -269,6 +269,7 @@ fn launched(output: &ActOutput, s: &State) -> Option<String> {
 
 fn nodes(news: &NodesNews) -> String {
     match news {
+        NodesNews::On { nodes, lost } if nodes.is_empty() => format!("without {}", lost_words(lost)),
         NodesNews::On { nodes, lost } if lost.is_empty() => format!("on nodes {}", nodes.join(", ")),
         NodesNews::On { nodes, lost } => format!("on nodes {}; lost: {}", nodes.join(", "), lost_words(lost)),
         NodesNews::Wait { what } => format!("it waits for {}", one_line(what, FOREIGN)),
@@ -450,6 +451,7 @@ pub fn outcome_words(o: &Outcome) -> String {
         Outcome::Deterministic { why } => format!("failed: {why}"),
         Outcome::NoProof { why } => format!("no provable checkpoint: {why}"),
         Outcome::LeaseHeld { by } => format!("another supervisor is at work here: {by}"),
+        Outcome::Stranger { what, .. } => format!("checkpoints that are not this run's: {what}"),
         Outcome::GaveUp { why } => format!("gave up: {why}"),
         Outcome::Environment { why } => format!("the environment does not allow it: {why}"),
         Outcome::Config { why } => format!("the command has to be changed: {why}"),

@@ -118,11 +118,33 @@ fn a_copied_root_begins_a_new_run_at_its_newest_step() {
     copy_tree(&original, &copy).unwrap();
     scene.set_root(&copy);
     scene.go();
+    let config = scene.write_config();
+    let planned = scene.ask(&["plan", config.to_str().unwrap()]);
+    planned
+        .expect(0)
+        .says(&format!("is a copy of {}", original.display()))
+        .says("global_step_8");
     scene.run(&[]).expect(0).says("is a copy");
     assert_eq!((scene.resumed(1), scene.attempts()), (Some(8), 1));
     assert_eq!(scene.digest(), Some(expected));
     assert_eq!(scene.aside(), [""; 0]);
     assert_eq!(snapshot(&original), before);
+}
+
+#[test]
+fn a_restored_root_begins_a_new_run_and_is_called_no_copy_of_itself() {
+    let (scene, expected) = stopped_at_eight();
+    let (root, backup) = (scene.root(), scene.path("backup"));
+    copy_tree(&root, &backup).unwrap();
+    // The place of the old one is not given to the new.
+    fs::rename(&root, scene.path("broken")).unwrap();
+    copy_tree(&backup, &root).unwrap();
+    scene.go();
+    scene
+        .run(&[])
+        .expect(0)
+        .says("is another directory than the one that stood at");
+    assert_eq!((scene.resumed(1), scene.digest()), (Some(8), Some(expected)));
 }
 
 #[test]
@@ -147,7 +169,11 @@ fn a_step_that_a_stranger_brought_between_two_terms_is_not_taken() {
     copy_tree(&scene.step(8), &scene.step(10)).unwrap();
     fs::write(scene.tracker(), "10").unwrap();
     let before = snapshot(&scene.step(10));
-    scene.run(&["--again"]).expect(5).says("global_step_10");
+    scene
+        .run(&["--again"])
+        .expect(5)
+        .says("global_step_10")
+        .says("with --from 10 where");
     assert_eq!(snapshot(&scene.step(10)), before);
     assert_eq!((scene.attempts(), scene.aside().len()), (attempts, 0));
     scene.assert_alone();

@@ -206,7 +206,10 @@ impl Deciding<'_> {
         if self.spec.saves.is_in_place() && !edits.is_empty() && self.s.arranged >= ARRANGED {
             let why = "what was arranged in the checkpoint root does not stay: somebody else changes it".to_owned();
             return self.finish(
-                Outcome::LeaseHeld { by: why.clone() },
+                Outcome::Stranger {
+                    what: why.clone(),
+                    step: None,
+                },
                 vec![Reason::new("not_arranged", why)],
             );
         }

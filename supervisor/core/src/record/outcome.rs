@@ -26,10 +26,17 @@ pub enum Outcome {
         /// A description.
         why: String,
     },
-    /// Another supervisor, or a stranger, works here.
+    /// Another supervisor works here.
     LeaseHeld {
         /// Who.
         by: String,
+    },
+    /// Somebody else wrote, or put something, among the checkpoints.
+    Stranger {
+        /// In words.
+        what: String,
+        /// The step that it is, where it is one.
+        step: Option<Step>,
     },
     /// Retries used up.
     GaveUp {
@@ -58,7 +65,7 @@ impl Outcome {
             Self::OutOfTime => 75,
             Self::Deterministic { .. } => 3,
             Self::NoProof { .. } => 4,
-            Self::LeaseHeld { .. } => 5,
+            Self::LeaseHeld { .. } | Self::Stranger { .. } => 5,
             Self::GaveUp { .. } => 6,
             Self::Environment { .. } => 69,
             Self::Config { .. } => 78,
@@ -84,6 +91,7 @@ impl Outcome {
             Self::Deterministic { .. } => "deterministic_failure",
             Self::NoProof { .. } => "no_provable_checkpoint",
             Self::LeaseHeld { .. } => "lease_held",
+            Self::Stranger { .. } => "stranger",
             Self::GaveUp { .. } => "gave_up",
             Self::Environment { .. } => "environment",
             Self::Config { .. } => "configuration",

@@ -39,13 +39,16 @@ pub(super) fn stranger(s: &State, scan: &ScanReport) -> Option<Choice> {
             && s.mark.is_none_or(|m| c.step > m)
             && !is_elsewhere(&c.id)
     })?;
-    let by = format!(
-        "{} appeared while no worker of this run lived: somebody else writes here, or it was copied in. If it belongs to this run: --from {}; else move it out of the checkpoint root, or name the step to go on from with --from",
-        c.id, c.step
+    let what = format!(
+        "{} appeared while no worker of this run lived: it was copied in, or somebody else writes here",
+        c.id
     );
     Some(Choice::Refuse {
-        outcome: Outcome::LeaseHeld { by: by.clone() },
-        reasons: vec![Reason::new("stranger", by)],
+        outcome: Outcome::Stranger {
+            what: what.clone(),
+            step: Some(c.step),
+        },
+        reasons: vec![Reason::new("stranger", what)],
     })
 }
 
@@ -135,13 +138,14 @@ pub(super) fn went_back(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<
         Some(c) => format!("; to go on from the newest copy of this run's own: --from {}", c.step),
         None => String::new(),
     };
-    let by = format!(
-        "the live set {what}: another trainer writes here, or an older state was put back by hand. End the other trainer; to go on from its state: --from {}{ours}",
-        live.step
-    );
+    let what =
+        format!("the live set {what}: another trainer writes here, or an older state was put back by hand{ours}");
     Some(Choice::Refuse {
-        outcome: Outcome::LeaseHeld { by: by.clone() },
-        reasons: vec![Reason::new("went_back", by)],
+        outcome: Outcome::Stranger {
+            what: what.clone(),
+            step: Some(live.step),
+        },
+        reasons: vec![Reason::new("went_back", what)],
     })
 }
 

@@ -84,6 +84,32 @@ pub(super) fn whose(id: &Identity) -> io::Result<Whose> {
     })
 }
 
+/// A run directory that came with a copy of its root, in words: the next run does not go on with what stands in it.
+///
+/// # Errors
+/// It cannot be read.
+pub fn came_with_a_copy(id: &Identity) -> io::Result<Option<String>> {
+    Ok(match whose(id)? {
+        Whose::Copied { of } => Some(format!(
+            "{}: the journal that came with it will be moved aside, and a new run begin",
+            copy_words(id, of.as_deref())
+        )),
+        Whose::Ours | Whose::Moved { .. } => None,
+    })
+}
+
+fn copy_words(id: &Identity, of: Option<&Utf8Path>) -> String {
+    match of {
+        Some(of) if id.root.as_deref() == Some(of) => {
+            format!(
+                "this checkpoint root is another directory than the one that stood at {of} before (restored, or a copy)"
+            )
+        }
+        Some(of) => format!("this checkpoint root is a copy of {of}"),
+        None => "this checkpoint root is a copy".to_owned(),
+    }
+}
+
 /// Puts a copied directory out of the way; the lease in it is held. In words, where it went.
 pub(super) fn set_aside(id: &Identity, of: Option<&Utf8Path>) -> io::Result<String> {
     let parent = id.run_dir.parent().unwrap_or(&id.run_dir);
@@ -93,9 +119,9 @@ pub(super) fn set_aside(id: &Identity, of: Option<&Utf8Path>) -> io::Result<Stri
             continue;
         }
         fs::rename(&id.run_dir, &target)?;
-        let old = of.map_or_else(String::new, |r| format!(" of {r}"));
         return Ok(format!(
-            "this checkpoint root is a copy{old}: the journal that came with it was moved to {target}, a new run begins here"
+            "{}: the journal that came with it was moved to {target}, a new run begins here",
+            copy_words(id, of)
         ));
     }
     Err(io::Error::other(format!(

@@ -25,7 +25,7 @@ pub(super) fn attempts(run: &str, stories: &[Story]) -> Markup {
 fn one(run: &str, s: &Story, newest: bool) -> Markup {
     let end = match (&s.diagnosis, &s.ended_by_us, s.exits.first()) {
         (Some(d), ..) => Some(format!("{} [{}]", one_line(&d.text, 200), d.class)),
-        (None, Some(why), _) => Some(format!("ended by the supervisor: {}", one_line(why, 200))),
+        (None, Some(why), _) => Some(format!("the supervisor ended it ({})", one_line(why, 200))),
         (None, None, Some((worker, exit))) => Some(format!("worker {worker} {}", exit.words())),
         (None, None, None) => None,
     };
