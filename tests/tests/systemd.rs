@@ -171,6 +171,11 @@ fn a_service_keeps_its_workers_through_all_that_befalls_the_supervisor() {
         machine.property("StatusText").contains("newest proven step 4")
     });
 
+    // The figure that docs/running.md tells.
+    let (_, exposure) = machine.run(&["systemd-analyze", "security", "--no-pager", UNIT]);
+    let overall = exposure.lines().last().unwrap_or_default();
+    assert!(overall.contains(": 9.3"), "{exposure}");
+
     // Its decisions are entries with fields.
     let run = scene.status()["run"].as_str().unwrap().to_owned();
     let marks = machine.entries(&[&format!("SUPERVISE_RUN={run}"), "SUPERVISE_KIND=decided.mark"]);
