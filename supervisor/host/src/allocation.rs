@@ -44,6 +44,9 @@ struct Said {
     excluded: String,
 }
 
+/// A request that was cut off is known so soon.
+const HEARD: Duration = Duration::from_secs(1);
+
 impl Allocation {
     /// By the variables of this process; asks when it ends and how it is ended.
     #[must_use]
@@ -102,8 +105,23 @@ impl Allocation {
             Some(Ok(places)) => places.lost.into_iter().map(|(node, _)| node).collect(),
             _ => Vec::new(),
         };
-        self.ask(&["scontrol", "requeue", &self.job])?;
+        self.ask(&["scontrol", "requeue", &self.job])
+            .or_else(|why| self.was_heard(why))?;
         Ok(self.exclude(lost, &said.excluded))
+    }
+
+    /// Slurm ends all of the job at once, its own command too, which may have been heard before.
+    fn was_heard(&self, why: String) -> Result<String, String> {
+        std::thread::sleep(HEARD);
+        let now = self.said()?;
+        match now.state.as_str() {
+            "PENDING" | "REQUEUED" => Ok(String::new()),
+            "COMPLETING" => Err(format!(
+                "{why}; Slurm ends it all the same: `squeue --jobs {}` tells if it waits for its next start",
+                self.job
+            )),
+            _ => Err(why),
+        }
     }
 
     /// Slurm takes this of a job that waits alone, which it does a moment later.

@@ -6,7 +6,7 @@ use crate::prepare::state_dir::listed_file;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::id::RunId;
 use supervise_core::spec::ResumeIntent;
-use supervise_host::io_worker::RUN_DIR_NAME;
+use supervise_host::io_worker::{Listed, RUN_DIR_NAME};
 use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::root_keys;
@@ -19,11 +19,15 @@ const JOURNAL_SPACE: u64 = 2 << 20;
 /// A run that was started from this machine before, and of which nothing is there any more: an empty root is a fresh start, and so
 /// is one whose file system is not mounted.
 pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
-    let known = listed_file(run).is_some();
-    (known && !mount::exists(run_dir)).then(|| {
-        format!(
+    let file = listed_file(run).filter(|_| !mount::exists(run_dir))?;
+    let before = Listed::read(&file).map(|listed| listed.run_dir);
+    Some(match before.filter(|before| before != run_dir) {
+        Some(before) => format!(
+            "WARNING: this run was started here before with the run directory {before}: what is known of it stands there, and counts for nothing in {run_dir}"
+        ),
+        None => format!(
             "WARNING: this run was started here before, and {run_dir} is gone: if the file system is not mounted, stop this now; if it was deleted on purpose, all is well"
-        )
+        ),
     })
 }
 
