@@ -443,7 +443,7 @@ mod tests {
         assert!(
             said("0,1,2", TWO, "", &[])
                 .unwrap()
-                .starts_with("GpuUnfit: GPU 2 is not there any more")
+                .starts_with("GpuUnfit: GPU 2: it is not there any more")
         );
         // Errors of the time before the run are no reason; new ones are.
         assert!(said("1", TWO, "", &[("GPU-bb22", 2)]).unwrap().starts_with("GpuBusy"));
