@@ -2,7 +2,10 @@
 //!
 //! Nothing follows from an answer that cannot be read: a launch is held up only by what is known.
 
-use crate::activity::{DEVICES_LIMIT, DevicePulse};
+mod pulses;
+pub use pulses::Pulses;
+
+use crate::activity::DevicePulse;
 use crate::event::{ActError, ActErrorKind};
 use crate::id::Ms;
 use serde::{Deserialize, Serialize};
@@ -179,57 +182,6 @@ pub fn pulse(line: &str) -> Option<DevicePulse> {
     })
 }
 
-/// Several seconds of all devices.
-#[derive(Debug, Default)]
-pub struct Pulses {
-    sums: BTreeMap<u32, Sums>,
-}
-
-/// Of one device.
-#[derive(Debug, Default)]
-struct Sums {
-    milliwatts: u64,
-    /// Seconds in which the power was told.
-    powered: u64,
-    busy: u64,
-    memory: u64,
-    seconds: u64,
-    own: bool,
-}
-
-impl Pulses {
-    /// Adds a second of one of them, or several of them that count as one.
-    pub fn add(&mut self, p: DevicePulse) {
-        if self.sums.len() >= DEVICES_LIMIT && !self.sums.contains_key(&p.index) {
-            return;
-        }
-        let sums = self.sums.entry(p.index).or_default();
-        sums.own = p.own;
-        for (sum, n) in [
-            (&mut sums.milliwatts, p.milliwatts),
-            (&mut sums.powered, u32::from(p.milliwatts > 0)),
-            (&mut sums.busy, p.busy),
-            (&mut sums.memory, p.memory),
-            (&mut sums.seconds, 1),
-        ] {
-            *sum = sum.saturating_add(n.into());
-        }
-    }
-
-    /// The mean of each, and begins anew.
-    pub fn take(&mut self) -> Vec<DevicePulse> {
-        let mean = |sum: u64, seconds: u64| u32::try_from(sum / seconds.max(1)).unwrap_or(u32::MAX);
-        let pulse = |(index, s): (u32, Sums)| DevicePulse {
-            index,
-            milliwatts: mean(s.milliwatts, s.powered),
-            busy: mean(s.busy, s.seconds),
-            memory: mean(s.memory, s.seconds),
-            own: s.own,
-        };
-        std::mem::take(&mut self.sums).into_iter().map(pulse).collect()
-    }
-}
-
 fn fields<const N: usize>(line: &str) -> Option<[&str; N]> {
     let words: Vec<&str> = line.split(',').map(str::trim).collect();
     words.try_into().ok()
@@ -267,20 +219,19 @@ impl Device {
 
 /// A device that the run names and that is not fit for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unfit {
+struct Unfit {
     /// The name that the run gives it.
-    pub word: String,
-    /// Which it is.
-    pub who: String,
+    word: String,
+    /// Its number and its name for life.
+    who: String,
     /// The reason.
-    pub why: String,
+    why: String,
     /// The next thing for a person to do.
     advice: &'static str,
 }
 
 /// The first of them that is missing or broken; `before`: the errors that each device had counted when the term first looked.
-#[must_use]
-pub fn unfit(named: &Named, all: &[Device], before: &BTreeMap<String, u64>) -> Option<Unfit> {
+fn unfit(named: &Named, all: &[Device], before: &BTreeMap<String, u64>) -> Option<Unfit> {
     if all.is_empty() {
         return None;
     }
@@ -318,6 +269,25 @@ pub fn unfit(named: &Named, all: &[Device], before: &BTreeMap<String, u64>) -> O
         };
         Some(unfit(format!("GPU {} ({})", d.index, d.uuid), why, advice))
     })
+}
+
+/// Those that are not fit, each with the reason, as long as so many are left as are `needed`.
+#[must_use]
+pub fn spared(
+    named: &Named,
+    needed: usize,
+    all: &[Device],
+    before: &BTreeMap<String, u64>,
+) -> BTreeMap<String, String> {
+    let mut out = BTreeMap::new();
+    let mut left = named.clone();
+    while left.count() > needed
+        && let Some(Unfit { word, why, .. }) = unfit(&left, all, before)
+    {
+        out.insert(word, why);
+        left = named.without(&out);
+    }
+    out
 }
 
 /// Why the launch cannot be made now; `before`: the errors that each device had counted when the term first looked.
@@ -436,6 +406,20 @@ mod tests {
         let pauses: Vec<u64> = (0..9).filter_map(|n| Some(looks_again(&busy, n)?.0)).collect();
         assert_eq!(pauses, [100, 150, 250, 500, 1000]);
         assert_eq!(looks_again(&failed(String::new(), ActErrorKind::GpuUnfit), 1), None);
+    }
+
+    #[test]
+    fn one_that_is_not_fit_is_spared_as_long_as_each_worker_has_one() {
+        let all = devices(TWO);
+        let spared = |list: &str, needed| {
+            let none = BTreeMap::new();
+            let out = spared(&Named::read(list), needed, &all, &none);
+            out.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(spared("0,7,1,9", 2), ["7", "9"]);
+        assert_eq!(spared("0,7,1,9", 3), ["7"]);
+        assert_eq!(spared("0,7,1,9", 4), [""; 0]);
+        assert_eq!(spared("0,1", 1), [""; 0]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use supervise_core::activity::DevicePulse;
 use supervise_core::event::EventKind;
 use supervise_core::gang::NodesNews;
-use supervise_core::gpu::{Named, Pulses, Unfit, in_the_way, looks_again, pulse, remark, unfit};
+use supervise_core::gpu::{Named, Pulses, in_the_way, looks_again, pulse, remark, spared};
 use supervise_core::id::{ActId, AttemptNo, Ms};
 use supervise_core::record::LaunchOrder;
 use supervise_core::spec::LauncherKind;
@@ -86,21 +86,15 @@ impl Driver {
     }
 
     /// Leaves those out that are not fit, as long as each worker has one.
-    fn leave_out_unfit(&mut self, attempt: AttemptNo, seen: &Gpus) {
+    fn leave_out_unfit(&mut self, attempt: AttemptNo, seen: &Gpus, before: &BTreeMap<String, u64>) {
         let gang = &self.spec.gang;
         if gang.launcher != LauncherKind::Gang {
             return;
         }
         let needed = usize::try_from(gang.per_node()).unwrap_or(usize::MAX);
-        let known = self.gpus.left_out.len();
-        let before = self.gpus.before.clone().unwrap_or_default();
-        while let named = self.named_gpus()
-            && named.count() > needed
-            && let Some(Unfit { word, why, .. }) = unfit(&named, &seen.devices, &before)
-        {
-            self.gpus.left_out.insert(word, why);
-        }
-        if self.gpus.left_out.len() > known {
+        let new = spared(&self.named_gpus(), needed, &seen.devices, before);
+        if !new.is_empty() {
+            self.gpus.left_out.extend(new);
             self.forget_what_is_ready();
         }
         let named = |(word, why): (&String, &String)| match word.starts_with("GPU-") {
@@ -148,10 +142,9 @@ impl Driver {
         if let Some(text) = remark(&named, &seen.devices) {
             self.printer.note(&text);
         }
-        self.gpus.before.get_or_insert_with(counted);
-        self.leave_out_unfit(order.attempt, &seen);
+        let before = self.gpus.before.get_or_insert_with(counted).clone();
+        self.leave_out_unfit(order.attempt, &seen, &before);
         let named = self.named_gpus();
-        let before = self.gpus.before.clone().unwrap_or_default();
         let Some(error) = in_the_way(&named, &seen.devices, &seen.owners, &before) else {
             return self.launch_from(act, order);
         };
