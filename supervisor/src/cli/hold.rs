@@ -89,8 +89,9 @@ fn ask(seen: &Seen, request: &ControlRequest) -> Result<(), CliError> {
         Ok(None) if seen.elsewhere.is_some() => {
             let holds = matches!(request, ControlRequest::Hold { .. });
             let command = if holds { "hold" } else { "unhold" };
-            let waits = seen.run_dir.as_deref().is_some_and(left::any);
-            if !holds && !waits && seen.state.as_ref().is_none_or(|s| s.held.is_none()) {
+            let is_held = seen.state.as_ref().is_some_and(|s| s.held.is_some());
+            // The one that holds it may still wait to be taken.
+            if !holds && !is_held && !seen.run_dir.as_deref().is_some_and(left::any) {
                 return Err(CliError::environment(format!("nobody holds run {run}")));
             }
             let done = |now: &Seen| now.state.as_ref().is_some_and(|s| s.held.is_some() == holds);

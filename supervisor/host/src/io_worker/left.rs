@@ -22,16 +22,25 @@ pub fn leave(run_dir: &Utf8Path, request: &[u8]) -> io::Result<Utf8PathBuf> {
     own_place(run_dir)?;
     let whole = run_dir.join(format!("{NAME}.{}", std::process::id()));
     write_whole(&whole, request, PRIVATE)?;
-    let left = last(run_dir).map_or(1, |n| n + 1);
-    // Somebody else may take a number meanwhile: a name is given once.
-    let placed = (left..=MOST)
-        .map(|n| run_dir.join(name(n)))
-        .find_map(|path| match fs::hard_link(&whole, &path) {
+    let behind = numbers(run_dir).into_iter().max().unwrap_or_default();
+    let placed = (behind + 1..=MOST).find_map(|n| {
+        let path = run_dir.join(name(n));
+        match place(&whole, &path) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => None,
             done => Some(done.map(|()| path)),
-        });
-    fs::remove_file(&whole)?;
+        }
+    });
+    // Where it was moved, nothing is left of it.
+    let _ = fs::remove_file(&whole);
     placed.unwrap_or_else(|| Err(io::Error::other(format!("{MOST} requests wait there already"))))
+}
+
+/// Gives it a name that nobody else has taken meanwhile. A file system without links has no call for that: it is moved to a free one.
+fn place(whole: &Utf8Path, path: &Utf8Path) -> io::Result<()> {
+    match fs::hard_link(whole, path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists && !waits(path) => fs::rename(whole, path),
+        done => done,
+    }
 }
 
 fn name(number: u32) -> String {
@@ -43,15 +52,15 @@ fn name(number: u32) -> String {
 
 fn numbers(run_dir: &Utf8Path) -> Vec<u32> {
     let entries = run_dir.read_dir_utf8().into_iter().flatten().flatten();
+    // Nothing but what is named here: a stranger's file would keep the rest from being taken.
     let number = |file: &str| match file {
         NAME => Some(1),
-        other => other.strip_prefix("asked-")?.strip_suffix(".json")?.parse().ok(),
+        other => {
+            let number = other.strip_prefix("asked-")?.strip_suffix(".json")?.parse().ok();
+            number.filter(|n| (2..=MOST).contains(n) && name(*n) == other)
+        }
     };
     entries.filter_map(|entry| number(entry.file_name())).collect()
-}
-
-fn last(run_dir: &Utf8Path) -> Option<u32> {
-    numbers(run_dir).into_iter().max()
 }
 
 /// Looks if any waits there.
@@ -97,6 +106,9 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let dir = Utf8PathBuf::from_path_buf(tmp.path().join("run")).unwrap();
         fs::create_dir(&dir).unwrap();
+        for odd in ["asked-1.json", "asked-02.json", "asked-4294967295.json", "asked-x.json"] {
+            fs::write(dir.join(odd), "no request").unwrap();
+        }
         assert_eq!((take(&dir), any(&dir)), (None, false));
         let first = leave(&dir, b"first").unwrap();
         let second = leave(&dir, b"second").unwrap();
