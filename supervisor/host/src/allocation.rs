@@ -105,17 +105,18 @@ impl Allocation {
             Some(Ok(places)) => places.lost.into_iter().map(|(node, _)| node).collect(),
             _ => Vec::new(),
         };
-        self.ask(&["scontrol", "requeue", &self.job])
-            .or_else(|why| self.was_heard(why))?;
+        if let Err(why) = self.ask(&["scontrol", "requeue", &self.job]) {
+            self.was_heard(why)?;
+        }
         Ok(self.exclude(lost, &said.excluded))
     }
 
     /// Slurm ends all of the job at once, its own command too, which may have been heard before.
-    fn was_heard(&self, why: String) -> Result<String, String> {
+    fn was_heard(&self, why: String) -> Result<(), String> {
         std::thread::sleep(HEARD);
-        let now = self.said()?;
-        match now.state.as_str() {
-            "PENDING" | "REQUEUED" => Ok(String::new()),
+        let state = self.said().map(|now| now.state).unwrap_or_default();
+        match state.as_str() {
+            "PENDING" | "REQUEUED" => Ok(()),
             "COMPLETING" => Err(format!(
                 "{why}; Slurm ends it all the same: `squeue --jobs {}` tells if it waits for its next start",
                 self.job

@@ -75,7 +75,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if args.rehearse {
         prepared.findings.extend(rehearse(&prepared.order));
     }
-    let seen = target::of_prepared(&prepared.order.spec)?;
+    let mut seen = target::of_prepared(&prepared.order.spec)?;
     asked::check_taken(&prepared.order.spec, |_| Ok(seen.clone()))?;
     let mut notes = seen.notes.clone();
     notes.extend(open_case(&prepared));
@@ -83,7 +83,6 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if let Some(problem) = &seen.problem {
         return Err(CliError::environment(problem.clone()));
     }
-    let mut seen = seen;
     let spec = &prepared.order.spec;
     let identity = Identity {
         run: spec.run.clone(),

@@ -159,7 +159,7 @@ impl Runs {
         let (mut views, _) = self.all().await;
         views.sort_by_key(|view| Reverse(view.now));
         for view in views.iter().take(READY) {
-            // Whoever asks for one that cannot be told now is told why.
+            // One that cannot be told now says so to the next who asks.
             let _ = self.story(&view.run).await;
         }
     }

@@ -1,6 +1,6 @@
 //! The launcher's side of the relays: one connection for each rank, and the rank's own place for output.
 //!
-//! What a rank says is written past its relay: the guard kills relays as it kills workers, and the words of a rank that failed on another
+//! A rank's words are written past its relay: the guard kills relays as it kills workers, and the words of one that failed on another
 //! node may still be on their way then.
 
 use crate::address::{is_trusted, peer};
@@ -39,7 +39,7 @@ struct Rank {
 
 struct Relay {
     stream: UnixStream,
-    /// Where it prints, opened anew: its own may block.
+    /// Its standard output, opened anew: its own may block.
     output: File,
     lines: Splitter,
     gone: bool,
