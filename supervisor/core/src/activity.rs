@@ -255,9 +255,11 @@ impl Profile {
         };
         let spins = now.cpu >= BUSY && (are_below([faults, switches], OFTEN, VERY_LOW) || moves_nothing);
         let is_dry = are_below([bytes, network], FLOWS, LOW);
+        // Somebody else's traffic is on the network as well, none on the files and pipes of this rank.
+        let has_stopped = bytes.1 >= FLOWS && is_below(bytes, VERY_LOW);
         let two_say_so = match devices {
             Some(Sign::Alive) => false,
-            Some(Sign::Spinning) => spins || idles || is_dry,
+            Some(Sign::Spinning) => spins || idles || is_dry || has_stopped,
             // A GPU that waits while a process computes as ever is no hang: a metric, a tokenizer, a compiler.
             Some(_) => spins || idles,
             None => (spins || idles) && is_dry,

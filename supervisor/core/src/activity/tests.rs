@@ -300,3 +300,43 @@ fn without_a_profile_only_stillness_is_told() {
     assert!(!look(&mut w, SPINS).unwrap().is_stuck());
     assert!(!Look::default().is_stuck());
 }
+
+/// A job beside this one sends as much, on a machine that is otherwise quiet: the CPU tells nothing, and the network goes on.
+#[test]
+fn a_spin_beside_the_traffic_of_others_is_told_by_its_gpu_and_what_it_moves_itself() {
+    let gpu = |busy, memory, milliwatts| DevicePulse {
+        index: 0,
+        milliwatts,
+        busy,
+        memory,
+        own: true,
+    };
+    let with = |pulse: Pulse, devices: Option<DevicePulse>| Window {
+        devices: devices.into_iter().collect(),
+        ..window(&[pulse, pulse], 8_000_000)
+    };
+    let (works, spins) = (gpu(600, 400, 390_000), gpu(1000, 0, 125_000));
+    let quiet = Pulse {
+        switches: 2,
+        faults: 2,
+        ..HEALTHY
+    };
+    let silent = Pulse { bytes: 0, ..quiet };
+    let cases = [
+        (Some(works), Some(spins), silent, true),
+        // It goes on writing, its device works, or nobody tells of devices.
+        (Some(works), Some(spins), quiet, false),
+        (Some(works), Some(works), silent, false),
+        (None, None, silent, false),
+    ];
+    for (before, now, pulse, stuck) in cases {
+        let mut w = Watcher::default();
+        for _ in 0..6 {
+            w.window(with(quiet, before), Clock::Step);
+            w.progress();
+        }
+        let looks = (0..IN_A_ROW).map(|_| w.window(with(pulse, now), Clock::Step));
+        let look = looks.last().unwrap_or_default();
+        assert_eq!(look.is_stuck(), stuck, "{look:?}");
+    }
+}
