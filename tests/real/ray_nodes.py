@@ -4,7 +4,7 @@ Ray's processes on both nodes did before. The tensors of both ranks are those of
 
 usage: ray_nodes.py PROGRAMS [--work DIR] [--spins | --ppo]
 
-Root is needed, as for slurm_gang.py. Ends with a line that says what was done. --spins: nothing is killed, and that rank computes for ever instead.
+Root is needed, as for slurm_gang.py. Ends with a line that says what was done. --spins: nothing is killed; the run is stopped and submitted again, and that rank computes for ever instead.
 --ppo: verl's PPO trainer, two workers, a critic, one
 engine for each node, whose second worker dies in a save.
 """
@@ -126,7 +126,15 @@ def killed_and_hung(bench, spins):
     if killed:
         faults += [{"kind": "slow", "step": step, "seconds": 2, "rank": 0} for step in range(2, STEPS + 1)]
     with slurm(folder) as where:
-        run = submit(bench, folder, config, [sys.executable, *TRAINER], ENV | where | {"FAULTS": json.dumps(faults), "FAULT_PACE": "1"})
+        env = ENV | where | {"FAULTS": json.dumps(faults), "FAULT_PACE": "1"}
+
+        def again():
+            return submit(bench, folder, config, [sys.executable, *TRAINER], env)
+
+        run = again()
+        if spins:
+            stopped(bench, run, root)
+            run = again()
 
         def victims():
             """Of each kind one process of the attempt that runs now."""
@@ -150,13 +158,21 @@ def killed_and_hung(bench, spins):
     output = run.said()
     found = stalled(folder, output)
     assert "has 2 machines" in "".join(p.read_text(errors="replace") for p in sorted((root / ".supervise/attempts").glob("*/worker-0.log")))
-    assert attempts(bench.status(root)) == len(killed) + 2 + never_came_up(output), output
+    assert attempts(bench.status(root)) == len(killed) + 2 + spins + never_came_up(output), output
     said = json.loads(bench.call([bench.programs / "supervise", "history", root, "--json"]).stdout)
     classes = [a.get("class") or (a.get("diagnosis") or {}).get("class") for a in said.get("attempts", said)]
     assert "hang.step" in classes[len(killed):], classes
     bench.same_as_straight(root)
     nothing_left(folder)
     print(f"two nodes, Ray over both: {', '.join(killed) or 'nothing'} killed, brought back in job {run.job} ({classes}); {found}; tensors as in one go")
+
+
+def stopped(bench, run, root):
+    """The driver ends at SIGTERM, and with it Ray on both nodes: no grace is waited out."""
+    run.step(2)
+    bench.call([bench.programs / "supervise", "stop", root], env=run.env)
+    run.wait(lambda: run.state() not in GOING, alive=False)
+    assert "asked to stop" in run.said() and "did not end the workers in time" not in run.said(), run.said()
 
 
 def stalled(folder, output):

@@ -103,6 +103,8 @@ struct Here {
     master: (String, u16),
     mark: String,
     signals: SignalFd,
+    /// The signal by which it was asked to end.
+    asked: Option<i32>,
     children: Vec<Child>,
 }
 
@@ -136,6 +138,7 @@ impl Here {
             master: (address, port),
             mark: env.get(ATTEMPT_VARIABLE).cloned().unwrap_or_default(),
             signals: signals().map_err(|e| format!("signals: {e}"))?,
+            asked: None,
             env,
             children: Vec::new(),
         })
@@ -216,10 +219,13 @@ impl Here {
         }
     }
 
-    /// The attempt has failed elsewhere, and that is told from there.
+    /// The attempt has failed elsewhere, and that is told from there; or it was asked to end, and the driver has.
     fn is_over(&mut self) -> Result<ExitStatus, String> {
         let until = boottime_ms().saturating_add(ENDED_MS);
         while boottime_ms() < until {
+            if let Some(signal) = self.asked {
+                return Ok(ExitStatus::Signal(signal));
+            }
             self.wait();
         }
         Err("the first node has gone, and nobody has ended this one".to_owned())
@@ -366,6 +372,9 @@ impl Here {
                 continue;
             };
             if signal != libc::SIGCHLD {
+                if matches!(signal, libc::SIGTERM | libc::SIGINT) {
+                    self.asked = Some(signal);
+                }
                 // The driver alone: Ray's processes are what it works with until its end.
                 for child in self.children.iter().skip(1).filter(|c| c.exit.is_none()) {
                     let _ = signal_group(child.proc, signal);
