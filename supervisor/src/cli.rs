@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand.
 
 mod asked;
+mod at_rest;
 mod away;
 mod checkpoints;
 mod compare;
@@ -28,6 +29,7 @@ mod plan;
 mod policy;
 mod records;
 mod reshard;
+mod resume;
 mod rollback;
 mod run;
 mod sbatch;
@@ -107,6 +109,8 @@ enum Command {
     Hold(hold::HoldArgs),
     /// Let a held run go on.
     Unhold(hold::UnholdArgs),
+    /// Let a run that ended until somebody looked at it go on, with its next start.
+    Resume(resume::Args),
     /// Send a stopped run back to a proven step: its next start resumes there.
     Rollback(rollback::Args),
     /// Show what a run left behind: torn steps, old attempts; delete it when you agree.
@@ -185,6 +189,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("stop", |c| c.after_help(with(stop::EXAMPLES, &LOOK)))
         .mut_subcommand("hold", |c| c.after_help(with(hold::HOLD_EXAMPLES, &LOOK)))
         .mut_subcommand("unhold", |c| c.after_help(with(hold::UNHOLD_EXAMPLES, &LOOK)))
+        .mut_subcommand("resume", |c| c.after_help(with(resume::EXAMPLES, &resume::EXITS)))
         .mut_subcommand("rollback", |c| c.after_help(with(rollback::EXAMPLES, &rollback::EXITS)))
         .mut_subcommand("gc", |c| c.after_help(with(gc::EXAMPLES, &gc::EXITS)))
         .mut_subcommand("logs", |c| c.after_help(with(logs::EXAMPLES, &LOOK)))
@@ -243,6 +248,7 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
         Command::Stop(args) => stop::run(&args),
         Command::Hold(args) => hold::hold(&args),
         Command::Unhold(args) => hold::unhold(&args),
+        Command::Resume(args) => resume::run(&args),
         Command::Rollback(args) => rollback::run(&args),
         Command::Gc(args) => gc::run(&args),
         Command::Logs(args) => logs::run(&args),

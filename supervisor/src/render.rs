@@ -28,6 +28,7 @@ pub mod plan;
 pub mod policy;
 pub mod record;
 pub mod reshard;
+pub mod resume;
 pub mod rollback;
 pub mod sbatch;
 pub mod sign;

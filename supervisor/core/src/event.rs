@@ -452,6 +452,11 @@ pub enum Request {
         /// The asker.
         by: String,
     },
+    /// An end that needed a person counts no more: the next start goes on.
+    Resume {
+        /// The asker.
+        by: String,
+    },
     /// The next launch resumes from exactly this step, once.
     RollBack {
         /// The asker.

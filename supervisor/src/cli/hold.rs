@@ -58,10 +58,14 @@ pub(super) fn hold(args: &HoldArgs) -> Result<u8, CliError> {
 }
 
 pub(super) fn unhold(args: &UnholdArgs) -> Result<u8, CliError> {
-    let seen = target::one(args.run.as_deref())?;
+    let_go(&target::one(args.run.as_deref())?, args.json)
+}
+
+/// Leaves a held run to its supervisor.
+pub(super) fn let_go(seen: &Seen, json: bool) -> Result<u8, CliError> {
     let by = crate::environment::user();
-    ask(&seen, &ControlRequest::Unhold { by })?;
-    told(&seen, false, "left to its supervisor again", args.json)
+    ask(seen, &ControlRequest::Unhold { by })?;
+    told(seen, false, "left to its supervisor again", json)
 }
 
 /// The wish to hold a run, with its purpose as one line.

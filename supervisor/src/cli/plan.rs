@@ -65,6 +65,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let mut prepared = prepare(Request {
         learning,
         asking: args.learn || args.rehearse,
+        planned: true,
         quiet: args.json,
         ..args.source.request()
     })?;

@@ -1,20 +1,16 @@
 //! `supervise rollback`: a person sends a run back to a step.
 
-use super::stop::{Lease, jobs, outcome};
+use super::at_rest;
 use super::target::{self, Seen};
-use crate::environment::{self, wall};
+use crate::environment;
 use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
 use crate::printer::Meter;
 use crate::render::rollback::RollbackView;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
-use supervise_core::decide::decide;
-use supervise_core::event::{Event, EventKind, Request, ScanReport};
-use supervise_core::id::{Seq, Step, Term, Tick};
-use supervise_core::journal::encode_all;
+use supervise_core::event::{EventKind, Request, ScanReport};
+use supervise_core::id::Step;
 use supervise_core::resume::{Choice, choose, needed_depth};
-use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
 use supervise_host::io_worker::{Prover, RunCheckpoints, look_at_run};
 use supervise_trainers::adapter;
 
@@ -66,10 +62,10 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         }
     };
     let wish = Wish { by, to: Step(args.to) };
-    check_idle(&seen)?;
+    at_rest::check(&seen, THEN)?;
     let view = promise(&seen, &wish)?;
     if !args.dry_run {
-        write_down(&seen, &wish)?;
+        at_rest::write_down(&seen, THEN, &[wish.asked()])?;
     }
     match args.json {
         true => super::print_json(&view.json(args.dry_run))?,
@@ -78,36 +74,22 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(Exit::Finished.code())
 }
 
+/// A run that still trains would save above the step.
+const THEN: &str = "it is sent back when it has ended";
+
 /// A step to go back to, and the asker.
 struct Wish {
     by: String,
     to: Step,
 }
 
-/// A run that still trains would save above the step.
-fn check_idle(seen: &Seen) -> Result<(), CliError> {
-    let run = &seen.run;
-    if let Some(problem) = &seen.problem {
-        return Err(CliError::environment(problem.clone()));
+impl Wish {
+    fn asked(&self) -> EventKind {
+        EventKind::Operator(Request::RollBack {
+            by: self.by.clone(),
+            to: self.to,
+        })
     }
-    if let Some(e) = seen.unreachable("stop") {
-        return Err(e);
-    }
-    let lives = seen.alive.supervisor.alive || seen.alive.guard.alive || seen.left_behind().is_some();
-    if lives || jobs::any(seen)? {
-        return Err(
-            CliError::lease_held(format!("run {run} is at work: it is sent back when it has ended"))
-                .hint(format!("`supervise stop {run}` ends it first")),
-        );
-    }
-    let was_seen_to_end = seen.state.as_ref().is_none_or(|s| s.live().is_none());
-    if !was_seen_to_end {
-        return Err(
-            CliError::lease_held(format!("the last attempt of run {run} was not seen to end"))
-                .hint(format!("`supervise stop {run}` makes sure of it first")),
-        );
-    }
-    Ok(())
 }
 
 /// The next start's doing, by the same choice that it makes.
@@ -128,7 +110,7 @@ fn promise(seen: &Seen, wish: &Wish) -> Result<RollbackView, CliError> {
             "run {run} has no checkpoint root: there is nothing to go back to"
         ))
     })?;
-    let (mut after, _) = wished(state.clone(), spec, state.term.next(), wish);
+    let (mut after, _) = at_rest::after(state.clone(), spec, state.term.next(), &[wish.asked()]);
     let depth = needed_depth(&after, spec);
     let scan = scan(&place, to, depth);
     if let Some(why) = &scan.unreadable {
@@ -199,50 +181,4 @@ fn refused(scan: &ScanReport, place: &RunCheckpoints, to: Step, why: &str) -> Cl
         Some(_) => CliError::new(ErrorKind::NoProof, why),
     };
     error.hint(hint).hint("`supervise checkpoints` shows all of them")
-}
-
-/// The wish as a term of its own: nobody else can begin one meanwhile.
-fn write_down(seen: &Seen, wish: &Wish) -> Result<(), CliError> {
-    let mut lease = Lease::take(seen)?;
-    // A start between the look and the lease counts.
-    let now = target::look(&seen.run, seen.run_dir.as_deref());
-    let term = |seen: &Seen| seen.state.as_ref().map(|s| s.term);
-    let done = if term(&now) != term(seen) {
-        Err(CliError::lease_held(format!("run {} was started meanwhile", seen.run)))
-    } else {
-        check_idle(&now).and_then(|()| {
-            let state = now.state.clone().unwrap_or_default();
-            outcome::append(&now, &mut lease, |spec, term| {
-                let (_, lines) = wished(state, spec, term, wish);
-                Ok(String::from_utf8_lossy(&lines?).into_owned())
-            })
-            .map_err(|why| CliError::journal(format!("run {}: the wish cannot be written down: {why}", seen.run)))
-        })
-    };
-    lease.release();
-    done
-}
-
-/// The state after the wish, and the lines of the journal that say so.
-fn wished(mut state: State, spec: &RunSpec, term: Term, wish: &Wish) -> (State, Result<Vec<u8>, serde_json::Error>) {
-    let wall = wall();
-    let began = outcome::began(&state, term);
-    let asked = EventKind::Operator(Request::RollBack {
-        by: wish.by.clone(),
-        to: wish.to,
-    });
-    let mut records = Vec::new();
-    for kind in [began, asked] {
-        let event = Event {
-            at: Tick(0),
-            wall,
-            entropy: 0,
-            kind,
-        };
-        let decided = decide(&state, spec, &event).records;
-        decided.iter().for_each(|record| state.apply(record));
-        records.extend(decided);
-    }
-    let lines = encode_all(Seq(1), Tick(0), wall, &records);
-    (state, lines)
 }

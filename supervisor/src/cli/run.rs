@@ -90,6 +90,7 @@ impl Source {
             no_recovery: self.no_recovery,
             learning: Learning::Known,
             asking: false,
+            planned: false,
             quiet: false,
             ends: None,
         }

@@ -1,5 +1,7 @@
 //! `supervise sbatch`: a batch script of Slurm's for one run, written or submitted.
 
+mod notes;
+
 use super::install;
 use crate::environment;
 use crate::error::CliError;
@@ -76,7 +78,10 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if let Some(file) = to_file(&args) {
         may_stand(file, args.config.as_deref())?;
     }
-    for note in notes(&batch).into_iter().chain(needs.missing.map(missing)) {
+    for note in notes::notes(&batch, needs.settings.gang.spares)
+        .into_iter()
+        .chain(needs.missing.map(missing))
+    {
         printer::last_err(&format!("note: {note}\n"));
     }
     if args.submit {
@@ -207,34 +212,6 @@ fn spares(needs: &BatchNeeds) -> u32 {
         Some(Machines { nodes: 2.., .. }) if needs.gang => needs.settings.gang.spares,
         _ => 0,
     }
-}
-
-/// Notes on the script, for a person to act on.
-fn notes(batch: &Batch) -> Vec<String> {
-    let mut out: Vec<String> = batch.options.iter().filter_map(|word| undone(word)).collect();
-    out.extend(match batch.machines {
-        None => {
-            vec!["how many machines and GPUs the run needs is not known: give --nodes and --gres after `--`".to_owned()]
-        }
-        Some(Machines { nodes, .. }) if nodes > 1 && !batch.gang => vec![format!(
-            "the trainer is started on the first of {nodes} nodes: a Ray cluster over all of them is started by lines of your own before `exec`"
-        )],
-        Some(_) => Vec::new(),
-    });
-    out
-}
-
-/// The loss that an option of sbatch is for the run.
-fn undone(word: &str) -> Option<String> {
-    let option = word.split('=').next().unwrap_or(word);
-    let what = match option {
-        "--signal" => "it counts instead of the signal that is written here, which leaves time for the last save",
-        "--no-requeue" => "the job is not started again after a failure of its node",
-        "--array" => "each task of the array is the same run, and only one of them can hold it",
-        short if short.starts_with("-a") => return undone("--array").map(|note| note.replace("--array", "-a")),
-        _ => return None,
-    };
-    Some(format!("{option}: {what}"))
 }
 
 fn submit(script: &str, cwd: &Utf8Path) -> Result<u64, CliError> {

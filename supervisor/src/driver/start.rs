@@ -176,9 +176,11 @@ fn ended_before(state: &State, spec: &RunSpec, flags: RunFlags, printer: &mut Pr
     printer.last_word(&format!("this run ended before ({}): {why}", outcome.word()));
     let hint = match outcome {
         Outcome::NoProof { .. } => {
-            "nothing was started; `supervise checkpoints` shows every step. Then: `--from N`, `--fresh`, or `--again` after mending"
+            "nothing was started; `supervise checkpoints` shows every step. Then: `--from N`, `--fresh`, or, after mending, `--again` or `supervise resume`"
         }
-        _ => "nothing was started; after mending the cause, say `supervise run --again …`",
+        _ => {
+            "nothing was started; after mending the cause, say `supervise run --again …`, or `supervise resume` for the next start to go on"
+        }
     };
     printer.last_word(hint);
     Some(outcome.exit_code())

@@ -25,6 +25,8 @@ pub struct Request {
     pub learning: Learning,
     /// The trainer may be asked for what only it can say: its own code runs then.
     pub asking: bool,
+    /// Nothing is launched: machines that only a launch needs may be missing here.
+    pub planned: bool,
     /// Nothing is said on the way.
     pub quiet: bool,
     /// When the scheduler ends the job that this is a part of, in seconds since 1970.

@@ -93,11 +93,12 @@ fn options(words: &[String]) -> Result<Vec<String>, String> {
         }
         match out.last_mut() {
             _ if is_option => out.push(batch_word(word)?),
-            Some(last) => {
+            // An option that has its value takes no other.
+            Some(last) if !(last.trim_start_matches('"').starts_with("--") && last.contains('=')) => {
                 last.push(' ');
                 last.push_str(&batch_word(word)?);
             }
-            None => return Err(format!("expected options of sbatch after `--`, found {word:?}")),
+            _ => return Err(format!("expected options of sbatch after `--`, found {word:?}")),
         }
     }
     Ok(out)

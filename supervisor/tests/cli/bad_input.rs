@@ -345,8 +345,24 @@ fn no_space_for_the_journal() {
 
 #[test]
 fn several_machines_need_a_ray_cluster() {
-    plan(&PPO.replace("  n_gpus_per_node: 2", "  n_gpus_per_node: 2\n  nnodes: 2"))
+    let world = World::new();
+    world.write(
+        "ppo.yaml",
+        &PPO.replace("  n_gpus_per_node: 2", "  n_gpus_per_node: 2\n  nnodes: 2"),
+    );
+    world
+        .run(&["run", "ppo.yaml"])
         .refuses(69, &["trainer.nnodes", "2 machines", "Ray", "hint:"]);
+    // A plan may be made on another machine than the run's.
+    world.run(&["plan", "ppo.yaml"]).tells(
+        0,
+        &[
+            "would be refused here",
+            "trainer.nnodes",
+            "2 machines",
+            "supervise sbatch",
+        ],
+    );
 }
 
 #[test]

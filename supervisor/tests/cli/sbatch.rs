@@ -68,6 +68,9 @@ fn a_job_that_could_only_be_refused_is_not_written() {
     assert!(!said.err.contains("a Ray cluster"), "{said:?}");
     let run = world.run(&["run", "sft.yaml", "--", "python3", "-m", "verl.trainer.sft_trainer"]);
     run.refuses(78, &["needs 2 nodes", "no Slurm job", "supervise sbatch"]);
+    // What would be done is told on a login node as well.
+    let plan = world.run(&["plan", "sft.yaml", "--", "python3", "-m", "verl.trainer.sft_trainer"]);
+    plan.tells(0, &["would be refused here", "needs 2 nodes", "no Slurm job"]);
 }
 
 #[test]
@@ -111,6 +114,64 @@ fn the_script_asks_for_what_the_yaml_says() {
 }
 
 #[test]
+fn options_that_work_against_the_run_are_told() {
+    let world = World::new();
+    world.write("ppo.yaml", DEMO);
+    let told = |set: &[&str], options: &[&str]| {
+        let said = world.run(&[&["sbatch", "ppo.yaml"], set, &["--"], options].concat());
+        assert_eq!(said.code, 0, "{said:?}");
+        said.err
+    };
+    let two = ["--set", "trainer.nnodes=2"];
+    let cases: [(&[&str], &[&str], &str); 9] = [
+        (
+            &two,
+            &["--nodes=1"],
+            "--nodes=1: the run needs 2 nodes, and is refused with 1",
+        ),
+        (&[], &["-N", "4"], "-N 4: the run uses 1 of 4 nodes"),
+        (
+            &[],
+            &["--chdir=/tmp"],
+            "--chdir=/tmp: paths of the run are relative to it, and no more to /",
+        ),
+        (
+            &[],
+            &["--export=NONE"],
+            "--export=NONE: the job has nothing else of this shell's environment",
+        ),
+        (&[], &["--export", "HOME"], "--export=HOME: the job has nothing else"),
+        (
+            &[],
+            &["-t12"],
+            "-t 12: 12m is no more than the 12m that are kept for the last save",
+        ),
+        (&[], &["--open-mode=truncate"], "loses the output from before"),
+        (
+            &[],
+            &["--array=0-3"],
+            "--array=0-3: each task of the array is the same run",
+        ),
+        (
+            &["--set", "supervisor.gang.spares=1"],
+            &["--exclusive"],
+            "gang.spares: 1: it counts where ranks or Ray are started on several nodes",
+        ),
+    ];
+    for (set, options, note) in cases {
+        let err = told(set, options);
+        assert!(err.contains(note), "{options:?}: {err}");
+    }
+    let fine = [
+        "--nodes=2",
+        "--time=1-0",
+        "--export=ALL,WANDB_MODE=offline",
+        "--exclusive",
+    ];
+    assert_eq!(told(&two, &fine), "");
+}
+
+#[test]
 fn a_script_is_written_once() {
     let world = World::new();
     world.write("ppo.yaml", DEMO);
@@ -145,6 +206,13 @@ fn bad_input_is_refused_before_anything_is_submitted() {
         64,
         &["expected options of sbatch", "gpu", "sbatch ppo.yaml -- -- COMMAND"],
     );
+    // The second `--` was forgotten.
+    world
+        .run(&["sbatch", "ppo.yaml", "--", "--time=24:00:00", "python3", "train.py"])
+        .refuses(
+            64,
+            &["expected options of sbatch", "python3", "sbatch ppo.yaml -- -- COMMAND"],
+        );
     world
         .run(&["sbatch", "ppo.yaml", "--", "--wrap=true"])
         .refuses(64, &["--wrap"]);
@@ -249,9 +317,9 @@ fn what_may_go_wrong_on_the_node_is_noted() {
     ]);
     said.tells(0, &["exec ", "#SBATCH --array 0-3\n"]);
     for note in [
-        "note: --signal: ",
+        "note: --signal=TERM@5: ",
         "note: --no-requeue: ",
-        "note: --array: ",
+        "note: --array=0-3: ",
         "`no-such-program` was not found in PATH",
     ] {
         assert_eq!(said.err.matches(note).count(), 1, "{note}: {said:?}");

@@ -1,7 +1,7 @@
 //! How a run ends, and what the next `run` makes of it.
 
 use super::scene;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use supervise_tests::harness::{Scene, snapshot};
 
@@ -57,6 +57,33 @@ fn the_same_exception_twice_ends_the_run_until_a_person_says_so() {
     let expected = scene.expected_digest();
     scene.run(&["--again"]).expect(0);
     assert_eq!(scene.digest(), Some(expected));
+    scene.assert_alone();
+}
+
+/// A unit of systemd or a batch script starts it with the same words each time: a person says so beside them.
+#[test]
+fn what_a_person_lets_go_on_goes_on_with_its_next_start() {
+    let mut scene = scene();
+    scene.fault("exception", 5, true);
+    scene.run(&[]).expect(3);
+    let attempts = scene.attempts();
+    scene.set("demo.faults", json!([]));
+    let expected = scene.expected_digest();
+    scene.run(&[]).expect(3).says("supervise resume");
+    let said = scene.ask(&["resume", "--json"]);
+    said.expect(0);
+    let told: Value = serde_json::from_slice(said.text.as_bytes()).unwrap();
+    assert_eq!(
+        (&told["was"], &told["written"]),
+        (&json!("deterministic_failure"), &json!(true))
+    );
+    assert_eq!(scene.attempts(), attempts);
+    scene.ask(&["status"]).expect(0).says("stopped");
+    scene.ask(&["explain"]).expect(0).says("lets the run go on");
+    scene.ask(&["resume"]).expect(0).says("as it would have without this");
+    scene.run(&[]).expect(0);
+    assert_eq!((scene.attempts(), scene.digest()), (attempts + 1, Some(expected)));
+    scene.ask(&["resume"]).expect(64).says("is finished");
     scene.assert_alone();
 }
 

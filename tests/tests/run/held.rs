@@ -78,6 +78,26 @@ fn nothing_is_launched_before_it_is_let_go_whoever_supervises() {
 }
 
 #[test]
+fn resume_lets_a_held_run_go_and_is_refused_where_it_is_at_work() {
+    let (scene, run) = at_five();
+    scene.ask(&["resume"]).expect(5).says("at work");
+    hold(&scene);
+    scene.ask(&["resume"]).expect(0).says("left to its supervisor");
+    assert_eq!(scene.status().get("held"), None);
+    // Stopped while it is held: its next start would launch nothing.
+    hold(&scene);
+    scene.ask(&["stop"]).expect(0);
+    run.wait().expect(7);
+    assert!(scene.status()["held"].is_object());
+    scene.ask(&["resume"]).expect(0).says("its next start goes on\n");
+    assert_eq!(scene.status().get("held"), None);
+    scene.go();
+    scene.run(&[]).expect(0);
+    assert_eq!(scene.attempts(), 2);
+    scene.assert_alone();
+}
+
+#[test]
 fn a_held_run_ends_when_it_is_stopped_and_one_that_nobody_holds_says_so() {
     let (scene, run) = at_five();
     scene.ask(&["unhold"]).expect(69).says("nobody holds the run");

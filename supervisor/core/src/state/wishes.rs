@@ -24,7 +24,7 @@ impl State {
             },
             Request::StopNow { by } => wish(false, by),
             // It is a wish once it is decided upon.
-            Request::HandBack { .. } => return,
+            Request::HandBack { .. } | Request::Resume { .. } => return,
             Request::Hold { by, why } => {
                 self.held = Some(Held {
                     by: by.clone(),

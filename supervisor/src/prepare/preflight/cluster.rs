@@ -18,10 +18,15 @@ use supervise_trainers::{Ray, adapter};
 pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, CliError> {
     let settings = &d.sources.settings;
     possible(settings, out)?;
-    in_allocation(settings, out)?;
+    may_be_fenced(settings, out)?;
+    // It may be looked at where no machine of the run is.
+    let elsewhere = |e: CliError| match d.sources.request.planned {
+        true => Ok(vec![not_here(&e)]),
+        false => Err(e),
+    };
     // Ranks that are started on nodes have no Ray between them, or their own.
     if over_nodes(settings, out) > 1 {
-        return Ok(Vec::new());
+        return in_allocation(settings, out).map(|()| Vec::new()).or_else(elsewhere);
     }
     match &out.facts.ray {
         Ray::Submitted | Ray::Unused | Ray::Scripted | Ray::Own { .. } | Ray::Started { .. } => Ok(Vec::new()),
@@ -38,8 +43,11 @@ pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, Cl
                 address: address.clone().unwrap_or_default(),
                 ..Query::default()
             };
-            let said = cluster::ask(&query).map_err(|why| missing(address.as_deref(), by, &why))?;
-            Ok(findings(&said, *nodes, *gpus, adapter(out.kind).words().name))
+            match cluster::ask(&query) {
+                Ok(said) => Ok(findings(&said, *nodes, *gpus, adapter(out.kind).words().name)),
+                Err(why) if address.is_none() => elsewhere(missing(None, by, &why)),
+                Err(why) => Err(missing(address.as_deref(), by, &why)),
+            }
         }
     }
 }
@@ -80,11 +88,16 @@ pub(in crate::prepare) fn possible(settings: &Settings, out: &ReadOutput) -> Res
     }
 }
 
-/// Ranks and Ray on several nodes are started by Slurm, in an allocation that has them.
-fn in_allocation(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
-    let wanted = over_nodes(settings, out);
+/// What a plan says in place of a refusal: `run` would be refused here.
+fn not_here(e: &CliError) -> Finding {
+    let hint = e.hints.last().map(|hint| format!("; {hint}")).unwrap_or_default();
+    Finding::warning("not_here", format!("`run` would be refused here: {}{hint}", e.message))
+}
+
+/// A node that is cut off ends its ranks before another machine may begin.
+fn may_be_fenced(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
     let ttl = settings.lease.ttl;
-    if wanted > 1 && ttl <= Duration::from_millis(SILENCE_MS) {
+    if over_nodes(settings, out) > 1 && ttl <= Duration::from_millis(SILENCE_MS) {
         return Err(CliError::config(format!(
             "supervisor.lease.ttl: a node that is cut off ends its ranks after {} s, and another machine may take the lease after {} s",
             SILENCE_MS / 1000,
@@ -92,10 +105,15 @@ fn in_allocation(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> 
         ))
         .hint("set supervisor.lease.ttl to 60s, the default, or more"));
     }
+    Ok(())
+}
+
+/// Ranks and Ray on several nodes are started by Slurm, in an allocation that has them.
+fn in_allocation(settings: &Settings, out: &ReadOutput) -> Result<(), CliError> {
+    let wanted = over_nodes(settings, out);
     let number = |name| std::env::var(name).ok().and_then(|n| n.trim().parse::<u32>().ok());
     let has = number("SLURM_JOB_ID").and_then(|_| number("SLURM_JOB_NUM_NODES").or_else(|| number("SLURM_NNODES")));
     match has {
-        _ if wanted <= 1 => Ok(()),
         Some(has) if has >= wanted => Ok(()),
         Some(has) => Err(CliError::config(format!(
             "the run needs {wanted} nodes, and this Slurm allocation has {has}"

@@ -1,0 +1,89 @@
+//! What a person writes into the journal of a run that rests: a term of its own, which launches nothing.
+
+use super::stop::{Lease, jobs, outcome};
+use super::target::{self, Seen};
+use crate::environment::wall;
+use crate::error::CliError;
+use supervise_core::decide::decide;
+use supervise_core::event::{Event, EventKind};
+use supervise_core::id::{Seq, Term, Tick};
+use supervise_core::journal::encode_all;
+use supervise_core::spec::RunSpec;
+use supervise_core::state::State;
+
+/// Refuses a run of which something lives, or may live. `then`: what is done once it has ended.
+///
+/// # Errors
+/// It is at work, was not seen to end, or cannot be told.
+pub(super) fn check(seen: &Seen, then: &str) -> Result<(), CliError> {
+    let run = &seen.run;
+    if let Some(problem) = &seen.problem {
+        return Err(CliError::environment(problem.clone()));
+    }
+    if let Some(e) = seen.unreachable("stop") {
+        return Err(e);
+    }
+    let lives = seen.alive.supervisor.alive || seen.alive.guard.alive || seen.left_behind().is_some();
+    if lives || jobs::any(seen)? {
+        return Err(CliError::lease_held(format!("run {run} is at work: {then}"))
+            .hint(format!("`supervise stop {run}` ends it first")));
+    }
+    let was_seen_to_end = seen.state.as_ref().is_none_or(|s| s.live().is_none());
+    if !was_seen_to_end {
+        return Err(
+            CliError::lease_held(format!("the last attempt of run {run} was not seen to end"))
+                .hint(format!("`supervise stop {run}` makes sure of it first")),
+        );
+    }
+    Ok(())
+}
+
+/// Writes what is asked as a term of its own: nobody else can begin one meanwhile.
+///
+/// # Errors
+/// The run was started meanwhile, is at work, or its journal cannot be written.
+pub(super) fn write_down(seen: &Seen, then: &str, asked: &[EventKind]) -> Result<(), CliError> {
+    let mut lease = Lease::take(seen)?;
+    // A start between the look and the lease counts.
+    let now = target::look(&seen.run, seen.run_dir.as_deref());
+    let term = |seen: &Seen| seen.state.as_ref().map(|s| s.term);
+    let done = if term(&now) != term(seen) {
+        Err(CliError::lease_held(format!("run {} was started meanwhile", seen.run)))
+    } else {
+        check(&now, then).and_then(|()| {
+            let state = now.state.clone().unwrap_or_default();
+            outcome::append(&now, &mut lease, |spec, term| {
+                let (_, lines) = after(state, spec, term, asked);
+                Ok(String::from_utf8_lossy(&lines?).into_owned())
+            })
+            .map_err(|why| CliError::journal(format!("run {}: it cannot be written down: {why}", seen.run)))
+        })
+    };
+    lease.release();
+    done
+}
+
+/// The state after a term in which that was asked, and the lines of the journal that say so.
+pub(super) fn after(
+    mut state: State,
+    spec: &RunSpec,
+    term: Term,
+    asked: &[EventKind],
+) -> (State, Result<Vec<u8>, serde_json::Error>) {
+    let wall = wall();
+    let began = outcome::began(&state, term);
+    let mut records = Vec::new();
+    for kind in std::iter::once(began).chain(asked.iter().cloned()) {
+        let event = Event {
+            at: Tick(0),
+            wall,
+            entropy: 0,
+            kind,
+        };
+        let decided = decide(&state, spec, &event).records;
+        decided.iter().for_each(|record| state.apply(record));
+        records.extend(decided);
+    }
+    let lines = encode_all(Seq(1), Tick(0), wall, &records);
+    (state, lines)
+}
