@@ -5,9 +5,11 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::statfs::statfs;
 use nix::sys::statvfs::statvfs;
 use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::{Pid, User, geteuid, getuid, setsid};
+use nix::unistd::{Pid, Uid, User, geteuid, getuid, setsid};
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::net::{IpAddr, TcpListener};
 use std::os::fd::AsFd;
 
 /// The user whose rights count.
@@ -19,8 +21,45 @@ pub fn effective_user() -> u32 {
 /// The name by which the password database knows who runs this.
 #[must_use]
 pub fn user_name() -> Option<String> {
-    let found = User::from_uid(getuid()).ok().flatten();
+    user_of(getuid().as_raw())
+}
+
+/// The name of a user, where the password database has one.
+#[must_use]
+pub fn user_of(uid: u32) -> Option<String> {
+    let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     found.map(|u| u.name).filter(|name| !name.is_empty())
+}
+
+/// Below these ports no service is usual that a trainer's machine runs, and above them those of Kubernetes begin.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+/// A port at that address that nobody has. Whoever it is for listens there later, after seconds of imports: it is none that the kernel
+/// gives to connections meanwhile, as long as its range (`ip_local_port_range`) leaves one.
+///
+/// # Errors
+/// None is free.
+pub fn free_port(at: IpAddr) -> io::Result<u16> {
+    const TRIES: u64 = 64;
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let free = |port: &u16| TcpListener::bind((at, *port)).is_ok();
+    let random = RandomState::new();
+    let mut tries = (0..TRIES).filter_map(|n| port_outside(&range, random.hash_one(n)));
+    match tries.find(free) {
+        Some(port) => Ok(port),
+        None => Ok(TcpListener::bind((at, 0))?.local_addr()?.port()),
+    }
+}
+
+/// One of the ports that are not the kernel's to give, as it tells its range.
+fn port_outside(range: &str, random: u64) -> Option<u16> {
+    let mut ends = range.split_whitespace().map_while(|n| n.parse::<u16>().ok());
+    let (low, high) = (ends.next()?, ends.next()?);
+    let below = PORTS.start..low.clamp(PORTS.start, PORTS.end);
+    let above = high.saturating_add(1).clamp(PORTS.start, PORTS.end)..PORTS.end;
+    let wider = if below.len() >= above.len() { below } else { above };
+    let at = u16::try_from(random % u64::try_from(wider.len()).ok().filter(|n| *n > 0)?).ok()?;
+    wider.start.checked_add(at)
 }
 
 /// Leaves the terminal's session. Who leads a session already stays in it.
@@ -143,5 +182,22 @@ mod tests {
         assert_eq!(space(Utf8Path::new("/proc")).unwrap().size, 0);
         assert_eq!(fs_magic(Utf8Path::new("/proc")).unwrap(), 0x9fa0);
         assert!(space(Utf8Path::new("/no/such")).is_err() && kernel_release().is_some());
+    }
+
+    #[test]
+    fn a_free_port_is_none_that_the_kernel_gives_to_connections() {
+        let ports = |range: &str| {
+            let found: Vec<u16> = (0..40_000).filter_map(|n| port_outside(range, n)).collect();
+            found.iter().min().copied().zip(found.iter().max().copied())
+        };
+        assert_eq!(ports("32768\t60999\n"), Some((20_000, 29_999)));
+        assert_eq!(ports("25000 65535"), Some((20_000, 24_999)));
+        assert_eq!(ports("1024 22000"), Some((22_001, 29_999)));
+        for none in ["1024 65535", "", "x y", "32768"] {
+            assert_eq!(ports(none), None, "{none}");
+        }
+        let at = IpAddr::from([127, 0, 0, 1]);
+        let port = free_port(at).unwrap();
+        assert!(TcpListener::bind((at, port)).is_ok());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Driver;
 use crate::environment;
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use supervise_config::settings::{InterpreterChoice, StandbyChoice};
 use supervise_core::creep::Resource;
 use supervise_core::danger::dangers;
@@ -14,6 +14,7 @@ use supervise_core::state::{Attempt, Mode};
 use supervise_host::guard::Standby;
 use supervise_host::guard::ahead::Draft;
 use supervise_host::process::usage;
+use supervise_host::system::free_port;
 use supervise_trainers::{HostFacts, adapter};
 
 /// The first step is looked for this often.
@@ -221,11 +222,10 @@ impl Driver {
     }
 
     /// Address at which a gang's first rank listens.
-    fn here(&self) -> &'static str {
-        if self.spec.gang.nodes > 1 {
-            "0.0.0.0"
-        } else {
-            "127.0.0.1"
+    fn here(&self) -> IpAddr {
+        match self.spec.gang.nodes {
+            0 | 1 => Ipv4Addr::LOCALHOST.into(),
+            _ => Ipv4Addr::UNSPECIFIED.into(),
         }
     }
 
@@ -236,11 +236,6 @@ impl Driver {
             began: self.state.care.as_ref().map_or(order.attempt, |c| c.attempt).0,
         }
     }
-}
-
-/// The port is free now; a trainer that finds it taken ends, and the next attempt gets another one.
-fn free_port(here: &str) -> std::io::Result<u16> {
-    Ok(TcpListener::bind((here, 0))?.local_addr()?.port())
 }
 
 /// Bytes for interpreters that wait; `set`: the setting, `of`: all memory that there is, `free`: what is left of it.

@@ -14,6 +14,7 @@ use crate::process::kill::signal_group;
 use crate::process::reap::reap_one;
 use crate::process::spawn::{Program, REFUSAL_LEN, Refusal, Wiring, close_inherited, start};
 use crate::process::{ATTEMPT_VARIABLE, boottime_ms, proc_stat};
+use crate::system::free_port;
 use camino::{Utf8Path, Utf8PathBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
@@ -407,9 +408,4 @@ fn is_ours(stream: &TcpStream, mark: &str) -> bool {
     read.and_then(|()| BufReader::new(stream.take(LINE)).read_line(&mut line))
         .is_ok()
         && line.trim_end() == mark
-}
-
-/// A port that nobody has at this moment.
-fn free_port(own: IpAddr) -> io::Result<u16> {
-    Ok(TcpListener::bind((own, 0))?.local_addr()?.port())
 }
