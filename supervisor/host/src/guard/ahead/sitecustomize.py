@@ -274,6 +274,7 @@ class Ahead:
             self.import_ahead()
         except Exception as e:
             self.give_up(f"{type(e).__name__}: {e}")
+        self.leave_out()
         self.say(ready=len(self.seen))
         order = self.hear()
         if has_children():
@@ -395,6 +396,14 @@ class Ahead:
                     os.environ[key] = initial[key]
                 else:
                     os.environ.pop(key, None)
+
+    def leave_out(self):
+        """Modules live as long as the interpreter: who collects garbage as the trainer starts need not go over all their objects each time."""
+        import gc
+
+        if not self.ordered():
+            gc.collect()
+        gc.freeze()
 
     def wait(self, seconds):
         import select
