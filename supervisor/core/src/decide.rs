@@ -333,8 +333,8 @@ impl Deciding<'_> {
             Request::HandBack { by, left } => self.hand_back(by, *left),
             Request::StopNow { by } => self.wish_to_stop(by, true),
             Request::Hold { .. } => {}
-            Request::Resume { by } => {
-                let text = format!("{by} lets the run go on: its next start does");
+            Request::Resume { by, .. } => {
+                let text = format!("{by} lets the run go on, with its next start");
                 self.end_run(Reason::new("may_go_on", text), false);
             }
             Request::RollBack { by, to } => self.on_roll_back(by, *to),

@@ -456,6 +456,9 @@ pub enum Request {
     Resume {
         /// The asker.
         by: String,
+        /// That end, in words; not there: a hold alone stood against it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        was: Option<String>,
     },
     /// The next launch resumes from exactly this step, once.
     RollBack {

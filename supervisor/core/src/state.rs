@@ -15,7 +15,7 @@ mod wishes;
 
 pub use heard::Heard;
 pub use invariants::Broken;
-pub use memory::{Allocation, Care, Failure, Held, NotKept, RollBack, StopWish};
+pub use memory::{Allocation, Care, Failure, Held, LetGo, NotKept, RollBack, StopWish};
 pub use pace::Pace;
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
@@ -111,6 +111,9 @@ pub struct State {
     /// A person works on the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// A person lets it go on after an end that needed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub let_go: Option<LetGo>,
     /// A person sent the run back: the next launch resumes from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub roll_back: Option<RollBack>,

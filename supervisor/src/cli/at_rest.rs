@@ -11,11 +11,11 @@ use supervise_core::journal::encode_all;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 
-/// Refuses a run of which something lives, or may live. `then`: what is done once it has ended.
+/// Refuses a run of which something lives, or may live.
 ///
 /// # Errors
 /// It is at work, was not seen to end, or cannot be told.
-pub(super) fn check(seen: &Seen, then: &str) -> Result<(), CliError> {
+pub(super) fn check(seen: &Seen) -> Result<(), CliError> {
     let run = &seen.run;
     if let Some(problem) = &seen.problem {
         return Err(CliError::environment(problem.clone()));
@@ -23,10 +23,17 @@ pub(super) fn check(seen: &Seen, then: &str) -> Result<(), CliError> {
     if let Some(e) = seen.unreachable("stop") {
         return Err(e);
     }
-    let lives = seen.alive.supervisor.alive || seen.alive.guard.alive || seen.left_behind().is_some();
-    if lives || jobs::any(seen)? {
-        return Err(CliError::lease_held(format!("run {run} is at work: {then}"))
-            .hint(format!("`supervise stop {run}` ends it first")));
+    if seen.alive.supervisor.alive {
+        return Err(
+            CliError::lease_held(format!("run {run} is at work: its supervisor lives"))
+                .hint(format!("`supervise stop {run}` ends it first")),
+        );
+    }
+    if seen.alive.guard.alive || seen.left_behind().is_some() || jobs::any(seen)? {
+        let text = format!("what the last attempt of run {run} left lives on without a supervisor");
+        return Err(CliError::lease_held(text)
+            .hint("`supervise run` takes it over, and goes on as ever")
+            .hint(format!("`supervise stop {run}` ends it")));
     }
     let was_seen_to_end = seen.state.as_ref().is_none_or(|s| s.live().is_none());
     if !was_seen_to_end {
@@ -42,7 +49,7 @@ pub(super) fn check(seen: &Seen, then: &str) -> Result<(), CliError> {
 ///
 /// # Errors
 /// The run was started meanwhile, is at work, or its journal cannot be written.
-pub(super) fn write_down(seen: &Seen, then: &str, asked: &[EventKind]) -> Result<(), CliError> {
+pub(super) fn write_down(seen: &Seen, asked: &[EventKind]) -> Result<(), CliError> {
     let mut lease = Lease::take(seen)?;
     // A start between the look and the lease counts.
     let now = target::look(&seen.run, seen.run_dir.as_deref());
@@ -50,7 +57,7 @@ pub(super) fn write_down(seen: &Seen, then: &str, asked: &[EventKind]) -> Result
     let done = if term(&now) != term(seen) {
         Err(CliError::lease_held(format!("run {} was started meanwhile", seen.run)))
     } else {
-        check(&now, then).and_then(|()| {
+        check(&now).and_then(|()| {
             let state = now.state.clone().unwrap_or_default();
             outcome::append(&now, &mut lease, |spec, term| {
                 let (_, lines) = after(state, spec, term, asked);

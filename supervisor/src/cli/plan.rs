@@ -19,7 +19,7 @@ use supervise_core::state::State;
 use supervise_host::io_worker::{Identity, Prover, RunCheckpoints, came_with_a_copy, look_at_run};
 use supervise_host::process::boot_id;
 use supervise_host::process::cgroup::Leaf;
-use supervise_trainers::{HostFacts, LaunchPlan, adapter, expect};
+use supervise_trainers::{HostFacts, LaunchPlan, Ray, adapter, expect};
 
 pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
   supervise plan ppo.yaml --json --depth full
@@ -101,6 +101,12 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         .and_then(|s| answered_again(s, &prepared.order.spec))
         .cloned();
     let found = seen.state.unwrap_or_default();
+    if let Some(held) = found.held.as_ref().filter(|_| !alive.supervisor.alive) {
+        notes.push(format!(
+            "{}: a start launches nothing before `supervise unhold`",
+            held.words()
+        ));
+    }
     let mut state = in_next_term(found, &prepared.order.spec, boot_id().unwrap_or_default());
     // Who says how deep to look wants no more.
     state.doubt &= args.depth.is_none();
@@ -124,10 +130,13 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         super::print(&view.text(&prepared))?;
     }
     // The first failure would be the end: that is no plan to go on with.
-    let is_unknown = view.findings.iter().any(|f| f.code == "override_unknown");
+    let has = |code: &str| view.findings.iter().any(|f| f.code == code);
+    let is_ray = matches!(prepared.order.facts.ray, Ray::Cluster { .. });
     Ok(match view.exit_code.filter(|code| *code != Exit::Finished.code()) {
         Some(code) => code,
-        None if is_unknown => Exit::Config.code(),
+        // As `run` would end.
+        None if has("not_here") && is_ray => Exit::Environment.code(),
+        None if has("not_here") || has("override_unknown") => Exit::Config.code(),
         None => Exit::Finished.code(),
     })
 }

@@ -62,10 +62,10 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         }
     };
     let wish = Wish { by, to: Step(args.to) };
-    at_rest::check(&seen, THEN)?;
+    at_rest::check(&seen)?;
     let view = promise(&seen, &wish)?;
     if !args.dry_run {
-        at_rest::write_down(&seen, THEN, &[wish.asked()])?;
+        at_rest::write_down(&seen, &[wish.asked()])?;
     }
     match args.json {
         true => super::print_json(&view.json(args.dry_run))?,
@@ -73,9 +73,6 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     Ok(Exit::Finished.code())
 }
-
-/// A run that still trains would save above the step.
-const THEN: &str = "it is sent back when it has ended";
 
 /// A step to go back to, and the asker.
 struct Wish {

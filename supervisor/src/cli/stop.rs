@@ -9,9 +9,11 @@ use super::target::{self, Seen};
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::mount;
 use crate::printer;
 use crate::render::record::outcome_words;
 use crate::render::terminal;
+use camino::Utf8Path;
 use standing::{left_lines, named};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -21,10 +23,11 @@ use supervise_core::record::Outcome;
 use supervise_core::spec::Policy;
 use supervise_core::state::Mode;
 use supervise_host::guard;
-use supervise_host::guard::protocol::{FromGuard, ToGuard};
+use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard};
 use supervise_host::io_worker::{Answer, IoWorkerError, Question, lease_dir, own_claim};
 use supervise_host::process::cgroup::{Leaf, leaves_of_run};
 use supervise_host::process::{Remains, end_run, find_attempt_processes, host_name};
+use supervise_host::system::{effective_user, user_of};
 
 pub(super) const EXAMPLES: &str = "  supervise stop ppo.yaml
   supervise stop ppo.yaml --after-save      at the next proven step
@@ -250,16 +253,20 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     let said = guard
         .say(&ToGuard::Take { term: lease.term })
         .and_then(|()| guard.hear_hello());
-    if !said.map_err(failed)? {
+    let Some(hello) = said.map_err(failed)? else {
         return Err(CliError::lease_held(format!(
             "the guard of run {} obeys another supervisor",
             seen.run
         )));
-    }
-    if !args.now {
+    };
+    // It has nothing more to tell of workers that ended before.
+    let mut gone = hello.gone.then(Vec::new);
+    if gone.is_none() && !args.now {
         guard.say(&ToGuard::Signal { signal: libc::SIGTERM }).map_err(failed)?;
     }
-    let mut gone = guard.wait_gone(grace(args, seen)).map_err(failed)?;
+    if gone.is_none() {
+        gone = guard.wait_gone(grace(args, seen)).map_err(failed)?;
+    }
     if gone.is_none() {
         guard.say(&ToGuard::KillTree).map_err(failed)?;
         gone = guard.wait_gone(args.timeout.unwrap_or(BEYOND)).map_err(failed)?;
@@ -339,6 +346,7 @@ impl Lease {
         let Some(dir) = seen.run_dir.as_deref() else {
             return Ok(alone);
         };
+        may_be_written(seen, dir)?;
         let root = seen.spec.as_ref().and_then(|s| s.root.as_deref());
         let saves = seen.spec.as_ref().map(|s| s.saves.clone()).unwrap_or_default();
         let known = seen.state.as_ref().map_or(Term(0), |s| s.term);
@@ -373,6 +381,23 @@ impl Lease {
             let _ = io_worker.ask(Question::Release, target::PATIENCE);
         }
     }
+}
+
+/// Files that root writes among somebody else's, that user could not read: the run could not go on. A file system that knows no
+/// root has everything written by nobody, and changes nothing by it.
+fn may_be_written(seen: &Seen, dir: &Utf8Path) -> Result<(), CliError> {
+    const ROOT: u32 = 0;
+    const NOBODY: u32 = 65_534;
+    let Ok(owner) = mount::owner(dir) else { return Ok(()) };
+    if effective_user() != ROOT || owner == ROOT || owner == NOBODY {
+        return Ok(());
+    }
+    let user = user_of(owner).unwrap_or_else(|| format!("#{owner}"));
+    let text = format!(
+        "run {} is {user}'s ({dir}): what root writes there {user} could not read, and the run could not go on",
+        seen.run
+    );
+    Err(CliError::environment(text).hint(format!("say it as that user: `sudo -u '{user}' supervise …`")))
 }
 
 /// Our end of the guard's leash.
@@ -422,13 +447,13 @@ impl GuardConnection {
         }
     }
 
-    /// Returns true if the guard takes us for its supervisor.
-    fn hear_hello(&mut self) -> io::Result<bool> {
+    /// The guard's answer; `None`: it does not take us for its supervisor.
+    fn hear_hello(&mut self) -> io::Result<Option<Box<Hello>>> {
         match self.hear(Instant::now() + ANSWER) {
-            Ok(Some(FromGuard::Hello(_))) => Ok(true),
+            Ok(Some(FromGuard::Hello(hello))) => Ok(Some(hello)),
             Ok(None) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),
-            Ok(_) => Ok(false),
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Ok(_) => Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(e) => Err(e),
         }
     }

@@ -174,15 +174,16 @@ fn ended_before(state: &State, spec: &RunSpec, flags: RunFlags, printer: &mut Pr
         _ => "",
     };
     printer.last_word(&format!("this run ended before ({}): {why}", outcome.word()));
+    let run = &spec.run;
     let hint = match outcome {
-        Outcome::NoProof { .. } => {
-            "nothing was started; `supervise checkpoints` shows every step. Then: `--from N`, `--fresh`, or, after mending, `--again` or `supervise resume`"
-        }
-        _ => {
-            "nothing was started; after mending the cause, say `supervise run --again …`, or `supervise resume` for the next start to go on"
-        }
+        Outcome::NoProof { .. } => format!(
+            "nothing was started; `supervise checkpoints {run}` shows every step. Then: `--from N`, `--fresh` or `--again`; or `supervise rollback {run} --to N` or `supervise resume {run}`, and start it as ever"
+        ),
+        _ => format!(
+            "nothing was started; after mending the cause, say `supervise run --again …`; or `supervise resume {run}`, and start it as ever"
+        ),
     };
-    printer.last_word(hint);
+    printer.last_word(&hint);
     Some(outcome.exit_code())
 }
 

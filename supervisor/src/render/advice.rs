@@ -8,10 +8,14 @@ pub fn advice(outcome: &Outcome, run: &str, worker: Option<u32>) -> Vec<String> 
     let next = match outcome {
         Outcome::Finished { .. } | Outcome::Stopped | Outcome::OutOfTime => return Vec::new(),
         Outcome::Deterministic { .. } | Outcome::GaveUp { .. } => {
-            "fix the cause, then the same `supervise run` with --again".to_owned()
+            format!(
+                "fix the cause, then the same `supervise run` with --again; or `supervise resume {run}`, and start it as ever"
+            )
         }
         Outcome::NoProof { .. } => {
-            format!("`supervise checkpoints {run}` shows every step; then run with --from N, --fresh or --again")
+            format!(
+                "`supervise checkpoints {run}` shows every step; then run with --from N, --fresh or --again; or `supervise rollback {run} --to N` or `supervise resume {run}`, and start it as ever"
+            )
         }
         Outcome::LeaseHeld { .. } => format!("`supervise status {run}` shows who works there"),
         Outcome::Stranger { step: Some(step), .. } => format!(

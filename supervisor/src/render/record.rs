@@ -167,7 +167,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
         }
         EventKind::Operator(Request::Hold { .. }) => s.held.as_ref()?.words(),
         EventKind::Operator(Request::Unhold { by }) => format!("no longer held: {by} lets it go on"),
-        EventKind::Operator(Request::Resume { by }) => format!("{by} lets the run go on"),
+        EventKind::Operator(Request::Resume { by, .. }) => format!("{by} lets the run go on"),
         EventKind::Operator(Request::RollBack { by, to }) => format!("{by} sends the run back to step {to}"),
         EventKind::Operator(Request::StopNow { by }) => format!("an immediate stop was asked for by {by}"),
         EventKind::Collected {

@@ -4,6 +4,7 @@ use super::record::outcome_words;
 use super::terminal::shown;
 use serde::Serialize;
 use supervise_core::record::Outcome;
+use supervise_core::state::State;
 
 /// The answer, of a stable shape.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -12,24 +13,31 @@ pub struct ResumeView {
     pub version: u32,
     /// Identity.
     pub run: String,
-    /// How its last supervisor ended, as `status` says it; null: that is not known.
+    /// How its last supervisor ended, in one word as `status` has it; null: that is not known.
     pub was: Option<&'static str>,
-    /// Its journal says that it may go on; false: it could before.
+    /// Its journal says so now; false: nothing stood against its next start.
     pub written: bool,
+    /// The next start's doing, as far as the journal tells.
+    pub next: String,
     #[serde(skip)]
-    ended: Option<String>,
+    because: Vec<String>,
 }
 
 impl ResumeView {
-    /// `written`: something stood against its next start, and does no more.
+    /// The answer for a run as it was before; `written`: something stood against its next start, and does no more.
     #[must_use]
-    pub fn of(run: &str, was: Option<&Outcome>, written: bool) -> Self {
+    pub fn of(run: &str, before: &State, written: bool, next: String) -> Self {
+        let was = before.outcome.as_ref();
+        let ended = was.map(|outcome| format!("it had ended: {}", outcome_words(outcome)));
+        let held = before.held.as_ref().map(|held| format!("it was {}", held.words()));
+        let told = before.let_go.as_ref().map(|let_go| format!("it {}", let_go.words()));
         Self {
             version: 1,
             run: run.to_owned(),
             was: was.map(Outcome::word),
             written,
-            ended: was.map(outcome_words),
+            next,
+            because: held.into_iter().chain(told.or(ended)).collect(),
         }
     }
 
@@ -37,14 +45,15 @@ impl ResumeView {
     #[must_use]
     pub fn text(&self) -> String {
         let said = match self.written {
-            true => "its next start goes on",
-            false => "its next start goes on, as it would have without this",
+            true => "nothing stands against its next start any more",
+            false => "nothing stood against its next start",
         };
         let mut out = format!("run {}: {said}\n", self.run);
-        if let Some(ended) = &self.ended {
-            out.push_str(&format!("  it had ended: {}\n", shown(ended)));
+        for line in &self.because {
+            out.push_str(&format!("  {}\n", shown(line)));
         }
-        out.push_str("  start it as ever: supervise run, its service, or its batch script\n");
+        out.push_str(&format!("  as its journal tells, {}\n", shown(&self.next)));
+        out.push_str("  start it as ever: `supervise run`, its service, or its batch script\n");
         out
     }
 }

@@ -10,6 +10,36 @@ const GRID: Duration = Duration::from_secs(60);
 /// CPUs for each GPU, where nothing else is asked for: Slurm gives a task one CPU.
 const CPUS_PER_GPU: u32 = 4;
 
+/// Options of sbatch 22.05 that no value follows as a word of its own.
+const ALONE: [&str; 26] = [
+    "-H",
+    "-I",
+    "-k",
+    "-O",
+    "-Q",
+    "-s",
+    "-v",
+    "-W",
+    "--contiguous",
+    "--exclusive",
+    "--get-user-env",
+    "--hold",
+    "--ignore-pbs",
+    "--immediate",
+    "--kill-on-invalid-dep",
+    "--nice",
+    "--no-kill",
+    "--no-requeue",
+    "--overcommit",
+    "--oversubscribe",
+    "--quiet",
+    "--reboot",
+    "--requeue",
+    "--spread-job",
+    "--use-min-nodes",
+    "--wait",
+];
+
 /// Parts of a batch script.
 #[derive(Debug, Clone)]
 pub struct Batch {
@@ -83,20 +113,28 @@ fn chdir(dir: &Utf8Path) -> Result<String, String> {
     })
 }
 
-/// One line for each option: a word that begins with a dash, with the values that follow it.
+/// One line for each option: a word that begins with a dash, with the value that may follow it.
 fn options(words: &[String]) -> Result<Vec<String>, String> {
     let mut out: Vec<String> = Vec::new();
+    let mut takes_a_value = false;
     for word in words {
         let is_option = word.starts_with('-') && word.len() > 1;
         if word.split('=').next() == Some("--wrap") {
             return Err("--wrap: the script is written here; its other options may follow `--`".to_owned());
         }
+        if word.is_empty() {
+            return Err("expected options of sbatch after `--`, found an empty word".to_owned());
+        }
         match out.last_mut() {
-            _ if is_option => out.push(batch_word(word)?),
-            // An option that has its value takes no other.
-            Some(last) if !(last.trim_start_matches('"').starts_with("--") && last.contains('=')) => {
+            _ if is_option => {
+                out.push(batch_word(word)?);
+                let has_it = word.contains('=') || !word.starts_with("--") && word.len() > 2;
+                takes_a_value = !has_it && !ALONE.contains(&word.as_str());
+            }
+            Some(last) if takes_a_value => {
                 last.push(' ');
                 last.push_str(&batch_word(word)?);
+                takes_a_value = false;
             }
             _ => return Err(format!("expected options of sbatch after `--`, found {word:?}")),
         }
@@ -180,9 +218,22 @@ mod tests {
 
     #[test]
     fn what_a_script_cannot_hold_is_refused() {
-        for wrong in ["gpu", "--wrap=true", "--comment=a\nb", "--comment=a\"b"] {
+        for wrong in ["gpu", "--wrap=true", "--comment=a\nb", "--comment=a\"b", ""] {
             assert!(options(&[wrong.to_owned()]).is_err(), "{wrong}");
         }
+        for wrong in [
+            "--time=1-0 python3",
+            "-t 1-0 python3",
+            "-pgpu python3",
+            "--exclusive python3",
+            "-p gpu python3 a.py",
+        ] {
+            assert!(options(&words(wrong)).is_err(), "{wrong}");
+        }
+        assert_eq!(
+            options(&words("-p gpu --exclusive -t 5")).unwrap(),
+            ["-p gpu", "--exclusive", "-t 5"]
+        );
         assert!(shell_word("a\nb").is_err());
     }
 }

@@ -24,7 +24,7 @@ use supervise_core::reason::Reason;
 use supervise_core::record::Outcome;
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::{Attempt, Held, Mode, RollBack, State};
+use supervise_core::state::{Attempt, Held, LetGo, Mode, RollBack, State};
 use supervise_host::process::Remains;
 
 /// True if a process is there.
@@ -130,6 +130,9 @@ pub struct StatusView {
     /// A person works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// A person lets it go on after an end that needed one: its next start does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub let_go: Option<LetGo>,
     /// A person sent it back: its next start resumes there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roll_back: Option<RollBack>,
@@ -255,6 +258,7 @@ impl StatusView {
                 _ => None,
             },
             held: s.held.clone(),
+            let_go: s.let_go.clone(),
             roll_back: s.roll_back.clone(),
             now: known.then_some(s.wall),
             looked: None,
@@ -287,7 +291,7 @@ impl StatusView {
             (true, _) => mode,
             (false, false) if let Some(e) = &self.elsewhere => format!("{mode}, on {}", e.host),
             (false, true) => format!("no supervisor; its guard holds the workers (last known: {mode})"),
-            (false, false) if self.problem.is_some() => "no supervisor, no guard".to_owned(),
+            (false, false) if self.problem.is_some() => "no supervisor and no guard of this user's".to_owned(),
             (false, false) => format!("not running: the supervisor is gone (last known: {mode})"),
         }
     }
@@ -300,11 +304,20 @@ impl StatusView {
         if let Some(problem) = &self.problem {
             row("problem", problem.clone());
         }
-        if let Some(held) = self.held.as_ref().filter(|_| self.outcome.is_none()) {
+        if let Some(held) = self.held.as_ref() {
             let ages = self
                 .age(held.since.0)
                 .map_or_else(String::new, |age| format!(" ({age})"));
-            row("held", one_line(&format!("{}{ages}", held.words()), 600));
+            // An end is an end; a start launches nothing before it is let go.
+            let after = if self.outcome.is_some() {
+                "; its next start waits"
+            } else {
+                ""
+            };
+            row("held", one_line(&format!("{}{ages}{after}", held.words()), 600));
+        }
+        if let Some(let_go) = &self.let_go {
+            row("next start", one_line(&let_go.words(), 600));
         }
         if let Some(back) = &self.roll_back {
             row(

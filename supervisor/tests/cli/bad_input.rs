@@ -355,7 +355,7 @@ fn several_machines_need_a_ray_cluster() {
         .refuses(69, &["trainer.nnodes", "2 machines", "Ray", "hint:"]);
     // A plan may be made on another machine than the run's.
     world.run(&["plan", "ppo.yaml"]).tells(
-        0,
+        69,
         &[
             "would be refused here",
             "trainer.nnodes",

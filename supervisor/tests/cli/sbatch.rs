@@ -70,7 +70,7 @@ fn a_job_that_could_only_be_refused_is_not_written() {
     run.refuses(78, &["needs 2 nodes", "no Slurm job", "supervise sbatch"]);
     // What would be done is told on a login node as well.
     let plan = world.run(&["plan", "sft.yaml", "--", "python3", "-m", "verl.trainer.sft_trainer"]);
-    plan.tells(0, &["would be refused here", "needs 2 nodes", "no Slurm job"]);
+    plan.tells(78, &["would be refused here", "needs 2 nodes", "no Slurm job"]);
 }
 
 #[test]
@@ -123,13 +123,22 @@ fn options_that_work_against_the_run_are_told() {
         said.err
     };
     let two = ["--set", "trainer.nnodes=2"];
-    let cases: [(&[&str], &[&str], &str); 9] = [
+    let spare = ["--set", "trainer.nnodes=2", "--set", "supervisor.gang.spares=1"];
+    let cases: [(&[&str], &[&str], &str); 15] = [
         (
             &two,
             &["--nodes=1"],
             "--nodes=1: the run needs 2 nodes, and is refused with 1",
         ),
-        (&[], &["-N", "4"], "-N 4: the run uses 1 of 4 nodes"),
+        (&[], &["-N", "4"], "-N 4: the run uses 1 of them"),
+        (&spare, &["-N2"], "-N 2: no node is left for `gang.spares`"),
+        (
+            &[],
+            &["--gres=gpu:4"],
+            "--gres=gpu:4: the run needs 8 GPUs on each node",
+        ),
+        (&[], &["--gpus-per-node=h100:1"], "the run needs 8 GPUs on each node"),
+        (&two, &["-G", "8"], "-G 8: the run needs 16 GPUs in all"),
         (
             &[],
             &["--chdir=/tmp"],
@@ -146,6 +155,8 @@ fn options_that_work_against_the_run_are_told() {
             &["-t12"],
             "-t 12: 12m is no more than the 12m that are kept for the last save",
         ),
+        (&[], &["--signal=B:USR1@60"], "720 leave it its time"),
+        (&[], &["--signal=USR1@900"], "it counts instead of B:USR1@720"),
         (&[], &["--open-mode=truncate"], "loses the output from before"),
         (
             &[],

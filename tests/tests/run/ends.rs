@@ -69,7 +69,7 @@ fn what_a_person_lets_go_on_goes_on_with_its_next_start() {
     let attempts = scene.attempts();
     scene.set("demo.faults", json!([]));
     let expected = scene.expected_digest();
-    scene.run(&[]).expect(3).says("supervise resume");
+    scene.run(&[]).expect(3).says("supervise resume ");
     let said = scene.ask(&["resume", "--json"]);
     said.expect(0);
     let told: Value = serde_json::from_slice(said.text.as_bytes()).unwrap();
@@ -78,9 +78,15 @@ fn what_a_person_lets_go_on_goes_on_with_its_next_start() {
         (&json!("deterministic_failure"), &json!(true))
     );
     assert_eq!(scene.attempts(), attempts);
-    scene.ask(&["status"]).expect(0).says("stopped");
+    let ended = "it had ended: failed: ";
+    scene.ask(&["status"]).expect(0).says("next start").says(ended);
     scene.ask(&["explain"]).expect(0).says("lets the run go on");
-    scene.ask(&["resume"]).expect(0).says("as it would have without this");
+    let again = scene.ask(&["resume"]);
+    again
+        .expect(0)
+        .says("nothing stood against")
+        .says(ended)
+        .says("would resume from global_step_4");
     scene.run(&[]).expect(0);
     assert_eq!((scene.attempts(), scene.digest()), (attempts + 1, Some(expected)));
     scene.ask(&["resume"]).expect(64).says("is finished");

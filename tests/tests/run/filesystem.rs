@@ -103,7 +103,7 @@ fn a_root_that_hangs_still_leaves_an_answer_when_nobody_lives() {
         .says("the file system under")
         .says("does not answer")
         .says("supervisor: dead")
-        .says("no supervisor, no guard");
+        .says("no supervisor and no guard of this user's");
     let why = scene.ask(&["explain", config.to_str().unwrap()]);
     why.expect(69).says("does not answer");
     mount.faults("");

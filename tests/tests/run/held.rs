@@ -80,7 +80,7 @@ fn nothing_is_launched_before_it_is_let_go_whoever_supervises() {
 #[test]
 fn resume_lets_a_held_run_go_and_is_refused_where_it_is_at_work() {
     let (scene, run) = at_five();
-    scene.ask(&["resume"]).expect(5).says("at work");
+    scene.ask(&["resume"]).expect(5).says("its supervisor lives");
     hold(&scene);
     scene.ask(&["resume"]).expect(0).says("left to its supervisor");
     assert_eq!(scene.status().get("held"), None);
@@ -89,7 +89,16 @@ fn resume_lets_a_held_run_go_and_is_refused_where_it_is_at_work() {
     scene.ask(&["stop"]).expect(0);
     run.wait().expect(7);
     assert!(scene.status()["held"].is_object());
-    scene.ask(&["resume"]).expect(0).says("its next start goes on\n");
+    scene
+        .ask(&["status"])
+        .expect(0)
+        .says("gdb on rank 1")
+        .says("its next start waits");
+    scene
+        .ask(&["resume"])
+        .expect(0)
+        .says("nothing stands against its next start any more")
+        .says("it was held by");
     assert_eq!(scene.status().get("held"), None);
     scene.go();
     scene.run(&[]).expect(0);

@@ -283,6 +283,7 @@ impl State {
             self.distrusted.retain(|id| !above.iter().any(|c| c.id == *id));
             self.attempts = order.attempt;
             self.roll_back = None;
+            self.let_go = None;
             self.arranged = 0;
             self.arranging = false;
             self.settled = None;
@@ -385,6 +386,10 @@ impl State {
                 }
                 if let crate::record::Outcome::Finished { step } = outcome {
                     self.finished = *step;
+                }
+                // What a person let go on has come to another end.
+                if *outcome != crate::record::Outcome::Stopped {
+                    self.let_go = None;
                 }
                 self.outcome = Some(outcome.clone());
                 self.enter(Mode::Finished, at);

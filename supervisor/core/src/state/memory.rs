@@ -90,6 +90,27 @@ impl Held {
     }
 }
 
+/// A run that ended until somebody looked at it, and that somebody lets go on: no launch has followed yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LetGo {
+    /// The asker.
+    pub by: String,
+    /// How it had ended, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was: Option<String>,
+    /// Since when.
+    pub since: WallMs,
+}
+
+impl LetGo {
+    /// For people.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let ended = self.was.as_ref().map(|was| format!("; it had ended: {was}"));
+        format!("goes on, as {} said{}", self.by, ended.unwrap_or_default())
+    }
+}
+
 /// A step that a person sent the run back to: the next launch resumes from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RollBack {

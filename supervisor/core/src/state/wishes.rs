@@ -1,6 +1,6 @@
 //! Wishes of people: that the run should end, that it should be left alone, that it should go back.
 
-use super::{Held, RollBack, State, StopWish};
+use super::{Held, LetGo, RollBack, State, StopWish};
 use crate::event::Request;
 use crate::id::Tick;
 
@@ -24,7 +24,15 @@ impl State {
             },
             Request::StopNow { by } => wish(false, by),
             // It is a wish once it is decided upon.
-            Request::HandBack { .. } | Request::Resume { .. } => return,
+            Request::HandBack { .. } => return,
+            Request::Resume { by, was } => {
+                self.let_go = Some(LetGo {
+                    by: by.clone(),
+                    was: was.clone(),
+                    since: self.wall,
+                });
+                return;
+            }
             Request::Hold { by, why } => {
                 self.held = Some(Held {
                     by: by.clone(),

@@ -85,7 +85,7 @@ fn fact(e: &Event) -> String {
         EventKind::Allocation { left, .. } => format!("the scheduler's job, left: {left:?}"),
         EventKind::Operator(Request::Hold { by, .. }) => format!("asked: hold, by {by}"),
         EventKind::Operator(Request::Unhold { by }) => format!("asked: unhold, by {by}"),
-        EventKind::Operator(Request::Resume { by }) => format!("asked: resume, by {by}"),
+        EventKind::Operator(Request::Resume { by, .. }) => format!("asked: resume, by {by}"),
         EventKind::Operator(Request::RollBack { by, to }) => format!("asked: back to {to}, by {by}"),
         EventKind::Operator(Request::StopNow { .. }) => "asked: stop now".to_owned(),
         EventKind::Numbers { steps, .. } => format!("numbers of {} steps", steps.len()),

@@ -1,5 +1,6 @@
 //! What a person should know of a batch script: options of sbatch that work against the run.
 
+use crate::render::count;
 use crate::render::sbatch::Batch;
 use crate::render::time::span;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use supervise_trainers::Machines;
 /// Notes for a person to act on.
 pub(super) fn notes(batch: &Batch, spares: u32) -> Vec<String> {
     let mut out: Vec<String> = given(&batch.options)
+        .into_iter()
         .filter_map(|(option, value)| against(batch, option, value))
         .collect();
     out.extend(match batch.machines {
@@ -26,50 +28,57 @@ pub(super) fn notes(batch: &Batch, spares: u32) -> Vec<String> {
     out
 }
 
-/// Options with their values, each as one word, two, or a letter with its value behind it.
-fn given(words: &[String]) -> impl Iterator<Item = (&str, &str)> {
-    words.iter().enumerate().filter_map(|(at, word)| {
+/// Options with their values, each as one word, two, or a letter with its value behind it. The last of a kind counts, as it does for sbatch.
+fn given(words: &[String]) -> Vec<(&str, &str)> {
+    let mut out: Vec<(&str, &str)> = Vec::new();
+    for (at, word) in words.iter().enumerate() {
         let follows = || {
             words
                 .get(at + 1)
                 .map(String::as_str)
                 .filter(|next| !next.starts_with('-'))
         };
-        match word.strip_prefix("--") {
-            Some(_) => Some(match word.split_once('=') {
-                Some(both) => both,
-                None => (word.as_str(), follows().unwrap_or_default()),
-            }),
-            None if word.starts_with('-') && word.len() > 2 && word.is_char_boundary(2) => Some(word.split_at(2)),
-            None if word.starts_with('-') => Some((word.as_str(), follows().unwrap_or_default())),
-            None => None,
-        }
-    })
+        let (option, value) = match word.strip_prefix("--") {
+            Some(_) => word.split_once('=').unwrap_or((word, follows().unwrap_or_default())),
+            None if !word.starts_with('-') => continue,
+            None if word.len() > 2 && word.is_char_boundary(2) => word.split_at(2),
+            None => (word.as_str(), follows().unwrap_or_default()),
+        };
+        out.retain(|(known, _)| long(known) != long(option));
+        out.push((option, value));
+    }
+    out
+}
+
+/// The long form of an option that is looked at.
+fn long(option: &str) -> &str {
+    match option {
+        "-a" => "--array",
+        "-D" => "--chdir",
+        "-N" => "--nodes",
+        "-t" => "--time",
+        "-G" => "--gpus",
+        other => other,
+    }
 }
 
 /// The loss that an option is for the run, if any.
 fn against(batch: &Batch, option: &str, value: &str) -> Option<String> {
-    let what = match option {
-        "--signal" => {
-            "it counts instead of the signal that is written here, which leaves time for the last save".to_owned()
-        }
+    let what = match long(option) {
+        "--signal" => signal(batch, value)?,
         "--no-requeue" => "the job is not started again after a failure of its node".to_owned(),
-        "-a" | "--array" => "each task of the array is the same run, and only one of them can hold it".to_owned(),
-        "-D" | "--chdir" => format!("paths of the run are relative to it, and no more to {}", batch.cwd),
-        "--open-mode" if value.starts_with('t') => "a job that is requeued loses the output from before".to_owned(),
-        "--export" if !value.split(',').any(|name| name == "ALL") => {
+        "--array" => "each task of the array is the same run, and only one of them can hold it".to_owned(),
+        "--chdir" if value != batch.cwd => format!("paths of the run are relative to it, and no more to {}", batch.cwd),
+        "--open-mode" if value.starts_with(['t', 'T']) => {
+            "a job that is requeued loses the output from before".to_owned()
+        }
+        "--export" if !value.split(',').any(|name| name.eq_ignore_ascii_case("ALL")) => {
             "the job has nothing else of this shell's environment: `PATH`, the Python environment and tokens too have to be in it, or in the script"
                 .to_owned()
         }
-        "-N" | "--nodes" => {
-            let wanted = batch.machines?.nodes.saturating_add(batch.spares);
-            let least: u32 = value.split('-').next()?.parse().ok().filter(|n| *n != wanted)?;
-            match least < wanted {
-                true => format!("the run needs {wanted} nodes, and is refused with {least}"),
-                false => format!("the run uses {wanted} of {least} nodes: what its configuration says counts"),
-            }
-        }
-        "-t" | "--time" => {
+        "--nodes" => nodes(batch, value)?,
+        "--gres" | "--gpus-per-node" | "--gpus" => gpus(batch, long(option), value)?,
+        "--time" => {
             let limit = limit(value).filter(|limit| *limit <= batch.notice)?;
             format!(
                 "{} is no more than the {} that are kept for the last save (`grace.save`, `grace.stop`): the job hands its time back as it begins",
@@ -85,6 +94,60 @@ fn against(batch: &Batch, option: &str, value: &str) -> Option<String> {
         (false, value) => format!("{option} {value}"),
     };
     Some(format!("{both}: {what}"))
+}
+
+/// `[B:]USR1[@SECONDS]`, which is 60 where nothing is said.
+fn signal(batch: &Batch, value: &str) -> Option<String> {
+    let (which, seconds) = value.split_once('@').unwrap_or((value, "60"));
+    let signal = which.strip_prefix("B:").map(|s| s.trim_start_matches("SIG"));
+    let notice = batch.notice.as_secs();
+    match (signal, seconds.parse::<u64>()) {
+        (Some("USR1" | "10"), Ok(seconds)) if seconds >= notice => None,
+        (Some("USR1" | "10"), Ok(seconds)) => Some(format!(
+            "it comes {seconds} s before the end, and the last save may take {} (`grace.save`, `grace.stop`): {notice} leave it its time",
+            told(batch.notice)
+        )),
+        _ => Some(format!(
+            "it counts instead of B:USR1@{notice}, which leaves time for the last save: only SIGUSR1 to the batch process itself (B:) does"
+        )),
+    }
+}
+
+/// `4`, `2-4`: the least counts.
+fn nodes(batch: &Batch, value: &str) -> Option<String> {
+    let needs = batch.machines?.nodes;
+    let wanted = needs.saturating_add(batch.spares);
+    let least: u32 = value.split('-').next()?.parse().ok().filter(|n| *n > 0)?;
+    if least < needs {
+        return Some(format!(
+            "the run needs {}, and is refused with {least}",
+            count(needs.into(), "node")
+        ));
+    }
+    if least < wanted {
+        return Some("no node is left for `gang.spares`".to_owned());
+    }
+    (least > wanted).then(|| format!("the run uses {wanted} of them: what its configuration says counts"))
+}
+
+/// `gpu:2`, `gpu:h100:8`, `8`, `none`: of each node, or of all (`--gpus`).
+fn gpus(batch: &Batch, option: &str, value: &str) -> Option<String> {
+    let Machines { nodes, gpus } = batch.machines.filter(|m| m.gpus > 0)?;
+    let number = |word: &str| word.rsplit(':').next().and_then(|n| n.parse::<u32>().ok());
+    let given: u32 = match option {
+        "--gres" => {
+            let of_gpus = value
+                .split(',')
+                .filter(|part| *part == "gpu" || part.starts_with("gpu:"));
+            of_gpus.map(|part| number(part).unwrap_or(1)).sum()
+        }
+        _ => value.split(',').map(|part| number(part).unwrap_or_default()).sum(),
+    };
+    let (needs, of) = match option {
+        "--gpus" => (gpus.saturating_mul(nodes), "in all"),
+        _ => (gpus, "on each node"),
+    };
+    (given < needs).then(|| format!("the run needs {} {of}", count(needs.into(), "GPU")))
 }
 
 fn told(time: Duration) -> String {
@@ -142,21 +205,15 @@ mod tests {
 
     #[test]
     fn options_are_read_in_every_form() {
-        let words: Vec<String> = "-N 2 --time=5 -t7 --export NONE --exclusive -D"
-            .split(' ')
-            .map(str::to_owned)
-            .collect();
-        let read: Vec<(&str, &str)> = given(&words).collect();
-        assert_eq!(
-            read,
-            [
-                ("-N", "2"),
-                ("--time", "5"),
-                ("-t", "7"),
-                ("--export", "NONE"),
-                ("--exclusive", ""),
-                ("-D", "")
-            ]
-        );
+        let words = "-N 2 --time=5 -t7 --export NONE --exclusive -D".split(' ');
+        let words: Vec<String> = words.map(str::to_owned).collect();
+        let read = [
+            ("-N", "2"),
+            ("-t", "7"),
+            ("--export", "NONE"),
+            ("--exclusive", ""),
+            ("-D", ""),
+        ];
+        assert_eq!(given(&words), read);
     }
 }
