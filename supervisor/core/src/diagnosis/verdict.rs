@@ -80,7 +80,13 @@ impl Reading {
         let verdict = self.judge(exit, &found);
         // A program that holds its records back prints them after the words of its end.
         let held_back = |f: &&Found| f.sighting.rule.starts_with("py.exception") && weight(&clue(f)) <= Weight::Cause;
-        match self.found.iter().rev().find(held_back) {
+        // Python tells a script that it cannot read without a traceback.
+        let unread = |f: &&&Found| {
+            let opens = |w: &&str| f.sighting.text.starts_with(w);
+            f.sighting.rule == "py.loose" && ["SyntaxError: ", "IndentationError: ", "TabError: "].iter().any(|w| opens(&w))
+        };
+        let told = self.found.iter().rev().find(held_back).or(found.iter().find(unread).copied());
+        match told {
             Some(f) if verdict.class.as_deref() == Some("exit.unexplained") => {
                 let class = Some(public(f.class).to_owned());
                 self.build(class, answer(f.class), Confidence::Low, Some(f), &found, &[])
@@ -138,8 +144,8 @@ impl Reading {
             code => ExitStatus::Code(code),
         });
         match (given, self.ended()) {
-            // The launcher's own code says that something failed, and no more.
-            (Some(ExitStatus::Code(1)) | None, Some(end)) => Some(end),
+            // The launcher's own code says that something failed, and no more; DeepSpeed's is that end, counted down from 256.
+            (Some(ExitStatus::Code(1 | 225..=255)) | None, Some(end)) => Some(end),
             (Some(given), _) => Some(given),
             (None, None) => self.followed,
         }
@@ -290,7 +296,8 @@ fn ended_early(log: &Log) -> bool {
 fn clue(f: &Found) -> Clue<'_> {
     Clue {
         class: f.class,
-        text: &f.sighting.text,
+        // A record may count what was skipped: it is no warning for that.
+        text: if f.sighting.rule == "records" { "" } else { &f.sighting.text },
         chained: f.sighting.rule.contains(".chained"),
         // Without a traceback around it, it may be a word in a sentence; and a model may write what it likes.
         loose: f.sighting.rule == "py.loose" || f.sighting.rule.ends_with(QUOTED),
