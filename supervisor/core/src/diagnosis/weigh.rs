@@ -205,7 +205,11 @@ fn is_warning(text: &str) -> bool {
         return false;
     }
     // torch puts the month behind the letter, in one digit or two.
-    let of_torch = || text.trim_start().strip_prefix("[W").is_some_and(|t| t.starts_with(|c: char| c.is_ascii_digit()));
+    let of_torch = || {
+        text.trim_start()
+            .strip_prefix("[W")
+            .is_some_and(|t| t.starts_with(|c: char| c.is_ascii_digit()))
+    };
     levels.iter().any(|w| opens(w)) || of_torch() || says.iter().chain(&again).any(|w| text.contains(w))
 }
 
@@ -268,6 +272,14 @@ mod tests {
         let retried = clue("hub.rate", "WARNING: 429 Client Error, retrying in 3 s");
         assert_eq!(chosen(&[retried]), "hub.rate");
         assert_eq!(chosen(&[retried, clue("comm.conn", "Connection refused")]), "comm.conn");
+        let plugin = "n1:4:4 [0] NCCL INFO NET/Plugin: libnccl-net.so: cannot open shared object file";
+        for warned in [
+            plugin,
+            "[W519 05:00:11.22 TCPStore.cpp:125] [c10d] recvValue failed",
+            "INFO 06-12 09:00:11 [x.py:1] boom",
+        ] {
+            assert_eq!(weight(&clue("mem.cuda_oom", warned)), Weight::Hint, "{warned}");
+        }
     }
 
     #[test]

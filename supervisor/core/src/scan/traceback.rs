@@ -296,8 +296,14 @@ mod tests {
         assert!(matches!(seen("KeyError: 'x'"), Seen::Exception { .. }));
         // Times differ from line to line, and a progress bar stands before the header alone.
         seen("Jun 03 11:42:07 n1 python[88]: Traceback (most recent call last):");
-        assert_eq!(seen("Jun 03 11:42:08 n1 python[88]:   File \"a.py\", line 1, in f"), Seen::Code);
-        assert!(matches!(seen("Jun 03 11:42:08 n1 python[88]: KeyError: 'x'"), Seen::Exception { .. }));
+        assert_eq!(
+            seen("Jun 03 11:42:08 n1 python[88]:   File \"a.py\", line 1, in f"),
+            Seen::Code
+        );
+        assert!(matches!(
+            seen("Jun 03 11:42:08 n1 python[88]: KeyError: 'x'"),
+            Seen::Exception { .. }
+        ));
         seen(" 12%|#  | 3/9 [00:01<00:02]Traceback (most recent call last):");
         assert_eq!(seen("  File \"a.py\", line 1, in f"), Seen::Code);
         assert!(matches!(seen("KeyError: 'x'"), Seen::Exception { .. }));

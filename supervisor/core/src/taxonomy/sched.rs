@@ -13,7 +13,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         holds("DUE TO TIME LIMIT"),
-        line("TIMEOUT", r"\b(?-i:(?:Job)?State)[=:] ?(?-i:TIMEOUT)\b|\b(?-i:TIMEOUT)\s+\d+:\d+\s*$"),
+        line("State=TIMEOUT|State: TIMEOUT| TIMEOUT  ", r"\b(?-i:(?:Job)?State)[=:] ?(?-i:TIMEOUT)\b|\b(?-i:TIMEOUT)\s+\d+:\d+\s*$"),
         line("DeadlineExceeded", r"(?:Job|Pod).{0,80}DeadlineExceeded|reason: DeadlineExceeded"),
         line("walltime", r"walltime .{0,40}exceeded (?:limit|the limit)|exceeded .{0,20}walltime|PBS: job killed: walltime"),
         holds("TERM_RUNLIMIT"),
