@@ -190,6 +190,7 @@ fn is_warning(text: &str) -> bool {
         "retry in ",
         "Retry ",
         "trying again",
+        "in use, trying",
         "falling back",
         "Falling back",
         "recovered",

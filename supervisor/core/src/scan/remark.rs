@@ -46,6 +46,17 @@ pub(crate) const SAMPLES: &[&str] = &[
     "<|im_start|>",
     "user:",
     "assistant:",
+    "User:",
+    "Assistant:",
+    "Human:",
+    "[question]",
+    "[answer]",
+    "question:",
+    "answer:",
+    "Question:",
+    "Answer:",
+    "prompt is:",
+    "sequence is:",
 ];
 
 /// Marks of a turn of a chat, and keys of a record of what a model was asked and answered.
@@ -54,9 +65,17 @@ const KEYS: &[&[u8]] = &[
     b"\"prompt\":",
     b"\"response\":",
     b"\"completion\":",
+    b"\"messages\":",
+    b"\"content\":",
+    b"\"score\":",
+    b"\"reward\":",
     b"'prompt':",
     b"'response':",
     b"'completion':",
+    b"'messages':",
+    b"'content':",
+    b"'score':",
+    b"'reward':",
 ];
 
 /// Ray calls a worker dead by an unexpected error that went because it was asked to, and says so at the line's end.
@@ -102,6 +121,8 @@ mod tests {
             "[response] the program prints KeyError and is killed",
             r#"{"step": 5, "prompt": "Why?", "response": "CUDA out of memory. Tried to allocate 2 GiB"}"#,
             "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.<|im_end|>",
+            "{'messages': [{'role': 'user', 'content': 'Why No space left on device?'}], 'score': 1.0}",
+            "Question: why does it print CUDA out of memory. Tried to allocate 2 GiB?",
             "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker exit type: INTENDED_SYSTEM_EXIT",
         ] {
             assert!(is_remark(line.as_bytes()), "{line}");
