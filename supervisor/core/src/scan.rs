@@ -241,6 +241,7 @@ impl Scanner {
                 return vec![hit(RuleKind::Exception, rule, worker, number, text, None)];
             }
             // A line of a program tells of what it can do, not of what happened.
+            Seen::Code => return Vec::new(),
             Seen::Inside if text.starts_with(b"  ") => return Vec::new(),
             Seen::Inside | Seen::Other => {}
         }

@@ -4,12 +4,13 @@ use crate::event::ExitStatus;
 use regex::bytes::Regex;
 
 /// Texts of which a report holds one.
-pub(super) const TEXTS: [&str; 9] = [
+pub(super) const TEXTS: [&str; 10] = [
     "exitcode",
     "exit code",
     "return code",
     "exited with",
     "by signal",
+    "with signal SIG",
     "exited on",
     "died with <Signals",
     "CalledProcessError",
@@ -33,7 +34,7 @@ impl Ends {
                 r"(?i-u)(?:exited on|killed by|terminated by|received|got) signal:? (\d{1,2})\b|Signal (\d{1,2}) \(SIG\w+\) received",
             )?,
             name: Regex::new(
-                r"(?-u)died with <Signals\.SIG(\w+)|srun: error: \S+: tasks? [\d,-]+: (Killed|Segmentation fault|Bus error|Aborted|Terminated|Illegal instruction|Floating point exception)",
+                r"(?-u)(?:died with <Signals\.|terminated with signal )SIG(\w+)|srun: error: \S+: tasks? [\d,-]+: (Killed|Segmentation fault|Bus error|Aborted|Terminated|Illegal instruction|Floating point exception)",
             )?,
         })
     }
@@ -97,6 +98,7 @@ mod tests {
                 "subprocess.CalledProcessError: Command '[x]' died with <Signals.SIGKILL: 9>.",
                 ExitStatus::Signal(9),
             ),
+            ("process 2 terminated with signal SIGKILL", ExitStatus::Signal(9)),
             (
                 "launch.py: sub process exits with return code = -11",
                 ExitStatus::Signal(11),

@@ -80,7 +80,16 @@ impl Reading {
         let verdict = self.judge(exit, &found);
         // A program that holds its records back prints them after the words of its end.
         let held_back = |f: &&Found| f.sighting.rule.starts_with("py.exception") && weight(&clue(f)) <= Weight::Cause;
-        match self.found.iter().rev().find(held_back) {
+        // Python tells a script that it cannot read without a traceback.
+        let unread = |f: &&Found| {
+            let opens = |with: &str| f.sighting.text.starts_with(with);
+            f.sighting.rule == "py.loose"
+                && ["SyntaxError: ", "IndentationError: ", "TabError: "]
+                    .iter()
+                    .any(|w| opens(w))
+        };
+        let told = self.found.iter().rev().find(held_back);
+        match told.or(found.iter().copied().find(unread)) {
             Some(f) if verdict.class.as_deref() == Some("exit.unexplained") => {
                 let class = Some(public(f.class).to_owned());
                 self.build(class, answer(f.class), Confidence::Low, Some(f), &found, &[])
@@ -138,8 +147,8 @@ impl Reading {
             code => ExitStatus::Code(code),
         });
         match (given, self.ended()) {
-            // The launcher's own code says that something failed, and no more.
-            (Some(ExitStatus::Code(1)) | None, Some(end)) => Some(end),
+            // The launcher's own code says that something failed, and no more; DeepSpeed's is that end, counted down from 256.
+            (Some(ExitStatus::Code(1 | 225..=255)) | None, Some(end)) => Some(end),
             (Some(given), _) => Some(given),
             (None, None) => self.followed,
         }
@@ -290,7 +299,12 @@ fn ended_early(log: &Log) -> bool {
 fn clue(f: &Found) -> Clue<'_> {
     Clue {
         class: f.class,
-        text: &f.sighting.text,
+        // A record may count what was skipped: it is no warning for that.
+        text: if f.sighting.rule == "records" {
+            ""
+        } else {
+            &f.sighting.text
+        },
         chained: f.sighting.rule.contains(".chained"),
         // Without a traceback around it, it may be a word in a sentence; and a model may write what it likes.
         loose: f.sighting.rule == "py.loose" || f.sighting.rule.ends_with(QUOTED),
@@ -327,6 +341,30 @@ mod tests {
             format!("step 1\nstep 2\n{RAISED}step 3\nstep 4\nstep 5\nOSError: [Errno 28] No space left on device\n");
         assert_eq!(told(&log, Some(1)), ("disk.full".to_owned(), Some(9)));
         assert_eq!(told(&format!("step 1\n{RAISED}step 2\nstep 3\n"), Some(0)).0, "");
+    }
+
+    #[test]
+    fn a_script_that_python_cannot_read_has_no_traceback() {
+        let log = "  File \"t.py\", line 4\n    return 1 2\nSyntaxError: invalid syntax\n";
+        let ends = "failed (exitcode: 1) local_rank: 0 (pid: 9) of binary: python\n";
+        assert_eq!(
+            told(&format!("{log}{ends}"), Some(1)),
+            ("code.syntax_import".to_owned(), Some(3))
+        );
+        assert_eq!(told(&format!("{log}step 1\nstep 2\nstep 3\n"), Some(0)).0, "");
+    }
+
+    #[test]
+    fn records_of_skipped_iterations_are_no_warning() {
+        let bad = |n: u32| format!(" iteration {n}/ 500 | lm loss: nan | number of skipped iterations:   0 |\n");
+        let log = format!("{}{}{}{}{RAISED}", bad(1), bad(2), bad(3), bad(4));
+        assert_eq!(told(&log, Some(1)), ("num.nan".to_owned(), Some(1)));
+    }
+
+    #[test]
+    fn the_code_of_a_launcher_that_counts_down_is_the_end_it_reports() {
+        let log = "step 1\n[launch.py:325:sigkill_handler] ['python'] exits with return code = -9\n";
+        assert_eq!(told(log, Some(247)).0, "kill.unknown");
     }
 
     #[test]

@@ -126,7 +126,8 @@ fn of_class(class: &str) -> Weight {
         }
         ("ray.task_error", _) => Weight::Hint,
         (
-            "engine.sglang_watchdog"
+            "cfg.command"
+            | "engine.sglang_watchdog"
             | "node.nic"
             | "comm.store"
             | "comm.init"
@@ -167,7 +168,7 @@ fn is_abort(text: &str) -> bool {
 fn is_warning(text: &str) -> bool {
     let opens = |with: &str| text.trim_start().starts_with(with);
     let levels = [
-        "WARNING", "[WARN", "WARN:", "WARN ", "[W ", "warn:", "W0", "W1", "[W0", "[W1",
+        "WARNING", "INFO ", "DEBUG ", "[WARN", "WARN:", "WARN ", "[W ", "warn:", "W0", "W1",
     ];
     let says = [
         " WARNING ",
@@ -178,6 +179,8 @@ fn is_warning(text: &str) -> bool {
         "| WARNING ",
         " WARN ",
         "WARNING:",
+        "NCCL INFO",
+        ": W tensorflow/",
     ];
     let again = [
         "retrying",
@@ -187,6 +190,7 @@ fn is_warning(text: &str) -> bool {
         "retry in ",
         "Retry ",
         "trying again",
+        "in use, trying",
         "falling back",
         "Falling back",
         "recovered",
@@ -201,7 +205,13 @@ fn is_warning(text: &str) -> bool {
     if text.contains("NCCL WARN") {
         return false;
     }
-    levels.iter().any(|w| opens(w)) || says.iter().chain(&again).any(|w| text.contains(w))
+    // torch puts the month behind the letter, in one digit or two.
+    let of_torch = || {
+        text.trim_start()
+            .strip_prefix("[W")
+            .is_some_and(|t| t.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    levels.iter().any(|w| opens(w)) || of_torch() || says.iter().chain(&again).any(|w| text.contains(w))
 }
 
 /// The class of an exit that nothing was said of.
@@ -263,6 +273,14 @@ mod tests {
         let retried = clue("hub.rate", "WARNING: 429 Client Error, retrying in 3 s");
         assert_eq!(chosen(&[retried]), "hub.rate");
         assert_eq!(chosen(&[retried, clue("comm.conn", "Connection refused")]), "comm.conn");
+        let plugin = "n1:4:4 [0] NCCL INFO NET/Plugin: libnccl-net.so: cannot open shared object file";
+        for warned in [
+            plugin,
+            "[W519 05:00:11.22 TCPStore.cpp:125] [c10d] recvValue failed",
+            "INFO 06-12 09:00:11 [x.py:1] boom",
+        ] {
+            assert_eq!(weight(&clue("mem.cuda_oom", warned)), Weight::Hint, "{warned}");
+        }
     }
 
     #[test]

@@ -46,6 +46,36 @@ pub(crate) const SAMPLES: &[&str] = &[
     "<|im_start|>",
     "user:",
     "assistant:",
+    "User:",
+    "Assistant:",
+    "Human:",
+    "[question]",
+    "[answer]",
+    "question:",
+    "answer:",
+    "Question:",
+    "Answer:",
+    "prompt is:",
+    "sequence is:",
+];
+
+/// Marks of a turn of a chat, and keys of a record of what a model was asked and answered.
+const TURN: &[u8] = b"<|im_";
+const KEYS: &[&[u8]] = &[
+    b"\"prompt\":",
+    b"\"response\":",
+    b"\"completion\":",
+    b"\"messages\":",
+    b"\"content\":",
+    b"\"score\":",
+    b"\"reward\":",
+    b"'prompt':",
+    b"'response':",
+    b"'completion':",
+    b"'messages':",
+    b"'content':",
+    b"'score':",
+    b"'reward':",
 ];
 
 /// Ray calls a worker dead by an unexpected error that went because it was asked to, and says so at the line's end.
@@ -55,7 +85,9 @@ const AS_ASKED: &[u8] = b"Worker exit type: INTENDED_";
 pub(super) fn is_remark(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let opens = |with: &[&str]| with.iter().any(|w| text.starts_with(w.as_bytes()));
-    opens(ADVICE) || opens(SAMPLES) || warns(text) || memchr::memmem::find(text, AS_ASKED).is_some()
+    let holds = |what: &[u8]| memchr::memmem::find(text, what).is_some();
+    let dumped = text.starts_with(b"{") && KEYS.iter().any(|key| holds(key));
+    opens(ADVICE) || opens(SAMPLES) || warns(text) || dumped || holds(TURN) || holds(AS_ASKED)
 }
 
 /// The line begins a text of a model.
@@ -87,6 +119,10 @@ mod tests {
             "/x/torch/cuda/__init__.py:1: UserWarning: CUDA initialization: Found no NVIDIA driver",
             "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
             "[response] the program prints KeyError and is killed",
+            r#"{"step": 5, "prompt": "Why?", "response": "CUDA out of memory. Tried to allocate 2 GiB"}"#,
+            "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.<|im_end|>",
+            "{'messages': [{'role': 'user', 'content': 'Why No space left on device?'}], 'score': 1.0}",
+            "Question: why does it print CUDA out of memory. Tried to allocate 2 GiB?",
             "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker exit type: INTENDED_SYSTEM_EXIT",
         ] {
             assert!(is_remark(line.as_bytes()), "{line}");
@@ -94,6 +130,7 @@ mod tests {
         for line in [
             "OSError: [Errno 28] No space left on device",
             "NCCL WARN Call to recv failed",
+            r#"{"level": "error", "msg": "CUDA out of memory. Tried to allocate 2 GiB"}"#,
         ] {
             assert!(!is_remark(line.as_bytes()), "{line}");
         }

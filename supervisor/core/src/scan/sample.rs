@@ -21,6 +21,7 @@ struct Open {
 pub(super) struct Samples {
     open: BTreeMap<(u32, u64), Open>,
     other: Regex,
+    outside: Regex,
 }
 
 impl Samples {
@@ -28,8 +29,9 @@ impl Samples {
         Ok(Self {
             open: BTreeMap::new(),
             other: Regex::new(
-                r"^(?-u:\[[a-z_]{2,24}\] |(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)[ :]|step:\d+ - |\{'\w+': |(?:[\w ]{0,40}: )?\s{0,3}\d{1,3}%\||[IWEF]\d{4} \d\d:|(?:slurmstepd|srun|kernel|NVRM|wandb|torchrun): |\[?\d{4}-\d\d-\d\d)",
+                r"^(?-u:\[[a-z_]{2,24}\] |(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL)[ :]|step:\d+ - |\{'\w+': |(?:[\w ]{0,40}: )?\s{0,3}\d{1,3}%\||[IWEF]\d{4} \d\d:|wandb: |\[?\d{4}-\d\d-\d\d)",
             )?,
+            outside: Regex::new(r"^(?-u:(?:slurmstepd|srun|kernel|NVRM|torchrun): )")?,
         })
     }
 
@@ -63,7 +65,9 @@ impl Samples {
         open.lines += 1;
         // Frames of installed packages: the program's own traceback.
         let real = || ["site-packages/", "dist-packages/"].iter().any(|p| is_frame(text, p));
-        if open.lines > LINES || open.prefix != form(prefix) || self.other.is_match(text) || real() {
+        // Programs around the trainer print behind no name of a process.
+        let other = self.other.is_match(text) || source == 0 && self.outside.is_match(text);
+        if open.lines > LINES || open.prefix != form(prefix) || other || real() {
             self.open.remove(&key);
             return false;
         }
@@ -121,6 +125,16 @@ mod tests {
             ("2026-10-10 10:10:11 ", "out of memory"),
         ];
         assert_eq!(texts(&stamped), [true, true]);
+    }
+
+    #[test]
+    fn what_a_scheduler_would_print_is_text_behind_the_name_of_a_process() {
+        let mut s = Samples::new().unwrap();
+        let killed = b"slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.";
+        for (source, quoted) in [(0, false), (7, true)] {
+            s.line(0, source, b"", b"[response] it prints");
+            assert_eq!(s.line(0, source, b"", killed), quoted);
+        }
     }
 
     #[test]

@@ -39,11 +39,12 @@ impl Prefix {
             all: Regex::new(concat!(
                 r"^(?-u:",
                 r"\([\w.:-]+ (?:[\w.:-]+ )?pid=\d+(?:, ip=[0-9a-fA-F.:]+)?\)\s?",
+                r"|\([\w.-]+(?:, (?:rank|pid|ip)=[\w.:]+)+\)\s?",
                 r"|\[(?:rank|default|trainer|worker|actor|gpu)_?\d+(?:\|\d+)?\]:\s?",
                 r"|\[[0-9a-z-]+\]\[rank\d+\]:\s?",
                 r"|\d{1,4}: (?:\s?\d{1,4}: )?",
                 r"|\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: (?:TP|DP|PP|EP)\w*)*\]?(?: std(?:out|err) [FP])?[ ]?",
-                r"|(?:ERROR|WARNING|INFO|CRITICAL|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]{1,80}\] ?",
+                r"|(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]{1,80}\] ?",
                 r"|\[(?:ERROR|CRITICAL|FATAL)\]:? ",
                 r"|(?:node|host|worker|gpu|compute)-?\w*\d+(?:-\d+)?: ",
                 r"|\s{2,}\|\s?",
@@ -80,6 +81,7 @@ mod tests {
         let message = |line: &str| String::from_utf8(prefix.split(line.as_bytes()).1.to_vec()).unwrap();
         for line in [
             "(TaskRunner pid=71, ip=10.0.0.1) boom",
+            "(worker1, rank=1, pid=4734, ip=10.0.0.2) boom",
             "[rank3]: boom",
             "[default0]:boom",
             "3: boom",
@@ -91,6 +93,9 @@ mod tests {
             assert_eq!(message(line), "boom", "{line}");
         }
         assert_eq!(message("KeyError: 'x'"), "KeyError: 'x'");
+        // A level below an error stays: it says that the line tells of no failure.
+        let warned = "WARNING 11-02 10:01:22 [interface.py:54] boom";
+        assert_eq!(message(&format!("(EngineCore pid=123) {warned}")), warned);
         assert_eq!(message("(EngineCore pid=1)   File x"), "  File x");
     }
 

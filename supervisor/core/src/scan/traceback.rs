@@ -38,6 +38,8 @@ pub(super) enum Seen {
     Other,
     /// A header, or a line inside.
     Inside,
+    /// A frame, or a line of a program.
+    Code,
     /// It ends one; another exception came before it in its chain where it is chained.
     Exception { through: Through, chained: bool },
 }
@@ -45,11 +47,15 @@ pub(super) enum Seen {
 struct Open {
     /// Python itself says that it goes on after this one.
     ignored: bool,
+    /// Text before its header that may stand before each of its lines: a launcher's.
+    prefix: Vec<u8>,
     /// Spaces before its header: its last line stands as far in.
     indent: usize,
     through: Through,
     chained: bool,
     lines: u32,
+    /// The line before was a frame's, or one of a program.
+    code: bool,
 }
 
 /// Tracebacks that have begun and not ended.
@@ -60,6 +66,8 @@ pub(super) struct Tracebacks {
     /// Processes whose next traceback ends nothing: an object or a callback was cleaned up, and failed at it.
     ignored: BTreeSet<(u32, u64)>,
     exception: Regex,
+    /// A class of the script itself stands without its module, right below the program's lines.
+    own: Regex,
     load: Regex,
     save: Regex,
     reward: Regex,
@@ -72,13 +80,14 @@ impl Tracebacks {
             chained: BTreeSet::new(),
             ignored: BTreeSet::new(),
             exception: Regex::new(
-                r"^(?-u:(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?:\(\w+\))?|StopIteration)(?::|\s*$)|(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:\(\w+\))?(?::|\s*$))",
+                r"^(?-u:(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?:\(\w+\))?|StopIteration)(?::|\s*$)|Exception: \S|(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:\(\w+\))?(?::|\s*$))",
             )?,
+            own: Regex::new(r"^(?-u:[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+(?:: |\s*$))")?,
             load: Regex::new(
                 r"(?-u), line \d+, in (?:\w*load_(?:checkpoint|ckpt|state_dict|recover|optimizer|model_state|dist)\w*|load|_?resume\w*|\w*restore\w*|_load_from_checkpoint|load_state_dict)\b",
             )?,
             save: Regex::new(
-                r"(?-u), line \d+, in (?:\w*save_(?:checkpoint|ckpt|state_dict|recover|model|optimizer|pretrained)\w*|save|_save\w*|async_save\w*)\b",
+                r"(?-u), line \d+, in (?:\w*save_(?:checkpoint|ckpt|state_dict|recover|model|optimizer|pretrained)\w*|save|_save\w*|async_save\w*|\w+_save)\b",
             )?,
             reward: Regex::new(
                 r#"(?-u)File "(?:[^"]*/)?[^"/]*(?:reward|remote_rm|judge|verifier)[^"/]*\.py", line|, in (?:compute_(?:score|reward)\w*|get_reward\w*|reward_(?:fn|func)\w*|remote_rm_fn\w*)\b"#,
@@ -127,6 +136,7 @@ impl Tracebacks {
             self.open.remove(&key);
             return Seen::Other;
         }
+        let text = within(text, &open.prefix);
         let indent = text.iter().take_while(|b| **b == b' ').count();
         if indent == text.len() {
             return Seen::Inside;
@@ -142,9 +152,11 @@ impl Tracebacks {
                     open.through = Through::Reward;
                 }
             }
-            return Seen::Inside;
+            open.code = true;
+            return Seen::Code;
         }
-        if !self.exception.is_match(&text[indent..]) {
+        let own = std::mem::take(&mut open.code) && self.own.is_match(&text[indent..]);
+        if !own && !self.exception.is_match(&text[indent..]) {
             return Seen::Other;
         }
         let (through, chained, ignored) = (open.through, open.chained, open.ignored);
@@ -170,14 +182,26 @@ impl Tracebacks {
             true => before.iter().take_while(|b| **b == b' ').count(),
             false => 0,
         };
+        let prefix = if indent == before.len() || told { &[] } else { before };
         let open = Open {
             ignored,
+            prefix: prefix.to_vec(),
             indent,
             through: Through::Neither,
             chained,
             lines: 0,
+            code: false,
         };
         self.open.insert(key, open);
+    }
+}
+
+/// The line without the text that stood before the header, whatever its numbers were there.
+fn within<'a>(line: &'a [u8], prefix: &[u8]) -> &'a [u8] {
+    let same = |(a, b): (&u8, &u8)| a == b || a.is_ascii_digit() && b.is_ascii_digit();
+    match line.split_at_checked(prefix.len()) {
+        Some((before, text)) if before.iter().zip(prefix).all(same) => text,
+        _ => line,
     }
 }
 
@@ -188,8 +212,10 @@ fn ends_after(rest: &[u8]) -> bool {
 
 /// The line between two tracebacks of one chain.
 fn is_link(text: &[u8]) -> bool {
-    text.starts_with(b"During handling of the above exception")
-        || text.starts_with(b"The above exception was the direct cause")
+    let Some(at) = memchr::memmem::find(text, b" above exception") else {
+        return false;
+    };
+    text[..at].ends_with(b"During handling of the") || text[at..].starts_with(b" above exception was the direct cause")
 }
 
 #[cfg(test)]
@@ -251,6 +277,36 @@ mod tests {
             (0, "ValueError: a"),
         ]);
         assert_eq!(ends, [9]);
+    }
+
+    #[test]
+    fn a_launcher_may_put_what_it_likes_before_each_line() {
+        let mut t = Tracebacks::new().unwrap();
+        let mut seen = |text: &str| t.line(0, 0, text.as_bytes());
+        seen("trainer-1  | Traceback (most recent call last):");
+        assert_eq!(seen("trainer-1  |   File \"a.py\", line 1, in f"), Seen::Code);
+        assert_eq!(seen("trainer-1  |     raise ValueError(x)"), Seen::Code);
+        assert!(matches!(seen("trainer-1  | Exception: boom"), Seen::Exception { .. }));
+        // A class of the script itself; what others print between the lines is none.
+        seen("Traceback (most recent call last):");
+        seen("  File \"a.py\", line 1, in f");
+        assert!(matches!(seen("RewardModelDown: no answer"), Seen::Exception { .. }));
+        seen("Traceback (most recent call last):");
+        assert_eq!(seen("RewardModel: loaded"), Seen::Other);
+        assert!(matches!(seen("KeyError: 'x'"), Seen::Exception { .. }));
+        // Times differ from line to line, and a progress bar stands before the header alone.
+        seen("Jun 03 11:42:07 n1 python[88]: Traceback (most recent call last):");
+        assert_eq!(
+            seen("Jun 03 11:42:08 n1 python[88]:   File \"a.py\", line 1, in f"),
+            Seen::Code
+        );
+        assert!(matches!(
+            seen("Jun 03 11:42:08 n1 python[88]: KeyError: 'x'"),
+            Seen::Exception { .. }
+        ));
+        seen(" 12%|#  | 3/9 [00:01<00:02]Traceback (most recent call last):");
+        assert_eq!(seen("  File \"a.py\", line 1, in f"), Seen::Code);
+        assert!(matches!(seen("KeyError: 'x'"), Seen::Exception { .. }));
     }
 
     #[test]

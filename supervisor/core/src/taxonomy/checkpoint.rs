@@ -48,6 +48,7 @@ pub(super) const ROWS: &[Row] = &[
         line("different|does not match|mismatch|incompatible|another", r"(?:checkpoint|state|resum|load|saved).{0,120}(?:different|does not match|mismatch|incompatible|another).{0,60}(?:world size|dp size|data parallel|tensor.parallel|pipeline)"),
         line("world size", r"(?:different|mismatch|does not match).{0,60}world size.{0,120}(?:checkpoint|saved|state)"),
         holds("doesn't match the size of parameter group"),
+        holds("doesn't match the size of optimizer's group"),
         holds("loaded state dict has a different number of parameter groups"),
         line("DP world size", r"The checkpoint being loaded used a DP world size of \d+ but the current world size is"),
         line("value from checkpoint", r"value from checkpoint \(.*\) is not equal to the input argument value"),

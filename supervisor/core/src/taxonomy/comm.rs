@@ -98,6 +98,7 @@ pub(super) const ROWS: &[Row] = &[
         line("WorkNCCL(", r"WorkNCCL\(.*(?:timed? ?out|ran for \d+ milliseconds)"),
         line("To avoid data inconsistency", r"To avoid data inconsistency, we are taking the entire process down"),
         line("Some NCCL operations have failed", r"Some NCCL operations have failed or timed out"),
+        holds("failed to pass monitoredBarrier"),
         line("barrier|Timed out waiting", r"(?:monitoredBarrier|barrier).{0,80}(?:[Tt]imed? ?out|failed to pass|Application timeout)|Timed out waiting \d+ms for (?:recv|send) operation"),
         line("gloo|ProcessGroupWrapper", r"(?:[Gg]loo|ProcessGroupGloo|ProcessGroupWrapper).{0,160}(?:[Tt]imed? ?out|timeout)"),
     ])
@@ -137,6 +138,7 @@ pub(super) const ROWS: &[Row] = &[
         line("Connection reset|ConnectionReset", r"ConnectionResetError|Connection reset"),
         line("ConnectionRefusedError", r"ConnectionRefusedError"),
         line("ConnectionAbortedError", r"ConnectionAbortedError"),
+        line("RemoteDisconnected|Remote end closed", r"RemoteDisconnected\b|Remote end closed connection without response"),
         line("Broken pipe", r"Broken pipe"),
         line("BrokenPipeError", r"BrokenPipeError"),
         line("socketStartConnect", r"socketStartConnect.{0,80}(?:failed|refused|error|timed out)"),
@@ -166,6 +168,7 @@ pub(super) const ROWS: &[Row] = &[
         holds("ChildFailedError"),
         holds("torch.multiprocessing.spawn.ProcessRaisedException"),
         holds("torch.multiprocessing.errors.ProcessRaisedException"),
+        line("WorkerFailedError", r"WorkerFailedError: Worker .{1,60} failed with exit code"),
         line("ProcessExitedException", r"ProcessExitedException"),
         line("Unable to shutdown process", r"Unable to shutdown process"),
         line("forcefully exiting via", r"forcefully exiting via"),

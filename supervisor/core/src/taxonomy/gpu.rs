@@ -159,6 +159,8 @@ pub(super) const ROWS: &[Row] = &[
         holds("device-side assert triggered"),
         holds("an illegal instruction was encountered"),
         holds("cudaErrorIllegalAddress"),
+        line("Memory access fault by GPU", r"Memory access fault by GPU node-\d+"),
+        line("HSA_STATUS_ERROR_", r"aborting with error ?: HSA_STATUS_ERROR_\w+"),
         holds("cudaErrorLaunchFailure"),
         holds("CUDA_ERROR_ILLEGAL_ADDRESS"),
         holds("CUBLAS_STATUS_EXECUTION_FAILED"),

@@ -33,12 +33,13 @@ pub(super) const ROWS: &[Row] = &[
         line("oom_kill|oom-kill", r"Detected \d+ oom[_-]kill event"),
         line("oom-kill|oom-killer", r"oom-kill:constraint=|invoked oom-killer"),
         line("oom_reaper", r"oom_reaper: reaped process"),
+        line("earlyoom|systemd-oomd", r"earlyoom\S*: sending SIG(?:TERM|KILL) to process|systemd-oomd\S*: Killed "),
         line("OOMKilled", r"(?-i:OOMKilled)(?:[^:=]|[:=] ?true|$)"),
         line("OOM Killed", r"have been OOM Killed"),
-        line("OUT_OF_MEMORY", r"(?:State|state|status|JobState)[=: ]+OUT_OF_MEMORY"),
+        line("OUT_OF_ME", r"(?:State|state|status|JobState)[=: ]+OUT_OF_MEMORY|\b(?-i:OUT_OF_ME(?:MORY|\+))\s+\d+:\d+"),
         line("Exceeded", r"Exceeded (?:job|step) memory limit"),
         line("memory.events", r"memory\.events:? oom_kill (?:rose|[1-9])"),
-        line("Errno 12|allocate memory|DefaultCPUAllocator", r"OSError: \[Errno 12\]|Cannot allocate memory|DefaultCPUAllocator: (?:can't|not enough) "),
+        line("Errno 12|allocate memory|DefaultCPUAllocator", r"OSError: \[Errno 12\]|Cannot allocate memory(?:\s*$|[^ ]| [^i]| in [^s])|DefaultCPUAllocator: (?:can't|not enough) "),
         line("MemoryError", r"^(?:numpy\S*\.)?_?(?:Array)?MemoryError(?::|$)"),
         holds("std::bad_alloc"),
         line("low on resource", r"The node was low on resource: \[?memory"),
@@ -58,9 +59,10 @@ pub(super) const ROWS: &[Row] = &[
         holds("No available memory for the cache blocks"),
         line("Free memory on device", r"Free memory on device.{0,120}is less than desired GPU memory utilization"),
         line("Not enough memory", r"Not enough memory\. Please try (?:to )?(?:increas|reduc|decreas)"),
+        line("out of memory. Try to lower", r"(?:Prefill|Decode) out of memory\. Try to lower your batch size"),
         line("mem-fraction-static", r"(?:out of memory|not enough|failed|OOM).{0,160}--mem-fraction-static"),
         line("KV cache", r"(?:larger|greater|more) than the (?:maximum number of tokens that can be stored in|available) KV cache|KV cache is needed, which is larger than the available"),
-        line("pool is full|pool memory|pool leak|Out of memory even", r"(?:KV cache|token).{0,30}pool (?:memory )?(?:is full|leak detected)|Out of memory even after retracting"),
+        line("pool is full|pool memory|pool leak|kv_pool_allocator|Out of memory even", r"(?:KV cache|token).{0,30}pool (?:memory )?(?:is full(?:\W*$|[^.]{0,3} and)|leak detected)|kv_pool_allocator memory leak detected|Out of memory even after retracting"),
     ])
     .examples(
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
@@ -97,10 +99,11 @@ pub(super) const ROWS: &[Row] = &[
         "Give /dev/shm more room (`--shm-size`, `emptyDir` in memory), or use fewer data loader workers.",
     )
     .lines(&[
-        line("Bus error|SIGBUS", r"killed by signal: Bus error|^(?:\S+: line \d+:\s+\d+ )?Bus error\b|^SIGBUS\b|(?:[Ss]ignal|[Ee]xit ?code|[Kk]illed|[Tt]erminated|[Dd]ied|[Rr]eceived|[Gg]ot|[Cc]aught|by|with|:).{0,24}\bSIGBUS\b|(?:Signal|signal|exitcode).{0,20}\bBus error|Fatal Python error: Bus error"),
+        line("Bus error|SIGBUS", r"killed by signal: Bus error|^(?:\S+: line \d+:\s+\d+ )?Bus error\b|^SIGBUS\b|\*\*\* SIGBUS\b|(?:[Ss]ignal|[Ee]xit ?code|[Kk]illed|[Tt]erminated|[Dd]ied|[Rr]eceived|[Gg]ot|[Cc]aught|by|with|:).{0,24}\bSIGBUS\b|(?:Signal|signal|exitcode).{0,20}\bBus error|Fatal Python error: Bus error"),
         line("shared memory", r"unable to (?:open|write to|resize|allocate|mmap) (?:a )?shared memory|out of shared memory|Insufficient shared memory"),
         line("torch_", r"unable to (?:open|write to|mmap).{0,40}(?:file|object|filename) ?</torch_"),
         line("/dev/shm", r"(?:No space left|not enough|exhausted|is full|write error|Errno 28).{0,120}/dev/shm|/dev/shm.{0,120}(?:No space left|is full|Errno 28|exhausted)"),
+        line("/dev/shm/nccl", r"(?:failed to extend|[Ee]rror while creating shared memory segment) /dev/shm/nccl"),
         line("shm_open|posix_fallocate|shared memory segment", r"(?:shm_open|posix_fallocate|shared memory segment).{0,120}(?:failed|No space|error)"),
     ])
     .examples(
@@ -118,6 +121,8 @@ pub(super) const ROWS: &[Row] = &[
         holds("No space left on device"),
         line("Errno 28", r"Errno 28\b"),
         holds("ENOSPC"),
+        holds("database or disk is full"),
+        line("Not enough disk space", r"Not enough disk space\. Needed: "),
         holds("Disk quota exceeded"),
         line("Errno 122", r"Errno 122\b"),
         holds("EDQUOT"),
@@ -205,6 +210,7 @@ pub(super) const ROWS: &[Row] = &[
         line("RepositoryNotFoundError", r"RepositoryNotFoundError"),
         line("gated repo", r"(?:access|Access|gated) .{0,40}gated repo|You are trying to access a gated repo"),
         line("Client Error", r"(?:HTTPError|HfHubHTTPError|HTTPStatusError|^).{0,20}40[13] Client Error: (?:Unauthorized|Forbidden) for url:"),
+        line("Client error '40", r"Client error '40[13] [^']{0,40}' for url 'https?://(?:huggingface|hf)"),
         line("is not a local folder", r"is not a local folder and is not a valid model identifier"),
         holds("Invalid user token"),
         holds("Invalid credentials in Authorization header"),
@@ -222,11 +228,14 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         line("429 Client|Error 429|Error: 429|HTTP 429|Too Many Requests", r"429 Client Error|HTTP(?:Status)?Error:? 429|HTTP 429|Too Many Requests for url"),
+        line("lient error '429|Server error '5", r"Client error '429 |Server error '5\d\d [^']{0,40}' for url 'https?://(?:huggingface|hf|cdn)"),
         line("Server Error", r"HfHubHTTPError.{0,30}5\d\d Server Error|5\d\d Server Error: .{0,60} for url: https?://(?:huggingface|hf|cdn)"),
         line("huggingface", r"(?:ReadTimeout|ConnectTimeout|ConnectionError|MaxRetryError|ProxyError|SSLError).{0,200}huggingface\.co"),
         line("huggingface.co", r"huggingface\.co.{0,200}(?:Max retries exceeded|Read timed out|Connection aborted|timed out)"),
+        line("hf-mirror.com|modelscope.cn", r"(?:hf-mirror\.com|modelscope\.cn).{0,200}(?:Max retries exceeded|Read timed out|Connection aborted|timed out)"),
         line("LocalEntryNotFoundError", r"LocalEntryNotFoundError"),
         line("couldn't connect to", r"couldn't connect to '?https://huggingface\.co"),
+        holds("CAS service error"),
         line("OfflineModeIsEnabled", r"OfflineModeIsEnabled"),
     ])
     .errors(&["500 Server Error", "502 Server Error", "503 Server Error", "504 Server Error"])
@@ -251,6 +260,7 @@ pub(super) const ROWS: &[Row] = &[
         line("google.", r"google\.(?:api_core|cloud)\.\S*exceptions\.(?:ServiceUnavailable|TooManyRequests|InternalServerError|DeadlineExceeded|RetryError|GatewayTimeout)"),
         line("azure.core", r"azure\.core\.exceptions\.(?:ServiceRe\w+Error|HttpResponseError|\w*Timeout\w*)"),
         line("oss2", r"oss2\.exceptions\.(?:ServerError|RequestError)"),
+        line("FSTimeoutError", r"\bFSTimeoutError(?::|\s*$)"),
         line("503 S", r"503 (?:Service Unavailable|Slow ?Down).{0,120}(?:s3|gs|oss|storage|bucket)|(?:s3|bucket|storage|oss).{0,120}503 (?:Service Unavailable|Slow ?Down)"),
     ])
     .examples(

@@ -13,6 +13,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         line("divisible|multiple of", r"(?:AssertionError|ValueError|Error|AssertError)\b.{0,200}(?:divisible|be a multiple of)"),
+        line("only support equal chunk", r"Error: only support equal chunk"),
         line("real_train_batch_size", r"AssertionError.*real_train_batch_size"),
         line("train_batch_size|batch related parameters", r"Check batch related parameters|train_batch_size is not equal to micro_batch"),
         line("micro_batch", r"AssertionError.*micro_batch"),
@@ -27,7 +28,7 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::Stop),
         "Correct the command: the program is not there, or may not be executed.",
     )
-    .lines(&[line("not found|No such file|Permission denied", r"^(?:\S*(?:sh|bash|env|exec)|\S+\.sh): (?:line \d+: |\d+: |\xE2\x80\x98?)?\S+: (?:command not found|not found|No such file or directory|Permission denied)$|^\S*env: .{1,80}: No such file or directory$"), line("command not found", r": command not found$"), line("executable file not found", r"executable file not found in \$PATH")])
+    .lines(&[line("not found|No such file|Permission denied", r"^(?:\S*(?:sh|bash|env|exec)|\S+\.sh): (?:line \d+: |\d+: |\xE2\x80\x98?)?\S+: (?:command not found|not found|No such file or directory|Permission denied)$|^\S*env: .{1,80}: No such file or directory$"), line("command not found", r"^(?:\S+: ){0,2}(?:line \d+: |\d+: )?\S+: command not found$"), line("executable file not found", r"executable file not found in \$PATH")])
     .examples("run.sh: line 12: torchrun: command not found", "checkpoint not found, the command goes on")
     .told_by("exit codes 126 and 127"),
     class(
@@ -77,6 +78,7 @@ pub(super) const ROWS: &[Row] = &[
         "flattened_range is not supported",
         "ArgumentError",
         "HfArgumentParser",
+        "remaining_argv: ",
     ])
     .examples(
         "train.py: error: unrecognized arguments: --learning_rates 1e-6",
@@ -94,6 +96,8 @@ pub(super) const ROWS: &[Row] = &[
         line("cannot open shared object", r"(?:lib\w+|\.so).{0,60}cannot open shared object file"),
         line("undefined symbol", r"undefined symbol: \w+"),
         holds("no kernel image is available for execution on the device"),
+        holds("cannot allocate memory in static TLS block"),
+        holds("libcuda.so cannot found"),
         line("CXXABI", r"version `CXXABI_[\d.]+' not found"),
  // torch 2.6 and later load weights only, unless they are told otherwise: the file is as it was saved.
         line("Weights only load failed", r"Weights only load failed"),
@@ -140,6 +144,8 @@ pub(super) const ROWS: &[Row] = &[
         line("nan values in its", r"returned nan values in its"),
         line("Current loss scale already at minimum", r"Current loss scale already at minimum"),
         line("Minimum loss scale reached", r"Minimum loss scale reached"),
+        line("FloatingPointError", r"^FloatingPointError: "),
+        line("Detected nan", r"Error: Detected nan and/or inf values in"),
         line("nan|=inf|= inf|is inf|was inf|became inf|nonfinite|non-finite|not finite", r"(?:Error|Exception|fatal|abort|stopping|exiting|terminat)\w*\b.{0,120}\b(?:loss|grad(?:ient)?(?:[ _]norm)?|logits?|weights?|parameters?|kl|entropy)\b.{0,60}\b(?:nan|inf|non-?finite|not finite)\b"),
         line("nan|=inf|= inf|is inf|was inf|became inf|nonfinite|non-finite|not finite", r"\b(?:loss|grad(?:ient)?(?:[ _]norm)?)\b.{0,30}(?:is|was|became|=|:)\s*(?:nan|inf|not finite|non-?finite)\b.{0,80}(?:stop|abort|exit|terminat|rais|cannot continue)"),
         line("non-finite|nonfinite|not finite", r"(?:Error|Exception)\b.{0,160}(?:non-?finite|not finite)"),
@@ -227,7 +233,7 @@ pub(super) const ROWS: &[Row] = &[
         "Correct the program or its environment: a restart runs the same code.",
     )
     .errors(&["SyntaxError", "ImportError", "ModuleNotFoundError", "NameError", "IndentationError", "TabError", "UnboundLocalError"])
-    .lines(&[line("python: |python3: |python3.", r"^(?:\S*/)?python[\d.]*: (?:No module named|Error while finding module specification)"), line("can't open file", r"python[\d.]*: can't open file '")])
+    .lines(&[line("python: |python3: |python3.", r"^(?:\S*/)?python[\d.]*: (?:No module named|Error while finding module specification)"), line("can't open file", r"python[\d.]*: can't open file '"), line("Error loading module from", r"Error loading module from '")])
     .examples(
         "ModuleNotFoundError: No module named 'flash_attn'",
         "WARNING: flash_attn is not installed (No module named 'flash_attn'), the slow path is used",

@@ -75,6 +75,7 @@ pub(super) const ROWS: &[Row] = &[
         line("Total available GPUs", r"Total available GPUs .* is less than total desired"),
         holds("No available node types can fulfill"),
         line("placement group", r"placement group.{0,120}(?:timed? ?out|could not be (?:created|scheduled)|cannot be (?:created|scheduled)|infeasible)"),
+        line("placement group", r"[Tt]im(?:ed|e) ?out waiting for (?:the )?placement groups?\b|[Cc]annot provide a placement group"),
         line("cannot be scheduled", r"(?:actor|task|request)s?\b.{0,80}cannot be scheduled|The following resource request cannot be scheduled"),
         line("PlacementGroupRemoved|Unschedulable", r"(?:Actor|Task)(?:PlacementGroupRemoved|Unschedulable\w*)"),
         line("available GPUs|available NPUs", r"available (?:GPUs|NPUs).{0,40}(?:less than|not enough|insufficient)"),
@@ -148,6 +149,7 @@ pub(super) const ROWS: &[Row] = &[
         line("MQEngineDeadError|Engine loop|Background loop", r"MQEngineDeadError|Engine loop (?:has died|is dead)|Background loop (?:has errored|is stopped)"),
         line("Worker proc|WorkerProc", r"Worker proc \S+ died unexpectedly|WorkerProc (?:hit an exception|initialization failed|failed to start)"),
         line("Executor failed", r"Executor failed"),
+        line("RPC call to", r"RPC call to \w+ timed out"),
     ])
     .examples(
         "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
@@ -177,7 +179,7 @@ pub(super) const ROWS: &[Row] = &[
         "Look at the host of the sandboxes: how many it runs, and what the container daemon says.",
     )
     .lines(&[
-        line("sandbox", r"(?:[Ff]ailed|[Ee]rror|[Cc]ould not|[Uu]nable|[Cc]annot|exhausted|quota|too many|no free|[Tt]imed? ?out).{0,80}\bsandbox(?:es)?\b|\bsandbox(?:es)?\b.{0,80}(?:exhausted|creation failed|failed to (?:start|create)|could not be created|limit reached|quota|unavailable|no free|none left|timed? ?out|Error)"),
+        line("sandbox", r"(?:[Ff]ailed|[Ee]rror|[Cc]ould not|[Uu]nable|[Cc]annot|exhausted|quota|too many|no free|maximum number of|[Tt]imed? ?out).{0,80}\bsandbox(?:es)?\b|\bsandbox(?:es)?\b.{0,80}(?:exhausted|creation failed|failed to (?:start|create)|could not be created|limit reached|quota|unavailable|no free|none left|timed? ?out|Error)"),
         line("Cannot connect to the Docker daemon", r"Cannot connect to the Docker daemon"),
         line("docker|containerd|podman", r"docker\.errors\.\w+|(?:[Dd]ocker|containerd|podman).{0,80}(?:daemon|OCI runtime).{0,80}(?:[Ee]rror|failed|not respond)"),
         line("all predefined address pools", r"all predefined address pools have been fully subnetted"),

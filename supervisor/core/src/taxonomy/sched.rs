@@ -13,6 +13,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         holds("DUE TO TIME LIMIT"),
+        line("State=TIMEOUT|State: TIMEOUT| TIMEOUT  ", r"\b(?-i:(?:Job)?State)[=:] ?(?-i:TIMEOUT)\b|\b(?-i:TIMEOUT)\s+\d+:\d+\s*$"),
         line("DeadlineExceeded", r"(?:Job|Pod).{0,80}DeadlineExceeded|reason: DeadlineExceeded"),
         line("walltime", r"walltime .{0,40}exceeded (?:limit|the limit)|exceeded .{0,20}walltime|PBS: job killed: walltime"),
         holds("TERM_RUNLIMIT"),
@@ -29,6 +30,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         holds("DUE TO PREEMPTION"),
+        line("PREEMPTED", r"\b(?-i:PREEMPTED)\s+\d+:\d+\s*$"),
         line("preempt", r"(?:job|pod|node|instance|task|step|workload|VM).{0,60}(?:was|has been|being|is being|will be|got) preempted"),
         line("preempt", r"(?:reason|Reason|status|state)[:=] ?\W?Preempt(?:ed|ing|ion)"),
         holds("DisruptionTarget"),
@@ -81,6 +83,9 @@ pub(super) const ROWS: &[Row] = &[
         line("Unable to create step", r"Unable to create step"),
         holds("Requested node configuration is not available"),
         line("srun: error", r"srun: error: (?:Task launch for|Unable to (?:allocate|confirm)|Application launch failed|.*Socket timed out|.*Zero Bytes)"),
+        line("waiting for task launch", r"srun: error: timeout waiting for task launch"),
+        line("pyxis", r"error: pyxis: container start failed"),
+        line("daemon has unexpectedly failed", r"(?:ORTE|PRRTE) daemon has unexpectedly failed after launch"),
         holds("Requested nodes are busy"),
         holds("Job/step already completing or completed"),
     ])
