@@ -2,7 +2,8 @@
 
 use super::{running, saved, scene, stopped_at_eight};
 use serde_json::json;
-use supervise_tests::harness::{Scene, Supervisor, eventually, send, wait_for};
+use std::process::Command;
+use supervise_tests::harness::{Refusal, Scene, Supervisor, eventually, send, wait_for};
 
 /// A run whose first save, of step 4, takes so long.
 fn slow_save(milliseconds: u64) -> (Scene, String) {
@@ -231,4 +232,44 @@ fn a_stop_without_a_supervisor_is_in_the_journal() {
         scene.run(&[]).expect(0);
         assert_eq!(scene.resumed(2), Some(4));
     }
+}
+
+/// The supervisor is gone, and its workers ended after it: their guard waits for whoever comes next, and has told of their end.
+#[test]
+fn a_guard_whose_workers_have_ended_is_let_go() {
+    let mut scene = scene();
+    scene.set("demo.hold_at", json!(5));
+    let run = scene.start(&[]);
+    let workers = running(&scene);
+    run.kill();
+    workers.iter().for_each(|pid| send(*pid, libc::SIGKILL));
+    wait_for("the workers are gone", || scene.workers().is_empty());
+    scene.ask(&["resume"]).expect(5).says("lives on without a supervisor");
+    scene.ask(&["stop"]).expect(0);
+    scene.assert_alone();
+    scene.go();
+    scene.run(&[]).expect(0);
+    scene.assert_alone();
+}
+
+/// As a person does who is root on all machines: the owner could not read what root writes.
+#[test]
+fn root_leaves_the_run_directory_of_another_user_alone() {
+    let mut scene = scene();
+    scene.fault("exit0_early", 1, true);
+    scene.run(&[]).expect(3);
+    let before = scene.names("journal");
+    let give = |user: &str| {
+        let said = Command::new("chown").args(["-R", user]).arg(scene.run_dir()).output();
+        said.unwrap().status.success()
+    };
+    if !give("1") {
+        return Refusal::new("only root can give a directory to another user").tell("root in another user's run");
+    }
+    for words in [&["resume"][..], &["rollback", "--to", "2"]] {
+        scene.ask(words).expect(69).says("is daemon's").says("sudo -u");
+    }
+    assert_eq!(scene.names("journal"), before);
+    assert!(give("0"));
+    scene.ask(&["resume"]).expect(0);
 }
