@@ -24,7 +24,7 @@ pub use error::{ConfigError, ConfigFinding, ErrorKind};
 pub use pystr::value as python_str;
 pub use settings::{
     LineRedactor, Settings, edit_distance, know_secret, know_values, know_words, known_secrets, redact, redact_lines,
-    redact_text, redact_word, redact_words, redacted_yaml,
+    redact_text, redact_word, redact_words, redacted, redacted_yaml,
 };
 pub use tree::{ConfigTree, Key, Map, Node, Origin, Value, join_path, split_path};
 pub use yaml::{MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_scalar, parse_supervisor_yaml, parse_trainer_yaml};

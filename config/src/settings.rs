@@ -26,7 +26,7 @@ use layers::Layer;
 pub use pages::{defaults_yaml, json_schema, settings_md};
 pub use redact::{
     LineRedactor, know_secret, know_values, know_words, known_secrets, redact, redact_lines, redact_text, redact_word,
-    redact_words, redacted_yaml,
+    redact_words, redacted, redacted_yaml,
 };
 pub use schema::{edit_distance, is_setting, keys};
 pub use table::*;

@@ -127,7 +127,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
 #[must_use]
 pub fn one_line(text: &str, limit: usize) -> String {
     let clean = terminal::shown(text);
-    if clean.chars().count() > limit {
+    if clean.len() > limit && clean.chars().count() > limit {
         let cut: String = clean.chars().take(limit.saturating_sub(1)).collect();
         return format!("{cut}…");
     }

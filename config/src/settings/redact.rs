@@ -12,7 +12,7 @@ mod tree;
 
 pub use known::{know_secret, know_values, known_secrets};
 pub use lines::{LineRedactor, redact_lines};
-pub use text::redact_text;
+pub use text::{redact_text, redacted};
 pub use tree::redacted_yaml;
 
 /// Words that make a name secret.

@@ -3,6 +3,10 @@
 //! A step that is new mostly repeats the one beside it (layout, roles, findings), so it is told by the fields in which it differs.
 //! A difference names the scan that it belongs to: applied to another one it gives nothing rather than a scan that never was.
 
+mod fields;
+
+pub use fields::Fields;
+
 use crate::checkpoint::{CheckpointSummary, CkptId};
 use crate::event::{ScanReport, Tracker};
 use crate::id::Step;
@@ -42,7 +46,7 @@ pub struct StepDiff {
     #[serde(default, skip_serializing_if = "is_first")]
     pub at: usize,
     /// Fields that differ, by the names of a summary.
-    pub now: Map<String, Value>,
+    pub now: Fields,
     /// Fields that it does not have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<String>,
@@ -146,48 +150,24 @@ impl StepDiff {
         Some(Self {
             like: like.cloned(),
             at,
-            now,
+            now: Fields::new(&now)?,
             without,
         })
     }
 
     fn of(&self, like: &CheckpointSummary) -> Option<CheckpointSummary> {
         let mut out = like.clone();
-        patch(&mut out, self)?;
+        self.patch(&mut out)?;
         Some(out)
     }
-}
 
-/// A summary with other values in some of its fields: what reading all of it from JSON would give, without writing it there first.
-/// Fields behind the semicolon can be missing in what is written.
-macro_rules! patch {
-    ($c:ident, $diff:ident, $($always:ident)* ; $($often:ident)*) => {{
-        // One that is forgotten here does not compile.
-        let CheckpointSummary { $($always: _,)* $($often: _,)* } = &*$c;
-        for name in &$diff.without {
-            match name.as_str() {
-                $(stringify!($often) => $c.$often = Default::default(),)*
-                $(stringify!($always) if !$diff.now.contains_key(name) => return None,)*
-                _ => {}
-            }
+    /// Gives a summary the fields that differ; `None`: no summary has them so.
+    fn patch(&self, c: &mut CheckpointSummary) -> Option<()> {
+        for name in &self.without {
+            fields::leave_out(c, name, &self.now)?;
         }
-        for (name, value) in &$diff.now {
-            match name.as_str() {
-                $(stringify!($often) => $c.$often = Deserialize::deserialize(value).ok()?,)*
-                $(stringify!($always) => $c.$always = Deserialize::deserialize(value).ok()?,)*
-                _ => {}
-            }
-        }
-    }};
-}
-
-fn patch(c: &mut CheckpointSummary, diff: &StepDiff) -> Option<()> {
-    patch!(
-        c, diff,
-        id step layout verdict roles contents resume pins bytes files newest findings;
-        proven world holds reshard part saved_by save husk unfamiliar
-    );
-    Some(())
+        self.now.put(c)
+    }
 }
 
 impl ScanReport {
@@ -204,7 +184,7 @@ impl ScanReport {
         let changed: Vec<usize> = d.changed.iter().map(like).collect::<Option<_>>()?;
         let mut went: Vec<usize> = d.went.iter().filter_map(place).collect();
         for (place, step) in changed.into_iter().zip(&d.changed) {
-            patch(self.steps.get_mut(place)?, step)?;
+            step.patch(self.steps.get_mut(place)?)?;
         }
         went.sort_unstable();
         went.dedup();
@@ -235,11 +215,11 @@ impl ScanReport {
     fn mark(&self) -> u32 {
         let mut told = Sum::new();
         for c in &self.steps {
+            let numbers = [c.step.0, c.pins.0, c.findings.len() as u64].map(u64::to_le_bytes);
+            let kinds = [c.verdict as u8, c.proven.map_or(0, |d| 1 + d as u8)];
             told.add(c.id.0.as_str().as_bytes());
-            told.add(&c.step.0.to_le_bytes());
-            told.add(&c.pins.0.to_le_bytes());
-            told.add(&(c.findings.len() as u64).to_le_bytes());
-            told.add(&[c.verdict as u8, c.proven.map_or(0, |d| 1 + d as u8)]);
+            told.add(numbers.as_flattened());
+            told.add(&kinds);
         }
         told.end()
     }

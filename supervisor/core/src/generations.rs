@@ -62,7 +62,8 @@ impl CkptKind {
 /// Returns true if a step of a scan is the live set.
 #[must_use]
 pub fn is_live(id: &CkptId) -> bool {
-    CkptKind::of(id) == CkptKind::Live
+    let rest = id.0.as_str().strip_prefix(LIVE);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// Returns true if a step of a scan is what an older build wrote in place, and a pointer hides.

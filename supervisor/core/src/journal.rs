@@ -219,10 +219,11 @@ fn sealed(line: &[u8]) -> Result<&[u8], String> {
 /// Decodes one line (without its newline).
 #[must_use]
 pub fn decode(line: &[u8]) -> Read {
-    if let Err(why) = sealed(line) {
-        return Read::Damaged(why);
-    }
-    match own::read(line) {
+    let open = match sealed(line) {
+        Ok(open) => open,
+        Err(why) => return Read::Damaged(why),
+    };
+    match own::read(open) {
         Some((line, records)) => Read::Known(line, records),
         None => decode_any(line),
     }

@@ -4,7 +4,7 @@ use crate::world::disk::Disk;
 use crate::world::script::Truth;
 use proptest::prelude::*;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, PinsHash};
-use supervise_core::diff::{ScanDiff, StepDiff};
+use supervise_core::diff::{Fields, ScanDiff, StepDiff};
 use supervise_core::event::{Event, EventKind, ScanReport, Tracker};
 use supervise_core::id::{AttemptNo, Seq, Step, Tick, WallMs};
 use supervise_core::journal;
@@ -118,6 +118,7 @@ proptest! {
         let expected: Option<CheckpointSummary> = serde_json::from_value(all.into()).ok();
         let report = ScanReport { steps: vec![a], ..ScanReport::default() };
         let mut d = ScanDiff::between(&report, &report).unwrap();
+        let now = Fields::new(&now).unwrap();
         d.changed.push(StepDiff { like: None, at: 0, now, without });
         let applied = report.apply(&d).map(|mut r| r.steps.remove(0));
         prop_assert_eq!(applied, expected);
@@ -133,6 +134,25 @@ proptest! {
         let text = format!(r#"{{"like":{like:?},"at":{at},"now":{{"step":"{name}","{name}":7}}}}"#, like = like.0.as_str());
         d.came.push(serde_json::from_str(&text).unwrap());
         let _ = a.apply(&d);
+    }
+}
+
+#[test]
+fn fields_are_read_however_they_are_written_and_only_fields_are() {
+    let step = |now: &str| serde_json::from_slice::<StepDiff>(format!(r#"{{"now":{now}}}"#).as_bytes());
+    let report = scan(1..=2);
+    let mut expected = report.clone();
+    expected.steps[0].step = Step(9);
+    expected.steps[0].layout = "a\u{e4}\n".into();
+    let plain = r#"{"step":9,"layout":"a\u00e4\n"}"#;
+    let odd = r#"{ "st\u0065p" : 9 , "newer":[{"x":{}},null], "layout":"aä\u000a" }"#;
+    for now in [plain, odd] {
+        let mut d = ScanDiff::between(&report, &report).unwrap();
+        d.changed.push(step(now).unwrap());
+        assert_eq!(report.clone().apply(&d).as_ref(), Some(&expected), "{now}");
+    }
+    for now in ["7", "null", "[]", r#""step""#, "{", r#"{"step"}"#] {
+        assert!(step(now).is_err(), "{now}");
     }
 }
 

@@ -118,13 +118,24 @@ impl Decoded {
 impl Part {
     /// Reads the lines of this place in the text, instead of what it held.
     fn decode(&mut self, text: &[u8], place: Range<usize>) {
-        self.lines.clear();
         let (mut begin, part) = (place.start, text.get(place.clone()).unwrap_or_default());
-        self.lines.extend(memchr::memchr_iter(b'\n', part).map(|end| {
+        let mut number = 0;
+        for end in memchr::memchr_iter(b'\n', part) {
             let line = begin..place.start + end;
             begin = line.end + 1;
-            (line.clone(), decode(text.get(line).unwrap_or_default()))
-        }));
+            let of = text.get(line.clone()).unwrap_or_default();
+            match self.lines.get_mut(number) {
+                // The old line gives back its memory just before the new one takes as much: all of a part at once would overflow the
+                // few pieces that a thread keeps at hand.
+                Some(old) => {
+                    old.1 = Read::Damaged(String::new());
+                    *old = (line, decode(of));
+                }
+                None => self.lines.push((line, decode(of))),
+            }
+            number += 1;
+        }
+        self.lines.truncate(number);
     }
 }
 

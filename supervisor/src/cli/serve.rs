@@ -32,9 +32,14 @@ use futures_util::future::{select, select_all};
 use listen::{Owned, socket};
 use runs::{Named, Runs};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
+
+/// A thread that reads runs ends when it had nothing to do for so long. They work by turns: those that a crowd needed would stay as
+/// long as anybody asks for anything, each with a stack and with the pieces of memory that it gave back last.
+const IDLE: Duration = Duration::from_secs(1);
 
 pub(super) const EXAMPLES: &str =
     "  supervise serve                          every run of this user, on http://127.0.0.1:8617
@@ -77,7 +82,10 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let failed = |e: std::io::Error| CliError::environment(format!("{place}: {e}"));
     supervise_host::io_worker::own_place(&place).map_err(failed)?;
     supervise_host::process::share_heaps();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_keep_alive(IDLE)
+        .build();
     let runtime = runtime.map_err(|e| CliError::environment(format!("no event loop: {e}")))?;
     let result = runtime.block_on(serve(args, named, place));
     // A thread that hangs on a file system keeps nobody.

@@ -7,6 +7,7 @@ pub use edit::{edit_because, edit_words};
 use super::condition;
 use super::time::{clock, span, stamp};
 use super::{bytes, count, one_line};
+use std::fmt::{Display, from_fn};
 use supervise_core::event::{ActOutput, Ahead, EventKind, Request, Sighting};
 use supervise_core::gang::{NodesNews, lost_words};
 use supervise_core::generations::is_live;
@@ -55,7 +56,8 @@ pub fn is_urgent(r: &Record) -> bool {
 /// The same with its time in front.
 #[must_use]
 pub fn line(r: &Record, s: &State) -> Option<String> {
-    words(r, s).map(|w| format!("{} {w}", clock(s.wall)))
+    let words = words(r, s)?;
+    Some([&clock(s.wall), " ", &words].concat())
 }
 
 /// Result of a relaunch that was tried in advance.
@@ -71,10 +73,11 @@ pub fn rehearsed(r: &Rehearsed) -> String {
     }
 }
 
-fn attempt(s: &State) -> String {
-    s.attempt
-        .as_ref()
-        .map_or_else(|| "the run".to_owned(), |a| format!("attempt {}", a.no))
+fn attempt(s: &State) -> impl Display {
+    from_fn(|f| match &s.attempt {
+        Some(a) => write!(f, "attempt {}", a.no),
+        None => f.write_str("the run"),
+    })
 }
 
 fn fact(kind: &EventKind, s: &State) -> Option<String> {
@@ -285,10 +288,11 @@ fn processes(n: usize) -> String {
     }
 }
 
-fn because(reasons: &[Reason]) -> String {
-    reasons
-        .first()
-        .map_or_else(String::new, |r| format!(": {}", one_line(&r.text, 600)))
+fn because(reasons: &[Reason]) -> impl Display {
+    from_fn(|f| match reasons.first() {
+        Some(r) => write!(f, ": {}", one_line(&r.text, 600)),
+        None => Ok(()),
+    })
 }
 
 fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
@@ -463,7 +467,7 @@ pub fn outcome_words(o: &Outcome) -> String {
 fn finish_reason(o: &Outcome, reasons: &[Reason]) -> String {
     let words = outcome_words(o);
     let mut out = match reasons.first() {
-        Some(r) if !words.contains(&r.text) => because(reasons),
+        Some(r) if !words.contains(&r.text) => because(reasons).to_string(),
         _ => String::new(),
     };
     for said in reasons.iter().skip(1).filter(|r| SAID.contains(&r.code.as_ref())) {

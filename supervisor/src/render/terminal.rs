@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use supervise_config::redact_text;
+use supervise_config::{redact_text, redacted};
 
 /// Integers beyond this are strings in JSON: readers that know only floating point would round them.
 const EXACT: u64 = 1 << 53;
@@ -39,7 +39,12 @@ pub fn paragraph(text: &str) -> String {
 /// One line without what looks like a secret.
 #[must_use]
 pub fn shown(text: &str) -> String {
-    line(&redact_text(text)).into_owned()
+    let open = redacted(text);
+    let escaped = match line(&open) {
+        Cow::Owned(escaped) => Some(escaped),
+        Cow::Borrowed(_) => None,
+    };
+    escaped.unwrap_or_else(|| open.into_owned())
 }
 
 fn escaped(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {

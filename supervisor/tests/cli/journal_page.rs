@@ -235,6 +235,7 @@ fn words(of: &str, all: &BTreeMap<String, Item>, named: &mut Vec<String>) -> Str
         "bool" => "boolean".to_owned(),
         "String" | "Utf8PathBuf" | "Cow<'static, str>" => "string".to_owned(),
         "Value" => "anything".to_owned(),
+        "Fields" => "object of anything".to_owned(),
         name => match all.get(name) {
             Some(Item::Transparent(of)) => again(of),
             Some(_) => {

@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use supervise_tests::harness::{Browser, PATIENCE, Scene, Supervisor, eventually, send, wait_for};
 
 /// A server, and where it listens.
@@ -406,6 +407,34 @@ fn connections_that_say_nothing_keep_nobody_out() {
     let mut closed = Vec::new();
     let mut first = &silent[0];
     first.read_to_end(&mut closed).unwrap();
+    server.stops();
+}
+
+#[test]
+fn threads_that_a_crowd_needed_go_while_one_reader_stays() {
+    let scene = scene();
+    scene.run(&[]).expect(0);
+    let server = serve(&scene, &["--public-read"]);
+    let tasks = format!("/proc/{}/task", server.process.pid());
+    let threads = || fs::read_dir(&tasks).unwrap().count();
+    let page = format!("/run/{}", run_of(&scene));
+    // The story is read for the first time by one thread, and each of the others waits for it in a thread of its own.
+    let most = std::thread::scope(|scope| {
+        let crowd: Vec<_> = (0..32).map(|_| scope.spawn(|| server.get(&page, ""))).collect();
+        let mut most = 0;
+        while crowd.iter().any(|one| !one.is_finished()) {
+            most = most.max(threads());
+        }
+        most
+    });
+    assert!(most > 8, "{most} threads answered a crowd");
+    // One reader alone, who by turns would keep all of them busy.
+    let until = Instant::now() + Duration::from_secs(8);
+    while threads() > 4 {
+        assert!(Instant::now() < until, "{} threads of {most} are left", threads());
+        server.get(&page, "");
+        std::thread::sleep(Duration::from_millis(1500));
+    }
     server.stops();
 }
 

@@ -74,10 +74,10 @@ fn is_of_word(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'+' | b'/' | b'=')
 }
 
-/// Text with every token hidden.
-pub(super) fn hide_tokens(text: &str) -> String {
+/// Text with every token hidden; `None`: it holds none.
+pub(super) fn hide_tokens(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
-    let mut out = String::with_capacity(text.len());
+    let mut out = String::new();
     let (mut kept, mut at) = (0, 0);
     while at < bytes.len() {
         // Most words are shorter than any token, and every line that is told comes by here.
@@ -109,8 +109,11 @@ pub(super) fn hide_tokens(text: &str) -> String {
             None => at += 1,
         }
     }
+    if kept == 0 {
+        return None;
+    }
     out.push_str(text.get(kept..).unwrap_or_default());
-    out
+    Some(out)
 }
 
 /// Returns true if a word may begin after these bytes: at the begin, after what is no word, or after an escape whose end only looks like

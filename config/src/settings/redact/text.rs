@@ -2,6 +2,7 @@
 
 use super::shapes::hide_tokens;
 use super::{is_surely_secret, known};
+use std::borrow::Cow;
 
 /// Addresses that let in whoever knows them: what follows is the secret.
 const WEBHOOKS: [&str; 10] = [
@@ -36,29 +37,37 @@ const EMPTY: [&str; 6] = ["null", "None", "none", "true", "false", "***"];
 
 /// The text without what looks like a secret. What is hidden once stays as it is a second time.
 pub fn redact_text(text: &str) -> String {
-    let mut out = known::hide(text).into_owned();
+    redacted(text).into_owned()
+}
+
+/// The same without a copy where nothing is hidden: most lines that are told hold no secret.
+pub fn redacted(text: &str) -> Cow<'_, str> {
+    let mut out = known::hide(text);
     if out.contains('/') {
         for mark in ["://", ":\\/\\/"] {
             if out.contains(mark) {
-                out = hide_behind(&out, mark, login);
+                out = hide_behind(&out, mark, login).into();
             }
         }
         for host in WEBHOOKS {
             if out.contains(host) {
-                out = hide_behind(&out, host, |after| after.find(ends).unwrap_or(after.len()));
+                out = hide_behind(&out, host, |after| after.find(ends).unwrap_or(after.len())).into();
             }
         }
     }
     if out.contains(['=', ':']) {
-        out = hide_pairs(&out);
+        out = hide_pairs(&out).into();
     }
     if out.contains(KEY) {
-        out = hide_keys(&out);
+        out = hide_keys(&out).into();
     }
     if out.contains(BEARER) {
-        out = hide_behind(&out, BEARER, bearer);
+        out = hide_behind(&out, BEARER, bearer).into();
     }
-    hide_tokens(&out)
+    match hide_tokens(&out) {
+        Some(hidden) => hidden.into(),
+        None => out,
+    }
 }
 
 /// Place where a value without quotes ends.

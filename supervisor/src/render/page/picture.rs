@@ -6,6 +6,7 @@ use super::curves::Curves;
 use super::px;
 use super::thinned::Thinned;
 use maud::{Markup, html};
+use std::collections::VecDeque;
 use supervise_core::event::EventKind;
 use supervise_core::id::{Step, WallMs};
 use supervise_core::record::{Decision, Record};
@@ -43,8 +44,8 @@ struct Band {
 #[derive(Debug, Clone)]
 pub struct Picture {
     points: Thinned<Point>,
-    bands: Vec<Band>,
-    marks: Vec<(WallMs, Step)>,
+    bands: VecDeque<Band>,
+    marks: VecDeque<(WallMs, Step)>,
     curves: Curves,
 }
 
@@ -52,8 +53,8 @@ impl Default for Picture {
     fn default() -> Self {
         Self {
             points: Thinned::new(POINTS),
-            bands: Vec::new(),
-            marks: Vec::new(),
+            bands: VecDeque::new(),
+            marks: VecDeque::new(),
             curves: Curves::default(),
         }
     }
@@ -78,7 +79,7 @@ impl Picture {
         let Some(a) = s.attempt.as_ref().filter(|a| a.launched.is_some()) else {
             return;
         };
-        if self.bands.last().is_none_or(|b| b.attempt != a.no.0) {
+        if self.bands.back().is_none_or(|b| b.attempt != a.no.0) {
             let band = Band {
                 attempt: a.no.0,
                 from: s.wall,
@@ -90,7 +91,7 @@ impl Picture {
             push(&mut self.bands, band);
             self.point(a.no.0, s.wall, a.order.from.step().0, true);
         }
-        if let Some(band) = self.bands.last_mut() {
+        if let Some(band) = self.bands.back_mut() {
             if !band.gone {
                 band.to = band.to.max(s.wall);
             }
@@ -116,7 +117,7 @@ impl Picture {
 
     /// The picture; `None`: nothing was launched.
     pub(super) fn drawn(&self) -> Option<Markup> {
-        let from = self.bands.first()?.from.0;
+        let from = self.bands.front()?.from.0;
         let points: Vec<Point> = self.points.iter().filter(|p| p.at.0 >= from).collect();
         let to = self.bands.iter().map(|b| b.to.0).max()?.max(from + 1);
         let high = points.iter().map(|p| p.step).max().unwrap_or_default().max(1);
@@ -174,9 +175,9 @@ fn top(points: &[Point], attempt: u32) -> Option<u64> {
     points.iter().filter(|p| p.attempt == attempt).map(|p| p.step).max()
 }
 
-fn push<T>(list: &mut Vec<T>, item: T) {
+fn push<T>(list: &mut VecDeque<T>, item: T) {
     if list.len() >= KEPT {
-        list.remove(0);
+        list.pop_front();
     }
-    list.push(item);
+    list.push_back(item);
 }
