@@ -103,6 +103,7 @@ pub(super) const ROWS: &[Row] = &[
         line("shared memory", r"unable to (?:open|write to|resize|allocate|mmap) (?:a )?shared memory|out of shared memory|Insufficient shared memory"),
         line("torch_", r"unable to (?:open|write to|mmap).{0,40}(?:file|object|filename) ?</torch_"),
         line("/dev/shm", r"(?:No space left|not enough|exhausted|is full|write error|Errno 28).{0,120}/dev/shm|/dev/shm.{0,120}(?:No space left|is full|Errno 28|exhausted)"),
+        line("'/psm_|'/wnsm_|'/torch_", r"No space left on device: '/(?:psm_|wnsm_|torch_)"),
         line("/dev/shm/nccl", r"(?:failed to extend|[Ee]rror while creating shared memory segment) /dev/shm/nccl"),
         line("shm_open|posix_fallocate|shared memory segment", r"(?:shm_open|posix_fallocate|shared memory segment).{0,120}(?:failed|No space|error)"),
     ])
