@@ -180,11 +180,6 @@ fn each_of_these_lines_is_known_and_its_lookalike_is_not() {
             "initializing process group with a timeout of 600 s",
         ),
         (
-            "ckpt.mismatch",
-            "FileNotFoundError: [Errno 2] No such file or directory: '/c/actor/model_world_size_8_rank_0.pt'",
-            "wrote /c/actor/model_world_size_8_rank_0.pt",
-        ),
-        (
             "data.bad_sample",
             "pyarrow.lib.ArrowInvalid: Parquet magic bytes not found in footer.",
             "skipped: pyarrow.lib.ArrowInvalid: no magic bytes",
@@ -193,6 +188,11 @@ fn each_of_these_lines_is_known_and_its_lookalike_is_not() {
             "reward.server",
             "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: http://svc:8000/get_reward",
             "200 OK for url: http://svc:8000/get_reward",
+        ),
+        (
+            "reward.server",
+            "httpx.ConnectError: All connection attempts failed: http://judge-svc:8080/score",
+            "httpx: POST http://judge-svc:8080/score in 3 s",
         ),
         (
             "mem.shm",

@@ -125,8 +125,8 @@ pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
     if clue.class == "comm.launcher_teardown" {
         return Weight::Report;
     }
-    // A scheduler only warns of what it does.
-    let warned = is_leveled(text) && !clue.class.starts_with("sched.");
+    // A scheduler only warns of what it does, and of a slow disk there is no more to say.
+    let warned = is_leveled(text) && !clue.class.starts_with("sched.") && clue.class != "disk.slow";
     if clue.loose || warned || is_retried(text) {
         return Weight::Hint;
     }
@@ -166,6 +166,7 @@ fn of_class(class: &str) -> Weight {
             | "rollout.stall"
             | "logger.remote"
             | "engine.all_gone"
+            | "disk.slow"
             | "hang.startup"
             | "hang.step"
             | "hang.save"

@@ -89,7 +89,7 @@ impl Tracebacks {
                 r"(?-u), line \d+, in (?:\w*load_(?:checkpoint|ckpt|state_dict|recover|optimizer|model_state|dist)\w*|load|_?resume\w*|\w*restore\w*|_load_from_checkpoint|load_state_dict)\b",
             )?,
             save: Regex::new(
-                r"(?-u), line \d+, in (?:\w*save_(?:checkpoint|ckpt|state_dict|recover|model|optimizer|pretrained)\w*|save|_save\w*|async_save\w*|\w+_save)\b",
+                r"(?-u), line \d+, in (?:\w*save_(?:\w+_)?(?:checkpoint|ckpt|state|recover|model|optimizer|pretrained)\w*|save|_save\w*|async_save\w*|\w+_save)\b",
             )?,
             reward: Regex::new(
                 r#"(?-u)File "(?:[^"]*/)?[^"/]*(?:reward|remote_rm|judge|verifier)[^"/]*\.py", line|, in (?:compute_(?:score|reward)\w*|get_reward\w*|reward_(?:fn|func)\w*|remote_rm_fn\w*)\b"#,

@@ -54,8 +54,6 @@ pub(super) const ROWS: &[Row] = &[
         line("value from checkpoint", r"value from checkpoint \(.*\) is not equal to the input argument value"),
         line("shape mismatch", r"Global shape mismatch|(?:CheckpointingException|AssertionError|ValueError).{0,120}shape mismatch (?:for|between)"),
         line("Size mismatch between saved", r"Size mismatch between saved .{1,120} and current"),
-        // The first rank's is missing where the world was another; a later one's is lost.
-        line("_rank_0.pt", r"No such file or directory: '.*model_world_size_\d+_rank_0\.pt'"),
         line("Missing key in checkpoint", r"Missing key in checkpoint state_dict"),
     ])
     .errors(&["Missing key(s)", "Unexpected key(s)", "size mismatch for", "Missing key in checkpoint"])
