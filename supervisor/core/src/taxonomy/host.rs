@@ -186,7 +186,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         line("D state|D-state|uninterruptible", r"(?:writer|sav(?:e|ing)|checkpoint).{0,120}(?:\bD[- ]state\b|uninterruptible)"),
-        line("median|usual", r"\bsav(?:e|ing)\b.{0,60}(?:is taking|has taken|still (?:running|writing)|not (?:yet )?(?:finished|done)).{0,60}(?:median|usual)"),
+        line("is taking|has taken|still running|still writing|not finished|not yet|not done", r"\bsav(?:e|ing)\b.{0,60}(?:is taking|has taken|still (?:running|writing)|not (?:yet )?(?:finished|done)).{0,60}(?:median|usual)"),
     ])
     .examples("WARNING: the save of step 40 is taking 2412 s (median 180 s)", "the save of step 40 took 311 s, 1.7 times the median")
     .told_by("the length of saves against their own median, and writers in uninterruptible sleep"),

@@ -168,7 +168,7 @@ pub(super) const ROWS: &[Row] = &[
         line("url: /", r"(?:Max retries exceeded|[Tt]imed? ?out|refused).{0,80}url: /\S{0,80}(?:reward|score|judge|grade|verif)"),
         line("host=", r"host='(?:[\w.-]{1,40}-)?(?:rm|reward|judge|verifier|grader)[\w.-]{0,80}'.{0,80}(?:Max retries exceeded|[Tt]imed? ?out|refused)"),
         line("Error for url|Server Error", r"5\d\d Server Error: .{0,60} for url: https?://\S{0,80}(?:reward|judge|grader|verifier|/score)"),
-        line("//reward|//judge|//grader|//verifier|/score|/get_reward", r"(?:Connect\w*Error|\w+Timeout|attempts failed|refused|[Tt]imed? ?out).{0,120}https?://\S{0,60}(?:reward|judge|grader|verifier|/score)"),
+        line("//reward|//judge|//grader|//verifier|/get_reward", r"(?:Connect\w*Error|\w+Timeout|attempts failed|refused|[Tt]imed? ?out).{0,120}https?://\S{0,60}(?:reward|judge|grader|verifier|/score)"),
         line("compute_score", r"compute_score.{0,80}(?:timed? ?out|failed after|unreachable)"),
     ])
     .examples(

@@ -131,7 +131,7 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         line("initial heartbeat", r"Did not get initial heartbeat"),
         line("first step|start-up|startup", r"(?:[Nn]o (?:first )?(?:training )?step|first (?:training )?step (?:was )?not (?:reached|finished|seen)).{0,40}(?:within|after|in) .{0,40}\d|\bstart-?up (?:hang|has hung|is stuck|timed? ?out)"),
-        line("hang|stuck|hung", r"(?:hang(?:s|ing)?|stuck|hung) (?:at|during|in|while) (?:start-?up|initiali[sz]ation|initiali[sz]ing|loading the model|model loading)\b"),
+        line(" hang| hung| stuck", r"(?:hang(?:s|ing)?|stuck|hung) (?:at|during|in|while) (?:start-?up|initiali[sz]ation|initiali[sz]ing|loading the model|model loading)\b"),
     ])
     .examples("[RankMonitorServer] Did not get initial heartbeat. Waited 600.04 seconds.", "startup took 41 s, first step within its limit")
     .told_by("the clock of the start: no first step within its limit"),
@@ -142,7 +142,7 @@ pub(super) const ROWS: &[Row] = &[
         "Look at the file system that the save was written to.",
     )
     .lines(&[line(
-        "sav|checkpoint",
+        " hang| hung| stuck|not finish|not complete|not return|exceeded",
         r"(?:checkpoint|ckpt|\bsav(?:e|ing))\b.{0,60}(?:\b(?:hang(?:s|ing)?|hung|stuck)\b|(?:has |did |was )?not (?:finish(?:ed)?|complete[d]?|returned?) (?:with)?in \d|exceeded .{0,20}(?:limit|timeout) of \d)",
     )])
     .examples("ERROR: the save of checkpoint 1200 did not finish within 420 s", "the save of checkpoint 1200 finished within 42 s")
@@ -168,7 +168,7 @@ pub(super) const ROWS: &[Row] = &[
         "Nothing where the last step is saved; else look at the stacks of what did not end.",
     )
     .lines(&[line(
-        "exit|destroy_process_group",
+        "not exit|not terminate| hang| hung| stuck",
         r"(?:process|rank|worker|trainer)\S* .{0,40}(?:did|does|has|will) not (?:exit(?:ed)?|terminated?).{0,40}(?:\d ?s\b|seconds|after (?:the )?(?:training|end))|(?:hang(?:s|ing)?|hung|stuck) (?:at|in|on) (?:exit|shutdown|destroy_process_group)",
     )])
     .examples("watchdog: process 4411 did not exit within 300 s after the training ended", "all processes exit within 3 s of the end")
@@ -196,7 +196,7 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         holds("BackoffLimitExceeded"),
         line("backoff limit", r"has reached the specified backoff limit"),
-        line("restart|retries|retry|failures|attempts", r"(?:max(?:imum)?[ _](?:number of )?(?:restarts?|retry count|failures)|(?:restart|retry|failure) (?:budget|limit))\S{0,6}.{0,30}(?:exhausted|exceeded|reached|used up)|exceed(?:ed|ing) (?:the )?max(?:imum)?[ _](?:number of )?(?:restarts|failures)|all (?:restarts|retries|attempts) (?:are |have been )?(?:used up|exhausted)"),
+        line("exhausted|used up|exceeded|exceeding|reached", r"(?:max(?:imum)?[ _](?:number of )?(?:restarts?|retry count|failures)|(?:restart|retry|failure) (?:budget|limit))\S{0,6}.{0,30}(?:exhausted|exceeded|reached|used up)|exceed(?:ed|ing) (?:the )?max(?:imum)?[ _](?:number of )?(?:restarts|failures)|all (?:restarts|retries|attempts) (?:are |have been )?(?:used up|exhausted)"),
     ])
     .examples("Job default/train failed: BackoffLimitExceeded: Job has reached the specified backoff limit", "max_restarts: 3, none used")
     .told_by("the count of attempts without progress"),
