@@ -5,6 +5,8 @@
 
 mod endings;
 mod ends;
+#[cfg(test)]
+mod lookalikes;
 mod patterns;
 mod reading;
 mod rules;
@@ -12,6 +14,7 @@ mod shape;
 mod steps;
 mod verdict;
 mod weigh;
+mod wrapped;
 
 pub use reading::Reading;
 pub use rules::{action, failure_rules, user_rules};

@@ -10,6 +10,7 @@ pub(super) struct Patterns {
     pub(super) partly: Regex,
     pub(super) resumes: Regex,
     pub(super) over: Regex,
+    pub(super) healthy: Regex,
 }
 
 impl Patterns {
@@ -30,6 +31,7 @@ impl Patterns {
             over: regex(
                 r"(?i-u)train(?:ing|er)? (?:is |has )?(?:finished|complete|completed|done|ended|exiting)|(?:data|dataset|dataloader|iterator).{0,20}exhausted|no more (?:data|batches)|(?:run|job) (?:finished|completed)|exiting (?:cleanly|gracefully|training)",
             )?,
+            healthy: regex(r#"(?-u)/health_generate\b.{0,20}" 200\b"#)?,
         })
     }
 

@@ -8,6 +8,7 @@ use super::patterns::Patterns;
 use super::rules::{self, Stage, failure_rules, user_rules};
 use super::shape::Shape;
 use super::steps::{self, Forms, Steps};
+use super::wrapped;
 use crate::action::FailureLine;
 use crate::event::{ExitStatus, Sighting};
 use crate::id::{Step, WorkerId};
@@ -32,8 +33,9 @@ const CAREFUL: u32 = 400;
 const TAIL: usize = 64 << 10;
 
 /// Texts that only a log needs that nobody watched.
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 14] = [
     "Traceback (most recent",
+    "  File \"",
     "Exception ignored",
     "Error:",
     "Exception:",
@@ -203,9 +205,9 @@ impl Reading {
         self.keep_tail(&rest);
         let tail = std::mem::take(&mut self.tail);
         let newest = if self.watches() { None } else { self.newest_in(&[&tail]) };
-        let Some(log) = self.logs.last_mut() else { return };
+        let Some(mut log) = self.logs.pop() else { return };
         for line in tail.split(|b| matches!(b, b'\n' | b'\r')) {
-            let text = self.scanner.message(line);
+            let text = self.message(line);
             if let Some(mark) = self.forms.record(&text)
                 && let (Some(step), Some(total)) = (mark.step, mark.total)
             {
@@ -214,6 +216,15 @@ impl Reading {
             log.says_end |= self.patterns.over.is_match(&text);
         }
         log.steps.newest = newest.or(log.steps.newest);
+        self.logs.push(log);
+    }
+
+    /// The line as its process printed it, or the last one inside a record.
+    fn message(&self, line: &[u8]) -> Vec<u8> {
+        match wrapped::lines(line).and_then(|mut inside| inside.pop()) {
+            Some(last) => self.scanner.message(&last),
+            None => self.scanner.message(line),
+        }
     }
 
     fn keep_tail(&mut self, bytes: &[u8]) {
@@ -267,7 +278,10 @@ impl Reading {
     fn look(&mut self, line: &[u8], before: &[u8]) {
         let watched = self.watches();
         self.kept = false;
-        self.look_at(line);
+        match wrapped::lines(line) {
+            Some(inside) => inside.iter().for_each(|line| self.look_at(line)),
+            None => self.look_at(line),
+        }
         if self.kept
             && !watched
             && let Some(newest) = self.newest_in(&[before, &self.tail])
@@ -287,13 +301,14 @@ impl Reading {
     /// The newest step of the last records in these pieces, of which the later ones come first.
     fn newest_in(&self, pieces: &[&[u8]]) -> Option<Step> {
         let lines = pieces.iter().flat_map(|p| p.rsplit(|b| matches!(b, b'\n' | b'\r')));
-        let records = lines.filter_map(|line| self.forms.record(&self.scanner.message(line))?.step);
+        let records = lines.filter_map(|line| self.forms.record(&self.message(line))?.step);
         steps::newest(records)
     }
 
     fn look_at(&mut self, line: &[u8]) {
         let file = self.logs.len().saturating_sub(1);
-        if memchr::memmem::find(line, b"Traceback (most recent").is_some() {
+        let holds = |what: &[u8]| memchr::memmem::find(line, what).is_some();
+        if holds(b"Traceback (most recent") || holds(b"  File \"") {
             self.careful = CAREFUL;
         }
         self.time = self.patterns.time_of(line).or(self.time);
@@ -318,6 +333,7 @@ impl Reading {
         if !quoted {
             self.note_end(&text);
             self.note_start(file, &text);
+            self.note_health(file, &text);
         }
         match hit.map(|h| (h.kind, h.sighting)) {
             Some((RuleKind::Failure(class), s)) => {
@@ -367,6 +383,15 @@ impl Reading {
             steps,
             step,
         });
+    }
+
+    /// An engine answers: that it did not while it started tells nothing.
+    fn note_health(&mut self, file: usize, text: &[u8]) {
+        const PROBE: &str = "/health_generate";
+        if self.patterns.healthy.is_match(text) {
+            self.found
+                .retain(|f| f.file != file || !f.sighting.text.contains(PROBE));
+        }
     }
 
     fn note_end(&mut self, text: &[u8]) {

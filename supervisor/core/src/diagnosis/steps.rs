@@ -39,7 +39,7 @@ impl Forms {
                 r#"(?i-u)(?:^|[^\w/.:-])["']?(?:global[_ ]|train(?:ing)?[_ /])?(?:global_step|step|iteration|iter)["']?(?:\s*[:=]\s*\[?|\s+#?\[?)\s*(\d+)(?:\s*(?:/|of)\s*(\d+))?(?:$|[^\w.%])"#,
             )?,
             bar: Regex::new(r"^\s*(?i-u:(?:train|epoch|step|iter)[^:|]{0,40}:\s*)?\d+%\|[^|]*\|\s*(\d+)/(\d+) \[")?,
-            loss: Regex::new(r#"^\s*\{.{0,200}['"](?:loss|train_loss)['"]: "#)?,
+            loss: Regex::new(r#"^\s*(?:\[[^\]]{1,60}\][^{]{0,60})?\{.{0,200}['"](?:loss|train_loss)['"]: "#)?,
             bad: Regex::new(r#"(?i-u)\b\w*(?:loss|grad_norm)["']?\s*[:=]\s*["']?-?(?:nan|inf)\b"#)?,
             other: Regex::new(
                 r"(?i-u)sav(?:e|ing)|load|resum|error|fail|exception|warm|time[sd]? ?out|abort|from step|kill|every|until|per step",
@@ -146,6 +146,10 @@ mod tests {
             ("{'loss': 0.52, 'grad_norm': 1.2, 'epoch': 0.1}", (None, None)),
             (" 12%|#   | 120/1000 [01:20<10:00,  1.2s/it]", (Some(120), Some(1000))),
             ("{'loss': 0.5, 'step': 12}", (Some(12), None)),
+            (
+                "[INFO:swift] {'loss': '0.9', 'global_step/max_steps': '4/1000'}",
+                (None, None),
+            ),
             ("[INFO] [Rank 0] step=10, skipped=0, lr=[1e-6]", (Some(10), None)),
         ] {
             assert_eq!(step(line), Some(found), "{line}");

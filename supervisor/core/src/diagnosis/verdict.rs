@@ -188,7 +188,10 @@ impl Reading {
             verdict.step = log.last.map(|(step, _)| step);
             return verdict;
         }
-        let reported = found.iter().find(|f| weight(&clue(f)) == Weight::Report);
+        let of_a_launcher = |f: &&&Found| f.class == "comm.launcher_teardown";
+        let reports = || found.iter().filter(|f| weight(&clue(f)) == Weight::Report);
+        let teardown = reports().find(|f| exit.is_none() && of_a_launcher(f));
+        let reported = teardown.or_else(|| reports().find(|f| !of_a_launcher(f)));
         let failed = exit.is_some_and(|e| e != 0) || exit.is_none() && self.ended().is_some();
         match (failed, status) {
             (true, status) => {
@@ -206,6 +209,15 @@ impl Reading {
                 self.build(Some(class.to_owned()), answer(class), confidence, None, found, clues)
             }
             (false, _) => match reported {
+                // A launcher ends the others where one failed.
+                Some(f) if f.class == "comm.launcher_teardown" => self.build(
+                    Some(f.class.to_owned()),
+                    answer(f.class),
+                    Confidence::Low,
+                    Some(f),
+                    found,
+                    clues,
+                ),
                 Some(f) => self.build(
                     Some(f.class.to_owned()),
                     None,

@@ -4,6 +4,9 @@
 use crate::event::ExitStatus;
 use crate::taxonomy::{self, Kind};
 
+/// What torch says where a checkpoint could not be loaded or saved on all ranks.
+const SUM: &str = "CheckpointException ranks:";
+
 /// A line that may tell why a run ended, in the order in which they came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clue<'a> {
@@ -52,13 +55,18 @@ pub(crate) fn choose(clues: &[Clue<'_>]) -> Option<Choice> {
     let all = clues.iter().enumerate();
     let weighed = all.map(|(at, clue)| Choice {
         at,
-        weight: if is_wrapped(clues, at) || is_summed_up(clues, at) {
+        weight: if is_wrapped(clues, at) || is_summed_up(clues, at) || is_detail(clues, at) {
             Weight::Hint
         } else {
             weight(clue)
         },
     });
-    weighed.min_by_key(|c| (c.weight, rank(clues, c), c.at))
+    let order = |c: &Choice| (c.weight, rank(clues, c), c.at);
+    let first = weighed.clone().min_by_key(order)?;
+    // Ray only saw that a process was gone; that one said that it aborted.
+    let dead = clues.get(first.at).is_some_and(|c| c.class == "ray.actor_died");
+    let abort = weighed.filter(|c| c.weight == Weight::Abort && clues[c.at].class == "native.crash");
+    abort.min_by_key(order).filter(|_| dead).or(Some(first))
 }
 
 /// Among symptoms, one that names its own class of failure counts before the echo of a lost connection.
@@ -87,9 +95,19 @@ fn is_wrapped(clues: &[Clue<'_>], at: usize) -> bool {
     chain.any(|c| weight(c) <= Weight::Cause && says(c.class))
 }
 
+/// Words of a program below those of the part that it ended, which say no more than that.
+fn is_detail(clues: &[Clue<'_>], at: usize) -> bool {
+    let general = |c: &&Clue<'_>| matches!(c.class, "code.exception" | "code.type_key");
+    let Some((detail, before)) = clues.get(at).filter(general).zip(clues.get(..at)) else {
+        return false;
+    };
+    let of_engine = |c: &Clue<'_>| c.text.contains("Scheduler hit an exception");
+    let of_save = |c: &Clue<'_>| c.class == "ckpt.save_failed" && c.text.contains(SUM);
+    !detail.chained && before.last().is_some_and(of_engine) || before.iter().any(of_save)
+}
+
 /// The end of a checkpoint's load or save on all ranks: each rank's own words stand below, where it has any.
 fn is_summed_up(clues: &[Clue<'_>], at: usize) -> bool {
-    const SUM: &str = "CheckpointException ranks:";
     let Some(first) = clues.get(at).filter(|c| c.text.contains(SUM)) else {
         return false;
     };
@@ -103,7 +121,13 @@ pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
     if clue.own && !clue.loose {
         return Weight::Machine;
     }
-    if clue.loose || is_warning(text) {
+    // torch's launcher ends the others with warnings.
+    if clue.class == "comm.launcher_teardown" {
+        return Weight::Report;
+    }
+    // A scheduler only warns of what it does, and of a slow disk there is no more to say.
+    let warned = is_leveled(text) && !clue.class.starts_with("sched.") && clue.class != "disk.slow";
+    if clue.loose || warned || is_retried(text) {
         return Weight::Hint;
     }
     let own = of_class(clue.class);
@@ -125,6 +149,7 @@ fn of_class(class: &str) -> Weight {
             Weight::Machine
         }
         ("ray.task_error", _) => Weight::Hint,
+        ("end.budget", _) => Weight::Abort,
         (
             "cfg.command"
             | "engine.sglang_watchdog"
@@ -140,7 +165,12 @@ fn of_class(class: &str) -> Weight {
             | "engine.weight_sync"
             | "rollout.stall"
             | "logger.remote"
-            | "engine.all_gone",
+            | "engine.all_gone"
+            | "disk.slow"
+            | "hang.startup"
+            | "hang.step"
+            | "hang.save"
+            | "hang.exit",
             _,
         ) => Weight::Effect,
         (_, Kind::Cascade) => Weight::Symptom,
@@ -164,8 +194,8 @@ fn is_abort(text: &str) -> bool {
         && !text.contains("Segmentation")
 }
 
-/// The level of a logger, or words of a failure that is tried again.
-fn is_warning(text: &str) -> bool {
+/// The level of a logger, below an error.
+fn is_leveled(text: &str) -> bool {
     let opens = |with: &str| text.trim_start().starts_with(with);
     let levels = [
         "WARNING", "INFO ", "DEBUG ", "[WARN", "WARN:", "WARN ", "[W ", "warn:", "W0", "W1",
@@ -182,6 +212,21 @@ fn is_warning(text: &str) -> bool {
         "NCCL INFO",
         ": W tensorflow/",
     ];
+    // NCCL calls its errors so, and the launcher its report of an end.
+    if text.contains("NCCL WARN") {
+        return false;
+    }
+    // torch puts the month behind the letter, in one digit or two.
+    let of_torch = || {
+        text.trim_start()
+            .strip_prefix("[W")
+            .is_some_and(|t| t.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    levels.iter().any(|w| opens(w)) || of_torch() || says.iter().any(|w| text.contains(w))
+}
+
+/// Words of a failure that is tried again.
+fn is_retried(text: &str) -> bool {
     let again = [
         "retrying",
         "Retrying",
@@ -193,7 +238,7 @@ fn is_warning(text: &str) -> bool {
         "in use, trying",
         "falling back",
         "Falling back",
-        "recovered",
+        " recovered",
         "is ignored",
         "ignoring",
         "Ignoring",
@@ -201,17 +246,7 @@ fn is_warning(text: &str) -> bool {
         "Skipping",
         "skipped",
     ];
-    // NCCL calls its errors so, and the launcher its report of an end.
-    if text.contains("NCCL WARN") {
-        return false;
-    }
-    // torch puts the month behind the letter, in one digit or two.
-    let of_torch = || {
-        text.trim_start()
-            .strip_prefix("[W")
-            .is_some_and(|t| t.starts_with(|c: char| c.is_ascii_digit()))
-    };
-    levels.iter().any(|w| opens(w)) || of_torch() || says.iter().chain(&again).any(|w| text.contains(w))
+    !text.contains("NCCL WARN") && again.iter().any(|w| text.contains(w))
 }
 
 /// The class of an exit that nothing was said of.
@@ -309,6 +344,48 @@ mod tests {
             "mem.cuda_oom"
         );
         assert_eq!(chosen(&[missed, after("hub.rate", "ReadTimeout: x")]), "code.type_key");
+    }
+
+    #[test]
+    fn words_that_say_no_more_than_the_part_that_ended_are_its_detail() {
+        let engine = clue(
+            "engine.sglang_watchdog",
+            "Scheduler hit an exception: Traceback (most recent call last):",
+        );
+        let general = clue("code.exception", "RuntimeError: bad state");
+        assert_eq!(chosen(&[engine, general]), "engine.sglang_watchdog");
+        assert_eq!(chosen(&[general, engine]), "code.exception");
+        assert_eq!(
+            chosen(&[engine, clue("mem.cuda_oom", "torch.OutOfMemoryError: x")]),
+            "mem.cuda_oom"
+        );
+        let sum = clue("ckpt.save_failed", "CheckpointException ranks:dict_keys([3])");
+        assert_eq!(chosen(&[sum, general]), "ckpt.save_failed");
+        // A process that aborted is what Ray saw of it.
+        let dead = clue("ray.actor_died", "The actor died unexpectedly");
+        assert_eq!(
+            chosen(&[clue("native.crash", "Fatal Python error: Aborted"), dead]),
+            "native.crash"
+        );
+        assert_eq!(
+            chosen(&[clue("comm.launcher_teardown", "Sending process 1 closing signal"), dead]),
+            "ray.actor_died"
+        );
+    }
+
+    #[test]
+    fn a_failure_that_is_told_of_is_not_one_that_is_over() {
+        let told = |class, text| weight(&clue(class, text));
+        assert_eq!(
+            told("gpu.ecc_uncorrectable", "Xid: 140, Unrecovered ECC Error"),
+            Weight::Machine
+        );
+        assert_eq!(
+            told("comm.conn", "rank 3 recovered from Connection reset by peer"),
+            Weight::Hint
+        );
+        assert_eq!(told("sched.preempt", "WARNING: Preempted by pod x"), Weight::Cause);
+        assert_eq!(told("disk.full", "WARNING: No space left on device"), Weight::Hint);
     }
 
     #[test]

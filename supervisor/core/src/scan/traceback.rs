@@ -56,6 +56,8 @@ struct Open {
     lines: u32,
     /// The line before was a frame's, or one of a program.
     code: bool,
+    /// Its header was not seen: the log begins inside it, or somebody cut it.
+    headless: bool,
 }
 
 /// Tracebacks that have begun and not ended.
@@ -87,7 +89,7 @@ impl Tracebacks {
                 r"(?-u), line \d+, in (?:\w*load_(?:checkpoint|ckpt|state_dict|recover|optimizer|model_state|dist)\w*|load|_?resume\w*|\w*restore\w*|_load_from_checkpoint|load_state_dict)\b",
             )?,
             save: Regex::new(
-                r"(?-u), line \d+, in (?:\w*save_(?:checkpoint|ckpt|state_dict|recover|model|optimizer|pretrained)\w*|save|_save\w*|async_save\w*|\w+_save)\b",
+                r"(?-u), line \d+, in (?:\w*save_(?:\w+_)?(?:checkpoint|ckpt|state|recover|model|optimizer|pretrained)\w*|save|_save\w*|async_save\w*|\w+_save)\b",
             )?,
             reward: Regex::new(
                 r#"(?-u)File "(?:[^"]*/)?[^"/]*(?:reward|remote_rm|judge|verifier)[^"/]*\.py", line|, in (?:compute_(?:score|reward)\w*|get_reward\w*|reward_(?:fn|func)\w*|remote_rm_fn\w*)\b"#,
@@ -125,6 +127,9 @@ impl Tracebacks {
             self.ignored.insert(key);
             return Seen::Inside;
         }
+        if is_frame(text) && !self.open.contains_key(&key) {
+            self.begin_inside(key);
+        }
         if self.open.is_empty() {
             return Seen::Other;
         }
@@ -155,7 +160,12 @@ impl Tracebacks {
             open.code = true;
             return Seen::Code;
         }
-        let own = std::mem::take(&mut open.code) && self.own.is_match(&text[indent..]);
+        let right_below = std::mem::take(&mut open.code);
+        if open.headless && !right_below {
+            self.open.remove(&key);
+            return Seen::Other;
+        }
+        let own = right_below && self.own.is_match(&text[indent..]);
         if !own && !self.exception.is_match(&text[indent..]) {
             return Seen::Other;
         }
@@ -191,8 +201,17 @@ impl Tracebacks {
             chained,
             lines: 0,
             code: false,
+            headless: false,
         };
         self.open.insert(key, open);
+    }
+
+    /// A frame of a traceback whose header was not seen.
+    fn begin_inside(&mut self, key: (u32, u64)) {
+        self.begin(key, b"", 0);
+        if let Some(open) = self.open.get_mut(&key) {
+            open.headless = true;
+        }
     }
 }
 
@@ -208,6 +227,12 @@ fn within<'a>(line: &'a [u8], prefix: &[u8]) -> &'a [u8] {
 /// Nothing of the traceback follows on the line of its header: else it is one in a string.
 fn ends_after(rest: &[u8]) -> bool {
     rest.len() <= AFTER && memchr::memchr(b'\\', rest).is_none() && memchr::memmem::find(rest, b"File ").is_none()
+}
+
+/// A frame, as a traceback that no launcher indents has it.
+fn is_frame(text: &[u8]) -> bool {
+    let holds = |what: &[u8]| memchr::memmem::find(text, what).is_some();
+    text.starts_with(b"  File \"") && holds(b"\", line ") && holds(b", in ")
 }
 
 /// The line between two tracebacks of one chain.
@@ -318,6 +343,23 @@ mod tests {
             (0, "  IndexError: list index out of range"),
         ]);
         assert_eq!(ends, [3]);
+    }
+
+    #[test]
+    fn a_traceback_may_begin_above_the_log() {
+        let ends = run(&[
+            (0, "  File \"a.py\", line 1, in f"),
+            (0, "    x = y[1]"),
+            (0, "IndexError: list index out of range"),
+            (0, "ValueError: not in a traceback"),
+            // A stack that somebody printed ends in no exception.
+            (0, "  File \"a.py\", line 1, in f"),
+            (0, "step 3"),
+            (0, "ValueError: not in a traceback"),
+            (0, "  File \"a.py\", line 1 in f"),
+            (0, "ValueError: below a dump of stacks"),
+        ]);
+        assert_eq!(ends, [2]);
     }
 
     #[test]

@@ -109,6 +109,7 @@ pub(super) const ROWS: &[Row] = &[
         holds("Failed to load recover info"),
         line("Recover checkpoint for model", r"Recover checkpoint for model .* does not exist"),
     ])
+    .errors(&["should not be a resumed experiment"])
     .examples(
         "Failed to load recover info from /data/fileroot/checkpoints/me/e/t/recover_info",
         "Training from scratch",

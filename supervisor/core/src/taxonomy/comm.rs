@@ -59,6 +59,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         line("init_process_group", r"init_process_group.{0,120}(?:[Tt]imed? ?out|failed|[Ee]rror)|(?:[Tt]imed? ?out|failed).{0,80}init_process_group"),
+        line("initializing process group", r"[Tt]imed? ?out initializing process group"),
         line("Bootstrap", r"Bootstrap ?: (?:no socket interface found|.{0,40}failed)"),
         line("no socket interface found", r"no socket interface found"),
         line("waiting for clients", r"Timed out after \d+ seconds waiting for clients\. \d+/\d+ clients joined"),

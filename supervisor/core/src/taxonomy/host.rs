@@ -103,6 +103,7 @@ pub(super) const ROWS: &[Row] = &[
         line("shared memory", r"unable to (?:open|write to|resize|allocate|mmap) (?:a )?shared memory|out of shared memory|Insufficient shared memory"),
         line("torch_", r"unable to (?:open|write to|mmap).{0,40}(?:file|object|filename) ?</torch_"),
         line("/dev/shm", r"(?:No space left|not enough|exhausted|is full|write error|Errno 28).{0,120}/dev/shm|/dev/shm.{0,120}(?:No space left|is full|Errno 28|exhausted)"),
+        line("'/psm_|'/wnsm_|'/torch_", r"No space left on device: '/(?:psm_|wnsm_|torch_)"),
         line("/dev/shm/nccl", r"(?:failed to extend|[Ee]rror while creating shared memory segment) /dev/shm/nccl"),
         line("shm_open|posix_fallocate|shared memory segment", r"(?:shm_open|posix_fallocate|shared memory segment).{0,120}(?:failed|No space|error)"),
     ])
@@ -183,6 +184,11 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::Wait),
         "Look at the load of the file system; a save is never ended because it is slow.",
     )
+    .lines(&[
+        line("D state|D-state|uninterruptible", r"(?:writer|sav(?:e|ing)|checkpoint).{0,120}(?:\bD[- ]state\b|uninterruptible)"),
+        line("is taking|has taken|still running|still writing|not finished|not yet|not done", r"\bsav(?:e|ing)\b.{0,60}(?:is taking|has taken|still (?:running|writing)|not (?:yet )?(?:finished|done)).{0,60}(?:median|usual)"),
+    ])
+    .examples("WARNING: the save of step 40 is taking 2412 s (median 180 s)", "the save of step 40 took 311 s, 1.7 times the median")
     .told_by("the length of saves against their own median, and writers in uninterruptible sleep"),
     class(
         "host.dns",

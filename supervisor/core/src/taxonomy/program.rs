@@ -54,6 +54,8 @@ pub(super) const ROWS: &[Row] = &[
         line("Interpolation", r"InterpolationKeyError|InterpolationResolutionError|InterpolationToMissingValueError"),
         line("omegaconf.errors", r"omegaconf\.errors\.\w+"),
         line("hydra|ConfigCompositionException", r"hydra\.errors\.\w+|HydraException|ConfigCompositionException"),
+        line("Could not find|Could not load", r"^In '[^']{1,80}': Could not (?:find|load) '|^Could not load '[^']{1,80}'\.?$"),
+        line("You must specify", r"^You must specify '[^']{1,80}', e\.g, "),
         line("Primary config", r"Primary config (?:directory|module) not found|Cannot find primary config"),
         line("validation error", r"\d+ validation errors? for \w*(?:Config|Args|Settings|Arguments)"),
         line("Error: ", r"^Error: (?:No such option|Missing option|Invalid value for|Got unexpected extra argument|Missing argument)"),
@@ -183,7 +185,7 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::RelaunchOnce),
         "Look at the samples of that step: take the broken one out, or have the loader pass over it.",
     )
-    .lines(&[line("image file|reading image", r"(?:Error|Exception).{0,80}(?:cannot identify image file|image file is truncated|broken data stream when reading image)")])
+    .lines(&[line("image file|reading image", r"(?:Error|Exception).{0,80}(?:cannot identify image file|image file is truncated|broken data stream when reading image)"), line("ArrowInvalid: ", r"^(?:pyarrow\.lib\.)?ArrowInvalid: ")])
     .errors(&[
         "JSONDecodeError",
         "UnicodeDecodeError",

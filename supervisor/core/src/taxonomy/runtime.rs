@@ -74,6 +74,7 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         line("Total available GPUs", r"Total available GPUs .* is less than total desired"),
         holds("No available node types can fulfill"),
+        holds("ResourceInsufficientError"),
         line("placement group", r"placement group.{0,120}(?:timed? ?out|could not be (?:created|scheduled)|cannot be (?:created|scheduled)|infeasible)"),
         line("placement group", r"[Tt]im(?:ed|e) ?out waiting for (?:the )?placement groups?\b|[Cc]annot provide a placement group"),
         line("cannot be scheduled", r"(?:actor|task|request)s?\b.{0,80}cannot be scheduled|The following resource request cannot be scheduled"),
@@ -166,6 +167,8 @@ pub(super) const ROWS: &[Row] = &[
         line("reward_|reward-|reward s|reward m|reward e|reward u|reward a|reward f|reward w|verifier|judge|grader", r"(?:Error|Exception|failed|timed? ?out|Timeout|refused|\b50[0234]\b).{0,100}\b(?:reward|verifier|judge|grader)[_ -]?(?:server|service|model|endpoint|url|api|manager|function|worker)"),
         line("url: /", r"(?:Max retries exceeded|[Tt]imed? ?out|refused).{0,80}url: /\S{0,80}(?:reward|score|judge|grade|verif)"),
         line("host=", r"host='(?:[\w.-]{1,40}-)?(?:rm|reward|judge|verifier|grader)[\w.-]{0,80}'.{0,80}(?:Max retries exceeded|[Tt]imed? ?out|refused)"),
+        line("Error for url|Server Error", r"5\d\d Server Error: .{0,60} for url: https?://\S{0,80}(?:reward|judge|grader|verifier|/score)"),
+        line("//reward|//judge|//grader|//verifier|/get_reward", r"(?:Connect\w*Error|\w+Timeout|attempts failed|refused|[Tt]imed? ?out).{0,120}https?://\S{0,60}(?:reward|judge|grader|verifier|/score)"),
         line("compute_score", r"compute_score.{0,80}(?:timed? ?out|failed after|unreachable)"),
     ])
     .examples(

@@ -128,6 +128,12 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::Kill),
         "Look at the last line of each rank and at the stacks: one of them waits for something that does not come.",
     )
+    .lines(&[
+        line("initial heartbeat", r"Did not get initial heartbeat"),
+        line("first step|start-up|startup", r"(?:[Nn]o (?:first )?(?:training )?step|first (?:training )?step (?:was )?not (?:reached|finished|seen)).{0,40}(?:within|after|in) .{0,40}\d|\bstart-?up (?:hang|has hung|is stuck|timed? ?out)"),
+        line(" hang| hung| stuck", r"(?:hang(?:s|ing)?|stuck|hung) (?:at|during|in|while) (?:start-?up|initiali[sz]ation|initiali[sz]ing|loading the model|model loading)\b"),
+    ])
+    .examples("[RankMonitorServer] Did not get initial heartbeat. Waited 600.04 seconds.", "startup took 41 s, first step within its limit")
     .told_by("the clock of the start: no first step within its limit"),
     class(
         "hang.save",
@@ -135,6 +141,11 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::Kill),
         "Look at the file system that the save was written to.",
     )
+    .lines(&[line(
+        " hang| hung| stuck|not finish|not complete|not return|exceeded",
+        r"(?:checkpoint|ckpt|\bsav(?:e|ing))\b.{0,60}(?:\b(?:hang(?:s|ing)?|hung|stuck)\b|(?:has |did |was )?not (?:finish(?:ed)?|complete[d]?|returned?) (?:with)?in \d|exceeded .{0,20}(?:limit|timeout) of \d)",
+    )])
+    .examples("ERROR: the save of checkpoint 1200 did not finish within 420 s", "the save of checkpoint 1200 finished within 42 s")
     .told_by("the clock of a save"),
     class(
         "hang.step",
@@ -142,6 +153,13 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::Kill),
         "Look at the stacks: the rank that is not in the collective is the one that hangs.",
     )
+    .lines(&[
+        line("hang |hang:|hangs", r"\bhang (?:is |was |has been )?(?:detected|suspected)|\b(?:training|step|rank|worker|iteration|job)\b.{0,40}\bhangs\b|detected .{0,40}\bhang\b"),
+        line("subsequent heartbeat", r"Did not get subsequent heartbeat"),
+        line("stuck|hung|no progress|without progress", r"(?:[Tt]raining|[Ss]tep|[Ii]teration|[Rr]anks?|[Tt]rainer|[Jj]ob)\b.{0,60}(?:(?:is|are|seems|appears|has been|have been) (?:stuck|hung)|no progress|without progress).{0,40}\d ?(?:s\b|sec|min|ms)"),
+        line("no progress|No training progress", r"[Nn]o (?:training )?progress (?:for|in|since) (?:the last |more than )?\d+(?:\.\d+)? ?(?:s\b|sec|min|h\b)"),
+    ])
+    .examples("[RankMonitorServer] Did not get subsequent heartbeat. Waited 1800.02 seconds.", "hang detection is on, limit 1800 s")
     .told_by("the clock of a step"),
     class(
         "hang.exit",
@@ -149,6 +167,11 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::Kill),
         "Nothing where the last step is saved; else look at the stacks of what did not end.",
     )
+    .lines(&[line(
+        "not exit|not terminate| hang| hung| stuck",
+        r"(?:process|rank|worker|trainer)\S* .{0,40}(?:did|does|has|will) not (?:exit(?:ed)?|terminated?).{0,40}(?:\d ?s\b|seconds|after (?:the )?(?:training|end))|(?:hang(?:s|ing)?|hung|stuck) (?:at|in|on) (?:exit|shutdown|destroy_process_group)",
+    )])
+    .examples("watchdog: process 4411 did not exit within 300 s after the training ended", "all processes exit within 3 s of the end")
     .told_by("the clock of the exit: the training is over, and a process stays"),
     class(
         "slow.straggler",
@@ -170,6 +193,12 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::Stop),
         "Read why the attempts ended; raise `retries` only where these causes go away by themselves.",
     )
+    .lines(&[
+        holds("BackoffLimitExceeded"),
+        line("backoff limit", r"has reached the specified backoff limit"),
+        line("exhausted|used up|exceeded|exceeding|reached", r"(?:max(?:imum)?[ _](?:number of )?(?:restarts?|retry count|failures)|(?:restart|retry|failure) (?:budget|limit))\S{0,6}.{0,30}(?:exhausted|exceeded|reached|used up)|exceed(?:ed|ing) (?:the )?max(?:imum)?[ _](?:number of )?(?:restarts|failures)|all (?:restarts|retries|attempts) (?:are |have been )?(?:used up|exhausted)"),
+    ])
+    .examples("Job default/train failed: BackoffLimitExceeded: Job has reached the specified backoff limit", "max_restarts: 3, none used")
     .told_by("the count of attempts without progress"),
     class(
         "exit.unexplained",
