@@ -2,14 +2,19 @@
 
 use super::stop::{Lease, jobs, outcome};
 use super::target::{self, Seen};
-use crate::environment::wall;
+use crate::environment::{self, wall};
 use crate::error::CliError;
+use crate::render::next::NextView;
+use crate::render::record::outcome_words;
+use crate::render::resume::ResumeView;
 use supervise_core::decide::decide;
-use supervise_core::event::{Event, EventKind};
+use supervise_core::event::{Event, EventKind, Request};
 use supervise_core::id::{Seq, Term, Tick};
 use supervise_core::journal::encode_all;
+use supervise_core::record::Outcome;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
+use supervise_host::process::boot_id;
 
 /// Refuses a run of which something lives, or may live.
 ///
@@ -93,4 +98,48 @@ pub(super) fn after(
     }
     let lines = encode_all(Seq(1), Tick(0), wall, &records);
     (state, lines)
+}
+
+/// Of a run of which nothing lives: what stood against its next start does no more.
+///
+/// # Errors
+/// It is at work, is finished, or its journal cannot be read or written.
+pub(super) fn let_go_on(seen: &Seen) -> Result<ResumeView, CliError> {
+    check(seen)?;
+    let run = &seen.run;
+    let (Some(state), Some(spec)) = (&seen.state, &seen.spec) else {
+        return Err(CliError::environment(format!(
+            "run {run}: its journal or its specification cannot be read"
+        )));
+    };
+    let was = state.outcome.as_ref();
+    if let Some(Outcome::Finished { .. }) = was {
+        return Err(
+            CliError::usage(format!("run {run} is finished: there is nothing to go on with"))
+                .hint("where it is to train on, raise the trainer's number of steps: `supervise run` goes on then"),
+        );
+    }
+    let needed = was.filter(|outcome| outcome.needs_a_person());
+    let asked = asked(state, needed);
+    if !asked.is_empty() {
+        write_down(seen, &asked)?;
+    }
+    let (after, _) = match asked.is_empty() {
+        true => (state.clone(), Ok(Vec::new())),
+        false => after(state.clone(), spec, state.term.next(), &asked),
+    };
+    let next = NextView::of(&after, spec, seen.alive, &boot_id().unwrap_or_default());
+    Ok(ResumeView::of(&run.0, state, !asked.is_empty(), next.would))
+}
+
+/// The requests that take away what stands against a start.
+fn asked(state: &State, needed: Option<&Outcome>) -> Vec<EventKind> {
+    let by = environment::user();
+    let unheld = state.held.as_ref().map(|_| Request::Unhold { by: by.clone() });
+    let resumed = (needed.is_some() || unheld.is_some()).then(|| Request::Resume {
+        by: by.clone(),
+        was: needed.map(|outcome| format!("{} (exit code {})", outcome_words(outcome), outcome.exit_code())),
+    });
+    let asked = unheld.into_iter().chain(resumed);
+    asked.map(EventKind::Operator).collect()
 }

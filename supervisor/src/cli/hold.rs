@@ -1,7 +1,7 @@
 //! `supervise hold` and `supervise unhold`: a person works on a run.
 
 use super::target::{self, Seen};
-use super::{away, resume};
+use super::{at_rest, away};
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -68,7 +68,7 @@ pub(super) fn let_go(seen: &Seen, json: bool) -> Result<u8, CliError> {
     let nobody_lives = !seen.alive.supervisor.alive && seen.elsewhere.is_none();
     if nobody_lives && state.is_some_and(|s| s.held.is_some() && s.mode == Mode::Finished) {
         // Nobody but the journal has to know.
-        resume::at_rest(seen)?;
+        at_rest::let_go_on(seen)?;
         return told(seen, false, "held no more: its next start goes on", json);
     }
     ask(seen, &ControlRequest::Unhold { by })?;

@@ -231,7 +231,7 @@ impl StatusView {
             outcome: s.outcome.as_ref().map(|o| OutcomeView {
                 word: o.word(),
                 exit_code: s.exit_code().unwrap_or_else(|| o.exit_code()),
-                why: why(o),
+                why: outcome_words(o),
             }),
             reasons: s.why.clone(),
             last_step: spec.and_then(|p| p.last_step).or(s.total).map(|l| l.0),
@@ -445,10 +445,6 @@ fn trouble(s: &State) -> Option<String> {
         (None, true) => Some(journal),
         (None, false) => None,
     }
-}
-
-fn why(o: &Outcome) -> String {
-    outcome_words(o)
 }
 
 fn liveness(l: Liveness) -> String {

@@ -256,7 +256,7 @@ fn a_guard_whose_workers_have_ended_is_let_go() {
 #[test]
 fn root_leaves_the_run_directory_of_another_user_alone() {
     let mut scene = scene();
-    scene.fault("exit0_early", 1, true);
+    scene.fault("exit0_early", 5, true);
     scene.run(&[]).expect(3);
     let before = scene.names("journal");
     let give = |user: &str| {
