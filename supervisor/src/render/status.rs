@@ -21,7 +21,6 @@ use supervise_core::gang::{Nodes, lost_words};
 use supervise_core::generations::{is_kept, is_live};
 use supervise_core::id::WallMs;
 use supervise_core::reason::Reason;
-use supervise_core::record::Outcome;
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{Attempt, Held, LetGo, Mode, RollBack, State};
