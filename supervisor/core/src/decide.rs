@@ -9,10 +9,10 @@ mod hand_back;
 mod held_up;
 mod hold;
 mod judge;
+mod next_start;
 mod numbers;
 mod reshard;
 mod resumed;
-mod roll_back;
 mod running;
 mod settle;
 mod shrinking;
@@ -333,10 +333,7 @@ impl Deciding<'_> {
             Request::HandBack { by, left } => self.hand_back(by, *left),
             Request::StopNow { by } => self.wish_to_stop(by, true),
             Request::Hold { .. } => {}
-            Request::Resume { by, .. } => {
-                let text = format!("{by} lets the run go on, with its next start");
-                self.end_run(Reason::new("may_go_on", text), false);
-            }
+            Request::Resume { by, .. } => self.on_resume(by),
             Request::RollBack { by, to } => self.on_roll_back(by, *to),
             Request::Unhold { by } => self.on_unhold(by),
         }

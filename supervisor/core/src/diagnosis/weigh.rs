@@ -4,7 +4,7 @@
 use crate::event::ExitStatus;
 use crate::taxonomy::{self, Kind};
 
-/// What torch says where a checkpoint could not be loaded or saved on all ranks.
+/// Words of torch where a checkpoint could not be loaded or saved on all ranks.
 const SUM: &str = "CheckpointException ranks:";
 
 /// A line that may tell why a run ended, in the order in which they came.

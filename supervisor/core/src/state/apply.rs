@@ -387,7 +387,7 @@ impl State {
                 if let crate::record::Outcome::Finished { step } = outcome {
                     self.finished = *step;
                 }
-                // What a person let go on has come to another end.
+                // A person let it go on, and it has come to another end.
                 if *outcome != crate::record::Outcome::Stopped {
                     self.let_go = None;
                 }

@@ -132,6 +132,8 @@ pub(crate) enum Verb {
     Hold {
         on: bool,
     },
+    /// A person lets the run go on after an end that needed one.
+    Resume,
     /// A person sends the run back to this step.
     RollBack(u64),
     /// A scheduler's SIGTERM: it kills everything after this.
@@ -264,6 +266,7 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["stop", "now"] => Verb::StopNow,
         ["hold"] => Verb::Hold { on: true },
         ["unhold"] => Verb::Hold { on: false },
+        ["resume"] => Verb::Resume,
         ["roll", "back", n] => Verb::RollBack(n.parse().ok()?),
         ["stop", "within", time] => Verb::StopWithin(span(time)?),
         ["hand-back", time] => Verb::HandBack(span(time)?),

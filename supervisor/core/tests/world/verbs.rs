@@ -76,6 +76,10 @@ impl World {
                     false => Request::Unhold { by },
                 }));
             }
+            Verb::Resume => self.feed(EventKind::Operator(Request::Resume {
+                by: "ann".to_owned(),
+                was: None,
+            })),
             Verb::RollBack(n) => self.feed(EventKind::Operator(Request::RollBack {
                 by: "ann".to_owned(),
                 to: Step(*n),
