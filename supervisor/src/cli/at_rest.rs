@@ -1,18 +1,14 @@
-//! What a person writes into the journal of a run that rests: a term of its own, which launches nothing.
+//! Wishes of a person for a run that rests: each is a term of its own in the journal, which launches nothing.
 
 use super::stop::{Lease, jobs, outcome};
 use super::target::{self, Seen};
-use crate::environment::{self, wall};
+use crate::environment;
 use crate::error::CliError;
 use crate::render::next::NextView;
 use crate::render::record::outcome_words;
 use crate::render::resume::ResumeView;
-use supervise_core::decide::decide;
-use supervise_core::event::{Event, EventKind, Request};
-use supervise_core::id::{Seq, Term, Tick};
-use supervise_core::journal::encode_all;
+use supervise_core::event::{EventKind, Request};
 use supervise_core::record::Outcome;
-use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::process::boot_id;
 
@@ -65,39 +61,13 @@ pub(super) fn write_down(seen: &Seen, asked: &[EventKind]) -> Result<(), CliErro
         check(&now).and_then(|()| {
             let state = now.state.clone().unwrap_or_default();
             outcome::append(&now, &mut lease, |spec, term| {
-                let (_, lines) = after(state, spec, term, asked);
-                Ok(String::from_utf8_lossy(&lines?).into_owned())
+                outcome::after(state, spec, term, asked).1
             })
             .map_err(|why| CliError::journal(format!("run {}: it cannot be written down: {why}", seen.run)))
         })
     };
     lease.release();
     done
-}
-
-/// The state after a term in which that was asked, and the lines of the journal that say so.
-pub(super) fn after(
-    mut state: State,
-    spec: &RunSpec,
-    term: Term,
-    asked: &[EventKind],
-) -> (State, Result<Vec<u8>, serde_json::Error>) {
-    let wall = wall();
-    let began = outcome::began(&state, term);
-    let mut records = Vec::new();
-    for kind in std::iter::once(began).chain(asked.iter().cloned()) {
-        let event = Event {
-            at: Tick(0),
-            wall,
-            entropy: 0,
-            kind,
-        };
-        let decided = decide(&state, spec, &event).records;
-        decided.iter().for_each(|record| state.apply(record));
-        records.extend(decided);
-    }
-    let lines = encode_all(Seq(1), Tick(0), wall, &records);
-    (state, lines)
 }
 
 /// Of a run of which nothing lives: what stood against its next start does no more.
@@ -124,11 +94,11 @@ pub(super) fn let_go_on(seen: &Seen) -> Result<ResumeView, CliError> {
     if !asked.is_empty() {
         write_down(seen, &asked)?;
     }
-    let (after, _) = match asked.is_empty() {
-        true => (state.clone(), Ok(Vec::new())),
-        false => after(state.clone(), spec, state.term.next(), &asked),
+    let then = match asked.is_empty() {
+        true => state.clone(),
+        false => outcome::after(state.clone(), spec, state.term.next(), &asked).0,
     };
-    let next = NextView::of(&after, spec, seen.alive, &boot_id().unwrap_or_default());
+    let next = NextView::of(&then, spec, seen.alive, &boot_id().unwrap_or_default());
     Ok(ResumeView::of(&run.0, state, !asked.is_empty(), next.would))
 }
 

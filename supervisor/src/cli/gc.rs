@@ -159,9 +159,7 @@ impl Gc<'_> {
                 bytes,
             },
         });
-        outcome::append(&self.seen, lease, |_, _| {
-            encode(Seq(1), at, wall, &fact).map(|line| String::from_utf8_lossy(&line).into_owned())
-        })
+        outcome::append(&self.seen, lease, |_, _| encode(Seq(1), at, wall, &fact))
     }
 }
 

@@ -1,6 +1,7 @@
 //! `supervise rollback`: a person sends a run back to a step.
 
 use super::at_rest;
+use super::stop::outcome;
 use super::target::{self, Seen};
 use crate::environment;
 use crate::error::{CliError, ErrorKind};
@@ -107,7 +108,7 @@ fn promise(seen: &Seen, wish: &Wish) -> Result<RollbackView, CliError> {
             "run {run} has no checkpoint root: there is nothing to go back to"
         ))
     })?;
-    let (mut after, _) = at_rest::after(state.clone(), spec, state.term.next(), &[wish.asked()]);
+    let (mut after, _) = outcome::after(state.clone(), spec, state.term.next(), &[wish.asked()]);
     let depth = needed_depth(&after, spec);
     let scan = scan(&place, to, depth);
     if let Some(why) = &scan.unreadable {

@@ -68,7 +68,7 @@ fn a_job_that_could_only_be_refused_is_not_written() {
     assert!(!said.err.contains("a Ray cluster"), "{said:?}");
     let run = world.run(&["run", "sft.yaml", "--", "python3", "-m", "verl.trainer.sft_trainer"]);
     run.refuses(78, &["needs 2 nodes", "no Slurm job", "supervise sbatch"]);
-    // What would be done is told on a login node as well.
+    // A login node is told the plan as well.
     let plan = world.run(&["plan", "sft.yaml", "--", "python3", "-m", "verl.trainer.sft_trainer"]);
     plan.tells(78, &["would be refused here", "needs 2 nodes", "no Slurm job"]);
 }

@@ -1,4 +1,4 @@
-//! What a person should know of a batch script: options of sbatch that work against the run.
+//! Options of sbatch that work against the run, told to whoever writes a batch script.
 
 use crate::render::count;
 use crate::render::sbatch::Batch;

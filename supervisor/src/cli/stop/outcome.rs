@@ -24,7 +24,18 @@ pub(super) fn record(seen: &Seen, lease: &mut Lease) -> Result<(), String> {
     if state.mode == Mode::Finished {
         return Ok(());
     }
-    append(seen, lease, |spec, term| words(state.clone(), spec, term))
+    let stop = EventKind::Operator(Request::Stop {
+        after_save: false,
+        by: "supervise stop".to_owned(),
+        left: None,
+    });
+    let gone = EventKind::TreeGone {
+        attempt: state.attempt.as_ref().map(|a| a.no).unwrap_or_default(),
+        unkillable: Vec::new(),
+    };
+    append(seen, lease, |spec, term| {
+        after(state.clone(), spec, term, &[stop, gone]).1
+    })
 }
 
 /// Begins the lease's term and writes its only lines.
@@ -34,7 +45,7 @@ pub(super) fn record(seen: &Seen, lease: &mut Lease) -> Result<(), String> {
 pub(in super::super) fn append(
     seen: &Seen,
     lease: &mut Lease,
-    words: impl FnOnce(&RunSpec, Term) -> Result<String, serde_json::Error>,
+    lines: impl FnOnce(&RunSpec, Term) -> Result<Vec<u8>, serde_json::Error>,
 ) -> Result<(), String> {
     let (Some(run_dir), Some(spec), term) = (&seen.run_dir, &seen.spec, lease.term) else {
         return Err("its specification could not be read".to_owned());
@@ -42,7 +53,8 @@ pub(in super::super) fn append(
     let Some(io_worker) = lease.io_worker.as_mut() else {
         return Err("its file system does not answer".to_owned());
     };
-    let text = words(spec, term).map_err(|e| e.to_string())?;
+    let lines = lines(spec, term).map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&lines).into_owned();
     let begin = Question::Begin {
         run_dir: run_dir.clone(),
         term,
@@ -57,7 +69,7 @@ pub(in super::super) fn append(
 }
 
 /// The beginning of a term in which nothing lives.
-pub(in super::super) fn began(state: &State, term: Term) -> EventKind {
+fn began(state: &State, term: Term) -> EventKind {
     EventKind::TermStarted {
         term,
         boot: boot_id().unwrap_or_default(),
@@ -70,22 +82,17 @@ pub(in super::super) fn began(state: &State, term: Term) -> EventKind {
     }
 }
 
-/// The records of such a term.
-fn words(mut state: State, spec: &RunSpec, term: Term) -> Result<String, serde_json::Error> {
+/// The state after a term in which that was asked, until the run ends by it, and the lines of the journal that say so.
+pub(in super::super) fn after(
+    mut state: State,
+    spec: &RunSpec,
+    term: Term,
+    asked: &[EventKind],
+) -> (State, Result<Vec<u8>, serde_json::Error>) {
     let wall = wall();
     let began = began(&state, term);
-    let asked = EventKind::Operator(Request::Stop {
-        after_save: false,
-        by: "supervise stop".to_owned(),
-        left: None,
-    });
-    let attempt = state.attempt.as_ref().map(|a| a.no).unwrap_or_default();
-    let gone = EventKind::TreeGone {
-        attempt,
-        unkillable: Vec::new(),
-    };
-    let (mut text, mut seq) = (String::new(), 0);
-    for kind in [began, asked, gone] {
+    let mut records = Vec::new();
+    for kind in std::iter::once(began).chain(asked.iter().cloned()) {
         if state.mode == Mode::Finished && state.term == term {
             break;
         }
@@ -95,14 +102,10 @@ fn words(mut state: State, spec: &RunSpec, term: Term) -> Result<String, serde_j
             entropy: 0,
             kind,
         };
-        let records = decide(&state, spec, &event).records;
-        if records.is_empty() {
-            continue;
-        }
-        records.iter().for_each(|record| state.apply(record));
-        let line = encode_all(Seq(seq + 1), event.at, wall, &records)?;
-        seq += records.len() as u64;
-        text.push_str(&String::from_utf8_lossy(&line));
+        let decided = decide(&state, spec, &event).records;
+        decided.iter().for_each(|record| state.apply(record));
+        records.extend(decided);
     }
-    Ok(text)
+    let lines = encode_all(Seq(1), Tick(0), wall, &records);
+    (state, lines)
 }

@@ -88,7 +88,7 @@ pub(in crate::prepare) fn possible(settings: &Settings, out: &ReadOutput) -> Res
     }
 }
 
-/// What a plan says in place of a refusal: `run` would be refused here.
+/// A plan says so in place of a refusal.
 fn not_here(e: &CliError) -> Finding {
     let hint = e.hints.last().map(|hint| format!("; {hint}")).unwrap_or_default();
     Finding::warning("not_here", format!("`run` would be refused here: {}{hint}", e.message))
