@@ -19,6 +19,8 @@ mod ends;
 mod evidence;
 #[path = "run/filesystem.rs"]
 mod filesystem;
+#[path = "run/forks.rs"]
+mod forks;
 #[path = "run/full.rs"]
 mod full;
 #[path = "run/gc.rs"]

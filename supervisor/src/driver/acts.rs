@@ -247,6 +247,7 @@ impl Driver {
             stale_names: plan.stale_names.clone(),
             script: watch(plan),
             interpreters: self.runs_interpreters(&plan.argv),
+            ray: self.starts_ray(&plan.argv),
             endings: self.tells_endings(&plan.argv),
             nodes: (self.spec.gang.nodes > 1).then(|| NodesOrder {
                 nodes: self.spec.gang.nodes,

@@ -12,15 +12,15 @@ use supervise_core::record::LaunchOrder;
 use supervise_core::spec::LauncherKind;
 use supervise_core::state::{Attempt, Mode};
 use supervise_host::guard::Standby;
-use supervise_host::guard::ahead::Draft;
+use supervise_host::guard::ahead::{Draft, WorkersOfRay, own_notes, workers_of_ray};
 use supervise_host::process::usage;
 use supervise_host::system::free_port;
-use supervise_trainers::{HostFacts, adapter};
+use supervise_trainers::{HostFacts, Ray, adapter};
 
 /// The first step is looked for this often.
 const LOOK: Ms = Ms::secs(1);
-/// Longest list of imports: a large trainer's has 6,000 names.
-const NOTES: usize = 1 << 20;
+/// Longest list of imports: a large trainer's has 6,000 names, and each worker of its Ray has one as well.
+const NOTES: usize = 4 << 20;
 /// An interpreter rests this many times as long as it imports: it takes a fourth of a processor from the trainer that runs.
 const PAUSES: u32 = 3;
 /// While interpreters wait, the memory is looked at this often.
@@ -34,8 +34,8 @@ const SHARE: u64 = 20;
 pub(super) struct ImportsAhead {
     /// The guard's descriptor of what the attempt notes.
     pub(super) notes: Option<i32>,
-    /// Imports of the last attempt that noted them.
-    noted: Option<String>,
+    /// Imports of the last attempt that noted them, and what its driver's Ray started.
+    noted: Option<(String, Option<WorkersOfRay>)>,
     /// The port of the draft.
     port: Option<u16>,
     /// Attempt for whose next one a draft was made, or cannot be.
@@ -46,6 +46,8 @@ pub(super) struct ImportsAhead {
     why: Option<String>,
     /// Why every other will.
     unfit: Option<String>,
+    /// The workers of the driver's Ray cannot be made ahead.
+    ray_unfit: bool,
 }
 
 impl Driver {
@@ -54,6 +56,11 @@ impl Driver {
         let policy = &self.spec.policy;
         let wished = self.order.settings.standby == StandbyChoice::Auto && policy.recovery && !policy.observe;
         wished && self.spec.gang.launcher != LauncherKind::Ray && self.are_interpreters(argv)
+    }
+
+    /// The driver's interpreter starts a Ray of its own.
+    pub(super) fn starts_ray(&self, argv: &[String]) -> bool {
+        matches!(self.order.facts.ray, Ray::Own { .. }) && self.runs_interpreters(argv)
     }
 
     /// They leave the exception that ends them.
@@ -149,8 +156,10 @@ impl Driver {
         known.wait = false;
         let why = known.why.replace("the attempt before had done no step".to_owned());
         let why = known.unfit.clone().or(why);
-        if let Some(Ahead::Cold { why, lasting: true }) = &ahead {
-            known.unfit = Some(why.clone());
+        match &ahead {
+            Some(Ahead::Cold { why, lasting: true }) => known.unfit = Some(why.clone()),
+            Some(Ahead::WentAlone { lasting: true, .. }) => known.ray_unfit = true,
+            _ => {}
         }
         let is_relaunch = attempt.0 > 1 && self.runs_interpreters(argv);
         let lasting = false;
@@ -173,7 +182,8 @@ impl Driver {
         if !self.runs_interpreters(&a.argv) {
             return None;
         }
-        let imports = self.noted(a)?;
+        let (imports, workers) = self.noted(a)?;
+        let ray = workers.filter(|_| !self.imports_ahead.ray_unfit);
         let order = LaunchOrder {
             attempt: a.no.next(),
             ..a.order.clone()
@@ -188,13 +198,22 @@ impl Driver {
             imports,
             pauses: PAUSES,
             memory: self.memory_for_interpreters(a),
+            ray,
         })
+    }
+
+    /// The variables with which the driver of an attempt was started.
+    fn given(&self, order: &LaunchOrder) -> Option<Vec<(String, String)>> {
+        let host = self.host_facts(order);
+        let plan = adapter(self.spec.trainer).arrange(&self.spec, order, &host).ok()?;
+        let order = self.guard_order(order, &plan, &host, 0).ok()?;
+        order.workers.into_iter().next().map(|driver| driver.env)
     }
 
     /// Notes of this attempt's first worker itself, or of the attempt whose interpreters it had.
     ///
     /// Only an interpreter that is the worker's own process counts: what a wrapper does before it would be done twice.
-    fn noted(&mut self, a: &Attempt) -> Option<String> {
+    fn noted(&mut self, a: &Attempt) -> Option<(String, Option<WorkersOfRay>)> {
         let from_memory = || {
             let guard = self.guard.as_ref().filter(|l| l.attempt == a.no)?.guard.pid;
             let text = std::fs::read(format!("/proc/{guard}/fd/{}", self.imports_ahead.notes?)).ok()?;
@@ -205,7 +224,9 @@ impl Driver {
             (once && a.workers.first()?.pid == pid).then_some(text)
         };
         if let Some(text) = from_memory() {
-            self.imports_ahead.noted = Some(text);
+            let given = self.starts_ray(&a.argv).then(|| self.given(&a.order)).flatten();
+            let workers = given.and_then(|given| workers_of_ray(&text, &given));
+            self.imports_ahead.noted = Some((own_notes(&text), workers));
         }
         self.imports_ahead.noted.clone()
     }

@@ -244,17 +244,22 @@ fn launched(output: &ActOutput, s: &State) -> Option<String> {
     else {
         return None;
     };
+    let no_more = |lasting: &bool| match lasting {
+        true => "; none is started ahead any more",
+        false => "",
+    };
     let ahead = match ahead {
         None => String::new(),
         Some(Ahead::Went) => "; they had imported ahead".to_owned(),
+        Some(Ahead::WentAlone { why, lasting }) => format!(
+            "; the driver had imported ahead, for the workers of its Ray nothing had: {}{}",
+            one_line(why, FOREIGN),
+            no_more(lasting)
+        ),
         Some(Ahead::Cold { why, lasting }) => format!(
             "; not from interpreters that had imported ahead: {}{}",
             one_line(why, FOREIGN),
-            if *lasting {
-                "; none is started ahead any more"
-            } else {
-                ""
-            }
+            no_more(lasting)
         ),
     };
     let pids: Vec<String> = workers.iter().map(ToString::to_string).collect();

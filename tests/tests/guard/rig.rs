@@ -71,6 +71,7 @@ impl Rig {
             output_keep: 1,
             script: None,
             interpreters: false,
+            ray: false,
             endings: false,
             cgroup: false,
             scratch: None,

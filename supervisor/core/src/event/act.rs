@@ -34,6 +34,14 @@ pub enum ActOutput {
 pub enum Ahead {
     /// They became the workers.
     Went,
+    /// The driver's did; the one from which the workers of its Ray were to be forked did not.
+    WentAlone {
+        /// Why.
+        why: String,
+        /// Another would end for the same reason: none is started ahead any more.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lasting: bool,
+    },
     /// At least one did not, and was started as ever.
     Cold {
         /// Why.

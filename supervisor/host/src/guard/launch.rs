@@ -116,7 +116,7 @@ fn begin_drafted(draft: Draft, mut orders: Orders, mut connection: Connection, s
         Half::Guard(tether) => tether,
     };
     become_guard(c"supervise-spare");
-    let files = Files::new(&draft.imports, true)?;
+    let files = Files::new(&draft.order, Some(&draft))?;
     let early = Early {
         // Without them the order's workers are started as ever.
         waiting: Some(Waiting::start(draft, &files)),
@@ -386,7 +386,7 @@ fn start_workers(
     let mut workers = Vec::with_capacity(order.workers.len());
     let place = leaf.and_then(|l| Some((l.directory().ok()?, l.entrance().ok()?)));
     let files = match early.files.take() {
-        None if order.interpreters || order.endings => Files::new("", order.interpreters).ok(),
+        None if order.interpreters || order.endings => Files::new(order, None).ok(),
         files => files,
     };
     let cgroup = place.as_ref().map(as_place);

@@ -68,6 +68,9 @@ pub struct GuardOrder {
     /// The workers are interpreters that run our file first, so that the next ones can import ahead (see [`crate::guard::ahead`]).
     #[serde(default)]
     pub interpreters: bool,
+    /// The only one is a driver that starts a Ray of its own, whose workers are interpreters as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ray: bool,
     /// They are interpreters that leave the exception which ends them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub endings: bool,

@@ -161,6 +161,7 @@ fn order(what: &Recording) -> GuardOrder {
         stale_names: None,
         script: Some(ScriptWatch::Record),
         interpreters: false,
+        ray: false,
         endings: false,
     }
 }

@@ -17,6 +17,7 @@ import sys
 import time
 
 MARK, AWAITED = b"SUPERVISE_ATTEMPT=", b"SUPERVISE_AWAITED="
+FOR_RAY = ("PYTHONPATH", "SUPERVISE_FORKS", "SUPERVISE_PYTHONPATH", "SUPERVISE_RAY")
 TAKE_ARGUMENTS = {"-W", "-X", "--check-hash-based-pycs"}
 
 
@@ -91,7 +92,14 @@ class Noting:
         self.ident = _thread.get_ident
         self.thread, self.process = self.ident(), os.getpid()
         # After a seed: what is being imported, until it is known that it drew no number.
-        self.seeded, self.held = False, None
+        self.seeded, self.held, self.prefix = False, None, ""
+        self.open(path)
+        self.places = installed_places()
+        self.outermost = None
+        # The interpreter itself adds the place of the script to the path.
+        self.after = (dict(os.environ), None, {}, {})
+
+    def open(self, path):
         with open(path, "rb") as f:
             again = f.read(64).startswith(f"b {self.process} ".encode())
         self.file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -102,10 +110,6 @@ class Noting:
             raise OSError
         os.ftruncate(self.file, 0)
         self.write(f"b {self.process} {time.time()}")
-        self.places = installed_places()
-        self.outermost = None
-        # The interpreter itself adds the place of the script to the path.
-        self.after = (dict(os.environ), None, {}, {})
 
     def find_spec(self, name, path=None, target=None):
         if self.ident() != self.thread or os.getpid() != self.process:
@@ -201,7 +205,7 @@ class Noting:
             raise OSError
         if "\n" in line:
             raise ValueError
-        os.write(self.file, (line + "\n").encode("utf-8", "surrogateescape"))
+        os.write(self.file, (self.prefix + line + "\n").encode("utf-8", "surrogateescape"))
 
     def stop(self):
         if self in sys.meta_path:
@@ -267,6 +271,15 @@ class Ahead:
         return bool(self.heard or select.select([self.channel], [], [], 0)[0])
 
     def run(self):
+        order = self.wait_for_order()
+        self.become_known()
+        sys.argv[1:] = order["argv"][self.at + 1 :]
+        if hasattr(sys, "orig_argv"):
+            sys.orig_argv[1:] = order["argv"][1:]
+        os.close(self.channel)
+
+    def wait_for_order(self):
+        """Imports ahead; then, or when the order comes, answers whether it goes on, and returns the order."""
         self.begin()
         if self.at is None:
             self.give_up("the command names no script and no module")
@@ -289,12 +302,17 @@ class Ahead:
                 self.give_up(f"{path} was changed")
         self.say(goes=True)
         # One that was too late is ended before it hears more.
-        self.hear()
-        self.become_known()
-        sys.argv[1:] = words[self.at + 1 :]
-        if hasattr(sys, "orig_argv"):
-            sys.orig_argv[1:] = words[1:]
-        os.close(self.channel)
+        return order | self.hear()
+
+    def replays(self, key, value, text, initial):
+        """Returns whether a variable that was set between two imports is set to the same again."""
+        # A computed value may be another rank's, or another attempt's; and the first rank is 0, wherever that stands too. The address of
+        # the rendezvous, by another name, is the same for all.
+        written = f'"{value}"' in text or f"'{value}'" in text
+        return written and (not has_zero(value) or os.environ.get("WORLD_SIZE") == "1") or value == initial.get("MASTER_ADDR")
+
+    def imported(self, name):
+        """For what else is to be looked at after each import."""
 
     def import_ahead(self):
         import importlib.util
@@ -317,19 +335,15 @@ class Ahead:
             places_of = list(getattr(spec, "submodule_search_locations", None) or [])
             source = os.path.join(*places_of[:1], *main.split(".")[1:]) + ".py" if places_of else getattr(spec, "origin", None)
         text = self.look_at_own(os.path.abspath(source), began) if source else ""
-        seeded = False
+        seeded, places_of_others = False, []
         for line in lines:
             if self.ordered():
                 break
             kind, _, rest = line.partition(" ")
             if kind == "e":
                 key, _, value = rest.partition("=")
-                # A computed value may be another rank's, or another attempt's; and the first rank is 0, wherever that stands too. The
-                # address of the rendezvous, by another name, is the same for all.
-                written = f'"{value}"' in text or f"'{value}'" in text
-                if not written or has_zero(value) and os.environ.get("WORLD_SIZE") != "1":
-                    if value != initial.get("MASTER_ADDR"):
-                        break
+                if not self.replays(key, value, text, initial):
+                    break
                 if os.environ.get(key) in (initial.get(key), self.replayed.get(key)):
                     self.replayed[key] = value
                     os.environ[key] = value
@@ -343,6 +357,12 @@ class Ahead:
                 continue
             if kind == "s":
                 seeded = True
+                continue
+            if kind == "p":
+                sys.path.insert(0, rest)
+                places_of_others.append(rest)
+                continue
+            if kind != "i":
                 continue
             parent = rest.rpartition(".")[0]
             if rest in sys.modules or parent and parent not in sys.modules:
@@ -375,6 +395,7 @@ class Ahead:
                 self.be_unfit(f"{rest} draws random numbers")
             if opened_gpu():
                 self.be_unfit(f"the import of {rest} opened a GPU")
+            self.imported(rest)
             if own_memory() > self.draft["memory"]:
                 self.be_unfit(f"its imports need more than {self.draft['memory'] // 10**6} MB of memory (supervisor.standby_memory)")
             # The trainer that runs has the processors first.
@@ -382,6 +403,8 @@ class Ahead:
             self.wait(spent * self.draft["pauses"])
         if has_children():
             self.be_unfit("an import started a process")
+        for place in places_of_others:
+            sys.path.remove(place)
         for path in sys.path:
             # Something new in it may be found now.
             if path != first and os.path.isdir(path):
@@ -509,29 +532,33 @@ def identity(path):
 def begin():
     imports = os.environ.pop("SUPERVISE_IMPORTS", None)
     mark = os.environ.pop(os.fsdecode(AWAITED[:-1]), None)
+    if imports is None and mark is None and "SUPERVISE_RAY" in os.environ:
+        begin_worker()
+        return
+    # What a driver's Ray starts runs this file as well.
+    kept = {key: value for key, value in os.environ.items() if key in FOR_RAY} if "SUPERVISE_RAY" in os.environ else {}
     if mark is not None:
         import posix
 
-        kept = posix.execv, posix.execve
+        calls = posix.execv, posix.execve
         try:
             # What executes itself anew would be a trainer without an order.
             os.execv = os.execve = posix.execv = posix.execve = lambda *_: os._exit(70)
             hide()
-            ahead = Ahead(mark)
+            os.environ.update(kept)
+            ahead = Forking(mark) if os.environ.pop("SUPERVISE_FORKING", None) else Ahead(mark)
             next_one()
             ahead.run()
-            os.execv, os.execve = posix.execv, posix.execve = kept
+            os.execv, os.execve = posix.execv, posix.execve = calls
             return
         except BaseException:
             # Without an order nothing of the trainer is run, whatever happens here.
             os._exit(70)
     hide()
+    os.environ.update(kept)
     next_one()
     if imports is not None:
         try:
             sys.meta_path.insert(0, Noting(imports))
         except Exception:
             pass
-
-
-begin()
