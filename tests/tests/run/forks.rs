@@ -68,7 +68,7 @@ noted = {
         "env": {k: v for k, v in os.environ.items() if "/attempts/" not in v and not k.startswith(("SUPERVISE_", "RAY_", "WANDB")) and k not in SHELLS},
         "number": words["number"], "name": __name__, "file": __file__, "path": path, "umask": umask, "nice": os.nice(0), "cwd": os.getcwd(),
         "output": os.readlink("/proc/self/fd/1").rpartition(".log")[1], "input": os.readlink("/proc/self/fd/0"), "flags": str(sys.flags),
-        "files": sum(f.isdigit() for f in os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task")),
+        "files": sum(os.path.exists(f"/proc/self/fd/{f}") and "memfd" not in os.readlink(f"/proc/self/fd/{f}") for f in range(100)), "threads": len(os.listdir("/proc/self/task")),
         "finders": [getattr(f, "__name__", type(f).__name__) for f in sys.meta_path if type(f).__name__ != "NotingWorker"],
     },
 }

@@ -455,7 +455,7 @@ fn an_interpreter_that_said_it_goes_runs_nothing_before_it_is_let() {
     let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/../supervisor/host/src/guard/ahead");
     let both = ["start.py", "sitecustomize.py"].map(|name| fs::read_to_string(format!("{ours}/{name}")).unwrap());
     fs::create_dir(scene.path("ours")).unwrap();
-    fs::write(scene.path("ours/sitecustomize.py"), both.concat()).unwrap();
+    fs::write(scene.path("ours/sitecustomize.py"), both.concat() + "begin()\n").unwrap();
     fs::write(scene.path("train.py"), "import sys\nopen(sys.argv[1], 'w').close()\n").unwrap();
     fs::write(scene.path("notes"), "b 1 9999999999\ni json\n").unwrap();
     for is_let in [false, true] {
