@@ -2,7 +2,7 @@
 
 usage: comeback.py SUPERVISE PYTHON [--trainer fsdp2|sft|hf|ppo|areal] [--kills 20] [--rows standby,cold,bash_loop,torchrun]
 
-PYTHON is the interpreter of ../real/install.sh's environment, for areal of install_areal.sh's. `ppo` is verl's, over Ray: its driver stands by, what Ray starts does not.
+PYTHON is the interpreter of ../real/install.sh's environment, for areal of install_areal.sh's. `ppo` is verl's, over Ray: its driver stands by, and the one from which Ray's workers are forked.
 `areal` has a row `launcher`, areal's own local launcher with its restarts; two programs stand in for what it needs of GPUs. Each kill is a SIGKILL of a random rank, after a step; where interpreters
 are to stand by, once both are ready (how long that takes is a column). The clock stops at the first step that is on record after the
 old ranks were gone. One JSON object a row, times in ms as [least, median, most], then a table with ratios to the first row.
@@ -66,8 +66,8 @@ def printed(folder, mark):
 
 
 class Trainer:
-    # How `supervise` starts it, and the peers. Of a driver the interpreter that waits is another program than what is killed.
-    sets, ranks, driver = GANG, 2, None
+    # How `supervise` starts it, and the peers; how many wait. For a driver other programs wait than what is killed.
+    sets, ranks, waiting, driver = GANG, 2, 2, False
     # A rank has it in its environment.
     named = "RANK"
 
@@ -135,8 +135,8 @@ class Ppo(Trainer):
 
     # Ray writes the class over the command line, and over the environment behind it.
     pattern, named = "ray::WorkerDict", None
-    trainer, driver = "verl", "verl.trainer.main_ppo"
-    sets, ranks = {"rehearse": "false"}, 1
+    trainer, driver = "verl", True
+    sets, ranks, waiting = {"rehearse": "false"}, 1, 2
 
     def __init__(self, python, place):
         real.installed_plugin(place / "venv", python)
@@ -243,7 +243,7 @@ class Run:
         named = lambda pid: self.trainer.named is None or processes.environment(pid, self.trainer.named) is not None
         driver = self.trainer.driver
         fit = lambda pid: self.trainer.pattern in processes.command_line(pid) and named(pid)
-        waits = lambda pid: awaited(pid) and (driver in processes.command_line(pid) if driver else fit(pid))
+        waits = lambda pid: awaited(pid) and (driver or fit(pid))
         return [p for p in mine if fit(p) and not awaited(p)], [p for p in mine if waits(p)]
 
     def ready(self):
@@ -251,7 +251,7 @@ class Run:
         def look():
             waiting = self.ranks()[1]
             calls = [Path(f"/proc/{pid}/syscall").read_text().split()[0] for pid in waiting]
-            return len(waiting) == self.trainer.ranks and set(calls) == {"0"} and all(real.resident(pid) > 100 for pid in waiting) and waiting
+            return len(waiting) == self.trainer.waiting and set(calls) == {"0"} and all(real.resident(pid) > 100 for pid in waiting) and waiting
         began = time.monotonic()
         found = self.wait("interpreters that are ready", look)
         return time.monotonic() - began, max(map(processes.private_kib, found)) / 1024

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -102,15 +103,16 @@ def killed_in_a_save_and_brought_back(programs, work, model):
     folder = work / "killed"
     root = folder / "checkpoints"
     folder.mkdir(parents=True)
-    # The driver's interpreter stands by; those that Ray starts do not.
+    # The driver's interpreter stands by, and the one from which those that Ray starts are forked.
     (folder / "ppo.yaml").write_text(YAML.format(model=model, root=root, here=HERE, steps=STEPS) + "  standby: auto\n")
     faults = [{"kind": "torn", "step": 2, "rank": 1, "file": "optim"}]
     env = dict(ENV, FAULTS=json.dumps(faults), FAULT_LEDGER=str(folder / "ledger"))
     # Files on PYTHONPATH are the trainer's own, and never imported ahead.
     del env["PYTHONPATH"]
     python = standby.installed_plugin(work / "venv") / "bin/python"
-    said = call([programs / "supervise", "run", folder / "ppo.yaml", "--", python, "-m", "verl.trainer.main_ppo",
-                 f"hydra.run.dir={folder}/hydra"], env)
+    with Forks() as forks:
+        said = call([programs / "supervise", "run", folder / "ppo.yaml", "--", python, "-m", "verl.trainer.main_ppo",
+                     f"hydra.run.dir={folder}/hydra"], env)
     assert len(list((folder / "ledger").iterdir())) == 1, f"the fault was not seen:\n{said}"
     assert "resume from global_step_1" in said, said
     assert "moved aside: global_step_2" in said, said
@@ -118,14 +120,43 @@ def killed_in_a_save_and_brought_back(programs, work, model):
     assert '"attempts": 2' in json.dumps(status), status
     how = ahead(root)[1:]
     # After one step it may not have begun to wait; but nothing may speak against it for good.
-    print(f"  the relaunch and the interpreter that was to wait: {how}", flush=True)
+    print(f"  the relaunch and the interpreters that were to wait: {how}; forked: {sorted(forks.seen)}", flush=True)
     assert len(how) == 1 and (how == ["went"] or not how[0]["cold"].get("lasting")), how
+    assert how != ["went"] or {"ray::WorkerDict", "ray::TaskRunnerV1"} <= forks.seen, "Ray's workers were started as ever"
     said = "".join(p.read_text(errors="replace") for p in sorted((root / ".supervise/attempts/0002").rglob("*")) if p.is_file())
     assert "setting global step to 1" in said, "the trainer did not say that it resumed at step 1"
     for step in range(1, STEPS + 1):
         call([programs / "supervise", "verify", root / f"global_step_{step}", "--depth", "full"], ENV)
         for role in ("actor", "critic"):
             assert optimizer_step(root, step, role) == step * optimizer_step(root, 1, role), f"{role} of step {step} did not go on"
+
+
+class Forks(threading.Thread):
+    """Kinds of Ray's workers that are forks of an interpreter which was started to be forked, seen while it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen, self.over = set(), threading.Event()
+
+    def run(self):
+        while not self.over.wait(0.3):
+            for process in Path("/proc").glob("[0-9]*"):
+                try:
+                    line = (process / "cmdline").read_bytes()
+                    if line.startswith(b"ray::"):
+                        parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+                        if b"default_worker.py" in Path(f"/proc/{parent}/cmdline").read_bytes():
+                            self.seen.add(line.split(b"\0")[0].split(b".")[0].decode().strip())
+                except OSError:
+                    pass
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.join()
 
 
 def ahead(root):

@@ -81,6 +81,8 @@ mod service;
 mod stacks;
 #[path = "run/standby.rs"]
 mod standby;
+#[path = "run/standby_left.rs"]
+mod standby_left;
 #[path = "run/stops.rs"]
 mod stops;
 #[path = "run/stuck.rs"]

@@ -12,6 +12,7 @@ mod reading;
 mod rules;
 mod shape;
 mod steps;
+mod texts;
 mod verdict;
 mod weigh;
 mod wrapped;

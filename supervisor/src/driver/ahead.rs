@@ -19,8 +19,10 @@ use supervise_trainers::{HostFacts, Ray, adapter};
 
 /// The first step is looked for this often.
 const LOOK: Ms = Ms::secs(1);
-/// Longest list of imports: a large trainer's has 6,000 names, and each worker of its Ray has one as well.
-const NOTES: usize = 4 << 20;
+/// Longest list of imports: a large trainer's has 6,000 names.
+const NOTES: usize = 1 << 20;
+/// Of the workers of its Ray, together.
+const NOTES_OF_WORKERS: usize = 16 << 20;
 /// An interpreter rests this many times as long as it imports: it takes a fourth of a processor from the trainer that runs.
 const PAUSES: u32 = 3;
 /// While interpreters wait, the memory is looked at this often.
@@ -214,21 +216,30 @@ impl Driver {
     ///
     /// Only an interpreter that is the worker's own process counts: what a wrapper does before it would be done twice.
     fn noted(&mut self, a: &Attempt) -> Option<(String, Option<WorkersOfRay>)> {
-        let from_memory = || {
-            let guard = self.guard.as_ref().filter(|l| l.attempt == a.no)?.guard.pid;
-            let text = std::fs::read(format!("/proc/{guard}/fd/{}", self.imports_ahead.notes?)).ok()?;
-            let text = String::from_utf8(text).ok().filter(|t| t.len() <= NOTES)?;
-            let pid: i32 = text.strip_prefix("b ")?.split(' ').next()?.parse().ok()?;
-            // One that executed itself anew would do so again, without an order.
-            let once = !text.lines().any(|l| l == "!");
-            (once && a.workers.first()?.pid == pid).then_some(text)
-        };
-        if let Some(text) = from_memory() {
-            let given = self.starts_ray(&a.argv).then(|| self.given(&a.order)).flatten();
-            let workers = given.and_then(|given| workers_of_ray(&text, &given));
-            self.imports_ahead.noted = Some((own_notes(&text), workers));
+        match self.read_notes(a) {
+            Some(text) if is_of_first_worker(&text, a) => {
+                let given = self.starts_ray(&a.argv).then(|| self.given(&a.order)).flatten();
+                let workers = given.and_then(|given| workers_of_ray(&text, &given));
+                let own = Some(own_notes(&text)).filter(|own| own.len() <= NOTES);
+                self.imports_ahead.noted = own.map(|own| (own, workers));
+            }
+            Some(text) => {
+                let workers = self
+                    .imports_ahead
+                    .noted
+                    .as_mut()
+                    .and_then(|(_, workers)| workers.as_mut());
+                workers.into_iter().for_each(|w| w.refused(&text));
+            }
+            None => {}
         }
         self.imports_ahead.noted.clone()
+    }
+
+    fn read_notes(&self, a: &Attempt) -> Option<String> {
+        let guard = self.guard.as_ref().filter(|l| l.attempt == a.no)?.guard.pid;
+        let text = std::fs::read(format!("/proc/{guard}/fd/{}", self.imports_ahead.notes?)).ok()?;
+        String::from_utf8(text).ok().filter(|t| t.len() <= NOTES_OF_WORKERS)
     }
 
     /// The port that the interpreters expect, where it is still free.
@@ -257,6 +268,15 @@ impl Driver {
             began: self.state.care.as_ref().map_or(order.attempt, |c| c.attempt).0,
         }
     }
+}
+
+/// These notes are a worker's that is itself what was started, and did not execute itself anew: it would do so again, without an order.
+fn is_of_first_worker(notes: &str, a: &Attempt) -> bool {
+    let pid = notes
+        .strip_prefix("b ")
+        .and_then(|rest| rest.split(' ').next()?.parse().ok());
+    let once = !notes.lines().any(|l| l == "!");
+    once && pid.is_some() && a.workers.first().map(|w| w.pid) == pid
 }
 
 /// Bytes for interpreters that wait; `set`: the setting, `of`: all memory that there is, `free`: what is left of it.

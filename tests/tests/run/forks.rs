@@ -1,6 +1,7 @@
 //! The workers of a driver's own Ray, forked from an interpreter that imported ahead what those before them had.
 
 use super::SUPERVISE;
+use super::standby::environment;
 use serde_json::{Value, json};
 use std::fs;
 use supervise_tests::harness::{Scene, Supervisor, alive, cmdline, eventually, send, wait_for};
@@ -14,7 +15,7 @@ below = json.loads(subprocess.run([sys.executable, "-c", "import json, os, sys; 
                                   stdout=subprocess.PIPE, check=True).stdout)
 os.environ["SET_BY_DRIVER"] = "yes"
 workers = os.path.join(os.environ["RAY_HERE"], "ray/_private/workers")
-env = dict(os.environ, RAY_RAYLET_PID=str(os.getpid()))
+env = dict(os.environ, RAY_RAYLET_PID=str(os.getpid()), PYTHONPATH="/nowhere/extra:" + os.environ.get("PYTHONPATH", ""))
 os.umask(0o027)
 for n in range(3):
     variables = {"ALL": "${SET_BY_DRIVER}${MISSING}", "RANK": str(n)}
@@ -56,6 +57,7 @@ os.environ["LATER"] = "the same"
 os.environ["OWN"] = os.environ["RANK"]
 import colorsys
 sys.path.insert(0, os.environ["OUT"])
+import dice
 import ctypes
 import random
 words = dict(w[2:].split("=") for w in sys.argv[1:])
@@ -63,7 +65,7 @@ umask = os.umask(0)
 os.umask(umask)
 SHELLS = ("_", "PWD", "OLDPWD", "SHLVL")
 noted = {
-    "early": early, "pid": os.getpid(), "parent": os.getppid(), "draw": random.random(),
+    "early": early, "pid": os.getpid(), "parent": os.getppid(), "draws": [random.random(), dice.OWN.random()],
     "same": {
         "env": {k: v for k, v in os.environ.items() if "/attempts/" not in v and not k.startswith(("SUPERVISE_", "RAY_", "WANDB")) and k not in SHELLS},
         "number": words["number"], "name": __name__, "file": __file__, "path": path, "umask": umask, "nice": os.nice(0), "cwd": os.getcwd(),
@@ -85,51 +87,58 @@ while os.path.exists(f"/proc/{driver}"):
 struct Stage {
     scene: Scene,
     run: Supervisor,
+    words: Vec<String>,
+}
+
+fn start(scene: &Scene, words: &[String]) -> Supervisor {
+    scene.start_with(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 impl Stage {
     fn new() -> Self {
         let mut scene = Scene::new(SUPERVISE);
+        let (python, installed) = environment(&scene);
         for (file, text) in [
+            ("dice.py", "import random\nOWN = random.Random()\n"),
             ("verl/__init__.py", ""),
             ("verl/trainer/__init__.py", ""),
             ("verl/trainer/main_ppo.py", DRIVER),
             ("ray/_private/workers/setup_worker.py", SETUP),
             ("ray/_private/workers/default_worker.py", WORKER),
         ] {
-            let path = scene.path(file);
+            let path = installed.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
         let out = scene.path("out");
         fs::create_dir(&out).unwrap();
         let here = scene.path("").to_str().unwrap().trim_end_matches('/').to_owned();
-        scene.env("PYTHONPATH", &here).env("RAY_HERE", &here);
+        scene.env("RAY_HERE", installed.to_str().unwrap());
         scene
             .env("OUT", out.to_str().unwrap())
             .env("PYTHONDONTWRITEBYTECODE", "1");
         let run_dir = format!("supervisor.run_dir={here}/run");
         let root = format!("trainer.default_local_dir={here}/checkpoints");
         let mut words = vec!["run"];
-        for set in [
+        let sets = [
             "supervisor.trainer=verl",
             "supervisor.rehearse=false",
             "supervisor.standby=auto",
             "supervisor.backoff.initial=10ms",
             &run_dir,
-        ] {
-            words.extend(["--set", set]);
-        }
+        ];
+        sets.iter().for_each(|set| words.extend(["--set", set]));
         words.extend([
             "--",
-            "python3",
+            &python,
             "-m",
             "verl.trainer.main_ppo",
             &root,
             "trainer.save_freq=1000000",
         ]);
-        let run = scene.start_with(&words);
-        Self { scene, run }
+        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        let run = start(&scene, &words);
+        Self { scene, run, words }
     }
 
     /// Notes of an attempt's three workers.
@@ -175,20 +184,22 @@ impl Stage {
         })
     }
 
-    fn kill(&self, attempt: u32) {
+    fn driver_of(&self, attempt: u32) -> i32 {
         self.driver(attempt);
-        let driver = eventually("the driver lives", || {
+        eventually("the driver lives", || {
             let found = self.scene.living().into_iter().find(|(pid, line)| {
                 let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
                 let mut variables = env.split(|b| *b == 0);
                 line.contains("-m verl.trainer.main_ppo")
-                    && line.contains("python3")
-                    && variables.any(|v| v.starts_with(b"SUPERVISE_ATTEMPT="))
                     && !line.contains("supervise run")
+                    && variables.any(|v| v.starts_with(b"SUPERVISE_ATTEMPT="))
             });
             found.map(|(pid, _)| pid)
-        });
-        send(driver, libc::SIGKILL);
+        })
+    }
+
+    fn kill(&self, attempt: u32) {
+        send(self.driver_of(attempt), libc::SIGKILL);
     }
 
     fn ends(self) {
@@ -218,7 +229,9 @@ fn the_workers_of_a_drivers_ray_are_forked_and_are_as_new_ones() {
         }
         assert!(waiting.contains(&i32::try_from(ahead["parent"].as_i64().unwrap()).unwrap()));
     }
-    assert_ne!(ahead[0]["draw"], ahead[1]["draw"]);
+    for which in [0, 1] {
+        assert_ne!(ahead[0]["draws"][which], ahead[1]["draws"][which]);
+    }
     // What is no worker of Ray is touched by none of it.
     assert_eq!(stage.driver(2)["below"], stage.driver(1)["below"]);
 
@@ -241,5 +254,39 @@ fn the_workers_of_a_drivers_ray_are_forked_and_are_as_new_ones() {
     stage.kill(3);
     let fourth = stage.noted(4);
     assert_eq!(early(&fourth), [&json!([]), &json!([]), &json!([])]);
+    stage.ends();
+}
+
+/// The one that is forked listens as a guard does: whoever looks for the guard must not meet it.
+#[test]
+fn another_supervisor_takes_over_an_attempt_whose_workers_are_forks() {
+    let mut stage = Stage::new();
+    stage.noted(1);
+    stage.both_wait();
+    stage.kill(1);
+    let ahead = stage.noted(2);
+    assert_eq!(early(&ahead)[0], &json!(["wave", "colorsys"]));
+    // The driver put it before what was there, which was the place of supervise alone.
+    assert_eq!(ahead[0]["same"]["env"]["PYTHONPATH"], json!("/nowhere/extra"));
+    let driver = stage.driver_of(2);
+    stage.run.kill();
+    stage.run = start(&stage.scene, &stage.words);
+    let log = stage.scene.path("run/attempts/0002/worker-0.log");
+    let steps = || {
+        fs::read_to_string(&log)
+            .unwrap_or_default()
+            .matches("training/global_step")
+            .count()
+    };
+    wait_for("the new one follows the attempt", || {
+        stage.run.text().contains("term 2 begins")
+    });
+    let before = steps();
+    wait_for("it goes on", || steps() > before + 20);
+    assert!(
+        alive(driver) && !stage.scene.path("run/attempts/0003").exists(),
+        "{}",
+        stage.run.text()
+    );
     stage.ends();
 }

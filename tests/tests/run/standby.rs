@@ -11,7 +11,7 @@ use std::process::Command;
 use supervise_tests::harness::{Scene, Supervisor, eventually, send, wait_for};
 
 /// A trainer of two ranks: it notes all that could tell how it was started, and steps until it may go.
-const TRAIN: &str = r#"
+pub(super) const TRAIN: &str = r#"
 import os, sys
 early = "wave" in sys.modules and "colorsys" in sys.modules
 too_early = "tabnanny" in sys.modules
@@ -45,8 +45,8 @@ for step in range(1, 100000):
         sys.exit(0)
 "#;
 
-struct Stage {
-    scene: Scene,
+pub(super) struct Stage {
+    pub(super) scene: Scene,
     run: Supervisor,
 }
 
@@ -55,7 +55,7 @@ impl Stage {
         Self::of(Scene::new(SUPERVISE), "python3", TRAIN, flags)
     }
 
-    fn of(scene: Scene, python: &str, script: &str, flags: &[&str]) -> Self {
+    pub(super) fn of(scene: Scene, python: &str, script: &str, flags: &[&str]) -> Self {
         Self::set(scene, python, script, flags, "supervisor.standby=auto")
     }
 
@@ -87,7 +87,7 @@ impl Stage {
     }
 
     /// All that the ranks of an attempt noted, once both did.
-    fn noted(&self, attempt: u32) -> Vec<Value> {
+    pub(super) fn noted(&self, attempt: u32) -> Vec<Value> {
         eventually(&format!("attempt {attempt} runs"), || {
             let of = |rank| fs::read(self.scene.path(&format!("out/{attempt}.{rank}.json"))).ok();
             [of(0)?, of(1)?]
@@ -98,7 +98,7 @@ impl Stage {
     }
 
     /// Interpreters that wait for the next attempt.
-    fn waiting(&self) -> Vec<i32> {
+    pub(super) fn waiting(&self) -> Vec<i32> {
         let waits = |pid: &i32| {
             let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             env.split(|b| *b == 0).any(|v| v.starts_with(b"SUPERVISE_AWAITED="))
@@ -142,13 +142,13 @@ impl Stage {
         eventually("a worker bears the mark", found)
     }
 
-    fn kill(&self, attempt: u32) {
+    pub(super) fn kill(&self, attempt: u32) {
         send(self.worker(attempt), libc::SIGKILL);
     }
 
     /// The journal's word on how the interpreters of an attempt came to be: none, `went`, or why not. Its line may come after the
     /// workers' first.
-    fn ahead(&self, attempt: usize) -> Value {
+    pub(super) fn ahead(&self, attempt: usize) -> Value {
         eventually(&format!("the launch of attempt {attempt} is in the journal"), || {
             let mut lines: Vec<Value> = Vec::new();
             for file in fs::read_dir(self.scene.path("run/journal")).ok()? {
@@ -161,7 +161,7 @@ impl Stage {
         })
     }
 
-    fn ends(self) {
+    pub(super) fn ends(self) {
         fs::write(self.scene.path("out/go"), "").unwrap();
         self.run.wait().expect(0);
         self.scene.assert_alone();
@@ -306,7 +306,7 @@ fn an_interpreter_that_ignores_the_environment_is_never_started_ahead() {
 }
 
 /// An interpreter of its own, and the place of what is installed for it.
-fn environment(scene: &Scene) -> (String, PathBuf) {
+pub(super) fn environment(scene: &Scene) -> (String, PathBuf) {
     let venv = scene.path("venv");
     let made = Command::new("python3")
         .args(["-m", "venv", "--without-pip"])

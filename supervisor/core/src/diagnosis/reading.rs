@@ -8,13 +8,13 @@ use super::patterns::Patterns;
 use super::rules::{self, Stage, failure_rules, user_rules};
 use super::shape::Shape;
 use super::steps::{self, Forms, Steps};
+use super::texts::Texts;
 use super::wrapped;
 use crate::action::FailureLine;
 use crate::event::{ExitStatus, Sighting};
 use crate::id::{Step, WorkerId};
 use crate::scan::{RuleKind, SAMPLES, ScanError, Scanner, opens_sample};
 use crate::taxonomy;
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::{memchr_iter, memchr2, memrchr2};
 
 /// Bytes of a line that are kept waiting for its end.
@@ -95,8 +95,8 @@ pub struct Reading {
     scanner: Scanner,
     forms: Forms,
     reports: Ends,
-    failures: AhoCorasick,
-    with_steps: AhoCorasick,
+    failures: Texts,
+    with_steps: Texts,
     patterns: Patterns,
     pub(super) logs: Vec<Log>,
     pub(super) found: Vec<Found>,
@@ -133,20 +133,14 @@ impl Reading {
         if !user.is_empty() {
             texts.push("\n");
         }
-        let build = |texts: &[&str]| {
-            AhoCorasick::builder()
-                .ascii_case_insensitive(true)
-                .kind(Some(AhoCorasickKind::DFA))
-                .build(texts)
-        };
-        let failures = build(&texts)?;
+        let failures = Texts::new(&texts)?;
         texts.extend(steps::TEXTS);
         Ok(Self {
             scanner: Scanner::new(rules)?,
             forms: Forms::new()?,
             reports: Ends::new()?,
             failures,
-            with_steps: build(&texts)?,
+            with_steps: Texts::new(&texts)?,
             patterns: Patterns::new()?,
             logs: Vec::new(),
             found: Vec::new(),
@@ -254,7 +248,7 @@ impl Reading {
                         &self.failures
                     };
                     let Some(found) = texts.find(&data[at..]) else { break };
-                    let hit = at + found.start();
+                    let hit = at + found;
                     memrchr2(b'\n', b'\r', &data[at..hit]).map_or(at, |nl| at + nl + 1)
                 }
             };

@@ -82,6 +82,8 @@ struct Task<'a> {
     differs: &'a [String],
     /// Name of the socket at which it is asked for a fork.
     forks: Option<&'a str>,
+    /// The file for the variables by which it refused one.
+    refused: &'a str,
 }
 
 /// Files in memory that interpreters are started with: they last as long as this process.
@@ -113,7 +115,8 @@ impl Files {
             (false, _) => [START, AT_ONCE].concat(),
         };
         let forked = |workers: &WorkersOfRay| -> io::Result<_> {
-            let name = format!("{}-forks", order.socket);
+            // Nothing of a run's own names: who looks for its guard must not meet it.
+            let name = format!("forks-of-{}", order.socket);
             Ok((lasting("interpreter", workers.imports.as_bytes())?.1, name))
         };
         let imports = draft.map_or("", |d| &d.imports);
@@ -335,6 +338,7 @@ fn all_wait(
         memory: draft.memory / u64::from(count.max(1)),
         differs: &[],
         forks: None,
+        refused: &files.notes.1,
     };
     let mut silent: Vec<(&mut Interpreter, Task<'_>)> = interpreters.iter_mut().map(|one| (one, task)).collect();
     if let (Some(one), Some(ray), Some((imports, name))) = (forked, &draft.ray, &files.forks) {

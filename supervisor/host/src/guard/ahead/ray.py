@@ -6,8 +6,10 @@ class NotingWorker(Noting):
     def open(self, path):
         self.file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self.state = os.fstat(self.file)
-        if self.state.st_size > NOTES:
+        # Those that Ray holds ready for whatever comes import little, and there may be hundreds.
+        if os.environ.get("RAY_JOB_ID") == "ffffffff" or self.state.st_size > NOTES:
             raise OSError
+        self.left = NOTES_OF_ONE
         self.prefix = f"w{self.process} "
         self.write(f"b {self.process} {time.time()}")
         words = own_words()
@@ -17,6 +19,12 @@ class NotingWorker(Noting):
             if not key.startswith("SUPERVISE_"):
                 # No variable has a NUL in it.
                 self.write("E " + f"{key}={value}".replace("\n", "\0"))
+
+    def put(self, line):
+        self.left -= len(line)
+        if self.left < 0:
+            raise OSError
+        super().put(line)
 
     def goes_on(self):
         env, path, states, given = self.after
@@ -37,68 +45,102 @@ class Forking(Ahead):
         return True
 
     def import_ahead(self):
-        # Those are not in the environment now, but for one that stands for another: whoever goes over all of it does not read them.
-        differs, read = set(self.draft["differs"]) - {"RAY_RAYLET_PID"}, set()
+        import random
+        import socket
+
+        if not hasattr(os, "pidfd_open"):
+            self.be_unfit("this Python has no os.pidfd_open")
+        differs = set(self.draft["differs"]) - {"RAY_RAYLET_PID"}
         for name in differs:
-            if name.startswith(OF_LIBRARIES):
-                self.be_unfit(f"{name} is not the same in all workers of Ray: set it for all, and they can be")
-        variables = type(os.environ)
-        plain = variables.__getitem__
+            # The devices of a worker are read when it first asks for them, which is no import's to do.
+            if name.startswith(OF_LIBRARIES) and name != "CUDA_VISIBLE_DEVICES":
+                self.be_unfit(f"{name} is not the same in all workers of Ray: if it is set to 1 for all, they can be")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind("\0" + self.draft["forks"])
+        self.initial, self.unseeded, self.looked = dict(os.environ), [], 0
+        read, before = set(), []
+        variables, generators = type(os.environ), random.Random
+        kept = variables.__getitem__, variables.__iter__, generators.seed, random.seed
 
         def getitem(environ, key):
-            read.add(key)
-            return plain(environ, key)
+            read.add(os.fsdecode(key))
+            return kept[0](environ, key)
+
+        def iterate(environ):
+            read.update(differs)
+            return kept[1](environ)
+
+        def seed(generator, a=None, *version, **named):
+            # A generator that a module makes for itself has another seed in each process, if it gives none.
+            self.unseeded[:] = [other for other in self.unseeded if other is not generator]
+            if a is None:
+                self.unseeded.append(generator)
+            return kept[2](generator, a, *version, **named)
+
+        def seed_all(*a, **named):
+            read.add("a seed for all")
+            return kept[3](*a, **named)
+
+        def importing():
+            states = random_states()
+            states.pop("random", None)
+            before[:] = states, own_state(), open_files()
+            read.clear()
 
         def imported(name):
-            if read & differs:
-                self.be_unfit(f"{name} reads {min(read & differs)}, which is not the same in all workers of Ray")
+            found = read & {"a seed for all", *differs}
+            states, state, files = before
+            if found:
+                self.leave(name, f"{name} reads {min(found)}, which is not the same in all workers of Ray")
+            if changed(states, random_states()):
+                self.leave(name, f"{name} draws random numbers")
+            if own_state() != state or open_files() - files:
+                self.leave(name, f"{name} opens files that stay open, or changes the process")
+            if not is_alone():
+                self.be_unfit(f"the import of {name} started a thread (numpy's starts none where OMP_NUM_THREADS is 1)")
 
-        self.initial = dict(os.environ)
-        self.imported, variables.__getitem__ = imported, getitem
+        self.importing, self.imported = importing, imported
+        variables.__getitem__, variables.__iter__, generators.seed, random.seed = getitem, iterate, seed, seed_all
         try:
             super().import_ahead()
         finally:
-            variables.__getitem__ = plain
-        if not is_alone():
-            self.be_unfit("an import started a thread")
+            variables.__getitem__, variables.__iter__, generators.seed, random.seed = kept
 
     def run(self):
         driver = self.wait_for_order()["beside"]
         self.become_known()
+        sys.stdout.flush()
+        sys.stderr.flush()
         self.serve(driver)
 
     def serve(self, driver):
         """Returns in the workers alone."""
         import select
-        import socket
 
         null = os.open(os.devnull, os.O_WRONLY)
         for fd in (1, 2):
             os.dup2(null, fd)
         os.close(null)
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind("\0" + self.draft["forks"])
-        listener.listen(128)
+        self.listener.listen(128)
         gone = os.pidfd_open(driver)
         poll = select.poll()
-        for fd in (gone, self.channel, listener.fileno()):
+        for fd in (gone, self.channel, self.listener.fileno()):
             poll.register(fd, select.POLLIN)
         workers = {}
-        self.say(forks=True)
         while True:
             for fd, _ in poll.poll():
                 if fd in workers:
                     os.waitpid(workers.pop(fd), 0)
                     poll.unregister(fd)
                     os.close(fd)
-                elif fd == listener.fileno():
-                    link = listener.accept()[0]
+                elif fd == self.listener.fileno():
+                    link = self.listener.accept()[0]
                     try:
                         worker = self.fork(link)
-                    except (OSError, ValueError, KeyError):
+                    except Exception:
                         worker = None
                     if worker == 0:
-                        for other in (gone, self.channel, listener.detach(), *workers):
+                        for other in (gone, self.channel, self.listener.detach(), *workers):
                             os.close(other)
                         return
                     link.close()
@@ -114,27 +156,17 @@ class Forking(Ahead):
         """Pid of a worker for the one that asks; 0 in it; `None` where it shall start by itself."""
         if not is_mine(link):
             return None
-        link.settimeout(5)
+        link.settimeout(2)
         given, fds = heard_from(link)
         try:
-            if given["command"] != self.words[: self.at + 1] or not self.fits(given["env"]) or not is_alone() or opened_gpu():
+            if given["command"] != self.words[: self.at + 1] or not self.fits(given["env"]) or not self.are_as_seen():
                 return None
-            for path, state in self.seen.items():
-                if identity(path) != state:
-                    return None
+            if not is_alone() or opened_gpu():
+                return None
             worker = os.fork()
             if worker == 0:
                 try:
-                    for key in {*self.initial, *os.environ}:
-                        # An import changed it.
-                        if os.environ.get(key) != self.initial.get(key):
-                            given["env"][key] = os.environ.get(key)
-                    take(given, fds)
-                    sys.argv[1:] = given["arguments"]
-                    if hasattr(sys, "orig_argv"):
-                        sys.orig_argv[1:] = [*self.words[1 : self.at + 1], *given["arguments"]]
-                    link.sendall(b"+")
-                    link.close()
+                    self.become(given, fds, link)
                 except BaseException:
                     # Not heard of it, the one that asked goes on by itself.
                     os._exit(70)
@@ -143,10 +175,41 @@ class Forking(Ahead):
             for fd in fds:
                 os.close(fd)
 
+    def become(self, given, fds, link):
+        for key in {*self.initial, *os.environ}:
+            # An import changed it.
+            if os.environ.get(key) != self.initial.get(key):
+                given["env"][key] = os.environ.get(key)
+        take(given, fds)
+        for generator in self.unseeded:
+            generator.seed()
+        sys.argv[1:] = given["arguments"]
+        if hasattr(sys, "orig_argv"):
+            sys.orig_argv[1:] = [*self.words[1 : self.at + 1], *given["arguments"]]
+        link.settimeout(10)
+        link.sendall(b"+")
+        if link.recv(1) != b"+":
+            # It did not wait so long, and is the worker itself.
+            os._exit(70)
+        link.close()
+
     def fits(self, env):
         mine, differs = self.initial, self.draft["differs"]
         theirs = lambda key: key in differs or key in OF_SHELLS or key.startswith("SUPERVISE_")
-        return all(env.get(key) == mine.get(key) for key in {*env, *mine} if not theirs(key))
+        others = [key for key in {*env, *mine} if not theirs(key) and env.get(key) != mine.get(key)]
+        if others and env.get("RAY_JOB_ID") == mine.get("RAY_JOB_ID"):
+            # The next one is made without them.
+            with open(self.draft["refused"], "ab", 0) as f:
+                f.write("".join(f"v {key}\n" for key in sorted(others)).encode("utf-8", "surrogateescape"))
+        return not others
+
+    def are_as_seen(self):
+        """Looked at for all that ask within a second."""
+        if time.monotonic() - self.looked > 1:
+            if any(identity(path) != state for path, state in self.seen.items()):
+                return False
+            self.looked = time.monotonic()
+        return True
 
 
 def is_alone():
@@ -165,7 +228,20 @@ def is_mine(link):
     import socket
     import struct
 
-    return struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1] == os.getuid()
+    pid, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    # One of another container has no pid here.
+    return pid != 0 and uid == os.getuid()
+
+
+def open_files():
+    """What is open: links of descriptors, but for the one by which they are read."""
+    links = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            links.add(fd + " " + os.readlink("/proc/self/fd/" + fd))
+        except OSError:
+            pass
+    return links
 
 
 def heard_from(link):
@@ -200,11 +276,13 @@ def heard_from(link):
 # Standard input, output and errors, and the working directory.
 FILES = (0, 1, 2, ".")
 # Read when a library is loaded, by no Python.
-OF_LIBRARIES = ("GOMP_", "KMP_", "LD_", "MALLOC_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON")
+OF_LIBRARIES = tuple("ARROW_ CUDA_ GLIBC_ GOMP_ GRPC_ KMP_ LC_ LD_ MALLOC_ MKL_ NCCL_ OMP_ OPENBLAS_ PYTHON PYTORCH_ TF_ TORCH_ TZ".split())
 # Set by the shell through which Ray starts a worker.
 OF_SHELLS = ("_", "OLDPWD", "PWD", "SHLVL")
 REQUEST = 16 << 20
-NOTES = 3 << 20
+# Bytes of notes: of all, beyond which none more begins, and of one.
+NOTES = 8 << 20
+NOTES_OF_ONE = 1 << 20
 LIMITS = "AS CORE CPU DATA FSIZE MEMLOCK MSGQUEUE NICE NOFILE NPROC RSS RTPRIO RTTIME SIGPENDING STACK".split()
 
 
@@ -260,7 +338,7 @@ def take(given, fds):
     os.environ.update({key: value for key, value in given["env"].items() if value is not None})
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
-        # A new interpreter has a seed of its own. `random` sees to that itself.
+        # A new interpreter has a seed of its own. `random` sees to that of its functions itself.
         numpy.seed()
 
 
@@ -322,6 +400,7 @@ def ask_for_fork(name, words, env):
         link.sendall(request)
         os.close(directory)
         if link.recv(1) == b"+":
+            link.sendall(b"+")
             os._exit(0)
 
 

@@ -5,11 +5,12 @@ the standard library, Python 3.9 and later.
 
 Noting (SUPERVISE_IMPORTS=FILE): each name that is sought, the trainer's own files, and what its own code changes between two imports:
 a variable of the environment is noted, a path, a type or a device for tensors ends the list, because what is imported after it may
-depend on it; after a seed only what draws no random number is noted.
+depend on it; after a seed only what draws no random number is noted. Of the imports inside an import variables and path are noted as
+well, for the case that it is left to the start.
 
 Waiting (SUPERVISE_AWAITED=MARK): the names are imported, with a pause after each, the trainer's own files left out; then, or when the
 order comes, the interpreter goes on as if it had just been started, with the order's arguments. It ends instead if a file that counts
-has changed since, or if an import has done what cannot be taken back.
+has changed since. Where an import has done what cannot be taken back, the interpreter begins anew and leaves that one to the start.
 """
 
 import os
@@ -18,6 +19,12 @@ import time
 
 MARK, AWAITED = b"SUPERVISE_ATTEMPT=", b"SUPERVISE_AWAITED="
 FOR_RAY = ("PYTHONPATH", "SUPERVISE_FORKS", "SUPERVISE_PYTHONPATH", "SUPERVISE_RAY")
+# An interpreter begins anew this often, and leaves one module more to the start each time.
+LEFT = 6
+# They change nothing of what they import: without them, that may be imported ahead.
+PLAIN = ("verl",)
+# Processor and wall time within which an interpreter that begins anew has read this file.
+READS_WITHIN = {"ITIMER_PROF": 0.5, "ITIMER_REAL": 10}
 TAKE_ARGUMENTS = {"-W", "-X", "--check-hash-based-pycs"}
 
 
@@ -78,6 +85,11 @@ def defaults():
     return {"type": str(torch.get_default_dtype()), "device": str(getattr(context, "device", None))}
 
 
+def as_kept():
+    """The variables as the interpreter keeps them, and the path."""
+    return dict(os.environ._data), list(sys.path)
+
+
 def changed(before, now):
     """What came since was not there to be changed."""
     return any(now.get(key) != value for key, value in before.items())
@@ -98,6 +110,7 @@ class Noting:
         self.outermost = None
         # The interpreter itself adds the place of the script to the path.
         self.after = (dict(os.environ), None, {}, {})
+        self.inside = None
 
     def open(self, path):
         with open(path, "rb") as f:
@@ -126,10 +139,12 @@ class Noting:
     def note(self, name, path, target):
         outermost = sys.modules.get(self.outermost)
         if outermost is not None and getattr(outermost.__spec__, "_initializing", False):
-            self.write("i " + name)
+            self.note_inside()
+            self.write("j " + name)
             return None
         if not self.goes_on():
             return None
+        self.inside = as_kept()
         spec = self.found(name, path, target)
         if spec is not None and not is_within(spec, self.places):
             # It is read as the script is: between two imports of its own.
@@ -142,6 +157,19 @@ class Noting:
         self.write("i " + name)
         self.outermost = name
         return spec and self.watched(spec)
+
+    def note_inside(self):
+        """What was changed since the last import inside of this one."""
+        # The variables as the interpreter keeps them: to decode all of them each time would take a while.
+        before, now = self.inside, as_kept()
+        self.inside = now
+        if before is None or before == now:
+            return
+        for key in before[0].keys() | now[0].keys():
+            if before[0].get(key) != now[0].get(key):
+                self.write("n " + os.fsdecode(key) + ("=" + os.fsdecode(now[0][key]) if key in now[0] else ""))
+        if before[1] != now[1]:
+            self.write("x " + "\0".join(now[1]))
 
     def goes_on(self):
         """Compares with the end of the last import: what differs was done by the code between."""
@@ -205,7 +233,10 @@ class Noting:
             raise OSError
         if "\n" in line:
             raise ValueError
-        os.write(self.file, (self.prefix + line + "\n").encode("utf-8", "surrogateescape"))
+        self.put((self.prefix + line + "\n").encode("utf-8", "surrogateescape"))
+
+    def put(self, line):
+        os.write(self.file, line)
 
     def stop(self):
         if self in sys.meta_path:
@@ -218,19 +249,33 @@ class Noting:
 class Ahead:
     """Imports ahead, and waits."""
 
-    def __init__(self, mark):
-        self.mark = mark
+    def __init__(self, mark, execute):
+        self.mark, self.execute = mark, execute
+        self.left = [name for name in os.environ.pop("SUPERVISE_LEFT", "").split(",") if name]
         self.channel = os.dup(0)
         os.set_inheritable(self.channel, False)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
         self.heard = b""
-        # Before all else, and without an import. Until it is answered, this interpreter can write no file.
-        os.write(self.channel, b'{"waits": true}\n')
-        self.task = self.hear_line()
+        if "SUPERVISE_TASK" in os.environ:
+            self.begin_anew()
+        else:
+            # Before all else, and without an import. Until it is answered, this interpreter can write no file.
+            os.write(self.channel, b'{"waits": true}\n')
+            self.task = self.hear_line()
         self.seen = {}
         self.replayed = {}
+
+    def begin_anew(self):
+        """The second half of `leave`: until here it could write no file, and would have been ended soon."""
+        import resource
+        import signal
+
+        for timer in READS_WITHIN:
+            signal.setitimer(getattr(signal, timer), 0)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ.pop("SUPERVISE_FSIZE")), resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        self.task = os.fsencode(os.environ.pop("SUPERVISE_TASK"))
 
     def begin(self):
         import json
@@ -311,8 +356,11 @@ class Ahead:
         written = f'"{value}"' in text or f"'{value}'" in text
         return written and (not has_zero(value) or os.environ.get("WORLD_SIZE") == "1") or value == initial.get("MASTER_ADDR")
 
+    def importing(self):
+        """Before each import."""
+
     def imported(self, name):
-        """For what else is to be looked at after each import."""
+        """For what else is to be looked at after each."""
 
     def import_ahead(self):
         import importlib.util
@@ -335,23 +383,28 @@ class Ahead:
             places_of = list(getattr(spec, "submodule_search_locations", None) or [])
             source = os.path.join(*places_of[:1], *main.split(".")[1:]) + ".py" if places_of else getattr(spec, "origin", None)
         text = self.look_at_own(os.path.abspath(source), began) if source else ""
-        seeded, places_of_others = False, []
+        # Of a module that is left to the start, what it imports is imported, in the environment that it makes for that.
+        seeded, places_of_others, left = False, [], None
         for line in lines:
             if self.ordered():
                 break
             kind, _, rest = line.partition(" ")
-            if kind == "e":
+            if kind == "e" or kind == "n" and left is not None:
                 key, _, value = rest.partition("=")
-                if not self.replays(key, value, text, initial):
+                if kind == "n" and "=" not in rest:
+                    self.unset(rest)
+                    continue
+                if not (self.replays(key, value, text, initial) or kind == "n" and is_set_in(left, key, value)):
                     break
                 if os.environ.get(key) in (initial.get(key), self.replayed.get(key)):
                     self.replayed[key] = value
                     os.environ[key] = value
                 continue
             if kind == "u":
-                os.environ.pop(rest, None)
-                self.replayed[rest] = None
+                self.unset(rest)
                 continue
+            if kind == "x" and left is not None and [p for p in sys.path if p != first] != [p for p in rest.split("\0") if p != first]:
+                break
             if kind == "o":
                 text += self.look_at_own(rest, began)
                 continue
@@ -362,8 +415,10 @@ class Ahead:
                 sys.path.insert(0, rest)
                 places_of_others.append(rest)
                 continue
-            if kind != "i":
+            if kind not in ("i", "j"):
                 continue
+            if kind == "i":
+                left = None
             parent = rest.rpartition(".")[0]
             if rest in sys.modules or parent and parent not in sys.modules:
                 continue
@@ -377,9 +432,17 @@ class Ahead:
                 # An installed module imports it, and may be changed by it.
                 self.look_at_own(spec.origin, began)
                 break
+            if rest in self.left:
+                if kind == "i":
+                    left = self.look_at_own(spec.origin, began)
+                    if rest.partition(".")[0] not in PLAIN:
+                        # It may change what it imports, or what comes after it.
+                        break
+                continue
             before = set(sys.modules)
             states = random_states() if seeded else {}
             spent = time.process_time()
+            self.importing()
             try:
                 importlib.import_module(rest)
             except ImportError:
@@ -392,12 +455,12 @@ class Ahead:
                 if origin and os.path.isfile(origin):
                     self.look_at(origin)
             if changed(states, random_states()):
-                self.be_unfit(f"{rest} draws random numbers")
+                self.leave(rest, f"{rest} draws random numbers")
             if opened_gpu():
-                self.be_unfit(f"the import of {rest} opened a GPU")
-            self.imported(rest)
+                self.leave(rest, f"the import of {rest} opened a GPU")
             if own_memory() > self.draft["memory"]:
                 self.be_unfit(f"its imports need more than {self.draft['memory'] // 10**6} MB of memory (supervisor.standby_memory)")
+            self.imported(rest)
             # The trainer that runs has the processors first.
             spent = time.process_time() - spent
             self.wait(spent * self.draft["pauses"])
@@ -419,6 +482,37 @@ class Ahead:
                     os.environ[key] = initial[key]
                 else:
                     os.environ.pop(key, None)
+
+    def unset(self, key):
+        os.environ.pop(key, None)
+        self.replayed[key] = None
+
+    def leave(self, name, why):
+        """Begins anew, as another interpreter in this process, which leaves the module to the start."""
+        if self.ordered():
+            self.give_up(why)
+        if len(self.left) == LEFT or has_children():
+            self.be_unfit(why)
+        with open("/proc/self/environ", "rb") as f:
+            started = dict(os.fsdecode(v).split("=", 1) for v in f.read().split(b"\0") if b"=" in v)
+        import resource
+        import signal
+
+        size, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        started.update(SUPERVISE_LEFT=",".join([*self.left, name]), SUPERVISE_TASK=os.fsdecode(self.task), SUPERVISE_FSIZE=str(size))
+        os.dup2(self.channel, 0)
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            try:
+                # Nothing that an import opened.
+                os.set_inheritable(fd, fd < 3)
+            except OSError:
+                pass
+        # Should another file come first by now, it would be the trainer that begins.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+        for timer, seconds in READS_WITHIN.items():
+            signal.signal(signal.SIGPROF if timer == "ITIMER_PROF" else signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(getattr(signal, timer), seconds)
+        self.execute(sys.executable, self.words, started)
 
     def leave_out(self):
         """Modules live as long as the interpreter: who collects garbage as the trainer starts need not go over all their objects each time."""
@@ -487,6 +581,12 @@ def is_within(spec, places):
     return os.path.realpath(spec.origin).startswith(places)
 
 
+def is_set_in(text, key, value):
+    """Returns whether a line of a file sets the variable to that, as it stands there."""
+    quoted = lambda word: (f'"{word}"', f"'{word}'")
+    return any(any(k in line for k in quoted(key)) and any(v in line for v in quoted(value)) for line in text.splitlines())
+
+
 def has_zero(value):
     """Returns whether 0 is one of the numbers in it."""
     digits = "".join(c if "0" <= c <= "9" else " " for c in value)
@@ -546,7 +646,7 @@ def begin():
             os.execv = os.execve = posix.execv = posix.execve = lambda *_: os._exit(70)
             hide()
             os.environ.update(kept)
-            ahead = Forking(mark) if os.environ.pop("SUPERVISE_FORKING", None) else Ahead(mark)
+            ahead = (Forking if os.environ.pop("SUPERVISE_FORKING", None) else Ahead)(mark, calls[1])
             next_one()
             ahead.run()
             os.execv, os.execve = posix.execv, posix.execve = calls

@@ -20,7 +20,8 @@ def hide():
         sys.path.remove(here)
     sys.path_importer_cache.pop(here, None)
     rest = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p != here]
-    if os.environ.pop("SUPERVISE_PYTHONPATH", None) is None:
+    # Empty, it is another thing than not set.
+    if os.environ.pop("SUPERVISE_PYTHONPATH", None) is None and not rest:
         os.environ.pop("PYTHONPATH", None)
     else:
         os.environ["PYTHONPATH"] = os.pathsep.join(rest)

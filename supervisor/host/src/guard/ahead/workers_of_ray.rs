@@ -1,7 +1,7 @@
 //! The workers of a driver's own Ray: one interpreter that imports ahead what they imported, to be forked for each.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The process without which a worker ends; Ray's library reads it as it is loaded. Where that is done ahead there is no raylet yet: it
 /// is the driver then, with which the raylet comes and goes, and without which the tree is ended.
@@ -20,7 +20,7 @@ pub struct WorkersOfRay {
     pub unset: Vec<String>,
     /// Variables that were not the same in all of them.
     pub differs: Vec<String>,
-    /// Imports of the one that imported the most, as an attempt notes them.
+    /// Imports that all of them made, in the order of the one that made the most, as an attempt notes them.
     pub imports: String,
 }
 
@@ -40,13 +40,34 @@ impl<'a> Noted<'a> {
         }
     }
 
-    /// Variable that was changed between two imports.
-    fn changed(&self, key: &str) -> impl Iterator<Item = Option<&'a str>> {
-        self.lines.iter().filter_map(move |line| match line.split_once(' ')? {
+    /// A variable's values between two imports; `None` where it was unset.
+    fn changed(&self, key: &str) -> Vec<Option<&'a str>> {
+        let value = |line: &&'a str| match line.split_once(' ')? {
             ("e", rest) => rest.split_once('=').filter(|(k, _)| *k == key).map(|(_, v)| Some(v)),
             ("u", rest) => (rest == key).then_some(None),
             _ => None,
-        })
+        };
+        self.lines.iter().filter_map(value).collect()
+    }
+}
+
+/// An import's line, whether it was made inside of another one or not.
+fn without_depth(line: &str) -> &str {
+    line.strip_prefix("i ")
+        .or_else(|| line.strip_prefix("j "))
+        .unwrap_or(line)
+}
+
+impl WorkersOfRay {
+    /// Takes in the variables by which workers were refused: they are not the same in each attempt.
+    pub fn refused(&mut self, notes: &str) {
+        for key in notes.lines().filter_map(|line| line.strip_prefix("v ")) {
+            self.set.retain(|(k, _)| k != key);
+            self.unset.retain(|k| k != key);
+            if !self.differs.iter().any(|k| k == key) {
+                self.differs.push(key.to_owned());
+            }
+        }
     }
 }
 
@@ -86,17 +107,26 @@ pub fn workers_of_ray(notes: &str, given: &[(String, String)]) -> Option<Workers
             _ => {}
         }
     }
+    // Imports that all of them made, and what changed for these in all.
+    let lines: Vec<BTreeSet<&str>> = alike
+        .iter()
+        .map(|w| w.lines.iter().map(|l| without_depth(l)).collect())
+        .collect();
     let mut imports = String::new();
     for line in &most.lines {
-        if let Some(("e" | "u", rest)) = line.split_once(' ') {
-            let key = rest.split_once('=').map_or(rest, |(key, _)| key);
-            let mine: Vec<_> = most.changed(key).collect();
-            if alike.iter().any(|w| w.changed(key).ne(mine.iter().copied())) && !differs.iter().any(|k| k == key) {
-                differs.push(key.to_owned());
+        match line.split_once(' ') {
+            Some(("e" | "u", rest)) => {
+                let key = rest.split_once('=').map_or(rest, |(key, _)| key);
+                let mine = most.changed(key);
+                if alike.iter().any(|w| w.changed(key) != mine) && !differs.iter().any(|k| k == key) {
+                    differs.push(key.to_owned());
+                }
+                if differs.iter().any(|k| k == key) {
+                    continue;
+                }
             }
-            if differs.iter().any(|k| k == key) {
-                continue;
-            }
+            Some(("i" | "j" | "n", _)) if !lines.iter().all(|w| w.contains(without_depth(line))) => continue,
+            _ => {}
         }
         imports.push_str(line);
         imports.push('\n');
@@ -112,7 +142,7 @@ pub fn workers_of_ray(notes: &str, given: &[(String, String)]) -> Option<Workers
 
 /// The driver's own notes among all of an attempt.
 pub fn own_notes(notes: &str) -> String {
-    let own = |line: &&str| !line.starts_with('w');
+    let own = |line: &&str| !line.starts_with('w') && !line.starts_with("v ");
     notes
         .lines()
         .filter(own)
@@ -127,6 +157,7 @@ mod tests {
         w7 b 7 101.0\nw7 c /v/python\nw7 c /r/default_worker.py\nw7 E HOME=/h\nw7 E RANK=0\nw7 E NCCL=a\0b\nw7 E RAY_RAYLET_PID=12\nw7 E PWD=/b\n\
         w9 b 9 101.5\nw9 c /v/python\nw9 c /r/default_worker.py\nw9 E HOME=/h\nw9 E NCCL=a\0b\nw9 E RAY_RAYLET_PID=12\n\
         w7 p /cwd\nw7 i ray\nw9 i ray\nw7 e BREAK=x\nw9 e BREAK=x\nw7 e DEVICE=0\nw9 e DEVICE=1\nw7 i torch\nw9 i torch\nw7 i verl\n\
+        w7 n UV=0\nw9 n UV=0\nw7 n HOST=a\nw9 n HOST=b\nw7 j verl.x\nw9 i verl.x\n\
         w11 b 11 99\nw11 c /v/other\nw11 c /r/default_worker.py\nw11 i ray\n";
 
     fn given() -> Vec<(String, String)> {
@@ -142,7 +173,19 @@ mod tests {
         assert_eq!(found.set, [("NCCL".to_owned(), "a\nb".to_owned())]);
         assert_eq!(found.unset, ["CUDA", "OLD"]);
         assert_eq!(found.differs, ["RAY_RAYLET_PID", "RANK", "DEVICE"]);
-        assert_eq!(found.imports, "b 7 101.0\np /cwd\ni ray\ne BREAK=x\ni torch\ni verl\n");
+        assert_eq!(
+            found.imports,
+            "b 7 101.0\np /cwd\ni ray\ne BREAK=x\ni torch\ni verl\nn UV=0\nj verl.x\n"
+        );
+    }
+
+    #[test]
+    fn a_variable_by_which_workers_were_refused_is_theirs() {
+        let mut found = workers_of_ray(NOTES, &given()).unwrap();
+        found.refused("b 1 100.5\nv NCCL\nw8 v OTHER\nv OLD\nv NCCL\n");
+        assert_eq!(found.set, []);
+        assert_eq!(found.unset, ["CUDA"]);
+        assert_eq!(found.differs, ["RAY_RAYLET_PID", "RANK", "DEVICE", "NCCL", "OLD"]);
     }
 
     #[test]
