@@ -50,6 +50,7 @@ class Forking(Ahead):
 
         if not hasattr(os, "pidfd_open"):
             self.be_unfit("this Python has no os.pidfd_open")
+        # Whoever goes over all variables looks for others: these are not there now, but for one that stands for another.
         differs = set(self.draft["differs"]) - {"RAY_RAYLET_PID"}
         for name in differs:
             # The devices of a worker are read when it first asks for them, which is no import's to do.
@@ -60,26 +61,22 @@ class Forking(Ahead):
         self.initial, self.unseeded, self.looked = dict(os.environ), [], 0
         read, before = set(), []
         variables, generators = type(os.environ), random.Random
-        kept = variables.__getitem__, variables.__iter__, generators.seed, random.seed
+        kept = variables.__getitem__, generators.seed, random.seed
 
         def getitem(environ, key):
             read.add(os.fsdecode(key))
             return kept[0](environ, key)
-
-        def iterate(environ):
-            read.update(differs)
-            return kept[1](environ)
 
         def seed(generator, a=None, *version, **named):
             # A generator that a module makes for itself has another seed in each process, if it gives none.
             self.unseeded[:] = [other for other in self.unseeded if other is not generator]
             if a is None:
                 self.unseeded.append(generator)
-            return kept[2](generator, a, *version, **named)
+            return kept[1](generator, a, *version, **named)
 
         def seed_all(*a, **named):
             read.add("a seed for all")
-            return kept[3](*a, **named)
+            return kept[2](*a, **named)
 
         def importing():
             states = random_states()
@@ -100,11 +97,11 @@ class Forking(Ahead):
                 self.be_unfit(f"the import of {name} started a thread (numpy's starts none where OMP_NUM_THREADS is 1)")
 
         self.importing, self.imported = importing, imported
-        variables.__getitem__, variables.__iter__, generators.seed, random.seed = getitem, iterate, seed, seed_all
+        variables.__getitem__, generators.seed, random.seed = getitem, seed, seed_all
         try:
             super().import_ahead()
         finally:
-            variables.__getitem__, variables.__iter__, generators.seed, random.seed = kept
+            variables.__getitem__, generators.seed, random.seed = kept
 
     def run(self):
         driver = self.wait_for_order()["beside"]

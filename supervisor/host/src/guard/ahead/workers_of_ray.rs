@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(found.differs, ["RAY_RAYLET_PID", "RANK", "DEVICE"]);
         assert_eq!(
             found.imports,
-            "b 7 101.0\np /cwd\ni ray\ne BREAK=x\ni torch\ni verl\nn UV=0\nj verl.x\n"
+            "b 7 101.0\np /cwd\ni ray\ne BREAK=x\ni torch\nn UV=0\nj verl.x\n"
         );
     }
 
