@@ -9,6 +9,7 @@ mod ends;
 mod lookalikes;
 mod patterns;
 mod reading;
+mod refine;
 mod rules;
 mod shape;
 mod steps;
