@@ -12,6 +12,7 @@ mod reading;
 mod refine;
 mod rules;
 mod shape;
+mod stall;
 mod steps;
 mod verdict;
 mod weigh;

@@ -296,6 +296,41 @@ fn each_of_these_lines_is_known_and_its_lookalike_is_not() {
         ),
         (
             "rollout.stall",
+            "rollout: 509/512 sequences done, last completion 25 min ago",
+            "time: 1200 s waiting for rollout, 300 s in training",
+        ),
+        (
+            "hang.step",
+            "ERROR monitor: trainer looks stuck: step 102 finished 41 min ago",
+            "where the trainer looks stuck to you, send SIGUSR1",
+        ),
+        (
+            "engine.all_gone",
+            "health: 4 of 4 inference servers down",
+            "health: 3 of 4 inference servers down",
+        ),
+        (
+            "engine.all_gone",
+            "trainer: no engine is alive, the rollout cannot start",
+            "trainer: no engine is needed before the first rollout",
+        ),
+        (
+            "end.budget",
+            "torch elastic: 3/3 restarts used, giving up",
+            "the client retries 3 times before giving up",
+        ),
+        (
+            "end.budget",
+            "launcher: too many failures (4 in a row), no more tries",
+            "launcher: 1 failure, 3 more tries",
+        ),
+        (
+            "end.budget",
+            "launcher: restart budget is empty, stop",
+            "launcher: restart budget is 3",
+        ),
+        (
+            "rollout.stall",
             "RemoteInfEngine INFO: Waiting for rollouts: 60/64 accepted (elapsed 900.1s)",
             "RemoteInfEngine INFO: Waiting for 64 rollouts (timeout=3600 s), elapsed 10.1s",
         ),
@@ -337,7 +372,7 @@ fn each_of_these_lines_is_known_and_its_lookalike_is_not() {
         (
             "reward.server",
             "ERROR:rl.reward: 512 of 512 rewards set to the default 0.0",
-            "rewards are scaled by the default 1.0",
+            "reward set to 0 for 12 truncated samples",
         ),
         (
             "reward.server",

@@ -38,7 +38,7 @@ impl Patterns {
                 r#"(?-u)\bresume\w*['"]?\s*[:=]\s*['"]?(?:/|True|\w*_path\b)|--resume(?:[-_]from\S*)?[ =]\S*/|\bresume (?:is )?(?:required|ordered|requested|expected)|\blast good (?:step|checkpoint)|Load from checkpoint folder|[Rr]esum(?:e|ing) (?:training )?from (?:the )?(?:checkpoint|step|/|global)"#,
             )?,
             over: regex(
-                r"(?i-u)train(?:ing|er)? (?:is |has )?(?:finished|complete|completed|done|ended|exiting)|(?:data|dataset|dataloader|iterator).{0,20}exhausted|no more (?:data|batches)|(?:run|job) (?:finished|completed)|exiting (?:cleanly|gracefully|training)",
+                r"(?i-u)train(?:ing|er)? (?:is |has )?(?:finished|complete|completed|done|ended|exiting)|(?:data|dataset|data ?loader|iterator).{0,20}(?:exhausted|is empty|has ended|ran out)|training ends\b|no more (?:data|batches)|(?:run|job) (?:finished|completed)|exiting (?:cleanly|gracefully|training)",
             )?,
             exited: regex(
                 r"(?i-u)\bexit(?:ed)?(?: with)?(?: code)?:? ?0\b|\brc=0\b|wandb: (?:Synced|Run finished|.{0,8}View run)|\bfit\(\) returned|final validation metrics|'train_runtime'|\bpod \S+ (?:completed|succeeded)",

@@ -7,6 +7,7 @@ use super::ends::{self, Ends};
 use super::patterns::Patterns;
 use super::rules::{self, Stage, failure_rules, user_rules};
 use super::shape::Shape;
+use super::stall::{Stall, Standing, is_wait};
 use super::steps::{self, Forms, Steps};
 use super::wrapped;
 use crate::action::FailureLine;
@@ -129,6 +130,7 @@ pub struct Reading {
     failures: AhoCorasick,
     with_steps: AhoCorasick,
     patterns: Patterns,
+    stall: Stall,
     pub(super) logs: Vec<Log>,
     pub(super) found: Vec<Found>,
     /// The first ends that launchers report, and one of those that only followed.
@@ -180,6 +182,7 @@ impl Reading {
             failures,
             with_steps: build(&texts)?,
             patterns: Patterns::new()?,
+            stall: Stall::new()?,
             logs: Vec::new(),
             found: Vec::new(),
             ends: Vec::new(),
@@ -239,9 +242,17 @@ impl Reading {
         let tail = std::mem::take(&mut self.tail);
         let newest = if self.watches() { None } else { self.newest_in(&[&tail]) };
         let Some(mut log) = self.logs.pop() else { return };
-        for line in tail.split(|b| matches!(b, b'\n' | b'\r')) {
+        let stepped = log.steps.count > 0 || newest.is_some();
+        let mut standing = Standing::new(
+            self.line.saturating_sub(memchr_iter(b'\n', &tail).count() as u64),
+            stepped,
+        );
+        for line in tail.split_inclusive(|b| matches!(b, b'\n' | b'\r')) {
             let text = self.message(line);
-            if let Some(mark) = self.forms.record(&text)
+            let mark = self.forms.record(&text);
+            let goes_on = mark.is_some() || self.patterns.relieved.is_match(&text);
+            standing.note(&self.stall, &text, goes_on, line.ends_with(b"\n"));
+            if let Some(mark) = mark
                 && let (Some(step), Some(total)) = (mark.step, mark.total.or(log.planned))
             {
                 log.last = Some((step, total));
@@ -252,6 +263,9 @@ impl Reading {
         }
         log.steps.newest = newest.or(log.steps.newest);
         self.logs.push(log);
+        if let Some((class, line, text)) = standing.seen {
+            self.keep(class, None, sighting("tail", self.logs.len() - 1, line, &text));
+        }
     }
 
     /// The line as its process printed it, or the last one inside a record.
@@ -435,9 +449,7 @@ impl Reading {
         }
         // What did not move goes on.
         if self.patterns.relieved.is_match(text) {
-            let stood =
-                |f: &Found| f.class.starts_with("hang.") || matches!(f.class, "rollout.stall" | "engine.all_gone");
-            self.found.retain(|f| f.file != file || !stood(f));
+            self.found.retain(|f| f.file != file || !is_wait(f.class));
         }
     }
 

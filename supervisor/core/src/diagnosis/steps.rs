@@ -33,6 +33,7 @@ pub(super) struct Forms {
     bad: Regex,
     unrewarded: Regex,
     other: Regex,
+    idle: Regex,
 }
 
 impl Forms {
@@ -47,8 +48,11 @@ impl Forms {
             unrewarded: Regex::new(
                 r"(?i-u)\b(?:critic/score/mean|critic/rewards?/mean|rewards?(?:[ _/]mean)?|score(?:[ _/]mean)?)\W{1,3}0(?:\.0+)?(?:$|[^\d.])",
             )?,
+            idle: Regex::new(
+                r"(?i-u)^[^\w=:]{0,6}(?:(?:is|has|was|been) ){0,3}(?:still|waiting|running for|no output|no progress|silent|hung|stuck)\b",
+            )?,
             other: Regex::new(
-                r"(?i-u)waiting|still|running for|no output|no progress|silent|hung|stuck|sav(?:e|ing)|load|resum|error|fail|exception|warm|time[sd]? ?out|abort|from step|kill|every|until|per step",
+                r"(?i-u)sav(?:e|ing)|load|resum|error|fail|exception|warm|time[sd]? ?out|abort|from step|kill|every|until|per step",
             )?,
         })
     }
@@ -71,7 +75,9 @@ impl Forms {
             let whole = c.get(0)?;
             let before = &line[whole.start().saturating_sub(48)..whole.start()];
             let after = &line[whole.end()..(whole.end() + 24).min(line.len())];
-            if self.other.is_match(before) || self.other.is_match(after) {
+            let ends = &line[whole.end().saturating_sub(1)..];
+            let idles = self.idle.is_match(&ends[..ends.len().min(48)]) || before.ends_with(b"waiting for");
+            if idles || self.other.is_match(before) || self.other.is_match(after) {
                 return None;
             }
             return Some(Mark {
@@ -160,6 +166,7 @@ mod tests {
             ("{'loss': 0.52, 'grad_norm': 1.2, 'epoch': 0.1}", (None, None)),
             (" 12%|#   | 120/1000 [01:20<10:00,  1.2s/it]", (Some(120), Some(1000))),
             ("{'loss': 0.5, 'step': 12}", (Some(12), None)),
+            ("step 12 loss 1.2 time/waiting_for_rollout 340 s", (Some(12), None)),
             (
                 "[INFO:swift] {'loss': '0.9', 'global_step/max_steps': '4/1000'}",
                 (None, None),

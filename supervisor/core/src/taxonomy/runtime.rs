@@ -82,7 +82,7 @@ pub(super) const ROWS: &[Row] = &[
         line("PlacementGroupRemoved|Unschedulable", r"(?:Actor|Task)(?:PlacementGroupRemoved|Unschedulable\w*)"),
         line("available GPUs|available NPUs", r"available (?:GPUs|NPUs).{0,40}(?:less than|not enough|insufficient)"),
         line("placement group", r"[Ff]ailed to create placement groups?\b.{0,160}(?:in \d+ sec|insufficient|not enough)"),
-        line("placement group", long!(r"\bwaiting for (?:the )?placement groups?\b.{0,60}(?:\(|, ?|\b(?:for|since|after|elapsed|waited|past|already) ?)")),
+        line("placement group", long!(r"\bwaiting for (?:the )?placement groups?\b.{0,60}(?:\(|\b(?:for|since|after|elapsed|waited|past|already) ?)")),
     ])
     .examples(
         "ValueError: Total available GPUs 4 is less than total desired GPUs 8",
@@ -109,7 +109,15 @@ pub(super) const ROWS: &[Row] = &[
             "every engine|every server|every replica|every worker|all workers|all engines|all servers|all replicas",
             r"\b(?:every|all)(?: \d+)? (?:rollout |inference |generation )?(?:engine|server|replica|worker)s? (?:is |are |have )?(?:now |been )?(?:marked )?(?:unhealthy|dead|down|gone|lost|unreachable|failed)\b",
         ),
+        line(
+            "engines down|engines dead|engines gone|engines unhealthy|engines are|engines lost|servers down|servers dead|servers gone|servers unhealthy|servers are|servers lost|replicas down|replicas dead|replicas are|workers down|workers dead|workers unhealthy|workers are",
+            r"(?:^|[^\d./])(?:1 ?(?:of|/) ?1|2 ?(?:of|/) ?2|3 ?(?:of|/) ?3|4 ?(?:of|/) ?4|5 ?(?:of|/) ?5|6 ?(?:of|/) ?6|7 ?(?:of|/) ?7|8 ?(?:of|/) ?8|12 ?(?:of|/) ?12|16 ?(?:of|/) ?16|24 ?(?:of|/) ?24|32 ?(?:of|/) ?32|64 ?(?:of|/) ?64) (?:\w+ )?(?:engine|server|replica|worker)s? (?:are |is )?(?:now )?(?:down|dead|gone|unhealthy|lost|unreachable)\b",
+        ),
         line("engines left|servers left|workers left|replicas left|engine left", r"\bno (?:more )?(?:healthy |alive )?(?:engine|server|replica|worker)s? left\b"),
+        line(
+            "no engine|no server|no replica|no healthy upstream",
+            r"\bno (?:engine|server|replica)s? (?:is |are )(?:left|alive|healthy|up|reachable|available)\b|\bno healthy upstream\b",
+        ),
         line("No available workers|no_available_workers", r"No available workers(?: \(|$|\.)|no_available_workers"),
     ])
     .examples(
@@ -186,7 +194,7 @@ pub(super) const ROWS: &[Row] = &[
         line("host=", r"host='(?:[\w.-]{1,40}-)?(?:rm|reward|judge|verifier|grader)[\w.-]{0,80}'.{0,80}(?:Max retries exceeded|[Tt]imed? ?out|refused)"),
         line("Error for url|Server Error", r"5\d\d Server Error: .{0,60} for url: https?://\S{0,80}(?:reward|judge|grader|verif|/score)"),
         line("Sandbox API call failed", r"Sandbox API call failed"),
-        line("set to the default|set to default|score set to|reward set to|default reward|default score|are defaults", r"\b(?:reward|score)s?\b.{0,80}\b(?:set to (?:the )?default|set to (?:0|zero)\b|default (?:reward|score)|are defaults)"),
+        line("set to the default|set to default|score set to|reward set to|default reward|default score|are defaults", r"(?:fail|error|g[ai]ve up|giving up|gave up|time[sd]? ?out|unreach|refus|\b50\d\b).{0,160}\b(?:(?:reward|score)s? (?:is |are |were )?set to (?:the default|default|0\b|zero)|default (?:reward|score))|\b\d+ ?(?:of|/) ?\d+ (?:reward|score)s? (?:are |were )?set to (?:the )?default"),
         line("gave up|giving up", r"\b(?:reward|judge|verif\w*|grader|rm)\b.{0,120}\b(?:gave|giving) up\b"),
         line("//reward|//judge|//grader|//verifier|/get_reward", r"(?:Connect\w*Error|\w+Timeout|attempts failed|refused|[Tt]imed? ?out).{0,120}https?://\S{0,60}(?:reward|judge|grader|verifier|/score)"),
         line("compute_score", r"compute_score.{0,80}(?:timed? ?out|failed after|unreachable)"),
@@ -258,7 +266,15 @@ pub(super) const ROWS: &[Row] = &[
         line("stalled|stuck|no finished|no completed|no new|timed out after|timeout after", r"(?:[Rr]ollout|[Gg]eneration|trajector(?:y|ies)|sample)s?\b.{0,80}(?:stalled|stuck|no (?:finished|completed|new) (?:sample|trajector|request|rollout)\w* (?:for|in|since)|timed? ?out after)"),
         line("no finished|no completed|no new", r"no (?:finished|completed|new) (?:sample|trajector|rollout|request)\w* (?:for|in|since) (?:the last )?\d+"),
         line("waiting for", r"[Tt]im(?:ed|e) ?out (?:while )?waiting for (?:the |\d+ )?(?:rollout|generation|sample|trajector)"),
-        line("waiting for", long!(r"\bwaiting for .{0,40}(?:rollout|sample|trajector|generation|response|request)\w*\b.{0,60}(?:\(|, ?|\b(?:for|since|after|elapsed|waited|past|already) ?)")),
+        line("waiting for", long!(r"\bwaiting for .{0,40}(?:rollout|sample|trajector|generation|response|request)\w*\b.{0,60}(?:\(|\b(?:for|since|after|elapsed|waited|past|already) ?)")),
+        line(
+            "waiting for",
+            long!(r"\bwaiting for .{0,40}(?:rollout|sample|trajector|generation|response|request)\w*\b.{0,60}[ ,(]", r",? (?:elapsed|so far|already|passed)"),
+        ),
+        line(
+            " ago",
+            long!(r"\blast (?:completion|sample|trajectory|response|request|rollout|finished \w+|completed \w+)\b\D{0,40}", r" ago\b"),
+        ),
         line(
             "no sample|no trajector|no request|no rollout|no response|no generation|no finished|no completed",
             long!(r"\bno (?:finished |completed |new )?(?:sample|trajector|request|rollout|response|generation)\w*\b.{0,40}(?:for|in|since|within)\b\D{0,20}"),

@@ -7,13 +7,21 @@ use crate::record::Action;
 /// digit of the number.
 macro_rules! long {
     ($before:literal) => {
+        long!($before, "")
+    };
+    ($before:literal, $after:literal) => {
         concat!(
             $before,
-            r"(?:[3-9]\d\d|\d{4,}|\d{1,3},\d{3})(?:\.\d+)? ?(?:s\b|sec)|",
+            r"(?:[3-9]\d\d|\d{4,}|\d{1,3},\d{3})(?:\.\d+)? ?(?:s\b|sec\w*)",
+            $after,
+            "|",
             $before,
-            r"(?:[5-9]|\d{2,})(?:\.\d+)? ?min(?:ute|\b|s\b)|",
+            r"(?:[5-9]|\d{2,})(?:\.\d+)? ?min(?:utes?|s)?\b",
+            $after,
+            "|",
             $before,
-            r"\d+(?:\.\d+)? ?h(?:ours?|rs?)?\b"
+            r"\d+(?:\.\d+)? ?h(?:ours?|rs?)?\b",
+            $after
         )
     };
 }
@@ -156,7 +164,11 @@ pub(super) const ROWS: &[Row] = &[
         ),
         line(
             "waiting for",
-            long!(r"(?:^|[^t] )waiting (?:for|on) .{0,60}\b(?:engines?|servers?|ranks?|workers?|nodes?|replicas?|actors?|peers?|pods?|cluster|rendezvous)\b.{0,60}(?:\(|, ?|\b(?:for|since|after|elapsed|waited|past|already) ?)"),
+            long!(r"(?:^|[^t] )waiting (?:for|on) .{0,60}\b(?:engines?|servers?|ranks?|workers?|nodes?|replicas?|actors?|peers?|pods?|cluster|rendezvous)\b.{0,60}(?:\(|\b(?:for|since|after|elapsed|waited|past|already) ?)"),
+        ),
+        line(
+            "waiting for",
+            long!(r"(?:^|[^t] )waiting (?:for|on) .{0,60}\b(?:engines?|servers?|ranks?|workers?|nodes?|replicas?|actors?|peers?|pods?|cluster|rendezvous)\b.{0,60}[ ,(]", r",? (?:elapsed|so far|already|passed)"),
         ),
         line(" hang| hung| stuck", r"(?:hang(?:s|ing)?|stuck|hung) (?:at|during|in|while) (?:start-?up|initiali[sz]ation|initiali[sz]ing|loading the model|model loading)\b"),
     ])
@@ -209,6 +221,18 @@ pub(super) const ROWS: &[Row] = &[
             long!(r"\b(?:rank|worker|trainer|step|iteration|training|actor|process|node)\b.{0,60}\bnot (?:reported|responded|checked in|moved|advanced|progressed|made progress)\b\D{0,40}"),
         ),
         line("last progress|last heartbeat|last activity|last seen", long!(r"\blast (?:progress|heartbeat|activity|seen)\b\D{0,30}")),
+        line(
+            " ago",
+            long!(r"\blast (?:step|iteration|update|token|log line|record)\b.{0,40}\D", r" ago\b"),
+        ),
+        line(
+            " ago",
+            long!(r"\b(?:step|iteration|iter) \d+ (?:was )?(?:finished|completed|done|ended|printed|seen|reached)\b\D{0,20}", r" ago\b"),
+        ),
+        line(
+            "stuck|hung|stalled|hanging",
+            r"\b(?:training|trainer|job|run|rank \d+|step \d+|iteration \d+) (?:is|looks|seems|appears) (?:to be )?(?:stuck|hung|stalled|hanging)(?:\W?$|[:,;(]|\.$)",
+        ),
         line("no output|no new output|no log output|silent", long!(r"\b(?:no (?:new |log )?output|(?:log|trainer|training|rank \d+) (?:has been |is )?silent)\b\D{0,20}")),
         line(
             " hung|stuck|stalled|hanging",
@@ -263,10 +287,14 @@ pub(super) const ROWS: &[Row] = &[
         line("backoff limit", r"has reached the specified backoff limit"),
         line("backoffLimit", r"\bbackoffLimit \d+ (?:was |is |has been )?(?:reached|exceeded|used up)"),
         line("used up|exhausted", r"\b(?:retries|restarts|relaunches|attempts|(?:retry|restart|relaunch) budget|budget) (?:is |are |was |were |has been |have been )?(?:used up|exhausted|spent)\b"),
+        line("budget", r"\b(?:retry|restart|relaunch|failure) budget\b.{0,10}(?:\bempty|\bspent|\bused up|\bexhausted|[:=] ?0\b)"),
+
         line(
-            "no more restart|no more relaunch|no more attempt|no restart|no relaunch|no further|no attempts",
-            r"\bno (?:more |further )?(?:restarts?|relaunch(?:es)?|attempts)\b.{0,8}(?:left|allowed|remain\w*|available|giving up|,|\.|\s*$)",
+            "no more restart|no more relaunch|no more attempt|no more tries|no restart|no relaunch|no further|no attempts",
+            r"\bno (?:more |further )?(?:restarts?|relaunch(?:es)?|attempts|tries)\b.{0,8}(?:left|allowed|remain\w*|available|giving up|,|\.|\s*$)",
         ),
+        line("giving up", r"\b(?:restart|relaunch)\w*\b.{0,30}\bgiving up\b"),
+        line("too many", r"\btoo many (?:failures|restarts|crashes|relaunches)\b"),
         line("giving up after|gave up after", r"^.{0,60}\b(?:giving|gave) up after \d+ (?:attempts|restarts|relaunches|retries|tries)\W*$"),
         line("exhausted|used up|exceeded|exceeding|reached", r"(?:max(?:imum)?[ _](?:number of )?(?:restarts?|retry count|failures)|(?:restart|retry|failure) (?:budget|limit))\S{0,6}.{0,30}(?:exhausted|exceeded|reached|used up)|exceed(?:ed|ing) (?:the )?max(?:imum)?[ _](?:number of )?(?:restarts|failures)|all (?:restarts|retries|attempts) (?:are |have been )?(?:used up|exhausted)"),
     ])
