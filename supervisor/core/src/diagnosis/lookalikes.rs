@@ -237,7 +237,7 @@ fn each_of_these_lines_is_known_and_its_lookalike_is_not() {
         (
             "hang.step",
             "[RankMonitorServer:4] Rank is considered hung. Killing rank process pid=88112",
-            "no rank is hung, the longest step took 12 s",
+            "rank 3 is considered the slowest: no hang detected",
         ),
         (
             "hang.step",
@@ -322,7 +322,7 @@ fn each_of_these_lines_is_known_and_its_lookalike_is_not() {
         (
             "end.budget",
             "launcher: too many failures (4 in a row), no more tries",
-            "launcher: 1 failure, 3 more tries",
+            "launcher: 1 failure, 3 more tries, retry limit not reached",
         ),
         (
             "end.budget",

@@ -17,15 +17,25 @@ pub(super) fn is_wait(class: &str) -> bool {
     class.starts_with("hang.") || matches!(class, "rollout.stall" | "engine.all_gone")
 }
 
+/// A length of time: its number and its unit.
+const TIME: &str = r"(\d[\d,]*(?:\.\d+)?) ?(s|sec\w*|min\w*|m|h|hours?|hrs?)\b";
+
+/// What a run brings forth where it goes on.
+const PROGRESS: &str = r"\b(?:steps?|iterations?|progress\w*|samples?|trajector\w+|completions?|responses?|heartbeats?|output|lines?|tokens?|return\w*|answer\w*|report\w*|finish\w*|done|complet\w*|moved?|advanc\w*|arriv\w*|respond\w*|produc\w*)\b";
+
+const NONE: &str = r"(?:\b(?:no|not|nothing|never|without)\b|n't\b)";
+const SINCE: &str = r"(?:\b(?:for|since|in|after)\b|\()\D{0,12}";
+
 /// The parts.
 pub(super) struct Stall {
-    lacks: Regex,
-    long: Regex,
+    /// Forms of a wait, each with its length.
+    waits: Vec<Regex>,
     exceeds: Regex,
     /// Words before a number that make it a limit, or what is usual.
     bound: Regex,
-    /// A sum of times, or a wait that is over.
-    told: Regex,
+    /// Nothing of what should not come came; or a wait that is over.
+    well: Regex,
+    last: Regex,
     of_save: Regex,
     of_rollout: Regex,
     of_engine: Regex,
@@ -73,75 +83,76 @@ impl Standing {
 
 impl Stall {
     pub(super) fn new() -> Result<Self, regex::Error> {
-        let regex = Regex::new;
+        let regex = |text: &str| Regex::new(&format!("(?i-u){text}"));
+        let waits = [
+            format!(r"{NONE}.{{0,40}}{PROGRESS}.{{0,60}}{SINCE}{TIME}"),
+            format!(r"{TIME} (?:since|after)\b.{{0,40}}{NONE}.{{0,30}}{PROGRESS}"),
+            format!(r"\b(?:stall\w*|stuck|hung|hangs|frozen|blocked|unresponsive)\b.{{0,80}}\D{TIME}"),
+            format!(r"\bwaiting\b.{{0,80}}(?:{SINCE}|\balready\D{{0,4}}){TIME}"),
+            format!(
+                r"\bstill (?:running|waiting|busy|saving|writing|pending|open)\b.{{0,40}}\b(?:for|since|after)\D{{1,4}}{TIME}"
+            ),
+            format!(r"\D{TIME} already\b|\balready (?:for )?{TIME}"),
+        ];
         Ok(Self {
-            lacks: regex(
-                r"(?i-u)\b(?:no|not|nothing|never|stall\w*|stuck|hung|hangs?|still|silent|without|waiting|last|already|missing|blocked|frozen|unresponsive)\b|n't\b",
-            )?,
-            long: regex(r"(?i-u)(?:^|[^\w.,:-])(\d[\d,]*(?:\.\d+)?) ?(s|sec\w*|min\w*|m|h|hours?|hrs?)\b")?,
-            exceeds: regex(r"(?i-u)\b(?:exceed\w*|overdue|over its|past its)\b")?,
+            waits: waits.iter().map(|w| regex(w)).collect::<Result<_, _>>()?,
+            last: regex(&format!(r"\blast\b.{{0,60}}\D{TIME} ago\b"))?,
+            exceeds: regex(&format!(r"\b(?:exceed\w*|over its|past its)\b.{{0,60}}\D{TIME}"))?,
             bound: regex(
-                r"(?i-u)\b(?:limit|time-?out|threshold|max\w*|median|usual\w*|average|mean|every|interval|up to|at most|within|next in|grace)\b[^\d,;(]{0,12}$",
+                r"\b(?:limit|time-?out|threshold|max\w*|median|usual\w*|average|mean|every|interval|up to|at most|another|within|next|grace)\b[^\d,;(]{0,12}$",
             )?,
-            told: regex(
-                r"(?i-u)\b(?:took|spent|lasted|total|average|time[sd]? out|timed|finished|completed|done|ready|started|resumed|recovered|eta|remaining)\b|time/|time_|timing|[tT]raceback|Error:",
+            well: regex(
+                r"\b(?:no|none|never|without|0) (?:\w+ )?(?:fail\w*|errors?|warnings?|retr\w+|restarts?|crash\w*|late|skipped|lost|preempt\w*|stall\w*|stuck|hung|hangs?)\b|\b(?:took|spent|lasted|total|at most|to go|left|remaining|eta|resumed|recovered)\b|\btime[/_:]|timing",
             )?,
-            of_save: regex(r"(?i-u)\b(?:sav(?:e|ing)|checkpoint\w*|ckpt|writers?)\b")?,
+            of_save: regex(r"\b(?:sav(?:e|ing)|checkpoint\w*|ckpt|writers?)\b")?,
             of_rollout: regex(
-                r"(?i-u)\b(?:rollouts?|trajector(?:y|ies)|samples?|generation|generate\w*|requests?|completions?|sequences?|responses?)\b",
+                r"\b(?:rollouts?|trajector(?:y|ies)|samples?|generation|generate\w*|requests?|completions?|sequences?|responses?)\b",
             )?,
-            of_engine: regex(r"(?i-u)\b(?:engines?|servers?|replicas?|router)\b")?,
+            of_engine: regex(r"\b(?:engines?|servers?|replicas?|router)\b")?,
             of_step: regex(
-                r"(?i-u)\b(?:steps?|iterations?|train\w*|ranks?|workers?|heartbeats?|progress|log|processes|process|job|run|gpus?)\b",
+                r"\b(?:steps?|iterations?|train\w*|ranks?|workers?|heartbeats?|progress|log|processes|process|job|run|gpus?)\b",
             )?,
         })
     }
 
     /// The class of a line that says so. Before the first step it is the start that stands.
     pub(super) fn class(&self, line: &[u8], stepped: bool) -> Option<&'static str> {
-        let exceeds = self.exceeds.is_match(line);
-        let lacks = exceeds || self.lacks.is_match(line) && !self.is_told(line);
-        if !lacks || !self.is_long(line, exceeds) {
+        let of_save = self.of_save.is_match(line);
+        let exceeds = is_long(&self.exceeds, line, |_| true);
+        let free = |before: &[u8]| !self.bound.is_match(before);
+        let waits = || self.waits.iter().any(|w| is_long(w, line, free)) || !of_save && is_long(&self.last, line, free);
+        if !exceeds && (!waits() || self.well.is_match(line)) {
             return None;
         }
-        let step = if stepped { "hang.step" } else { "hang.startup" };
-        let stands = [
-            (&self.of_save, "hang.save"),
-            (&self.of_rollout, "rollout.stall"),
-            (&self.of_engine, if stepped { "rollout.stall" } else { "hang.startup" }),
-            (&self.of_step, step),
-        ];
-        stands
-            .into_iter()
-            .find(|(what, _)| what.is_match(line))
-            .map(|(_, class)| class)
+        let (step, engine) = if stepped {
+            ("hang.step", "rollout.stall")
+        } else {
+            ("hang.startup", "hang.startup")
+        };
+        match () {
+            () if of_save => Some("hang.save"),
+            () if self.of_rollout.is_match(line) => Some("rollout.stall"),
+            () if self.of_engine.is_match(line) => Some(engine),
+            () if self.of_step.is_match(line) => Some(step),
+            () => None,
+        }
     }
+}
 
-    /// It is over, or a sum; `not done` is neither.
-    fn is_told(&self, line: &[u8]) -> bool {
-        self.told.find_iter(line).any(|word| {
-            let before = &line[word.start().saturating_sub(24)..word.start()];
-            let before = String::from_utf8_lossy(before).to_ascii_lowercase();
-            let denied = ["not ", "n't ", "no ", "never ", "not been ", "not yet ", "last "];
-            !denied.iter().any(|d| before.contains(d))
-        })
-    }
-
-    fn is_long(&self, line: &[u8], exceeds: bool) -> bool {
-        self.long.captures_iter(line).any(|c| {
-            let (Some(number), Some(unit)) = (c.get(1), c.get(2)) else {
-                return false;
-            };
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).to_ascii_lowercase().replace(',', "");
-            let each = match text(unit.as_bytes()).as_bytes().first() {
-                Some(b'h') => 3600.0,
-                Some(b'm') => 60.0,
-                _ => 1.0,
-            };
-            let long = text(number.as_bytes()).parse::<f64>().is_ok_and(|n| n * each >= LONG);
-            long && (exceeds || !self.bound.is_match(&line[..number.start()]))
-        })
-    }
+/// The time that a form finds is long, and what stands before it lets it count.
+fn is_long(form: &Regex, line: &[u8], counts: impl Fn(&[u8]) -> bool) -> bool {
+    let Some(c) = form.captures(line) else { return false };
+    let (Some(number), Some(unit)) = (c.get(1).or(c.get(3)), c.get(2).or(c.get(4))) else {
+        return false;
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).to_ascii_lowercase().replace(',', "");
+    let each = match text(unit.as_bytes()).as_bytes().first() {
+        Some(b'h') => 3600.0,
+        Some(b'm') => 60.0,
+        _ => 1.0,
+    };
+    let long = text(number.as_bytes()).parse::<f64>().is_ok_and(|n| n * each >= LONG);
+    long && counts(&line[..number.start()])
 }
 
 #[cfg(test)]
@@ -198,6 +209,14 @@ mod tests {
             "2 of 512 requests timed out after 600 s and count as failed samples, none is missing",
             "last checkpoint saved at 10:00:01",
             "eval: 1200 samples/s, no errors",
+            "step=812 loss=0.3 time=1200 s (no overlap)",
+            "uptime of the engines: 12 h, no request failed",
+            "last checkpoint: step 900, 45 min ago",
+            "Epoch 3: still training, 12 h so far, 30 h to go",
+            "rank 3: not the slowest rank for 3600 s",
+            "saving in the background; training does not wait. The last one took 700 s",
+            "no step failed in 3600 s",
+            "no validation for another 1200 s",
         ] {
             assert_eq!(stall.class(line.as_bytes(), true), None, "{line}");
         }

@@ -1,6 +1,7 @@
 //! The choice among all that was seen: the kernel before the program, causes before what follows from them, first in time before
 //! loudest, and the exit code where nothing was said.
 
+use super::stall::is_wait;
 use crate::event::ExitStatus;
 use crate::taxonomy::{self, Kind};
 
@@ -195,11 +196,7 @@ fn of_class(class: &str) -> Weight {
 
 /// What watches a run says so in warnings: nothing in it fails.
 fn is_only_warned_of(class: &str) -> bool {
-    ["sched.", "hang."].iter().any(|family| class.starts_with(family))
-        || matches!(
-            class,
-            "disk.slow" | "rollout.stall" | "engine.all_gone" | "gpu.sdc_suspect"
-        )
+    is_wait(class) || class.starts_with("sched.") || matches!(class, "disk.slow" | "gpu.sdc_suspect")
 }
 
 /// A program says that a part of it is gone, or a network that a peer is: neither says why.
@@ -289,6 +286,7 @@ fn is_retried(text: &str) -> bool {
         "retry in ",
         "Retry ",
         "trying again",
+        "tried again",
         "in use, trying",
         "falling back",
         "Falling back",

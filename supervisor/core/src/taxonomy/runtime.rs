@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Row] = &[
         line("Total available GPUs", r"Total available GPUs .* is less than total desired"),
         holds("No available node types can fulfill"),
         holds("ResourceInsufficientError"),
-        line("placement group", r"placement group.{0,120}(?:timed? ?out|could not be (?:created|scheduled)|cannot be (?:created|scheduled)|infeasible)"),
+        line("placement group", r"placement group.{0,120}(?:timed ?out|time-?out(?: after|\W*$)|could not be (?:created|scheduled)|cannot be (?:created|scheduled)|infeasible)"),
         line("placement group", r"[Tt]im(?:ed|e) ?out waiting for (?:the )?placement groups?\b|[Cc]annot provide a placement group"),
         line("cannot be scheduled", r"(?:actor|task|request)s?\b.{0,80}cannot be scheduled|The following resource request cannot be scheduled"),
         line("PlacementGroupRemoved|Unschedulable", r"(?:Actor|Task)(?:PlacementGroupRemoved|Unschedulable\w*)"),

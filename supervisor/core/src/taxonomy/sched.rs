@@ -201,7 +201,7 @@ pub(super) const ROWS: &[Row] = &[
         "Look at the stacks: the rank that is not in the collective is the one that hangs.",
     )
     .lines(&[
-        line("hang |hang:|hangs", r"\bhang (?:is |was |has been )?(?:detected|suspected)|\b(?:training|step|rank|worker|iteration|job)\b.{0,40}\bhangs\b|detected .{0,40}\bhang\b"),
+        line("hang |hang:|hangs", r"(?:^|[^\so]\s|[^\s\w])hang (?:is |was |has been )?(?:detected|suspected)|\b(?:training|step|rank|worker|iteration|job)\b.{0,40}\bhangs\b|detected .{0,40}\bhang\b"),
         line("subsequent heartbeat", r"Did not get subsequent heartbeat"),
         line("stuck|hung|no progress|without progress", r"(?:[Tt]raining|[Ss]tep|[Ii]teration|[Rr]anks?|[Tt]rainer|[Jj]ob)\b.{0,60}(?:(?:is|are|seems|appears|has been|have been) (?:stuck|hung)|no progress|without progress).{0,40}\d ?(?:s\b|sec|min|ms)"),
         line("no progress|No training progress", r"[Nn]o (?:training )?progress (?:for|in|since) (?:the last |more than )?\d+(?:\.\d+)? ?(?:s\b|sec|min|h\b)"),
@@ -296,7 +296,7 @@ pub(super) const ROWS: &[Row] = &[
         line("giving up", r"\b(?:restart|relaunch)\w*\b.{0,30}\bgiving up\b"),
         line("too many", r"\btoo many (?:failures|restarts|crashes|relaunches)\b"),
         line("giving up after|gave up after", r"^.{0,60}\b(?:giving|gave) up after \d+ (?:attempts|restarts|relaunches|retries|tries)\W*$"),
-        line("exhausted|used up|exceeded|exceeding|reached", r"(?:max(?:imum)?[ _](?:number of )?(?:restarts?|retry count|failures)|(?:restart|retry|failure) (?:budget|limit))\S{0,6}.{0,30}(?:exhausted|exceeded|reached|used up)|exceed(?:ed|ing) (?:the )?max(?:imum)?[ _](?:number of )?(?:restarts|failures)|all (?:restarts|retries|attempts) (?:are |have been )?(?:used up|exhausted)"),
+        line("exhausted|used up|exceeded|exceeding|reached", r"(?:max(?:imum)?[ _](?:number of )?(?:restarts?|retry count|failures)|(?:restart|retry|failure) (?:budget|limit))\S{0,6}(?:.{0,29}[^t])?\s(?:exhausted|exceeded|reached|used up)|exceed(?:ed|ing) (?:the )?max(?:imum)?[ _](?:number of )?(?:restarts|failures)|all (?:restarts|retries|attempts) (?:are |have been )?(?:used up|exhausted)"),
     ])
     .examples("Job default/train failed: BackoffLimitExceeded: Job has reached the specified backoff limit", "max_restarts: 3, none used")
     .told_by("the count of attempts without progress"),
