@@ -315,6 +315,26 @@ fn each_of_these_lines_is_known_and_its_lookalike_is_not() {
             "trainer: no engine is needed before the first rollout",
         ),
         (
+            "engine.all_gone",
+            "lb: no backend available for pool generate",
+            "lb: no backend was removed",
+        ),
+        (
+            "engine.all_gone",
+            "manager: engine 0 lost, engine 1 lost, 0 engines remain",
+            "manager: engine 0 lost, 3 engines remain",
+        ),
+        (
+            "end.budget",
+            "keeper: run failed 5 times, limit 5, not started again",
+            "keeper: run failed 5 times, started again",
+        ),
+        (
+            "end.budget",
+            "keeper: max retries exceeded for the training job, leaving",
+            "keeper: max retries for the training job: 5",
+        ),
+        (
             "end.budget",
             "torch elastic: 3/3 restarts used, giving up",
             "the client retries 3 times before giving up",

@@ -21,9 +21,9 @@ pub(super) fn is_wait(class: &str) -> bool {
 const TIME: &str = r"(\d[\d,]*(?:\.\d+)?) ?(s|sec\w*|min\w*|m|h|hours?|hrs?)\b";
 
 /// What a run brings forth where it goes on.
-const PROGRESS: &str = r"\b(?:steps?|iterations?|progress\w*|samples?|trajector\w+|completions?|responses?|heartbeats?|output|lines?|tokens?|return\w*|answer\w*|report\w*|finish\w*|done|complet\w*|moved?|advanc\w*|arriv\w*|respond\w*|produc\w*)\b";
+const PROGRESS: &str = r"\b(?:steps?|iterations?|progress\w*|samples?|trajector\w+|completions?|responses?|heartbeats?|output|lines?|tokens?|return\w*|answer\w*|report\w*|finish\w*|done|complet\w*|moved?|advanc\w*|arriv\w*|respond\w*|produc\w*|passed)\b";
 
-const NONE: &str = r"(?:\b(?:no|not|nothing|never|without)\b|n't\b)";
+const NONE: &str = r"(?:\b(?:no|none|not|nothing|never|without)\b|n't\b)";
 const SINCE: &str = r"(?:\b(?:for|since|in|after)\b|\()\D{0,12}";
 
 /// The parts.
@@ -87,11 +87,16 @@ impl Stall {
         let waits = [
             format!(r"{NONE}.{{0,40}}{PROGRESS}.{{0,60}}{SINCE}{TIME}"),
             format!(r"{TIME} (?:since|after)\b.{{0,40}}{NONE}.{{0,30}}{PROGRESS}"),
-            format!(r"\b(?:stall\w*|stuck|hung|hangs|frozen|blocked|unresponsive)\b.{{0,80}}\D{TIME}"),
+            format!(
+                r"\b(?:stall\w*|stuck|hung|hangs|frozen|blocked|unresponsive)\b.{{0,60}}(?:\b(?:for|since|in)\b|[(,])\D{{0,12}}{TIME}"
+            ),
             format!(r"\bwaiting\b.{{0,80}}(?:{SINCE}|\balready\D{{0,4}}){TIME}"),
             format!(
                 r"\bstill (?:running|waiting|busy|saving|writing|pending|open)\b.{{0,40}}\b(?:for|since|after)\D{{1,4}}{TIME}"
             ),
+            format!(r"\b(?:last|newest|latest)\b.{{0,30}}\bfor\D{{1,4}}{TIME}"),
+            format!(r"\b(?:in flight|pending|outstanding|running since)\b(?: for| since)?\D{{1,4}}{TIME}"),
+            format!(r"\bwaiting, {TIME}"),
             format!(r"\D{TIME} already\b|\balready (?:for )?{TIME}"),
         ];
         Ok(Self {
@@ -102,7 +107,7 @@ impl Stall {
                 r"\b(?:limit|time-?out|threshold|max\w*|median|usual\w*|average|mean|every|interval|up to|at most|another|within|next|grace)\b[^\d,;(]{0,12}$",
             )?,
             well: regex(
-                r"\b(?:no|none|never|without|0) (?:\w+ )?(?:fail\w*|errors?|warnings?|retr\w+|restarts?|crash\w*|late|skipped|lost|preempt\w*|stall\w*|stuck|hung|hangs?)\b|\b(?:took|spent|lasted|total|at most|to go|left|remaining|eta|resumed|recovered)\b|\btime[/_:]|timing",
+                r"\b(?:no|none|never|without|0) (?:\w+ )?(?:fail\w*|errors?|warnings?|retr\w+|restarts?|crash\w*|late|skipped|lost|preempt\w*|stall\w*|stuck|hung|hangs?)\b|\b(?:took|spent|lasted|total|at most|to go|remaining|\d ?(?:s|sec|min|h) left|eta|resumed|recovered)\b|\btime[/_:]|timing",
             )?,
             of_save: regex(r"\b(?:sav(?:e|ing)|checkpoint\w*|ckpt|writers?)\b")?,
             of_rollout: regex(
@@ -110,7 +115,7 @@ impl Stall {
             )?,
             of_engine: regex(r"\b(?:engines?|servers?|replicas?|router)\b")?,
             of_step: regex(
-                r"\b(?:steps?|iterations?|train\w*|ranks?|workers?|heartbeats?|progress|log|processes|process|job|run|gpus?)\b",
+                r"\b(?:steps?|iterations?|train\w*|ranks?|workers?|heartbeats?|progress|log|processes|process|job|run|gpus?|collective|barrier|all_\w+|call)\b",
             )?,
         })
     }
@@ -186,6 +191,10 @@ mod tests {
                 "trainer: the rollout has not returned anything for 1,800 s",
                 "rollout.stall",
             ),
+            ("it 5013 is the newest step for 22 min", "hang.step"),
+            ("collective all_gather in flight for 1500 s on ranks 0-6", "hang.step"),
+            ("building the process group (waiting, 1800 s)", "hang.step"),
+            ("3 samples are left, none finished in the last 30 min", "rollout.stall"),
             ("engine 2 has not answered for 1 h", "rollout.stall"),
         ] {
             assert_eq!(stall.class(line.as_bytes(), true), Some(class), "{line}");
@@ -217,6 +226,7 @@ mod tests {
             "saving in the background; training does not wait. The last one took 700 s",
             "no step failed in 3600 s",
             "no validation for another 1200 s",
+            "heartbeats are reported every 600 s, hung ranks are killed after 1800 s",
         ] {
             assert_eq!(stall.class(line.as_bytes(), true), None, "{line}");
         }

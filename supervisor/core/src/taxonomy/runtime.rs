@@ -115,8 +115,8 @@ pub(super) const ROWS: &[Row] = &[
         ),
         line("engines left|servers left|workers left|replicas left|engine left", r"\bno (?:more )?(?:healthy |alive )?(?:engine|server|replica|worker)s? left\b"),
         line(
-            "no engine|no server|no replica|no healthy upstream",
-            r"\bno (?:engine|server|replica)s? (?:is |are )(?:left|alive|healthy|up|reachable|available)\b|\bno healthy upstream\b",
+            "no engine|no server|no replica|no backend|no healthy upstream|engines remain|servers remain|replicas remain",
+            r"\bno (?:engine|server|replica)s? (?:is |are )(?:left|alive|healthy|up|reachable|available)\b|\bno backends? (?:is |are )?(?:left|alive|healthy|up|reachable|available)\b|\b0 (?:engine|server|replica)s remain\b|\bno healthy upstream\b",
         ),
         line("No available workers|no_available_workers", r"No available workers(?: \(|$|\.)|no_available_workers"),
     ])
