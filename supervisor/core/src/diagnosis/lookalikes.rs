@@ -336,6 +336,11 @@ fn each_of_these_lines_is_known_and_its_lookalike_is_not() {
         ),
         (
             "end.budget",
+            "Reached max restart attempts (5). Stopping.",
+            "max restart attempts: 5",
+        ),
+        (
+            "end.budget",
             "torch elastic: 3/3 restarts used, giving up",
             "the client retries 3 times before giving up",
         ),

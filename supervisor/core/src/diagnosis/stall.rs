@@ -23,7 +23,7 @@ const TIME: &str = r"(\d[\d,]*(?:\.\d+)?) ?(s|sec\w*|min\w*|m|h|hours?|hrs?)\b";
 /// What a run brings forth where it goes on.
 const PROGRESS: &str = r"\b(?:steps?|iterations?|progress\w*|samples?|trajector\w+|completions?|responses?|heartbeats?|output|lines?|tokens?|return\w*|answer\w*|report\w*|finish\w*|done|complet\w*|moved?|advanc\w*|arriv\w*|respond\w*|produc\w*|passed)\b";
 
-const NONE: &str = r"(?:\b(?:no|none|not|nothing|never|without)\b|n't\b)";
+const NONE: &str = r"(?:\b(?:no|none|not|nothing|never|without)\b|n't\b|(?:^|[\s:(])0 )";
 const SINCE: &str = r"(?:\b(?:for|since|in|after)\b|\()\D{0,12}";
 
 /// The parts.
@@ -97,6 +97,7 @@ impl Stall {
             format!(r"\b(?:last|newest|latest)\b.{{0,30}}\bfor\D{{1,4}}{TIME}"),
             format!(r"\b(?:in flight|pending|outstanding|running since)\b(?: for| since)?\D{{1,4}}{TIME}"),
             format!(r"\bwaiting, {TIME}"),
+            format!(r"\bwaiting\b.{{0,80}}(?:\.\.|…) ?{TIME}\s*$"),
             format!(r"\D{TIME} already\b|\balready (?:for )?{TIME}"),
         ];
         Ok(Self {
@@ -195,6 +196,8 @@ mod tests {
             ("collective all_gather in flight for 1500 s on ranks 0-6", "hang.step"),
             ("building the process group (waiting, 1800 s)", "hang.step"),
             ("3 samples are left, none finished in the last 30 min", "rollout.stall"),
+            ("rollouter: 0 samples produced in the last 20 min", "rollout.stall"),
+            ("waiting for generation of batch 311 ... 1200s", "rollout.stall"),
             ("engine 2 has not answered for 1 h", "rollout.stall"),
         ] {
             assert_eq!(stall.class(line.as_bytes(), true), Some(class), "{line}");

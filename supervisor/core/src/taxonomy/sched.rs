@@ -296,6 +296,8 @@ pub(super) const ROWS: &[Row] = &[
         line("giving up", r"\b(?:restart|relaunch)\w*\b.{0,30}\bgiving up\b"),
         line("not started again|not restarted|not be restarted|will not restart", r"\bfailed \d+ times\b.{0,60}\b(?:not started again|not (?:be )?restarted|will not restart)"),
         line("retries exceeded for|retries reached for", r"\bmax(?:imum)? retries (?:exceeded|reached) for (?:the )?(?:training|job|run|worker)"),
+        line("exhausted", r"\bexhausted (?:all |its |the )+(?:\d+ )?(?:restarts|retries|attempts|restart budget)\b"),
+        line("max restart|maximum restart|max number of restart|maximum number of restart", r"\breached (?:the )?max(?:imum)? (?:number of )?restart"),
         line("too many", r"\btoo many (?:failures|restarts|crashes|relaunches)\b"),
         line("giving up after|gave up after", r"^.{0,60}\b(?:giving|gave) up after \d+ (?:attempts|restarts|relaunches|retries|tries)\W*$"),
         line("exhausted|used up|exceeded|exceeding|reached", r"(?:max(?:imum)?[ _](?:number of )?(?:restarts?|retry count|failures)|(?:restart|retry|failure) (?:budget|limit))\S{0,6}(?:.{0,29}[^t])?\s(?:exhausted|exceeded|reached|used up)|exceed(?:ed|ing) (?:the )?max(?:imum)?[ _](?:number of )?(?:restarts|failures)|all (?:restarts|retries|attempts) (?:are |have been )?(?:used up|exhausted)"),
