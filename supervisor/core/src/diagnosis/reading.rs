@@ -51,7 +51,7 @@ const OTHERS: [&str; 29] = [
     "Load from checkpoint",
     "last good",
     "total training steps",
-    "total_training_steps",
+    "_training_steps",
     "total optimization steps",
     "number of training iterations",
     "running training",
