@@ -232,10 +232,12 @@ impl Scanner {
                     (Through::Load, false) => "py.exception.load",
                     (Through::Save, false) => "py.exception.save",
                     (Through::Reward, false) => "py.exception.reward",
+                    (Through::Init, false) => "py.exception.init",
                     (Through::Neither, true) => "py.exception.chained",
                     (Through::Load, true) => "py.exception.chained.load",
                     (Through::Save, true) => "py.exception.chained.save",
                     (Through::Reward, true) => "py.exception.chained.reward",
+                    (Through::Init, true) => "py.exception.chained.init",
                 };
                 let text = text.trim_ascii_start();
                 return vec![hit(RuleKind::Exception, rule, worker, number, text, None)];

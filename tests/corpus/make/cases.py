@@ -74,7 +74,7 @@ CASES = [
     ("comm.conn", "Rb", 1, "plain", "@train RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer [10.0.0.4]:21377"),
     ("comm.port_in_use", "R", 1, "torchrun0 slurm0", "@start torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"),
     ("comm.port_in_use", "R", 1, "engine0 plain0", "@start OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use"),
-    ("comm.init", "R1", 1, "torchrun0", "@start torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 15/16 clients joined."),
+    ("comm.store", "Rb", 1, "torchrun0", "@start torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 15/16 clients joined."),
     ("comm.gloo", "S", 1, "torchrun0", "@start RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find interface for: eth9"),
     ("exit.unexplained", "Rb", 1, "torchrun", "worker done"),
     # memory

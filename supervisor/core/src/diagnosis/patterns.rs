@@ -10,7 +10,16 @@ pub(super) struct Patterns {
     pub(super) partly: Regex,
     pub(super) resumes: Regex,
     pub(super) over: Regex,
+    pub(super) exited: Regex,
+    pub(super) wanted: Regex,
     pub(super) healthy: Regex,
+    pub(super) relieved: Regex,
+    pub(super) began: Regex,
+    pub(super) orphan: Regex,
+    pub(super) node_gone: Regex,
+    pub(super) node: Regex,
+    planned: Regex,
+    world: Regex,
 }
 
 impl Patterns {
@@ -26,13 +35,40 @@ impl Patterns {
             )?,
             partly: regex(r"(?-u)No dataloader state found at|Checkpoint does not exist: ")?,
             resumes: regex(
-                r#"(?-u)\bresume\w*['"]?\s*[:=]\s*['"]?(?:/|True|\w*_path\b)|--resume(?:[-_]from\S*)?[ =]\S*/|Load from checkpoint folder|[Rr]esum(?:e|ing) (?:training )?from (?:the )?(?:checkpoint|step|/|global)"#,
+                r#"(?-u)\bresume\w*['"]?\s*[:=]\s*['"]?(?:/|True|\w*_path\b)|--resume(?:[-_]from\S*)?[ =]\S*/|\bresume (?:is )?(?:required|ordered|requested|expected)|\blast good (?:step|checkpoint)|Load from checkpoint folder|[Rr]esum(?:e|ing) (?:training )?from (?:the )?(?:checkpoint|step|/|global)"#,
             )?,
             over: regex(
-                r"(?i-u)train(?:ing|er)? (?:is |has )?(?:finished|complete|completed|done|ended|exiting)|(?:data|dataset|dataloader|iterator).{0,20}exhausted|no more (?:data|batches)|(?:run|job) (?:finished|completed)|exiting (?:cleanly|gracefully|training)",
+                r"(?i-u)train(?:ing|er)? (?:is |has )?(?:finished|complete|completed|done|ended|exiting)|(?:data|dataset|data ?loader|iterator).{0,20}(?:exhausted|is empty|has ended|ran out)|training ends\b|no more (?:data|batches)|(?:run|job) (?:finished|completed)|exiting (?:cleanly|gracefully|training)",
             )?,
+            exited: regex(
+                r"(?i-u)\bexit(?:ed)?(?: with)?(?: code)?:? ?0\b|\brc=0\b|wandb: (?:Synced|Run finished|.{0,8}View run)|\bfit\(\) returned|final validation metrics|'train_runtime'|\bpod \S+ (?:completed|succeeded)",
+            )?,
+            wanted: regex(
+                r"(?i-u)early.?stop|target .{0,30}reached|reached .{0,30}target|as (?:asked|requested)|\bpatience\b|SIGUSR|max(?:imum)?[ _](?:time|duration|wall)|time limit|by the user",
+            )?,
+            relieved: regex(
+                r"(?i-u)\b(?:recovered|is back|are back|healthy again|(?:progress(?:es)?|moving|running|alive) again|resumed)\b",
+            )?,
+            began: regex(r"(?i-u)\*{3,} ?running training|before the start of training")?,
+            orphan: regex(r"(?i-u)no running processes found|not found in /proc|\[not found\]")?,
+            node_gone: regex(r"(?i-u)\bNodeTerminated\b|\bnodes? (?:was |is |are )?lost\b")?,
+            node: regex(r"(?:^|[^\w-])(?-u:(?:node|host|worker|gpu|compute)-?\w*\d+(?:-\d+)?: )")?,
+            planned: regex(
+                r"(?i-u)\b(?:total[ _](?:training|optimization)[ _]steps|number of training iterations)\W{1,6}(\d[\d,]*)",
+            )?,
+            world: regex(r"(?-u)_world_size_(\d+)_rank_\d")?,
             healthy: regex(r#"(?-u)/health_generate\b.{0,20}" 200\b"#)?,
         })
+    }
+
+    /// The last planned step.
+    pub(super) fn planned(&self, line: &[u8]) -> Option<u64> {
+        number(&self.planned, line)
+    }
+
+    /// The count of ranks that wrote the shard of a checkpoint.
+    pub(super) fn world(&self, line: &[u8]) -> Option<u64> {
+        number(&self.world, line)
     }
 
     /// Month, day and time of day: a year stands in few of the forms.
@@ -47,4 +83,10 @@ impl Patterns {
         let seconds = ((month * 31 + day) * 24 + n(7)?) * 3600 + n(8)? * 60 + n(9)?;
         Some(seconds * 1000 + n(10).unwrap_or(0))
     }
+}
+
+/// The number that an expression finds, whose digits may stand in groups.
+fn number(of: &Regex, line: &[u8]) -> Option<u64> {
+    let digits = of.captures(line)?.get(1)?.as_bytes();
+    std::str::from_utf8(digits).ok()?.replace(',', "").parse().ok()
 }

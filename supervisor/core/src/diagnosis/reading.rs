@@ -7,6 +7,7 @@ use super::ends::{self, Ends};
 use super::patterns::Patterns;
 use super::rules::{self, Stage, failure_rules, user_rules};
 use super::shape::Shape;
+use super::stall::{Stall, Standing, is_wait};
 use super::steps::{self, Forms, Steps};
 use super::texts::Texts;
 use super::wrapped;
@@ -33,7 +34,7 @@ const CAREFUL: u32 = 400;
 const TAIL: usize = 64 << 10;
 
 /// Texts that only a log needs that nobody watched.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 29] = [
     "Traceback (most recent",
     "  File \"",
     "Exception ignored",
@@ -48,6 +49,21 @@ const OTHERS: [&str; 14] = [
     "start from random",
     "resume",
     "Load from checkpoint",
+    "last good",
+    "total training steps",
+    "_training_steps",
+    "total optimization steps",
+    "number of training iterations",
+    "running training",
+    "the start of training",
+    "recovered",
+    "is back",
+    "are back",
+    " again",
+    "no running processes",
+    "not found in /proc",
+    "[not found]",
+    "NodeTerminated",
 ];
 
 /// Something seen.
@@ -65,6 +81,8 @@ pub(super) struct Found {
     pub(super) steps: u32,
     /// The newest step before it in its log.
     pub(super) step: Option<Step>,
+    /// A launcher put the name of a machine before it.
+    pub(super) named: bool,
 }
 
 /// An end that a launcher reports.
@@ -82,8 +100,22 @@ pub(super) struct Log {
     pub(super) steps: Steps,
     /// The last record that says how many steps there are.
     pub(super) last: Option<(u64, u64)>,
-    /// It says that the training is over.
+    /// The last planned step, where a line says it by itself.
+    planned: Option<u64>,
+    /// It says that the training is over, or that its process ended well.
     pub(super) says_end: bool,
+    pub(super) exited: bool,
+    /// Its end was wanted before the last step.
+    pub(super) wanted: bool,
+    /// Its training began, whether or not it came to a step.
+    pub(super) began: bool,
+    /// Memory of a GPU is held by a process that is gone.
+    pub(super) orphan: bool,
+    /// The counts of ranks that wrote its checkpoints, where there are two.
+    world: Option<u64>,
+    pub(super) other_world: bool,
+    /// A node is gone.
+    pub(super) node_gone: bool,
     /// A resume was ordered, or began.
     pub(super) resumes: bool,
     /// The kind of its bytes.
@@ -98,6 +130,7 @@ pub struct Reading {
     failures: Texts,
     with_steps: Texts,
     patterns: Patterns,
+    stall: Stall,
     pub(super) logs: Vec<Log>,
     pub(super) found: Vec<Found>,
     /// The first ends that launchers report, and one of those that only followed.
@@ -110,8 +143,9 @@ pub struct Reading {
     time: Option<u64>,
     /// New steps until which records are looked for.
     watch: u32,
-    /// The line that is looked at was kept.
+    /// The line that is looked at was kept, and a machine's name stands before it.
     kept: bool,
+    named: bool,
 }
 
 impl Reading {
@@ -142,6 +176,7 @@ impl Reading {
             failures,
             with_steps: Texts::new(&texts)?,
             patterns: Patterns::new()?,
+            stall: Stall::new()?,
             logs: Vec::new(),
             found: Vec::new(),
             ends: Vec::new(),
@@ -153,6 +188,7 @@ impl Reading {
             time: None,
             watch: 0,
             kept: false,
+            named: false,
         })
     }
 
@@ -200,17 +236,30 @@ impl Reading {
         let tail = std::mem::take(&mut self.tail);
         let newest = if self.watches() { None } else { self.newest_in(&[&tail]) };
         let Some(mut log) = self.logs.pop() else { return };
-        for line in tail.split(|b| matches!(b, b'\n' | b'\r')) {
+        let stepped = log.steps.count > 0 || newest.is_some();
+        let mut standing = Standing::new(
+            self.line.saturating_sub(memchr_iter(b'\n', &tail).count() as u64),
+            stepped,
+        );
+        for line in tail.split_inclusive(|b| matches!(b, b'\n' | b'\r')) {
             let text = self.message(line);
-            if let Some(mark) = self.forms.record(&text)
-                && let (Some(step), Some(total)) = (mark.step, mark.total)
+            let mark = self.forms.record(&text);
+            let goes_on = mark.is_some() || self.patterns.relieved.is_match(&text);
+            standing.note(&self.stall, &text, goes_on, line.ends_with(b"\n"));
+            if let Some(mark) = mark
+                && let (Some(step), Some(total)) = (mark.step, mark.total.or(log.planned))
             {
                 log.last = Some((step, total));
             }
             log.says_end |= self.patterns.over.is_match(&text);
+            log.exited |= self.patterns.exited.is_match(&text);
+            log.wanted |= self.patterns.wanted.is_match(&text);
         }
         log.steps.newest = newest.or(log.steps.newest);
         self.logs.push(log);
+        if let Some((class, line, text)) = standing.seen {
+            self.keep(class, None, sighting("tail", self.logs.len() - 1, line, &text));
+        }
     }
 
     /// The line as its process printed it, or the last one inside a record.
@@ -306,6 +355,7 @@ impl Reading {
             self.careful = CAREFUL;
         }
         self.time = self.patterns.time_of(line).or(self.time);
+        self.named = self.patterns.node.is_match(line);
         let hit = self
             .scanner
             .line(WorkerId(u32::try_from(file).unwrap_or(0)), self.line, line);
@@ -332,7 +382,8 @@ impl Reading {
         match hit.map(|h| (h.kind, h.sighting)) {
             Some((RuleKind::Failure(class), s)) => {
                 let own = taxonomy::row(&class).is_none().then(|| class.clone());
-                self.keep(rules::known(&class), own, s);
+                let class = rules::at_stage(rules::known(&class), &s.text, self.stage());
+                self.keep(class, own, s);
             }
             Some((RuleKind::Exception, s)) => self.keep_exception(s),
             _ if !quoted && self.patterns.loose.is_match(&text) => {
@@ -344,12 +395,15 @@ impl Reading {
 
     /// An exception. Before the first step it is one of the start.
     fn keep_exception(&mut self, s: Sighting) {
-        let stage = match self.logs.last() {
+        self.keep(rules::classify_exception(&s, self.stage()), None, s);
+    }
+
+    fn stage(&self) -> Stage {
+        match self.logs.last() {
             Some(log) if log.steps.count > 0 => Stage::Stepping,
             Some(log) if log.resumes => Stage::Resuming,
             _ => Stage::Starting,
-        };
-        self.keep(rules::classify_exception(&s, stage), None, s);
+        }
     }
 
     fn keep(&mut self, class: &'static str, own: Option<String>, sighting: Sighting) {
@@ -376,6 +430,7 @@ impl Reading {
             sighting,
             steps,
             step,
+            named: self.named,
         });
     }
 
@@ -385,6 +440,10 @@ impl Reading {
         if self.patterns.healthy.is_match(text) {
             self.found
                 .retain(|f| f.file != file || !f.sighting.text.contains(PROBE));
+        }
+        // What did not move goes on.
+        if self.patterns.relieved.is_match(text) {
+            self.found.retain(|f| f.file != file || !is_wait(f.class));
         }
     }
 
@@ -408,6 +467,14 @@ impl Reading {
     fn note_start(&mut self, file: usize, text: &[u8]) {
         let Some(log) = self.logs.last_mut() else { return };
         log.resumes |= self.patterns.resumes.is_match(text);
+        if let Some(world) = self.patterns.world(text) {
+            log.other_world |= log.world.is_some_and(|w| w != world);
+            log.world = Some(world);
+        }
+        log.planned = self.patterns.planned(text).or(log.planned);
+        log.began |= self.patterns.began.is_match(text);
+        log.orphan |= self.patterns.orphan.is_match(text);
+        log.node_gone |= self.patterns.node_gone.is_match(text);
         if self.patterns.partly.is_match(text) || log.resumes && self.patterns.scratch.is_match(text) {
             let seen = sighting("start", file, self.line, text);
             self.keep("ckpt.missing_part", None, seen);

@@ -50,16 +50,46 @@ pub(super) enum Stage {
 pub(super) fn classify_exception(s: &Sighting, stage: Stage) -> &'static str {
     let text = s.text.as_str();
     let class = by_text(s, stage);
+    if s.rule.ends_with(".init") && never_met(class, text) {
+        return "comm.init";
+    }
     // A request for rewards gets no answer.
     let gone = match class {
         "engine.http" | "comm.conn" => true,
+        "hub.rate" => is_own_server(text),
         "code.exception" => ["timed out", "Timeout", "onnect", "Request error"]
             .iter()
             .any(|w| text.contains(w)),
         _ => false,
     };
-    match s.rule.ends_with(".reward") && gone {
-        true => "reward.server",
+    match (s.rule.ends_with(".reward") && gone, class) {
+        (true, _) => "reward.server",
+        (false, "hub.rate") if is_own_server(text) => "engine.http",
+        (false, class) => class,
+    }
+}
+
+/// The ranks never found each other, and none had come and gone.
+fn never_met(class: &str, text: &str) -> bool {
+    match class {
+        "comm.nccl_remote" => !text.contains("remote process exited"),
+        "comm.store" => text.contains("clients joined"),
+        _ => false,
+    }
+}
+
+/// An error of a server without encryption: one of the run's own, never the hub.
+fn is_own_server(text: &str) -> bool {
+    text.contains(" Server Error: ") && text.contains("for url: http://")
+}
+
+/// The class of a line, as far as the run had come.
+#[must_use]
+pub(super) fn at_stage(class: &'static str, text: &str, stage: Stage) -> &'static str {
+    let lost = ["refused", "reset", "timed out"].iter().any(|w| text.contains(w));
+    // Ranks that stepped have found each other: the interface was right.
+    match stage == Stage::Starting && !lost && text.contains("Gloo connectFullMesh failed") {
+        true => "comm.gloo",
         false => class,
     }
 }
@@ -67,12 +97,7 @@ pub(super) fn classify_exception(s: &Sighting, stage: Stage) -> &'static str {
 fn by_text(s: &Sighting, stage: Stage) -> &'static str {
     let text = s.text.as_str();
     if let Some(class) = by_line(text) {
-        let lost = ["refused", "reset", "timed out"].iter().any(|w| text.contains(w));
-        // Ranks that stepped have found each other: the interface was right.
-        return match stage == Stage::Starting && !lost && text.contains("Gloo connectFullMesh failed") {
-            true => "comm.gloo",
-            false => class,
-        };
+        return at_stage(class, text, stage);
     }
     // All that reading a shard that was cut says.
     let loading = stage == Stage::Resuming || s.rule.ends_with(".load");

@@ -21,6 +21,8 @@ pub(super) struct Mark {
     pub(super) total: Option<u64>,
     /// Its loss or gradient norm is no finite number.
     pub(super) bad: bool,
+    /// All rewards of it are zero.
+    pub(super) unrewarded: bool,
 }
 
 /// The forms of records.
@@ -29,7 +31,9 @@ pub(super) struct Forms {
     bar: Regex,
     loss: Regex,
     bad: Regex,
+    unrewarded: Regex,
     other: Regex,
+    idle: Regex,
 }
 
 impl Forms {
@@ -41,6 +45,12 @@ impl Forms {
             bar: Regex::new(r"^\s*(?i-u:(?:train|epoch|step|iter)[^:|]{0,40}:\s*)?\d+%\|[^|]*\|\s*(\d+)/(\d+) \[")?,
             loss: Regex::new(r#"^\s*(?:\[[^\]]{1,60}\][^{]{0,60})?\{.{0,200}['"](?:loss|train_loss)['"]: "#)?,
             bad: Regex::new(r#"(?i-u)\b\w*(?:loss|grad_norm)["']?\s*[:=]\s*["']?-?(?:nan|inf)\b"#)?,
+            unrewarded: Regex::new(
+                r"(?i-u)\b(?:critic/score/mean|critic/rewards?/mean|rewards?(?:[ _/]mean)?|score(?:[ _/]mean)?)\W{1,3}0(?:\.0+)?(?:$|[^\d.])",
+            )?,
+            idle: Regex::new(
+                r"(?i-u)^[^\w=:]{0,6}(?:(?:is|has|was|been) ){0,3}(?:still|waiting|running for|no output|no progress|silent|hung|stuck)\b",
+            )?,
             other: Regex::new(
                 r"(?i-u)sav(?:e|ing)|load|resum|error|fail|exception|warm|time[sd]? ?out|abort|from step|kill|every|until|per step",
             )?,
@@ -52,30 +62,36 @@ impl Forms {
         let number =
             |at: Option<regex::bytes::Match<'_>>| std::str::from_utf8(at?.as_bytes()).ok()?.parse::<u64>().ok();
         let bad = || self.bad.is_match(line);
+        let unrewarded = || self.unrewarded.is_match(line);
         if let Some(c) = self.bar.captures(line) {
             return Some(Mark {
                 step: number(c.get(1)),
                 total: number(c.get(2)),
                 bad: false,
+                unrewarded: false,
             });
         }
         if let Some(c) = self.numbered.captures(line) {
             let whole = c.get(0)?;
             let before = &line[whole.start().saturating_sub(48)..whole.start()];
             let after = &line[whole.end()..(whole.end() + 24).min(line.len())];
-            if self.other.is_match(before) || self.other.is_match(after) {
+            let ends = &line[whole.end().saturating_sub(1)..];
+            let idles = self.idle.is_match(&ends[..ends.len().min(48)]) || before.ends_with(b"waiting for");
+            if idles || self.other.is_match(before) || self.other.is_match(after) {
                 return None;
             }
             return Some(Mark {
                 step: number(c.get(1)),
                 total: number(c.get(2)),
                 bad: bad(),
+                unrewarded: unrewarded(),
             });
         }
         self.loss.is_match(line).then(|| Mark {
             step: None,
             total: None,
             bad: bad(),
+            unrewarded: unrewarded(),
         })
     }
 }
@@ -89,6 +105,8 @@ pub(super) struct Steps {
     pub(super) newest: Option<Step>,
     /// Records in a row whose numbers are not finite.
     pub(super) bad: u32,
+    /// New steps in a row without a reward.
+    pub(super) unrewarded: u32,
 }
 
 impl Steps {
@@ -96,7 +114,7 @@ impl Steps {
     pub(super) fn note(&mut self, mark: Mark) {
         let Some(step) = mark.step else {
             self.count = self.count.saturating_add(1);
-            self.judge(mark.bad);
+            self.judge(mark);
             return;
         };
         let newest = self.newest.map_or(0, |s| s.0);
@@ -105,12 +123,14 @@ impl Steps {
         if new {
             self.newest = Some(Step(step));
             self.count = self.count.saturating_add(1);
-            self.judge(mark.bad);
+            self.judge(mark);
         }
     }
 
-    fn judge(&mut self, bad: bool) {
-        self.bad = if bad { self.bad.saturating_add(1) } else { 0 };
+    fn judge(&mut self, mark: Mark) {
+        let next = |is: bool, so_far: u32| if is { so_far.saturating_add(1) } else { 0 };
+        self.bad = next(mark.bad, self.bad);
+        self.unrewarded = next(mark.unrewarded, self.unrewarded);
     }
 }
 
@@ -146,6 +166,7 @@ mod tests {
             ("{'loss': 0.52, 'grad_norm': 1.2, 'epoch': 0.1}", (None, None)),
             (" 12%|#   | 120/1000 [01:20<10:00,  1.2s/it]", (Some(120), Some(1000))),
             ("{'loss': 0.5, 'step': 12}", (Some(12), None)),
+            ("step 12 loss 1.2 time/waiting_for_rollout 340 s", (Some(12), None)),
             (
                 "[INFO:swift] {'loss': '0.9', 'global_step/max_steps': '4/1000'}",
                 (None, None),
@@ -160,6 +181,8 @@ mod tests {
             "Loading checkpoint shards:  33%|###       | 1/3 [00:10<01:20,  1.0it/s]",
             "resumed from global_step: 40",
             "step 12 failed",
+            "step 402 still waiting for rollouts, 0/512 samples",
+            "step 12 ... no output for 300 s",
         ] {
             assert_eq!(step(line), None, "{line}");
         }
@@ -173,6 +196,7 @@ mod tests {
                 step: Some(n),
                 total: None,
                 bad: false,
+                unrewarded: false,
             });
         }
         assert_eq!((steps.count, steps.newest), (3, Some(Step(3))));

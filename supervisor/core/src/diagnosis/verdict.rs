@@ -119,9 +119,12 @@ impl Reading {
             Weight::Symptom | Weight::Abort | Weight::Hint | Weight::Report => Confidence::Low,
         };
         let class = root.own.clone().unwrap_or_else(|| public(root.class).to_owned());
-        let action = match root.own {
-            Some(_) => Some(Action::RelaunchLater),
-            None => answer(root.class),
+        let (class, action) = match root.own {
+            Some(_) => (class, Some(Action::RelaunchLater)),
+            None => {
+                let (class, action) = self.refined(root);
+                (public(class).to_owned(), Some(action))
+            }
         };
         self.build(Some(class), action, confidence, Some(root), found, &clues)
     }
@@ -136,8 +139,13 @@ impl Reading {
             return true;
         }
         let after = log.steps.count.saturating_sub(f.steps);
+        // The training goes on without rewards.
+        if f.class == "reward.server" && after > 0 && log.steps.unrewarded >= after {
+            return true;
+        }
         let quiet = || !self.found.iter().any(|o| o.file == f.file && o.steps > f.steps);
-        after < 2 && !(after == 1 && exit.is_none() && quiet())
+        let of_machine = || weight(&clue(f)) == Weight::Machine;
+        after < 2 && !(after == 1 && exit.is_none() && quiet() && !of_machine())
     }
 
     /// The end of the process that failed first, as far as it is known.
@@ -305,7 +313,9 @@ fn is_standing(f: &Found) -> bool {
 
 /// It says that the training is over, and more steps were planned.
 fn ended_early(log: &Log) -> bool {
-    log.says_end && log.last.is_some_and(|(step, total)| step < total)
+    // A process may end well a little before: not each step is printed.
+    let early = |(step, total): (u64, u64)| log.says_end && step < total || log.exited && step < total / 20 * 19;
+    !log.wanted && log.last.is_some_and(early)
 }
 
 fn clue(f: &Found) -> Clue<'_> {

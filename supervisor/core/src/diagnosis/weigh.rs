@@ -1,6 +1,7 @@
 //! The choice among all that was seen: the kernel before the program, causes before what follows from them, first in time before
 //! loudest, and the exit code where nothing was said.
 
+use super::stall::is_wait;
 use crate::event::ExitStatus;
 use crate::taxonomy::{self, Kind};
 
@@ -78,6 +79,10 @@ fn rank(clues: &[Clue<'_>], choice: &Choice) -> u8 {
         (Weight::Symptom, "comm.nccl_remote") => 2,
         (Weight::Symptom, "ray.actor_died") => 3,
         (Weight::Symptom, _) => 4,
+        // The kernel says what became of the GPU that a program misses.
+        (Weight::Machine, "gpu.driver") => 1,
+        // Somebody looked at the stacks of what another line tells of.
+        (Weight::Effect, "hang.step") if clues.get(choice.at).is_some_and(|c| c.text.starts_with("Thread ")) => 1,
         _ => 0,
     }
 }
@@ -92,7 +97,12 @@ fn is_wrapped(clues: &[Clue<'_>], at: usize) -> bool {
     let machine = |class: &str| ["mem.", "gpu.", "disk."].iter().any(|family| class.starts_with(family));
     let says = |class: &str| class != first.class && !class.starts_with("code.") && (general || machine(class));
     let mut chain = clues.iter().skip(at + 1).take_while(|c| c.chained);
-    chain.any(|c| weight(c) <= Weight::Cause && says(c.class))
+    let least = if first.class == "code.exception" {
+        Weight::Effect
+    } else {
+        Weight::Cause
+    };
+    chain.any(|c| weight(c) <= least && says(c.class))
 }
 
 /// Words of a program below those of the part that it ended, which say no more than that.
@@ -126,9 +136,13 @@ pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
         return Weight::Report;
     }
     // A scheduler only warns of what it does, and of a slow disk there is no more to say.
-    let warned = is_leveled(text) && !clue.class.starts_with("sched.") && clue.class != "disk.slow";
+    let given = clue.class == "reward.server" && text.contains("default");
+    let warned = is_leveled(text) && !given && !is_only_warned_of(clue.class);
     if clue.loose || warned || is_retried(text) {
         return Weight::Hint;
+    }
+    if is_of_another(clue) {
+        return Weight::Symptom;
     }
     let own = of_class(clue.class);
     // A runtime that ends itself says why on another line.
@@ -177,6 +191,43 @@ fn of_class(class: &str) -> Weight {
         (_, Kind::Report) => Weight::Report,
         (class, Kind::Hardware) if class.starts_with("gpu.") || class.starts_with("node.") => Weight::Machine,
         _ => Weight::Cause,
+    }
+}
+
+/// What watches a run says so in warnings: nothing in it fails.
+fn is_only_warned_of(class: &str) -> bool {
+    is_wait(class) || class.starts_with("sched.") || matches!(class, "disk.slow" | "gpu.sdc_suspect")
+}
+
+/// A program says that a part of it is gone, or a network that a peer is: neither says why.
+fn is_of_another(clue: &Clue<'_>) -> bool {
+    const PARTS: [&str; 9] = [
+        "worker",
+        "engine",
+        "server",
+        "actor",
+        "replica",
+        "scheduler",
+        "subprocess",
+        "child",
+        "rollout",
+    ];
+    const GONE: [&str; 7] = [
+        " died",
+        " is dead",
+        " crashed",
+        " exited",
+        " is gone",
+        " was killed",
+        " not alive",
+    ];
+    match clue.class {
+        "node.lost" => clue.text.starts_with("Call to "),
+        "code.exception" => {
+            let text = clue.text.to_ascii_lowercase();
+            PARTS.iter().any(|p| text.contains(p)) && GONE.iter().any(|g| text.contains(g))
+        }
+        _ => false,
     }
 }
 
@@ -235,6 +286,7 @@ fn is_retried(text: &str) -> bool {
         "retry in ",
         "Retry ",
         "trying again",
+        "tried again",
         "in use, trying",
         "falling back",
         "Falling back",
@@ -259,6 +311,8 @@ pub(crate) fn class_of(status: ExitStatus) -> &'static str {
         ExitStatus::Signal(_) | ExitStatus::Code(132 | 134 | 136 | 139) => "native.crash",
         ExitStatus::Code(126 | 127) => "cfg.command",
         ExitStatus::Code(2) => "cfg.args",
+        // NVRx: it was restarted as often as it may be.
+        ExitStatus::Code(93) => "end.budget",
         ExitStatus::Code(_) => "exit.unexplained",
         ExitStatus::Unknown => "kill.unknown",
     }

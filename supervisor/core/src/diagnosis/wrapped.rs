@@ -7,6 +7,20 @@ const WORDS: [&str; 2] = ["message", "msg"];
 const LEVELS: [&str; 4] = ["level", "severity", "levelname", "log_level"];
 const TIMES: [&str; 4] = ["time", "timestamp", "ts", "asctime"];
 
+/// Keys of an exception beside the words, of which the fullest is the first, and of its type where it stands alone.
+const RAISED: [&str; 9] = [
+    "exc_info",
+    "exception",
+    "traceback",
+    "stacktrace",
+    "stack_trace",
+    "exc",
+    "exc_value",
+    "error",
+    "err",
+];
+const TYPES: [&str; 3] = ["exc_type", "error_type", "exception_type"];
+
 /// The lines inside, each behind its time; `None`: it is a line as it was printed.
 pub(super) fn lines(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let line = line.trim_ascii();
@@ -15,9 +29,14 @@ pub(super) fn lines(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
     let record: Value = serde_json::from_slice(line).ok()?;
     let text = |key: &&str| record.get(key)?.as_str();
+    let raised = RAISED.iter().find_map(text).filter(|r| !r.is_empty());
     let (words, level) = match (record.get("log").and_then(Value::as_str), record.get("stream")) {
         (Some(words), Some(_)) => (words, ""),
-        _ => (WORDS.iter().find_map(text)?, LEVELS.iter().find_map(text)?),
+        // A record of an event is read as it stands, where it carries no exception.
+        _ => match (WORDS.iter().find_map(text), LEVELS.iter().find_map(text)?) {
+            (Some(words), level) => (words, level),
+            (None, level) => (raised.and(text(&"event"))?, level),
+        },
     };
     // A level below an error says that the line tells of no failure; standard output has one as well.
     let warns = level.to_ascii_lowercase().starts_with("warn");
@@ -27,7 +46,24 @@ pub(super) fn lines(line: &[u8]) -> Option<Vec<Vec<u8>>> {
         (Some(time), false) => format!("{time} "),
         (None, false) => String::new(),
     };
-    let inside = words.trim_end_matches(['\n', '\r']).split('\n');
+    let fails = |level: &str| {
+        ["err", "crit", "fatal", "warn", "panic", "except"]
+            .iter()
+            .any(|l| level.starts_with(l))
+    };
+    let raised = raised
+        .filter(|_| fails(&level.to_ascii_lowercase()))
+        .unwrap_or_default();
+    let kind = TYPES.iter().find_map(text).filter(|kind| !raised.contains(*kind));
+    let raised = match kind {
+        Some(kind) if !raised.is_empty() => format!("{kind}: {raised}"),
+        _ => raised.to_owned(),
+    };
+    let inside = [words, &raised]
+        .into_iter()
+        .enumerate()
+        .filter(|(at, t)| *at == 0 || !t.is_empty());
+    let inside = inside.flat_map(|(_, t)| t.trim_end_matches(['\n', '\r']).split('\n'));
     Some(inside.map(|l| format!("{opening}{l}").into_bytes()).collect())
 }
 
@@ -61,6 +97,14 @@ mod tests {
             inside(logger).unwrap(),
             ["Traceback (most recent call last):", "KeyError: 'x'"]
         );
+        let raised = r#"{"level":"error","message":"it failed","exc_type":"KeyError","exc":"'x'"}"#;
+        assert_eq!(inside(raised).unwrap(), ["it failed", "KeyError: 'x'"]);
+        let event =
+            r#"{"level":"error","event":"save failed","exc_info":"Traceback (most recent call last):\nKeyError: 'x'"}"#;
+        assert_eq!(
+            inside(event).unwrap(),
+            ["save failed", "Traceback (most recent call last):", "KeyError: 'x'"]
+        );
         let warned = r#"{"level":"warning","msg":"No space left on device","ts":1.5}"#;
         assert_eq!(inside(warned).unwrap(), ["WARNING: No space left on device"]);
         for other in [
@@ -68,6 +112,7 @@ mod tests {
             r#"{"loss": 1.0, "step": 3}"#,
             r#"{"prompt": "x", "message": "CUDA out of memory"}"#,
             r#"{"log":"#,
+            r#"{"level":"info","event":"step 3 done"}"#,
             "KeyError: 'x'",
         ] {
             assert_eq!(inside(other), None, "{other}");

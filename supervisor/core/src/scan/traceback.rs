@@ -29,6 +29,8 @@ pub(super) enum Through {
     Save,
     /// The frame asks for rewards.
     Reward,
+    /// The ranks find each other.
+    Init,
 }
 
 /// A line as seen by the tracebacks.
@@ -73,6 +75,7 @@ pub(super) struct Tracebacks {
     load: Regex,
     save: Regex,
     reward: Regex,
+    init: Regex,
 }
 
 impl Tracebacks {
@@ -92,7 +95,10 @@ impl Tracebacks {
                 r"(?-u), line \d+, in (?:\w*save_(?:\w+_)?(?:checkpoint|ckpt|state|recover|model|optimizer|pretrained)\w*|save|_save\w*|async_save\w*|\w+_save)\b",
             )?,
             reward: Regex::new(
-                r#"(?-u)File "(?:[^"]*/)?[^"/]*(?:reward|remote_rm|judge|verifier)[^"/]*\.py", line|, in (?:compute_(?:score|reward)\w*|get_reward\w*|reward_(?:fn|func)\w*|remote_rm_fn\w*)\b"#,
+                r#"(?-u)File "(?:[^"]*/)?(?:[^"/]*(?:reward|remote_rm|judge|verifier)[^"/]*|(?:rewards?|judges?|verifiers?)/[^"]*)\.py", line|, in (?:compute_(?:score|reward)\w*|get_reward\w*|reward_(?:fn|func)\w*|remote_rm_fn\w*)\b"#,
+            )?,
+            init: Regex::new(
+                r"(?-u), line \d+, in (?:init_process_group|_new_process_group_helper|_initialize_distributed)\b",
             )?,
         })
     }
@@ -130,6 +136,14 @@ impl Tracebacks {
         if is_frame(text) && !self.open.contains_key(&key) {
             self.begin_inside(key);
         }
+        // Some print the last line of the next one alone.
+        if !self.open.contains_key(&key) && self.chained.contains(&key) && self.exception.is_match(text) {
+            self.chained.remove(&key);
+            return Seen::Exception {
+                through: Through::Neither,
+                chained: true,
+            };
+        }
         if self.open.is_empty() {
             return Seen::Other;
         }
@@ -155,6 +169,8 @@ impl Tracebacks {
                     open.through = Through::Load;
                 } else if open.through == Through::Neither && self.reward.is_match(text) {
                     open.through = Through::Reward;
+                } else if open.through == Through::Neither && self.init.is_match(text) {
+                    open.through = Through::Init;
                 }
             }
             open.code = true;
@@ -381,5 +397,16 @@ mod tests {
         t.line(0, 0, b"Traceback (most recent call last):");
         t.line(0, 0, b"  File \"x.py\", line 3, in save_checkpoint");
         assert_eq!(t.line(0, 0, b"ValueError: y"), end(true));
+        t.line(
+            0,
+            0,
+            b"The above exception was the direct cause of the following exception:",
+        );
+        assert_eq!(t.line(0, 0, b""), Seen::Other);
+        assert!(matches!(
+            t.line(0, 0, b"ValueError: alone"),
+            Seen::Exception { chained: true, .. }
+        ));
+        assert_eq!(t.line(0, 0, b"ValueError: not in a chain"), Seen::Other);
     }
 }

@@ -62,11 +62,10 @@ pub(super) const ROWS: &[Row] = &[
         line("initializing process group", r"[Tt]imed? ?out initializing process group"),
         line("Bootstrap", r"Bootstrap ?: (?:no socket interface found|.{0,40}failed)"),
         line("no socket interface found", r"no socket interface found"),
-        line("waiting for clients", r"Timed out after \d+ seconds waiting for clients\. \d+/\d+ clients joined"),
         line("ranks to join|waiting for|wait for", r"(?:waiting for|wait for) .{0,40}ranks? .{0,40}(?:to join|timed? ?out)"),
     ])
     .examples(
-        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 31/32 clients joined.",
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 2, for key: store_based_barrier_key:1",
         "init_process_group done in 2.1 s",
     ),
     class(
@@ -77,6 +76,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         holds("DistStoreError"),
+        line("waiting for clients", r"Timed out after \d+ seconds waiting for clients\. \d+/\d+ clients joined"),
         line("TCPStore|recvValue|recvVector|sendBytes|recvBytes|recvString|failed to recv", r"TCPStore.{0,160}(?:timed? ?out|timeout|recv failed|failed to recv|connection (?:was )?(?:reset|closed))|(?:recvValue|recvVector|sendBytes|recvBytes|recvString).{0,120}(?:failed|TCPStore)|failed to recv, got 0 bytes"),
         line("Rendezvous", r"RendezvousTimeoutError|RendezvousConnectionError|RendezvousClosedError|RendezvousStateError|RendezvousGracefulExitError"),
         line("c10d store", r"The connection to the C10d store has failed"),

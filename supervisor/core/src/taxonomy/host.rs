@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Row] = &[
         line("out of memory. Try to lower", r"(?:Prefill|Decode) out of memory\. Try to lower your batch size"),
         line("mem-fraction-static", r"(?:out of memory|not enough|failed|OOM).{0,160}--mem-fraction-static"),
         line("KV cache", r"(?:larger|greater|more) than the (?:maximum number of tokens that can be stored in|available) KV cache|KV cache is needed, which is larger than the available"),
-        line("pool is full|pool memory|pool leak|kv_pool_allocator|Out of memory even", r"(?:KV cache|token).{0,30}pool (?:memory )?(?:is full(?:\W*$|[^.]{0,3} and)|leak detected)|kv_pool_allocator memory leak detected|Out of memory even after retracting"),
+        line("pool is full|Out of memory even", r"(?:KV cache|token).{0,30}pool (?:memory )?is full(?:\W*$|[^.]{0,3} and)|Out of memory even after retracting"),
     ])
     .examples(
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
@@ -221,6 +221,7 @@ pub(super) const ROWS: &[Row] = &[
         holds("Invalid user token"),
         holds("Invalid credentials in Authorization header"),
         line("RevisionNotFoundError|EntryNotFoundError", r"(?:RevisionNotFoundError|EntryNotFoundError: 404)"),
+        line("DatasetNotFoundError", r"DatasetNotFoundError: .{0,200}(?:gated dataset|on the Hub|cannot be accessed)"),
     ])
     .examples(
         "huggingface_hub.errors.GatedRepoError: 401 Client Error. Cannot access gated repo for url https://huggingface.co/some/model/resolve/main/config.json.",
@@ -236,7 +237,8 @@ pub(super) const ROWS: &[Row] = &[
         line("429 Client|Error 429|Error: 429|HTTP 429|Too Many Requests", r"429 Client Error|HTTP(?:Status)?Error:? 429|HTTP 429|Too Many Requests for url"),
         line("lient error '429|Server error '5", r"Client error '429 |Server error '5\d\d [^']{0,40}' for url 'https?://(?:huggingface|hf|cdn)"),
         line("Server Error", r"HfHubHTTPError.{0,30}5\d\d Server Error|5\d\d Server Error: .{0,60} for url: https?://(?:huggingface|hf|cdn)"),
-        line("huggingface", r"(?:ReadTimeout|ConnectTimeout|ConnectionError|MaxRetryError|ProxyError|SSLError).{0,200}huggingface\.co"),
+        line("huggingface|hf.co", r"(?:ReadTimeout|ConnectTimeout|ConnectionError|MaxRetryError|ProxyError|SSLError).{0,200}(?:huggingface|\bhf)\.co\b"),
+        line("hf.co", r"\bhf\.co\b.{0,200}(?:Max retries exceeded|Read timed out|Connection aborted|timed out)"),
         line("huggingface.co", r"huggingface\.co.{0,200}(?:Max retries exceeded|Read timed out|Connection aborted|timed out)"),
         line("hf-mirror.com|modelscope.cn", r"(?:hf-mirror\.com|modelscope\.cn).{0,200}(?:Max retries exceeded|Read timed out|Connection aborted|timed out)"),
         line("LocalEntryNotFoundError", r"LocalEntryNotFoundError"),

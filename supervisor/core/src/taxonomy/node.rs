@@ -33,6 +33,7 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         line("reboot", r"(?:node|host|machine|system) .{0,60}(?:was |has |is )?(?:unexpectedly )?reboot(?:ed|ing)|Node .{0,60}unexpectedly rebooted|system is rebooting|The system will reboot now"),
         holds("Restarting system."),
+        line("boot id|boot_id", r"\bboot[ _]id (?:has |was )?(?:changed|differs|is another)|\b(?:new|another|different|other) boot[ _]id\b"),
     ])
     .examples(
         "slurmctld: error: Node gpu-014 unexpectedly rebooted boot_time=1732460000",

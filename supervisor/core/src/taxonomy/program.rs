@@ -174,6 +174,7 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         line("DataLoader worker", r"DataLoader worker .* (?:exited unexpectedly|is killed by signal)"),
         line("exited unexpectedly", r"worker\(s\).{0,60}exited unexpectedly"),
+        line("encountered in worker", r"Unexpected (?:segmentation fault|floating-point exception) encountered in worker"),
     ])
     .examples(
         "RuntimeError: DataLoader worker (pid(s) 3812, 3813) exited unexpectedly",
@@ -235,7 +236,7 @@ pub(super) const ROWS: &[Row] = &[
         "Correct the program or its environment: a restart runs the same code.",
     )
     .errors(&["SyntaxError", "ImportError", "ModuleNotFoundError", "NameError", "IndentationError", "TabError", "UnboundLocalError"])
-    .lines(&[line("python: |python3: |python3.", r"^(?:\S*/)?python[\d.]*: (?:No module named|Error while finding module specification)"), line("can't open file", r"python[\d.]*: can't open file '"), line("Error loading module from", r"Error loading module from '")])
+    .lines(&[line("python: |python3: |python3.", r"^(?:\S*/)?python[\d.]*: (?:No module named|Error while finding module specification)"), line("Error loading module from", r"Error loading module from '")])
     .examples(
         "ModuleNotFoundError: No module named 'flash_attn'",
         "WARNING: flash_attn is not installed (No module named 'flash_attn'), the slow path is used",
@@ -246,6 +247,7 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::Stop),
         "Give this user the right to that path, or choose another.",
     )
+    .lines(&[line("can't open file", r"python[\d.]*: can't open file '.{1,300}\[Errno 13\]")])
     .errors(&["PermissionError", "Errno 13]"])
     .examples(
         "PermissionError: [Errno 13] Permission denied: '/data/run/global_step_20'",
@@ -258,6 +260,7 @@ pub(super) const ROWS: &[Row] = &[
         "Put the file there or correct the path; on a network file system check the mount.",
     )
     .errors(&["FileNotFoundError", "Errno 2]", "NotADirectoryError"])
+    .lines(&[line("can't open file", r"python[\d.]*: can't open file '.{1,300}\[Errno 2\]")])
     .examples(
         "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.parquet'",
         "generation_config.json not found, defaults are used",

@@ -1,6 +1,7 @@
 //! Ray, inference engines, rewards, sandboxes, loggers: the roles around a trainer.
 
 use super::row::{Kind, Row, class, holds, line};
+use super::sched::long;
 use crate::record::Action;
 
 /// The classes.
@@ -75,11 +76,13 @@ pub(super) const ROWS: &[Row] = &[
         line("Total available GPUs", r"Total available GPUs .* is less than total desired"),
         holds("No available node types can fulfill"),
         holds("ResourceInsufficientError"),
-        line("placement group", r"placement group.{0,120}(?:timed? ?out|could not be (?:created|scheduled)|cannot be (?:created|scheduled)|infeasible)"),
+        line("placement group", r"placement group.{0,120}(?:timed ?out|time-?out(?: after|\W*$)|could not be (?:created|scheduled)|cannot be (?:created|scheduled)|infeasible)"),
         line("placement group", r"[Tt]im(?:ed|e) ?out waiting for (?:the )?placement groups?\b|[Cc]annot provide a placement group"),
         line("cannot be scheduled", r"(?:actor|task|request)s?\b.{0,80}cannot be scheduled|The following resource request cannot be scheduled"),
         line("PlacementGroupRemoved|Unschedulable", r"(?:Actor|Task)(?:PlacementGroupRemoved|Unschedulable\w*)"),
         line("available GPUs|available NPUs", r"available (?:GPUs|NPUs).{0,40}(?:less than|not enough|insufficient)"),
+        line("placement group", r"[Ff]ailed to create placement groups?\b.{0,160}(?:in \d+ sec|insufficient|not enough)"),
+        line("placement group", long!(r"\bwaiting for (?:the )?placement groups?\b.{0,60}(?:\(|\b(?:for|since|after|elapsed|waited|past|already) ?)")),
     ])
     .examples(
         "ValueError: Total available GPUs 4 is less than total desired GPUs 8",
@@ -94,6 +97,27 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         line("unhealthy|dead|gone|down|unavailable|available|left|remaining|failed|lost", r"(?:[Aa]ll|[Nn]o (?:healthy|alive|available|live|living)|0 (?:healthy|alive)).{0,30}(?:rollout |inference |generation )?(?:engine|server|replica|worker)s?.{0,30}(?:unhealthy|dead|gone|down|unavailable|available|left|remaining|failed|lost)"),
         holds("No healthy workers"),
+        line(
+            "engines alive|engines healthy|engines are|engines up|servers alive|servers healthy|servers are|workers alive|workers healthy|workers are|replicas alive|replicas healthy|replicas are",
+            r"(?:^|[^\d./])0 ?(?:/|of) ?\d+ (?:\w+ )?(?:engine|server|replica|worker)s? (?:are |is )?(?:still )?(?:alive|healthy|up|reachable|available)|\b(?:engine|server|replica|worker)s? (?:alive|healthy|up|available)\s*[:=]? ?0 ?(?:/|of\b|$)",
+        ),
+        line(
+            "alive engines|healthy engines|live engines|alive servers|healthy servers|alive workers|healthy workers|alive replicas|healthy replicas",
+            r"\b(?:alive|healthy|live) (?:\w+ )?(?:engine|server|replica|worker)s?\s*[:=] ?0\b",
+        ),
+        line(
+            "every engine|every server|every replica|every worker|all workers|all engines|all servers|all replicas",
+            r"\b(?:every|all)(?: \d+)? (?:rollout |inference |generation )?(?:engine|server|replica|worker)s? (?:is |are |have )?(?:now |been )?(?:marked )?(?:unhealthy|dead|down|gone|lost|unreachable|failed)\b",
+        ),
+        line(
+            "engines down|engines dead|engines gone|engines unhealthy|engines are|engines lost|servers down|servers dead|servers gone|servers unhealthy|servers are|servers lost|replicas down|replicas dead|replicas are|workers down|workers dead|workers unhealthy|workers are",
+            r"(?:^|[^\d./])(?:1 ?(?:of|/) ?1|2 ?(?:of|/) ?2|3 ?(?:of|/) ?3|4 ?(?:of|/) ?4|5 ?(?:of|/) ?5|6 ?(?:of|/) ?6|7 ?(?:of|/) ?7|8 ?(?:of|/) ?8|12 ?(?:of|/) ?12|16 ?(?:of|/) ?16|24 ?(?:of|/) ?24|32 ?(?:of|/) ?32|64 ?(?:of|/) ?64) (?:\w+ )?(?:engine|server|replica|worker)s? (?:are |is )?(?:now )?(?:down|dead|gone|unhealthy|lost|unreachable)\b",
+        ),
+        line("engines left|servers left|workers left|replicas left|engine left", r"\bno (?:more )?(?:healthy |alive )?(?:engine|server|replica|worker)s? left\b"),
+        line(
+            "no engine|no server|no replica|no backend|no healthy upstream|engines remain|servers remain|replicas remain",
+            r"\bno (?:engine|server|replica)s? (?:is |are )(?:left|alive|healthy|up|reachable|available)\b|\bno backends? (?:is |are )?(?:left|alive|healthy|up|reachable|available)\b|\b0 (?:engine|server|replica)s remain\b|\bno healthy upstream\b",
+        ),
         line("No available workers|no_available_workers", r"No available workers(?: \(|$|\.)|no_available_workers"),
     ])
     .examples(
@@ -126,7 +150,8 @@ pub(super) const ROWS: &[Row] = &[
         line("Watchdog timeout", r"Watchdog timeout \(self\.watchdog"),
         line("Detokenizer", r"[Dd]etokenizer.{0,80}(?:heartbeat|not respond|no response)|couldn't get a response from detokenizer"),
         line("Scheduler hit an exception", r"Scheduler hit an exception"),
-        line("health_generate", r"/health_generate.{0,60}(?:\b503\b|failed|timed? ?out)"),
+        line("health_generate", r"/health_generate.{0,60}\b503\b"),
+        line("pool memory|kv_pool_allocator", r"token.{0,30}pool memory leak detected|kv_pool_allocator memory leak detected"),
         line("Health check failed", r"Health check failed\. (?:Server|Scheduler) couldn't get a response"),
         line("Watchdog timeout", r"(?:sglang|SGLang|scheduler|tp\d).{0,80}Watchdog timeout"),
         line("watchdog", r"soft watchdog timeout|SchedulerWatchdog.{0,40}timeout|scheduler watchdog timeout"),
@@ -167,7 +192,10 @@ pub(super) const ROWS: &[Row] = &[
         line("reward_|reward-|reward s|reward m|reward e|reward u|reward a|reward f|reward w|verifier|judge|grader", r"(?:Error|Exception|failed|timed? ?out|Timeout|refused|\b50[0234]\b).{0,100}\b(?:reward|verifier|judge|grader)[_ -]?(?:server|service|model|endpoint|url|api|manager|function|worker)"),
         line("url: /", r"(?:Max retries exceeded|[Tt]imed? ?out|refused).{0,80}url: /\S{0,80}(?:reward|score|judge|grade|verif)"),
         line("host=", r"host='(?:[\w.-]{1,40}-)?(?:rm|reward|judge|verifier|grader)[\w.-]{0,80}'.{0,80}(?:Max retries exceeded|[Tt]imed? ?out|refused)"),
-        line("Error for url|Server Error", r"5\d\d Server Error: .{0,60} for url: https?://\S{0,80}(?:reward|judge|grader|verifier|/score)"),
+        line("Error for url|Server Error", r"5\d\d Server Error: .{0,60} for url: https?://\S{0,80}(?:reward|judge|grader|verif|/score)"),
+        line("Sandbox API call failed", r"Sandbox API call failed"),
+        line("set to the default|set to default|score set to|reward set to|default reward|default score|are defaults", r"(?:fail|error|g[ai]ve up|giving up|gave up|time[sd]? ?out|unreach|refus|\b50\d\b).{0,160}\b(?:(?:reward|score)s? (?:is |are |were )?set to (?:the default|default|0\b|zero)|default (?:reward|score))|\b\d+ ?(?:of|/) ?\d+ (?:reward|score)s? (?:are |were )?set to (?:the )?default"),
+        line("gave up|giving up", r"\b(?:reward|judge|verif\w*|grader|rm)\b.{0,120}\b(?:gave|giving) up\b"),
         line("//reward|//judge|//grader|//verifier|/get_reward", r"(?:Connect\w*Error|\w+Timeout|attempts failed|refused|[Tt]imed? ?out).{0,120}https?://\S{0,60}(?:reward|judge|grader|verifier|/score)"),
         line("compute_score", r"compute_score.{0,80}(?:timed? ?out|failed after|unreachable)"),
     ])
@@ -237,7 +265,24 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         line("stalled|stuck|no finished|no completed|no new|timed out after|timeout after", r"(?:[Rr]ollout|[Gg]eneration|trajector(?:y|ies)|sample)s?\b.{0,80}(?:stalled|stuck|no (?:finished|completed|new) (?:sample|trajector|request|rollout)\w* (?:for|in|since)|timed? ?out after)"),
         line("no finished|no completed|no new", r"no (?:finished|completed|new) (?:sample|trajector|rollout|request)\w* (?:for|in|since) (?:the last )?\d+"),
-        line("waiting for", r"[Tt]im(?:ed|e) ?out (?:while )?waiting for (?:the )?(?:rollout|generation|sample|trajector)"),
+        line("waiting for", r"[Tt]im(?:ed|e) ?out (?:while )?waiting for (?:the |\d+ )?(?:rollout|generation|sample|trajector)"),
+        line("waiting for", long!(r"\bwaiting for .{0,40}(?:rollout|sample|trajector|generation|response|request)\w*\b.{0,60}(?:\(|\b(?:for|since|after|elapsed|waited|past|already) ?)")),
+        line(
+            "waiting for",
+            long!(r"\bwaiting for .{0,40}(?:rollout|sample|trajector|generation|response|request)\w*\b.{0,60}[ ,(]", r",? (?:elapsed|so far|already|passed)"),
+        ),
+        line(
+            " ago",
+            long!(r"\blast (?:completion|sample|trajectory|response|request|rollout|finished \w+|completed \w+)\b\D{0,40}", r" ago\b"),
+        ),
+        line(
+            "no sample|no trajector|no request|no rollout|no response|no generation|no finished|no completed",
+            long!(r"\bno (?:finished |completed |new )?(?:sample|trajector|request|rollout|response|generation)\w*\b.{0,40}(?:for|in|since|within)\b\D{0,20}"),
+        ),
+        line(
+            "still running|still waiting|outstanding|made no progress|0 tok|oldest request",
+            long!(r"\b(?:rollout|sample|trajector(?:y|ies)|request|generation|response)s?\b.{0,80}(?:still (?:running|waiting)|outstanding|no progress|\b0 tok\w*/s|running for)\b\D{0,80}"),
+        ),
     ])
     .examples(
         "TimeoutError: Timed out waiting for rollouts, only accepted 12 of 64.",
@@ -258,7 +303,11 @@ pub(super) const ROWS: &[Row] = &[
         // A server of the run's own, by its address: never the hub.
         line("Server Error", r"5\d\d Server Error: .{0,80} for url: http://(?:\d{1,3}(?:\.\d{1,3}){3}|localhost)[:/]"),
         line("Failed after", r"Failed after \d+ retries each\. Payload: "),
-        line("health check|health probe", r"[Hh]ealth (?:check|probe)\w*.{0,80}(?:failed \d+ times|failed after|has failed|consecutive)"),
+        line("health check|health probe", r"[Hh]ealth (?:check|probe)\w*.{0,80}(?:failed \d+ times|failed after|failed \(|has failed|consecutive)"),
+        line("health_generate|/health failed|/health timed|/health time|/health unreachable|/health refused", r"/health(?:_generate)?\b.{0,60}(?:failed|timed? ?out|unreachable|refused)"),
+        line("consecutive_failures", r"\bconsecutive_failures\W{1,4}(?:[3-9]|\d\d)"),
+        line("HTTPConnectionPool", r"\bHTTPConnectionPool\(host='[\w.-]+', port=\d+\): (?:Read timed out|Max retries exceeded)"),
+        line("can't be reached|cannot be reached|could not be reached|not answer", r"\b(?:server|engine)\b.{0,60}(?:can't|cannot|could not) be reached at|\bengine\b.{0,60}does not answer"),
         line("openai.|litellm.", r"openai\.(?:APIConnectionError|APITimeoutError|InternalServerError)|litellm\.\S*(?:Timeout|APIConnectionError|InternalServerError)"),
     ])
     .examples(

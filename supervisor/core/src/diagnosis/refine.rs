@@ -1,0 +1,209 @@
+//! What else stands in the logs may make the root another class, or its answer another: a second signal.
+
+use super::reading::{Found, Reading};
+use crate::id::Step;
+use crate::record::Action;
+use crate::taxonomy;
+
+/// Words of a monitor that asks an engine whether it is well.
+const PROBES: [&str; 3] = ["ealth", "probe", "consecutive_failures"];
+
+impl Reading {
+    /// The class of the root and its answer.
+    pub(super) fn refined(&self, root: &Found) -> (&'static str, Action) {
+        let class = root.class;
+        let plain = taxonomy::action(class);
+        let action = match class {
+            "mem.cuda_oom" if root.steps == 0 && is_occupied(&root.sighting.text) => {
+                return ("gpu.busy_leftover", Action::Relaunch);
+            }
+            "mem.engine_oom" if self.is_held_by_nobody(root) => return ("gpu.busy_leftover", Action::Relaunch),
+            // The shards are there, of another count of ranks.
+            "ckpt.corrupt" if self.is_of_another_world(root) => return ("ckpt.mismatch", Action::Stop),
+            // It asked again for what the node that is gone had.
+            "node.lost" if self.lacks_gpus(root) => return ("ray.resources", Action::Wait),
+            "mem.cuda_oom" if self.is_first_step(root) => Action::Stop,
+            "ray.resources" if self.lost_a_node() => Action::Wait,
+            "engine.http" if self.is_told_twice(root) => Action::Relaunch,
+            "gpu.driver" if self.is_one_of_many(root) => Action::Node,
+            _ => plain,
+        };
+        match action {
+            Action::RelaunchOnce if self.came_at_this_step(root) => (class, Action::Stop),
+            action => (class, action),
+        }
+    }
+
+    /// The training had begun, and did not finish a step.
+    fn is_first_step(&self, root: &Found) -> bool {
+        let stepped = |newest: Option<Step>| newest.is_some_and(|s| s.0 > 0);
+        if self.logs.iter().any(|log| stepped(log.steps.newest)) {
+            return false;
+        }
+        let drawn = root.step == Some(Step(0)) && root.steps <= 1;
+        drawn || root.steps == 0 && self.logs.iter().any(|log| log.began)
+    }
+
+    /// It came before, at this step of an attempt before.
+    fn came_at_this_step(&self, root: &Found) -> bool {
+        let same = |f: &&Found| f.file == root.file && f.class == root.class && f.step == root.step;
+        root.step.is_some() && self.found.iter().filter(same).any(|f| f.steps < root.steps)
+    }
+
+    fn is_held_by_nobody(&self, root: &Found) -> bool {
+        root.sighting.text.contains("Free memory on device") && self.logs.iter().any(|log| log.orphan)
+    }
+
+    fn is_of_another_world(&self, root: &Found) -> bool {
+        root.sighting.text.contains("_world_size_") && self.logs.iter().any(|log| log.other_world)
+    }
+
+    fn lacks_gpus(&self, root: &Found) -> bool {
+        let asks = |f: &Found| f.class == "ray.resources" && f.sighting.text.contains("is less than total desired");
+        let after = |f: &&Found| f.file != root.file || f.sighting.line > root.sighting.line;
+        self.found.iter().filter(after).any(asks)
+    }
+
+    fn lost_a_node(&self) -> bool {
+        let lost = |f: &Found| matches!(f.class, "node.lost" | "node.reboot" | "sched.node_fail");
+        self.logs.iter().any(|log| log.node_gone) || self.found.iter().any(lost)
+    }
+
+    /// A request failed, and a probe of the same engines: they are not only slow.
+    fn is_told_twice(&self, root: &Found) -> bool {
+        let probes = |f: &Found| PROBES.iter().any(|word| f.sighting.text.contains(word));
+        let other = |f: &&Found| matches!(f.class, "engine.http" | "comm.conn");
+        self.found.iter().filter(other).any(|f| probes(f) != probes(root))
+    }
+
+    /// A launcher of several nodes says which one it is.
+    fn is_one_of_many(&self, root: &Found) -> bool {
+        let of_srun = |f: &Found| f.sighting.text.starts_with("srun: error: ");
+        root.named || is_of_node(&root.sighting.text) || self.found.iter().any(of_srun)
+    }
+}
+
+/// The name of a machine stands before the words.
+fn is_of_node(text: &str) -> bool {
+    let Some((head, _)) = text.split_once(": ") else {
+        return false;
+    };
+    let name = head.split(' ').next().unwrap_or_default();
+    head.split(' ').count() <= 2
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.ends_with(|c: char| c.is_ascii_digit())
+        && !name.contains(':')
+        && !name.starts_with("python")
+}
+
+/// Another process holds more than twice of the GPU's memory that this one does.
+fn is_occupied(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (mut own, mut pooled, mut other) = (0.0, 0.0, 0.0f64);
+    for at in words.windows(4).enumerate() {
+        match at {
+            (n, ["has", size, unit, "memory"]) => {
+                let held = gib(size, unit);
+                match n.checked_sub(1).and_then(|before| words.get(before)) {
+                    Some(&"process") => own = held,
+                    _ => other = other.max(held),
+                }
+            }
+            (_, [size, unit, "is", "allocated" | "reserved"]) => pooled += gib(size, unit),
+            _ => {}
+        }
+    }
+    let own = if own > 0.0 { own } else { pooled };
+    own > 0.0 && other > 2.0 * own
+}
+
+/// A size in GiB; nothing where it is none.
+fn gib(size: &str, unit: &str) -> f64 {
+    let size: f64 = size.parse().unwrap_or_default();
+    match unit {
+        "GiB" => size,
+        "MiB" => size / 1024.0,
+        "KiB" => size / 1024.0 / 1024.0,
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(log: &str) -> (String, Action) {
+        let mut reading = Reading::new(&[]).unwrap();
+        reading.begin();
+        reading.feed(log.as_bytes());
+        reading.end_log();
+        let v = reading.verdict(Some(1));
+        (v.class.unwrap_or_default(), v.action.unwrap())
+    }
+
+    const FULL: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB.";
+
+    #[test]
+    fn out_of_memory_is_answered_by_what_was_done_before() {
+        let oom = |action| ("mem.cuda_oom".to_owned(), action);
+        assert_eq!(told(FULL), oom(Action::RelaunchOnce));
+        assert_eq!(told(&format!("step 3\nstep 4\n{FULL}\n")), oom(Action::RelaunchOnce));
+        let drawn = format!("  0%|          | 0/410 [00:00<?, ?it/s]\n{FULL}\n");
+        assert_eq!(told(&drawn), oom(Action::Stop));
+        assert_eq!(
+            told(&format!("***** Running training *****\n{FULL}\n")),
+            oom(Action::Stop)
+        );
+        let attempt = |from: u32| format!("step {from}\nstep {}\nstep 19\n{FULL}\n", from + 1);
+        assert_eq!(told(&format!("{}{}", attempt(8), attempt(10))), oom(Action::Stop));
+        let later = format!("{}step 10\nstep 25\n{FULL}\n", attempt(8));
+        assert_eq!(told(&later), oom(Action::RelaunchOnce));
+    }
+
+    #[test]
+    fn memory_that_another_process_holds_is_left_over() {
+        let held =
+            |who: &str| format!("{FULL} GPU 0 has a total capacity of 79.11 GiB of which 1.01 GiB is free. {who}");
+        let other = "Process 40112 has 74.88 GiB memory in use. Including non-PyTorch memory, this process has 3.20 GiB memory in use.";
+        assert_eq!(told(&held(other)), ("gpu.busy_leftover".to_owned(), Action::Relaunch));
+        // In a container the number is that of the process itself.
+        let own = "Process 4013 has 78.01 GiB memory in use. Of the allocated memory 30.50 GiB is allocated by PyTorch, and 40.10 GiB is reserved by PyTorch but unallocated.";
+        assert_eq!(told(&held(own)).0, "mem.cuda_oom");
+        assert_eq!(told(&format!("step 3\nstep 4\n{}", held(other))).0, "mem.cuda_oom");
+    }
+
+    #[test]
+    fn a_second_signal_changes_the_answer() {
+        let gone = "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected";
+        let probe = "engine 3 http://10.0.0.9:15000/health_generate timed out (3/3)";
+        assert_eq!(told(gone).1, Action::RelaunchLater);
+        assert_eq!(told(&format!("{probe}\n{gone}\n")).1, Action::Relaunch);
+        let shard = |n: u32| {
+            format!("FileNotFoundError: [Errno 2] No such file or directory: '/c/model_world_size_{n}_rank_3.pt'")
+        };
+        let raised = |n: u32| {
+            format!(
+                "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n{}\n",
+                shard(n)
+            )
+        };
+        assert_eq!(told(&raised(4)), ("ckpt.corrupt".to_owned(), Action::FallBack));
+        let others = format!(
+            "{}extra_state_world_size_8_rank_0.pt  model_world_size_8_rank_0.pt\n",
+            raised(4)
+        );
+        assert_eq!(told(&others), ("ckpt.mismatch".to_owned(), Action::Stop));
+        let driver = "Failed to initialize NVML: Driver/library version mismatch";
+        assert_eq!(told(driver).1, Action::Stop);
+        assert_eq!(told(&format!("n4: {driver}")).1, Action::Node);
+        assert_eq!(told(&format!("gpu-c03: {driver}")).1, Action::Node);
+        let few = "ValueError: Total available GPUs 8 is less than total desired GPUs 16";
+        assert_eq!(told(few).1, Action::Stop);
+        let dead = "(raylet) The node with node id: 0d9c has been marked dead because it missed too many heartbeats";
+        assert_eq!(
+            told(&format!("{dead}\n{few}\n")),
+            ("ray.resources".to_owned(), Action::Wait)
+        );
+        assert_eq!(told(dead), ("node.lost".to_owned(), Action::Node));
+    }
+}

@@ -1,0 +1,237 @@
+//! The words of something that watches a run and sees it stand still, at the end of a log: each monitor has its own.
+//!
+//! They are known by their parts, in any order: what stands, a word for it, and how long. In the middle of a log they tell nothing, for
+//! what came after them went on.
+
+use crate::scan::opens_sample;
+use regex::bytes::Regex;
+
+/// Lines after the words that may still belong to them.
+const BELOW: usize = 40;
+
+/// Seconds from which on a wait is none of the ordinary.
+const LONG: f64 = 600.0;
+
+/// Classes of what does not move, and may move again.
+pub(super) fn is_wait(class: &str) -> bool {
+    class.starts_with("hang.") || matches!(class, "rollout.stall" | "engine.all_gone")
+}
+
+/// A length of time: its number and its unit.
+const TIME: &str = r"(\d[\d,]*(?:\.\d+)?) ?(s|sec\w*|min\w*|m|h|hours?|hrs?)\b";
+
+/// What a run brings forth where it goes on.
+const PROGRESS: &str = r"\b(?:steps?|iterations?|progress\w*|samples?|trajector\w+|completions?|responses?|heartbeats?|output|lines?|tokens?|return\w*|answer\w*|report\w*|finish\w*|done|complet\w*|moved?|advanc\w*|arriv\w*|respond\w*|produc\w*|passed)\b";
+
+const NONE: &str = r"(?:\b(?:no|none|not|nothing|never|without)\b|n't\b|(?:^|[\s:(])0 )";
+const SINCE: &str = r"(?:\b(?:for|since|in|after)\b|\()\D{0,12}";
+
+/// The parts.
+pub(super) struct Stall {
+    /// Forms of a wait, each with its length.
+    waits: Vec<Regex>,
+    exceeds: Regex,
+    /// Words before a number that make it a limit, or what is usual.
+    bound: Regex,
+    /// Nothing of what should not come came; or a wait that is over.
+    well: Regex,
+    last: Regex,
+    of_save: Regex,
+    of_rollout: Regex,
+    of_engine: Regex,
+    of_step: Regex,
+}
+
+/// The first line of the end of a log that says so: its class, its number and its words.
+pub(super) struct Standing {
+    pub(super) seen: Option<(&'static str, u64, Vec<u8>)>,
+    below: usize,
+    line: u64,
+    stepped: bool,
+}
+
+impl Standing {
+    /// Before the line with this number, in a log whose training came to a step or did not.
+    pub(super) fn new(line: u64, stepped: bool) -> Self {
+        Self {
+            seen: None,
+            below: 0,
+            line,
+            stepped,
+        }
+    }
+
+    /// Takes the next line in.
+    pub(super) fn note(&mut self, stall: &Stall, text: &[u8], goes_on: bool, ends: bool) {
+        let class = match opens_sample(text) {
+            true => None,
+            false => stall.class(text, self.stepped),
+        };
+        self.below += usize::from(!text.is_empty());
+        match class {
+            Some(_) if self.seen.is_some() => self.below = 0,
+            Some(class) => {
+                self.seen = Some((class, self.line, text.to_vec()));
+                self.below = 0;
+            }
+            None if goes_on || self.below > BELOW => self.seen = None,
+            None => {}
+        }
+        self.line += u64::from(ends);
+    }
+}
+
+impl Stall {
+    pub(super) fn new() -> Result<Self, regex::Error> {
+        let regex = |text: &str| Regex::new(&format!("(?i-u){text}"));
+        let waits = [
+            format!(r"{NONE}.{{0,40}}{PROGRESS}.{{0,60}}{SINCE}{TIME}"),
+            format!(r"{TIME} (?:since|after)\b.{{0,40}}{NONE}.{{0,30}}{PROGRESS}"),
+            format!(
+                r"\b(?:stall\w*|stuck|hung|hangs|frozen|blocked|unresponsive)\b.{{0,60}}(?:\b(?:for|since|in)\b|[(,])\D{{0,12}}{TIME}"
+            ),
+            format!(r"\bwaiting\b.{{0,80}}(?:{SINCE}|\balready\D{{0,4}}){TIME}"),
+            format!(
+                r"\bstill (?:running|waiting|busy|saving|writing|pending|open)\b.{{0,40}}\b(?:for|since|after)\D{{1,4}}{TIME}"
+            ),
+            format!(r"\b(?:last|newest|latest)\b.{{0,30}}\bfor\D{{1,4}}{TIME}"),
+            format!(r"\b(?:in flight|pending|outstanding|running since)\b(?: for| since)?\D{{1,4}}{TIME}"),
+            format!(r"\bwaiting, {TIME}"),
+            format!(r"\bwaiting\b.{{0,80}}(?:\.\.|…) ?{TIME}\s*$"),
+            format!(r"\D{TIME} already\b|\balready (?:for )?{TIME}"),
+        ];
+        Ok(Self {
+            waits: waits.iter().map(|w| regex(w)).collect::<Result<_, _>>()?,
+            last: regex(&format!(r"\blast\b.{{0,60}}\D{TIME} ago\b"))?,
+            exceeds: regex(&format!(r"\b(?:exceed\w*|over its|past its)\b.{{0,60}}\D{TIME}"))?,
+            bound: regex(
+                r"\b(?:limit|time-?out|threshold|max\w*|median|usual\w*|average|mean|every|interval|up to|at most|another|within|next|grace)\b[^\d,;(]{0,12}$",
+            )?,
+            well: regex(
+                r"\b(?:no|none|never|without|0) (?:\w+ )?(?:fail\w*|errors?|warnings?|retr\w+|restarts?|crash\w*|late|skipped|lost|preempt\w*|stall\w*|stuck|hung|hangs?)\b|\b(?:took|spent|lasted|total|at most|to go|remaining|\d ?(?:s|sec|min|h) left|eta|resumed|recovered)\b|\btime[/_:]|timing",
+            )?,
+            of_save: regex(r"\b(?:sav(?:e|ing)|checkpoint\w*|ckpt|writers?)\b")?,
+            of_rollout: regex(
+                r"\b(?:rollouts?|trajector(?:y|ies)|samples?|generation|generate\w*|requests?|completions?|sequences?|responses?)\b",
+            )?,
+            of_engine: regex(r"\b(?:engines?|servers?|replicas?|router)\b")?,
+            of_step: regex(
+                r"\b(?:steps?|iterations?|train\w*|ranks?|workers?|heartbeats?|progress|log|processes|process|job|run|gpus?|collective|barrier|all_\w+|call)\b",
+            )?,
+        })
+    }
+
+    /// The class of a line that says so. Before the first step it is the start that stands.
+    pub(super) fn class(&self, line: &[u8], stepped: bool) -> Option<&'static str> {
+        let of_save = self.of_save.is_match(line);
+        let exceeds = is_long(&self.exceeds, line, |_| true);
+        let free = |before: &[u8]| !self.bound.is_match(before);
+        let waits = || self.waits.iter().any(|w| is_long(w, line, free)) || !of_save && is_long(&self.last, line, free);
+        if !exceeds && (!waits() || self.well.is_match(line)) {
+            return None;
+        }
+        let (step, engine) = if stepped {
+            ("hang.step", "rollout.stall")
+        } else {
+            ("hang.startup", "hang.startup")
+        };
+        match () {
+            () if of_save => Some("hang.save"),
+            () if self.of_rollout.is_match(line) => Some("rollout.stall"),
+            () if self.of_engine.is_match(line) => Some(engine),
+            () if self.of_step.is_match(line) => Some(step),
+            () => None,
+        }
+    }
+}
+
+/// The time that a form finds is long, and what stands before it lets it count.
+fn is_long(form: &Regex, line: &[u8], counts: impl Fn(&[u8]) -> bool) -> bool {
+    let Some(c) = form.captures(line) else { return false };
+    let (Some(number), Some(unit)) = (c.get(1).or(c.get(3)), c.get(2).or(c.get(4))) else {
+        return false;
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).to_ascii_lowercase().replace(',', "");
+    let each = match text(unit.as_bytes()).as_bytes().first() {
+        Some(b'h') => 3600.0,
+        Some(b'm') => 60.0,
+        _ => 1.0,
+    };
+    let long = text(number.as_bytes()).parse::<f64>().is_ok_and(|n| n * each >= LONG);
+    long && counts(&line[..number.start()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_is_known_by_its_parts() {
+        let stall = Stall::new().unwrap();
+        for (line, class) in [
+            (
+                "agent: stall detected: the GPUs are busy, but step 13 was the last one, 1900 s ago",
+                "hang.step",
+            ),
+            ("agent WARN training stalled (no new log line in 20 min)", "hang.step"),
+            ("agent: no heartbeat from rank 12 since 10:00:01 (1803 s)", "hang.step"),
+            (
+                "agent: step 13 exceeded the step limit of 900 s, dumping stacks",
+                "hang.step",
+            ),
+            ("the save of step 100 takes 2400 s already, 30 s is usual", "hang.save"),
+            (
+                "async checkpoint of step 100 not done after 1800 s, 3 of 8 writers still busy",
+                "hang.save",
+            ),
+            (
+                "batch 12: 63/64 trajectories, waiting for the last one since 40 min",
+                "rollout.stall",
+            ),
+            (
+                "trainer: the rollout has not returned anything for 1,800 s",
+                "rollout.stall",
+            ),
+            ("it 5013 is the newest step for 22 min", "hang.step"),
+            ("collective all_gather in flight for 1500 s on ranks 0-6", "hang.step"),
+            ("building the process group (waiting, 1800 s)", "hang.step"),
+            ("3 samples are left, none finished in the last 30 min", "rollout.stall"),
+            ("rollouter: 0 samples produced in the last 20 min", "rollout.stall"),
+            ("waiting for generation of batch 311 ... 1200s", "rollout.stall"),
+            ("engine 2 has not answered for 1 h", "rollout.stall"),
+        ] {
+            assert_eq!(stall.class(line.as_bytes(), true), Some(class), "{line}");
+        }
+        let start = "agent: 3600 s since the launch and no step yet";
+        assert_eq!(stall.class(start.as_bytes(), false), Some("hang.startup"));
+    }
+
+    #[test]
+    fn limits_sums_and_what_is_over_are_no_stall() {
+        let stall = Stall::new().unwrap();
+        for line in [
+            "waiting for the rollout servers (timeout 1800 s)",
+            "still saving, timeout=3600 s",
+            "training is not watched before step 1; the limit is 1800 s",
+            "time: 1200 s waiting for rollout, 300 s in training",
+            "step 13: waiting for the slowest sample took 610 s",
+            "rollout 12 finished after 1800 s, no request failed",
+            "the last checkpoint was done 1800 s ago",
+            "no step for 20 s",
+            "2 of 512 requests timed out after 600 s and count as failed samples, none is missing",
+            "last checkpoint saved at 10:00:01",
+            "eval: 1200 samples/s, no errors",
+            "step=812 loss=0.3 time=1200 s (no overlap)",
+            "uptime of the engines: 12 h, no request failed",
+            "last checkpoint: step 900, 45 min ago",
+            "Epoch 3: still training, 12 h so far, 30 h to go",
+            "rank 3: not the slowest rank for 3600 s",
+            "saving in the background; training does not wait. The last one took 700 s",
+            "no step failed in 3600 s",
+            "no validation for another 1200 s",
+            "heartbeats are reported every 600 s, hung ranks are killed after 1800 s",
+        ] {
+            assert_eq!(stall.class(line.as_bytes(), true), None, "{line}");
+        }
+    }
+}
