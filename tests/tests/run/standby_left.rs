@@ -34,7 +34,9 @@ attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
 rank = os.environ["RANK"]
 with open(f"{sys.argv[1]}/left.{attempt}.{rank}", "w") as f:
     json.dump([ahead, before, verl.reader.SEEN, os.environ.get("FROM_PACK"), random.random()], f)
-open(os.environ["REASON"], "w").close()
+if rank == "0":
+    # Only now: it is the one that notes.
+    open(os.environ["REASON"], "w").close()
 "#;
 
 /// It is begun anew without the one import, and imports what that one would have, in the environment that it would have made.
