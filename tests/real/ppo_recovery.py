@@ -122,7 +122,7 @@ def killed_in_a_save_and_brought_back(programs, work, model):
     # After one step it may not have begun to wait; but nothing may speak against it for good.
     print(f"  the relaunch and the interpreters that were to wait: {how}; forked: {sorted(forks.seen)}", flush=True)
     assert len(how) == 1 and (how == ["went"] or not how[0]["cold"].get("lasting")), how
-    assert how != ["went"] or {"ray::WorkerDict", "ray::TaskRunnerV1"} <= forks.seen, "Ray's workers were started as ever"
+    assert how != ["went"] or any("WorkerDict" in name for name in forks.seen), "Ray's workers were started as ever"
     said = "".join(p.read_text(errors="replace") for p in sorted((root / ".supervise/attempts/0002").rglob("*")) if p.is_file())
     assert "setting global step to 1" in said, "the trainer did not say that it resumed at step 1"
     for step in range(1, STEPS + 1):
@@ -145,7 +145,8 @@ class Forks(threading.Thread):
                     line = (process / "cmdline").read_bytes()
                     if line.startswith(b"ray::"):
                         parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
-                        if b"default_worker.py" in Path(f"/proc/{parent}/cmdline").read_bytes():
+                        # The raylet's own command line names that file as well, further on.
+                        if b"default_worker.py" in b"".join(Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")[1:2]):
                             self.seen.add(line.split(b"\0")[0].split(b".")[0].decode().strip())
                 except OSError:
                     pass
