@@ -186,12 +186,15 @@ impl Driver {
         }
         let (imports, workers) = self.noted(a)?;
         let ray = workers.filter(|_| !self.imports_ahead.ray_unfit);
+        let trainer = adapter(self.spec.trainer);
+        let plain = trainer.package().filter(|_| trainer.imports_plainly());
+        let plain = plain.map(str::to_owned).into_iter().collect();
         let order = LaunchOrder {
             attempt: a.no.next(),
             ..a.order.clone()
         };
         let host = self.host_facts(&order);
-        let plan = adapter(self.spec.trainer).arrange(&self.spec, &order, &host).ok()?;
+        let plan = trainer.arrange(&self.spec, &order, &host).ok()?;
         let port = free_port(self.here()).ok()?;
         let order = self.guard_order(&order, &plan, &host, port).ok()?;
         self.imports_ahead.port = Some(port);
@@ -201,6 +204,7 @@ impl Driver {
             pauses: PAUSES,
             memory: self.memory_for_interpreters(a),
             ray,
+            plain,
         })
     }
 

@@ -252,6 +252,10 @@ pub trait Adapter: Sync {
     fn package(&self) -> Option<&'static str> {
         None
     }
+    /// That package changes nothing for its imports but variables, so that these may be made without it.
+    fn imports_plainly(&self) -> bool {
+        false
+    }
     /// Defaults, keys and layouts differ between its releases: the interpreter is asked which one would run.
     fn has_releases(&self) -> bool {
         false

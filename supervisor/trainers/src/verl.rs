@@ -147,6 +147,11 @@ impl Adapter for VerlAdapter {
         Some("verl")
     }
 
+    /// Read in verl 0.9: the one setting of a library that it changes as it is imported, tensordict's, is read at each call.
+    fn imports_plainly(&self) -> bool {
+        true
+    }
+
     fn has_releases(&self) -> bool {
         true
     }

@@ -232,7 +232,7 @@ fn the_workers_of_a_drivers_ray_are_forked_and_are_as_new_ones() {
     for which in [0, 1] {
         assert_ne!(ahead[0]["draws"][which], ahead[1]["draws"][which]);
     }
-    // What is no worker of Ray is touched by none of it.
+    // A program that is no worker of Ray is touched by none of it.
     assert_eq!(stage.driver(2)["below"], stage.driver(1)["below"]);
 
     // One that is to run in another environment starts as ever.

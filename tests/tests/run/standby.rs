@@ -455,14 +455,19 @@ fn interpreters_that_need_more_memory_than_they_may_end_and_are_not_started_agai
     stage.ends();
 }
 
-/// One that answered late is killed, and another started: it must have run nothing until it hears that it may.
-#[test]
-fn an_interpreter_that_said_it_goes_runs_nothing_before_it_is_let() {
-    let scene = Scene::new(SUPERVISE);
+/// The file that interpreters run first, in a folder of the scene.
+pub(super) fn lay_ours(scene: &Scene) {
     let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/../supervisor/host/src/guard/ahead");
     let both = ["start.py", "sitecustomize.py"].map(|name| fs::read_to_string(format!("{ours}/{name}")).unwrap());
     fs::create_dir(scene.path("ours")).unwrap();
     fs::write(scene.path("ours/sitecustomize.py"), both.concat() + "begin()\n").unwrap();
+}
+
+/// One that answered late is killed, and another started: it must have run nothing until it hears that it may.
+#[test]
+fn an_interpreter_that_said_it_goes_runs_nothing_before_it_is_let() {
+    let scene = Scene::new(SUPERVISE);
+    lay_ours(&scene);
     fs::write(scene.path("train.py"), "import sys\nopen(sys.argv[1], 'w').close()\n").unwrap();
     fs::write(scene.path("notes"), "b 1 9999999999\ni json\n").unwrap();
     for is_let in [false, true] {

@@ -441,7 +441,7 @@ impl Reading {
             self.found
                 .retain(|f| f.file != file || !f.sighting.text.contains(PROBE));
         }
-        // What did not move goes on.
+        // A wait that did not get longer goes on.
         if self.patterns.relieved.is_match(text) {
             self.found.retain(|f| f.file != file || !is_wait(f.class));
         }

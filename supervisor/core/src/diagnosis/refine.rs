@@ -1,4 +1,4 @@
-//! What else stands in the logs may make the root another class, or its answer another: a second signal.
+//! A second signal: something else in the logs makes the root another class, or its answer another.
 
 use super::reading::{Found, Reading};
 use crate::id::Step;

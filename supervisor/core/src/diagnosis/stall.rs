@@ -20,7 +20,7 @@ pub(super) fn is_wait(class: &str) -> bool {
 /// A length of time: its number and its unit.
 const TIME: &str = r"(\d[\d,]*(?:\.\d+)?) ?(s|sec\w*|min\w*|m|h|hours?|hrs?)\b";
 
-/// What a run brings forth where it goes on.
+/// Words for things that a run brings forth where it goes on.
 const PROGRESS: &str = r"\b(?:steps?|iterations?|progress\w*|samples?|trajector\w+|completions?|responses?|heartbeats?|output|lines?|tokens?|return\w*|answer\w*|report\w*|finish\w*|done|complet\w*|moved?|advanc\w*|arriv\w*|respond\w*|produc\w*|passed)\b";
 
 const NONE: &str = r"(?:\b(?:no|none|not|nothing|never|without)\b|n't\b|(?:^|[\s:(])0 )";

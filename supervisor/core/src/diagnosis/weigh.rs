@@ -194,7 +194,7 @@ fn of_class(class: &str) -> Weight {
     }
 }
 
-/// What watches a run says so in warnings: nothing in it fails.
+/// Monitors of a run say it in warnings: nothing in it fails.
 fn is_only_warned_of(class: &str) -> bool {
     is_wait(class) || class.starts_with("sched.") || matches!(class, "disk.slow" | "gpu.sdc_suspect")
 }

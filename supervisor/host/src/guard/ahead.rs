@@ -55,8 +55,10 @@ pub struct Draft {
     pub pauses: u32,
     /// Bytes that all interpreters together may hold.
     pub memory: u64,
-    /// What the driver's own Ray will start.
+    /// Workers of the driver's own Ray.
     pub ray: Option<WorkersOfRay>,
+    /// Packages without which their imports may be made.
+    pub plain: Vec<String>,
 }
 
 /// A start without them.
@@ -78,6 +80,7 @@ struct Task<'a> {
     imports: &'a str,
     pauses: u32,
     memory: u64,
+    plain: &'a [String],
     /// Variables that are not the same in all forks.
     differs: &'a [String],
     /// Name of the socket at which it is asked for a fork.
@@ -95,7 +98,7 @@ pub(crate) struct Files {
     notes: (i32, String),
     /// The file to which interpreters add the exception that ends them.
     endings: String,
-    /// What the interpreter imports that is forked, and the name of its socket.
+    /// The imports of the interpreter that is forked, and the name of its socket.
     forks: Option<(String, String)>,
 }
 
@@ -336,6 +339,7 @@ fn all_wait(
         imports: &files.notes.1,
         pauses: draft.pauses,
         memory: draft.memory / u64::from(count.max(1)),
+        plain: &draft.plain,
         differs: &[],
         forks: None,
         refused: &files.notes.1,

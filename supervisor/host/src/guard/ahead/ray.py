@@ -50,7 +50,7 @@ class Forking(Ahead):
 
         if not hasattr(os, "pidfd_open"):
             self.be_unfit("this Python has no os.pidfd_open")
-        # Whoever goes over all variables looks for others: these are not there now, but for one that stands for another.
+        # An import that goes over all variables looks for others: these are not there now, but for one that stands for another.
         differs = set(self.draft["differs"]) - {"RAY_RAYLET_PID"}
         for name in differs:
             # The devices of a worker are read when it first asks for them, which is no import's to do.
@@ -59,7 +59,7 @@ class Forking(Ahead):
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind("\0" + self.draft["forks"])
         self.initial, self.unseeded, self.looked = dict(os.environ), [], 0
-        read, before = set(), []
+        read, before, seeded = set(), [], []
         variables, generators = type(os.environ), random.Random
         kept = variables.__getitem__, generators.seed, random.seed
 
@@ -75,7 +75,7 @@ class Forking(Ahead):
             return kept[1](generator, a, *version, **named)
 
         def seed_all(*a, **named):
-            read.add("a seed for all")
+            seeded.append(True)
             return kept[2](*a, **named)
 
         def importing():
@@ -83,14 +83,14 @@ class Forking(Ahead):
             states.pop("random", None)
             before[:] = states, own_state(), open_files()
             read.clear()
+            seeded.clear()
 
         def imported(name):
-            found = read & {"a seed for all", *differs}
             states, state, files = before
-            if found:
-                self.leave(name, f"{name} reads {min(found)}, which is not the same in all workers of Ray")
-            if changed(states, random_states()):
-                self.leave(name, f"{name} draws random numbers")
+            if read & differs:
+                self.leave(name, f"{name} reads {min(read & differs)}, which is not the same in all workers of Ray")
+            if seeded or changed(states, random_states()):
+                self.leave(name, f"{name} seeds a generator, or draws random numbers")
             if own_state() != state or open_files() - files:
                 self.leave(name, f"{name} opens files that stay open, or changes the process")
             if not is_alone():

@@ -21,8 +21,6 @@ MARK, AWAITED = b"SUPERVISE_ATTEMPT=", b"SUPERVISE_AWAITED="
 FOR_RAY = ("PYTHONPATH", "SUPERVISE_FORKS", "SUPERVISE_PYTHONPATH", "SUPERVISE_RAY")
 # An interpreter begins anew this often, and leaves one module more to the start each time.
 LEFT = 6
-# They change nothing of what they import: without them, that may be imported ahead.
-PLAIN = ("verl",)
 # Processor and wall time within which an interpreter that begins anew has read this file.
 READS_WITHIN = {"ITIMER_PROF": 0.5, "ITIMER_REAL": 10}
 TAKE_ARGUMENTS = {"-W", "-X", "--check-hash-based-pycs"}
@@ -391,10 +389,15 @@ class Ahead:
             kind, _, rest = line.partition(" ")
             if kind == "e" or kind == "n" and left is not None:
                 key, _, value = rest.partition("=")
-                if kind == "n" and "=" not in rest:
-                    self.unset(rest)
-                    continue
-                if not (self.replays(key, value, text, initial) or kind == "n" and is_set_in(left, key, value)):
+                if kind == "n":
+                    if "=" not in rest:
+                        self.unset(rest)
+                        continue
+                    # An import of one that it imports has done it as well; a word in letters is no rank's and no attempt's own.
+                    if os.environ.get(key) == value:
+                        continue
+                    plain = value.isalpha() or is_set_in(left, key, value)
+                if not (self.replays(key, value, text, initial) or kind == "n" and plain):
                     break
                 if os.environ.get(key) in (initial.get(key), self.replayed.get(key)):
                     self.replayed[key] = value
@@ -435,7 +438,7 @@ class Ahead:
             if rest in self.left:
                 if kind == "i":
                     left = self.look_at_own(spec.origin, began)
-                    if rest.partition(".")[0] not in PLAIN:
+                    if rest.partition(".")[0] not in self.draft["plain"]:
                         # It may change what it imports, or what comes after it.
                         break
                 continue
@@ -635,7 +638,7 @@ def begin():
     if imports is None and mark is None and "SUPERVISE_RAY" in os.environ:
         begin_worker()
         return
-    # What a driver's Ray starts runs this file as well.
+    # Processes that a driver's Ray starts run this file as well.
     kept = {key: value for key, value in os.environ.items() if key in FOR_RAY} if "SUPERVISE_RAY" in os.environ else {}
     if mark is not None:
         import posix
