@@ -247,7 +247,8 @@ fn the_interpreter_of_a_driver_is_imported_ahead_and_what_it_starts_is_not_touch
     );
     let cold = stage.noted(1);
     wait_for("one interpreter has imported all", || {
-        stage.waiting().len() == 1 && stage.waiting().into_iter().all(has_imported)
+        let waiting = stage.waiting();
+        waiting.len() == 1 && waiting.into_iter().all(has_imported)
     });
     stage.kill(1);
     let ahead = stage.noted(2);
