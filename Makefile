@@ -107,16 +107,16 @@ bench: install-real
 	VENV=$(abspath $(VENV)) SUPERVISE=$(abspath $(TARGET)/release/supervise) IDLE_WORKER=$(abspath $(TARGET)/release/idle_worker) \
 	  LONG_RUN=$(abspath $(TARGET)/release/long_run) MANY_FILES=$(abspath $(TARGET)/release/many_files) SHARDS=$(abspath $(TARGET)/bench/shards) tests/bench/run.sh
 
+full-places: export FULL = 1
 full-places: install-testbed install-real build-tests
 	$(CARGO) test -p supervise-tests --test systemd --test slurm --test slurm_nodes -- --nocapture
-	for part in slurm_gang ray_nodes ray_recovery; do ONLY=$$part tests/real/run.sh $(VENV) $(TARGET)/debug || exit 1; done
+	for part in slurm_gang ray_nodes ray_recovery areal_launchers; do ONLY=$$part tests/real/run.sh $(VENV) $(TARGET)/debug || exit 1; done
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --spins
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --ppo
 	$(VENV)/bin/python tests/real/ray_loopback.py $(TARGET)/debug
-	tests/real/install_areal.sh $(VENV) $(VENV)/../.venv-areal
-	$(VENV)/../.venv-areal/bin/python tests/real/areal_launchers.py $(TARGET)/debug --only local_scheduler --only ray_launcher --only slurm_scheduler
 	$(VENV)/../.venv-areal/bin/python tests/real/areal_nodes.py $(TARGET)/debug
 
+full-hangs: export FULL = 1
 full-hangs: install-real build-tests
 	ONLY=stalls tests/real/run.sh $(VENV) $(TARGET)/debug
 	$(VENV)/bin/python tests/real/ppo_stalls.py $(TARGET)/debug --sleeps

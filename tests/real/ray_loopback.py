@@ -184,6 +184,8 @@ def main():
         while bench.runs:
             bench.runs.pop().end()
         site.end()
+    if not args.work:
+        shutil.rmtree(work)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """verl's Ray SFT trainer on two nodes of a real Slurm cluster: Ray is brought up over them, and its processes are killed one after the
-other: the raylet of the second node, Ray's head, the driver. Then the rank on the second node falls asleep inside a step, and is found by what
+other: the raylet of the second node, Ray's head, with FULL=1 the driver. Then the rank on the second node falls asleep inside a step, and is found by what
 Ray's processes on both nodes did before. The tensors of both ranks are those of a run in one go on one machine.
 
 usage: ray_nodes.py PROGRAMS [--work DIR] [--spins | --ppo]
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import ppo_recovery
 from ray_recovery import TRAINER, RayBench, Run, never_came_up
-from recovery import ENV, HERE, LIMIT, STEPS, attempts, nothing_left
+from recovery import ENV, FULL, HERE, LIMIT, STEPS, attempts, nothing_left
 from slurm_gang import property_of, slurm
 
 EPOCHS = 6
@@ -54,7 +55,7 @@ class Job(Run):
             if found := condition():
                 return found
             assert not alive or self.state() in GOING, f"{self.state()}\n{self.said()[-6000:]}"
-            time.sleep(0.1)
+            time.sleep(0.2)
         raise AssertionError(f"it never came to that:\n{self.said()[-6000:]}\n{self.processes()}")
 
 
@@ -112,8 +113,11 @@ def main():
     work = args.work or Path(tempfile.mkdtemp(prefix="ray-nodes-"))
     bench = RayBench(args.programs.resolve(), work)
     if args.ppo:
-        return ppo(bench, work)
-    killed_and_hung(bench, args.spins)
+        ppo(bench, work)
+    else:
+        killed_and_hung(bench, args.spins)
+    if not args.work:
+        shutil.rmtree(work)
 
 
 def killed_and_hung(bench, spins):
@@ -122,7 +126,7 @@ def killed_and_hung(bench, spins):
     folder, root = bench.case("ray")
     config = on_two_nodes(folder, EPOCHS, STALL)
     faults = [{"kind": "spin" if spins else "hang", "step": HANGS_AT, "rank": 1}]
-    killed = [] if spins else ["raylet of the second node", "head", "driver"]
+    killed = [] if spins else ["raylet of the second node", "head", *(["driver"] if FULL else [])]
     if killed:
         faults += [{"kind": "slow", "step": step, "seconds": 2, "rank": 0} for step in range(2, STEPS + 1)]
     with slurm(folder) as where:

@@ -4,7 +4,7 @@
 #
 # usage: run.sh VENV PROGRAMS      (PROGRAMS: the folder with the built binaries)
 # ONLY=PART in the environment: only the scripts whose name contains it. Two run at once: what one waits for, the other computes
-# (LANES=1: one after the other). Each line tells whose it is, each script is timed; the list ends the run, slowest first.
+# (LANES=1: one after the other). FULL=1: each with all its cases, as before a release. Each line tells whose it is, each script is timed; the list ends the run, slowest first.
 # areal's environment is made beside VENV, as .venv-areal, DeepSpeed's files as .venv-deepspeed; verl's releases are unpacked there, in .verl-versions, mbridge in .mbridge.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -16,14 +16,16 @@ deepspeed=$(dirname "$venv")/.venv-deepspeed
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# What a rank compiles at its import, the next one finds.
+# What a rank compiles at its import, the next one finds; what a run in one go comes to, every script.
 unset PYTHONDONTWRITEBYTECODE
+export SHARED=$work
 
 only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
-scripts=(verl_hazards areal_launchers stalls slurm_gang recovery standby ppo_stalls areal_stalls fsdp2_stalls areal_recovery ray_recovery ray_nodes areal_alone proofs ppo_recovery hf_recovery reshard verl_versions
+scripts=(verl_hazards areal_launchers stalls slurm_gang recovery standby areal_stalls fsdp2_stalls areal_recovery ray_recovery ray_nodes areal_alone proofs ppo_recovery hf_recovery reshard verl_versions
   merge merge_formats zero migrate verl_contents areal_dialect rehearsal asked pickle_names omegaconf_differential unsafe_differential json_differential
   kubernetes torch_failures upload)
+if [ -n "${FULL:-}" ]; then scripts+=(ppo_stalls); fi
 
 verl_hazards() { "$python" "$here/verl_hazards.py"; }
 verl_versions() {
@@ -55,9 +57,11 @@ areal_alone() { need_areal && "$areal/bin/python" "$here/areal_alone.py"; }
 areal_dialect() { need_areal && "$areal/bin/python" "$here/areal_dialect.py" "$programs/examples/areal_view"; }
 areal_recovery() { need_areal && "$areal/bin/python" "$here/areal_recovery.py" "$programs"; }
 areal_stalls() { need_areal && "$areal/bin/python" "$here/areal_stalls.py" "$programs"; }
-# Each place and each form once; `make full-places` has all six.
+# Ray and Slurm, a controller and torchrun, each once.
 areal_launchers() {
-  need_areal && "$areal/bin/python" "$here/areal_launchers.py" "$programs" --only local_launcher --only ray_scheduler --only slurm_launcher
+  local some=(--only ray_scheduler --only slurm_launcher)
+  if [ -n "${FULL:-}" ]; then some=(); fi
+  need_areal && "$areal/bin/python" "$here/areal_launchers.py" "$programs" "${some[@]}"
 }
 omegaconf_differential() { "$python" "$here/omegaconf_differential.py" "$programs/examples/dump_yaml"; }
 # Who comes second waits for the first; who comes third finds it done.

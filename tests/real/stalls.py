@@ -37,8 +37,10 @@ def main():
     more = [f"trainer.total_epochs={steps // 8}", "trainer.save_freq=4"]
     with tempfile.TemporaryDirectory() as work:
         b = Bench(args.programs.resolve(), (args.work or Path(work)).resolve())
-        straight = b.work / "straight_long"
-        b.call([HERE / "sft.sh", Path(sys.executable).parent.parent, b.model, straight, *more])
+        straight = b.straight
+        if args.more:
+            straight = b.work / "straight_long"
+            b.call([HERE / "sft.sh", Path(sys.executable).parent.parent, b.model, straight, *more])
         folder, root = b.case("stalls")
         yaml = folder / "sft.yaml"
         yaml.write_text(yaml.read_text() + STALL)
