@@ -96,7 +96,7 @@ check:
 	tests/words.sh
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) test -q -p supervise-trainers --test house
+	$(CARGO) test -q --workspace --test house
 	$(CARGO) deny --offline check bans licenses sources
 
 chaos: build-tests

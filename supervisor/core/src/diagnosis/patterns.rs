@@ -49,7 +49,9 @@ impl Patterns {
             relieved: regex(
                 r"(?i-u)\b(?:recovered|is back|are back|healthy again|(?:progress(?:es)?|moving|running|alive) again|resumed)\b",
             )?,
-            began: regex(r"(?i-u)\*{3,} ?running training|before the start of training")?,
+            began: regex(
+                r"(?i-u)\*{3,} ?running training|before the start of training|^(?:\d+: ?)?training \.\.\.\s*$",
+            )?,
             orphan: regex(r"(?i-u)no running processes found|not found in /proc|\[not found\]")?,
             node_gone: regex(r"(?i-u)\bNodeTerminated\b|\bnodes? (?:was |is |are )?lost\b")?,
             node: regex(r"(?:^|[^\w-])(?-u:(?:node|host|worker|gpu|compute)-?\w*\d+(?:-\d+)?: )")?,

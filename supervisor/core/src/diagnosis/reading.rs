@@ -34,7 +34,7 @@ const CAREFUL: u32 = 400;
 const TAIL: usize = 64 << 10;
 
 /// Texts that only a log needs that nobody watched.
-const OTHERS: [&str; 29] = [
+const OTHERS: [&str; 30] = [
     "Traceback (most recent",
     "  File \"",
     "Exception ignored",
@@ -55,6 +55,7 @@ const OTHERS: [&str; 29] = [
     "total optimization steps",
     "number of training iterations",
     "running training",
+    "training ...",
     "the start of training",
     "recovered",
     "is back",

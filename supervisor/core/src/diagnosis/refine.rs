@@ -8,6 +8,9 @@ use crate::taxonomy;
 /// Words of a monitor that asks an engine whether it is well.
 const PROBES: [&str; 3] = ["ealth", "probe", "consecutive_failures"];
 
+/// Lines below an exception within which an engine says that it dies of it.
+const BELOW: u64 = 8;
+
 impl Reading {
     /// The class of the root and its answer.
     pub(super) fn refined(&self, root: &Found) -> (&'static str, Action) {
@@ -23,6 +26,7 @@ impl Reading {
             // It asked again for what the node that is gone had.
             "node.lost" if self.lacks_gpus(root) => return ("ray.resources", Action::Wait),
             "mem.cuda_oom" if self.is_first_step(root) => Action::Stop,
+            "code.exception" if self.ends_an_engine(root) => return ("engine.vllm_dead", Action::RelaunchLater),
             "ray.resources" if self.lost_a_node() => Action::Wait,
             "engine.http" if self.is_told_twice(root) => Action::Relaunch,
             "gpu.driver" if self.is_one_of_many(root) => Action::Node,
@@ -48,6 +52,13 @@ impl Reading {
     fn came_at_this_step(&self, root: &Found) -> bool {
         let same = |f: &&Found| f.file == root.file && f.class == root.class && f.step == root.step;
         root.step.is_some() && self.found.iter().filter(same).any(|f| f.steps < root.steps)
+    }
+
+    /// It is in the traceback of an engine that dies of it, and says nothing that is known.
+    fn ends_an_engine(&self, root: &Found) -> bool {
+        let below = root.sighting.line..=root.sighting.line + BELOW;
+        let dies = |f: &Found| f.class == "engine.vllm_dead" && f.file == root.file && below.contains(&f.sighting.line);
+        self.found.iter().any(dies)
     }
 
     fn is_held_by_nobody(&self, root: &Found) -> bool {
@@ -154,6 +165,7 @@ mod tests {
             told(&format!("***** Running training *****\n{FULL}\n")),
             oom(Action::Stop)
         );
+        assert_eq!(told(&format!("0: training ...\n{FULL}\n")), oom(Action::Stop));
         let attempt = |from: u32| format!("step {from}\nstep {}\nstep 19\n{FULL}\n", from + 1);
         assert_eq!(told(&format!("{}{}", attempt(8), attempt(10))), oom(Action::Stop));
         let later = format!("{}step 10\nstep 25\n{FULL}\n", attempt(8));
@@ -193,6 +205,11 @@ mod tests {
             raised(4)
         );
         assert_eq!(told(&others), ("ckpt.mismatch".to_owned(), Action::Stop));
+        let raised = |e: &str| format!("Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n{e}\n");
+        let cancelled = raised("RuntimeError: cancelled");
+        assert_eq!(told(&cancelled).0, "code.exception");
+        let dead = format!("{cancelled}(EngineCore_DP0 pid=3011) ERROR EngineCore encountered a fatal error.\n");
+        assert_eq!(told(&dead), ("engine.vllm_dead".to_owned(), Action::RelaunchLater));
         let driver = "Failed to initialize NVML: Driver/library version mismatch";
         assert_eq!(told(driver).1, Action::Stop);
         assert_eq!(told(&format!("n4: {driver}")).1, Action::Node);

@@ -85,7 +85,7 @@ impl Stall {
     pub(super) fn new() -> Result<Self, regex::Error> {
         let regex = |text: &str| Regex::new(&format!("(?i-u){text}"));
         let waits = [
-            format!(r"{NONE}.{{0,40}}{PROGRESS}.{{0,60}}{SINCE}{TIME}"),
+            format!(r"{NONE}.{{0,40}}{PROGRESS}.{{0,60}}?{SINCE}{TIME}"),
             format!(r"{TIME} (?:since|after)\b.{{0,40}}{NONE}.{{0,30}}{PROGRESS}"),
             format!(
                 r"\b(?:stall\w*|stuck|hung|hangs|frozen|blocked|unresponsive)\b.{{0,60}}(?:\b(?:for|since|in)\b|[(,])\D{{0,12}}{TIME}"
@@ -97,6 +97,7 @@ impl Stall {
             format!(r"\b(?:last|newest|latest)\b.{{0,30}}\bfor\D{{1,4}}{TIME}"),
             format!(r"\b(?:in flight|pending|outstanding|running since)\b(?: for| since)?\D{{1,4}}{TIME}"),
             format!(r"\bwaiting, {TIME}"),
+            format!(r"\b(?:section|phase)\b.{{0,40}}?\bfor\D{{1,4}}{TIME}"),
             format!(r"\bwaiting\b.{{0,80}}(?:\.\.|…) ?{TIME}\s*$"),
             format!(r"\D{TIME} already\b|\balready (?:for )?{TIME}"),
         ];
@@ -199,6 +200,12 @@ mod tests {
             ("rollouter: 0 samples produced in the last 20 min", "rollout.stall"),
             ("waiting for generation of batch 311 ... 1200s", "rollout.stall"),
             ("engine 2 has not answered for 1 h", "rollout.stall"),
+            ("watchdog: no new log line for 1800 s (median step 92 s)", "hang.step"),
+            ("launcher: section 'step' is open for 900 s (limit 1200 s)", "hang.step"),
+            (
+                "agent: phase=save for 960 s (median 41 s), limit 900 s reached",
+                "hang.save",
+            ),
         ] {
             assert_eq!(stall.class(line.as_bytes(), true), Some(class), "{line}");
         }

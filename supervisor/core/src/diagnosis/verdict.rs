@@ -313,8 +313,8 @@ fn is_standing(f: &Found) -> bool {
 
 /// It says that the training is over, and more steps were planned.
 fn ended_early(log: &Log) -> bool {
-    // A process may end well a little before: not each step is printed.
-    let early = |(step, total): (u64, u64)| log.says_end && step < total || log.exited && step < total / 20 * 19;
+    // A process may end well a little before: not each step is printed. Who says that it is done may count from zero.
+    let early = |(step, total): (u64, u64)| log.says_end && step + 1 < total || log.exited && step < total / 20 * 19;
     !log.wanted && log.last.is_some_and(early)
 }
 

@@ -302,7 +302,7 @@ pub(super) const ROWS: &[Row] = &[
         line("ReadTimeout|Read timed out|Max retries", r"(?:ReadTimeout|Read timed out|Max retries exceeded).{0,200}(?:/generate|/v1/|/health|/update|/completions|:3\d{4}|:8\d{3})|(?:/generate|/v1/|/health).{0,160}(?:ReadTimeout|Read timed out|Max retries exceeded)"),
         // A server of the run's own, by its address: never the hub.
         line("Server Error", r"5\d\d Server Error: .{0,80} for url: http://(?:\d{1,3}(?:\.\d{1,3}){3}|localhost)[:/]"),
-        line("Failed after", r"Failed after \d+ retries each\. Payload: "),
+        line("Failed after", r"Failed after \d+ retries each\."),
         line("health check|health probe", r"[Hh]ealth (?:check|probe)\w*.{0,80}(?:failed \d+ times|failed after|failed \(|has failed|consecutive)"),
         line("health_generate|/health failed|/health timed|/health time|/health unreachable|/health refused", r"/health(?:_generate)?\b.{0,60}(?:failed|timed? ?out|unreachable|refused)"),
         line("consecutive_failures", r"\bconsecutive_failures\W{1,4}(?:[3-9]|\d\d)"),
