@@ -57,9 +57,9 @@ areal_alone() { need_areal && "$areal/bin/python" "$here/areal_alone.py"; }
 areal_dialect() { need_areal && "$areal/bin/python" "$here/areal_dialect.py" "$programs/examples/areal_view"; }
 areal_recovery() { need_areal && "$areal/bin/python" "$here/areal_recovery.py" "$programs"; }
 areal_stalls() { need_areal && "$areal/bin/python" "$here/areal_stalls.py" "$programs"; }
-# Ray and Slurm, a controller and torchrun, each once.
+# A controller, over Ray; the launchers with FULL=1.
 areal_launchers() {
-  local some=(--only ray_scheduler --only slurm_launcher)
+  local some=(--only ray_scheduler)
   if [ -n "${FULL:-}" ]; then some=(); fi
   need_areal && "$areal/bin/python" "$here/areal_launchers.py" "$programs" "${some[@]}"
 }
