@@ -10,7 +10,7 @@
 # bench  ratios against peers, in one run
 # full-places  every place where it runs, before a release: systemd, Slurm and Ray as CI has them, and what CI leaves out: a worker of Ray's that spins, PPO and AReaL
 #              over Ray on two nodes, a site's Ray, areal's other ways of starting its ranks
-# full-hangs  every hang of a real trainer, before a release: verl's and areal's as CI has them, two more of verl's SFT, one more of its PPO, four of areal's PPO,
+# full-hangs  every hang of a real trainer, before a release: verl's and areal's as CI has them, two more of verl's SFT, two of its PPO, four of areal's PPO,
 #             and the end of its rollout server
 # full-page  the pages at their limits, before a release: SECONDS of twenty clients (3600), screenshots below OUT
 CARGO ?= cargo
