@@ -60,15 +60,16 @@ is_up() { inside systemctl is-active -q testbed.target 2>/dev/null; }
 
 # In a mount namespace of its own: everything mounted here goes with it.
 boot() {
-  local units=$dir/root/etc/systemd/system unit clone own=()
+  local root=$dir/root unit clone own=()
+  local units=$root/etc/systemd/system
   clone=$(cd "$(dirname "$0")/../.." && pwd)
   # The box has a /tmp of its own, and programs of a clone below this one are started in it.
   case $clone in /tmp/*) own=(--bind-ro="$clone") ;; esac
   mount -t tmpfs -o size=1g tmpfs "$dir/over"
   mkdir "$dir/over/upper" "$dir/over/work"
-  mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/over/upper,workdir=$dir/over/work" "$dir/root"
-  rm -f "$dir/root/etc/machine-id"
-  : >"$dir/root/etc/machine-id"
+  mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/over/upper,workdir=$dir/over/work" "$root"
+  rm -f "$root/etc/machine-id"
+  : >"$root/etc/machine-id"
   # Nothing that this machine has enabled, and no network of its own to wait for.
   find "$units" -mindepth 1 -maxdepth 1 -name '*.wants' -exec rm -rf {} +
   for unit in systemd-timesyncd systemd-resolved systemd-networkd; do ln -sf /dev/null "$units/$unit.service"; done
@@ -77,7 +78,7 @@ boot() {
   mkdir "$units/testbed.target.wants"
   while read -r unit; do ln -s "../$unit" "$units/testbed.target.wants/$unit"; done <"$dir/wanted"
   SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 exec systemd-nspawn --register=no --keep-unit --quiet --machine=testbed --private-network \
-    --console=pipe --link-journal=no --bind="$folder" "${own[@]}" -D "$dir/root" --boot -- --unit=testbed.target
+    --console=pipe --link-journal=no --bind="$folder" "${own[@]}" -D "$root" --boot -- --unit=testbed.target
 }
 
 # Control groups of the box: it hangs its own below them.
