@@ -14,6 +14,7 @@ import sys
 
 import areal_bench
 import areal_stage as stage
+from recovery import FULL
 
 STEPS = 16
 # What cannot be told where nothing is known of the save: an optimizer may have skipped updates.
@@ -28,7 +29,7 @@ def killed_in_saves(b):
         {"kind": "shards_done", "step": 9},
         {"kind": "info_half", "step": 11, "file": "step_info.json"},
     ]
-    if os.environ.get("FULL"):
+    if FULL:
         faults += [
             {"kind": "kill", "step": 3, "rank": 1},
             {"kind": "metadata_unlinked", "step": 7},
