@@ -1,7 +1,7 @@
 # demo   a training run that is killed, torn and crashed, and ends as if nothing had happened
-# test   everything: unit, property, scenario, end to end, and real trainers (installs what they need)
+# test   what a change must pass: unit, property, scenario, end to end, and real trainers (installs what they need)
 # quick  what an edit needs: unit, property and scenario tests, in a minute or two
-# real   the tests with real trainers alone (ONLY=areal_recovery: the scripts with that in their name)
+# real   the tests with real trainers alone (ONLY=areal_recovery: the scripts with that in their name; FULL=1: all their cases, before a release)
 # bless  writes what comes out today into golden files and generated pages; read the difference before it is committed
 # install  program, man pages, completions and systemd unit below PREFIX (DESTDIR, BIN=a program that is built already)
 # dist   packages below DIST: wheel, .deb, tarball, bill of materials (PROGRAM=one that is built already)
