@@ -1,5 +1,7 @@
 //! Lines of classes beside the one that each row has itself, and lines that look like them.
 
+mod ends;
+
 use super::rules::{failure_rules, known};
 use crate::id::WorkerId;
 use crate::scan::{RuleKind, Scanner};
@@ -454,39 +456,18 @@ fn each_of_these_lines_is_known_and_its_lookalike_is_not() {
             "Timed out after 1801 seconds waiting for clients. 3/4 clients joined.",
             "4/4 clients joined after 18 seconds",
         ),
-        (
-            "end.budget",
-            "[supervisor] retries used up: 6 of 6",
-            "[supervisor] retries used: 1 of 6",
-        ),
-        (
-            "end.budget",
-            "[ft] No more restarts allowed, budget used up",
-            "[ft] restarts allowed: 10",
-        ),
-        (
-            "end.budget",
-            "run_with_retry.sh: giving up after 3 attempts",
-            "the client is giving up after 3 attempts on http://rm:8000/score",
-        ),
-        (
-            "end.budget",
-            "rayjob-controller: RayJob ppo: retried 3 times, backoffLimit 3 reached, status Failed",
-            "rayjob-controller: RayJob ppo: backoffLimit 3",
-        ),
-        (
-            "end.budget",
-            "Failed: exceeded max_failures=3",
-            "max_failures=3, 1 so far",
-        ),
     ];
+    check(&cases);
+}
+
+fn check(cases: &[(&str, &str, &str)]) {
     let mut scanner = Scanner::new(failure_rules()).unwrap();
     let mut class_of = |line: &str| match scanner.line(WorkerId(0), 1, line.as_bytes()).map(|h| h.kind) {
         Some(RuleKind::Failure(class)) => known(&class),
         _ => "",
     };
     for (class, line, lookalike) in cases {
-        assert_eq!(class_of(line), class, "{line}");
+        assert_eq!(class_of(line), *class, "{line}");
         assert_eq!(class_of(lookalike), "", "{lookalike}");
     }
 }

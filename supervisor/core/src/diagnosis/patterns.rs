@@ -11,7 +11,9 @@ pub(super) struct Patterns {
     pub(super) resumes: Regex,
     pub(super) over: Regex,
     pub(super) exited: Regex,
+    done: Regex,
     pub(super) wanted: Regex,
+    pub(super) denied: Regex,
     pub(super) healthy: Regex,
     pub(super) relieved: Regex,
     pub(super) began: Regex,
@@ -19,6 +21,7 @@ pub(super) struct Patterns {
     pub(super) node_gone: Regex,
     pub(super) node: Regex,
     planned: Regex,
+    saved: Regex,
     world: Regex,
 }
 
@@ -40,9 +43,13 @@ impl Patterns {
             over: regex(
                 r"(?i-u)train(?:ing|er)? (?:is |has )?(?:finished|complete|completed|done|ended|exiting)|(?:data|dataset|data ?loader|iterator).{0,20}(?:exhausted|is empty|has ended|ran out)|training ends\b|no more (?:data|batches)|(?:run|job) (?:finished|completed)|exiting (?:cleanly|gracefully|training)",
             )?,
+            done: regex(
+                r"(?i-u)final validation metrics|'train_runtime'|^.{0,80}\btraining (?:is |has |was )?(?:finished|complete[sd]?|done|ended)\b",
+            )?,
             exited: regex(
                 r"(?i-u)\bexit(?:ed)?(?: with)?(?: code)?:? ?0\b|\brc=0\b|wandb: (?:Synced|Run finished|.{0,8}View run)|\bfit\(\) returned|final validation metrics|'train_runtime'|\bpod \S+ (?:completed|succeeded)",
             )?,
+            denied: regex(r"(?i-u)\bno (?:\w+ ){0,2}(?:early.?stop|stop|limit)")?,
             wanted: regex(
                 r"(?i-u)early.?stop|target .{0,30}reached|reached .{0,30}target|as (?:asked|requested)|\bpatience\b|SIGUSR|max(?:imum)?[ _](?:time|duration|wall)|time limit|by the user",
             )?,
@@ -58,14 +65,29 @@ impl Patterns {
             planned: regex(
                 r"(?i-u)\b(?:total[ _](?:training|optimization)[ _]steps|number of training iterations)\W{1,6}(\d[\d,]*)",
             )?,
+            saved: regex(
+                r"(?i-u)sav.{0,80}\b(?:checkpoint-|global_step_?|from iteration\s+|at (?:step|iteration)\s+|iter_0*|step[-_=])(\d+)\b",
+            )?,
             world: regex(r"(?-u)_world_size_(\d+)_rank_\d")?,
             healthy: regex(r#"(?-u)/health_generate\b.{0,20}" 200\b"#)?,
         })
     }
 
+    /// The training is over, and was not ended by a failure.
+    pub(super) fn is_done(&self, line: &[u8]) -> bool {
+        // Chinese: the training has ended, or is complete.
+        let says = |what: &str| memchr::memmem::find(line, what.as_bytes()).is_some();
+        self.done.is_match(line) || says("训练结束") || says("训练完成")
+    }
+
     /// The last planned step.
     pub(super) fn planned(&self, line: &[u8]) -> Option<u64> {
         number(&self.planned, line)
+    }
+
+    /// The step that was saved.
+    pub(super) fn saved(&self, line: &[u8]) -> Option<u64> {
+        number(&self.saved, line)
     }
 
     /// The count of ranks that wrote the shard of a checkpoint.

@@ -106,6 +106,7 @@ pub(super) struct Log {
     /// It says that the training is over, or that its process ended well.
     pub(super) says_end: bool,
     pub(super) exited: bool,
+    pub(super) done: bool,
     /// Its end was wanted before the last step.
     pub(super) wanted: bool,
     /// Its training began, whether or not it came to a step.
@@ -252,9 +253,13 @@ impl Reading {
             {
                 log.last = Some((step, total));
             }
+            // Not each step is printed.
+            let saved = self.patterns.saved(&text).unwrap_or(0);
+            log.last = log.last.map(|(step, total)| (step.max(saved), total));
             log.says_end |= self.patterns.over.is_match(&text);
             log.exited |= self.patterns.exited.is_match(&text);
-            log.wanted |= self.patterns.wanted.is_match(&text);
+            log.done |= self.patterns.is_done(&text);
+            log.wanted |= self.patterns.wanted.is_match(&text) && !self.patterns.denied.is_match(&text);
         }
         log.steps.newest = newest.or(log.steps.newest);
         self.logs.push(log);
@@ -401,7 +406,7 @@ impl Reading {
 
     fn stage(&self) -> Stage {
         match self.logs.last() {
-            Some(log) if log.steps.count > 0 => Stage::Stepping,
+            Some(log) if log.steps.count > 0 && log.steps.newest != Some(Step(0)) => Stage::Stepping,
             Some(log) if log.resumes => Stage::Resuming,
             _ => Stage::Starting,
         }

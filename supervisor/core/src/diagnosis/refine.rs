@@ -8,8 +8,9 @@ use crate::taxonomy;
 /// Words of a monitor that asks an engine whether it is well.
 const PROBES: [&str; 3] = ["ealth", "probe", "consecutive_failures"];
 
-/// Lines below an exception within which an engine says that it dies of it.
+/// Lines below an exception within which an engine says that it dies of it, and above, where it prints the traceback then.
 const BELOW: u64 = 8;
+const ABOVE: u64 = 60;
 
 impl Reading {
     /// The class of the root and its answer.
@@ -20,9 +21,17 @@ impl Reading {
             "mem.cuda_oom" if root.steps == 0 && is_occupied(&root.sighting.text) => {
                 return ("gpu.busy_leftover", Action::Relaunch);
             }
+            // Not even a context found room: not torch's allocator says so, but the driver.
+            "mem.cuda_oom"
+                if self.is_before_training(root) && root.sighting.text.contains("CUDA error: out of memory") =>
+            {
+                return ("gpu.busy_leftover", Action::Relaunch);
+            }
             "mem.engine_oom" if self.is_held_by_nobody(root) => return ("gpu.busy_leftover", Action::Relaunch),
             // The shards are there, of another count of ranks.
             "ckpt.corrupt" if self.is_of_another_world(root) => return ("ckpt.mismatch", Action::Stop),
+            // It was taken away, and is not broken.
+            "node.lost" if self.was_preempted() => return ("sched.preempt", Action::Relaunch),
             // It asked again for what the node that is gone had.
             "node.lost" if self.lacks_gpus(root) => return ("ray.resources", Action::Wait),
             "mem.cuda_oom" if self.is_first_step(root) => Action::Stop,
@@ -36,6 +45,10 @@ impl Reading {
             Action::RelaunchOnce if self.came_at_this_step(root) => (class, Action::Stop),
             action => (class, action),
         }
+    }
+
+    fn is_before_training(&self, root: &Found) -> bool {
+        root.steps == 0 && !self.logs.iter().any(|log| log.began)
     }
 
     /// The training had begun, and did not finish a step.
@@ -56,8 +69,9 @@ impl Reading {
 
     /// It is in the traceback of an engine that dies of it, and says nothing that is known.
     fn ends_an_engine(&self, root: &Found) -> bool {
-        let below = root.sighting.line..=root.sighting.line + BELOW;
-        let dies = |f: &Found| f.class == "engine.vllm_dead" && f.file == root.file && below.contains(&f.sighting.line);
+        let at = root.sighting.line;
+        let near = at.saturating_sub(ABOVE)..=at + BELOW;
+        let dies = |f: &Found| f.class == "engine.vllm_dead" && f.file == root.file && near.contains(&f.sighting.line);
         self.found.iter().any(dies)
     }
 
@@ -67,6 +81,10 @@ impl Reading {
 
     fn is_of_another_world(&self, root: &Found) -> bool {
         root.sighting.text.contains("_world_size_") && self.logs.iter().any(|log| log.other_world)
+    }
+
+    fn was_preempted(&self) -> bool {
+        self.found.iter().any(|f| f.class == "sched.preempt")
     }
 
     fn lacks_gpus(&self, root: &Found) -> bool {
@@ -210,6 +228,11 @@ mod tests {
         assert_eq!(told(&cancelled).0, "code.exception");
         let dead = format!("{cancelled}(EngineCore_DP0 pid=3011) ERROR EngineCore encountered a fatal error.\n");
         assert_eq!(told(&dead), ("engine.vllm_dead".to_owned(), Action::RelaunchLater));
+        let above = format!("(EngineCore_DP0 pid=3011) ERROR EngineCore encountered a fatal error.\n{cancelled}");
+        assert_eq!(told(&above).0, "engine.vllm_dead");
+        let context = "RuntimeError: CUDA error: out of memory";
+        assert_eq!(told(context), ("gpu.busy_leftover".to_owned(), Action::Relaunch));
+        assert_eq!(told(&format!("step 3\nstep 4\n{context}\n")).0, "mem.cuda_oom");
         let driver = "Failed to initialize NVML: Driver/library version mismatch";
         assert_eq!(told(driver).1, Action::Stop);
         assert_eq!(told(&format!("n4: {driver}")).1, Action::Node);
@@ -222,5 +245,7 @@ mod tests {
             ("ray.resources".to_owned(), Action::Wait)
         );
         assert_eq!(told(dead), ("node.lost".to_owned(), Action::Node));
+        let taken = format!("sidecar: spot interruption notice received\n{dead}\n");
+        assert_eq!(told(&taken), ("sched.preempt".to_owned(), Action::Relaunch));
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Stall {
     /// Forms of a wait, each with its length.
     waits: Vec<Regex>,
     exceeds: Regex,
+    /// A limit of the start is over: no length needs to be told.
+    unbegun: Regex,
     /// Words before a number that make it a limit, or what is usual.
     bound: Regex,
     /// Nothing of what should not come came; or a wait that is over.
@@ -100,11 +102,18 @@ impl Stall {
             format!(r"\b(?:section|phase)\b.{{0,40}}?\bfor\D{{1,4}}{TIME}"),
             format!(r"\bwaiting\b.{{0,80}}(?:\.\.|…) ?{TIME}\s*$"),
             format!(r"\D{TIME} already\b|\balready (?:for )?{TIME}"),
+            format!(
+                r"\b(?:steps?|iterations?|save|batch) (?:\d+ )?(?:has been running|is running|runs|is open) for\D{{1,4}}{TIME}"
+            ),
+            format!(r"\bt ?\+ ?{TIME}.{{0,60}}{NONE}.{{0,40}}{PROGRESS}"),
         ];
         Ok(Self {
             waits: waits.iter().map(|w| regex(w)).collect::<Result<_, _>>()?,
             last: regex(&format!(r"\blast\b.{{0,60}}\D{TIME} ago\b"))?,
             exceeds: regex(&format!(r"\b(?:exceed\w*|over its|past its)\b.{{0,60}}\D{TIME}"))?,
+            unbegun: regex(
+                r"\bno (?:first|training|single) (?:step|iteration)\b.{0,40}\b(?:limit|deadline|time-?out)\b|\b(?:start-?up|launch) (?:limit|deadline|time-?out) (?:reached|exceeded|passed|expired|is over)\b.{0,60}\bno (?:first )?(?:step|iteration)",
+            )?,
             bound: regex(
                 r"\b(?:limit|time-?out|threshold|max\w*|median|usual\w*|average|mean|every|interval|up to|at most|another|within|next|grace)\b[^\d,;(]{0,12}$",
             )?,
@@ -125,6 +134,9 @@ impl Stall {
     /// The class of a line that says so. Before the first step it is the start that stands.
     pub(super) fn class(&self, line: &[u8], stepped: bool) -> Option<&'static str> {
         let of_save = self.of_save.is_match(line);
+        if !stepped && self.unbegun.is_match(line) {
+            return Some("hang.startup");
+        }
         let exceeds = is_long(&self.exceeds, line, |_| true);
         let free = |before: &[u8]| !self.bound.is_match(before);
         let waits = || self.waits.iter().any(|w| is_long(w, line, free)) || !of_save && is_long(&self.last, line, free);
@@ -200,6 +212,10 @@ mod tests {
             ("rollouter: 0 samples produced in the last 20 min", "rollout.stall"),
             ("waiting for generation of batch 311 ... 1200s", "rollout.stall"),
             ("engine 2 has not answered for 1 h", "rollout.stall"),
+            (
+                "[ctl] step 121 runs for 1200 s (usual 190 s), no output since 01:02",
+                "hang.step",
+            ),
             ("watchdog: no new log line for 1800 s (median step 92 s)", "hang.step"),
             ("launcher: section 'step' is open for 900 s (limit 1200 s)", "hang.step"),
             (
@@ -209,8 +225,14 @@ mod tests {
         ] {
             assert_eq!(stall.class(line.as_bytes(), true), Some(class), "{line}");
         }
-        let start = "agent: 3600 s since the launch and no step yet";
-        assert_eq!(stall.class(start.as_bytes(), false), Some("hang.startup"));
+        for start in [
+            "agent: 3600 s since the launch and no step yet",
+            "watchdogd: t+1800s no training step seen yet, 31/32 ranks are there",
+            "start-up limit reached, still no first step, rank 17 is silent",
+            "no first step within the limit of the start: the last line of each rank follows",
+        ] {
+            assert_eq!(stall.class(start.as_bytes(), false), Some("hang.startup"), "{start}");
+        }
     }
 
     #[test]

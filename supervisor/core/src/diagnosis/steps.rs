@@ -29,6 +29,8 @@ pub(super) struct Mark {
 pub(super) struct Forms {
     numbered: Regex,
     bar: Regex,
+    /// A bar that no training draws: 50 and more in a second.
+    fast: Regex,
     loss: Regex,
     bad: Regex,
     unrewarded: Regex,
@@ -43,16 +45,17 @@ impl Forms {
                 r#"(?i-u)(?:^|[^\w/.:-])["']?(?:global[_ ]|train(?:ing)?[_ /])?(?:global_step|step|iteration|iter)["']?(?:\s*[:=]\s*\[?|\s+#?\[?)\s*(\d+)(?:\s*(?:/|of)\s*(\d+))?(?:$|[^\w.%])"#,
             )?,
             bar: Regex::new(r"^\s*(?i-u:(?:train|epoch|step|iter)[^:|]{0,40}:\s*)?\d+%\|[^|]*\|\s*(\d+)/(\d+) \[")?,
+            fast: Regex::new(r"^[^\[]*\[[^\]]{0,40}(?:\D[5-9]\d|\d{3,})(?:\.\d+)?it/s")?,
             loss: Regex::new(r#"^\s*(?:\[[^\]]{1,60}\][^{]{0,60})?\{.{0,200}['"](?:loss|train_loss)['"]: "#)?,
-            bad: Regex::new(r#"(?i-u)\b\w*(?:loss|grad_norm)["']?\s*[:=]\s*["']?-?(?:nan|inf)\b"#)?,
+            bad: Regex::new(r#"(?i-u)\b\w*(?:loss|grad[_ ]norm)["']?\s*[:=]\s*["']?-?(?:nan|inf)\b"#)?,
             unrewarded: Regex::new(
                 r"(?i-u)\b(?:critic/score/mean|critic/rewards?/mean|rewards?(?:[ _/]mean)?|score(?:[ _/]mean)?)\W{1,3}0(?:\.0+)?(?:$|[^\d.])",
             )?,
             idle: Regex::new(
-                r"(?i-u)^[^\w=:]{0,6}(?:(?:is|has|was|been) ){0,3}(?:still|waiting|running for|no output|no progress|silent|hung|stuck)\b",
+                r"(?i-u)^[^\w=:]{0,6}(?:(?:is|has|was|been) ){0,3}(?:still|waiting|run(?:ning|s) for|no output|no progress|silent|hung|stuck)\b",
             )?,
             other: Regex::new(
-                r"(?i-u)sav(?:e|ing)|load|resum|error|fail|exception|warm|time[sd]? ?out|abort|from step|kill|every|until|per step",
+                r"(?i-u)sav(?:e|ing)|load|resum|error|fail|exception|warm|time[sd]? ?out|abort|from step|kill|stuck|hung|every|until|per step",
             )?,
         })
     }
@@ -64,6 +67,9 @@ impl Forms {
         let bad = || self.bad.is_match(line);
         let unrewarded = || self.unrewarded.is_match(line);
         if let Some(c) = self.bar.captures(line) {
+            if self.fast.is_match(line) {
+                return None;
+            }
             return Some(Mark {
                 step: number(c.get(1)),
                 total: number(c.get(2)),
@@ -166,6 +172,7 @@ mod tests {
             ("{'loss': 0.52, 'grad_norm': 1.2, 'epoch': 0.1}", (None, None)),
             (" 12%|#   | 120/1000 [01:20<10:00,  1.2s/it]", (Some(120), Some(1000))),
             ("{'loss': 0.5, 'step': 12}", (Some(12), None)),
+            (" 12%|#   | 120/1000 [00:30<04:00, 12.25it/s]", (Some(120), Some(1000))),
             ("step 12 loss 1.2 time/waiting_for_rollout 340 s", (Some(12), None)),
             (
                 "[INFO:swift] {'loss': '0.9', 'global_step/max_steps': '4/1000'}",
@@ -183,6 +190,7 @@ mod tests {
             "step 12 failed",
             "step 402 still waiting for rollouts, 0/512 samples",
             "step 12 ... no output for 300 s",
+            "100%|##| 100/100 [00:00<00:00, 555.32it/s]",
         ] {
             assert_eq!(step(line), None, "{line}");
         }

@@ -2,7 +2,7 @@
 
 use super::reading::{Ended, Found, Log, Reading};
 use super::shape::Doubt;
-use super::weigh::{Clue, Weight, choose, class_of, is_telling, weight};
+use super::weigh::{COMPLETED, Clue, Weight, choose, class_of, is_telling, weight};
 use crate::event::ExitStatus;
 use crate::record::Action;
 use crate::scan::{QUOTED, USER};
@@ -138,6 +138,10 @@ impl Reading {
         if is_standing(f) {
             return true;
         }
+        // What is taken down around the end of a training that is over is no failure of it.
+        if exit.is_none() && log.done && weight(&clue(f)) == Weight::Symptom {
+            return false;
+        }
         let after = log.steps.count.saturating_sub(f.steps);
         // The training goes on without rewards.
         if f.class == "reward.server" && after > 0 && log.steps.unrewarded >= after {
@@ -201,7 +205,11 @@ impl Reading {
         let teardown = reports().find(|f| exit.is_none() && of_a_launcher(f));
         let reported = teardown.or_else(|| reports().find(|f| !of_a_launcher(f)));
         let failed = exit.is_some_and(|e| e != 0) || exit.is_none() && self.ended().is_some();
+        let completed = || found.iter().any(|f| f.sighting.text.ends_with(COMPLETED));
         match (failed, status) {
+            (true, Some(ExitStatus::Code(1))) if completed() && self.logs.iter().any(is_done) => {
+                self.build(None, None, Confidence::Medium, None, &[], &[])
+            }
             (true, status) => {
                 let torn = found.iter().find(|f| weight(&clue(f)) == Weight::Abort);
                 let class = status.map_or("exit.unexplained", class_of);
@@ -318,6 +326,11 @@ fn ended_early(log: &Log) -> bool {
     !log.wanted && log.last.is_some_and(early)
 }
 
+/// It says that the training is over, and the last step was done.
+fn is_done(log: &Log) -> bool {
+    log.says_end && log.last.is_some_and(|(step, total)| step >= total)
+}
+
 fn clue(f: &Found) -> Clue<'_> {
     Clue {
         class: f.class,
@@ -343,141 +356,4 @@ fn place(f: &Found) -> Place {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn told(log: &str, exit: Option<i32>) -> (String, Option<u64>) {
-        let mut reading = Reading::new(&[]).unwrap();
-        reading.begin();
-        reading.feed(log.as_bytes());
-        reading.end_log();
-        let v = reading.verdict(exit);
-        (v.class.unwrap_or_default(), v.root.map(|r| r.line))
-    }
-
-    const RAISED: &str = "Traceback (most recent call last):\n  File \"x.py\", line 1, in f\nKeyError: 'x'\n";
-
-    #[test]
-    fn what_the_training_went_on_after_is_no_root() {
-        let log =
-            format!("step 1\nstep 2\n{RAISED}step 3\nstep 4\nstep 5\nOSError: [Errno 28] No space left on device\n");
-        assert_eq!(told(&log, Some(1)), ("disk.full".to_owned(), Some(9)));
-        assert_eq!(told(&format!("step 1\n{RAISED}step 2\nstep 3\n"), Some(0)).0, "");
-    }
-
-    #[test]
-    fn a_script_that_python_cannot_read_has_no_traceback() {
-        let log = "  File \"t.py\", line 4\n    return 1 2\nSyntaxError: invalid syntax\n";
-        let ends = "failed (exitcode: 1) local_rank: 0 (pid: 9) of binary: python\n";
-        assert_eq!(
-            told(&format!("{log}{ends}"), Some(1)),
-            ("code.syntax_import".to_owned(), Some(3))
-        );
-        assert_eq!(told(&format!("{log}step 1\nstep 2\nstep 3\n"), Some(0)).0, "");
-    }
-
-    #[test]
-    fn records_of_skipped_iterations_are_no_warning() {
-        let bad = |n: u32| format!(" iteration {n}/ 500 | lm loss: nan | number of skipped iterations:   0 |\n");
-        let log = format!("{}{}{}{}{RAISED}", bad(1), bad(2), bad(3), bad(4));
-        assert_eq!(told(&log, Some(1)), ("num.nan".to_owned(), Some(1)));
-    }
-
-    #[test]
-    fn the_code_of_a_launcher_that_counts_down_is_the_end_it_reports() {
-        let log = "step 1\n[launch.py:325:sigkill_handler] ['python'] exits with return code = -9\n";
-        assert_eq!(told(log, Some(247)).0, "kill.unknown");
-    }
-
-    #[test]
-    fn records_that_were_held_back_do_not_hide_the_exception() {
-        let log = format!("step 1\n{RAISED}step 2\nstep 3\nstep 4\n");
-        assert_eq!(told(&log, Some(1)), ("code.type_key".to_owned(), Some(4)));
-    }
-
-    #[test]
-    fn the_lines_are_counted_across_pieces_and_carriage_returns() {
-        let mut reading = Reading::new(&[]).unwrap();
-        reading.begin();
-        let log = format!("a\r\nb\n{}\n{RAISED}", " 1%|# | 1/9 [\r".repeat(500));
-        for piece in log.as_bytes().chunks(7) {
-            reading.feed(piece);
-        }
-        reading.end_log();
-        assert_eq!(reading.verdict(Some(1)).root.map(|r| r.line), Some(6));
-    }
-
-    fn step(logs: &[&str], exit: Option<i32>) -> Option<u64> {
-        let mut reading = Reading::new(&[]).unwrap();
-        for log in logs {
-            reading.begin();
-            log.as_bytes().chunks(100).for_each(|piece| reading.feed(piece));
-            reading.end_log();
-        }
-        reading.verdict(exit).step
-    }
-
-    #[test]
-    fn the_newest_step_before_the_line_is_told() {
-        let steps: String = (1..=500).map(|n| format!("step:{n} - actor/pg_loss:0.1\n")).collect();
-        let full = "OSError: [Errno 28] No space left on device\n";
-        assert_eq!(step(&[&format!("{steps}{full}")], Some(1)), Some(500));
-        assert_eq!(step(&[&format!("{steps}{RAISED}")], Some(1)), Some(500));
-        // The last one counts if no line tells it.
-        assert_eq!(step(&[&steps], Some(137)), Some(500));
-        // One of two ranks prints the records.
-        assert_eq!(step(&[full, &steps], Some(1)), Some(500));
-        let again = format!("{steps}{full}step:501 - x\nstep:502 - x\nstep:503 - x\n{full}");
-        assert_eq!(step(&[&again], Some(1)), Some(503));
-        // Ranks print over each other.
-        assert_eq!(step(&[&format!("{steps}step:499 - x\n{full}")], Some(1)), Some(500));
-    }
-
-    #[test]
-    fn what_a_model_wrote_tells_nothing() {
-        let said = format!("step:1 - x\nstep:2 - x\n[response] it prints\n{RAISED}Step 9: mend it\n[score] 0.0\n");
-        assert_eq!(told(&said, Some(0)).0, "");
-        assert_eq!(told(&said, None).0, "");
-        assert_eq!(step(&[&said], Some(1)), Some(2));
-        let full = format!("{said}OSError: [Errno 28] No space left on device\n");
-        assert_eq!(told(&full, None), ("disk.full".to_owned(), Some(9)));
-    }
-
-    #[test]
-    fn that_nothing_was_found_where_nothing_could_be_is_uncertain() {
-        let mut reading = Reading::new(&[]).unwrap();
-        let mut verdict = |logs: &[&[u8]]| {
-            reading.clear();
-            for log in logs {
-                reading.begin();
-                reading.feed(log);
-                reading.end_log();
-            }
-            let v = reading.verdict(None);
-            (v.confidence, v.doubt)
-        };
-        assert_eq!(verdict(&[b""]), (Confidence::Low, Some((0, Doubt::Empty))));
-        assert_eq!(verdict(&[b"step 1\n", b""]), (Confidence::High, None));
-        assert_eq!(
-            verdict(&[b"step 1\n", b"\xff\xfes\0t\0"]),
-            (Confidence::Low, Some((1, Doubt::Utf16)))
-        );
-    }
-
-    #[test]
-    fn across_ranks_the_first_in_time_counts() {
-        let mut reading = Reading::new(&[]).unwrap();
-        for log in [
-            "2026-11-02 09:00:09 step 1\n2026-11-02 09:00:12 OSError: [Errno 24] Too many open files\n",
-            "2026-11-02 09:00:11 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n",
-        ] {
-            reading.begin();
-            reading.feed(log.as_bytes());
-            reading.end_log();
-        }
-        let v = reading.verdict(Some(1));
-        assert_eq!(v.class.as_deref(), Some("mem.cuda_oom"));
-        assert_eq!(v.root.map(|r| (r.file, r.line)), Some((1, 1)));
-        assert_eq!(v.runner_up.as_deref(), Some("host.fds"));
-    }
-}
+mod tests;

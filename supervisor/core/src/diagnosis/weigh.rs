@@ -8,6 +8,9 @@ use crate::taxonomy::{self, Kind};
 /// Words of torch where a checkpoint could not be loaded or saved on all ranks.
 const SUM: &str = "CheckpointException ranks:";
 
+/// Words of a launcher that raises an exception for any end of a job, and a good one too.
+pub(crate) const COMPLETED: &str = "JobState.COMPLETED at node local";
+
 /// A line that may tell why a run ended, in the order in which they came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clue<'a> {
@@ -132,7 +135,7 @@ pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
         return Weight::Machine;
     }
     // torch's launcher ends the others with warnings.
-    if clue.class == "comm.launcher_teardown" {
+    if clue.class == "comm.launcher_teardown" || text.ends_with(COMPLETED) {
         return Weight::Report;
     }
     // A scheduler only warns of what it does, and of a slow disk there is no more to say.
@@ -225,7 +228,9 @@ fn is_of_another(clue: &Clue<'_>) -> bool {
         "node.lost" => clue.text.starts_with("Call to "),
         "code.exception" => {
             let text = clue.text.to_ascii_lowercase();
-            PARTS.iter().any(|p| text.contains(p)) && GONE.iter().any(|g| text.contains(g))
+            // Ray's answer that none came: from whom and why is told elsewhere, if at all.
+            text.contains("gettimeouterror: get timed out")
+                || PARTS.iter().any(|p| text.contains(p)) && GONE.iter().any(|g| text.contains(g))
         }
         _ => false,
     }

@@ -203,7 +203,8 @@ impl Tracebacks {
         let chained = self.chained.remove(&key);
         let ignored = self.ignored.remove(&key);
         let before = &text[..at];
-        let told = before.trim_ascii_end().ends_with(b"traceback :");
+        // An exception that carries the text of another traceback: its name is no launcher's text.
+        let told = before.trim_ascii_end().ends_with(b"traceback :") || self.exception.is_match(before);
         let indent = match told || before.iter().all(|b| *b == b' ') {
             true => before.iter().take_while(|b| **b == b' ').count(),
             false => 0,
@@ -269,6 +270,21 @@ mod tests {
             matches!(t.line(0, *source, text.as_bytes()), Seen::Exception { .. }).then_some(n)
         });
         ends.collect()
+    }
+
+    #[test]
+    fn an_exception_may_carry_the_text_of_another_traceback() {
+        let mut t = Tracebacks::new().unwrap();
+        for line in [
+            "Traceback (most recent call last):",
+            "  File \"a.py\", line 9, in main",
+            "KeyError: Traceback (most recent call last):",
+            "  File \"b.py\", line 3, in __getitem__",
+        ] {
+            t.line(0, 0, line.as_bytes());
+        }
+        let seen = t.line(0, 0, b"KeyError: 'x'");
+        assert!(matches!(seen, Seen::Exception { .. }), "{seen:?}");
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         holds("No available memory for the cache blocks"),
-        line("Free memory on device", r"Free memory on device.{0,120}is less than desired GPU memory utilization"),
+        holds("on startup is less than desired GPU memory utilization"),
         line("Not enough memory", r"Not enough memory\. Please try (?:to )?(?:increas|reduc|decreas)"),
         line("out of memory. Try to lower", r"(?:Prefill|Decode) out of memory\. Try to lower your batch size"),
         line("mem-fraction-static", r"(?:out of memory|not enough|failed|OOM).{0,160}--mem-fraction-static"),
@@ -220,6 +220,7 @@ pub(super) const ROWS: &[Row] = &[
         line("is not a local folder", r"is not a local folder and is not a valid model identifier"),
         holds("Invalid user token"),
         holds("Invalid credentials in Authorization header"),
+        holds("token available to HF does not allow"),
         line("RevisionNotFoundError|EntryNotFoundError", r"(?:RevisionNotFoundError|EntryNotFoundError: 404)"),
         line("DatasetNotFoundError", r"DatasetNotFoundError: .{0,200}(?:gated dataset|on the Hub|cannot be accessed)"),
     ])

@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         holds("NodeDiedError"),
-        holds("ActorUnavailableError"),
+        line("ActorUnavailableError", r"ActorUnavailableError.{0,200}\bnode\b"),
         line("has been marked dead", r"node.{0,200}has been marked dead"),
         line("missed too many heartbeats", r"missed too many heartbeats"),
         line("unexpected termination|died", r"node.{0,120}(?:died|unexpected termination)"),

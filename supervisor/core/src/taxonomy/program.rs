@@ -100,6 +100,7 @@ pub(super) const ROWS: &[Row] = &[
         holds("no kernel image is available for execution on the device"),
         holds("cannot allocate memory in static TLS block"),
         holds("libcuda.so cannot found"),
+        line("Tried to instantiate class", r"Tried to instantiate class '[^']{1,80}', but it does not exist"),
         line("CXXABI", r"version `CXXABI_[\d.]+' not found"),
  // torch 2.6 and later load weights only, unless they are told otherwise: the file is as it was saved.
         line("Weights only load failed", r"Weights only load failed"),
@@ -236,7 +237,7 @@ pub(super) const ROWS: &[Row] = &[
         "Correct the program or its environment: a restart runs the same code.",
     )
     .errors(&["SyntaxError", "ImportError", "ModuleNotFoundError", "NameError", "IndentationError", "TabError", "UnboundLocalError"])
-    .lines(&[line("python: |python3: |python3.", r"^(?:\S*/)?python[\d.]*: (?:No module named|Error while finding module specification)"), line("Error loading module from", r"Error loading module from '")])
+    .lines(&[line("python: |python3: |python3.", r"^(?:\S*/)?python[\d.]*: (?:No module named|Error while finding module specification)"), line("Error loading module from", r"Error loading module from '"), line("Failed to import ", r"^(?:\w+Error: )?Failed to import \S+ because of the following error"), holds("failed to import on the worker")])
     .examples(
         "ModuleNotFoundError: No module named 'flash_attn'",
         "WARNING: flash_attn is not installed (No module named 'flash_attn'), the slow path is used",
@@ -314,6 +315,9 @@ pub(super) const ROWS: &[Row] = &[
         line("SIGSEGV|SIGILL|SIGFPE|SIGABRT", r"(?:received|got|caught|signal:?|Signal|exitcode).{0,30}\bSIG(?:SEGV|ILL|FPE|ABRT)\b|\*\*\* SIGSEGV|Signal \d+ \(SIG(?:SEGV|ILL|FPE|ABRT)\)"),
         line("Caught signal", r"Caught signal (?:4|6|8|11) "),
         line("pure virtual method called", r"pure virtual method called"),
+        // The kernel's line, of what may be a part of the run.
+        line("]: segfault at ", r"(?:python|pt_|torch|ray|vllm|sglang|engine)[^\s\[]{0,16}\[\d+\]: segfault at [0-9a-f]+ ip "),
+        line("terminated with signal SIG", r"process \d+ terminated with signal SIG(?:SEGV|ILL|FPE|ABRT)\b"),
     ])
     .examples("Fatal Python error: Segmentation fault", "the segmentation faults of the test images are masked")
     .told_by("SIGSEGV, SIGABRT, SIGILL, SIGFPE; exit codes 132, 134, 136, 139"),

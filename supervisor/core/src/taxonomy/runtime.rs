@@ -132,7 +132,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         line("update_weights", r"update_weights\w*.{0,120}(?:failed|timed? ?out|error|exception)|(?:failed|error|timed? ?out|exception).{0,80}update_weights"),
-        line("weight sync|weight update|weight transfer|weight broadcast|ing weights|sync_weights|sync weights|te weights|st weights", r"(?:[Ww]eight (?:sync(?:hroni[sz]ation)?|update|transfer|broadcast)|sync(?:ing|hroni[sz]ing)? weights|sync_weights|(?:updat(?:e|ing)|broadcast(?:ing)?) weights).{0,80}(?:failed|timed? ?out|error|stalled|aborted)"),
+        line("weight sync|weight update|weight transfer|weight broadcast|weight push|ing weights|sync_weights|sync weights|te weights|st weights", r"(?:[Ww]eight (?:sync(?:hroni[sz]ation)?|update|transfer|broadcast|push)|sync(?:ing|hroni[sz]ing)? weights|sync_weights|(?:updat(?:e|ing)|broadcast(?:ing)?) weights).{0,80}(?:failed|timed? ?out|error|stalled|aborted)"),
         line("weight sync|weight update|weight transfer|weight broadcast|ing weights|sync weights|ing the weights|te weights|st weights|te the weights|st the weights|er weights|er the weights", r"(?:[Ff]ailed|[Tt]imed? ?out|[Ee]rror|[Tt]imeout).{0,40}(?:sync(?:ing|hroni[sz]ing)? weights|weight (?:sync|update|transfer|broadcast)|(?:updat(?:e|ing)|broadcast(?:ing)?|transfer(?:ring)?) (?:the )?weights)"),
         line("update_group", r"(?:init_weights_update_group|init_weight_update_group|weights_update_group).{0,120}(?:failed|timed? ?out|error)|(?:[Ff]ailed|error).{0,60}weights_update_group"),
     ])
@@ -198,6 +198,8 @@ pub(super) const ROWS: &[Row] = &[
         line("gave up|giving up", r"\b(?:reward|judge|verif\w*|grader|rm)\b.{0,120}\b(?:gave|giving) up\b"),
         line("//reward|//judge|//grader|//verifier|/get_reward", r"(?:Connect\w*Error|\w+Timeout|attempts failed|refused|[Tt]imed? ?out).{0,120}https?://\S{0,60}(?:reward|judge|grader|verifier|/score)"),
         line("compute_score", r"compute_score.{0,80}(?:timed? ?out|failed after|unreachable)"),
+        line("verdict", r"\b(?:got|gets|with) no verdict|\bverdicts? (?:are |is )?missing"),
+        line("fallback score|fallback reward|default score|default reward|zero reward", r"\b\d{2,3}(?:\.\d+)? ?% of (?:the )?(?:samples|rewards|scores|responses|prompts)\b.{0,40}\b(?:fallback|default|zero) (?:score|reward)"),
     ])
     .examples(
         "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: http://reward-server:8000/score",
@@ -308,6 +310,7 @@ pub(super) const ROWS: &[Row] = &[
         line("consecutive_failures", r"\bconsecutive_failures\W{1,4}(?:[3-9]|\d\d)"),
         line("HTTPConnectionPool", r"\bHTTPConnectionPool\(host='[\w.-]+', port=\d+\): (?:Read timed out|Max retries exceeded)"),
         line("can't be reached|cannot be reached|could not be reached|not answer", r"\b(?:server|engine)\b.{0,60}(?:can't|cannot|could not) be reached at|\bengine\b.{0,60}does not answer"),
+        line("Cannot connect to host", r"Cannot connect to host \d{1,3}(?:\.\d{1,3}){3}:\d+"),
         line("openai.|litellm.", r"openai\.(?:APIConnectionError|APITimeoutError|InternalServerError)|litellm\.\S*(?:Timeout|APIConnectionError|InternalServerError)"),
     ])
     .examples(
@@ -321,7 +324,7 @@ pub(super) const ROWS: &[Row] = &[
         "Open the session logs of that worker; where nothing stands there, look for the OOM killer.",
     )
     .lines(&[
-        line("ActorDiedError|RayActorError", r"ActorDiedError|RayActorError"),
+        line("ActorDiedError|RayActorError|ActorUnavailableError", r"ActorDiedError|RayActorError|ActorUnavailableError"),
         line("actor died|actor is dead", r"[Tt]he actor (?:died unexpectedly|is dead because)"),
         holds("WorkerCrashedError"),
         holds("Worker exit type: SYSTEM_ERROR"),

@@ -130,7 +130,10 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::RelaunchLater),
         "Look into dmesg, the scheduler's log and the shell history of that machine: SIGKILL comes from outside.",
     )
-    .lines(&[line("Killed", r"(?-i:^\s*Killed\s*$|^\S+: line \d+:\s+\d+ Killed\b)")])
+    .lines(&[
+        line("Killed", r"(?-i:^\s*Killed\s*$|^\S+: line \d+:\s+\d+ Killed\b)"),
+        line("terminated with signal SIGKILL", r"process \d+ terminated with signal SIGKILL\b"),
+    ])
     .examples("Killed", "Killed 2 stale rollout workers of the step before")
     .told_by("SIGKILL, or exit code 137, that nothing else explains"),
     class(
@@ -141,6 +144,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         line("SIGTERM|signal 15|signal: 15", r"(?:Received|received|got|Got|caught|Caught) (?:signal:? 15|(?:signal:? )?SIGTERM)\b.{0,60}(?:exit|shut|terminat|stopp)"),
+        line("Main process received", r"Main process received SIG(?:INT|TERM), exiting"),
         line("SignalException", r"SignalException: Process \d+ got signal: (?:1|2|15)\b"),
     ])
     .errors(&["KeyboardInterrupt", "SystemExit", "SignalException"])
