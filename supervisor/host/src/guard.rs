@@ -48,8 +48,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use supervise_core::id::{ActId, RunId};
 use supervise_core::scan::ScanRule;
+
+/// A launch that follows at once takes about as long as this.
+const LAUNCH: Duration = Duration::from_millis(20);
 
 /// Runs the guard in this process until its work is done; to be called before any thread is made.
 ///
@@ -66,6 +70,8 @@ pub fn main(args: &[OsString]) -> i32 {
             if let Some(Err(e)) = scratch.map(|dir| scratch::clear(&dir)) {
                 tracing::warn!("an attempt's own directory cannot be deleted: {e}");
             }
+            // What takes a process down, and the keeper after it, would take the processors from the launch of the next.
+            std::thread::sleep(LAUNCH);
             code
         }
         Ok(Begun::Nothing) => 0,

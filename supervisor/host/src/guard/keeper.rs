@@ -65,17 +65,24 @@ pub(crate) enum Half {
 pub(crate) struct Tether(File);
 
 impl Tether {
-    /// Tells a keeper that was made early whose it is; it lives for all to see before anything is started.
+    /// Tells a keeper that was made early whose it is.
     ///
     /// # Errors
-    /// It is gone, or cannot make its socket.
-    pub(crate) fn name(&mut self, order: &GuardOrder) -> io::Result<()> {
+    /// It is gone.
+    pub(crate) fn call(&mut self, order: &GuardOrder) -> io::Result<()> {
         let leaf = order
             .cgroup
             .then(|| leaf_name(&order.run, order.term.0, order.attempt.0));
         let mut line = serde_json::to_vec(&(&order.run, leaf))?;
         line.push(b'\n');
-        self.0.write_all(&line)?;
+        self.0.write_all(&line)
+    }
+
+    /// Waits for its answer: it lives for all to see before a program is started.
+    ///
+    /// # Errors
+    /// It is gone, or cannot make its socket.
+    pub(crate) fn hear_it(&mut self) -> io::Result<()> {
         self.0.read_exact(&mut [0])
     }
 

@@ -73,11 +73,10 @@ pub(crate) fn begin(primed: bool) -> io::Result<Begun> {
         true => Some(read_json(File::from(take_standard(2)?))?),
         false => None,
     };
-    let (rules, draft) = primer.map_or_else(Default::default, |p| (p.rules.into_owned(), p.draft));
-    let mut orders = Orders::new(order_file, rules);
-    if let Some(draft) = draft {
-        return begin_drafted(draft.into_owned(), orders, connection, signals);
+    if let Some(primer) = primer {
+        return begin_primed(primer, order_file, connection, signals);
     }
+    let mut orders = Orders::new(order_file, Vec::new());
     let order = orders.read()?;
     if let Err(what) = wait_for_predecessors(&order) {
         return Ok(failed(&mut connection, what));
@@ -93,21 +92,34 @@ pub(crate) fn begin(primed: bool) -> io::Result<Begun> {
         }
     };
     become_guard(c"supervise-guard");
+    let early = make_early(&order);
+    orders.wait_for_word()?;
+    Ok(prepared(order, connection, signals, early, tether))
+}
+
+/// Makes the workers' processes, which wait.
+fn make_early(order: &GuardOrder) -> Early {
     let mut early = Early::default();
     // Making processes takes as long as the intent on its way to the disk. The launcher of nodes would start something on them.
     if order.nodes.is_none()
         && has_a_fit_number(&order)
         && let Ok(gate) = Gate::new()
     {
-        let made = make(&order, None, Early::default(), Some(&gate));
+        let made = make(order, None, Early::default(), Some(&gate));
         early.held = Some((gate, made));
     }
-    orders.wait_for_word()?;
-    Ok(prepared(order, connection, signals, early, tether))
+    early
 }
 
-/// As [`begin`], with the keeper made at once: the interpreters are to be the guard's children.
-fn begin_drafted(draft: Draft, mut orders: Orders, mut connection: Connection, signals: SignalFd) -> io::Result<Begun> {
+/// As [`begin`], with the keeper made before there is an order: a relaunch need not wait for it, and interpreters that import ahead are
+/// to be the guard's children.
+fn begin_primed(
+    primer: Primer<'_>,
+    order_file: File,
+    mut connection: Connection,
+    signals: SignalFd,
+) -> io::Result<Begun> {
+    let mut orders = Orders::new(order_file, primer.rules.into_owned());
     let mut tether = match part_early()? {
         Half::Keeper(keeper) => {
             drop((orders, connection, signals));
@@ -116,6 +128,38 @@ fn begin_drafted(draft: Draft, mut orders: Orders, mut connection: Connection, s
         Half::Guard(tether) => tether,
     };
     become_guard(c"supervise-spare");
+    if let Some(draft) = primer.draft {
+        return begin_drafted(draft.into_owned(), orders, connection, signals, tether);
+    }
+    let order = orders.read()?;
+    let mut early = Early::default();
+    let named = wait_for_predecessors(&order).and_then(|()| {
+        let named = tether.call(&order).and_then(|()| {
+            early = make_early(&order);
+            tether.hear_it()
+        });
+        named.map_err(unanswered)
+    });
+    if let Err(what) = named {
+        return Ok(failed(&mut connection, what));
+    }
+    let _ = nix::sys::prctl::set_name(c"supervise-guard");
+    orders.wait_for_word()?;
+    Ok(prepared(order, connection, signals, early, tether))
+}
+
+fn unanswered(e: io::Error) -> String {
+    format!("the guard's keeper does not answer: {e}")
+}
+
+/// Interpreters import until the order comes.
+fn begin_drafted(
+    draft: Draft,
+    mut orders: Orders,
+    mut connection: Connection,
+    signals: SignalFd,
+    mut tether: Tether,
+) -> io::Result<Begun> {
     let files = Files::new(&draft.order, Some(&draft))?;
     let early = Early {
         // Without them the order's workers are started as ever.
@@ -126,8 +170,8 @@ fn begin_drafted(draft: Draft, mut orders: Orders, mut connection: Connection, s
     let order = orders.read()?;
     orders.wait_for_word()?;
     let named = wait_for_predecessors(&order).and_then(|()| {
-        let named = tether.name(&order);
-        named.map_err(|e| format!("the guard's keeper does not answer: {e}"))
+        let named = tether.call(&order).and_then(|()| tether.hear_it());
+        named.map_err(unanswered)
     });
     if let Err(what) = named {
         return Ok(failed(&mut connection, what));
