@@ -223,14 +223,14 @@ class Run:
         argv = [word.replace("{dir}", str(self.folder)) for word in argv]
         self.launcher = processes.start(argv, self.folder.name, self.folder / "log", **trainer.env)
 
-    def wait(self, what, condition, limit=600):
+    def wait(self, what, condition, limit=600, every=0.01):
         end = time.monotonic() + limit
         while time.monotonic() < end:
             if found := condition():
                 return found
             if self.launcher.poll() is not None:
                 raise RuntimeError(f"the launcher ended with {self.launcher.returncode}: no {what}")
-            time.sleep(0.01)
+            time.sleep(every)
         raise RuntimeError(f"no {what} within {limit} s")
 
     def step_after(self, count):
@@ -246,14 +246,14 @@ class Run:
         waits = lambda pid: awaited(pid) and (driver or fit(pid))
         return [p for p in mine if fit(p) and not awaited(p)], [p for p in mine if waits(p)]
 
-    def ready(self):
+    def ready(self, every=0.01):
         """Interpreters that have imported all, and read their order."""
         def look():
             waiting = self.ranks()[1]
             calls = [Path(f"/proc/{pid}/syscall").read_text().split()[0] for pid in waiting]
             return len(waiting) == self.trainer.waiting and set(calls) == {"0"} and all(real.resident(pid) > 100 for pid in waiting) and waiting
         began = time.monotonic()
-        found = self.wait("interpreters that are ready", look)
+        found = self.wait("interpreters that are ready", look, every=every)
         return time.monotonic() - began, max(map(processes.private_kib, found)) / 1024
 
     def kill(self):

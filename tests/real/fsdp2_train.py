@@ -1,12 +1,13 @@
 """A real FSDP2 training run that needs only torch: deterministic, and resumable bit for bit.
 
-usage, per rank: fsdp2_train.py DIR STEPS [--layout verl|dcp] [--keep 3] [--batch 8] [--device cpu|cuda]
+usage, per rank: fsdp2_train.py DIR STEPS [--layout verl|dcp] [--keep 3] [--batch 8] [--device cpu|cuda] [--times FILE]
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT come from the launcher (gang.sh, torchrun, supervise).
 
 DIR gets global_step_N after every step, in the layout of verl's FSDP manager or as a
 torch.distributed.checkpoint directory, then the tracker (renamed into place), then a
 line in losses.jsonl. It starts where the tracker points. The last line printed is a
 digest of the weights: equal for a run in one go and for one that was killed and resumed.
+FILE gets a line a step: when it ended, in seconds of the monotonic clock.
 FAULTS arms fault_hooks.py. On a GPU: see on_gpu.py.
 """
 
@@ -16,6 +17,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -141,6 +143,7 @@ def main():
     parser.add_argument("--keep", type=int, default=3)
     parser.add_argument("--batch", type=int, default=8, help="samples of a rank's step: so much it computes")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--times", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.device == "cuda":
@@ -161,6 +164,9 @@ def main():
             print(f"step:{global_step} - loss:{loss}", flush=True)
             with open(args.root / "losses.jsonl", "a") as lines:
                 lines.write(json.dumps({"step": global_step, "loss": loss.hex()}) + "\n")
+            if args.times:
+                with open(args.times, "a") as lines:
+                    lines.write(f"{time.monotonic()}\n")
     digest = run.digest()
     if run.rank == 0:
         print(f"final step {args.steps}, weights {digest}", flush=True)
