@@ -2,6 +2,41 @@
 
 use regex::bytes::Regex;
 
+/// Texts that only a log needs that nobody watched.
+pub(super) const OTHERS: [&str; 31] = [
+    "Traceback (most recent",
+    "  File \"",
+    "Exception ignored",
+    "Error:",
+    "Exception:",
+    "the above exception",
+    "The above exception",
+    "from scratch",
+    "resumed experiment",
+    "No dataloader state found",
+    "Checkpoint does not exist",
+    "start from random",
+    "resume",
+    "Load from checkpoint",
+    "last good",
+    "total steps",
+    "total training steps",
+    "_training_steps",
+    "total optimization steps",
+    "number of training iterations",
+    "running training",
+    "training ...",
+    "the start of training",
+    "recovered",
+    "is back",
+    "are back",
+    " again",
+    "no running processes",
+    "not found in /proc",
+    "[not found]",
+    "NodeTerminated",
+];
+
 /// The forms.
 pub(super) struct Patterns {
     pub(super) loose: Regex,
@@ -21,6 +56,9 @@ pub(super) struct Patterns {
     pub(super) node_gone: Regex,
     pub(super) node: Regex,
     planned: Regex,
+    /// The same, of torchtitan's form.
+    titan: Regex,
+    /// A step that was saved.
     saved: Regex,
     world: Regex,
 }
@@ -36,7 +74,9 @@ impl Patterns {
             scratch: regex(
                 r"(?i-u)training from scratch|should not be a resumed experiment|will start from scratch|start(?:ing)? from random",
             )?,
-            partly: regex(r"(?-u)No dataloader state found at|Checkpoint does not exist: ")?,
+            partly: regex(
+                r"(?-u)No dataloader state found at|Checkpoint does not exist: |Failed to load recover info",
+            )?,
             resumes: regex(
                 r#"(?-u)\bresume\w*['"]?\s*[:=]\s*['"]?(?:/|True|\w*_path\b)|--resume(?:[-_]from\S*)?[ =]\S*/|\bresume (?:is )?(?:required|ordered|requested|expected)|\blast good (?:step|checkpoint)|Load from checkpoint folder|[Rr]esum(?:e|ing) (?:training )?from (?:the )?(?:checkpoint|step|/|global)"#,
             )?,
@@ -44,14 +84,16 @@ impl Patterns {
                 r"(?i-u)train(?:ing|er)? (?:is |has )?(?:finished|complete|completed|done|ended|exiting)|(?:data|dataset|data ?loader|iterator).{0,20}(?:exhausted|is empty|has ended|ran out)|training ends\b|no more (?:data|batches)|(?:run|job) (?:finished|completed)|exiting (?:cleanly|gracefully|training)",
             )?,
             done: regex(
-                r"(?i-u)final validation metrics|'train_runtime'|^.{0,80}\btraining (?:is |has |was )?(?:finished|complete[sd]?|done|ended)\b",
+                r"(?i-u)final validation metrics|'train_runtime'|(?:^|[:\]|-] *)training (?:is |has |was )?(?:finished|complete[sd]?|done|ended)(?:[.!]|\s*$)",
             )?,
             exited: regex(
                 r"(?i-u)\bexit(?:ed)?(?: with)?(?: code)?:? ?0\b|\brc=0\b|wandb: (?:Synced|Run finished|.{0,8}View run)|\bfit\(\) returned|final validation metrics|'train_runtime'|\bpod \S+ (?:completed|succeeded)",
             )?,
-            denied: regex(r"(?i-u)\bno (?:\w+ ){0,2}(?:early.?stop|stop|limit)")?,
+            denied: regex(
+                r#"(?i-u)\bno (?:\w+ ){0,2}(?:early.?stop|stop|limit)|\bnot reached|stop\w*['"]?\s*[:=]\s*(?:false|none|null)\b"#,
+            )?,
             wanted: regex(
-                r"(?i-u)early.?stop|target .{0,30}reached|reached .{0,30}target|as (?:asked|requested)|\bpatience\b|SIGUSR|max(?:imum)?[ _](?:time|duration|wall)|time limit|by the user",
+                r"(?i-u)early.?stop|target .{0,30}reached|reached .{0,30}target|goal .{0,30}reached|stop(?:ping|ped) training early|stopping as configured|as (?:asked|requested)|\bpatience\b|SIGUSR|max(?:imum)?[ _](?:time|duration|wall)|time limit|by the user",
             )?,
             relieved: regex(
                 r"(?i-u)\b(?:recovered|is back|are back|healthy again|(?:progress(?:es)?|moving|running|alive) again|resumed)\b",
@@ -65,16 +107,17 @@ impl Patterns {
             planned: regex(
                 r"(?i-u)\b(?:total[ _](?:training|optimization)[ _]steps|number of training iterations)\W{1,6}(\d[\d,]*)",
             )?,
+            titan: regex(r"(?-u)\btotal steps (\d+) \(warmup")?,
             saved: regex(
-                r"(?i-u)sav.{0,80}\b(?:checkpoint-|global_step_?|from iteration\s+|at (?:step|iteration)\s+|iter_0*|step[-_=])(\d+)\b",
+                r"(?i-u)\bsav(?:ed|ing)\b.{0,80}\b(?:checkpoint-|global_step_?|from iteration\s+|at (?:step|iteration)\s+|iter_0*|step[-_=])(\d+)\b",
             )?,
             world: regex(r"(?-u)_world_size_(\d+)_rank_\d")?,
             healthy: regex(r#"(?-u)/health_generate\b.{0,20}" 200\b"#)?,
         })
     }
 
-    /// The training is over, and was not ended by a failure.
-    pub(super) fn is_done(&self, line: &[u8]) -> bool {
+    /// Words with which a training ends as it should.
+    pub(super) fn says_done(&self, line: &[u8]) -> bool {
         // Chinese: the training has ended, or is complete.
         let says = |what: &str| memchr::memmem::find(line, what.as_bytes()).is_some();
         self.done.is_match(line) || says("训练结束") || says("训练完成")
@@ -82,7 +125,7 @@ impl Patterns {
 
     /// The last planned step.
     pub(super) fn planned(&self, line: &[u8]) -> Option<u64> {
-        number(&self.planned, line)
+        number(&self.planned, line).or_else(|| number(&self.titan, line))
     }
 
     /// The step that was saved.

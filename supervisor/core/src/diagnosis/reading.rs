@@ -4,7 +4,7 @@
 //! have one. Records of training are looked for only as long as something waits to be explained by them.
 
 use super::ends::{self, Ends};
-use super::patterns::Patterns;
+use super::patterns::{OTHERS, Patterns};
 use super::rules::{self, Stage, failure_rules, user_rules};
 use super::shape::Shape;
 use super::stall::{Stall, Standing, is_wait};
@@ -32,40 +32,6 @@ const CAREFUL: u32 = 400;
 
 /// Bytes at the end of a log that are looked at for its last records.
 const TAIL: usize = 64 << 10;
-
-/// Texts that only a log needs that nobody watched.
-const OTHERS: [&str; 30] = [
-    "Traceback (most recent",
-    "  File \"",
-    "Exception ignored",
-    "Error:",
-    "Exception:",
-    "the above exception",
-    "The above exception",
-    "from scratch",
-    "resumed experiment",
-    "No dataloader state found",
-    "Checkpoint does not exist",
-    "start from random",
-    "resume",
-    "Load from checkpoint",
-    "last good",
-    "total training steps",
-    "_training_steps",
-    "total optimization steps",
-    "number of training iterations",
-    "running training",
-    "training ...",
-    "the start of training",
-    "recovered",
-    "is back",
-    "are back",
-    " again",
-    "no running processes",
-    "not found in /proc",
-    "[not found]",
-    "NodeTerminated",
-];
 
 /// Something seen.
 #[derive(Debug, Clone)]
@@ -106,7 +72,8 @@ pub(super) struct Log {
     /// It says that the training is over, or that its process ended well.
     pub(super) says_end: bool,
     pub(super) exited: bool,
-    pub(super) done: bool,
+    /// The line that says that the training came to its end, after which it did no step.
+    pub(super) done: Option<u64>,
     /// Its end was wanted before the last step.
     pub(super) wanted: bool,
     /// Its training began, whether or not it came to a step.
@@ -245,6 +212,7 @@ impl Reading {
         );
         for line in tail.split_inclusive(|b| matches!(b, b'\n' | b'\r')) {
             let text = self.message(line);
+            let at = standing.line();
             let mark = self.forms.record(&text);
             let goes_on = mark.is_some() || self.patterns.relieved.is_match(&text);
             standing.note(&self.stall, &text, goes_on, line.ends_with(b"\n"));
@@ -258,7 +226,12 @@ impl Reading {
             log.last = log.last.map(|(step, total)| (step.max(saved), total));
             log.says_end |= self.patterns.over.is_match(&text);
             log.exited |= self.patterns.exited.is_match(&text);
-            log.done |= self.patterns.is_done(&text);
+            if mark.is_some() {
+                log.done = None;
+            }
+            if self.patterns.says_done(&text) {
+                log.done = Some(at);
+            }
             log.wanted |= self.patterns.wanted.is_match(&text) && !self.patterns.denied.is_match(&text);
         }
         log.steps.newest = newest.or(log.steps.newest);
@@ -406,7 +379,10 @@ impl Reading {
 
     fn stage(&self) -> Stage {
         match self.logs.last() {
-            Some(log) if log.steps.count > 0 && log.steps.newest != Some(Step(0)) => Stage::Stepping,
+            // A bar at 0 is drawn before the first.
+            Some(log) if log.steps.count > 1 || log.steps.count > 0 && log.steps.newest != Some(Step(0)) => {
+                Stage::Stepping
+            }
             Some(log) if log.resumes => Stage::Resuming,
             _ => Stage::Starting,
         }

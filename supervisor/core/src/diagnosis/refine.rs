@@ -12,6 +12,9 @@ const PROBES: [&str; 3] = ["ealth", "probe", "consecutive_failures"];
 const BELOW: u64 = 8;
 const ABOVE: u64 = 60;
 
+/// Steps that a run may do between the notice that a node is taken and its end.
+const NOTICE: u32 = 8;
+
 impl Reading {
     /// The class of the root and its answer.
     pub(super) fn refined(&self, root: &Found) -> (&'static str, Action) {
@@ -21,17 +24,11 @@ impl Reading {
             "mem.cuda_oom" if root.steps == 0 && is_occupied(&root.sighting.text) => {
                 return ("gpu.busy_leftover", Action::Relaunch);
             }
-            // Not even a context found room: not torch's allocator says so, but the driver.
-            "mem.cuda_oom"
-                if self.is_before_training(root) && root.sighting.text.contains("CUDA error: out of memory") =>
-            {
-                return ("gpu.busy_leftover", Action::Relaunch);
-            }
             "mem.engine_oom" if self.is_held_by_nobody(root) => return ("gpu.busy_leftover", Action::Relaunch),
             // The shards are there, of another count of ranks.
             "ckpt.corrupt" if self.is_of_another_world(root) => return ("ckpt.mismatch", Action::Stop),
             // It was taken away, and is not broken.
-            "node.lost" if self.was_preempted() => return ("sched.preempt", Action::Relaunch),
+            "node.lost" if self.was_preempted(root) => return ("sched.preempt", Action::Relaunch),
             // It asked again for what the node that is gone had.
             "node.lost" if self.lacks_gpus(root) => return ("ray.resources", Action::Wait),
             "mem.cuda_oom" if self.is_first_step(root) => Action::Stop,
@@ -45,10 +42,6 @@ impl Reading {
             Action::RelaunchOnce if self.came_at_this_step(root) => (class, Action::Stop),
             action => (class, action),
         }
-    }
-
-    fn is_before_training(&self, root: &Found) -> bool {
-        root.steps == 0 && !self.logs.iter().any(|log| log.began)
     }
 
     /// The training had begun, and did not finish a step.
@@ -83,8 +76,17 @@ impl Reading {
         root.sighting.text.contains("_world_size_") && self.logs.iter().any(|log| log.other_world)
     }
 
-    fn was_preempted(&self) -> bool {
-        self.found.iter().any(|f| f.class == "sched.preempt")
+    /// Somebody was told so, shortly before.
+    fn was_preempted(&self, root: &Found) -> bool {
+        let near = |f: &Found| f.file != root.file || f.steps + NOTICE >= root.steps;
+        let says = |f: &Found| {
+            ["preempt", "spot", "disruptiontarget"]
+                .iter()
+                .any(|w| f.sighting.text.to_ascii_lowercase().contains(w))
+        };
+        self.found
+            .iter()
+            .any(|f| f.class == "sched.preempt" && says(f) && near(f))
     }
 
     fn lacks_gpus(&self, root: &Found) -> bool {
@@ -230,9 +232,6 @@ mod tests {
         assert_eq!(told(&dead), ("engine.vllm_dead".to_owned(), Action::RelaunchLater));
         let above = format!("(EngineCore_DP0 pid=3011) ERROR EngineCore encountered a fatal error.\n{cancelled}");
         assert_eq!(told(&above).0, "engine.vllm_dead");
-        let context = "RuntimeError: CUDA error: out of memory";
-        assert_eq!(told(context), ("gpu.busy_leftover".to_owned(), Action::Relaunch));
-        assert_eq!(told(&format!("step 3\nstep 4\n{context}\n")).0, "mem.cuda_oom");
         let driver = "Failed to initialize NVML: Driver/library version mismatch";
         assert_eq!(told(driver).1, Action::Stop);
         assert_eq!(told(&format!("n4: {driver}")).1, Action::Node);

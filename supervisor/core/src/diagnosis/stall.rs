@@ -63,6 +63,11 @@ impl Standing {
         }
     }
 
+    /// The number of the next line.
+    pub(super) fn line(&self) -> u64 {
+        self.line
+    }
+
     /// Takes the next line in.
     pub(super) fn note(&mut self, stall: &Stall, text: &[u8], goes_on: bool, ends: bool) {
         let class = match opens_sample(text) {
@@ -103,16 +108,16 @@ impl Stall {
             format!(r"\bwaiting\b.{{0,80}}(?:\.\.|…) ?{TIME}\s*$"),
             format!(r"\D{TIME} already\b|\balready (?:for )?{TIME}"),
             format!(
-                r"\b(?:steps?|iterations?|save|batch) (?:\d+ )?(?:has been running|is running|runs|is open) for\D{{1,4}}{TIME}"
+                r"\b(?:steps?|iterations?) (?:\d+ )?(?:has been running|is running|runs) for\D{{1,4}}{TIME}.{{0,60}}\b(?:usual\w*|median|normal\w*|expected|no output)\b"
             ),
-            format!(r"\bt ?\+ ?{TIME}.{{0,60}}{NONE}.{{0,40}}{PROGRESS}"),
+            format!(r"\bt ?\+ ?{TIME}.{{0,30}}\b(?:no|none|not|nothing|without)\b.{{0,40}}{PROGRESS}"),
         ];
         Ok(Self {
             waits: waits.iter().map(|w| regex(w)).collect::<Result<_, _>>()?,
             last: regex(&format!(r"\blast\b.{{0,60}}\D{TIME} ago\b"))?,
             exceeds: regex(&format!(r"\b(?:exceed\w*|over its|past its)\b.{{0,60}}\D{TIME}"))?,
             unbegun: regex(
-                r"\bno (?:first|training|single) (?:step|iteration)\b.{0,40}\b(?:limit|deadline|time-?out)\b|\b(?:start-?up|launch) (?:limit|deadline|time-?out) (?:reached|exceeded|passed|expired|is over)\b.{0,60}\bno (?:first )?(?:step|iteration)",
+                r"\bno (?:first|training|single) (?:step|iteration) (?:within|before|by)\b.{0,30}\b(?:limit|deadline)\b|\b(?:start-?up|launch) (?:limit|deadline|time-?out) (?:reached|exceeded|passed|expired|is over)\b.{0,60}\bno (?:first )?(?:step|iteration)",
             )?,
             bound: regex(
                 r"\b(?:limit|time-?out|threshold|max\w*|median|usual\w*|average|mean|every|interval|up to|at most|another|within|next|grace)\b[^\d,;(]{0,12}$",
@@ -239,6 +244,13 @@ mod tests {
     fn limits_sums_and_what_is_over_are_no_stall() {
         let stall = Stall::new().unwrap();
         for line in [
+            "watchdog armed: no training step yet, timeout 3600 s",
+            "no first step yet, 300 s of the limit of 1800 s are over",
+            "t+3600s worker 0 step 12 done",
+        ] {
+            assert_eq!(stall.class(line.as_bytes(), false), None, "{line}");
+        }
+        for line in [
             "waiting for the rollout servers (timeout 1800 s)",
             "still saving, timeout=3600 s",
             "training is not watched before step 1; the limit is 1800 s",
@@ -247,6 +259,7 @@ mod tests {
             "rollout 12 finished after 1800 s, no request failed",
             "the last checkpoint was done 1800 s ago",
             "no step for 20 s",
+            "step 12 has been running for 700 s",
             "2 of 512 requests timed out after 600 s and count as failed samples, none is missing",
             "last checkpoint saved at 10:00:01",
             "eval: 1200 samples/s, no errors",

@@ -45,7 +45,7 @@ impl Forms {
                 r#"(?i-u)(?:^|[^\w/.:-])["']?(?:global[_ ]|train(?:ing)?[_ /])?(?:global_step|step|iteration|iter)["']?(?:\s*[:=]\s*\[?|\s+#?\[?)\s*(\d+)(?:\s*(?:/|of)\s*(\d+))?(?:$|[^\w.%])"#,
             )?,
             bar: Regex::new(r"^\s*(?i-u:(?:train|epoch|step|iter)[^:|]{0,40}:\s*)?\d+%\|[^|]*\|\s*(\d+)/(\d+) \[")?,
-            fast: Regex::new(r"^[^\[]*\[[^\]]{0,40}(?:\D[5-9]\d|\d{3,})(?:\.\d+)?it/s")?,
+            fast: Regex::new(r"[^\d.](?:[5-9]\d|\d{3,})(?:\.\d+)?it/s")?,
             loss: Regex::new(r#"^\s*(?:\[[^\]]{1,60}\][^{]{0,60})?\{.{0,200}['"](?:loss|train_loss)['"]: "#)?,
             bad: Regex::new(r#"(?i-u)\b\w*(?:loss|grad[_ ]norm)["']?\s*[:=]\s*["']?-?(?:nan|inf)\b"#)?,
             unrewarded: Regex::new(
@@ -172,7 +172,7 @@ mod tests {
             ("{'loss': 0.52, 'grad_norm': 1.2, 'epoch': 0.1}", (None, None)),
             (" 12%|#   | 120/1000 [01:20<10:00,  1.2s/it]", (Some(120), Some(1000))),
             ("{'loss': 0.5, 'step': 12}", (Some(12), None)),
-            (" 12%|#   | 120/1000 [00:30<04:00, 12.25it/s]", (Some(120), Some(1000))),
+            (" 12%|#   | 120/1000 [00:30<04:00, 12.55it/s]", (Some(120), Some(1000))),
             ("step 12 loss 1.2 time/waiting_for_rollout 340 s", (Some(12), None)),
             (
                 "[INFO:swift] {'loss': '0.9', 'global_step/max_steps': '4/1000'}",

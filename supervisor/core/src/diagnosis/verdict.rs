@@ -138,8 +138,7 @@ impl Reading {
         if is_standing(f) {
             return true;
         }
-        // What is taken down around the end of a training that is over is no failure of it.
-        if exit.is_none() && log.done && weight(&clue(f)) == Weight::Symptom {
+        if exit.is_none() && self.is_outlived(f, log) {
             return false;
         }
         let after = log.steps.count.saturating_sub(f.steps);
@@ -150,6 +149,16 @@ impl Reading {
         let quiet = || !self.found.iter().any(|o| o.file == f.file && o.steps > f.steps);
         let of_machine = || weight(&clue(f)) == Weight::Machine;
         after < 2 && !(after == 1 && exit.is_none() && quiet() && !of_machine())
+    }
+
+    /// The training came to its end after it, or took that worker down after its end.
+    fn is_outlived(&self, f: &Found, log: &Log) -> bool {
+        let Some(done) = log.done.filter(|_| self.ended().is_none()) else {
+            return false;
+        };
+        let early = log.last.is_some_and(|(step, total)| step < total / 20 * 19);
+        let goes = f.sighting.line < done || f.class == "ray.actor_died";
+        !early && goes && weight(&clue(f)) == Weight::Symptom
     }
 
     /// The end of the process that failed first, as far as it is known.
@@ -179,6 +188,8 @@ impl Reading {
     /// The exit says more than that line.
     fn gives_way(&self, clue: &Clue<'_>, weight: Weight, status: Option<ExitStatus>) -> bool {
         match (clue.class, weight) {
+            // Whoever saw it may have ended the run for it.
+            ("ckpt.missing_part", _) => false,
             ("comm.launcher_teardown", _) | (_, Weight::Report) => true,
             (_, Weight::Symptom | Weight::Hint) => status.is_some_and(is_telling),
             (_, Weight::Abort) => status.is_some_and(|s| class_of(s) == "native.crash"),
@@ -205,9 +216,9 @@ impl Reading {
         let teardown = reports().find(|f| exit.is_none() && of_a_launcher(f));
         let reported = teardown.or_else(|| reports().find(|f| !of_a_launcher(f)));
         let failed = exit.is_some_and(|e| e != 0) || exit.is_none() && self.ended().is_some();
-        let completed = || found.iter().any(|f| f.sighting.text.ends_with(COMPLETED));
+        let done = |f: &&Found| f.sighting.text.ends_with(COMPLETED) && self.logs.get(f.file).is_some_and(is_complete);
         match (failed, status) {
-            (true, Some(ExitStatus::Code(1))) if completed() && self.logs.iter().any(is_done) => {
+            (true, Some(ExitStatus::Code(1))) if found.iter().any(|f| done(f)) => {
                 self.build(None, None, Confidence::Medium, None, &[], &[])
             }
             (true, status) => {
@@ -327,7 +338,7 @@ fn ended_early(log: &Log) -> bool {
 }
 
 /// It says that the training is over, and the last step was done.
-fn is_done(log: &Log) -> bool {
+fn is_complete(log: &Log) -> bool {
     log.says_end && log.last.is_some_and(|(step, total)| step >= total)
 }
 

@@ -316,7 +316,7 @@ pub(super) const ROWS: &[Row] = &[
         line("Caught signal", r"Caught signal (?:4|6|8|11) "),
         line("pure virtual method called", r"pure virtual method called"),
         // The kernel's line, of what may be a part of the run.
-        line("]: segfault at ", r"(?:python|pt_|torch|ray|vllm|sglang|engine)[^\s\[]{0,16}\[\d+\]: segfault at [0-9a-f]+ ip "),
+        line("]: segfault at ", r"\b(?:python|pt_|torch|ray|vllm|sglang|engine)[^\s\[]{0,16}\[\d+\]: segfault at [0-9a-f]+ ip "),
         line("terminated with signal SIG", r"process \d+ terminated with signal SIG(?:SEGV|ILL|FPE|ABRT)\b"),
     ])
     .examples("Fatal Python error: Segmentation fault", "the segmentation faults of the test images are masked")

@@ -198,8 +198,8 @@ pub(super) const ROWS: &[Row] = &[
         line("gave up|giving up", r"\b(?:reward|judge|verif\w*|grader|rm)\b.{0,120}\b(?:gave|giving) up\b"),
         line("//reward|//judge|//grader|//verifier|/get_reward", r"(?:Connect\w*Error|\w+Timeout|attempts failed|refused|[Tt]imed? ?out).{0,120}https?://\S{0,60}(?:reward|judge|grader|verifier|/score)"),
         line("compute_score", r"compute_score.{0,80}(?:timed? ?out|failed after|unreachable)"),
-        line("verdict", r"\b(?:got|gets|with) no verdict|\bverdicts? (?:are |is )?missing"),
-        line("fallback score|fallback reward|default score|default reward|zero reward", r"\b\d{2,3}(?:\.\d+)? ?% of (?:the )?(?:samples|rewards|scores|responses|prompts)\b.{0,40}\b(?:fallback|default|zero) (?:score|reward)"),
+        line("no verdict", r"\b(?:broken|down|unusable)\b.{0,60}\bno verdicts?\b|\bno verdicts?\b.{0,60}\b(?:refus\w+|abort\w*|stopp\w+)"),
+        line("fallback score|fallback reward|default score|default reward", r"(?:^|[^\d.])(?:[5-9]\d|100)(?:\.\d+)? ?% of (?:the )?(?:samples|rewards|scores|responses)\b.{0,40}\b(?:fallback|default) (?:score|reward)"),
     ])
     .examples(
         "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: http://reward-server:8000/score",
@@ -310,7 +310,7 @@ pub(super) const ROWS: &[Row] = &[
         line("consecutive_failures", r"\bconsecutive_failures\W{1,4}(?:[3-9]|\d\d)"),
         line("HTTPConnectionPool", r"\bHTTPConnectionPool\(host='[\w.-]+', port=\d+\): (?:Read timed out|Max retries exceeded)"),
         line("can't be reached|cannot be reached|could not be reached|not answer", r"\b(?:server|engine)\b.{0,60}(?:can't|cannot|could not) be reached at|\bengine\b.{0,60}does not answer"),
-        line("Cannot connect to host", r"Cannot connect to host \d{1,3}(?:\.\d{1,3}){3}:\d+"),
+        line("Cannot connect to host", r"^(?:\w+\.)*\w+(?:Error|Exception)\b.{0,120}Cannot connect to host \d{1,3}(?:\.\d{1,3}){3}:\d+"),
         line("openai.|litellm.", r"openai\.(?:APIConnectionError|APITimeoutError|InternalServerError)|litellm\.\S*(?:Timeout|APIConnectionError|InternalServerError)"),
     ])
     .examples(

@@ -19,7 +19,7 @@ use crate::process::tree::{
 };
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -65,25 +65,20 @@ pub(crate) enum Half {
 pub(crate) struct Tether(File);
 
 impl Tether {
-    /// Tells a keeper that was made early whose it is.
+    /// Tells a keeper that was made early whose it is; it lives for all to see before anything is made that it would end.
     ///
     /// # Errors
-    /// It is gone.
-    pub(crate) fn call(&mut self, order: &GuardOrder) -> io::Result<()> {
+    /// It is gone, or cannot make its socket.
+    pub(crate) fn name(&mut self, order: &GuardOrder) -> io::Result<()> {
         let leaf = order
             .cgroup
             .then(|| leaf_name(&order.run, order.term.0, order.attempt.0));
         let mut line = serde_json::to_vec(&(&order.run, leaf))?;
         line.push(b'\n');
-        self.0.write_all(&line)
-    }
-
-    /// Waits for its answer: it lives for all to see before a program is started.
-    ///
-    /// # Errors
-    /// It is gone, or cannot make its socket.
-    pub(crate) fn hear_it(&mut self) -> io::Result<()> {
-        self.0.read_exact(&mut [0])
+        self.0.write_all(&line)?;
+        self.0.read_exact(&mut [0])?;
+        nix::sys::prctl::set_pdeathsig(None)?;
+        Ok(())
     }
 
     /// The tree is gone, and was seen to be: nobody needs to wait for the keeper.
@@ -124,7 +119,8 @@ pub(crate) fn part(order: &GuardOrder) -> io::Result<Half> {
     })
 }
 
-/// Splits this process before there is an order; the keeper is told later whose it is.
+/// Splits this process before there is an order; the keeper is told later whose it is. Until then the guard ends with it: an order that
+/// it took without a keeper would be a launch that fails.
 ///
 /// # Errors
 /// No process or socket can be made.
@@ -132,7 +128,10 @@ pub(crate) fn part_early() -> io::Result<Half> {
     let (ours, theirs) = UnixStream::pair()?;
     theirs.set_read_timeout(Some(NAMED_WITHIN))?;
     Ok(match split()? {
-        None => Half::Guard(Tether(File::from(OwnedFd::from(theirs)))),
+        None => {
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+            Half::Guard(Tether(File::from(OwnedFd::from(theirs))))
+        }
         Some(guard) => Half::Keeper(Keeper {
             guard,
             tether: Some(File::from(OwnedFd::from(ours))),
@@ -159,6 +158,8 @@ impl Keeper {
         let mut line = String::new();
         io::BufReader::new(tether.take(NAME)).read_line(&mut line)?;
         let (run, leaf): (RunId, Option<String>) = serde_json::from_slice(line.as_bytes())?;
+        // Whoever sweeps knows it by this, from the moment at which it can be found.
+        let _ = nix::sys::prctl::set_name(KEEPER_NAME);
         let socket = address::listen(&address::fresh(&run, Role::Keeper)?)?;
         socket.set_nonblocking(true)?;
         self.socket = Some(socket);

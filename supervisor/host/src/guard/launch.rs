@@ -69,11 +69,8 @@ pub(crate) fn begin(primed: bool) -> io::Result<Begun> {
     let mut connection = Connection::new(UnixStream::from(take_standard(1)?))?;
     let signals = signals()?;
     detach();
-    let primer: Option<Primer<'_>> = match primed {
-        true => Some(read_json(File::from(take_standard(2)?))?),
-        false => None,
-    };
-    if let Some(primer) = primer {
+    if primed {
+        let primer = read_json(File::from(take_standard(2)?))?;
         return begin_primed(primer, order_file, connection, signals);
     }
     let mut orders = Orders::new(order_file, Vec::new());
@@ -102,7 +99,7 @@ fn make_early(order: &GuardOrder) -> Early {
     let mut early = Early::default();
     // Making processes takes as long as the intent on its way to the disk. The launcher of nodes would start something on them.
     if order.nodes.is_none()
-        && has_a_fit_number(&order)
+        && has_a_fit_number(order)
         && let Ok(gate) = Gate::new()
     {
         let made = make(order, None, Early::default(), Some(&gate));
@@ -132,24 +129,22 @@ fn begin_primed(
         return begin_drafted(draft.into_owned(), orders, connection, signals, tether);
     }
     let order = orders.read()?;
-    let mut early = Early::default();
-    let named = wait_for_predecessors(&order).and_then(|()| {
-        let named = tether.call(&order).and_then(|()| {
-            early = make_early(&order);
-            tether.hear_it()
-        });
-        named.map_err(unanswered)
-    });
-    if let Err(what) = named {
+    if let Err(what) = named(&mut tether, &order) {
         return Ok(failed(&mut connection, what));
     }
-    let _ = nix::sys::prctl::set_name(c"supervise-guard");
+    let early = make_early(&order);
     orders.wait_for_word()?;
     Ok(prepared(order, connection, signals, early, tether))
 }
 
-fn unanswered(e: io::Error) -> String {
-    format!("the guard's keeper does not answer: {e}")
+/// The keeper knows whose it is, and no other of the run lives.
+fn named(tether: &mut Tether, order: &GuardOrder) -> Result<(), String> {
+    wait_for_predecessors(order)?;
+    tether
+        .name(order)
+        .map_err(|e| format!("the guard's keeper does not answer: {e}"))?;
+    let _ = nix::sys::prctl::set_name(c"supervise-guard");
+    Ok(())
 }
 
 /// Interpreters import until the order comes.
@@ -169,14 +164,9 @@ fn begin_drafted(
     };
     let order = orders.read()?;
     orders.wait_for_word()?;
-    let named = wait_for_predecessors(&order).and_then(|()| {
-        let named = tether.call(&order).and_then(|()| tether.hear_it());
-        named.map_err(unanswered)
-    });
-    if let Err(what) = named {
+    if let Err(what) = named(&mut tether, &order) {
         return Ok(failed(&mut connection, what));
     }
-    let _ = nix::sys::prctl::set_name(c"supervise-guard");
     Ok(prepared(order, connection, signals, early, tether))
 }
 

@@ -300,8 +300,24 @@ impl CachedStep {
         described && deep && report.kind == need.kind && report.verdict != Verdict::Unreadable
     }
 
-    /// Takes the report of a reading to a depth in. `racy`: a later write may not show.
-    pub(super) fn learn(&mut self, path: &Utf8Path, mut report: FileReport, asked: Depth, by: Option<Pin>, racy: bool) {
+    /// Holds reports that were taken in.
+    pub(super) fn hold(&mut self, learnt: Vec<(Utf8PathBuf, FileReport)>) {
+        match self.reports.is_empty() {
+            // Of a large step, built at once: one after the other, each is compared with many.
+            true => self.reports = learnt.into_iter().collect(),
+            false => self.reports.extend(learnt),
+        }
+    }
+
+    /// Takes in how a report was made, to a depth; returns what is to be held of it. `racy`: a later write may not show.
+    pub(super) fn take_in(
+        &mut self,
+        path: &Utf8Path,
+        mut report: FileReport,
+        asked: Depth,
+        by: Option<Pin>,
+        racy: bool,
+    ) -> FileReport {
         // What a file says of others is needed while those are read, and large.
         report.description = None;
         self.changed(path);
@@ -318,7 +334,7 @@ impl CachedStep {
             Some(pin) => self.described.insert(path.to_owned(), pin),
             None => self.described.remove(path),
         };
-        self.reports.insert(path.to_owned(), report);
+        report
     }
 
     /// Reports below the step, each with its path in it.

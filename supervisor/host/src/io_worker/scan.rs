@@ -206,7 +206,15 @@ impl Prover {
         if !left.is_empty() {
             self.load_record(id);
             let asked = left.len();
-            left.retain(|need| !self.recall(id, need, depth));
+            let mut recalled = Vec::with_capacity(asked);
+            left.retain(|need| match self.recall(id, need, depth) {
+                Some(report) => {
+                    recalled.push((need.path.clone(), report));
+                    false
+                }
+                None => true,
+            });
+            self.cache.step(&id.0).hold(recalled);
             if left.is_empty() && asked == needs.len() {
                 self.all_recalled(id);
             }
@@ -216,8 +224,11 @@ impl Prover {
                 Look::Thorough => self.files.clone(),
                 Look::Quick => self.files.clone().in_background(),
             };
-            self.read(id, &files, &left, depth, working);
-            left = self.unanswered(id, &needs, depth);
+            let read = self.read(id, &files, &left, depth, working);
+            left = match read == left.len() {
+                true => Vec::new(),
+                false => self.unanswered(id, &needs, depth),
+            };
         }
         if left.is_empty() {
             self.cache.step(&id.0).answered(depth);
@@ -273,8 +284,8 @@ impl Prover {
     }
 
     /// Takes the report of a file that nobody touched from the record.
-    fn recall(&mut self, id: &CkptId, need: &Need, depth: Depth) -> bool {
-        let Some(pin) = self.pin(&need.path) else { return false };
+    fn recall(&mut self, id: &CkptId, need: &Need, depth: Depth) -> Option<FileReport> {
+        let pin = self.pin(&need.path)?;
         let by = need.described_by.as_deref().map(|by| (by, self.pin(by)));
         let known = self.cache.step(&id.0);
         let report = known.remembered.as_ref().and_then(|r| {
@@ -285,13 +296,11 @@ impl Prover {
             let report = r.holds(need.path.strip_prefix(&id.0).ok()?, &pin, depth)?;
             (report.kind == need.kind).then_some(report)
         });
-        let Some(report) = report else { return false };
-        known.learn(&need.path, report, depth, by.and_then(|(_, pin)| pin), false);
-        true
+        Some(known.take_in(&need.path, report?, depth, by.and_then(|(_, pin)| pin), false))
     }
 
-    /// Reads files and takes in what they say. Where another file may stand in a proven one's place, its bytes are
-    /// read whatever depth was asked for.
+    /// Reads files and takes in what they say; returns how many needs that answers. Where another file may stand in a
+    /// proven one's place, its bytes are read whatever depth was asked for.
     pub(super) fn read(
         &mut self,
         id: &CkptId,
@@ -299,7 +308,7 @@ impl Prover {
         needs: &[&Need],
         depth: Depth,
         working: &mut dyn FnMut(u64) -> bool,
-    ) {
+    ) -> usize {
         self.load_record(id);
         let remembered = self.cache.step(&id.0).remembered.take();
         let inside = |path: &Utf8Path| path.strip_prefix(&id.0).unwrap_or(path).to_owned();
@@ -322,6 +331,7 @@ impl Prover {
         };
         let reports = files.prove_each(&wishes, OPTIONS, &mut tell);
         self.bytes = read;
+        let (mut learnt, mut answers) = (Vec::with_capacity(reports.len()), 0);
         for (n, mut report) in reports {
             let Some(Wish { need, depth }) = wishes.get(n) else {
                 continue;
@@ -334,12 +344,17 @@ impl Prover {
                 r.compare(&inside(&need.path), &Pin::of(fact), &mut report);
             }
             let by = need.described_by.as_deref().and_then(|by| self.pin(by));
-            self.cache.step(&id.0).learn(&need.path, report, *depth, by, racy);
+            let is_described = by.is_some() || need.described_by.is_none();
+            answers += usize::from(is_described && report.kind == need.kind && report.verdict != Verdict::Unreadable);
+            let known = self.cache.step(&id.0);
+            learnt.push((need.path.clone(), known.take_in(&need.path, report, *depth, by, racy)));
         }
+        self.cache.step(&id.0).hold(learnt);
         let mixed = remembered.as_ref().and_then(|r| self.mixed(id, r));
         let known = self.cache.step(&id.0);
         known.remembered = remembered;
         known.mixed = mixed;
+        answers
     }
 
     /// A trainer that saves a step again writes all of its files. Where some are as they were proven and others are not, something

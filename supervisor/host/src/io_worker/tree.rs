@@ -8,7 +8,7 @@
 use super::files::{fact_of, is_no_text};
 use super::fs_kind::Clock;
 use camino::{Utf8Path, Utf8PathBuf};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -275,20 +275,22 @@ impl Tree {
             Look::Quick => hear.waited_for(path).into_iter().collect(),
             Look::Thorough => BTreeSet::new(),
         };
-        let mut seen = BTreeSet::new();
+        let mut seen = HashSet::new();
         for entry in entries {
-            let name = match entry {
+            let entry = match entry {
                 Err(e) if is_no_text(&e) => continue,
-                entry => entry?.file_name().to_owned(),
+                entry => entry?,
             };
+            let name = entry.file_name().to_owned();
             *count += 1;
             if *count > ENTRY_LIMIT {
                 return Err(io::Error::other(format!("more than {ENTRY_LIMIT} files under {path}")));
             }
             let file = path.join(&name);
-            let known = self.dirs.get(path).is_some_and(|d| d.entries.contains_key(&name));
-            if how == Look::Thorough || !known || waited.contains(&file) {
-                match fs::symlink_metadata(self.root.join(&file)) {
+            let is_known = || self.dirs.get(path).is_some_and(|d| d.entries.contains_key(&name));
+            if how == Look::Thorough || !is_known() || waited.contains(&file) {
+                // By its directory, which is open: the way to it need not be gone for each.
+                match entry.metadata() {
                     Ok(meta) => self.enter(path, &name, fact_of(file, &meta), hear),
                     Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                     Err(e) => return Err(e),

@@ -105,7 +105,23 @@ fn what_is_taken_down_after_the_training_is_no_failure() {
     assert_eq!(told(&log, None).0, "");
     assert_eq!(told(&log, Some(1)).0, "ray.actor_died");
     assert_eq!(told(&format!("{steps}{dead}"), None).0, "ray.actor_died");
-    assert_eq!(told(&format!("{steps}{dead}训练结束 | 9 步\n"), None).0, "");
+    let lost = "RuntimeError: NCCL error in: x.cpp:1, remote process exited or there was a network error\n";
+    assert_eq!(told(&format!("{steps}{lost}训练结束 | 9 步\n"), None).0, "");
+    assert_eq!(
+        told(&format!("{steps}Training completed.\n{lost}"), None).0,
+        "comm.nccl_remote"
+    );
+    for other in [
+        "actor training done in 12 s",
+        "training ended with an error",
+        "SFT training finished, RL begins",
+    ] {
+        assert_eq!(
+            told(&format!("{steps}{dead}{other}\n"), None).0,
+            "ray.actor_died",
+            "{other}"
+        );
+    }
 }
 
 #[test]
