@@ -45,7 +45,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=10)
     args = parser.parse_args()
-    ratios = {}
+    ratios, used = {}, 0
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
         trainer = Timed(args.python, Path(place))
         run = comeback.Run("cost", trainer, comeback.command("standby", trainer, args.supervise))
@@ -55,8 +55,11 @@ def main():
                 run.wait("interpreters", lambda: len(run.ranks()[1]) == 2)
                 # A look at all processes takes time of its own.
                 imports = pace(run, lambda: run.ready(every=0.5))
+                waiting = run.ranks()[1]
+                before = processes.cpu_seconds(waiting)
                 waits = pace(run, lambda: time.sleep(args.seconds))
-                for pid in run.ranks()[1]:
+                used += processes.cpu_seconds(waiting) - before
+                for pid in waiting:
                     os.kill(pid, signal.SIGKILL)
                 run.wait("their end", lambda: not any(map(processes.stat, run.ranks()[1])))
                 none = pace(run, lambda: time.sleep(args.seconds))
@@ -66,6 +69,7 @@ def main():
                 run.kill()
         finally:
             run.end(False)
+    print(f"fsdp2, while they wait: {used:.2f} s of processor time in {args.rounds * args.seconds:.0f} s, both together")
     for (name, kind), values in ratios.items():
         t = STUDENT[max(n for n in STUDENT if n <= len(values) - 1)]
         bound = statistics.mean(values) + t * statistics.stdev(values) / len(values) ** 0.5

@@ -218,7 +218,7 @@ impl Reading {
         let failed = exit.is_some_and(|e| e != 0) || exit.is_none() && self.ended().is_some();
         let done = |f: &&Found| f.sighting.text.ends_with(COMPLETED) && self.logs.get(f.file).is_some_and(is_complete);
         match (failed, status) {
-            (true, Some(ExitStatus::Code(1))) if found.iter().any(|f| done(f)) => {
+            (true, Some(ExitStatus::Code(1))) if found.iter().any(done) => {
                 self.build(None, None, Confidence::Medium, None, &[], &[])
             }
             (true, status) => {
