@@ -210,6 +210,7 @@ impl Reading {
             self.line.saturating_sub(memchr_iter(b'\n', &tail).count() as u64),
             stepped,
         );
+        let mut drawn = None;
         for line in tail.split_inclusive(|b| matches!(b, b'\n' | b'\r')) {
             let text = self.message(line);
             let at = standing.line();
@@ -226,9 +227,11 @@ impl Reading {
             log.last = log.last.map(|(step, total)| (step.max(saved), total));
             log.says_end |= self.patterns.over.is_match(&text);
             log.exited |= self.patterns.exited.is_match(&text);
-            if mark.is_some() {
+            // The last step may be drawn once more below it.
+            if mark.is_some_and(|m| m.step.is_none() || m.step > drawn) {
                 log.done = None;
             }
+            drawn = drawn.max(mark.and_then(|m| m.step));
             if self.patterns.says_done(&text) {
                 log.done = Some(at);
             }
@@ -457,7 +460,8 @@ impl Reading {
         log.began |= self.patterns.began.is_match(text);
         log.orphan |= self.patterns.orphan.is_match(text);
         log.node_gone |= self.patterns.node_gone.is_match(text);
-        if self.patterns.partly.is_match(text) || log.resumes && self.patterns.scratch.is_match(text) {
+        let allowed = || memchr::memmem::find(text, b"ignore_no_checkpoint=True").is_some();
+        if self.patterns.partly.is_match(text) || log.resumes && self.patterns.scratch.is_match(text) && !allowed() {
             let seen = sighting("start", file, self.line, text);
             self.keep("ckpt.missing_part", None, seen);
         }

@@ -42,7 +42,7 @@ impl Forms {
     pub(super) fn new() -> Result<Self, regex::Error> {
         Ok(Self {
             numbered: Regex::new(
-                r#"(?i-u)(?:^|[^\w/.:-])["']?(?:global[_ ]|train(?:ing)?[_ /])?(?:global_step|step|iteration|iter)["']?(?:\s*[:=]\s*\[?|\s+#?\[?)\s*(\d+)(?:\s*(?:/|of)\s*(\d+))?(?:$|[^\w.%])"#,
+                r#"(?i-u)(?:^|[^\w/.:-])["']?(?:global[_ ]|(?:train(?:ing)?|system)[_ /])?(?:global_step|step|iteration|iter)["']?(?:\s*[:=]\s*\[?|\s+#?\[?)\s*(\d+)(?:\s*(?:/|of)\s*(\d+))?(?:$|[^\w.%])"#,
             )?,
             bar: Regex::new(r"^\s*(?i-u:(?:train|epoch|step|iter)[^:|]{0,40}:\s*)?\d+%\|[^|]*\|\s*(\d+)/(\d+) \[")?,
             fast: Regex::new(r"[^\d.](?:[5-9]\d|\d{3,})(?:\.\d+)?it/s")?,
@@ -172,6 +172,10 @@ mod tests {
             ("{'loss': 0.52, 'grad_norm': 1.2, 'epoch': 0.1}", (None, None)),
             (" 12%|#   | 120/1000 [01:20<10:00,  1.2s/it]", (Some(120), Some(1000))),
             ("{'loss': 0.5, 'step': 12}", (Some(12), None)),
+            (
+                "INFO metrics: {\"system/step\": 45, \"actor/pg_loss\": 0.1}",
+                (Some(45), None),
+            ),
             (" 12%|#   | 120/1000 [00:30<04:00, 12.55it/s]", (Some(120), Some(1000))),
             ("step 12 loss 1.2 time/waiting_for_rollout 340 s", (Some(12), None)),
             (

@@ -88,11 +88,13 @@ fn nccl() {
     );
 }
 
-/// [pattern.worker_death] `ActorDiedError`, `The actor died unexpectedly`, `Worker exit type: SYSTEM_ERROR` | A consequence: an earlier line is looked for first
+/// [pattern.worker_death] `ActorDiedError`, `The actor died unexpectedly`, `ActorUnavailableError` (a connection to it broke), `Worker exit type: SYSTEM_ERROR` | A consequence: an earlier line is looked for first
 #[test]
 fn worker_death() {
     let died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n";
     is(died, "kill.unknown", "relaunch_later");
+    let unheard = "ray.exceptions.ActorUnavailableError: The actor d5a1 is unavailable: The actor is temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14.\n";
+    is(unheard, "kill.unknown", "relaunch_later");
     is(
         &format!("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n{died}"),
         "mem.ray_oom",
@@ -100,13 +102,13 @@ fn worker_death() {
     );
 }
 
-/// [pattern.node_loss] `NodeDiedError`, `ActorUnavailableError`, `The node … has been marked dead` | `node.lost`: the machine is the cause, and it is launched again later
+/// [pattern.node_loss] `NodeDiedError`, an `ActorUnavailableError` that names a node, `The node … has been marked dead` | `node.lost`: the machine is the cause, and it is launched again later
 #[test]
 fn node_loss() {
     for line in [
         "The node with node id: 3f1c and address: 10.0.0.2 has been marked dead because the detector has missed too many heartbeats from it.\n",
         "ray.exceptions.NodeDiedError: Task failed because the node it was running on is dead or unavailable.\n",
-        "ray.exceptions.ActorUnavailableError: The actor is temporarily unavailable\n",
+        "ray.exceptions.ActorUnavailableError: The actor 5f01 is unavailable: The node of the actor does not answer.\n",
     ] {
         is(line, "node.lost", "node");
     }

@@ -104,6 +104,18 @@ fn what_is_taken_down_after_the_training_is_no_failure() {
     let log = format!("{steps}(\"Final validation metrics: {{'val': 1.0}}\")\n{dead}");
     assert_eq!(told(&log, None).0, "");
     assert_eq!(told(&log, Some(1)).0, "ray.actor_died");
+    let drawn = format!(
+        "{steps}Final validation metrics: {{}}\nTraining Progress: 100%|##| 9/9 [12:20<00:00, 88.80s/it]\n{dead}"
+    );
+    assert_eq!(told(&drawn, None).0, "");
+    assert_eq!(
+        told(
+            &format!("{steps}Final validation metrics: {{}}\nstep:10 - x\n{dead}"),
+            None
+        )
+        .0,
+        "ray.actor_died"
+    );
     assert_eq!(told(&format!("{steps}{dead}"), None).0, "ray.actor_died");
     let lost = "RuntimeError: NCCL error in: x.cpp:1, remote process exited or there was a network error\n";
     assert_eq!(told(&format!("{steps}{lost}训练结束 | 9 步\n"), None).0, "");
