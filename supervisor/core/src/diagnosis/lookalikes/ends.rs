@@ -47,7 +47,7 @@ fn ends_are_known_and_their_lookalikes_are_not() {
         ),
         (
             "code.syntax_import",
-            "RuntimeError: Failed to import trl.trainer.x because of the following error (look up to see its traceback):",
+            "RuntimeError: Failed to import trl.models.x because of the following error (look up to see its traceback):",
             "optional backend: failed to import flashinfer",
         ),
         (
