@@ -48,12 +48,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 use supervise_core::id::{ActId, RunId};
 use supervise_core::scan::ScanRule;
-
-/// A guard that is done stays for this long: a launch that follows at once is over by then.
-const LINGER: Duration = Duration::from_millis(20);
 
 /// Runs the guard in this process until its work is done; to be called before any thread is made.
 ///
@@ -70,8 +66,6 @@ pub fn main(args: &[OsString]) -> i32 {
             if let Some(Err(e)) = scratch.map(|dir| scratch::clear(&dir)) {
                 tracing::warn!("an attempt's own directory cannot be deleted: {e}");
             }
-            // The exits of this process and of its keeper would take processor time from the next attempt's launch.
-            std::thread::sleep(LINGER);
             code
         }
         Ok(Begun::Nothing) => 0,
