@@ -56,8 +56,8 @@ pub(super) struct Patterns {
     pub(super) node_gone: Regex,
     pub(super) node: Regex,
     planned: Regex,
-    /// The same, of torchtitan's form.
-    titan: Regex,
+    /// The same, where a warm-up is told with it.
+    planned_with_warmup: Regex,
     /// A step that was saved.
     saved: Regex,
     world: Regex,
@@ -107,7 +107,7 @@ impl Patterns {
             planned: regex(
                 r"(?i-u)\b(?:total[ _](?:training|optimization)[ _]steps|number of training iterations)\W{1,6}(\d[\d,]*)",
             )?,
-            titan: regex(r"(?-u)\btotal steps (\d+) \(warmup")?,
+            planned_with_warmup: regex(r"(?-u)\btotal steps (\d+) \(warmup")?,
             saved: regex(
                 r"(?i-u)\bsav(?:ed|ing)\b.{0,80}\b(?:checkpoint-|global_step_?|from iteration\s+|at (?:step|iteration)\s+|iter_0*|step[-_=])(\d+)\b",
             )?,
@@ -125,7 +125,7 @@ impl Patterns {
 
     /// The last planned step.
     pub(super) fn planned(&self, line: &[u8]) -> Option<u64> {
-        number(&self.planned, line).or_else(|| number(&self.titan, line))
+        number(&self.planned, line).or_else(|| number(&self.planned_with_warmup, line))
     }
 
     /// The step that was saved.

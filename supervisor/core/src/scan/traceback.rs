@@ -203,8 +203,10 @@ impl Tracebacks {
         let chained = self.chained.remove(&key);
         let ignored = self.ignored.remove(&key);
         let before = &text[..at];
-        // An exception that carries the text of another traceback: its name is no launcher's text.
-        let told = before.trim_ascii_end().ends_with(b"traceback :") || self.exception.is_match(before);
+        // An exception that carries the text of another traceback: its name is no launcher's text. A logger's dotted name is.
+        let is_raised = before.ends_with(b"Error: ") || before.ends_with(b"Exception: ");
+        let is_carried = is_raised && self.exception.is_match(before);
+        let told = is_carried || before.trim_ascii_end().ends_with(b"traceback :");
         let indent = match told || before.iter().all(|b| *b == b' ') {
             true => before.iter().take_while(|b| **b == b' ').count(),
             false => 0,
@@ -284,6 +286,15 @@ mod tests {
             t.line(0, 0, line.as_bytes());
         }
         let seen = t.line(0, 0, b"KeyError: 'x'");
+        assert!(matches!(seen, Seen::Exception { .. }), "{seen:?}");
+        // The name of a logger looks like one, and stands before each line.
+        for line in [
+            "app.Launcher: Traceback (most recent call last):",
+            "app.Launcher:   File \"a.py\", line 9, in main",
+        ] {
+            t.line(0, 0, line.as_bytes());
+        }
+        let seen = t.line(0, 0, b"app.Launcher: KeyError: 'x'");
         assert!(matches!(seen, Seen::Exception { .. }), "{seen:?}");
     }
 
