@@ -200,8 +200,9 @@ class Head:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.jobs_at = f"http://127.0.0.1:{port}"
-        argv = [RAY, "start", "--head", "--port=0", "--num-cpus=4", f"--dashboard-port={port}", "--object-store-memory=200000000",
-                "--disable-usage-stats"]
+        # The agent's usual port may be taken, by another cluster or by any connection: it would go on without it, and take no job for ever.
+        argv = [RAY, "start", "--head", "--port=0", "--num-cpus=4", f"--dashboard-port={port}", "--dashboard-agent-listen-port=0",
+                "--object-store-memory=200000000", "--disable-usage-stats"]
         done = subprocess.run([str(a) for a in argv], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
         assert done.returncode == 0, done.stdout
         self.address = (self.folder / "ray/ray_current_cluster").read_text().strip()

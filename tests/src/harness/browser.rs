@@ -143,10 +143,16 @@ impl Browser {
         said.as_str().map(str::to_owned)
     }
 
+    /// Waits for an element: the page is renewed while it is looked at.
     fn element(&self, selector: &str) -> String {
         let wanted = json!({"using": "css selector", "value": selector});
-        let found = self.in_session("POST", "/element", &wanted);
-        found[ELEMENT].as_str().unwrap().to_owned()
+        let path = format!("/session/{}/element", self.session);
+        eventually(selector, || {
+            let found = self.ask("POST", &path, &wanted);
+            let none = found["error"] == "no such element";
+            assert!(none || found["error"].is_null(), "{selector}: {found}");
+            found[ELEMENT].as_str().map(str::to_owned)
+        })
     }
 
     /// Clicks on an element, as a person does: it must be in sight.
