@@ -1,14 +1,16 @@
-"""Step time of a training run whose next interpreters import, wait, and are gone, in alternating blocks.
+"""Step time of a training run beside its next interpreters, and the moment after without them.
 
-usage: standby_cost.py SUPERVISE PYTHON [--rounds 20] [--seconds 10]
+usage: standby_cost.py SUPERVISE PYTHON [--rounds 60] [--seconds 3]
 
-Each round is an attempt of one run of ../real/fsdp2_train.py: its interpreters import (a block until they are ready), wait (a block), are
-killed (a block without any); then a rank is killed. Printed are the ratios to the block without any, of the mean step and
-of the median one, which leaves out what else the machine did meanwhile: the median of the rounds, and the upper end of their mean's 95 % interval.
+Each round is an attempt of one run of ../real/fsdp2_train.py: its interpreters import, wait, and are killed; then a rank is killed. Its steps
+in the last seconds that they wait are compared with those of the first seconds without them, and so are the last seconds in which they import: what is close
+together is alike in what else the machine does, which changes by a fifth within ten seconds. Of the rounds' ratios (mean and median step) the median is printed,
+and what it is at most at 95 %, whatever they are distributed like (the order statistic of the sign test).
 """
 
 import argparse
 import itertools
+import math
 import os
 import signal
 import statistics
@@ -19,61 +21,67 @@ from pathlib import Path
 import comeback
 import processes
 
-# One-sided 95 % of Student's distribution, by degrees of freedom.
-STUDENT = {2: 2.92, 3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.89, 8: 1.86, 9: 1.83, 11: 1.80, 15: 1.75, 19: 1.73}
-
-
 class Timed(comeback.Fsdp2):
     def words(self):
         return [*super().words(), "--times", "{dir}/times"]
 
 
-def pace(run, wait):
-    """Seconds that a step takes until `wait` returns: their mean, and the median."""
-    begun = time.monotonic()
-    wait()
-    ends = [float(line) for line in (run.folder / "times").read_text().splitlines()]
-    within = [at for at in ends if begun <= at <= time.monotonic()]
-    steps = [later - sooner for sooner, later in itertools.pairwise(within)]
-    return statistics.mean(steps), statistics.median(steps)
+def at_most(values):
+    """The upper end of the one-sided 95 % interval of the median."""
+    ordered, below = sorted(values), 0
+    for rank in range(len(ordered)):
+        below += math.comb(len(ordered), rank)
+        if below >= 0.95 * 2 ** len(ordered):
+            return ordered[rank + 1] if rank + 1 < len(ordered) else math.inf
+    return math.inf
 
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].removeprefix("usage: "))
     parser.add_argument("supervise")
     parser.add_argument("python")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=3)
     args = parser.parse_args()
     ratios, used = {}, 0
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
         trainer = Timed(args.python, Path(place))
         run = comeback.Run("cost", trainer, comeback.command("standby", trainer, args.supervise))
+
+        def steps(since, until):
+            """Seconds that a step took between two moments: their mean, and the median."""
+            ends = [float(line) for line in (run.folder / "times").read_text().splitlines()]
+            within = [at for at in ends if since <= at <= until]
+            took = [later - sooner for sooner, later in itertools.pairwise(within)]
+            return {"mean": statistics.mean(took), "median": statistics.median(took)}
+
         try:
             for _ in range(args.rounds):
                 run.step_after(run.trainer.steps(run.folder) + 1)
                 run.wait("interpreters", lambda: len(run.ranks()[1]) == 2)
                 # A look at all processes takes time of its own.
-                imports = pace(run, lambda: run.ready(every=0.5))
+                run.ready(every=0.5)
+                imported = time.monotonic() - 0.5
                 waiting = run.ranks()[1]
                 before = processes.cpu_seconds(waiting)
-                waits = pace(run, lambda: time.sleep(args.seconds))
+                time.sleep(args.seconds + 0.5)
                 used += processes.cpu_seconds(waiting) - before
+                killed = time.monotonic()
                 for pid in waiting:
                     os.kill(pid, signal.SIGKILL)
-                run.wait("their end", lambda: not any(map(processes.stat, run.ranks()[1])))
-                none = pace(run, lambda: time.sleep(args.seconds))
-                for name, block in {"import": imports, "wait": waits}.items():
-                    for kind, with_them, without in zip(("mean", "median"), block, none):
-                        ratios.setdefault((name, kind), []).append(with_them / without)
+                run.wait("their end", lambda: not any(map(processes.stat, waiting)))
+                gone = time.monotonic()
+                time.sleep(args.seconds)
+                without = steps(gone, gone + args.seconds)
+                blocks = {"import": steps(imported - args.seconds, imported), "wait": steps(killed - args.seconds, killed)}
+                for (name, block), kind in itertools.product(blocks.items(), without):
+                    ratios.setdefault((name, kind), []).append(block[kind] / without[kind])
                 run.kill()
         finally:
             run.end(False)
-    print(f"fsdp2, while they wait: {used:.2f} s of processor time in {args.rounds * args.seconds:.0f} s, both together")
+    print(f"fsdp2, while they wait: {used:.2f} s of processor time in {args.rounds * (args.seconds + 0.5):.0f} s, both together")
     for (name, kind), values in ratios.items():
-        t = STUDENT[max(n for n in STUDENT if n <= len(values) - 1)]
-        bound = statistics.mean(values) + t * statistics.stdev(values) / len(values) ** 0.5
-        print(f"fsdp2, while they {name}: {kind} step x {statistics.median(values):.3f} (mean at most {bound:.3f} at 95 %, {len(values)} rounds)")
+        print(f"fsdp2, while they {name}: {kind} step x {statistics.median(values):.3f} (at most {at_most(values):.3f} at 95 %, {len(values)} rounds)")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 //! A bare integer never crosses a crate border: a step cannot be passed for an attempt.
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Borrow;
 use std::fmt;
 
 macro_rules! number {
@@ -105,9 +106,9 @@ impl fmt::Display for RunId {
 
 /// FNV-1a, 64 bits: for identities and fingerprints, not for security.
 #[must_use]
-pub fn fnv64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| {
-        (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
+pub fn fnv64(bytes: impl IntoIterator<Item = impl Borrow<u8>>) -> u64 {
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |h, b| {
+        (h ^ u64::from(*b.borrow())).wrapping_mul(0x0100_0000_01b3)
     })
 }
 

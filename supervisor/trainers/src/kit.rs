@@ -5,6 +5,7 @@ mod reader;
 mod summary;
 mod trust;
 
+pub(crate) use pins::PinsSum;
 pub use pins::pins;
 pub(crate) use reader::{Kind, Reader};
 pub(crate) use summary::{blank, unknown_step};

@@ -7,8 +7,8 @@
 
 use super::files::{fact_of, is_no_text};
 use super::fs_kind::Clock;
-use camino::{Utf8Path, Utf8PathBuf};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use camino::{ReadDirUtf8, Utf8Path, Utf8PathBuf};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -53,8 +53,13 @@ struct Dir {
     listed: Option<(u64, i64, i64)>,
     /// Every change in it is told.
     watched: bool,
-    entries: BTreeMap<String, FileFact>,
+    entries: Entries,
+    /// How often it was listed.
+    listings: u64,
 }
+
+/// The entries of one directory by name, each with the last listing that it stood in.
+type Entries = HashMap<String, (FileFact, u64)>;
 
 impl Tree {
     pub(super) fn new(root: &Utf8Path, clock: Clock) -> Self {
@@ -130,7 +135,9 @@ impl Tree {
     /// Facts about a path.
     pub(super) fn fact(&self, path: &Utf8Path) -> Option<&FileFact> {
         match path.parent() {
-            Some(dir) if !dir.as_str().is_empty() => self.dirs.get(dir)?.entries.get(path.file_name()?),
+            Some(dir) if !dir.as_str().is_empty() => {
+                self.dirs.get(dir)?.entries.get(path.file_name()?).map(|(fact, _)| fact)
+            }
             _ => self.top.get(path.as_str()),
         }
     }
@@ -247,14 +254,15 @@ impl Tree {
         if depth >= DEPTH_LIMIT {
             return Ok(());
         }
-        let inner: Vec<Utf8PathBuf> = self
+        let mut inner: Vec<Utf8PathBuf> = self
             .dirs
             .get(path)
             .into_iter()
             .flat_map(|d| d.entries.values())
-            .filter(|f| f.kind == EntryKind::Dir)
-            .map(|f| f.path.clone())
+            .filter(|(f, _)| f.kind == EntryKind::Dir)
+            .map(|(f, _)| f.path.clone())
             .collect();
+        inner.sort_unstable();
         for dir in inner {
             self.look_dir(&dir, None, how, depth + 1, count, hear)?;
         }
@@ -271,66 +279,77 @@ impl Tree {
             }
             Err(e) => return Err(e),
         };
-        let waited: BTreeSet<Utf8PathBuf> = match how {
-            Look::Quick => hear.waited_for(path).into_iter().collect(),
-            Look::Thorough => BTreeSet::new(),
+        // Out of the map for so long: each of very many names would be a way through it.
+        let dir = self.dirs.entry(path.to_owned()).or_default();
+        dir.listings += 1;
+        let (listing, mut known) = (dir.listings, std::mem::take(&mut dir.entries));
+        let listed = self.list_into((&mut known, listing), entries, path, how, count, hear);
+        self.dirs.entry(path.to_owned()).or_default().entries = known;
+        listed
+    }
+
+    fn list_into(
+        &mut self,
+        (known, listing): (&mut Entries, u64),
+        entries: ReadDirUtf8,
+        path: &Utf8Path,
+        how: Look,
+        count: &mut usize,
+        hear: &mut dyn Hear,
+    ) -> io::Result<()> {
+        let waited = match how {
+            Look::Quick => hear.waited_for(path),
+            Look::Thorough => Vec::new(),
         };
-        let mut seen = HashSet::new();
+        let waited: HashSet<&str> = waited.iter().filter_map(|file| file.file_name()).collect();
         for entry in entries {
             let entry = match entry {
                 Err(e) if is_no_text(&e) => continue,
                 entry => entry?,
             };
-            let name = entry.file_name().to_owned();
+            let name = entry.file_name();
             *count += 1;
             if *count > ENTRY_LIMIT {
                 return Err(io::Error::other(format!("more than {ENTRY_LIMIT} files under {path}")));
             }
-            let file = path.join(&name);
-            let is_known = || self.dirs.get(path).is_some_and(|d| d.entries.contains_key(&name));
-            if how == Look::Thorough || !is_known() || waited.contains(&file) {
-                // By its directory, which is open: the way to it need not be gone for each.
-                match entry.metadata() {
-                    Ok(meta) => self.enter(path, &name, fact_of(file, &meta), hear),
-                    Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                    Err(e) => return Err(e),
+            match known.get_mut(name) {
+                Some((_, seen)) if how == Look::Quick && !waited.contains(name) => *seen = listing,
+                _ => {
+                    // By its directory, which is open: the way to it need not be gone for each.
+                    let fact = match entry.metadata() {
+                        Ok(meta) => fact_of(path.join(name), &meta),
+                        Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                        Err(e) => return Err(e),
+                    };
+                    if let Some(dir) = enter(known, name, fact, listing, hear) {
+                        self.drop_below(&dir, hear);
+                    }
                 }
             }
-            seen.insert(name);
         }
-        let gone: Vec<String> = self
-            .dirs
-            .get(path)
-            .into_iter()
-            .flat_map(|d| d.entries.keys())
-            .filter(|n| !seen.contains(*n))
-            .cloned()
-            .collect();
+        let stands = |(_, (_, seen)): &(&String, &(FileFact, u64))| *seen == listing;
+        let mut gone: Vec<String> = known.iter().filter(|e| !stands(e)).map(|(n, _)| n.clone()).collect();
+        gone.sort_unstable();
         for name in gone {
-            self.drop_entry(path, &name, hear);
+            self.drop_removed(known.remove(&name), hear);
         }
         Ok(())
     }
 
     fn enter(&mut self, dir: &Utf8Path, name: &str, fact: FileFact, hear: &mut dyn Hear) {
-        let is_dir = fact.kind == EntryKind::Dir;
-        let entries = &mut self.dirs.entry(dir.to_owned()).or_default().entries;
-        let was = entries.get(name);
-        if was == Some(&fact) {
-            return;
-        }
-        let was_dir = was.is_some_and(|f| f.kind == EntryKind::Dir);
-        hear.fact(&fact);
-        let path = fact.path.clone();
-        entries.insert(name.to_owned(), fact);
-        if was_dir && !is_dir {
-            self.drop_below(&path, hear);
+        let dir = self.dirs.entry(dir.to_owned()).or_default();
+        if let Some(dir) = enter(&mut dir.entries, name, fact, dir.listings, hear) {
+            self.drop_below(&dir, hear);
         }
     }
 
     fn drop_entry(&mut self, dir: &Utf8Path, name: &str, hear: &mut dyn Hear) {
         let removed = self.dirs.get_mut(dir).and_then(|d| d.entries.remove(name));
-        if let Some(fact) = removed {
+        self.drop_removed(removed, hear);
+    }
+
+    fn drop_removed(&mut self, removed: Option<(FileFact, u64)>, hear: &mut dyn Hear) {
+        if let Some((fact, _)) = removed {
             self.drop_below(&fact.path, hear);
             gone(fact, hear);
         }
@@ -346,11 +365,30 @@ impl Tree {
     fn drop_below(&mut self, path: &Utf8Path, hear: &mut dyn Hear) {
         for dir in self.dirs_of(path) {
             let entries = self.dirs.remove(&dir).map(|d| d.entries).unwrap_or_default();
-            for fact in entries.into_values() {
+            let mut entries: Vec<FileFact> = entries.into_values().map(|(fact, _)| fact).collect();
+            entries.sort_unstable_by(|a, b| a.path.as_str().cmp(b.path.as_str()));
+            for fact in entries {
                 gone(fact, hear);
             }
         }
     }
+}
+
+/// Takes in what is known of an entry now. Answers the path of a directory that something else stands in place of.
+fn enter(entries: &mut Entries, name: &str, fact: FileFact, listing: u64, hear: &mut dyn Hear) -> Option<Utf8PathBuf> {
+    let is_dir = fact.kind == EntryKind::Dir;
+    let Some((known, seen)) = entries.get_mut(name) else {
+        hear.fact(&fact);
+        entries.insert(name.to_owned(), (fact, listing));
+        return None;
+    };
+    *seen = listing;
+    if *known == fact {
+        return None;
+    }
+    hear.fact(&fact);
+    let was = std::mem::replace(known, fact);
+    (was.kind == EntryKind::Dir && !is_dir).then_some(was.path)
 }
 
 fn gone(mut fact: FileFact, hear: &mut dyn Hear) {

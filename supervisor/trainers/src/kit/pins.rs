@@ -7,20 +7,39 @@ use supervise_core::id::fnv64;
 ///
 /// The order of the facts does not matter; paths count relative to the step, so that a moved step keeps its hash.
 pub fn pins<'a>(files: impl Iterator<Item = (&'a str, &'a FileFact)>) -> PinsHash {
-    let mut sum = 0_u64;
-    let mut bytes = Vec::with_capacity(256);
+    let mut sum = PinsSum::default();
     for (path, fact) in files {
-        if matches!(fact.kind, EntryKind::Gone | EntryKind::Dir) {
-            continue;
-        }
-        bytes.clear();
-        for number in [fact.dev, fact.ino, fact.size, fact.mtime as u64, fact.ctime as u64] {
-            bytes.extend_from_slice(&number.to_le_bytes());
-        }
-        bytes.extend_from_slice(path.as_bytes());
-        sum = sum.wrapping_add(mix(fnv64(&bytes)));
+        sum.add(path, fact);
     }
-    PinsHash(sum)
+    sum.hash()
+}
+
+/// The same hash, kept while files come and go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PinsSum(u64);
+
+impl PinsSum {
+    pub(crate) fn add(&mut self, path: &str, fact: &FileFact) {
+        self.0 = self.0.wrapping_add(of_one(path, fact));
+    }
+
+    /// Takes away what was added with the same fact.
+    pub(crate) fn take(&mut self, path: &str, fact: &FileFact) {
+        self.0 = self.0.wrapping_sub(of_one(path, fact));
+    }
+
+    pub(crate) fn hash(self) -> PinsHash {
+        PinsHash(self.0)
+    }
+}
+
+fn of_one(path: &str, fact: &FileFact) -> u64 {
+    if matches!(fact.kind, EntryKind::Gone | EntryKind::Dir) {
+        return 0;
+    }
+    let numbers = [fact.dev, fact.ino, fact.size, fact.mtime as u64, fact.ctime as u64];
+    let numbers = numbers.into_iter().flat_map(u64::to_le_bytes);
+    mix(fnv64(numbers.chain(path.bytes())))
 }
 
 /// Spreads the bits of one file's hash, so that sums of similar hashes do not meet.

@@ -1,6 +1,7 @@
 //! Files of a step with the reports on them.
 
 use camino::{Utf8Path, Utf8PathBuf};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use supervise_checkpoint::FileReport;
@@ -36,10 +37,14 @@ impl<'a> Reports<'a> {
 
     /// The report on a file; asked for in the order of paths.
     pub(crate) fn next(&mut self, path: &str) -> Option<&'a FileReport> {
-        let ahead = self.sorted.get(self.at..)?;
-        self.at += ahead.iter().take_while(|(known, _)| *known < path).count();
-        let (known, report) = self.sorted.get(self.at)?;
-        (*known == path).then_some(*report)
+        loop {
+            let (known, report) = self.sorted.get(self.at)?;
+            match (*known).cmp(path) {
+                Ordering::Less => self.at += 1,
+                Ordering::Equal => return Some(*report),
+                Ordering::Greater => return None,
+            }
+        }
     }
 }
 
@@ -48,6 +53,8 @@ impl<'a> Reports<'a> {
 pub(crate) struct File<'a> {
     /// Relative to the step.
     pub(crate) path: &'a str,
+    /// Its place among the paths of the step in order.
+    pub(crate) place: u32,
     /// Statements of the file system about it.
     pub(crate) fact: &'a FileFact,
     /// Findings in it, where it was looked into.
@@ -93,7 +100,9 @@ impl<'a> File<'a> {
     /// of another rank. Written through a buffer, the name is `archive`, which says nothing.
     pub(crate) fn misplaced(&self) -> Option<Finding> {
         let written_as = self.torch()?.archive.as_deref()?;
-        if written_as == "archive" || Utf8Path::new(self.path).file_stem() == Some(written_as) {
+        let name = self.path.rsplit_once('/').map_or(self.path, |(_, name)| name);
+        let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+        if written_as == "archive" || stem == written_as {
             return None;
         }
         let detail = format!("the file was written as {written_as}.pt: it holds what belongs there");

@@ -64,14 +64,15 @@ fn count(role: &str, files: &RoleFiles<'_>, counters: &mut BTreeMap<String, u64>
 
 /// CRC-32 over the sorted names and checksums of all files that are looked into; `None` where one has no checksum.
 fn digest(survey: &Survey<'_>) -> Option<u32> {
-    let mut files: Vec<(&str, u32)> = Vec::new();
+    let mut files: Vec<(u32, &str, u32)> = Vec::new();
     required_files::each(survey, &mut |wanted| {
-        files.push((wanted.file.path, wanted.file.report?.crc?));
+        files.push((wanted.file.place, wanted.file.path, wanted.file.report?.crc?));
         Some(())
     })?;
-    files.sort_unstable();
+    // Names by their places: to compare very many long ones takes most of a judgement.
+    files.sort_unstable_by_key(|(place, ..)| *place);
     let mut hash = crc32fast::Hasher::new();
-    for (path, crc) in &files {
+    for (_, path, crc) in &files {
         hash.update(path.as_bytes());
         hash.update(&[0]);
         hash.update(&crc.to_le_bytes());

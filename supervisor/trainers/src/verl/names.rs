@@ -125,10 +125,10 @@ pub(crate) struct Shard {
 /// Reads the name of a shard.
 pub(crate) fn shard(name: &str) -> Option<Shard> {
     let stem = name.strip_suffix(".pt")?;
-    let (head, rank) = stem.rsplit_once("_rank_")?;
-    let (prefix, world) = head.rsplit_once("_world_size_")?;
-    let content = Content::ALL.into_iter().find(|c| c.prefix() == prefix)?;
-    let (world, rank) = (number(world)?, number(rank)?);
+    let known = |c: Content| Some((c, stem.strip_prefix(c.prefix())?.strip_prefix("_world_size_")?));
+    let (content, numbers) = Content::ALL.into_iter().find_map(known)?;
+    let (world, rank) = numbers.split_once('_')?;
+    let (world, rank) = (number(world)?, number(rank.strip_prefix("rank_")?)?);
     (rank < world).then_some(Shard { content, world, rank })
 }
 

@@ -9,6 +9,7 @@ use super::names::{self, Content, RootName};
 use super::survey::Survey;
 use super::{judge, marks, required_files};
 use crate::adapter::{Expectation, StepTracker};
+use crate::kit::PinsSum;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -36,6 +37,8 @@ pub(crate) struct Entry {
     dir: Option<FileFact>,
     /// Its files, by path relative to it.
     files: BTreeMap<String, FileFact>,
+    /// Their pins.
+    pins: PinsSum,
     /// Its counters when it was proven, until one of its files changes.
     marks: Option<Marks>,
 }
@@ -51,7 +54,7 @@ impl Entry {
     }
 
     pub(crate) fn pins(&self) -> PinsHash {
-        crate::kit::pins(self.facts())
+        self.pins.hash()
     }
 
     /// Facts about each file.
@@ -65,12 +68,15 @@ impl Entry {
 
     fn put(&mut self, path: &str, fact: &FileFact) {
         self.marks = None;
-        self.files.insert(path.to_owned(), fact.clone());
+        self.pins.add(path, fact);
+        if let Some(was) = self.files.insert(path.to_owned(), fact.clone()) {
+            self.pins.take(path, &was);
+        }
     }
 
     fn remove(&mut self, path: &str) {
         self.marks = None;
-        self.files.remove(path);
+        self.take(path);
         let (from, to) = (format!("{path}/"), format!("{path}0"));
         let below: Vec<String> = self
             .files
@@ -78,7 +84,13 @@ impl Entry {
             .map(|(p, _)| p.clone())
             .collect();
         for path in below {
-            self.files.remove(&path);
+            self.take(&path);
+        }
+    }
+
+    fn take(&mut self, path: &str) {
+        if let Some(was) = self.files.remove(path) {
+            self.pins.take(path, &was);
         }
     }
 
@@ -322,6 +334,36 @@ mod tests {
             reports.insert(path, report);
         }
         (steps, reports)
+    }
+
+    #[test]
+    fn pins_that_were_kept_are_those_of_the_files_that_are_there() {
+        let (mut steps, reports) = whole_step(4);
+        let ckpt = CkptId("global_step_4".into());
+        for (n, path) in reports.keys().enumerate() {
+            let gone = FileFact {
+                path: path.clone(),
+                kind: if n % 3 == 0 { EntryKind::Gone } else { EntryKind::File },
+                size: 4096 + n as u64 % 2,
+                mtime: 7,
+                ctime: 0,
+                dev: 0,
+                ino: 0,
+            };
+            steps.note(&gone);
+            let entry = &steps.steps[&Step(4)];
+            assert_eq!(entry.pins(), crate::kit::pins(entry.facts()), "{path}");
+        }
+        steps.note(&FileFact {
+            path: "global_step_4/actor".into(),
+            kind: EntryKind::Gone,
+            size: 0,
+            mtime: 0,
+            ctime: 0,
+            dev: 0,
+            ino: 0,
+        });
+        assert_eq!(steps.pins(&ckpt), None, "with the last file the step is gone");
     }
 
     #[test]

@@ -176,9 +176,14 @@ impl<'a> Survey<'a> {
             proofs: !reports.is_empty(),
             ..Self::default()
         };
-        for (path, fact) in entries {
+        for (place, (path, fact)) in (0..).zip(entries) {
             let report = reports.next(path);
-            survey.add(File { path, fact, report });
+            survey.add(File {
+                path,
+                place,
+                fact,
+                report,
+            });
         }
         // A listing is sorted by name: rank 10 comes before rank 2.
         survey.data_parts.sort_unstable_by_key(|(part, _)| *part);
