@@ -228,6 +228,7 @@ impl Guard {
         if self.is_gone() || !unkillable.is_empty() {
             self.tell(FromGuard::TreeGone { unkillable });
         }
+        self.tree.tidy();
     }
 
     fn report(&mut self, now: u64) {

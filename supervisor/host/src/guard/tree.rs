@@ -265,6 +265,7 @@ impl Tree {
         }
         let mut left = self.sweep_once();
         if left.is_empty() {
+            self.strike();
             left = self.sweep_once();
         }
         if self.sweeper.is_gone() && self.is_childless() {
@@ -302,7 +303,6 @@ impl Tree {
     }
 
     fn sweep_once(&mut self) -> Vec<ProcStat> {
-        self.strike();
         let all = self.recount().unwrap_or_else(|| self.look_at_all());
         let marks = Marks {
             members: self.members(),
@@ -324,10 +324,14 @@ impl Tree {
     fn gone(&mut self) -> News {
         self.end = End::Gone;
         self.known.clear();
-        if let Some(leaf) = self.leaf.take() {
+        News::Gone
+    }
+
+    /// Removes what is left of it once its end was told.
+    pub(crate) fn tidy(&mut self) {
+        if let Some(leaf) = self.leaf.take_if(|_| self.end == End::Gone) {
             leaf.remove();
         }
-        News::Gone
     }
 
     fn members(&self) -> std::collections::BTreeSet<i32> {

@@ -28,6 +28,8 @@ pub struct ProcStat {
     pub threads: u64,
     /// Start time in clock ticks since boot.
     pub start: u64,
+    /// A thread of the kernel's own.
+    pub is_kernel: bool,
 }
 
 impl ProcStat {
@@ -91,8 +93,12 @@ fn parse(pid: i32, line: &[u8]) -> Option<ProcStat> {
         faults: field(10)?.parse().ok()?,
         threads: field(20)?.parse().ok()?,
         start: field(22)?.parse().ok()?,
+        is_kernel: field(9)?.parse::<u64>().ok()? & KERNEL != 0,
     })
 }
+
+/// The flag of the kernel's own threads (`PF_KTHREAD`).
+const KERNEL: u64 = 0x0020_0000;
 
 /// Longest head of a command line.
 const HEAD: usize = 160;

@@ -8,7 +8,7 @@
 use crate::address::{self, Role};
 use crate::process::stat::{ProcStat, proc_stat};
 use crate::process::{ATTEMPT_VARIABLE, cgroup};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::Read;
 use supervise_core::id::{ProcRef, RunId};
@@ -19,7 +19,7 @@ const ENVIRONMENT_LIMIT: u64 = 6 << 20;
 /// The name by which a keeper shows itself.
 pub(crate) const KEEPER_NAME: &std::ffi::CStr = c"supervise-keep";
 
-/// Every process of the machine at (nearly) one moment.
+/// Every process of the machine at (nearly) one moment, but for the kernel's own threads.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     by_pid: BTreeMap<i32, ProcStat>,
@@ -29,14 +29,14 @@ impl Snapshot {
     /// Reads `/proc`.
     #[must_use]
     pub fn take() -> Self {
+        let kernel = kernel_threads();
         let Ok(entries) = std::fs::read_dir("/proc") else {
             return Self::default();
         };
-        Self::of(
-            entries
-                .flatten()
-                .filter_map(|entry| entry.file_name().to_str()?.parse().ok()),
-        )
+        let pids = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        Self::of(pids.filter(|pid| !kernel.contains(pid)))
     }
 
     /// Reads these alone.
@@ -301,6 +301,15 @@ pub(crate) fn children(pid: i32) -> Option<Vec<i32>> {
     )
 }
 
+/// The kernel's own threads, which are nobody's attempt, and more than all else where there are many processors. Empty where they
+/// are not seen. None of the numbers is given out anew while the rest is read: that takes a turn through all of them.
+fn kernel_threads() -> HashSet<i32> {
+    const PARENT: i32 = 2;
+    let is_seen = proc_stat(PARENT).is_some_and(|s| s.is_kernel);
+    let all = is_seen.then(|| children(PARENT)).flatten();
+    all.unwrap_or_default().into_iter().collect()
+}
+
 /// The children of this process that run, but for some. `None`: this kernel does not tell.
 ///
 /// Only for a process of one thread that reaps its children itself, and adopts orphans: an empty answer is then certain,
@@ -360,6 +369,7 @@ mod tests {
 
     fn stat(pid: i32, ppid: i32, session: i32, start: u64) -> ProcStat {
         ProcStat {
+            is_kernel: false,
             pid,
             state: b'S',
             ppid,
@@ -384,6 +394,22 @@ mod tests {
 
     // Numbers above the largest pid Linux gives out, so that no living process interferes.
     const P: i32 = 5_000_000;
+
+    #[test]
+    fn threads_of_the_kernel_are_left_out_and_nothing_else() {
+        let seen: BTreeSet<i32> = Snapshot::take().iter().map(|s| s.pid).collect();
+        let listed = std::fs::read_dir("/proc").unwrap().flatten();
+        let listed = listed.filter_map(|e| e.file_name().to_str()?.parse().ok());
+        let here: Vec<ProcStat> = listed.filter_map(proc_stat).collect();
+        let before = crate::process::own_ref().start;
+        for stat in here.iter().filter(|s| !s.is_kernel && s.start <= before) {
+            assert!(seen.contains(&stat.pid), "{stat:?}");
+        }
+        let kernel = here.iter().filter(|s| s.is_kernel && s.pid != 2);
+        let seen_of_kernel = kernel.filter(|s| seen.contains(&s.pid)).count();
+        // One that began while the list was read may stand in it.
+        assert!(seen_of_kernel <= 2, "{seen_of_kernel}");
+    }
 
     #[test]
     fn descent_is_followed_and_exceptions_are_not() {

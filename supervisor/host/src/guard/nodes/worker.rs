@@ -135,6 +135,9 @@ impl Node {
                     self.drain(at, usize::MAX);
                 }
                 self.say(&FromNode::Gone { node: self.number });
+                if let Some(tree) = &mut self.tree {
+                    tree.tidy();
+                }
             }
         }
         self.count(now);
