@@ -32,7 +32,7 @@ def at_most(values):
     for rank in range(len(ordered)):
         below += math.comb(len(ordered), rank)
         if below >= 0.95 * 2 ** len(ordered):
-            return ordered[rank + 1] if rank + 1 < len(ordered) else math.inf
+            return ordered[rank]
     return math.inf
 
 
