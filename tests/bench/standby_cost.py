@@ -21,6 +21,10 @@ from pathlib import Path
 import comeback
 import processes
 
+# The processes are looked at so often, in seconds: a look takes time of its own.
+LOOK = 0.5
+
+
 class Timed(comeback.Fsdp2):
     def words(self):
         return [*super().words(), "--times", "{dir}/times"]
@@ -59,12 +63,12 @@ def main():
             for _ in range(args.rounds):
                 run.step_after(run.trainer.steps(run.folder) + 1)
                 run.wait("interpreters", lambda: len(run.ranks()[1]) == 2)
-                # A look at all processes takes time of its own.
-                run.ready(every=0.5)
-                imported = time.monotonic() - 0.5
+                run.ready(every=LOOK)
+                # By then at the latest; at the look before they were not ready yet.
+                imported = time.monotonic() - LOOK
                 waiting = run.ranks()[1]
                 before = processes.cpu_seconds(waiting)
-                time.sleep(args.seconds + 0.5)
+                time.sleep(args.seconds + LOOK)
                 used += processes.cpu_seconds(waiting) - before
                 killed = time.monotonic()
                 for pid in waiting:
@@ -79,7 +83,7 @@ def main():
                 run.kill()
         finally:
             run.end(False)
-    print(f"fsdp2, while they wait: {used:.2f} s of processor time in {args.rounds * (args.seconds + 0.5):.0f} s, both together")
+    print(f"fsdp2, while they wait: {used:.2f} s of processor time in {args.rounds * (args.seconds + LOOK):.0f} s, both together")
     for (name, kind), values in ratios.items():
         print(f"fsdp2, while they {name}: {kind} step x {statistics.median(values):.3f} (at most {at_most(values):.3f} at 95 %, {len(values)} rounds)")
 

@@ -115,8 +115,13 @@ impl Browser {
         answer["value"].clone()
     }
 
+    /// The answer, which may be an error.
+    fn try_in_session(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.ask(method, &format!("/session/{}{path}", self.session), body)
+    }
+
     fn in_session(&self, method: &str, path: &str, body: &Value) -> Value {
-        let value = self.ask(method, &format!("/session/{}{path}", self.session), body);
+        let value = self.try_in_session(method, path, body);
         assert!(value["error"].is_null(), "{method} {path}: {value}");
         value
     }
@@ -146,9 +151,8 @@ impl Browser {
     /// Waits for an element: the page is renewed while it is looked at.
     fn element(&self, selector: &str) -> String {
         let wanted = json!({"using": "css selector", "value": selector});
-        let path = format!("/session/{}/element", self.session);
         eventually(selector, || {
-            let found = self.ask("POST", &path, &wanted);
+            let found = self.try_in_session("POST", "/element", &wanted);
             let none = found["error"] == "no such element";
             assert!(none || found["error"].is_null(), "{selector}: {found}");
             found[ELEMENT].as_str().map(str::to_owned)
@@ -158,8 +162,8 @@ impl Browser {
     /// Clicks on an element, as a person does: it must be in sight.
     pub fn click(&self, selector: &str) {
         eventually(selector, || {
-            let path = format!("/session/{}/element/{}/click", self.session, self.element(selector));
-            let value = self.ask("POST", &path, &json!({}));
+            let path = format!("/element/{}/click", self.element(selector));
+            let value = self.try_in_session("POST", &path, &json!({}));
             // The page was renewed between the look and the click.
             let message = value["message"].as_str().unwrap_or_default();
             let stale =

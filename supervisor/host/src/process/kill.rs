@@ -265,7 +265,6 @@ mod tests {
     #[test]
     fn what_stays_is_never_gone_and_one_empty_sweep_is_not_enough() {
         let stays = ProcStat {
-            is_kernel: false,
             // Another process than the one of that number: no signal reaches it.
             start: 1,
             ..proc_stat(nix::unistd::getpid().as_raw()).unwrap()

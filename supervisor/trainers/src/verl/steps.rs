@@ -310,6 +310,18 @@ mod tests {
     use supervise_checkpoint::{FileKind, unreadable_file};
     use supervise_core::checkpoint::Verdict;
 
+    fn file(path: &Utf8Path) -> FileFact {
+        FileFact {
+            path: path.to_owned(),
+            kind: EntryKind::File,
+            size: 4096,
+            mtime: 0,
+            ctime: 0,
+            dev: 0,
+            ino: 0,
+        }
+    }
+
     fn whole_step(ranks: u32) -> (VerlSteps, BTreeMap<Utf8PathBuf, FileReport>) {
         let mut steps = VerlSteps::new(Expectation::default());
         let mut names = vec!["fsdp_config.json".to_owned(), "huggingface/config.json".to_owned()];
@@ -322,15 +334,7 @@ mod tests {
             let mut report = unreadable_file(FileKind::of(&name), std::io::Error::other("nothing was read"));
             (report.verdict, report.facts.world_size) = (Verdict::Whole, Some(ranks));
             report.findings.clear();
-            steps.note(&FileFact {
-                path: path.clone(),
-                kind: EntryKind::File,
-                size: 4096,
-                mtime: 0,
-                ctime: 0,
-                dev: 0,
-                ino: 0,
-            });
+            steps.note(&file(&path));
             reports.insert(path, report);
         }
         (steps, reports)
@@ -340,30 +344,40 @@ mod tests {
     fn pins_that_were_kept_are_those_of_the_files_that_are_there() {
         let (mut steps, reports) = whole_step(4);
         let ckpt = CkptId("global_step_4".into());
-        for (n, path) in reports.keys().enumerate() {
-            let gone = FileFact {
-                path: path.clone(),
-                kind: if n % 3 == 0 { EntryKind::Gone } else { EntryKind::File },
-                size: 4096 + n as u64 % 2,
-                mtime: 7,
-                ctime: 0,
-                dev: 0,
-                ino: 0,
-            };
-            steps.note(&gone);
+        let now = |path: &Utf8Path, kind, size| FileFact {
+            kind,
+            size,
+            ..file(path)
+        };
+        for (n, path) in (0..).zip(reports.keys()) {
+            let kind = if n % 3 == 0 { EntryKind::Gone } else { EntryKind::File };
+            steps.note(&now(path, kind, 4096 + n % 2));
             let entry = &steps.steps[&Step(4)];
             assert_eq!(entry.pins(), crate::kit::pins(entry.facts()), "{path}");
         }
-        steps.note(&FileFact {
-            path: "global_step_4/actor".into(),
-            kind: EntryKind::Gone,
-            size: 0,
-            mtime: 0,
-            ctime: 0,
-            dev: 0,
-            ino: 0,
-        });
+        steps.note(&now("global_step_4/actor".into(), EntryKind::Gone, 0));
         assert_eq!(steps.pins(&ckpt), None, "with the last file the step is gone");
+    }
+
+    #[test]
+    fn a_digest_takes_the_files_in_the_order_of_their_paths() {
+        // By number rank 2 comes before rank 10, by letter after it; digests that are recorded were made by letter.
+        let (steps, mut reports) = whole_step(12);
+        for (crc, report) in (7..).zip(reports.values_mut()) {
+            report.crc = Some(crc);
+        }
+        let mut files: Vec<(&str, u32)> = reports
+            .iter()
+            .map(|(path, r)| (path.as_str().trim_start_matches("global_step_4/"), r.crc.unwrap()))
+            .collect();
+        files.sort_unstable();
+        let mut hash = crc32fast::Hasher::new();
+        for (path, crc) in files {
+            hash.update(format!("{path}\0").as_bytes());
+            hash.update(&crc.to_le_bytes());
+        }
+        let marks = steps.marks(&CkptId("global_step_4".into()), &reports);
+        assert_eq!(marks.digest, Some(hash.finalize()));
     }
 
     #[test]
