@@ -144,7 +144,7 @@ pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
     if clue.loose || warned || is_retried(text) {
         return Weight::Hint;
     }
-    if is_of_another(clue) {
+    if is_of_another(clue) || is_tried_by_kubernetes(text) {
         return Weight::Symptom;
     }
     let own = of_class(clue.class);
@@ -195,6 +195,18 @@ fn of_class(class: &str) -> Weight {
         (class, Kind::Hardware) if class.starts_with("gpu.") || class.starts_with("node.") => Weight::Machine,
         _ => Weight::Cause,
     }
+}
+
+/// What a pod waits for at its start: tried until it comes, so that whatever is said later says more.
+fn is_tried_by_kubernetes(text: &str) -> bool {
+    const WAITS: [&str; 5] = [
+        " nodes are available: ",
+        "Failed to pull image",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        " failed for volume ",
+    ];
+    WAITS.iter().any(|words| text.contains(words))
 }
 
 /// Monitors of a run say it in warnings: nothing in it fails.
@@ -311,7 +323,7 @@ pub(crate) fn class_of(status: ExitStatus) -> &'static str {
     match status {
         ExitStatus::Signal(9) | ExitStatus::Code(137) => "kill.unknown",
         // Ray's handler for SIGTERM ends the driver with the signal's number for a code.
-        ExitStatus::Signal(2 | 15) | ExitStatus::Code(15 | 130 | 143) => "op.signal",
+        ExitStatus::Signal(1 | 2 | 15) | ExitStatus::Code(15 | 129 | 130 | 143) => "op.signal",
         ExitStatus::Signal(7) | ExitStatus::Code(135) => "mem.shm",
         ExitStatus::Signal(_) | ExitStatus::Code(132 | 134 | 136 | 139) => "native.crash",
         ExitStatus::Code(126 | 127) => "cfg.command",
@@ -375,6 +387,13 @@ mod tests {
         ] {
             assert_eq!(weight(&clue("mem.cuda_oom", warned)), Weight::Hint, "{warned}");
         }
+    }
+
+    #[test]
+    fn what_a_pod_waited_for_counts_where_nothing_else_was_said() {
+        let pulled = clue("sched.launch", "2m  Warning  Failed  pod/a  Error: ErrImagePull");
+        assert_eq!(chosen(&[pulled]), "sched.launch");
+        assert_eq!(chosen(&[pulled, clue("code.type_key", "KeyError: 'a'")]), "code.type_key");
     }
 
     #[test]

@@ -171,6 +171,7 @@ pub(super) const ROWS: &[Row] = &[
         holds("Transport endpoint is not connected"),
         holds("Cannot send after transport endpoint shutdown"),
         line("I/O error", r"(?:blk_update_request|Buffer|EXT4-fs|XFS|nvme).{0,60}I/O error"),
+        line("for volume|attach or mount", r"MountVolume\.\w+ failed for volume|Unable to attach or mount volumes|AttachVolume\.\w+ failed for volume"),
         line("Remounting filesystem read-only", r"Remounting filesystem read-only"),
     ])
     .errors(&["Errno 5]", "Errno 30]", "Errno 116]"])
@@ -209,7 +210,7 @@ pub(super) const ROWS: &[Row] = &[
         "hub.auth",
         Kind::Deterministic,
         Some(Action::Stop),
-        "Check the token (`HF_TOKEN`), the name of the repository, and that its terms are accepted.",
+        "Check the token (`HF_TOKEN`) or key, the name of what is asked for, and that its terms are accepted.",
     )
     .lines(&[
         line("GatedRepoError", r"GatedRepoError"),
@@ -222,6 +223,9 @@ pub(super) const ROWS: &[Row] = &[
         holds("Invalid credentials in Authorization header"),
         holds("token available to HF does not allow"),
         line("RevisionNotFoundError|EntryNotFoundError", r"(?:RevisionNotFoundError|EntryNotFoundError: 404)"),
+        line("does not appear to have", r"does not appear to have (?:a|any) files? named"),
+        line("CredentialsError", r"botocore\.exceptions\.\w*CredentialsError"),
+        line("when calling the", r"\((?:AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|NoSuchBucket|403|Forbidden)\) when calling the"),
         line("DatasetNotFoundError", r"DatasetNotFoundError: .{0,200}(?:gated dataset|on the Hub|cannot be accessed)"),
     ])
     .examples(

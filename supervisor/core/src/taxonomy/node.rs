@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
         "Look at the link, cable and switch port; take the node out where it comes again.",
     )
     .lines(&[
-        line("mlx5", r"mlx5.{0,80}(?:health|timeout|timed out|fatal|Link down|compromised|error cqe)"),
+        line("mlx5", r"mlx5.{0,80}(?:health|timeout|timed out|fatal|Link down|compromised|error cqe|completion with error)"),
         line("link is down|link down", r"\b(?:ib|eth|en|bond|mlx|hsn|roce|rdma)\w*(?:: | )?.{0,30}link (?:is )?down"),
         line("NET/IB", r"NET/IB ?:.{0,120}(?:async|fatal|retry exceeded|completion with (?:status|error)|error 12|unable to|Got (?:async|completion))"),
         line("IBV_", r"IBV_(?:EVENT_(?:PORT_ERR|DEVICE_FATAL|QP_FATAL)|WC_(?:RETRY_EXC|RNR_RETRY_EXC|REM)\w*)"),
@@ -102,6 +102,8 @@ pub(super) const ROWS: &[Row] = &[
         line("missed too many heartbeats", r"missed too many heartbeats"),
         line("unexpected termination|died", r"node.{0,120}(?:died|unexpected termination)"),
         line("node died|was running on died", r"\bits node died|because the node (?:died|it was running on died)|node died"),
+        // Kubernetes.
+        line("NodeNotReady", r"\bNodeNotReady\b"),
         line("No route to host", r"No route to host"),
         line("Host is down", r"Host is down"),
         line("not responding", r"(?:Node|node|Nodes|host) [\w\[\],.-]+ (?:is )?not responding"),

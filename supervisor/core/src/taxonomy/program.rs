@@ -28,7 +28,9 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::Stop),
         "Correct the command: the program is not there, or may not be executed.",
     )
-    .lines(&[line("not found|No such file|Permission denied", r"^(?:\S*(?:sh|bash|env|exec)|\S+\.sh): (?:line \d+: |\d+: |\xE2\x80\x98?)?\S+: (?:command not found|not found|No such file or directory|Permission denied)$|^\S*env: .{1,80}: No such file or directory$"), line("command not found", r"^(?:\S+: ){0,2}(?:line \d+: |\d+: )?\S+: command not found$"), line("executable file not found", r"executable file not found in \$PATH")])
+    .lines(&[line("not found|No such file|Permission denied", r"^(?:\S*(?:sh|bash|env|exec)|\S+\.sh): (?:line \d+: |\d+: |\xE2\x80\x98?)?\S+: (?:command not found|not found|No such file or directory|Permission denied)$|^\S*env: .{1,80}: No such file or directory$"), line("command not found", r"^(?:\S+: ){0,2}(?:line \d+: |\d+: )?\S+: command not found$"), line("executable file not found", r"executable file not found in \$PATH"),
+        line("pull image", r"Failed to pull image.{0,200}(?:manifest unknown|not found|NotFound|unauthorized|denied)"),
+    ])
     .examples("run.sh: line 12: torchrun: command not found", "checkpoint not found, the command goes on")
     .told_by("exit codes 126 and 127"),
     class(
@@ -59,6 +61,9 @@ pub(super) const ROWS: &[Row] = &[
         line("Primary config", r"Primary config (?:directory|module) not found|Cannot find primary config"),
         line("validation error", r"\d+ validation errors? for \w*(?:Config|Args|Settings|Arguments)"),
         line("Error: ", r"^Error: (?:No such option|Missing option|Invalid value for|Got unexpected extra argument|Missing argument)"),
+        line("TOMLDecodeError", r"\bTOMLDecodeError: "),
+        line("dacite.exceptions", r"\bdacite\.exceptions\.\w+"),
+        line("submission failed", r"(?:srun|sbatch|salloc): error: Batch job submission failed: (?:Invalid|Requested partition configuration|Job violates)"),
         line("yaml.", r"yaml\.(?:scanner|parser|constructor|composer)\.\w+Error"),
         line("DeepSpeedConfigError", r"DeepSpeedConfigError"),
         // More processes than GPUs.
@@ -100,6 +105,11 @@ pub(super) const ROWS: &[Row] = &[
         holds("no kernel image is available for execution on the device"),
         holds("cannot allocate memory in static TLS block"),
         holds("libcuda.so cannot found"),
+        line("Failed to find C compiler", r"Error: Failed to find C compiler"),
+        line("operator", r"Error: operator \S+::\w+ does not exist"),
+        // A kernel that this kind of GPU cannot run.
+        line("only supports|only supported on", r"Error: .{0,80}only support(?:s|ed on) (?:Ampere|Hopper|Ada|Blackwell|GPUs)"),
+        line("compute capability", r"Error: .{0,120}(?:at least|requires?|needs?|minimum).{0,40}compute capability"),
         line("Tried to instantiate class", r"Tried to instantiate class '[^']{1,80}', but it does not exist"),
         line("CXXABI", r"version `CXXABI_[\d.]+' not found"),
  // torch 2.6 and later load weights only, unless they are told otherwise: the file is as it was saved.
@@ -280,6 +290,10 @@ pub(super) const ROWS: &[Row] = &[
         "ValueError",
         "ZeroDivisionError",
         "AssertionError",
+        "NotImplementedError",
+        "RecursionError",
+        "jinja2.exceptions.",
+        "in forked subprocess",
     ])
     .examples("KeyError: 'attention_mask'", "ignored a KeyError of an optional field"),
     class(

@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Row] = &[
         "ray.gcs",
         Kind::Transient,
         Some(Action::Relaunch),
-        "End all of Ray on these machines, look at its head node, and start again.",
+        "End all of Ray on these machines, look at its head node (one that takes no job: is its agent's port free?), and start again.",
     )
     .lines(&[
         line("Failed to connect to", r"Failed to connect to (?:Ray cluster at|GCS)"),
@@ -231,7 +231,7 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         line("api_key not configured|No API key configured", r"api_key not configured|No API key configured"),
         line("API key", r"The API key you provided is either invalid or missing|wandb.{0,200}API key.{0,60}(?:invalid|missing|must be \d+ char)"),
-        line("wandb|W&B", r"(?:wandb|W&B).{0,120}(?:user is not logged in|Error 401|<Response \[401\]>)"),
+        line("wandb|W&B|swanlab.error", r"(?:wandb|W&B).{0,120}(?:user is not logged in|Error 401|<Response \[401\]>)|swanlab\.error\.\w+: 401"),
     ])
     .examples(
         "wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
@@ -311,7 +311,7 @@ pub(super) const ROWS: &[Row] = &[
         line("HTTPConnectionPool", r"\bHTTPConnectionPool\(host='[\w.-]+', port=\d+\): (?:Read timed out|Max retries exceeded)"),
         line("can't be reached|cannot be reached|could not be reached|not answer", r"\b(?:server|engine)\b.{0,60}(?:can't|cannot|could not) be reached at|\bengine\b.{0,60}does not answer"),
         line("Cannot connect to host", r"^(?:\w+\.)*\w+(?:Error|Exception)\b.{0,120}Cannot connect to host \d{1,3}(?:\.\d{1,3}){3}:\d+"),
-        line("openai.|litellm.", r"openai\.(?:APIConnectionError|APITimeoutError|InternalServerError)|litellm\.\S*(?:Timeout|APIConnectionError|InternalServerError)"),
+        line("openai.|litellm.", r"openai\.(?:APIConnectionError|APITimeoutError|InternalServerError|RateLimitError)|litellm\.\S*(?:Timeout|APIConnectionError|InternalServerError|RateLimitError)"),
     ])
     .examples(
         "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",

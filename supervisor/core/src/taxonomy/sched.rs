@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         holds("DUE TO TIME LIMIT"),
         line("State=TIMEOUT|State: TIMEOUT| TIMEOUT  ", r"\b(?-i:(?:Job)?State)[=:] ?(?-i:TIMEOUT)\b|\b(?-i:TIMEOUT)\s+\d+:\d+\s*$"),
-        line("DeadlineExceeded", r"(?:Job|Pod).{0,80}DeadlineExceeded|reason: DeadlineExceeded"),
+        line("DeadlineExceeded|specified deadline", r"(?:Job|Pod)[^=]{0,80}DeadlineExceeded|reason: DeadlineExceeded|active longer than specified deadline"),
         line("walltime", r"walltime .{0,40}exceeded (?:limit|the limit)|exceeded .{0,20}walltime|PBS: job killed: walltime"),
         holds("TERM_RUNLIMIT"),
     ])
@@ -111,6 +111,8 @@ pub(super) const ROWS: &[Row] = &[
         line("pyxis", r"error: pyxis: container start failed"),
         line("daemon has unexpectedly failed", r"(?:ORTE|PRRTE) daemon has unexpectedly failed after launch"),
         holds("Requested nodes are busy"),
+        line("nodes are available", r"\b0/\d+ nodes are available: "),
+        line("ErrImagePull|ImagePullBackOff|pull image", r"\bErrImagePull\b|\bImagePullBackOff\b|Failed to pull image"),
         holds("Job/step already completing or completed"),
     ])
     .examples(
