@@ -393,7 +393,10 @@ mod tests {
     fn what_a_pod_waited_for_counts_where_nothing_else_was_said() {
         let pulled = clue("sched.launch", "2m  Warning  Failed  pod/a  Error: ErrImagePull");
         assert_eq!(chosen(&[pulled]), "sched.launch");
-        assert_eq!(chosen(&[pulled, clue("code.type_key", "KeyError: 'a'")]), "code.type_key");
+        assert_eq!(
+            chosen(&[pulled, clue("code.type_key", "KeyError: 'a'")]),
+            "code.type_key"
+        );
     }
 
     #[test]

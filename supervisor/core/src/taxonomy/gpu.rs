@@ -139,7 +139,7 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::Node),
         "Reset the GPU; take the node out where it comes again.",
     )
-    .lines(&[xid!("46|62|109|110|143|158"), line("PMU|internal micro-controller", r"PMU (?:halt|breakpoint) error|internal micro-controller halt")])
+    .lines(&[xid!("46|62|109|110|143|158"), line("PMU|internal micro-controller", r"PMU (?:halt|breakpoint) error|internal micro-controller halt"), line("amdgpu", r"amdgpu\b.{0,80}(?:GPU reset (?:begin|failed)|ring \S+ timeout)")])
     .examples(
         "NVRM: Xid (PCI:0000:18:00): 62, pid=2213, 0dcf(3b24) 00000000 00000000",
         "step 62: xid count 0",
@@ -199,6 +199,7 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         line("busy or unavailable", r"CUDA-capable device(?:s are|\(s\) is/are) busy or unavailable"),
         holds("cudaErrorDevicesUnavailable"),
+        line("Error in memory profiling", r"AssertionError: Error in memory profiling\b"),
     ])
     .examples(
         "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",

@@ -42,6 +42,8 @@ pub(super) const ROWS: &[Row] = &[
         line("Errno 12|allocate memory|DefaultCPUAllocator", r"OSError: \[Errno 12\]|Cannot allocate memory(?:\s*$|[^ ]| [^i]| in [^s])|DefaultCPUAllocator: (?:can't|not enough) "),
         line("MemoryError", r"^(?:numpy\S*\.)?_?(?:Array)?MemoryError(?::|$)"),
         holds("std::bad_alloc"),
+        holds("TERM_MEMLIMIT"),
+        line("oom-kill|OOM killer", r"Failed with result 'oom-kill'|has been killed by the OOM killer"),
         line("low on resource", r"The node was low on resource: \[?memory"),
         line("MemoryPressure", r"The node had condition: \[[^\]]*MemoryPressure"),
     ])

@@ -29,6 +29,8 @@ pub(super) const ROWS: &[Row] = &[
         "Correct the command: the program is not there, or may not be executed.",
     )
     .lines(&[line("not found|No such file|Permission denied", r"^(?:\S*(?:sh|bash|env|exec)|\S+\.sh): (?:line \d+: |\d+: |\xE2\x80\x98?)?\S+: (?:command not found|not found|No such file or directory|Permission denied)$|^\S*env: .{1,80}: No such file or directory$"), line("command not found", r"^(?:\S+: ){0,2}(?:line \d+: |\d+: )?\S+: command not found$"), line("executable file not found", r"executable file not found in \$PATH"),
+        line("FATAL: ", r"^(?:\w+: )?FATAL: +(?:could not open image|container creation failed|stat \S+: no such file)"),
+        line("conda", r"conda.{0,40}: (?:EnvironmentLocationNotFound|EnvironmentNameNotFound)|properly configured to use 'conda activate'"),
         line("pull image", r"Failed to pull image.{0,200}(?:manifest unknown|not found|NotFound|unauthorized|denied)"),
     ])
     .examples("run.sh: line 12: torchrun: command not found", "checkpoint not found, the command goes on")
@@ -105,7 +107,8 @@ pub(super) const ROWS: &[Row] = &[
         holds("no kernel image is available for execution on the device"),
         holds("cannot allocate memory in static TLS block"),
         holds("libcuda.so cannot found"),
-        line("Failed to find C compiler", r"Error: Failed to find C compiler"),
+        line("Failed to find C compiler|Ninja is required", r"Error: (?:Failed to find C compiler|Ninja is required to load)"),
+        line("CUDAMismatchException", r"CUDAMismatchException: "),
         line("operator", r"Error: operator \S+::\w+ does not exist"),
         // A kernel that this kind of GPU cannot run.
         line("only supports|only supported on", r"Error: .{0,80}only support(?:s|ed on) (?:Ampere|Hopper|Ada|Blackwell|GPUs)"),
@@ -292,6 +295,7 @@ pub(super) const ROWS: &[Row] = &[
         "AssertionError",
         "NotImplementedError",
         "RecursionError",
+        "ValidationError",
         "jinja2.exceptions.",
         "in forked subprocess",
     ])

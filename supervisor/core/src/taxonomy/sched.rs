@@ -41,6 +41,7 @@ pub(super) const ROWS: &[Row] = &[
         line("DeadlineExceeded|specified deadline", r"(?:Job|Pod)[^=]{0,80}DeadlineExceeded|reason: DeadlineExceeded|active longer than specified deadline"),
         line("walltime", r"walltime .{0,40}exceeded (?:limit|the limit)|exceeded .{0,20}walltime|PBS: job killed: walltime"),
         holds("TERM_RUNLIMIT"),
+        line("time limit|is timed-out", r"Job \d+ has exceeded its time limit|: this job is timed-out"),
     ])
     .examples(
         "slurmstepd: error: *** JOB 48213 ON gpu-003 CANCELLED AT 2026-11-02T04:00:13 DUE TO TIME LIMIT ***",
@@ -59,6 +60,8 @@ pub(super) const ROWS: &[Row] = &[
         line("preempt", r"(?:reason|Reason|status|state)[:=] ?\W?Preempt(?:ed|ing|ion)"),
         holds("DisruptionTarget"),
         holds("PreemptionByScheduler"),
+        line("Preempted to accommodate|imminent node shutdown", r"Preempted to accommodate a|imminent node shutdown"),
+        line("EventType", r"EventType[\x22': =]{1,4}Preempt\b"),
         line("Preempted", r"Preempted (?:by (?:a )?pod\b|.{0,40}default-scheduler)"),
         line("TaintManager|EvictionAPI", r"TaintManagerEviction|DeletionByTaintManager|EvictionByEvictionAPI"),
         line("spot", r"spot.{0,30}(?:interruption|termination|instance.{0,30}(?:reclaim|terminat|interrupt))"),
@@ -76,6 +79,7 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         line("NODE_FAIL", r"(?-i:NODE_FAIL)\b"),
         holds("DUE TO NODE FAILURE"),
+        holds("DUE TO JOB NOT ENDING WITH SIGNALS"),
         line("node fail", r"(?:due to|because of|Node failure on|job .* node) ?.{0,20}node fail(?:ure|ed)?|Node failure on [\w-]+"),
     ])
     .examples(
@@ -92,6 +96,7 @@ pub(super) const ROWS: &[Row] = &[
         line("CANCELLED", r"CANCELLED by \d+|(?:JOB|STEP|JobId)\S* .{0,80}CANCELLED AT [0-9T:-]+ (?:\*\*\*|DUE TO SIGNAL)"),
         line("scancel", r"(?:cancell?ed (?:by|with|via)|received|killed by) scancel|scancel: (?:Terminating|signal)"),
         holds("TERM_OWNER"),
+        line("has been revoked", r"Job allocation \d+ has been revoked"),
     ])
     .examples(
         "slurmstepd: error: *** JOB 48213 ON gpu-003 CANCELLED AT 2026-11-02T04:00:13 ***",
@@ -111,6 +116,7 @@ pub(super) const ROWS: &[Row] = &[
         line("pyxis", r"error: pyxis: container start failed"),
         line("daemon has unexpectedly failed", r"(?:ORTE|PRRTE) daemon has unexpectedly failed after launch"),
         holds("Requested nodes are busy"),
+        line("Allocate failed due to", r"Allocate failed due to requested number of devices unavailable"),
         line("nodes are available", r"\b0/\d+ nodes are available: "),
         line("ErrImagePull|ImagePullBackOff|pull image", r"\bErrImagePull\b|\bImagePullBackOff\b|Failed to pull image"),
         holds("Job/step already completing or completed"),
@@ -151,7 +157,7 @@ pub(super) const ROWS: &[Row] = &[
     ])
     .errors(&["KeyboardInterrupt", "SystemExit", "SignalException"])
     .examples("KeyboardInterrupt", "install handlers for SIGTERM and KeyboardInterrupt")
-    .told_by("SIGINT or SIGTERM, exit codes 130 and 143"),
+    .told_by("SIGINT, SIGTERM or SIGHUP, exit codes 129, 130 and 143"),
     class(
         "hang.startup",
         Kind::Unclear,
