@@ -72,8 +72,12 @@ impl Reading {
         root.sighting.text.contains("Free memory on device") && self.logs.iter().any(|log| log.orphan)
     }
 
+    /// A model's shard is the first that a rank opens, under the number of ranks that run now. A step that was told to be complete has
+    /// all of them, under the number that saved it; shards of others may have been lost.
     fn is_of_another_world(&self, root: &Found) -> bool {
-        root.sighting.text.contains("_world_size_") && self.logs.iter().any(|log| log.other_world)
+        let text = &root.sighting.text;
+        let differs = || self.logs.iter().any(|log| log.other_world);
+        text.contains("/model_world_size_") || text.contains("_world_size_") && differs()
     }
 
     /// Somebody was told so, shortly before.
@@ -211,7 +215,7 @@ mod tests {
         assert_eq!(told(gone).1, Action::RelaunchLater);
         assert_eq!(told(&format!("{probe}\n{gone}\n")).1, Action::Relaunch);
         let shard = |n: u32| {
-            format!("FileNotFoundError: [Errno 2] No such file or directory: '/c/model_world_size_{n}_rank_3.pt'")
+            format!("FileNotFoundError: [Errno 2] No such file or directory: '/c/optim_world_size_{n}_rank_3.pt'")
         };
         let raised = |n: u32| {
             format!(
@@ -220,6 +224,8 @@ mod tests {
             )
         };
         assert_eq!(told(&raised(4)), ("ckpt.corrupt".to_owned(), Action::FallBack));
+        let first = raised(4).replace("optim_", "model_");
+        assert_eq!(told(&first), ("ckpt.mismatch".to_owned(), Action::Stop));
         let others = format!(
             "{}extra_state_world_size_8_rank_0.pt  model_world_size_8_rank_0.pt\n",
             raised(4)

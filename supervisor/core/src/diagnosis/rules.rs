@@ -71,11 +71,7 @@ pub(super) fn classify_exception(s: &Sighting, stage: Stage) -> &'static str {
 
 /// The ranks never found each other, and none had come and gone.
 fn never_met(class: &str, text: &str) -> bool {
-    match class {
-        "comm.nccl_remote" => !text.contains("remote process exited"),
-        "comm.store" => text.contains("clients joined"),
-        _ => false,
-    }
+    class == "comm.nccl_remote" && !text.contains("remote process exited")
 }
 
 /// An error of a server without encryption: one of the run's own, never the hub.

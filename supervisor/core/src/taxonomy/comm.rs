@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
         line("Rendezvous", r"RendezvousTimeoutError|RendezvousConnectionError|RendezvousClosedError|RendezvousStateError|RendezvousGracefulExitError"),
         line("c10d store", r"The connection to the C10d store has failed"),
         line("wait timeout|Socket Timeout|Timeout waiting for key", r"wait timeout after \d+ms, keys: |Socket Timeout.{0,40}store|Timeout waiting for key"),
-        line("client socket", r"The client socket has timed out after \d+(?:000)?ms while trying to connect to"),
+        line("client socket", r"The client socket has timed out after \d+m?s while trying to connect to"),
     ])
     .examples(
         "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details.",
