@@ -20,14 +20,15 @@ from pathlib import Path
 from own_network import own_network
 
 HERE = Path(__file__).resolve().parent
-STEPS, PACE, BATCH = 37, 1, 256
+STEPS, PACE, BATCH = 57, 1, 256
 LIMIT = 1500  # seconds: only a hang that nobody finds takes so long
 SETS = {"trainer": "plain", "gang.launcher": "gang", "gang.workers": 2, "gang.gpus": "none", "backoff.initial": "0s", "retries": 3,
         "stall.minimum": "10s", "stall.factor": 1.0, "stall.hard": "20m"}
-# Healthy for 50 seconds before, on a third of a core: a profile takes four windows of ten, and whoever uses less than 5 % of one hardly tells.
+# Healthy for a minute before, on a third of a core: a profile takes four windows of ten, of steps alone, and whoever uses less than 5 %
+# of one hardly tells.
 CASES = {
-    "spins": ({"kind": "spin", "step": 35, "rank": 1, "share": 0.05}, r"worker 1 \(pid \d+\) spins: [1-9] % of a core", "spin"),
-    "chats": ({"kind": "chat", "step": 35, "rank": 1}, r"worker 1 \(pid \d+\) waits", "chat"),
+    "spins": ({"kind": "spin", "step": 55, "rank": 1, "share": 0.05}, r"worker 1 \(pid \d+\) spins: [1-9] % of a core", "spin"),
+    "chats": ({"kind": "chat", "step": 55, "rank": 1}, r"worker 1 \(pid \d+\) waits", "chat"),
 }
 ENV = dict(os.environ, OMP_NUM_THREADS="1")
 TRAIN = [sys.executable, "-u", HERE / "fsdp2_train.py", "--batch", BATCH]

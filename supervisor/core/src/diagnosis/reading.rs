@@ -10,6 +10,7 @@ use super::shape::Shape;
 use super::stall::{Stall, Standing, is_wait};
 use super::steps::{self, Forms, Steps};
 use super::texts::Texts;
+use super::weigh::is_tried_by_kubernetes;
 use super::wrapped;
 use crate::action::FailureLine;
 use crate::event::{ExitStatus, Sighting};
@@ -425,6 +426,10 @@ impl Reading {
         if self.patterns.healthy.is_match(text) {
             self.found
                 .retain(|f| f.file != file || !f.sighting.text.contains(PROBE));
+        }
+        if self.patterns.pod_started.is_match(text) {
+            self.found
+                .retain(|f| f.file != file || !is_tried_by_kubernetes(&f.sighting.text));
         }
         // A wait that did not get longer goes on.
         if self.patterns.relieved.is_match(text) {

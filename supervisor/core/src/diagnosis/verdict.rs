@@ -11,6 +11,9 @@ use crate::taxonomy;
 /// Lines of what followed that are told.
 const CASCADE: usize = 20;
 
+/// Steps that a job may do between the scheduler's word of its end and its end.
+const GRACE: u32 = 8;
+
 /// Certainty of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Confidence {
@@ -145,6 +148,10 @@ impl Reading {
         // The training goes on without rewards.
         if f.class == "reward.server" && after > 0 && log.steps.unrewarded >= after {
             return true;
+        }
+        if is_end_of_job(f) {
+            // Behind that a log that goes on is that of the job which came after.
+            return after <= if exit.is_some_and(|e| e != 0) { GRACE } else { 1 };
         }
         let quiet = || !self.found.iter().any(|o| o.file == f.file && o.steps > f.steps);
         let of_machine = || weight(&clue(f)) == Weight::Machine;
@@ -328,6 +335,11 @@ fn public(class: &str) -> &str {
 /// Steps after it do not take it back: the training goes on, and that is what is wrong.
 fn is_standing(f: &Found) -> bool {
     matches!(f.sighting.rule.as_str(), "start" | "records") || f.class == "ckpt.missing_part"
+}
+
+/// A scheduler says that it ends the job now, and leaves it its time to end.
+fn is_end_of_job(f: &Found) -> bool {
+    f.class == "sched.timelimit" || f.class.starts_with("sched.") && f.sighting.text.contains(" CANCELLED AT ")
 }
 
 /// It says that the training is over, and more steps were planned.

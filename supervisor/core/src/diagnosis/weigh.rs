@@ -198,7 +198,7 @@ fn of_class(class: &str) -> Weight {
 }
 
 /// What a pod waits for at its start: tried until it comes, so that whatever is said later says more.
-fn is_tried_by_kubernetes(text: &str) -> bool {
+pub(super) fn is_tried_by_kubernetes(text: &str) -> bool {
     const WAITS: [&str; 5] = [
         " nodes are available: ",
         "Failed to pull image",

@@ -18,7 +18,8 @@ pub(super) const ROWS: &[Row] = &[
         line("blocked for more than", r"INFO: task .* blocked for more than \d+ seconds"),
         line("BUG:", r"(?:kernel: ?|^|\] ?)(?-i:BUG:) (?:unable to handle|kernel NULL|soft|scheduling|Bad page)"),
         holds("Unable to handle kernel"),
-        line("Machine Check|Hardware Error|Uncorrected hardware", r"(?:Machine Check Exception|mce: \[Hardware Error\]|Uncorrected hardware memory error)"),
+        // What was corrected is logged too.
+        line("Machine Check|Uncorrected hardware|EDAC", r"Machine Check Exception|Uncorrected hardware memory error|EDAC \w+: \d+ UE "),
     ])
     .examples(
         "kernel: watchdog: BUG: soft lockup - CPU#17 stuck for 67s! [python3:88121]",
