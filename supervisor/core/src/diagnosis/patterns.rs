@@ -3,7 +3,7 @@
 use regex::bytes::Regex;
 
 /// Texts that only a log needs that nobody watched.
-pub(super) const OTHERS: [&str; 31] = [
+pub(super) const OTHERS: [&str; 34] = [
     "Traceback (most recent",
     "  File \"",
     "Exception ignored",
@@ -35,6 +35,9 @@ pub(super) const OTHERS: [&str; 31] = [
     "not found in /proc",
     "[not found]",
     "NodeTerminated",
+    "Started container",
+    "Successfully ",
+    "NodeReady",
 ];
 
 /// The forms.
@@ -113,7 +116,7 @@ impl Patterns {
                 r"(?i-u)\bsav(?:ed|ing)\b.{0,80}\b(?:checkpoint-|global_step_?|from iteration\s+|at (?:step|iteration)\s+|iter_0*|step[-_=])(\d+)\b",
             )?,
             world: regex(r"(?-u)_world_size_(\d+)_rank_\d")?,
-            pod_started: regex(r"(?-u)\b(?:Started container|Created container|Successfully (?:assigned|pulled))\b")?,
+            pod_started: regex(r"(?-u)\b(?:Started container|Successfully (?:assigned|pulled)|NodeReady)\b")?,
             healthy: regex(r#"(?-u)/health_generate\b.{0,20}" 200\b"#)?,
         })
     }

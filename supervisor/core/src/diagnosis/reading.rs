@@ -428,8 +428,9 @@ impl Reading {
                 .retain(|f| f.file != file || !f.sighting.text.contains(PROBE));
         }
         if self.patterns.pod_started.is_match(text) {
-            self.found
-                .retain(|f| f.file != file || !is_tried_by_kubernetes(&f.sighting.text));
+            self.found.retain(|f| {
+                f.file != file || !is_tried_by_kubernetes(&f.sighting.text) && !f.sighting.text.contains("NodeNotReady")
+            });
         }
         // A wait that did not get longer goes on.
         if self.patterns.relieved.is_match(text) {

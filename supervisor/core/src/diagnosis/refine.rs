@@ -15,6 +15,13 @@ const ABOVE: u64 = 60;
 /// Steps that a run may do between the notice that a node is taken and its end.
 const NOTICE: u32 = 8;
 
+/// A path leads into a step that a trainer saved.
+fn is_in_a_step(text: &str) -> bool {
+    ["/global_step_", "/checkpoint-", "/iter_0"]
+        .iter()
+        .any(|dir| text.contains(dir))
+}
+
 impl Reading {
     /// The class of the root and its answer.
     pub(super) fn refined(&self, root: &Found) -> (&'static str, Action) {
@@ -27,6 +34,8 @@ impl Reading {
             "mem.engine_oom" if self.is_held_by_nobody(root) => return ("gpu.busy_leftover", Action::Relaunch),
             // The shards are there, of another count of ranks.
             "ckpt.corrupt" if self.is_of_another_world(root) => return ("ckpt.mismatch", Action::Stop),
+            // The model that stands in a step lacks a file.
+            "hub.auth" if is_in_a_step(&root.sighting.text) => return ("ckpt.corrupt", Action::FallBack),
             // It was taken away, and is not broken.
             "node.lost" if self.was_preempted(root) => return ("sched.preempt", Action::Relaunch),
             // It asked again for what the node that is gone had.

@@ -144,7 +144,8 @@ pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
     if clue.loose || warned || is_retried(text) {
         return Weight::Hint;
     }
-    if is_of_another(clue) || is_tried_by_kubernetes(text) {
+    // A step that does not end when it is told to says nothing of why it was told.
+    if is_of_another(clue) || is_tried_by_kubernetes(text) || text.contains("NOT ENDING WITH SIGNALS") {
         return Weight::Symptom;
     }
     let own = of_class(clue.class);
@@ -199,12 +200,13 @@ fn of_class(class: &str) -> Weight {
 
 /// What a pod waits for at its start: tried until it comes, so that whatever is said later says more.
 pub(super) fn is_tried_by_kubernetes(text: &str) -> bool {
-    const WAITS: [&str; 5] = [
+    const WAITS: [&str; 6] = [
         " nodes are available: ",
         "Failed to pull image",
         "ErrImagePull",
         "ImagePullBackOff",
         " failed for volume ",
+        "Unable to attach or mount volumes",
     ];
     WAITS.iter().any(|words| text.contains(words))
 }

@@ -100,7 +100,7 @@ pub(super) const ROWS: &[Row] = &[
         line("To avoid data inconsistency", r"To avoid data inconsistency, we are taking the entire process down"),
         line("Some NCCL operations have failed", r"Some NCCL operations have failed or timed out"),
         line("dump signal due to", r"Received a dump signal due to a collective timeout"),
-        line("HCCL", r"HCCL.{0,160}(?:[Tt]imes? ?out|EI0002)"),
+        line("HCCL", r"HCCL (?:error|function error).{0,160}(?:times? ?out|EI0002)"),
         holds("Application timeout caused pair closure"),
         holds("failed to pass monitoredBarrier"),
         line("barrier|Timed out waiting", r"(?:monitoredBarrier|barrier).{0,80}(?:[Tt]imed? ?out|failed to pass|Application timeout)|Timed out waiting \d+ms for (?:recv|send) operation"),

@@ -109,7 +109,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .lines(&[
         xid!("74|136|14[4-9]|150|155"),
-        line("SXid", r"\bSXid\b.*: \d+, (?:Fatal|[^n])"),
+        line("SXid", r"\bSXid\b.*: [1-9]\d*, (?:Fatal|[^n])"),
         line("NVLink", r"NVLink.{0,60}(?:link (?:is )?down|fatal|failure|uncorrectable|error (?:detected|encountered|on|count increased))"),
         line("NVLink", r"(?:uncorrectable|unrecoverable|fatal) NVLink error"),
         holds("cudaErrorNvlinkUncorrectable"),
@@ -139,7 +139,7 @@ pub(super) const ROWS: &[Row] = &[
         Some(Action::Node),
         "Reset the GPU; take the node out where it comes again.",
     )
-    .lines(&[xid!("46|62|109|110|143|158"), line("PMU|internal micro-controller", r"PMU (?:halt|breakpoint) error|internal micro-controller halt"), line("amdgpu", r"amdgpu\b.{0,80}(?:GPU reset (?:begin|failed)|ring \S+ timeout)")])
+    .lines(&[xid!("46|62|109|110|143|158"), line("PMU|internal micro-controller", r"PMU (?:halt|breakpoint) error|internal micro-controller halt"), line("amdgpu", r"amdgpu\b.{0,80}(?:GPU reset\S* failed|ring \S+ timeout)")])
     .examples(
         "NVRM: Xid (PCI:0000:18:00): 62, pid=2213, 0dcf(3b24) 00000000 00000000",
         "step 62: xid count 0",

@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[
         line("MemoryError", r"^(?:numpy\S*\.)?_?(?:Array)?MemoryError(?::|$)"),
         holds("std::bad_alloc"),
         holds("TERM_MEMLIMIT"),
-        line("oom-kill|OOM killer", r"Failed with result 'oom-kill'|has been killed by the OOM killer"),
+        line("oom-kill|OOM killer", r"Failed with result 'oom-kill'|process of this unit has been killed by the OOM killer"),
         line("low on resource", r"The node was low on resource: \[?memory"),
         line("MemoryPressure", r"The node had condition: \[[^\]]*MemoryPressure"),
     ])
@@ -225,9 +225,9 @@ pub(super) const ROWS: &[Row] = &[
         holds("Invalid credentials in Authorization header"),
         holds("token available to HF does not allow"),
         line("RevisionNotFoundError|EntryNotFoundError", r"(?:RevisionNotFoundError|EntryNotFoundError: 404)"),
-        line("does not appear to have", r"does not appear to have (?:a|any) files? named"),
-        line("CredentialsError", r"botocore\.exceptions\.\w*CredentialsError"),
-        line("when calling the", r"\((?:AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|NoSuchBucket|403|Forbidden)\) when calling the"),
+        line("does not appear to have", r"^[\w.]*Error: .{1,200}does not appear to have (?:a|any) files? named"),
+        line("CredentialsError", r"^botocore\.exceptions\.\w*CredentialsError"),
+        line("when calling the", r"^[\w.]*ClientError: .{0,40}\((?:AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|NoSuchBucket|403|Forbidden)\) when calling the"),
         line("DatasetNotFoundError", r"DatasetNotFoundError: .{0,200}(?:gated dataset|on the Hub|cannot be accessed)"),
     ])
     .examples(

@@ -104,7 +104,7 @@ pub(super) const ROWS: &[Row] = &[
         line("unexpected termination|died", r"node.{0,120}(?:died|unexpected termination)"),
         line("node died|was running on died", r"\bits node died|because the node (?:died|it was running on died)|node died"),
         // Kubernetes.
-        line("NodeNotReady|NodeLost", r"\bNode(?:NotReady|Lost)\b"),
+        line("NodeNotReady|NodeLost", r"\bNodeNotReady\s+(?:node|pod)/|status is now: NodeNotReady|\breason:?\s+NodeLost\b"),
         line("No route to host", r"No route to host"),
         line("Host is down", r"Host is down"),
         line("not responding", r"(?:Node|node|Nodes|host) [\w\[\],.-]+ (?:is )?not responding"),

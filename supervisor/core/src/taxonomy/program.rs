@@ -29,9 +29,8 @@ pub(super) const ROWS: &[Row] = &[
         "Correct the command: the program is not there, or may not be executed.",
     )
     .lines(&[line("not found|No such file|Permission denied", r"^(?:\S*(?:sh|bash|env|exec)|\S+\.sh): (?:line \d+: |\d+: |\xE2\x80\x98?)?\S+: (?:command not found|not found|No such file or directory|Permission denied)$|^\S*env: .{1,80}: No such file or directory$"), line("command not found", r"^(?:\S+: ){0,2}(?:line \d+: |\d+: )?\S+: command not found$"), line("executable file not found", r"executable file not found in \$PATH"),
-        line("FATAL: ", r"^(?:\w+: )?FATAL: +(?:could not open image|container creation failed|stat \S+: no such file)"),
-        line("conda", r"conda.{0,40}: (?:EnvironmentLocationNotFound|EnvironmentNameNotFound)|properly configured to use 'conda activate'"),
-        line("pull image", r"Failed to pull image.{0,200}(?:manifest unknown|not found|NotFound|unauthorized|denied)"),
+        line("FATAL: ", r"^(?:\w+: )?FATAL: +(?:could not open image|container creation failed: mount .{0,200}(?:exist|no such file)|stat \S+: no such file)"),
+        line("EnvironmentLocationNotFound|EnvironmentNameNotFound", r"^(?:ERROR conda\S*: )?Environment(?:Location|Name)NotFound: "),
     ])
     .examples("run.sh: line 12: torchrun: command not found", "checkpoint not found, the command goes on")
     .told_by("exit codes 126 and 127"),
@@ -63,9 +62,7 @@ pub(super) const ROWS: &[Row] = &[
         line("Primary config", r"Primary config (?:directory|module) not found|Cannot find primary config"),
         line("validation error", r"\d+ validation errors? for \w*(?:Config|Args|Settings|Arguments)"),
         line("Error: ", r"^Error: (?:No such option|Missing option|Invalid value for|Got unexpected extra argument|Missing argument)"),
-        line("TOMLDecodeError", r"\bTOMLDecodeError: "),
-        line("dacite.exceptions", r"\bdacite\.exceptions\.\w+"),
-        line("submission failed", r"(?:srun|sbatch|salloc): error: Batch job submission failed: (?:Invalid|Requested partition configuration|Job violates)"),
+        line("submission failed", r"(?:srun|sbatch|salloc): error: Batch job submission failed: (?:Invalid|Requested partition configuration)"),
         line("yaml.", r"yaml\.(?:scanner|parser|constructor|composer)\.\w+Error"),
         line("DeepSpeedConfigError", r"DeepSpeedConfigError"),
         // More processes than GPUs.
@@ -86,6 +83,8 @@ pub(super) const ROWS: &[Row] = &[
         "fileroot '",
         "flattened_range is not supported",
         "ArgumentError",
+        "TOMLDecodeError",
+        "dacite.exceptions.",
         "HfArgumentParser",
         "remaining_argv: ",
     ])
@@ -107,12 +106,12 @@ pub(super) const ROWS: &[Row] = &[
         holds("no kernel image is available for execution on the device"),
         holds("cannot allocate memory in static TLS block"),
         holds("libcuda.so cannot found"),
-        line("Failed to find C compiler|Ninja is required", r"Error: (?:Failed to find C compiler|Ninja is required to load)"),
-        line("CUDAMismatchException", r"CUDAMismatchException: "),
-        line("operator", r"Error: operator \S+::\w+ does not exist"),
+        line("Failed to find C compiler|Ninja is required", r"^[\w.]*Error: (?:Failed to find C compiler|Ninja is required to load)"),
+        line("CUDAMismatchException", r"^[\w.]*CUDAMismatchException: "),
+        line("operator", r"^[\w.]*Error: operator \S+::\w+ does not exist"),
         // A kernel that this kind of GPU cannot run.
-        line("only supports|only supported on", r"Error: .{0,80}only support(?:s|ed on) (?:Ampere|Hopper|Ada|Blackwell|GPUs)"),
-        line("compute capability", r"Error: .{0,120}(?:at least|requires?|needs?|minimum).{0,40}compute capability"),
+        line("only supports|only supported on", r"^[\w.]*Error: .{0,80}only support(?:s|ed on) (?:Ampere|Hopper|Blackwell|GPUs)\b"),
+        line("compute capability", r"^[\w.]*Error: .{0,120}(?:at least|requires?|needs?|minimum).{0,40}compute capability"),
         line("Tried to instantiate class", r"Tried to instantiate class '[^']{1,80}', but it does not exist"),
         line("CXXABI", r"version `CXXABI_[\d.]+' not found"),
  // torch 2.6 and later load weights only, unless they are told otherwise: the file is as it was saved.

@@ -311,7 +311,7 @@ pub(super) const ROWS: &[Row] = &[
         line("HTTPConnectionPool", r"\bHTTPConnectionPool\(host='[\w.-]+', port=\d+\): (?:Read timed out|Max retries exceeded)"),
         line("can't be reached|cannot be reached|could not be reached|not answer", r"\b(?:server|engine)\b.{0,60}(?:can't|cannot|could not) be reached at|\bengine\b.{0,60}does not answer"),
         line("Cannot connect to host", r"^(?:\w+\.)*\w+(?:Error|Exception)\b.{0,120}Cannot connect to host \d{1,3}(?:\.\d{1,3}){3}:\d+"),
-        line("openai.|litellm.", r"openai\.(?:APIConnectionError|APITimeoutError|InternalServerError|RateLimitError)|litellm\.\S*(?:Timeout|APIConnectionError|InternalServerError|RateLimitError)"),
+        line("openai.|litellm.", r"openai\.(?:APIConnectionError|APITimeoutError|InternalServerError)|^(?:openai|litellm)\.\S*RateLimitError|litellm\.\S*(?:Timeout|APIConnectionError|InternalServerError)"),
     ])
     .examples(
         "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",

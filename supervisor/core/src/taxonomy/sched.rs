@@ -38,10 +38,10 @@ pub(super) const ROWS: &[Row] = &[
     .lines(&[
         holds("DUE TO TIME LIMIT"),
         line("State=TIMEOUT|State: TIMEOUT| TIMEOUT  ", r"\b(?-i:(?:Job)?State)[=:] ?(?-i:TIMEOUT)\b|\b(?-i:TIMEOUT)\s+\d+:\d+\s*$"),
-        line("DeadlineExceeded|specified deadline", r"(?:Job|Pod)[^=]{0,80}DeadlineExceeded|reason: DeadlineExceeded|active longer than specified deadline"),
+        line("DeadlineExceeded|specified deadline", r"(?:Job|Pod)[^=]{0,80}DeadlineExceeded|reason[:=] ?DeadlineExceeded|active longer than specified deadline"),
         line("walltime", r"walltime .{0,40}exceeded (?:limit|the limit)|exceeded .{0,20}walltime|PBS: job killed: walltime"),
         holds("TERM_RUNLIMIT"),
-        line("time limit|is timed-out", r"Job \d+ has exceeded its time limit|: this job is timed-out"),
+        line("time limit|is timed-out", r"^(?:salloc|srun|slurmstepd): (?:error: )?Job \d+ has exceeded its time limit|: this job is timed-out"),
     ])
     .examples(
         "slurmstepd: error: *** JOB 48213 ON gpu-003 CANCELLED AT 2026-11-02T04:00:13 DUE TO TIME LIMIT ***",
@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Row] = &[
         holds("DisruptionTarget"),
         holds("PreemptionByScheduler"),
         line("Preempted to accommodate|imminent node shutdown", r"Preempted to accommodate a|imminent node shutdown"),
-        line("EventType", r"EventType[\x22': =]{1,4}Preempt\b"),
+        line("EventType", r"EventType(?:=|['\x22]?: ?['\x22]?)Preempt\b"),
         line("Preempted", r"Preempted (?:by (?:a )?pod\b|.{0,40}default-scheduler)"),
         line("TaintManager|EvictionAPI", r"TaintManagerEviction|DeletionByTaintManager|EvictionByEvictionAPI"),
         line("spot", r"spot.{0,30}(?:interruption|termination|instance.{0,30}(?:reclaim|terminat|interrupt))"),
@@ -118,7 +118,7 @@ pub(super) const ROWS: &[Row] = &[
         holds("Requested nodes are busy"),
         line("Allocate failed due to", r"Allocate failed due to requested number of devices unavailable"),
         line("nodes are available", r"\b0/\d+ nodes are available: "),
-        line("ErrImagePull|ImagePullBackOff|pull image", r"\bErrImagePull\b|\bImagePullBackOff\b|Failed to pull image"),
+        line("ErrImagePull|ImagePullBackOff|pull image", r"(?:\bError: |\breason:?\s+)(?:ErrImagePull|ImagePullBackOff)\b|\bFailed to pull image \x22"),
         holds("Job/step already completing or completed"),
     ])
     .examples(
