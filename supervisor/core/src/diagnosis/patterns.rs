@@ -55,6 +55,7 @@ pub(super) struct Patterns {
     pub(super) healthy: Regex,
     pub(super) relieved: Regex,
     pub(super) pod_started: Regex,
+    pub(super) node_ready: Regex,
     pub(super) began: Regex,
     pub(super) orphan: Regex,
     pub(super) node_gone: Regex,
@@ -116,7 +117,8 @@ impl Patterns {
                 r"(?i-u)\bsav(?:ed|ing)\b.{0,80}\b(?:checkpoint-|global_step_?|from iteration\s+|at (?:step|iteration)\s+|iter_0*|step[-_=])(\d+)\b",
             )?,
             world: regex(r"(?-u)_world_size_(\d+)_rank_\d")?,
-            pod_started: regex(r"(?-u)\b(?:Started container|Successfully (?:assigned|pulled)|NodeReady)\b")?,
+            pod_started: regex(r"(?-u)\b(?:Started container|Successfully (?:assigned|pulled))\b")?,
+            node_ready: regex(r"(?-u)\bNodeReady\b")?,
             healthy: regex(r#"(?-u)/health_generate\b.{0,20}" 200\b"#)?,
         })
     }

@@ -10,6 +10,7 @@ use super::shape::Shape;
 use super::stall::{Stall, Standing, is_wait};
 use super::steps::{self, Forms, Steps};
 use super::texts::Texts;
+use super::verdict::GRACE;
 use super::weigh::is_tried_by_kubernetes;
 use super::wrapped;
 use crate::action::FailureLine;
@@ -394,7 +395,9 @@ impl Reading {
 
     fn keep(&mut self, class: &'static str, own: Option<String>, sighting: Sighting) {
         let steps = self.logs.last().map_or(0, |log| log.steps.count);
-        self.watch = steps.saturating_add(2);
+        // Steps are counted for as long as they can tell that this was no cause.
+        let until = if class.starts_with("sched.") { GRACE + 1 } else { 2 };
+        self.watch = self.watch.max(steps.saturating_add(until));
         if self.found.len() >= FOUND {
             let logs = &self.logs;
             self.found.retain(|f| {
@@ -428,9 +431,13 @@ impl Reading {
                 .retain(|f| f.file != file || !f.sighting.text.contains(PROBE));
         }
         if self.patterns.pod_started.is_match(text) {
-            self.found.retain(|f| {
-                f.file != file || !is_tried_by_kubernetes(&f.sighting.text) && !f.sighting.text.contains("NodeNotReady")
-            });
+            self.found
+                .retain(|f| f.file != file || !is_tried_by_kubernetes(&f.sighting.text));
+        }
+        // A pod that starts elsewhere is no sign of its node.
+        if self.patterns.node_ready.is_match(text) {
+            self.found
+                .retain(|f| f.file != file || !f.sighting.text.contains("NodeNotReady"));
         }
         // A wait that did not get longer goes on.
         if self.patterns.relieved.is_match(text) {

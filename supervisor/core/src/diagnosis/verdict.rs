@@ -12,7 +12,7 @@ use crate::taxonomy;
 const CASCADE: usize = 20;
 
 /// Steps that a job may do between the scheduler's word of its end and its end.
-const GRACE: u32 = 8;
+pub(super) const GRACE: u32 = 8;
 
 /// Certainty of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

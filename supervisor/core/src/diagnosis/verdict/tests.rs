@@ -19,6 +19,34 @@ fn what_the_training_went_on_after_is_no_root() {
 }
 
 #[test]
+fn a_job_that_its_scheduler_ends_may_step_until_then() {
+    let ended = "step 1\nslurmstepd: error: *** JOB 8 ON n1 CANCELLED AT 2026-11-02T04:00:13 DUE TO TIME LIMIT ***\n";
+    let steps = |n: u32| (2..2 + n).map(|s| format!("step {s}\n")).collect::<String>();
+    let class = |n, exit| told(&format!("{ended}{}", steps(n)), exit).0;
+    assert_eq!(
+        (class(1, None), class(8, Some(143))),
+        ("sched.timelimit".to_owned(), "sched.timelimit".to_owned())
+    );
+    // Whoever steps on for longer is the job that came after.
+    assert_eq!(
+        (class(2, None), class(9, Some(143))),
+        (String::new(), "op.signal".to_owned())
+    );
+}
+
+#[test]
+fn a_node_is_back_by_its_own_word_and_by_no_pod_that_starts_elsewhere() {
+    let lost = "step 1\n9m  Normal  NodeNotReady  node/n1  Node n1 status is now: NodeNotReady\n";
+    let started = "4m  Normal  Scheduled  pod/a  Successfully assigned rl/a to n2\n3m  Normal  Started  pod/a  Started container t\n";
+    let back = "8m  Normal  NodeReady  node/n1  Node n1 status is now: NodeReady\n";
+    assert_eq!(told(&format!("{lost}{started}"), None).0, "node.lost");
+    assert_eq!(told(&format!("{lost}{back}"), None).0, "");
+    let waits = "9m  Warning  FailedScheduling  pod/a  0/4 nodes are available: 4 Insufficient nvidia.com/gpu.\n";
+    assert_eq!(told(&format!("{waits}{back}"), None).0, "sched.launch");
+    assert_eq!(told(&format!("{waits}{started}"), None).0, "");
+}
+
+#[test]
 fn a_script_that_python_cannot_read_has_no_traceback() {
     let log = "  File \"t.py\", line 4\n    return 1 2\nSyntaxError: invalid syntax\n";
     let ends = "failed (exitcode: 1) local_rank: 0 (pid: 9) of binary: python\n";
