@@ -2,7 +2,7 @@
 
 use super::reading::{Ended, Found, Log, Reading};
 use super::shape::Doubt;
-use super::weigh::{COMPLETED, Clue, Weight, choose, class_of, is_telling, weight};
+use super::weigh::{COMPLETED, Clue, GRACE, Weight, choose, class_of, is_telling, weight};
 use crate::event::ExitStatus;
 use crate::record::Action;
 use crate::scan::{QUOTED, USER};
@@ -10,9 +10,6 @@ use crate::taxonomy;
 
 /// Lines of what followed that are told.
 const CASCADE: usize = 20;
-
-/// Steps that a job may do between the scheduler's word of its end and its end.
-pub(super) const GRACE: u32 = 8;
 
 /// Certainty of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

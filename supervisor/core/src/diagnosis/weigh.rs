@@ -11,6 +11,9 @@ const SUM: &str = "CheckpointException ranks:";
 /// Words of a launcher that raises an exception for any end of a job, and a good one too.
 pub(crate) const COMPLETED: &str = "JobState.COMPLETED at node local";
 
+/// Steps that a job may do between the scheduler's word of its end and its end.
+pub(super) const GRACE: u32 = 8;
+
 /// A line that may tell why a run ended, in the order in which they came.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clue<'a> {
