@@ -240,6 +240,9 @@ impl Driver {
         self.scanning = Some(live);
         let now = self.now();
         let thorough = !matches!(self.state.mode, Mode::Running | Mode::Draining { .. });
+        if thorough {
+            self.tell_own_steps();
+        }
         let ask = Question::Scan { depth, whole, thorough };
         self.work.ask(Tag::Scan, ask, now);
     }

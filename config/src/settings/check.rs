@@ -58,6 +58,7 @@ pub(super) fn check(kind: Kind, node: &Node, trainers: &[&'static str]) -> Resul
         (Kind::Command, value) => command(value),
         (Kind::Gpus, value) => gpus(value),
         (Kind::Globals, value) => globals(value),
+        (Kind::Users, value) => users(value),
         (Kind::Variables, value) => variables(value),
         (Kind::FailureLines(_), value) => failure_lines(&words(kind, trainers), value),
         (Kind::Answers(_), value) => answers(&words(kind, trainers), value),
@@ -263,6 +264,18 @@ fn globals(value: &Value) -> Result<Fig, Wrong> {
         other => Err(wrong(format!("a name is {}", other.type_name()), hint)),
     };
     items.iter().map(name).collect::<Result<Vec<_>, _>>().map(Fig::from)
+}
+
+fn users(value: &Value) -> Result<Fig, Wrong> {
+    let hint = "write a list of user numbers such as [1000]; `id -u NAME` prints the number of a user";
+    let Value::List(items) = value else {
+        return Err(wrong_type(value, "a list of user numbers", hint));
+    };
+    let number = |node: &Node| node.as_i64().and_then(|number| u32::try_from(number).ok());
+    let numbers: Option<Vec<u32>> = items.iter().map(number).collect();
+    numbers
+        .map(Fig::from)
+        .ok_or_else(|| wrong("an entry is not the number of a user", hint))
 }
 
 /// `module.name`, `module.*`, `*`.

@@ -272,10 +272,12 @@ fn read_text(kind: Option<Kind>, text: &str) -> Result<Value, ConfigError> {
             or_text(listed(&format!("[{text}]")).ok())
         }
         Some(
-            Kind::Gpus | Kind::Globals | Kind::Variables | Kind::Choices(_) | Kind::Answers(_) | Kind::FailureLines(_),
+            Kind::Gpus | Kind::Globals | Kind::Users | Kind::Variables | Kind::Choices(_) | Kind::Answers(_) | Kind::FailureLines(_),
         ) if text.trim_start().starts_with(['[', '{']) => listed(text),
         // Words with commas between them, as a flag or a variable has them.
         Some(Kind::Choices(_)) if !text.trim().is_empty() => or_text(listed(&format!("[{text}]")).ok()),
+        // One number, as a flag or a variable has it.
+        Some(Kind::Users) if !text.trim().is_empty() => or_text(listed(&format!("[{text}]")).ok()),
         // One name, as a flag or a variable has it.
         Some(Kind::Globals) if !text.trim().is_empty() => or_text(listed(&format!("[{text:?}]")).ok()),
         _ => Ok(as_it_is()),
@@ -303,7 +305,7 @@ fn inner_origin(node: &Node, kind: Kind) -> &Origin {
         (Kind::Variables, Value::Str(_) | Value::Int(_)) | (Kind::Command, Value::Str(_)) => false,
         (Kind::Globals, Value::Str(text)) => !is_global(text),
         (Kind::Answers(words), Value::Str(text)) => words.iter().all(|(word, _)| word != text),
-        (Kind::Gpus, _) => item.as_i64().is_none(),
+        (Kind::Gpus | Kind::Users, _) => item.as_i64().is_none(),
         _ => true,
     };
     let item = match &node.value {

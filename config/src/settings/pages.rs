@@ -191,6 +191,10 @@ fn form(kind: Kind, trainers: &[&'static str]) -> (String, Value) {
             "A list of names".to_owned(),
             json!({"type": "array", "items": {"type": "string", "pattern": r"^(\*|([^\s.*]+\.)+([^\s.*]+|\*))$"}}),
         ),
+        Kind::Users => (
+            "A list of user numbers".to_owned(),
+            json!({"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": u32::MAX}}),
+        ),
         Kind::Variables => (
             "A mapping of names to strings or whole numbers".to_owned(),
             json!({"type": ["object", "null"], "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},

@@ -48,6 +48,8 @@ pub(super) enum Kind {
     Gpus,
     /// A list of Python names, each perhaps ending in a star.
     Globals,
+    /// A list of user numbers.
+    Users,
     /// A mapping of names to strings.
     Variables,
     /// A mapping of classes of failures to words.
@@ -191,6 +193,10 @@ impl Setting for Option<Vec<String>> {
 
 impl Setting for Vec<String> {
     const KIND: Kind = Kind::Globals;
+}
+
+impl Setting for Vec<u32> {
+    const KIND: Kind = Kind::Users;
 }
 
 impl Setting for Vec<super::EventChoice> {

@@ -158,6 +158,9 @@ settings! {
         /// `true`: what is on the danger list (programs, code, files, network) does not condemn a checkpoint either. Whoever can write
         /// into the checkpoint root then runs code as you.
         trust_unsafe: bool = false;
+        /// Users whose files a checkpoint may hold, beside root and the user of the run: their numbers (`id -u NAME`). Needed
+        /// where the trainer runs as somebody else, in a container say: a step of another user is not resumed from otherwise.
+        trust_owners: Vec<u32> = "[]";
         /// A new checkpoint is read wholly while the workers run, at idle priority and at most this many bytes a second.
         background_rate: u64 = "1GiB";
         /// Memory that looking into checkpoints may take, in each process. A file that needs more is not judged, and how much it needs is

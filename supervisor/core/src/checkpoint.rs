@@ -319,6 +319,9 @@ pub struct FileFact {
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
+    /// The user whom it belongs to.
+    #[serde(default)]
+    pub uid: u32,
 }
 
 /// The kind of a directory entry.
@@ -387,6 +390,9 @@ pub struct CheckpointSummary {
     /// first few. Loading the step imports it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfamiliar: Vec<String>,
+    /// Another user whom files of it belong to: neither root, nor the user of the run, nor one that the settings trust.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_owner: Option<u32>,
     /// Findings, worst first.
     pub findings: Vec<Finding>,
 }

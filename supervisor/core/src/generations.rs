@@ -254,11 +254,14 @@ pub(crate) fn arranged(
 ) -> Vec<DiskEdit> {
     let mut out = put_back(steps, from);
     // What was kept of later steps is another state's from now on.
-    let above = steps.iter().filter(|c| !is_live(&c.id) && c.step > from.step);
+    let above = steps
+        .iter()
+        .filter(|c| !is_live(&c.id) && c.step > from.step && !s.is_immovable(&c.id));
     out.extend(above.map(|c| DiskEdit::MoveAside {
         from: c.id.clone(),
         whole: c.verdict == Verdict::Whole,
         foreign,
+        others: c.other_owner.is_some(),
         why: format!("above the resume point {}", from.step),
     }));
     // Once for each launch: what cannot be changed is left as it is.
@@ -278,6 +281,7 @@ fn put_back(steps: &[CheckpointSummary], from: &CheckpointSummary) -> Vec<DiskEd
         from: c.id.clone(),
         whole: c.verdict == Verdict::Whole,
         foreign: false,
+        others: false,
         why: match c.why() {
             Some(f) => format!("{} is put back: the live set is {}: {f}", from.id, c.verdict),
             None => format!("{} is put back", from.id),

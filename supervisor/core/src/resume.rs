@@ -19,7 +19,7 @@ use crate::id::Step;
 use crate::reason::{Evidence, Reason};
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
-use crate::state::{Mode, State};
+use crate::state::{Mode, State, StepOrigin};
 use degraded::or_degraded;
 use fit::{from_path, from_step};
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
@@ -94,11 +94,42 @@ pub fn answered_again<'a>(s: &'a State, spec: &RunSpec) -> Option<&'a Outcome> {
     (!asks_anew || !unfit && !matches!(ended, Outcome::NoProof { .. })).then_some(ended)
 }
 
-/// How deep a step must be proven before a launch: every byte after a reboot or a full disk, which may have
-/// torn the newest step behind the trainer's back, until an attempt since then has saved one.
+/// How deep a scan must prove before a launch: every byte after a reboot or a full disk, which may have torn the newest step
+/// behind the trainer's back, until an attempt since then has saved one; and every byte of a step that this run is not known
+/// to have written.
 #[must_use]
 pub fn needed_depth(s: &State, spec: &RunSpec) -> Depth {
-    if s.doubt { Depth::Full } else { spec.policy.depth }
+    let candidate = || {
+        let wanted = wanted_step(s, spec);
+        let may_be = |c: &&CheckpointSummary| match wanted {
+            Some(step) => c.step == step,
+            None => {
+                let is_asked = !is_elsewhere(&c.id) || wanted_path(s, spec);
+                is_asked && !c.husk && !is_distrusted(s, spec, &c.id)
+            }
+        };
+        let steps = s.scan.iter().flat_map(|scan| &scan.steps);
+        steps
+            .filter(may_be)
+            .find(|c| c.verdict == Verdict::Whole || c.part.is_some())
+    };
+    if spec.policy.depth_is_fixed {
+        return spec.policy.depth;
+    }
+    if s.doubt || s.care.is_none() {
+        return Depth::Full;
+    }
+    candidate().map_or(spec.policy.depth, |c| depth_of(s, spec, c))
+}
+
+/// How deep this step must be proven before a launch from it.
+#[must_use]
+pub fn depth_of(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Depth {
+    match s.origin_of(c) {
+        _ if spec.policy.depth_is_fixed => spec.policy.depth,
+        StepOrigin::Own if !s.doubt => spec.policy.depth,
+        StepOrigin::Own | StepOrigin::Changed | StepOrigin::Unknown => Depth::Full,
+    }
 }
 
 /// How many whole steps a scan must prove. All of them where a person named one: it may be an old one.
@@ -177,7 +208,7 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
     let from = wanted_step(s, spec);
     if from.is_none() {
         if wanted_fresh(s, spec) {
-            return fresh_by_wish(spec, scan);
+            return fresh_by_wish(s, spec, scan);
         }
         if let ResumeIntent::Path { path, .. } = &spec.resume
             && wanted_path(s, spec)
@@ -188,7 +219,7 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
             return stranger;
         }
         if s.care_is_unfinished() && s.care.as_ref().is_some_and(|c| c.step.is_none() && c.cleared) {
-            return go_on_clearing(scan);
+            return go_on_clearing(s, scan);
         }
     }
     match newest(s, spec, scan, from) {
@@ -293,7 +324,6 @@ enum Newest<'a> {
 /// taken or refused, never replaced by an older one.
 fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step>) -> Newest<'a> {
     let mut reasons = Vec::new();
-    let depth = needed_depth(s, spec);
     let candidates = scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id));
     for c in candidates.filter(|c| from.is_none_or(|f| c.step == f)) {
         if from.is_none() && is_distrusted(s, spec, &c.id) {
@@ -301,10 +331,17 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
             reasons.push(Reason::new("distrusted", text));
             continue;
         }
+        // Whatever it is, a person has to vouch for it; nobody else can hold up the run with it.
+        if from.is_none() && c.other_owner.is_some() {
+            reasons.push(refusal_reason("another_owner", c));
+            continue;
+        }
+        let depth = depth_of(s, spec, c);
         match c.verdict {
             Verdict::Whole if c.is_proven(depth) => {
-                let better = from.is_none().then(|| exact_below(s, spec, scan, c, depth)).flatten();
+                let better = from.is_none().then(|| exact_below(s, spec, scan, c)).flatten();
                 let Some(better) = better else {
+                    reasons.extend(judged_anew(s, c));
                     reasons.insert(0, found(c, from.map(|_| wish_words(s, spec))));
                     return Newest::Found(c, reasons);
                 };
@@ -360,7 +397,6 @@ fn exact_below<'a>(
     spec: &RunSpec,
     scan: &'a ScanReport,
     c: &CheckpointSummary,
-    depth: Depth,
 ) -> Option<&'a CheckpointSummary> {
     // A step that does not fit the run is not cut short.
     if matches!(c.resume, Resumability::Exact | Resumability::Not { .. })
@@ -374,7 +410,7 @@ fn exact_below<'a>(
         x.step < c.step
             && x.resume == Resumability::Exact
             && x.verdict == Verdict::Whole
-            && x.is_proven(depth)
+            && x.is_proven(depth_of(s, spec, x))
             && !is_elsewhere(&x.id)
             && !s.distrusted.contains(&x.id)
     })
@@ -393,6 +429,15 @@ fn found(c: &CheckpointSummary, asked: Option<String>) -> Reason {
     }
     let text = format!("{} is the newest whole step (proven: {depth})", c.id);
     Reason::new("newest_whole", text)
+}
+
+/// Said of a step that this run wrote and that was touched since: it was judged as anybody's.
+fn judged_anew(s: &State, c: &CheckpointSummary) -> Option<Reason> {
+    let text = format!(
+        "{} is not as this run left it (copied, restored or replaced): every byte was read, and what loading it would run was looked for",
+        c.id
+    );
+    (s.origin_of(c) == StepOrigin::Changed).then(|| Reason::new("judged_anew", text))
 }
 
 fn refusal_reason(code: &'static str, c: &CheckpointSummary) -> Reason {

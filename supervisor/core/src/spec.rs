@@ -270,6 +270,9 @@ pub struct Policy {
     pub orphan_grace: Ms,
     /// Depth of proof before a launch.
     pub depth: Depth,
+    /// A plan was told how deep to look: no step is proven deeper, whoever wrote it. Never set for a run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub depth_is_fixed: bool,
     /// `false` switches proof off (for demonstrations of what then happens).
     pub prove: bool,
     /// Names that a checkpoint may import although nothing else is known of them: `module.name`, `module.*`, `*`.
@@ -278,6 +281,9 @@ pub struct Policy {
     /// A name on the danger list does not condemn.
     #[serde(default)]
     pub trust_unsafe: bool,
+    /// Users beside root and the run's own whose files a checkpoint may hold, by their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trust_owners: Vec<u32>,
     /// Bytes a second that a proof in the background may read; 0 for no limit.
     #[serde(default)]
     pub background_rate: u64,
@@ -353,9 +359,11 @@ impl Default for Policy {
             save_grace: Ms::secs(300),
             orphan_grace: Ms::secs(120),
             depth: Depth::Full,
+            depth_is_fixed: false,
             prove: true,
             trust_globals: Vec::new(),
             trust_unsafe: false,
+            trust_owners: Vec::new(),
             background_rate: 1 << 30,
             memory: 256 << 20,
             degraded: Degraded::DataOrder,

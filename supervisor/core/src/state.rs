@@ -9,6 +9,7 @@ mod derived;
 mod heard;
 mod invariants;
 mod memory;
+mod own;
 mod pace;
 mod term;
 mod wishes;
@@ -16,6 +17,7 @@ mod wishes;
 pub use heard::Heard;
 pub use invariants::Broken;
 pub use memory::{Allocation, Care, Failure, Held, LetGo, NotKept, RollBack, StopWish};
+pub use own::{OwnStep, StepOrigin};
 pub use pace::Pace;
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
@@ -92,6 +94,18 @@ pub struct State {
     pub scan_told: Option<u64>,
     /// Steps that were there when the last attempt was gone: a new one before the next launch is a stranger's.
     pub settled: Option<Vec<CkptId>>,
+    /// Steps that this run wrote or accepted, by their directories: what the file system said of them then.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub own: BTreeMap<String, OwnStep>,
+    /// An attempt was alive in this term: what it writes is seen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub watched: bool,
+    /// The live set was put back from a copy since the last scan.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub put_back: bool,
+    /// Steps of other users that were told to go aside: one that is still there could not be moved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub immovable: Vec<CkptId>,
     /// Place where the run was taken into care.
     pub care: Option<Care>,
     /// The user's wish (`disable`, `resume_path`, `--fresh`) was fulfilled: a step of our own is proven.

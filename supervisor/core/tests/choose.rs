@@ -3,12 +3,14 @@
 use crate::world::disk::{Disk, dir, elsewhere};
 use crate::world::options;
 use crate::world::script::{Verb, parse};
-use supervise_core::checkpoint::Depth;
+use std::collections::BTreeMap;
+use supervise_core::checkpoint::{CheckpointSummary, Depth};
+use supervise_core::event::ScanReport;
 use supervise_core::id::{AttemptNo, Step, Term};
 use supervise_core::record::{DiskEdit, StartPoint};
 use supervise_core::resume::{Choice, choose, needed_depth, scan_width};
 use supervise_core::spec::{ResumeIntent, RunSpec};
-use supervise_core::state::{Care, State};
+use supervise_core::state::{Care, OwnStep, State};
 
 /// A case: what is on disk, with which options, and the answer in a few words.
 pub(crate) struct Case {
@@ -42,7 +44,12 @@ pub(crate) fn spec(words: &str) -> RunSpec {
 }
 
 pub(crate) fn answer(s: &State, spec: &RunSpec, disk: &Disk) -> String {
-    let scan = disk.scan(needed_depth(s, spec), scan_width(s, spec));
+    let mut s = s.clone();
+    s.own.extend(written(&s, &disk.scan(Depth::Structure, 0)));
+    s.scan = Some(disk.scan(needed_depth(&s, spec), scan_width(&s, spec)));
+    // What it shows may have to be read as a whole.
+    let scan = disk.scan(needed_depth(&s, spec), scan_width(&s, spec));
+    let s = &s;
     let edits = |edits: &[DiskEdit]| {
         let words: Vec<String> = edits
             .iter()
@@ -81,6 +88,21 @@ pub(crate) fn answer(s: &State, spec: &RunSpec, disk: &Disk) -> String {
         Choice::Unreadable { reasons } => format!("wait: {}", reasons[0].code),
         Choice::Refuse { outcome, reasons } => format!("refuse {}: {}", outcome.exit_code(), reasons[0].code),
     }
+}
+
+/// The steps that a run in care wrote: from the one that it began with on, once it has launched.
+pub(crate) fn written(s: &State, scan: &ScanReport) -> BTreeMap<String, OwnStep> {
+    let Some(care) = &s.care else { return BTreeMap::new() };
+    let began = care.step.map_or(0, |step| step.0);
+    let is_ours = |c: &&CheckpointSummary| match c.id.0.is_absolute() {
+        true => care.step == Some(c.step),
+        false => care.step == Some(c.step) || c.step.0 > began && !s.care_is_unfinished(),
+    };
+    let own = |c: &CheckpointSummary| {
+        let (pins, read) = (c.pins, false);
+        (c.id.to_string(), OwnStep { pins, read })
+    };
+    scan.steps.iter().filter(is_ours).map(own).collect()
 }
 
 pub(crate) fn check(s: &State, cases: &[Case]) {
@@ -154,7 +176,8 @@ fn the_first_start() {
             case("disk whole 2 4 6; tracker 2", "", "refuse 4: rolled_back"),
             case("disk whole 8; tracker 8", "", "finished 8"),
             case("disk whole 8; tracker 8", "last=20", "8"),
-            case("disk whole 2 rotten 4; tracker 4", "", "4"),
+            // Nobody is known to have written it: every byte is read, whatever the settings say.
+            case("disk whole 2 rotten 4; tracker 4", "", "2 foreign:4 tracker:2"),
             case(
                 "disk whole 2 rotten 4; tracker 4",
                 "depth=full",

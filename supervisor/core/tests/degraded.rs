@@ -3,12 +3,12 @@
 use crate::choose::{case, check, disk, progressed, spec};
 use crate::world::disk::dir;
 use std::collections::BTreeMap;
-use supervise_core::checkpoint::{CkptId, Depth, StateKind};
+use supervise_core::checkpoint::{CkptId, PinsHash, Depth, StateKind};
 use supervise_core::event::ScanReport;
 use supervise_core::id::{AttemptNo, Step};
 use supervise_core::record::{Outcome, StartPoint};
 use supervise_core::resume::{Choice, choose};
-use supervise_core::state::State;
+use supervise_core::state::{OwnStep, State};
 
 #[test]
 fn what_is_left_of_a_step_is_taken_where_nothing_else_is_and_that_is_allowed() {
@@ -82,7 +82,7 @@ fn a_question_about_a_part_says_what_is_lost_and_how_to_agree() {
     let told = |options: &str, text: &str| match choose(
         &State::default(),
         &spec(options),
-        &disk(text).scan(Depth::Structure, 9),
+        &disk(text).scan(Depth::Full, 9),
     ) {
         Choice::Refuse {
             outcome: Outcome::NoProof { why },
@@ -149,7 +149,7 @@ fn a_wish_to_load_less_holds_for_the_role_that_has_it_and_is_told() {
     spec.roles.push(critic);
     let disk = disk("disk whole 2; tracker 2");
     let chosen = |s: &State, change: &dyn Fn(&mut ScanReport)| {
-        let mut scan = disk.scan(Depth::Structure, 9);
+        let mut scan = disk.scan(Depth::Full, 9);
         change(&mut scan);
         match choose(s, &spec, &scan) {
             Choice::Start {
@@ -188,7 +188,7 @@ fn a_wish_to_load_less_holds_until_the_first_proven_step() {
     spec.roles[0].load_wish = true;
     spec.roles[0].load_contents = vec!["model".to_owned()];
     let disk = disk("disk whole 2; tracker 2");
-    let loaded = |s: &State| match choose(s, &spec, &disk.scan(Depth::Structure, 9)) {
+    let loaded = |s: &State| match choose(s, &spec, &disk.scan(Depth::Full, 9)) {
         Choice::Start {
             from: StartPoint::Step { load, .. },
             ..
@@ -204,7 +204,7 @@ fn a_wish_to_load_less_holds_until_the_first_proven_step() {
 #[test]
 fn a_refusal_names_the_file() {
     let spec = spec("");
-    let scan = disk("disk damaged 2").scan(Depth::Structure, 9);
+    let scan = disk("disk damaged 2").scan(Depth::Full, 9);
     let Choice::Refuse {
         outcome: Outcome::NoProof { .. },
         reasons,
@@ -251,7 +251,7 @@ fn what_a_step_imports_is_asked_of_others_only() {
 #[test]
 fn a_question_names_the_file_the_names_and_the_answer() {
     let refused = |options: &str, text: &str, s: &State| {
-        let scan = disk(text).scan(Depth::Structure, 9);
+        let scan = disk(text).scan(Depth::Full, 9);
         match choose(s, &spec(options), &scan) {
             Choice::Refuse {
                 outcome: Outcome::NoProof { why },
@@ -273,7 +273,10 @@ fn a_question_names_the_file_the_names_and_the_answer() {
     ] {
         assert!(why.contains(part), "{part} is not in {why}");
     }
-    let why = refused("", "disk whole 2 unsafe 4", &progressed());
+    let mut changed = progressed();
+    let (pins, read) = (PinsHash(9), true);
+    changed.own.insert(dir(4).to_string(), OwnStep { pins, read });
+    let why = refused("", "disk whole 2 unsafe 4", &changed);
     assert!(why.contains("os.system") && why.contains("this run wrote it"), "{why}");
     let why = refused("", "disk whole 2 unsafe 4", &State::default());
     assert!(

@@ -48,6 +48,7 @@ fn truth() -> impl Strategy<Value = &'static str> {
         2 => Just(Truth::Rotten),
         1 => Just(Truth::Unsafe),
         1 => Just(Truth::Strange),
+        1 => Just(Truth::Others),
         2 => Just(Truth::Unreadable),
         1 => Just(Truth::Husk),
         1 => Just(Truth::Unknown),

@@ -34,6 +34,7 @@ pub mod reshard;
 mod scan;
 mod scrub;
 mod serve;
+mod step_owner;
 mod store;
 mod tenure;
 mod trainer_generations;

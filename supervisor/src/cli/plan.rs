@@ -72,6 +72,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     asked::check_from(&prepared)?;
     if let Some(depth) = args.depth {
         prepared.order.spec.policy.depth = depth.into();
+        prepared.order.spec.policy.depth_is_fixed = true;
     }
     if args.rehearse {
         prepared.findings.extend(rehearse(&prepared.order));
@@ -108,9 +109,15 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         ));
     }
     let mut state = in_next_term(found, &prepared.order.spec, boot_id().unwrap_or_default());
-    // Who says how deep to look wants no more.
-    state.doubt &= args.depth.is_none();
-    let scan = scan(&prepared, needed_depth(&state, &prepared.order.spec));
+    let depth = needed_depth(&state, &prepared.order.spec);
+    let mut report = scan(&prepared, depth);
+    // A step that the run is not known to have written is read as a whole.
+    state.scan = Some(report.clone());
+    let deeper = needed_depth(&state, &prepared.order.spec);
+    if deeper > depth {
+        report = scan(&prepared, deeper);
+    }
+    let scan = report;
     let choice = choose(&state, &prepared.order.spec, &scan);
     let launch = arrange(&prepared, &state, &choice)?;
     let longest = state.attempt.as_ref().map(|a| a.longest_step);

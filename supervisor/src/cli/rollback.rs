@@ -110,7 +110,14 @@ fn promise(seen: &Seen, wish: &Wish) -> Result<RollbackView, CliError> {
     })?;
     let (mut after, _) = outcome::after(state.clone(), spec, state.term.next(), &[wish.asked()]);
     let depth = needed_depth(&after, spec);
-    let scan = scan(&place, to, depth);
+    let mut found = scan(&place, to, depth);
+    // A step that the run is not known to have written is read as a whole.
+    after.scan = Some(found.clone());
+    let deeper = needed_depth(&after, spec);
+    if deeper > depth {
+        found = scan(&place, to, deeper);
+    }
+    let scan = found;
     if let Some(why) = &scan.unreadable {
         return Err(CliError::environment(format!("{}: {why}", place.root)));
     }

@@ -389,8 +389,18 @@ impl Driver {
         let now = self.now();
         let knows = Question::Spec(Box::new(self.spec.clone()));
         self.work.ask(Tag::Setup, knows, now);
+        self.tell_own_steps();
         if self.spec.root.is_some() {
             self.work.ask(Tag::Setup, Question::Watch, now);
+        }
+    }
+
+    /// Tells the work I/O worker which steps the journal knows, and how their files were then.
+    pub(super) fn tell_own_steps(&mut self) {
+        if !self.state.own.is_empty() {
+            let now = self.now();
+            self.work
+                .ask(Tag::Setup, Question::OwnSteps(self.state.own.clone()), now);
         }
     }
 

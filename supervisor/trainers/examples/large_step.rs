@@ -69,6 +69,7 @@ fn fact(path: Utf8PathBuf, ino: u64) -> FileFact {
         ctime: 0,
         dev: 7,
         ino,
+        uid: 0,
     }
 }
 

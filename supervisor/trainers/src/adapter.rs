@@ -44,6 +44,12 @@ pub struct Expectation {
     pub trust_globals: Vec<String>,
     /// A name on the danger list does not condemn.
     pub trust_unsafe: bool,
+    /// Users beside root and our own whose files a step may hold.
+    pub trust_owners: Vec<u32>,
+    /// The step that a person named: it may belong to anybody.
+    pub named: Option<Step>,
+    /// The directory of a step that the configuration names.
+    pub named_path: Option<Utf8PathBuf>,
     /// Bytes of memory that looking into files may take; 0 for what is built in.
     pub memory: u64,
     /// Version of the trainer that will load, where it is known.
@@ -64,6 +70,12 @@ impl Expectation {
             counts_anew: spec.policy.degraded == Degraded::ModelOnly || from_elsewhere(spec),
             trust_globals: spec.policy.trust_globals.clone(),
             trust_unsafe: spec.policy.trust_unsafe,
+            trust_owners: spec.policy.trust_owners.clone(),
+            named: spec.policy.from,
+            named_path: match &spec.resume {
+                ResumeIntent::Path { path, .. } => Some(path.clone()),
+                ResumeIntent::Auto | ResumeIntent::Disabled => None,
+            },
             memory: spec.policy.memory,
             version: spec.trainer_version.clone(),
             only: None,

@@ -325,6 +325,7 @@ fn summary(n: u64, seen: Seen) -> CheckpointSummary {
         saved_by: Some(AttemptNo(1)),
         save: None,
         husk: false,
+        other_owner: None,
         unfamiliar: Vec::new(),
         findings: vec![
             Finding::note(

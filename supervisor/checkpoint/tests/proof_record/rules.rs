@@ -56,6 +56,7 @@ fn a_pin_is_what_the_file_system_says() {
         ctime: PIN.ctime,
         dev: PIN.dev,
         ino: PIN.ino,
+        uid: 0,
     };
     assert_eq!(Pin::of(&fact), PIN);
 }

@@ -4,7 +4,7 @@ use super::Deciding;
 use crate::event::ExitStatus;
 use crate::generations::{to_keep, went_back};
 use crate::reason::{Evidence, Reason};
-use crate::record::{Act, ActKind, Then};
+use crate::record::{Act, ActKind, Notice, Then};
 use crate::retention::prune;
 use crate::script::ScriptNews;
 use crate::state::Mode;
@@ -62,6 +62,19 @@ impl Deciding<'_> {
             ),
         };
         self.stop(Then::Diagnose, false, vec![reason]);
+    }
+
+    /// A step that the trainer saves as another user is not resumed from: better said now than when it is needed.
+    pub(super) fn warn_of_another_owner(&mut self) {
+        let start = self.s.attempt.as_ref().map(|a| a.order.from.step());
+        let steps = self.s.scan.iter().flat_map(|scan| &scan.steps);
+        let other = steps.filter(|c| Some(c.step) > start).find(|c| c.other_owner.is_some());
+        let Some((id, why)) = other.map(|c| (c.id.clone(), c.why().map(ToString::to_string))) else {
+            return;
+        };
+        let text = format!("{id}: {}", why.unwrap_or_default());
+        let reason = Reason::new(Notice::AnotherOwner.code(), text.clone());
+        self.notice(Notice::AnotherOwner, text, reason);
     }
 
     pub(super) fn on_scan_while_running(&mut self) {

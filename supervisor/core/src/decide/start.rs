@@ -92,6 +92,7 @@ impl Deciding<'_> {
             Mode::Draining { then, .. } => self.on_scan_while_draining(then),
             Mode::Running => {
                 self.ask_for_finite_weights();
+                self.warn_of_another_owner();
                 self.on_scan_while_running();
             }
             _ => {}
@@ -231,7 +232,12 @@ impl Deciding<'_> {
         if self.s.stop.is_some() {
             return self.finish_as_wished(reasons);
         }
+        let mut again = RETRY_SCAN;
         if !matches!(self.s.mode, Mode::Waiting { .. }) {
+            // It was only not read so far: nothing has to be waited for.
+            if reasons.first().is_some_and(|r| r.code == "not_proven_yet") {
+                again = Ms(0);
+            }
             // What is told first is what can be done about it.
             if let Some(hint) = reasons.iter().find_map(|r| limit_hint(&r.text)) {
                 reasons.insert(0, Reason::new(LIMIT, hint));
@@ -242,7 +248,7 @@ impl Deciding<'_> {
             self.decided(Decision::Wait { what, until }, reasons);
             self.wake(TimerKey::StateDeadline, limit);
         }
-        self.wake(TimerKey::ScanDue, RETRY_SCAN);
+        self.wake(TimerKey::ScanDue, again);
     }
 
     /// Only at the beginning of a term: one that has launched goes on by the retry budget.

@@ -18,6 +18,9 @@ pub enum DiskEdit {
         whole: bool,
         /// It belongs to another run (`aside/foreign`).
         foreign: bool,
+        /// It belongs to another user: if it cannot be moved, it stays where it is.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        others: bool,
         /// Why.
         why: String,
     },

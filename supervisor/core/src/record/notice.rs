@@ -30,6 +30,8 @@ pub enum Notice {
     NotFinite,
     /// The loss was no finite number for several records in a row: the newest steps are looked into.
     NotFiniteInARow,
+    /// A step that was saved belongs to another user: it will not be resumed from.
+    AnotherOwner,
     /// The entropy of the policy is a small part of what it was at first.
     EntropyCollapse,
     /// The reward lies flat at the lowest that it ever was.
@@ -59,6 +61,7 @@ impl Notice {
             Self::DoneButStays => "done_but_stays",
             Self::NotFinite => "not_finite",
             Self::NotFiniteInARow => "not_finite_in_a_row",
+            Self::AnotherOwner => "another_owner",
             Self::EntropyCollapse => "entropy_collapse",
             Self::RewardCollapse => "reward_collapse",
             Self::ResumeEqual => "resume_equal",
@@ -73,7 +76,10 @@ impl Notice {
         let odd = matches!(self, Self::NotFinite | Self::NotFiniteInARow);
         let creeps = matches!(self, Self::Creep | Self::CreepShm | Self::CreepDisk | Self::CreepFiles);
         let collapse = matches!(self, Self::EntropyCollapse | Self::RewardCollapse);
-        odd || creeps || collapse || matches!(self, Self::UnconfirmedResume | Self::ResumeAhead | Self::ResumeJump)
+        odd || creeps || collapse || matches!(
+                self,
+                Self::UnconfirmedResume | Self::ResumeAhead | Self::ResumeJump | Self::AnotherOwner
+            )
     }
 
     /// It says what came of steps that were trained twice.

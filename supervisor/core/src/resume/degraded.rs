@@ -4,7 +4,7 @@
 //! whole step would have to be.
 
 use super::step::{Loaded, from_loaded, named};
-use super::{Choice, is_elsewhere, last_step, needed_depth};
+use super::{Choice, depth_of, is_elsewhere, last_step};
 use crate::checkpoint::{CheckpointSummary, Part, Resumability};
 use crate::event::ScanReport;
 use crate::id::Step;
@@ -20,7 +20,6 @@ fn best<'a>(
     scan: &'a ScanReport,
     from: Option<Step>,
 ) -> Option<(&'a CheckpointSummary, &'a Part)> {
-    let depth = needed_depth(s, spec);
     // From the last planned step there is nothing left to train.
     let goes_on = |c: &CheckpointSummary| last_step(s, spec).is_none_or(|last| c.step < last);
     let fits = |c: &CheckpointSummary| !matches!(c.resume, Resumability::Not { .. }) && goes_on(c);
@@ -28,7 +27,10 @@ fn best<'a>(
         .iter()
         .filter(|c| !c.husk && !is_elsewhere(&c.id) && fits(c))
         .filter(|c| from.map_or(!s.distrusted.contains(&c.id), |f| c.step == f))
-        .find_map(|c| c.part.as_ref().filter(|p| p.is_proven(depth)).map(|p| (c, p)))
+        .find_map(|c| {
+            let part = c.part.as_ref().filter(|p| p.is_proven(depth_of(s, spec, c)))?;
+            Some((c, part))
+        })
 }
 
 /// Use of the parts that are left, where a refusal or a start from nothing would come else: go on with it where the policy

@@ -2,7 +2,7 @@
 
 use super::reshard::{cut_anew, wanted};
 use super::step::{Loaded, allowed, from_loaded};
-use super::{Choice, is_elsewhere, needed_depth, refusal_reason};
+use super::{Choice, depth_of, is_elsewhere, refusal_reason};
 use crate::checkpoint::{CheckpointSummary, Resumability, StateKind, Verdict};
 use crate::event::ScanReport;
 use crate::reason::Reason;
@@ -49,7 +49,7 @@ pub(super) fn from_path(s: &State, spec: &RunSpec, scan: &ScanReport, path: &Utf
     };
     let asked = Reason::new("resume_path", format!("the configuration asks for {path}"));
     match scan.steps.iter().find(is_it) {
-        Some(c) if c.is_proven(needed_depth(s, spec)) => {
+        Some(c) if c.is_proven(depth_of(s, spec, c)) => {
             let care = s.care.as_ref().is_none_or(|k| k.intent != spec.resume) || s.care_is_unfinished();
             from_step(s, spec, scan, c, care, care, vec![asked])
         }

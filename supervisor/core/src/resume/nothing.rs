@@ -12,7 +12,7 @@ use crate::state::State;
 /// Copies of the only checkpoint whose trouble is said, the live set among them.
 const KEPT: usize = 4;
 
-pub(super) fn fresh_by_wish(spec: &RunSpec, scan: &ScanReport) -> Choice {
+pub(super) fn fresh_by_wish(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
     let (code, text) = if spec.policy.fresh {
         ("fresh_asked", "a fresh start was asked for (--fresh)")
     } else {
@@ -22,22 +22,22 @@ pub(super) fn fresh_by_wish(spec: &RunSpec, scan: &ScanReport) -> Choice {
         )
     };
     let reasons = vec![Reason::new(code, text)];
-    fresh(scan, true, true, reasons)
+    fresh(s, scan, true, true, reasons)
 }
 
 /// A fresh start was decided, and its disk edits were not finished.
-pub(super) fn go_on_clearing(scan: &ScanReport) -> Choice {
+pub(super) fn go_on_clearing(s: &State, scan: &ScanReport) -> Choice {
     let text = "a fresh start was decided before, and other steps are still to be moved aside";
-    fresh(scan, true, true, vec![Reason::new("fresh_unfinished", text)])
+    fresh(s, scan, true, true, vec![Reason::new("fresh_unfinished", text)])
 }
 
-fn fresh(scan: &ScanReport, foreign: bool, care: bool, reasons: Vec<Reason>) -> Choice {
+fn fresh(s: &State, scan: &ScanReport, foreign: bool, care: bool, reasons: Vec<Reason>) -> Choice {
     if let Some(c) = scan.steps.iter().find(|c| c.verdict == Verdict::Unreadable) {
         return Choice::Unreadable {
             reasons: vec![refusal_reason("unreadable", c)],
         };
     }
-    let mut edits = move_aside(scan, None, foreign, &reasons);
+    let mut edits = move_aside(s, scan, None, foreign, &reasons);
     if !scan.tracker.is_absent() {
         edits.push(DiskEdit::RemoveTracker);
     }
@@ -49,7 +49,7 @@ fn fresh(scan: &ScanReport, foreign: bool, care: bool, reasons: Vec<Reason>) -> 
 fn holds_work(spec: &RunSpec, scan: &ScanReport) -> bool {
     let own = || scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id));
     let in_part = own().filter(|c| c.part.is_some()).count();
-    spec.saves.is_steps() && (own().any(|c| c.verdict == Verdict::Unknown) || in_part > 1)
+    spec.saves.is_steps() && (own().any(|c| c.verdict == Verdict::Unknown && c.other_owner.is_none()) || in_part > 1)
 }
 
 /// No step is provable: a fresh start where nothing can be lost by it, a refusal elsewhere.
@@ -59,19 +59,19 @@ pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut rea
         if s.care.as_ref().is_some_and(|c| c.step.is_none()) && !holds_work(spec, scan) {
             let text = "this run began from nothing and has no proven step yet: it begins again";
             reasons.insert(0, Reason::new("began_fresh", text));
-            return fresh(scan, false, false, reasons);
+            return fresh(s, scan, false, false, reasons);
         }
         if steps == 0 && scan.tracker.is_absent() {
             reasons.insert(
                 0,
                 Reason::new("empty_root", "the checkpoint root holds no step: this is a fresh start"),
             );
-            return fresh(scan, false, true, reasons);
+            return fresh(s, scan, false, true, reasons);
         }
         if spec.policy.allow_fresh {
             let text = "no step is provable, and --allow-fresh was given: starting from nothing";
             reasons.insert(0, Reason::new("fresh_allowed", text));
-            return fresh(scan, true, true, reasons);
+            return fresh(s, scan, true, true, reasons);
         }
     }
     let why = match (s.mark, steps, &scan.tracker) {

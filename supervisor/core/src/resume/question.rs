@@ -8,7 +8,7 @@ use crate::generations::{Strange, is_distrusted, is_kept, is_live, is_own, is_sa
 use crate::reason::{Evidence, Reason};
 use crate::record::Outcome;
 use crate::spec::RunSpec;
-use crate::state::State;
+use crate::state::{State, StepOrigin};
 
 /// A link in the place of the only checkpoint, or of one of its directories: whatever was wished for, nothing of it can be put
 /// away or put back, and the trainer would write through it.
@@ -38,6 +38,7 @@ pub(super) fn stranger(s: &State, scan: &ScanReport) -> Option<Choice> {
         !settled.iter().any(|s| *s == c.id || is_same_save(s, &c.id) || is_it(s))
             && s.mark.is_none_or(|m| c.step > m)
             && !is_elsewhere(&c.id)
+            && c.other_owner.is_none()
     })?;
     let what = format!(
         "{} appeared while no worker of this run lived: it was copied in, or somebody else writes here",
@@ -155,10 +156,10 @@ const NAMES: usize = 4;
 /// Why a step that loading would make dangerous stops everything.
 pub(super) fn unsafe_step(s: &State, c: &CheckpointSummary) -> String {
     let found = c.why().map_or_else(String::new, |f| format!(": {f}"));
-    let whose = if is_ours(s, c) {
-        "this run wrote it, so somebody changed it since"
-    } else {
-        "it is nothing that this run wrote"
+    let whose = match s.origin_of(c) {
+        StepOrigin::Own => "this run wrote or accepted it as it is",
+        StepOrigin::Changed => "this run wrote it, so somebody changed it since",
+        StepOrigin::Unknown => "it is nothing that this run wrote",
     };
     format!(
         "{} is unsafe{found}; loading it runs code, and {whose}. Nothing was started: look at the file, then go on from an older step (--from N), from nothing (--fresh), or set `proof.trust_unsafe: true` where you know the code",
@@ -169,7 +170,7 @@ pub(super) fn unsafe_step(s: &State, c: &CheckpointSummary) -> String {
 /// A step of others whose files name what neither torch nor a person vouches for: asked once, before the run is taken into
 /// care with it.
 pub(super) fn unfamiliar(s: &State, c: &CheckpointSummary) -> Option<(Outcome, Reason)> {
-    let first = c.unfamiliar.first().filter(|_| !is_ours(s, c))?;
+    let first = c.unfamiliar.first().filter(|_| s.origin_of(c) != StepOrigin::Own)?;
     let shown = c.unfamiliar.iter().take(NAMES).map(String::as_str);
     let mut names = shown.collect::<Vec<_>>().join(", ");
     if c.unfamiliar.len() > NAMES {
@@ -196,15 +197,4 @@ pub(super) fn unfamiliar(s: &State, c: &CheckpointSummary) -> Option<(Outcome, R
     };
     let reason = Reason::new("unfamiliar_globals", why.clone()).with(evidence);
     Some((Outcome::NoProof { why }, reason))
-}
-
-/// A step that an attempt of this run wrote, or the one that the run was taken into care with.
-fn is_ours(s: &State, c: &CheckpointSummary) -> bool {
-    let Some(care) = &s.care else { return false };
-    let began = care.step.map_or(0, |step| step.0);
-    if is_elsewhere(&c.id) {
-        // Only the wish that names such a step brings it into a scan.
-        return care.step == Some(c.step);
-    }
-    care.step == Some(c.step) || c.step.0 > began && !s.care_is_unfinished()
 }

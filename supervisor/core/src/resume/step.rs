@@ -77,7 +77,7 @@ pub(super) fn from_loaded(
     };
     let mut edits = match spec.saves.is_in_place() {
         true => arranged(s, &scan.steps, c, foreign),
-        false => move_aside(scan, Some(c), foreign, &reasons),
+        false => move_aside(s, scan, Some(c), foreign, &reasons),
     };
     edits.extend(loaded.put_away);
     let is_right = matches!(&scan.tracker, Tracker::Unused) || scan.tracker == Tracker::Step(c.step);
@@ -195,6 +195,7 @@ fn left_out(
 /// Every step above the start goes aside: the trainer would write into it, and its marks survive a re-save. So does another name for the
 /// same step, which the trainer could take for it.
 pub(super) fn move_aside(
+    s: &State,
     scan: &ScanReport,
     start: Option<&CheckpointSummary>,
     foreign: bool,
@@ -202,7 +203,7 @@ pub(super) fn move_aside(
 ) -> Vec<DiskEdit> {
     let goes = |c: &&CheckpointSummary| {
         let twin = |start: &CheckpointSummary| c.step == start.step && c.id != start.id && !is_elsewhere(&start.id);
-        !is_elsewhere(&c.id) && start.is_none_or(|start| c.step > start.step || twin(start))
+        !is_elsewhere(&c.id) && !s.is_immovable(&c.id) && start.is_none_or(|start| c.step > start.step || twin(start))
     };
     let why = |c: &CheckpointSummary| match start {
         Some(start) if c.step == start.step => format!("another name for step {}", c.step),
@@ -218,6 +219,7 @@ pub(super) fn move_aside(
             from: c.id.clone(),
             whole: c.verdict == Verdict::Whole,
             foreign,
+            others: c.other_owner.is_some(),
             why: why(c),
         })
         .collect()

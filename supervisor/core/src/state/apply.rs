@@ -113,6 +113,7 @@ impl State {
     }
 
     fn on_scan(&mut self, report: ScanReport) {
+        self.note_own(&report);
         if self.live().is_none() && report.unreadable.is_none() && self.settled.is_none() {
             self.settled = Some(report.steps.iter().map(|c| c.id.clone()).collect());
         }
@@ -158,6 +159,9 @@ impl State {
             self.arranged = self.arranged.saturating_add(1);
             self.cutting = None;
         }
+        if let (Ok(_), Some(ActKind::Arrange(edits))) = (result, &done) {
+            self.note_arranged(edits);
+        }
         if let Ok(ActOutput::Resharded(derived)) = result {
             self.note_derived(derived);
         }
@@ -169,6 +173,7 @@ impl State {
                 }),
                 _,
             ) => {
+                self.watched = true;
                 a.guard = Some(*guard);
                 a.workers.clone_from(workers);
                 a.argv.clone_from(argv);
@@ -315,6 +320,7 @@ impl State {
                 if *care {
                     self.take_into_care(order, edits, intent);
                 }
+                self.accept(&order.from);
                 self.enter(Mode::Arranging { order: order.clone() }, at);
             }
             Decision::Launch { order } => self.enter(Mode::Launching { order: order.clone() }, at),

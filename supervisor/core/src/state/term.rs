@@ -50,6 +50,10 @@ impl State {
         self.journal_stalled = false;
         self.io_stalled = None;
         self.pending.clear();
+        // Nobody saw what happened to the files since the term before.
+        self.watched = false;
+        self.put_back = false;
+        self.immovable.clear();
         self.enter(Mode::Idle, e.at);
         if let Some(a) = self.attempt.as_mut() {
             a.last_progress = e.at;
@@ -57,6 +61,7 @@ impl State {
             a.pace.restart(e.at);
             a.creep.restart();
             if let Some(l) = living.as_ref().filter(|l| l.attempt == a.no) {
+                self.watched = true;
                 a.guard = Some(l.guard);
                 if a.launched.is_none() {
                     a.workers.clone_from(&l.workers);

@@ -255,6 +255,7 @@ fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary 
             Verdict::Unreadable,
             Some(("io_error", "Input/output error (os error 5)")),
         ),
+        (Truth::Others, _) => (Verdict::Unknown, Some(("another_owner", "it belongs to user 1000"))),
         (Truth::Unknown, _) => (Verdict::Unknown, Some(("layout_unknown", "no file here fits a layout"))),
         (Truth::NoOptimizer, Some(_)) => (
             Verdict::Damaged,
@@ -304,6 +305,7 @@ fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary 
         saved_by: None,
         save: None,
         husk: s.truth == Truth::Husk,
+        other_owner: (s.truth == Truth::Others).then_some(1000),
         unfamiliar: match s.truth {
             Truth::Strange => vec!["my_project.state.Sampler".to_owned()],
             _ => Vec::new(),

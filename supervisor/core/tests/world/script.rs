@@ -25,6 +25,8 @@ pub(crate) enum Truth {
     Unsafe,
     /// Whole, and it names what torch does not.
     Strange,
+    /// Whole, and files of it belong to another user.
+    Others,
     Unreadable,
     Husk,
     Unknown,
@@ -43,6 +45,7 @@ impl Truth {
             "rotten" => Self::Rotten,
             "unsafe" => Self::Unsafe,
             "strange" => Self::Strange,
+            "others" => Self::Others,
             "unreadable" => Self::Unreadable,
             "husk" => Self::Husk,
             "unknown" => Self::Unknown,

@@ -231,6 +231,7 @@ pub(crate) fn truth_word(t: Truth) -> &'static str {
         Truth::Rotten => "rotten",
         Truth::Unsafe => "unsafe",
         Truth::Strange => "strange",
+        Truth::Others => "others",
         Truth::Unreadable => "unreadable",
         Truth::Husk => "husk",
         Truth::Unknown => "unknown",

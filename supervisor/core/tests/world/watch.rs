@@ -8,7 +8,7 @@ use supervise_core::event::EventKind;
 use supervise_core::generations::is_live;
 use supervise_core::id::Step;
 use supervise_core::record::{ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
-use supervise_core::resume::needed_depth;
+use supervise_core::resume::depth_of;
 use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_core::state::{Mode, State};
 
@@ -189,8 +189,8 @@ fn may_launch(s: &State, spec: &RunSpec, order: &LaunchOrder) -> Result<(), Stri
     if let StartPoint::Step { ckpt, .. } = &order.from
         && spec.policy.prove
     {
-        let depth = needed_depth(s, spec);
         let c = s.scan.as_ref().and_then(|r| r.steps.iter().find(|c| c.id == *ckpt));
+        let depth = c.map_or(Depth::Full, |c| depth_of(s, spec, c));
         // Of a step that is not whole, only what the policy allows to lose may be left out.
         let part = c
             .and_then(|c| c.part.as_ref())

@@ -29,10 +29,11 @@ pub(super) fn perform(
                 from,
                 whole,
                 foreign,
+                others,
                 why,
             } => (
                 format!("moving {from} aside"),
-                move_aside(root, from, *whole, *foreign, why, by).map(|to| {
+                if_ours(*others, move_aside(root, from, *whole, *foreign, why, by)).map(|to| {
                     if let (Some(records), Some(to)) = (records, to) {
                         follow(records, from, &to);
                     }
@@ -122,7 +123,11 @@ pub(super) fn put_aside(
     make_dir(&aside)?;
     let (target, place) = free_name(&aside, step.0.as_str(), by)?;
     write_whole(&place, format!("{note:#}\n").as_bytes(), PRIVATE)?;
-    fs::rename(source, &target)?;
+    if let Err(e) = fs::rename(source, &target) {
+        // A note about nothing harms nobody, if it cannot be removed either.
+        let _ = remove_file(&place);
+        return Err(e);
+    }
     sync_dir(&aside)?;
     source.parent().map_or(Ok(()), sync_dir)?;
     Ok(target)
@@ -153,6 +158,17 @@ fn part_aside(root: &Utf8Path, from: &CkptId, entry: &Utf8Path, why: &str, by: &
     }
 }
 
+/// Another user's step that may not be moved stays where it is: nothing is resumed from it.
+pub(super) fn if_ours<T: Default>(others: bool, moved: io::Result<T>) -> io::Result<T> {
+    match moved {
+        Err(e) if others && e.kind() == io::ErrorKind::PermissionDenied => {
+            tracing::warn!("a step of another user cannot be moved aside and stays where it is: {e}");
+            Ok(T::default())
+        }
+        moved => moved,
+    }
+}
+
 /// Only a plain name directly under the root is ever moved or deleted.
 pub(super) fn inside(id: &CkptId) -> io::Result<()> {
     let name = id.0.as_str();
@@ -176,6 +192,7 @@ mod tests {
             from: CkptId(name.into()),
             whole: false,
             foreign: false,
+            others: false,
             why: "torn".into(),
         }
     }

@@ -122,6 +122,7 @@ pub fn fact_of(path: Utf8PathBuf, m: &Metadata) -> FileFact {
         ctime: nanos(m.ctime(), m.ctime_nsec()),
         dev: m.dev(),
         ino: m.ino(),
+        uid: m.uid(),
     }
 }
 

@@ -129,6 +129,7 @@ mod tests {
             ctime: at,
             dev: 1,
             ino: 1,
+            uid: 0,
         };
         let fine = Clock { fine: true };
         let at = 1_700_000_000_123_456_789;

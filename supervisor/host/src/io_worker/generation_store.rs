@@ -6,6 +6,7 @@
 
 use super::checkpoint_places::{Places, RunCheckpoints};
 use super::copy::{drop_generations, generation_aside, in_place_aside, live_aside, put_back, set_frequencies};
+use super::edit::if_ours;
 use super::latest::{Latest, is_odd, latest};
 use super::proof_record::forget;
 use super::scan::Prover;
@@ -13,6 +14,7 @@ use super::trainer_generations::{dir_name, own_aside, pointer_aside};
 use super::tree::Look;
 use super::write::disk_error;
 use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
 use std::io;
 use supervise_checkpoint::Earlier;
 use supervise_checkpoint::pointer::{GENERATIONS, LATEST, Pointer};
@@ -21,6 +23,7 @@ use supervise_core::event::{ActError, ScanReport};
 use supervise_core::generations::{LIVE, OLDER, is_live, is_older, is_own};
 use supervise_core::id::Step;
 use supervise_core::record::DiskEdit;
+use supervise_core::state::OwnStep;
 use supervise_trainers::adapter;
 
 /// Generations of a run, and where its live set stands.
@@ -49,6 +52,11 @@ impl GenerationStore {
     pub(super) fn keeping_records(mut self, run_dir: &Utf8Path) -> Self {
         self.prover = self.prover.keeping_records(run_dir);
         self
+    }
+
+    /// Knows which copies the journal knows.
+    pub(super) fn know(&mut self, own: &BTreeMap<String, OwnStep>) {
+        self.prover.own.clone_from(own);
     }
 
     /// A prover of the live set.
@@ -133,19 +141,19 @@ impl GenerationStore {
     ) -> Result<(), ActError> {
         for edit in edits {
             match edit {
-                DiskEdit::MoveAside { from, foreign, why, .. } if is_live(from) => {
-                    live_aside(&self.places, from, *foreign, why, by).map_err(|e| aside_failed(from, &e))?;
+                DiskEdit::MoveAside { from, foreign, others, why, .. } if is_live(from) => {
+                    if_ours(*others, live_aside(&self.places, from, *foreign, why, by)).map_err(|e| aside_failed(from, &e))?;
                 }
-                DiskEdit::MoveAside { from, foreign, why, .. } if is_older(from) => {
-                    in_place_aside(&self.places, from, *foreign, why, by).map_err(|e| aside_failed(from, &e))?;
+                DiskEdit::MoveAside { from, foreign, others, why, .. } if is_older(from) => {
+                    if_ours(*others, in_place_aside(&self.places, from, *foreign, why, by)).map_err(|e| aside_failed(from, &e))?;
                 }
-                DiskEdit::MoveAside { from, foreign, why, .. } if is_own(from) => {
-                    dir_name(from)
-                        .and_then(|name| own_aside(&self.places, name, *foreign, why, by))
+                DiskEdit::MoveAside { from, foreign, others, why, .. } if is_own(from) => {
+                    let moved = dir_name(from).and_then(|name| own_aside(&self.places, name, *foreign, why, by));
+                    if_ours(*others, moved)
                         .map_err(|e| aside_failed(from, &e))?;
                 }
-                DiskEdit::MoveAside { from, foreign, why, .. } => {
-                    generation_aside(&self.places, from.0.as_str(), *foreign, why, by)
+                DiskEdit::MoveAside { from, foreign, others, why, .. } => {
+                    if_ours(*others, generation_aside(&self.places, from.0.as_str(), *foreign, why, by))
                         .map_err(|e| aside_failed(from, &e))?;
                     if let Some(records) = records {
                         forget(records, from);

@@ -2,6 +2,7 @@
 //! reports that are still true.
 
 use super::proof_record::Remembered;
+use super::step_owner::StepOwners;
 use super::tree::{Hear, below};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,6 +14,7 @@ use supervise_trainers::StepTracker;
 /// The fold, and what is known of each step by the name of its directory.
 pub(super) struct ProofCache {
     pub(super) steps: Box<dyn StepTracker>,
+    pub(super) owners: StepOwners,
     known: BTreeMap<Utf8PathBuf, CachedStep>,
     /// Counts what may change the judgement of other steps.
     epoch: u64,
@@ -24,6 +26,8 @@ pub(super) struct ProofCache {
 #[derive(Debug, Default)]
 pub(super) struct CachedStep {
     kind: Option<EntryKind>,
+    /// Files and directories that belong to others, with their owners.
+    others: BTreeMap<Utf8PathBuf, u32>,
     /// By path relative to the root; each is true of the file as it was last noted.
     reports: BTreeMap<Utf8PathBuf, FileReport>,
     /// Reports that were read so soon after a write that a later one may not show.
@@ -70,11 +74,18 @@ impl Hear for ProofCache {
             self.epoch += 1;
             match fact.kind {
                 EntryKind::Gone => drop(self.known.remove(Utf8Path::new(top))),
-                kind => self.step(Utf8Path::new(top)).is_a(kind),
+                kind => {
+                    let other = self.other(fact);
+                    let known = self.step(Utf8Path::new(top));
+                    known.belongs(&fact.path, other);
+                    known.is_a(kind);
+                }
             }
             return;
         }
+        let other = self.other(fact);
         let known = self.step(Utf8Path::new(top));
+        known.belongs(&fact.path, other);
         known.void(&fact.path);
         known.noted += 1;
         known.is_finished(&fact.path, fact.kind != EntryKind::File);
@@ -89,13 +100,26 @@ impl Hear for ProofCache {
 }
 
 impl ProofCache {
-    pub(super) fn new(steps: Box<dyn StepTracker>) -> Self {
+    pub(super) fn new(steps: Box<dyn StepTracker>, owners: StepOwners) -> Self {
         Self {
             steps,
+            owners,
             known: BTreeMap::new(),
             epoch: 0,
             heard: 0,
         }
+    }
+
+    /// The owner of an entry, if it is another user's.
+    fn other(&self, fact: &FileFact) -> Option<u32> {
+        let is_other = fact.kind != EntryKind::Gone && !self.owners.accepts(fact.uid);
+        is_other.then_some(fact.uid)
+    }
+
+    /// A file or directory of a step that belongs to another user.
+    pub(super) fn other_owner(&self, id: &CkptId) -> Option<(&Utf8Path, u32)> {
+        let (path, uid) = self.known.get(&id.0)?.others.first_key_value()?;
+        Some((path, *uid))
     }
 
     /// Grows with everything that is noted.
@@ -228,6 +252,15 @@ impl CachedStep {
 
     pub(super) fn has_racy(&self) -> bool {
         !self.racy.is_empty()
+    }
+
+    /// Takes note of the owner of an entry, if it is another user's.
+    fn belongs(&mut self, path: &Utf8Path, other: Option<u32>) {
+        match other {
+            Some(uid) => drop(self.others.insert(path.to_owned(), uid)),
+            None if self.others.is_empty() => {}
+            None => drop(self.others.remove(path)),
+        }
     }
 
     fn void(&mut self, path: &Utf8Path) {

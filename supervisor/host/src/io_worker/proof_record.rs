@@ -10,6 +10,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use supervise_checkpoint::proof_record::{compare, decode, decode_marks, encode, trust};
 use supervise_checkpoint::{Earlier, FileReport, Limits, Pin, ProvenFile, Record, Trust};
 use supervise_core::checkpoint::{CkptId, Depth, Finding, Verdict};
@@ -18,6 +19,8 @@ use supervise_core::checkpoint::{CkptId, Depth, Finding, Verdict};
 pub const VERIFIED: &str = "verified";
 /// Ending of a record's name where it went along with a step.
 pub(super) const BESIDE: &str = ".verified.jsonl";
+/// Permissions of others to write.
+const BY_OTHERS: u32 = 0o022;
 /// Steps whose counters are remembered.
 const REMEMBERED: usize = 16;
 
@@ -66,8 +69,19 @@ impl ProofRecords {
     }
 
     /// The record of a step; in words why there is one that cannot be used.
-    pub(super) fn load(&self, id: &CkptId) -> Result<Remembered, String> {
-        let record = read(&self.path(id))?;
+    /// `is_own`: whether a user may have written it.
+    pub(super) fn load(&self, id: &CkptId, is_own: &dyn Fn(u32) -> bool) -> Result<Remembered, String> {
+        let path = self.path(id);
+        if let Ok(meta) = fs::symlink_metadata(&path)
+            && (!is_own(meta.uid()) || meta.mode() & BY_OTHERS != 0)
+        {
+            return Err(format!(
+                "the record {path} is not used: it belongs to user {}, or others may write it (mode {:o})",
+                meta.uid(),
+                meta.mode() & 0o7777
+            ));
+        }
+        let record = read(&path)?;
         match record {
             Some(other) if other.ckpt != *id => Err(format!("the record {} speaks of {}", self.path(id), other.ckpt)),
             Some(record) => Ok(Remembered {

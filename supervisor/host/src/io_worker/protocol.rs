@@ -11,7 +11,8 @@ use supervise_core::ledger::Ledger;
 use supervise_core::record::DiskEdit;
 use supervise_core::reshard::Derived;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
+use std::collections::BTreeMap;
+use supervise_core::state::{OwnStep, State};
 
 /// A numbered question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -143,6 +144,8 @@ pub enum Question {
     },
     /// Know this specification for scans.
     Spec(Box<RunSpec>),
+    /// Know these steps of the run for scans: what their records say is taken as read if their files are still so.
+    OwnSteps(BTreeMap<String, OwnStep>),
     /// Scan the checkpoint root, prove newest first.
     Scan {
         /// Depth of proof.

@@ -3,9 +3,11 @@
 
 use super::files::read_small;
 use super::fs_kind::{Clock, FsKind};
+use super::identity::RUN_DIR_NAME;
 use super::proof::{FileProver, Wish};
 use super::proof_cache::ProofCache;
 use super::proof_record::{ProofRecords, Remembered};
+use super::step_owner::StepOwners;
 use super::tree::{Look, Tree};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
@@ -16,6 +18,7 @@ use supervise_checkpoint::{Earlier, FileReport, Need, Pin, Progress, SweepOption
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Finding, PinsHash, Verdict};
 use supervise_core::event::{ScanReport, Tracker};
 use supervise_core::id::Step;
+use supervise_core::state::OwnStep;
 use supervise_trainers::{Adapter, Expectation};
 
 /// A tracker file is a number; more is not read.
@@ -48,6 +51,8 @@ pub struct Prover {
     /// Counters of the steps that were recorded.
     pub(super) earlier: BTreeMap<CkptId, Earlier>,
     bytes: u64,
+    /// Steps that the journal knows: what their records say is taken as read.
+    pub(super) own: BTreeMap<String, OwnStep>,
 }
 
 impl std::fmt::Debug for Prover {
@@ -64,7 +69,7 @@ impl Prover {
         Self {
             root: root.to_owned(),
             tree: Tree::new(root, clock),
-            cache: ProofCache::new(adapter.tracker(expect)),
+            cache: ProofCache::new(adapter.tracker(expect), StepOwners::of(root, expect)),
             clock,
             verified: None,
             files: FileProver::new(root).that_asks().with_memory(expect.memory),
@@ -73,6 +78,7 @@ impl Prover {
             remarks: Vec::new(),
             earlier: BTreeMap::new(),
             bytes: 0,
+            own: BTreeMap::new(),
         }
     }
 
@@ -85,6 +91,8 @@ impl Prover {
 
     /// Uses what earlier proofs left, and keeps it up to date by [`Prover::record`].
     pub(super) fn keeping_records(mut self, run_dir: &Utf8Path) -> Self {
+        let ours = self.root.join(RUN_DIR_NAME);
+        self.cache.owners.learn(if ours.is_dir() { &ours } else { run_dir });
         self.verified = Some(ProofRecords::new(run_dir, true));
         self
     }
@@ -131,6 +139,7 @@ impl Prover {
                 None if found < whole => self.prove_as(&id, depth, how, working),
                 None => self.cache.judge(&id, depth, how == Look::Quick),
             };
+            let summary = self.of_our_users(summary);
             if summary.verdict == Verdict::Whole && summary.proven.is_some() {
                 found += 1;
             }
@@ -153,7 +162,19 @@ impl Prover {
 
     /// Proves one step.
     pub fn prove(&mut self, id: &CkptId, depth: Depth, working: &mut dyn FnMut(u64) -> bool) -> CheckpointSummary {
-        self.prove_as(id, depth, Look::Thorough, working)
+        let summary = self.prove_as(id, depth, Look::Thorough, working);
+        self.of_our_users(summary)
+    }
+
+    /// A step that holds files of another user does not count.
+    fn of_our_users(&self, summary: CheckpointSummary) -> CheckpointSummary {
+        match self.cache.other_owner(&summary.id) {
+            Some((path, uid)) => {
+                let path = path.to_owned();
+                self.cache.owners.refuse(&self.root, summary, &path, uid)
+            }
+            None => summary,
+        }
     }
 
     fn prove_as(
@@ -207,7 +228,8 @@ impl Prover {
             self.load_record(id);
             let asked = left.len();
             let mut recalled = Vec::with_capacity(asked);
-            left.retain(|need| match self.recall(id, need, depth) {
+            let is_known = self.is_known(id, depth);
+            left.retain(|need| match is_known.then(|| self.recall(id, need, depth)).flatten() {
                 Some(report) => {
                     recalled.push((need.path.clone(), report));
                     false
@@ -248,6 +270,15 @@ impl Prover {
         known.remembered = None;
     }
 
+    /// Whether the journal says that this step was proven so deep as its files are now. A record alone does not: anybody who can
+    /// write it can make it fit.
+    fn is_known(&self, id: &CkptId, depth: Depth) -> bool {
+        let own = self.own.get(id.0.as_str());
+        let is_deep = |own: &&OwnStep| own.read || depth == Depth::Structure;
+        own.filter(is_deep)
+            .is_some_and(|own| self.cache.steps.pins(id) == Some(own.pins))
+    }
+
     fn pin(&self, path: &Utf8Path) -> Option<Pin> {
         self.tree.fact(path).map(Pin::of)
     }
@@ -274,7 +305,8 @@ impl Prover {
         if self.cache.step(&id.0).remembered.is_some() {
             return;
         }
-        let remembered = verified.load(id).unwrap_or_else(|why| {
+        let owners = &self.cache.owners;
+        let remembered = verified.load(id, &|uid| owners.is_own(uid)).unwrap_or_else(|why| {
             tracing::warn!("{why}");
             self.remarks.retain(|r| *r != why);
             self.remarks.push(why);

@@ -255,6 +255,15 @@ impl IoWorker {
                 self.spec = Some(spec);
                 Ok(Answer::Done)
             }
+            Question::OwnSteps(own) => {
+                if let Some(store) = &mut self.generations {
+                    store.know(&own);
+                }
+                if let Some(prover) = &mut self.prover {
+                    prover.own = own;
+                }
+                Ok(Answer::Done)
+            }
             Question::Open(_)
             | Question::Peek { .. }
             | Question::TakeLease { .. }

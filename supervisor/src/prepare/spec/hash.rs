@@ -31,6 +31,9 @@ pub(super) fn config_hash(out: &ReadOutput, d: &Discovered, version: Option<&str
     if proof.trust_unsafe {
         text.push_str("trust unsafe\0");
     }
+    for user in &proof.trust_owners {
+        text.push_str(&format!("trust owner {user}\0"));
+    }
     // So is leave to lose a part of the state.
     if d.sources.settings.degraded_resume == DegradedResume::ModelOnly {
         text.push_str("degraded model_only\0");

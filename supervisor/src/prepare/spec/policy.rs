@@ -63,9 +63,11 @@ fn of_settings(s: &Settings) -> Policy {
             ProofDepth::Structure => Depth::Structure,
             ProofDepth::Full => Depth::Full,
         },
+        depth_is_fixed: false,
         prove: s.proof.enabled,
         trust_globals: s.proof.trust_globals.clone(),
         trust_unsafe: s.proof.trust_unsafe,
+        trust_owners: s.proof.trust_owners.clone(),
         background_rate: s.proof.background_rate,
         memory: s.proof.memory,
         degraded: match s.degraded_resume {

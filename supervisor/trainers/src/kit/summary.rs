@@ -42,6 +42,7 @@ pub(crate) fn blank(id: CkptId, step: Step) -> CheckpointSummary {
         save: None,
         husk: false,
         unfamiliar: Vec::new(),
+        other_owner: None,
         findings: Vec::new(),
     }
 }

@@ -319,6 +319,7 @@ mod tests {
             ctime: 0,
             dev: 0,
             ino: 0,
+            uid: 0,
         }
     }
 

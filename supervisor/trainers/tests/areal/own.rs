@@ -29,6 +29,7 @@ fn fact(path: String, kind: EntryKind) -> FileFact {
         ctime: 1,
         dev: 1,
         ino: 1,
+        uid: 0,
     }
 }
 

@@ -121,6 +121,7 @@ pub(crate) fn fact(path: &str, kind: EntryKind, size: usize) -> FileFact {
         ctime: 0,
         dev: 1,
         ino: 1,
+        uid: 0,
     }
 }
 

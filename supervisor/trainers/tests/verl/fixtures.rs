@@ -36,6 +36,7 @@ pub(crate) fn files(set: &str) -> (Files, Vec<FileFact>) {
                 ctime: 0,
                 dev: meta.dev(),
                 ino: meta.ino(),
+                uid: 0,
             });
             if meta.is_dir() {
                 waiting.push(path);

@@ -48,6 +48,7 @@ fn gone(path: &Utf8PathBuf) -> FileFact {
         ctime: 0,
         dev: 0,
         ino: 0,
+        uid: 0,
     }
 }
 

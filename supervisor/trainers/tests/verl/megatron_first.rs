@@ -186,6 +186,7 @@ fn weights_without_an_archive_are_weights_only() {
                 ctime: 0,
                 dev: 0,
                 ino: 0,
+                uid: 0,
             });
         }
         let at = |version| seen(&files, &facts, &megatron(false, version));

@@ -84,6 +84,7 @@ impl Tree {
             ctime: NOON,
             dev: 7,
             ino,
+            uid: 0,
         };
         self.facts.insert(path, fact);
     }

@@ -1,0 +1,120 @@
+//! The steps that this run wrote, and how that is known.
+//!
+//! A step's number says nothing about who wrote it. What counts is what the file system said about its files (their pins) while
+//! an attempt of this run was alive and watched, or when the step was accepted as a resume point.
+
+use super::State;
+use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash};
+use crate::event::ScanReport;
+use crate::generations::is_live;
+use crate::record::{DiskEdit, StartPoint};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A step of this run as it was last known to be untouched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnStep {
+    /// Hash over what the file system said of its files.
+    pub pins: PinsHash,
+    /// Every byte was read while its files were so, and found right.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read: bool,
+}
+
+/// Who wrote a step, as far as the journal can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepOrigin {
+    /// This run, and nobody touched it since.
+    Own,
+    /// This run wrote a step of that name, and its files changed while no attempt of this run was watched.
+    Changed,
+    /// Nothing shows that this run wrote it.
+    Unknown,
+}
+
+impl State {
+    /// Who wrote a step of a scan.
+    #[must_use]
+    pub fn origin_of(&self, c: &CheckpointSummary) -> StepOrigin {
+        match self.own.get(c.id.0.as_str()) {
+            Some(own) if own.pins == c.pins => StepOrigin::Own,
+            // Cut anew by this run, from a step that it had accepted.
+            _ if self.derivation(c).is_some() => StepOrigin::Own,
+            Some(_) => StepOrigin::Changed,
+            None => StepOrigin::Unknown,
+        }
+    }
+
+    /// Takes note of the steps that a scan shows while what writes them is watched, or right after it ended.
+    pub(super) fn note_own(&mut self, report: &ScanReport) {
+        if report.unreadable.is_some() {
+            return;
+        }
+        let is_watched = self.watched && (self.live().is_some() || self.settled.is_none());
+        let put_back = std::mem::take(&mut self.put_back);
+        let mut there = 0;
+        for c in report.steps.iter().filter(|c| c.other_owner.is_none()) {
+            let (name, is_read) = (c.id.0.as_str(), c.is_proven(Depth::Full));
+            let known = self.own.get(name).copied();
+            let now = match known {
+                Some(known) if known.pins == c.pins => OwnStep {
+                    read: known.read || is_read,
+                    ..known
+                },
+                _ if is_watched || put_back && is_live(&c.id) => OwnStep {
+                    pins: c.pins,
+                    read: is_read,
+                },
+                Some(_) => {
+                    there += 1;
+                    continue;
+                }
+                None => continue,
+            };
+            there += 1;
+            if known != Some(now) {
+                self.own.insert(name.to_owned(), now);
+            }
+        }
+        if self.own.len() > there {
+            let names: BTreeSet<&str> = report.steps.iter().map(|c| c.id.0.as_str()).collect();
+            // What stands outside of the checkpoint root is not in every scan.
+            self.own
+                .retain(|name, _| name.starts_with('/') || names.contains(name.as_str()));
+        }
+    }
+
+    /// A step was accepted as a resume point: it is this run's from now on.
+    pub(super) fn accept(&mut self, from: &StartPoint) {
+        let StartPoint::Step { ckpt, pins, .. } = from else {
+            return;
+        };
+        let is_it = |c: &&CheckpointSummary| c.id == *ckpt && c.pins == *pins;
+        let scanned = self.scan.iter().flat_map(|scan| &scan.steps).find(is_it);
+        // Of a step that is used in part the pins are others.
+        let Some(scanned) = scanned.filter(|c| c.other_owner.is_none()) else {
+            return;
+        };
+        let read = scanned.is_proven(Depth::Full);
+        self.own.insert(ckpt.to_string(), OwnStep { pins: *pins, read });
+    }
+
+    /// The checkpoint root was arranged: a live set that was put back is what was kept of it, and what could not be moved stays.
+    pub(super) fn note_arranged(&mut self, edits: &[DiskEdit]) {
+        for edit in edits {
+            match edit {
+                DiskEdit::PutBack { .. } => self.put_back = true,
+                DiskEdit::MoveAside { from, others: true, .. } if !self.immovable.contains(from) => {
+                    self.immovable.push(from.clone());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Another user's step that was tried to be moved once, and is still there.
+    #[must_use]
+    pub fn is_immovable(&self, id: &CkptId) -> bool {
+        self.immovable.contains(id)
+    }
+}
