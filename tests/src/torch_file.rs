@@ -41,6 +41,8 @@ pub enum Value {
     Ordered(Vec<(Value, Value)>),
     /// A contiguous tensor.
     Tensor(Tensor),
+    /// A new object of a class, by module and name: what a reader of hostile files must notice.
+    Object(&'static str, &'static str),
 }
 
 impl Value {

@@ -272,7 +272,13 @@ fn read_text(kind: Option<Kind>, text: &str) -> Result<Value, ConfigError> {
             or_text(listed(&format!("[{text}]")).ok())
         }
         Some(
-            Kind::Gpus | Kind::Globals | Kind::Users | Kind::Variables | Kind::Choices(_) | Kind::Answers(_) | Kind::FailureLines(_),
+            Kind::Gpus
+            | Kind::Globals
+            | Kind::Users
+            | Kind::Variables
+            | Kind::Choices(_)
+            | Kind::Answers(_)
+            | Kind::FailureLines(_),
         ) if text.trim_start().starts_with(['[', '{']) => listed(text),
         // Words with commas between them, as a flag or a variable has them.
         Some(Kind::Choices(_)) if !text.trim().is_empty() => or_text(listed(&format!("[{text}]")).ok()),

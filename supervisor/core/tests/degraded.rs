@@ -3,7 +3,7 @@
 use crate::choose::{case, check, disk, progressed, spec};
 use crate::world::disk::dir;
 use std::collections::BTreeMap;
-use supervise_core::checkpoint::{CkptId, PinsHash, Depth, StateKind};
+use supervise_core::checkpoint::{CkptId, Depth, PinsHash, StateKind};
 use supervise_core::event::ScanReport;
 use supervise_core::id::{AttemptNo, Step};
 use supervise_core::record::{Outcome, StartPoint};
@@ -79,17 +79,14 @@ fn what_is_left_of_a_step_is_taken_where_nothing_else_is_and_that_is_allowed() {
 
 #[test]
 fn a_question_about_a_part_says_what_is_lost_and_how_to_agree() {
-    let told = |options: &str, text: &str| match choose(
-        &State::default(),
-        &spec(options),
-        &disk(text).scan(Depth::Full, 9),
-    ) {
-        Choice::Refuse {
-            outcome: Outcome::NoProof { why },
-            ..
-        } => why,
-        other => panic!("{other:?}"),
-    };
+    let told =
+        |options: &str, text: &str| match choose(&State::default(), &spec(options), &disk(text).scan(Depth::Full, 9)) {
+            Choice::Refuse {
+                outcome: Outcome::NoProof { why },
+                ..
+            } => why,
+            other => panic!("{other:?}"),
+        };
     for (options, disk, parts) in [
         (
             "degraded=ask",

@@ -8,6 +8,10 @@ pub use supervise_checkpoint::codes::CODES as FILE_CODES;
 /// Codes that are said of a step, a set or a configuration of any trainer, with their meanings, in alphabetical order.
 pub const STEP_CODES: &[(&str, &str)] = &[
     (
+        "another_owner",
+        "files of the step belong to a user whom this run does not trust: it is not resumed from",
+    ),
+    (
         "another_step",
         "a generation that holds another step than its name says",
     ),

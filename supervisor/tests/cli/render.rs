@@ -145,6 +145,7 @@ fn a_resume_is_told_with_its_reason_its_edits_and_its_losses() {
             from: CkptId("global_step_8".into()),
             whole: false,
             foreign: false,
+            others: false,
             why: "above the resume point 6".into(),
         },
         DiskEdit::WriteTracker { step: Step(6) },

@@ -39,6 +39,10 @@ fn put<'a>(out: &mut Vec<u8>, value: &'a Value, storages: &mut Vec<&'a Storage>)
             put_items(out, items, storages);
         }
         Value::Tensor(tensor) => put_tensor(out, tensor, storages),
+        Value::Object(module, name) => {
+            out.extend_from_slice(format!("c{module}\n{name}\n)").as_bytes());
+            out.push(0x81);
+        }
     }
 }
 

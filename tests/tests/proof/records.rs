@@ -134,6 +134,7 @@ fn a_record_goes_aside_with_its_step_and_accuses_nobody_who_comes_after() {
         from: CkptId("global_step_4".into()),
         whole: true,
         foreign: false,
+        others: false,
         why: "for the test".into(),
     }]);
     assert!(!stage.record(4).exists());

@@ -204,6 +204,7 @@ pub(crate) fn put_back(report: &ScanReport, from: &CkptId) -> Vec<DiskEdit> {
         from: c.id.clone(),
         whole: c.verdict == Verdict::Whole,
         foreign: false,
+        others: false,
         why: "torn".to_owned(),
     });
     aside.chain([DiskEdit::PutBack { from: from.clone() }]).collect()

@@ -76,7 +76,9 @@ impl Notice {
         let odd = matches!(self, Self::NotFinite | Self::NotFiniteInARow);
         let creeps = matches!(self, Self::Creep | Self::CreepShm | Self::CreepDisk | Self::CreepFiles);
         let collapse = matches!(self, Self::EntropyCollapse | Self::RewardCollapse);
-        odd || creeps || collapse || matches!(
+        odd || creeps
+            || collapse
+            || matches!(
                 self,
                 Self::UnconfirmedResume | Self::ResumeAhead | Self::ResumeJump | Self::AnotherOwner
             )

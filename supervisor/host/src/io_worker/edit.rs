@@ -33,7 +33,11 @@ pub(super) fn perform(
                 why,
             } => (
                 format!("moving {from} aside"),
-                if_ours(*others, move_aside(root, from, *whole, *foreign, why, by)).map(|to| {
+                match move_aside(root, from, *whole, *foreign, why, by) {
+                    Err(e) if *others && e.kind() == io::ErrorKind::PermissionDenied => hide(root, from, by),
+                    moved => moved,
+                }
+                .map(|to| {
                     if let (Some(records), Some(to)) = (records, to) {
                         follow(records, from, &to);
                     }
@@ -156,6 +160,13 @@ fn part_aside(root: &Utf8Path, from: &CkptId, entry: &Utf8Path, why: &str, by: &
         Some(dir) => sync_dir(dir),
         None => Ok(()),
     }
+}
+
+/// Gives another user's step a name that no trainer reads. A directory that one may not write to cannot be moved to another
+/// directory, but it can be renamed where it stands.
+fn hide(root: &Utf8Path, from: &CkptId, by: &str) -> io::Result<Option<Utf8PathBuf>> {
+    let (hidden, _) = free_name(root, &format!(".aside.{from}"), by)?;
+    if_ours(true, fs::rename(root.join(&from.0), hidden)).map(|()| None)
 }
 
 /// Another user's step that may not be moved stays where it is: nothing is resumed from it.

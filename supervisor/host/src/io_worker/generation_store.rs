@@ -141,20 +141,48 @@ impl GenerationStore {
     ) -> Result<(), ActError> {
         for edit in edits {
             match edit {
-                DiskEdit::MoveAside { from, foreign, others, why, .. } if is_live(from) => {
-                    if_ours(*others, live_aside(&self.places, from, *foreign, why, by)).map_err(|e| aside_failed(from, &e))?;
+                DiskEdit::MoveAside {
+                    from,
+                    foreign,
+                    others,
+                    why,
+                    ..
+                } if is_live(from) => {
+                    if_ours(*others, live_aside(&self.places, from, *foreign, why, by))
+                        .map_err(|e| aside_failed(from, &e))?;
                 }
-                DiskEdit::MoveAside { from, foreign, others, why, .. } if is_older(from) => {
-                    if_ours(*others, in_place_aside(&self.places, from, *foreign, why, by)).map_err(|e| aside_failed(from, &e))?;
+                DiskEdit::MoveAside {
+                    from,
+                    foreign,
+                    others,
+                    why,
+                    ..
+                } if is_older(from) => {
+                    if_ours(*others, in_place_aside(&self.places, from, *foreign, why, by))
+                        .map_err(|e| aside_failed(from, &e))?;
                 }
-                DiskEdit::MoveAside { from, foreign, others, why, .. } if is_own(from) => {
+                DiskEdit::MoveAside {
+                    from,
+                    foreign,
+                    others,
+                    why,
+                    ..
+                } if is_own(from) => {
                     let moved = dir_name(from).and_then(|name| own_aside(&self.places, name, *foreign, why, by));
-                    if_ours(*others, moved)
-                        .map_err(|e| aside_failed(from, &e))?;
+                    if_ours(*others, moved).map_err(|e| aside_failed(from, &e))?;
                 }
-                DiskEdit::MoveAside { from, foreign, others, why, .. } => {
-                    if_ours(*others, generation_aside(&self.places, from.0.as_str(), *foreign, why, by))
-                        .map_err(|e| aside_failed(from, &e))?;
+                DiskEdit::MoveAside {
+                    from,
+                    foreign,
+                    others,
+                    why,
+                    ..
+                } => {
+                    if_ours(
+                        *others,
+                        generation_aside(&self.places, from.0.as_str(), *foreign, why, by),
+                    )
+                    .map_err(|e| aside_failed(from, &e))?;
                     if let Some(records) = records {
                         forget(records, from);
                     }

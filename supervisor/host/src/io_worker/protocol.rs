@@ -3,6 +3,7 @@
 use super::look::{Failure, Look, Seen};
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
 use supervise_core::event::{ActError, ScanReport};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, RunId, Step, Term, Tick};
@@ -11,7 +12,6 @@ use supervise_core::ledger::Ledger;
 use supervise_core::record::DiskEdit;
 use supervise_core::reshard::Derived;
 use supervise_core::spec::RunSpec;
-use std::collections::BTreeMap;
 use supervise_core::state::{OwnStep, State};
 
 /// A numbered question.
