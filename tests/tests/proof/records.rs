@@ -51,7 +51,7 @@ fn a_look_at_the_structure_is_no_proof_of_bytes() {
 }
 
 #[test]
-fn only_what_was_touched_is_read_again() {
+fn only_a_step_that_was_touched_is_read_again() {
     let stage = proven();
     // The same bytes in another file: restored, say.
     let shard = stage.step(4).join("actor/model_world_size_2_rank_1.pt");
@@ -60,7 +60,8 @@ fn only_what_was_touched_is_read_again() {
     fs::write(&shard, bytes).unwrap();
     tick();
     let read = reads(&stage);
-    assert!(read > WEIGHTS / 2 && read < WEIGHTS, "{read}");
+    // All of it: who wrote the one file is not known.
+    assert!(read > WEIGHTS && read < WEIGHTS * 3 / 2, "{read}");
     assert!(reads(&stage) < WEIGHTS / 4);
 }
 

@@ -1,6 +1,6 @@
 //! Records as `supervise run` leaves and uses them.
 
-use super::stage::{IoWorker, of, tick};
+use super::stage::{IoWorker, Journal, of, tick};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -26,10 +26,11 @@ fn a_run_leaves_records_and_the_next_one_reads_only_what_is_new() {
 
     // What a next run does before its launch.
     let exe = Path::new(super::SUPERVISE);
-    let mut first = IoWorker::start(exe, spec.clone());
+    let journal = Journal::default();
+    let mut first = IoWorker::start(exe, spec.clone(), &journal);
     first.scan(Depth::Full);
     first.end();
-    let mut next = IoWorker::start(exe, spec);
+    let mut next = IoWorker::start(exe, spec, &journal);
     let before = next.read();
     let report = next.scan(Depth::Full);
     let read = next.read() - before;
@@ -51,7 +52,11 @@ fn a_scrub_tells_rot_and_loss_from_what_is_as_it_was() {
     // A file is written down once it has been left alone for a while.
     tick();
     let spec = fs::read(scene.run_dir().join("spec/1.json")).unwrap();
-    let mut io_worker = IoWorker::start(Path::new(super::SUPERVISE), serde_json::from_slice(&spec).unwrap());
+    let mut io_worker = IoWorker::start(
+        Path::new(super::SUPERVISE),
+        serde_json::from_slice(&spec).unwrap(),
+        &Journal::default(),
+    );
     io_worker.scan(Depth::Full);
     io_worker.end();
     let root = scene.run_dir().parent().unwrap().to_owned();

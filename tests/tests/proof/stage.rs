@@ -2,13 +2,17 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::json;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes};
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, SystemTime};
-use supervise_core::checkpoint::{CheckpointSummary, Depth};
+use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
 use supervise_core::event::ScanReport;
 use supervise_core::record::DiskEdit;
 use supervise_core::spec::RunSpec;
+use supervise_core::state::OwnStep;
 use supervise_host::io_worker::{Answer, Client, Question};
 use supervise_tests::bare_spec::bare;
 use supervise_tests::harness::PATIENCE;
@@ -24,7 +28,11 @@ pub(crate) struct Stage {
     folder: tempfile::TempDir,
     pub(crate) root: Utf8PathBuf,
     pub(crate) run_dir: Utf8PathBuf,
+    journal: Journal,
 }
+
+/// What a journal would know of the steps that were proven.
+pub(crate) type Journal = Rc<RefCell<BTreeMap<String, OwnStep>>>;
 
 impl Stage {
     pub(crate) fn new() -> Self {
@@ -36,6 +44,7 @@ impl Stage {
             folder,
             run_dir: root.join(".supervise"),
             root,
+            journal: Journal::default(),
         }
     }
 
@@ -116,7 +125,7 @@ impl Stage {
     }
 
     fn io_worker_of(&self, exe: &Path) -> IoWorker {
-        IoWorker::start(exe, self.spec())
+        IoWorker::start(exe, self.spec(), &self.journal)
     }
 
     /// Scans once in an I/O worker of its own, which then ends in peace.
@@ -156,12 +165,15 @@ fn parts(step: u64, seed: u64) -> [(&'static str, Value); 3] {
 }
 
 /// An I/O worker of the real program.
-pub(crate) struct IoWorker(pub(crate) Client);
+pub(crate) struct IoWorker(pub(crate) Client, Journal);
 
 impl IoWorker {
-    pub(crate) fn start(exe: &Path, spec: RunSpec) -> Self {
-        let mut io_worker = Self(Client::start(exe).unwrap());
+    /// Starts one that knows what the journal knows, as a supervisor would.
+    pub(crate) fn start(exe: &Path, spec: RunSpec, journal: &Journal) -> Self {
+        let mut io_worker = Self(Client::start(exe).unwrap(), Rc::clone(journal));
         io_worker.ask(Question::Spec(Box::new(spec)));
+        let own = journal.borrow().clone();
+        io_worker.ask(Question::OwnSteps(own));
         io_worker
     }
 
@@ -185,8 +197,22 @@ impl IoWorker {
             whole: 2,
             thorough,
         }) {
-            Answer::Scan(report) => report,
+            Answer::Scan(report) => {
+                self.note(&report);
+                report
+            }
             other => panic!("not an answer to a scan: {other:?}"),
+        }
+    }
+
+    /// As a run whose attempt is alive.
+    fn note(&self, report: &ScanReport) {
+        let mut journal = self.1.borrow_mut();
+        for c in report.steps.iter().filter(|c| c.verdict == Verdict::Whole) {
+            let (pins, read) = (c.pins, c.is_proven(Depth::Full));
+            let known = journal.get(c.id.0.as_str()).filter(|own| own.pins == pins);
+            let read = read || known.is_some_and(|own| own.read);
+            journal.insert(c.id.to_string(), OwnStep { pins, read });
         }
     }
 
