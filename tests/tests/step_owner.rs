@@ -194,7 +194,8 @@ fn another_users_step_that_cannot_be_moved_holds_up_nothing() {
     ended.expect(6);
     assert_eq!((scene.resumed(2), scene.resumed(3)), (Some(8), Some(8)));
     assert!(scene.step(40).is_dir() && scene.step(41).is_dir());
-    let tried = |line: &&Value| line["kind"] == "intended" && line.to_string().contains("global_step_40");
+    let moves = |text: String| text.contains("move_aside") && text.contains("global_step_40");
+    let tried = |line: &&Value| line["kind"] == "intended" && moves(line.to_string());
     assert_eq!(scene.journal().iter().filter(tried).count(), 1, "it is tried once");
     assert_eq!(scene.aside(), [""; 0]);
 }
