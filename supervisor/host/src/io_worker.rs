@@ -46,6 +46,7 @@ pub use crate::disk::{open_log, own_place, read_own, write_test, write_whole};
 pub use checkpoint_places::RunCheckpoints;
 pub use client::{Asked, Client, IoWorkerError};
 pub use files::{FileSource, fact_of, read_small, walk};
+pub(crate) use fs_kind::maps_users;
 pub use generation_store::look_at_run;
 pub use identity::{RUN_DIR_NAME, came_with_a_copy};
 pub use latest::live_dir;

@@ -15,6 +15,7 @@ pub mod kernel_log;
 pub mod log_writer;
 pub mod migrate;
 pub mod output_dir;
+pub mod ownership;
 pub mod process;
 pub mod script;
 pub mod service_manager;

@@ -5,6 +5,8 @@
 //! looked at before it is used.
 
 use super::sync_dir;
+use crate::ownership::OwnIds;
+use crate::system::effective_user;
 use camino::{Utf8Path, Utf8PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fchmod, fstat, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
@@ -236,10 +238,10 @@ fn no_dir(path: &Utf8Path) -> io::Error {
 
 /// Ours is what we own, or what the file system makes of what we create in `dir`.
 fn check_owner(path: &Utf8Path, dir: &Utf8Path, owner: u32) -> io::Result<()> {
-    let own = nix::unistd::geteuid().as_raw();
-    if owner == own || write_test(dir).is_ok_and(|made| made == owner) {
+    if OwnIds::here().owns(owner) || OwnIds::learned(dir).owns(owner) {
         return Ok(());
     }
+    let own = effective_user();
     Err(io::Error::other(format!(
         "{path} belongs to user {owner}, and this runs as user {own}: what somebody else made is not used. Look who made it and remove it, run as its owner, or give it to user {own} (chown -R)"
     )))

@@ -32,6 +32,14 @@ pub fn read_small(path: &Utf8Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Opens a regular file for reading. A link is followed; nothing is waited for.
+///
+/// # Errors
+/// The system's; a directory, FIFO, socket or device is refused.
+pub(super) fn open_regular(path: &Utf8Path) -> io::Result<File> {
+    regular(path, 0)
+}
+
 fn regular(path: &Utf8Path, flags: i32) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let flags = flags | libc::O_CLOEXEC | libc::O_NONBLOCK;

@@ -5,6 +5,7 @@ mod snapshot;
 
 use super::files::{named, open_file};
 use super::protocol::{Began, JournalPlace};
+use crate::ownership::EntryOwner;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -70,6 +71,8 @@ pub(super) struct TermFile {
     pub(super) path: Utf8PathBuf,
     len: u64,
     is_file: bool,
+    /// `None` where it went meanwhile.
+    pub(super) owner: Option<EntryOwner>,
 }
 
 /// The terms' files, oldest first.
@@ -93,6 +96,7 @@ pub(super) fn term_files(run_dir: &Utf8Path) -> io::Result<Vec<TermFile>> {
         // One that goes meanwhile is found missing when it is opened.
         let meta = fs::metadata(&path).ok();
         out.push(TermFile {
+            owner: meta.as_ref().map(|m| EntryOwner::new(&path, m)),
             term,
             path,
             len: meta.as_ref().map_or(0, fs::Metadata::len),

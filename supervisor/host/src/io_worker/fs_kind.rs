@@ -71,6 +71,11 @@ impl FsKind {
     }
 }
 
+/// Returns true if the file system under a path may give what we create there to another user. Those of this machine do not.
+pub(crate) fn maps_users(path: &Utf8Path) -> bool {
+    statfs(path.as_std_path()).is_ok_and(|fs| named(fs.f_type as u32).is_some())
+}
+
 fn named(magic: u32) -> Option<&'static str> {
     UNTOLD.iter().find(|(m, _)| *m == magic).map(|(_, name)| *name)
 }

@@ -1,7 +1,8 @@
 //! Single looks at paths, for whoever prepares a run: a mount that hangs keeps a worker, and nobody else.
 
-use super::files::read_small;
+use super::files::{open_regular, read_small};
 use crate::disk::write_test;
+use crate::ownership::{OwnedPath, PathTrust};
 use crate::system::space;
 use camino::{Utf8Path, Utf8PathBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -29,6 +30,10 @@ pub enum Look {
     Kind(Utf8PathBuf),
     /// The user whose it is.
     Owner(Utf8PathBuf),
+    /// Whether it may be acted on.
+    Trust(Utf8PathBuf),
+    /// The same, and the first bytes of what was judged: a regular file.
+    ReadJudged(Utf8PathBuf, u64),
     /// Place where a link leads; no link is an error.
     Link(Utf8PathBuf),
     /// The path with all links followed.
@@ -63,6 +68,10 @@ pub enum Seen {
     Kind(Kind),
     /// The number of a user.
     Owner(u32),
+    /// Whether it may be acted on.
+    Trust(PathTrust),
+    /// The same, and text as in [`Seen::Text`].
+    Judged(PathTrust, String, bool),
     /// A path.
     Path(Utf8PathBuf),
     /// Text, and whether it is exactly what was read; bytes that are no text are replaced.
@@ -134,6 +143,7 @@ impl Look {
                 p
             }
             Self::Read(p, _) | Self::ReadSmall(p, _) | Self::Names(p, ..) => p,
+            Self::Trust(p) | Self::ReadJudged(p, _) => p,
             Self::Free(p) | Self::Usage(p) | Self::Room(p, _) | Self::Make(p) => p,
         }
     }
@@ -146,6 +156,8 @@ impl Look {
         Ok(match self {
             Self::Kind(path) => Seen::Kind(kind(path)?),
             Self::Owner(path) => Seen::Owner(fs::metadata(path)?.uid()),
+            Self::Trust(path) => Seen::Trust(OwnedPath::of(path)?.trust_here(above(path))),
+            Self::ReadJudged(path, limit) => read_judged(path, *limit)?,
             Self::Link(path) => Seen::Path(path.read_link_utf8()?),
             Self::Canonical(path) => Seen::Path(path.canonicalize_utf8()?),
             Self::Read(path, limit) => text(read(path, *limit, PIPE, working)?),
@@ -204,6 +216,23 @@ fn read(path: &Utf8Path, limit: u64, patience: Duration, working: &mut dyn FnMut
     }
 }
 
+/// The directory that a path lies in.
+fn above(path: &Utf8Path) -> &Utf8Path {
+    match path.parent() {
+        Some(dir) if !dir.as_str().is_empty() => dir,
+        _ => Utf8Path::new("."),
+    }
+}
+
+fn read_judged(path: &Utf8Path, limit: u64) -> io::Result<Seen> {
+    let file = open_regular(path)?;
+    let trust = OwnedPath::of_open(path, &file)?.trust_here(above(path));
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    let (text, exact) = words(bytes);
+    Ok(Seen::Judged(trust, text, exact))
+}
+
 fn kind(path: &Utf8Path) -> io::Result<Kind> {
     let meta = fs::metadata(path)?;
     Ok(match (meta.is_dir(), meta.is_file()) {
@@ -214,9 +243,14 @@ fn kind(path: &Utf8Path) -> io::Result<Kind> {
 }
 
 fn text(bytes: Vec<u8>) -> Seen {
+    let (text, exact) = words(bytes);
+    Seen::Text(text, exact)
+}
+
+fn words(bytes: Vec<u8>) -> (String, bool) {
     match String::from_utf8(bytes) {
-        Ok(text) => Seen::Text(text, true),
-        Err(e) => Seen::Text(String::from_utf8_lossy(e.as_bytes()).into_owned(), false),
+        Ok(text) => (text, true),
+        Err(e) => (String::from_utf8_lossy(e.as_bytes()).into_owned(), false),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Questions to an I/O worker and its answers.
 
 use super::look::{Failure, Look, Seen};
+use crate::ownership::PathDistrust;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -306,8 +307,11 @@ pub struct Loaded {
     /// Those of them that tell of terms of which nothing is known.
     #[serde(default)]
     pub gaps: Vec<String>,
-    /// Processes that the guard of the last attempt recorded.
+    /// Processes that the guard of the last attempt recorded; none if others may have written that.
     pub recorded: Vec<ProcRef>,
+    /// Why nobody may act by what stands there: another user wrote it, or could have.
+    #[serde(default)]
+    pub distrust: Option<PathDistrust>,
     /// Random, and in the run directory alone: what bears it comes from this run.
     #[serde(default)]
     pub key: String,

@@ -1,21 +1,23 @@
 //! The run directory: journals, specification.
 
-use super::files::{SMALL, read_small};
-use super::folded::{Folded, Telling, term_files};
+use super::files::{SMALL, open_regular, read_small};
+use super::folded::{Folded, Telling, TermFile, term_files};
 use super::lease::{last_sign, lease_dir};
 use super::protocol::Loaded;
 use super::write::{PRIVATE, disk_error, remove_file, write_whole};
 use crate::disk::sync_dir;
 use crate::guard::record::{TreeRecord, parse_tree};
+use crate::ownership::{OwnedPath, PathTrust};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use supervise_core::event::ActError;
-use supervise_core::id::{RunId, Term};
+use supervise_core::id::{AttemptNo, RunId, Term};
 use supervise_core::lease::Seat;
 use supervise_core::spec::RunSpec;
+use supervise_core::state::State;
 
 /// Space kept back so that a full disk does not silence the journal.
 const RESERVE: u64 = 1 << 20;
@@ -64,7 +66,8 @@ pub(super) fn go_on(run_dir: &Utf8Path, mut folded: Folded, tell: &mut Telling<'
 
 /// Facts about a run whose journals were folded.
 fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
-    let gaps = Folded::gaps(run_dir, &term_files(run_dir)?);
+    let files = term_files(run_dir)?;
+    let gaps = Folded::gaps(run_dir, &files);
     let mut out = Loaded {
         key: key(run_dir).unwrap_or_default(),
         state: folded.state.clone(),
@@ -77,8 +80,9 @@ fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
     };
     // Process ids of another boot, or of another pid namespace, are other processes.
     let here = crate::process::seat();
+    let mut origin = origin(run_dir, &files, &out.state)?;
     if let Some(a) = &out.state.attempt {
-        let tree = recorded(&run_dir.join(format!("attempts/{:04}/tree", a.no.0)), &here);
+        let tree = recorded(&tree_file(run_dir, a.no), &here, &mut origin);
         out.recorded = tree.procs;
         if out.state.boot == here.boot && !tree.foreign {
             out.recorded.extend(a.guard);
@@ -90,6 +94,7 @@ fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
         .ok()
         .and_then(|b| serde_json::from_slice::<RunSpec>(&b).ok())
         .map(Box::new);
+    judge(&mut out, &origin.trust_here(run_dir));
     out.holder = out.spec.as_ref().and_then(|spec| {
         let dir = lease_dir(spec.root.as_deref(), &spec.saves, run_dir);
         last_sign(&dir)
@@ -102,12 +107,56 @@ pub(super) fn terms(run_dir: &Utf8Path) -> io::Result<Vec<u32>> {
     Ok(term_files(run_dir)?.into_iter().map(|f| f.term).collect())
 }
 
-/// Processes that a guard wrote down.
-fn recorded(tree: &Utf8Path, here: &Seat) -> TreeRecord {
+fn tree_file(run_dir: &Utf8Path, attempt: AttemptNo) -> Utf8PathBuf {
+    run_dir.join(format!("attempts/{:04}/tree", attempt.0))
+}
+
+/// Everything that tells which run this is and which processes are its own.
+fn origin(run_dir: &Utf8Path, journals: &[TermFile], state: &State) -> io::Result<OwnedPath> {
+    let mut origin = OwnedPath::new(journals.iter().filter_map(|f| f.owner.clone()).collect());
+    origin.add(run_dir)?;
+    for name in ["run.id", "snapshot.json", "journal", "spec", "attempts"] {
+        origin.add(&run_dir.join(name))?;
+    }
+    origin.add(&run_dir.join(format!("spec/{}.json", state.term)))?;
+    if let Some(a) = &state.attempt {
+        origin.add(tree_file(run_dir, a.no).parent().unwrap_or(run_dir))?;
+    }
+    Ok(origin)
+}
+
+/// A number names a process of ours only if nobody else can have written it: a forged one would have our own processes killed.
+fn judge(out: &mut Loaded, trust: &PathTrust) {
+    let why = match trust {
+        PathTrust::Trusted => return,
+        PathTrust::GroupWritable(entry) => format!(
+            "the group of {} may write it (mode {:03o}; `chmod g-w` ends that)",
+            entry.path, entry.mode
+        ),
+        PathTrust::Refused(refused) => refused.to_string(),
+    };
+    out.recorded.clear();
+    out.distrust = trust.clone().refusal();
+    if out.records > 0 || out.spec.is_some() {
+        let note = format!("{why}: no process is taken for the run's own because of what is written down there");
+        out.notes.push(note);
+    }
+}
+
+/// Processes that a guard wrote down. What was read is what `origin` comes to hold.
+fn recorded(tree: &Utf8Path, here: &Seat, origin: &mut OwnedPath) -> TreeRecord {
     // Without the file nothing was recorded; what lives is then found by its marks.
-    read_small(tree, LARGE)
+    read_tree(tree, origin)
         .map(|bytes| parse_tree(&bytes, here))
         .unwrap_or_default()
+}
+
+fn read_tree(tree: &Utf8Path, origin: &mut OwnedPath) -> io::Result<Vec<u8>> {
+    let file = open_regular(tree)?;
+    origin.add_open(tree, &file)?;
+    let mut bytes = Vec::new();
+    file.take(LARGE).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The journal of the present term.

@@ -4,9 +4,11 @@
 //! CPU accounting exact. It needs root or a delegated subtree; wherever any step fails the caller goes on
 //! without it.
 
+use crate::ownership::OwnIds;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use supervise_core::id::RunId;
 
@@ -169,11 +171,17 @@ fn search(top: &Path, prefix: &str, found: &mut Vec<Leaf>) {
             }
             let dir = entry.path();
             match entry.file_name().to_string_lossy().starts_with(prefix) {
+                // One that another user made holds that user's processes, whatever it is called.
+                true if !is_ours(&entry) => {}
                 true => found.push(Leaf { dir }),
                 false => open.push_back(dir),
             }
         }
     }
+}
+
+fn is_ours(entry: &fs::DirEntry) -> bool {
+    entry.metadata().is_ok_and(|m| OwnIds::here().trusts(m.uid()))
 }
 
 fn collect(dir: &Path, depth: usize, found: &mut BTreeSet<i32>) {

@@ -346,7 +346,8 @@ pub(crate) fn running_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>>
 /// Remains of a run's earlier attempts on this machine, without the help of a living guard.
 ///
 /// `recorded` are workers and descendants that a guard of *this boot* wrote down: those of another boot must not
-/// be passed. Found are the keeper of a guard that is gone and those of them that live, what stands in their sessions and
+/// be passed, and none from files that do not pass the gate of [`crate::ownership`]. Who ends what is found acts for the owner of the
+/// run alone: root ends no process because a user's file names it. Found are the keeper of a guard that is gone and those of them that live, what stands in their sessions and
 /// hides its environment, processes in the run's cgroups, processes that carry the run's tag, and all descendants of
 /// these. Helpers that end by themselves are not: see [`spare_helpers`].
 #[must_use]
