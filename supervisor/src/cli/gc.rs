@@ -70,6 +70,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         return Err(CliError::usage("nobody can be asked here").hint("--yes deletes, --dry-run only shows"));
     }
     if acts {
+        gc.seen.may_act()?;
         gc.check_idle()?;
     }
     let mut view = gc.view()?;

@@ -50,7 +50,7 @@ pub(super) struct UnholdArgs {
 }
 
 pub(super) fn hold(args: &HoldArgs) -> Result<u8, CliError> {
-    let seen = target::one(args.run.as_deref())?;
+    let seen = target::to_act_on(args.run.as_deref())?;
     let request = wish(crate::environment::user(), args.reason.as_deref());
     ask(&seen, &request)?;
     let text = "held: hangs and failures are left as they are, and nothing is launched, until `supervise unhold`";
@@ -58,7 +58,7 @@ pub(super) fn hold(args: &HoldArgs) -> Result<u8, CliError> {
 }
 
 pub(super) fn unhold(args: &UnholdArgs) -> Result<u8, CliError> {
-    let_go(&target::one(args.run.as_deref())?, args.json)
+    let_go(&target::to_act_on(args.run.as_deref())?, args.json)
 }
 
 /// Leaves a held run to its supervisor.

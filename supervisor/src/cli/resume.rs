@@ -30,7 +30,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    let seen = target::one(args.run.as_deref())?;
+    let seen = target::to_act_on(args.run.as_deref())?;
     let lives = seen.alive.supervisor.alive || seen.elsewhere.is_some();
     if lives && seen.state.as_ref().is_some_and(|s| s.held.is_some()) {
         return hold::let_go(&seen, args.json);

@@ -51,7 +51,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    let seen = target::one(args.run.as_deref())?;
+    let seen = target::to_act_on(args.run.as_deref())?;
     let by = match &args.page_of {
         None => environment::user(),
         Some(id) if *id == seen.run.0 => environment::user_on_a_page(),

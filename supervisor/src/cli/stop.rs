@@ -9,11 +9,9 @@ use super::target::{self, Seen};
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::mount;
 use crate::printer;
 use crate::render::record::outcome_words;
 use crate::render::terminal;
-use camino::Utf8Path;
 use standing::{left_lines, named};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -27,7 +25,6 @@ use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard};
 use supervise_host::io_worker::{Answer, IoWorkerError, Question, lease_dir, own_claim};
 use supervise_host::process::cgroup::{Leaf, leaves_of_run};
 use supervise_host::process::{Remains, end_run, find_attempt_processes, host_name};
-use supervise_host::system::{effective_user, user_of};
 
 pub(super) const EXAMPLES: &str = "  supervise stop ppo.yaml
   supervise stop ppo.yaml --after-save      at the next proven step
@@ -69,7 +66,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    let seen = target::one(args.run.as_deref())?;
+    let seen = target::to_act_on(args.run.as_deref())?;
     if seen.alive.supervisor.alive {
         return ask(args, &seen);
     }
@@ -346,7 +343,7 @@ impl Lease {
         let Some(dir) = seen.run_dir.as_deref() else {
             return Ok(alone);
         };
-        may_be_written(seen, dir)?;
+        seen.may_act()?;
         let root = seen.spec.as_ref().and_then(|s| s.root.as_deref());
         let saves = seen.spec.as_ref().map(|s| s.saves.clone()).unwrap_or_default();
         let known = seen.state.as_ref().map_or(Term(0), |s| s.term);
@@ -381,23 +378,6 @@ impl Lease {
             let _ = io_worker.ask(Question::Release, target::PATIENCE);
         }
     }
-}
-
-/// Files that root writes among somebody else's, that user could not read: the run could not go on. A file system that knows no
-/// root has everything written by nobody, and changes nothing by it.
-fn may_be_written(seen: &Seen, dir: &Utf8Path) -> Result<(), CliError> {
-    const ROOT: u32 = 0;
-    const NOBODY: u32 = 65_534;
-    let Ok(owner) = mount::owner(dir) else { return Ok(()) };
-    if effective_user() != ROOT || owner == ROOT || owner == NOBODY {
-        return Ok(());
-    }
-    let user = user_of(owner).unwrap_or_else(|| format!("#{owner}"));
-    let text = format!(
-        "run {} is {user}'s ({dir}): what root writes there {user} could not read, and the run could not go on",
-        seen.run
-    );
-    Err(CliError::environment(text).hint(format!("say it as that user: `sudo -u '{user}' supervise …`")))
 }
 
 /// Our end of the guard's leash.

@@ -278,6 +278,7 @@ fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
             seen.recorded = l.recorded;
             seen.began = l.attempts;
             seen.key = l.key;
+            seen.distrust = l.distrust;
             (seen.notes, seen.gaps) = (l.notes, l.gaps);
         }
         Ok(_) => seen.alive = alive(run, None),
@@ -349,6 +350,16 @@ pub(super) fn peek_by(worker: &mut Client, dir: &Utf8Path) -> Result<Loaded, Unr
 /// An I/O worker of our own program.
 pub(super) fn io_worker() -> Result<Client, IoWorkerError> {
     Client::start(&std::env::current_exe()?)
+}
+
+/// The same, to act on it. Every command that does more than show a run comes this way.
+///
+/// # Errors
+/// Nothing of that name is known, or others may have written what its directory says.
+pub(super) fn to_act_on(name: Option<&str>) -> Result<Seen, CliError> {
+    let seen = one(name)?;
+    seen.may_act()?;
+    Ok(seen)
 }
 
 /// The run that is named, or the only one there is.

@@ -5,6 +5,7 @@ use crate::environment::wall;
 use crate::error::CliError;
 use crate::render::elsewhere::Elsewhere;
 use crate::render::ledger::LedgerView;
+use crate::render::shown_command;
 use crate::render::status::{Alive, StatusView};
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::id::{ProcRef, RunId, Term};
@@ -12,7 +13,9 @@ use supervise_core::ledger::Ledger;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::io_worker::Began;
+use supervise_host::ownership::{DistrustReason, PathDistrust};
 use supervise_host::process::{Remains, find_attempt_processes, remains};
+use supervise_host::system::{effective_user, user_of};
 
 /// Facts about a run.
 #[derive(Debug, Clone, Default)]
@@ -33,13 +36,48 @@ pub(in crate::cli) struct Seen {
     pub(in crate::cli) recorded: Vec<ProcRef>,
     /// The run's key, which stands in its directory alone.
     pub(in crate::cli) key: String,
+    /// Why nobody may act by what its directory says.
+    pub(in crate::cli) distrust: Option<PathDistrust>,
     /// Why the journal could not be read.
     pub(in crate::cli) problem: Option<String>,
     pub(in crate::cli) notes: Vec<String>,
     pub(in crate::cli) gaps: Vec<String>,
 }
 
+fn quoted(words: &[&str]) -> String {
+    shown_command(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+}
+
 impl Seen {
+    /// The gate of every command that does more than show the run: what its directory says names processes, jobs and files, and is obeyed
+    /// only if this user or root wrote it and nobody else could. A supervisor that answered spoke for itself.
+    ///
+    /// # Errors
+    /// Another user wrote it, or could have.
+    pub(in crate::cli) fn may_act(&self) -> Result<(), CliError> {
+        let Some(refused) = &self.distrust else { return Ok(()) };
+        let (run, entry) = (&self.run, &refused.entry);
+        let dir = self.run_dir.as_deref().unwrap_or(&entry.path);
+        if refused.why != DistrustReason::OtherOwner {
+            let (words, dir) = (
+                quoted(&["ls", "-lR", dir.as_str()]),
+                quoted(&["chmod", "-R", "go-w", dir.as_str()]),
+            );
+            return Err(CliError::environment(format!(
+                "run {run} is left alone: {refused}: what is written there of its processes and files may not be its own"
+            ))
+            .hint(format!("look whether anything there is another user's ({words}), then: {dir}")));
+        }
+        let user = user_of(entry.uid).unwrap_or_else(|| format!("#{}", entry.uid));
+        let e = CliError::environment(format!(
+            "run {run} is {user}'s and is left alone: {refused}, and what is written there names processes and files"
+        ));
+        Err(match effective_user() {
+            0 => e.hint(format!("say it as that user: `sudo -u '{user}' supervise …`")),
+            _ => e.hint(format!("only {user} and root can act on it")),
+        })
+    }
+
     /// Processes of an attempt that live although nobody supervises them any more.
     pub(in crate::cli) fn left_behind(&self) -> Option<String> {
         let supervised = self.alive.supervisor.alive || self.alive.guard.alive || self.elsewhere.is_some();

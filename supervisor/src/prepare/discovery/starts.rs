@@ -56,7 +56,8 @@ fn peek(start: &Listed) -> Option<Box<Loaded>> {
     };
     let mut io_worker = Client::start(&std::env::current_exe().ok()?).ok()?;
     match io_worker.ask(ask, PATIENCE) {
-        Ok(Answer::Loaded(loaded)) => Some(loaded),
+        // What another user wrote there names commands and programs.
+        Ok(Answer::Loaded(loaded)) => Some(loaded).filter(|l| l.distrust.is_none()),
         _ => None,
     }
 }
