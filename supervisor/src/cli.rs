@@ -34,6 +34,7 @@ mod rollback;
 mod run;
 mod sbatch;
 mod serve;
+mod settings_files;
 mod status;
 mod stop;
 mod target;

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use supervise_host::io_worker::{Answer, Client, IoWorkerError, Kind, Look, Question, Room, Seen};
+use supervise_host::ownership::PathTrust;
 
 /// A file system has this long to answer before anything is said.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -100,6 +101,22 @@ pub(crate) fn is_file(path: &Utf8Path) -> bool {
 pub(crate) fn owner(path: &Utf8Path) -> io::Result<u32> {
     match look(Look::Owner(path.to_owned()))? {
         Seen::Owner(user) => Ok(user),
+        _ => Err(odd()),
+    }
+}
+
+/// Whether what stands there may be acted on.
+pub(crate) fn trust(path: &Utf8Path) -> io::Result<PathTrust> {
+    match look(Look::Trust(path.to_owned()))? {
+        Seen::Trust(trust) => Ok(trust),
+        _ => Err(odd()),
+    }
+}
+
+/// The first bytes of a regular file as text, whether they are text, and whether that file may be acted on.
+pub(crate) fn read_judged(path: &Utf8Path, limit: u64) -> io::Result<(String, bool, PathTrust)> {
+    match look(Look::ReadJudged(path.to_owned(), limit))? {
+        Seen::Judged(trust, text, exact) => Ok((text, exact, trust)),
         _ => Err(odd()),
     }
 }

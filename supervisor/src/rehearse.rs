@@ -81,11 +81,14 @@ pub fn rehearse(p: &RunOrder) -> Vec<Finding> {
             .into_iter()
             .map(|w| Finding::warning("override_unknown", w))
             .collect(),
-        Rehearsed::Unknown { why } => vec![Finding::note(
-            "not_rehearsed",
-            format!("a relaunch was not rehearsed: {why}"),
-        )],
+        Rehearsed::Unknown { why } => vec![not_rehearsed(&why)],
     }
+}
+
+/// Said where a relaunch was not tried.
+#[must_use]
+pub fn not_rehearsed(why: &str) -> Finding {
+    Finding::note("not_rehearsed", format!("a relaunch was not rehearsed: {why}"))
 }
 
 /// The launch that a failure after the first save would lead to, to be tried.

@@ -25,6 +25,10 @@ pub struct Prepared {
     pub tree: ConfigTree,
     /// Release of the trainer that would run.
     pub release: Release,
+    /// Why no program was started to learn more.
+    pub left_out: Option<String>,
+    /// Settings files that were read, lowest first.
+    pub settings_files: Vec<Utf8PathBuf>,
 }
 
 /// Facts about the release that would run.

@@ -8,11 +8,15 @@ const WHERE: &str = "\
 Copy what you want to change into one of these, later ones win:
   /etc/supervise/config.yaml
   $XDG_CONFIG_HOME/supervise/config.yaml
-  supervise.yaml beside the trainer's YAML
+  supervise.yaml beside the trainer's YAML, or the files that `--settings FILE` names instead
   a `supervisor:` block in the trainer's YAML
   environment variables: SUPERVISE_RETRIES=3, SUPERVISE_GRACE__STOP=45s (two underscores for a dot)
   flags of the command line: --set supervisor.grace.stop=45s
 `supervise config show` prints every value and where it came from.
+
+Settings name programs. A file that nobody named on the command line is read only if it belongs to you or root and nobody else may
+write it: otherwise nothing starts, and the error says the command that accepts it. One that its group may write is read and told
+of, but refused for root. `run` and `plan` list the files that were read.
 
 Durations have units: 90s, 5m, 1h30m, 250ms. Sizes have units: 256MiB, 2GB.
 ";

@@ -1,5 +1,6 @@
 //! `supervise config`: every value and where it came from; the form of a settings file.
 
+use super::settings_files::SettingsFiles;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Request};
@@ -37,6 +38,8 @@ struct Show {
     /// An override, as for `run`
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    #[command(flatten)]
+    settings: SettingsFiles,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -58,6 +61,7 @@ fn show(show: Show) -> Result<(), CliError> {
     let request = Request {
         config: show.config,
         set: show.set,
+        settings: show.settings.named(),
         command: show.command,
         ..Request::default()
     };

@@ -1,5 +1,6 @@
 //! `supervise diagnose`: why a run ended, from its logs alone.
 
+use super::settings_files::SettingsFiles;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Request, answers, failure_lines};
@@ -41,6 +42,8 @@ pub(super) struct Args {
     /// The run's YAML: its `rules` and `policy` count
     #[arg(long, value_name = "TRAINER.yaml")]
     config: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    settings: SettingsFiles,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -50,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.logs.iter().filter(|l| *l == "-").count() > 1 {
         return Err(CliError::usage("standard input is named twice; it can be read once"));
     }
-    let (lines, changes) = rules(args.config.clone())?;
+    let (lines, changes) = rules(args.config.clone(), args.settings.clone())?;
     let mut reading =
         Reading::new(&lines).map_err(|e| CliError::internal(format!("the table of classes does not compile: {e}")))?;
     let mut block = vec![0; BLOCK];
@@ -77,12 +80,13 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 /// The user's lines that tell a failure, and answers.
-fn rules(config: Option<Utf8PathBuf>) -> Result<(Vec<FailureLine>, Changes), CliError> {
-    if config.is_none() {
+fn rules(config: Option<Utf8PathBuf>, settings: SettingsFiles) -> Result<(Vec<FailureLine>, Changes), CliError> {
+    if config.is_none() && settings.files.is_empty() {
         return Ok((Vec::new(), Changes::new()));
     }
     let request = Request {
         config,
+        settings: settings.named(),
         ..Request::default()
     };
     let settings = prepare::discover(request)?.sources.settings;

@@ -3,6 +3,7 @@
 mod machine;
 mod trainer;
 
+use super::settings_files::SettingsFiles;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Request};
@@ -20,6 +21,8 @@ pub(super) struct Args {
     /// The trainer's YAML
     #[arg(value_name = "TRAINER.yaml")]
     config: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    settings: SettingsFiles,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -65,6 +68,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
             config: args.config,
             command: args.command,
             no_recovery: true,
+            settings: args.settings.named(),
             ..Request::default()
         };
         if let Some(file) = &request.config {

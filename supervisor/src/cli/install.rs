@@ -1,5 +1,6 @@
 //! `supervise install`: a systemd unit for one run, checked before it is written.
 
+use super::settings_files::SettingsFiles;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{Request, prepare};
@@ -42,6 +43,8 @@ pub(super) struct Args {
     /// The trainer's own YAML
     #[arg(value_name = "TRAINER.yaml")]
     config: Utf8PathBuf,
+    #[command(flatten)]
+    settings: SettingsFiles,
     /// Name of the service: supervise-NAME.service [default: the YAML's name]
     #[arg(long)]
     name: Option<String>,
@@ -68,6 +71,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     prepare(Request {
         config: Some(args.config.clone()),
         command: args.command.clone(),
+        settings: args.settings.clone().named(),
         ..Request::default()
     })?;
     let user = args.user || !args.system && supervise_host::system::effective_user() != 0;
@@ -78,6 +82,12 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         program: own_program()?,
         cwd: absolute(Utf8Path::new("."))?,
         config: absolute(&args.config)?,
+        settings: args
+            .settings
+            .files
+            .iter()
+            .map(|f| absolute(f))
+            .collect::<Result<_, _>>()?,
         command: args.command,
         env: KEPT
             .into_iter()

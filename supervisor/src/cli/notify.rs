@@ -1,5 +1,6 @@
 //! `supervise notify`: tries the ways by which somebody is told of events.
 
+use super::settings_files::SettingsFiles;
 use super::target;
 use crate::environment::wall;
 use crate::error::CliError;
@@ -27,6 +28,8 @@ pub(super) struct Args {
     /// An override, as for `run`
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    #[command(flatten)]
+    settings: SettingsFiles,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -43,6 +46,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let request = Request {
         config: args.config,
         set: args.set,
+        settings: args.settings.named(),
         ..Request::default()
     };
     let discovered = prepare::discover(request)?;

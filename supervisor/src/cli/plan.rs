@@ -5,7 +5,7 @@ use super::{asked, target};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{Learning, Request, prepare};
-use crate::rehearse::rehearse;
+use crate::rehearse::{not_rehearsed, rehearse};
 use crate::render::doubts;
 use crate::render::plan::{OPEN_CASE, PlanView};
 use crate::run_order::Prepared;
@@ -75,7 +75,11 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         prepared.order.spec.policy.depth_is_fixed = true;
     }
     if args.rehearse {
-        prepared.findings.extend(rehearse(&prepared.order));
+        let found = match &prepared.left_out {
+            Some(why) => vec![not_rehearsed(why)],
+            None => rehearse(&prepared.order),
+        };
+        prepared.findings.extend(found);
     }
     let mut seen = target::of_prepared(&prepared.order.spec)?;
     asked::check_taken(&prepared.order.spec, |_| Ok(seen.clone()))?;

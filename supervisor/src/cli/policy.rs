@@ -1,5 +1,6 @@
 //! `supervise policy`: the rules by which failures are answered, with the user's changes.
 
+use super::settings_files::SettingsFiles;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Request, answers, failure_lines};
@@ -32,6 +33,8 @@ struct Show {
     /// An override, as for `run`
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    #[command(flatten)]
+    settings: SettingsFiles,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -42,6 +45,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let request = Request {
         config: show.config,
         set: show.set,
+        settings: show.settings.named(),
         ..Request::default()
     };
     let settings = prepare::discover(request)?.sources.settings;

@@ -3,6 +3,7 @@
 mod detach;
 
 use super::logs::tee::Tee;
+use super::settings_files::SettingsFiles;
 use super::{asked, target};
 use crate::driver::{self, RunFlags};
 use crate::environment;
@@ -57,6 +58,8 @@ pub(super) struct Source {
     /// An override of the trainer's configuration, or of ours: supervisor.KEY=VALUE
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) set: Vec<String>,
+    #[command(flatten)]
+    pub(super) settings: SettingsFiles,
     /// Launch once and only say what would have been done
     #[arg(long)]
     pub(super) observe: bool,
@@ -92,6 +95,9 @@ impl Source {
             asking: false,
             planned: false,
             quiet: false,
+            settings: self.settings.named(),
+            acts: false,
+            shows_notes: true,
             ends: None,
         }
     }
@@ -145,6 +151,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         learning,
         // Whoever detached has asked.
         asking: !args.own_session,
+        acts: true,
         quiet: args.quiet || args.json,
         ends: allocation.as_ref().and_then(|job| job.ends),
         ..args.source.request()

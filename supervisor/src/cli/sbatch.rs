@@ -3,6 +3,7 @@
 mod notes;
 
 use super::install;
+use super::settings_files::SettingsFiles;
 use crate::environment;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -29,6 +30,8 @@ pub(super) struct Args {
     /// An override, as for `run`
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    #[command(flatten)]
+    settings: SettingsFiles,
     /// Name of the job [default: the YAML's name]
     #[arg(long)]
     name: Option<String>,
@@ -58,6 +61,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let request = Request {
         config: args.config.clone(),
         set: args.set.clone(),
+        settings: args.settings.clone().named(),
         command: trainer.clone(),
         ..Request::default()
     };
@@ -203,7 +207,8 @@ fn origin(args: &Args, options: &[String], trainer: &[String]) -> Vec<String> {
 
 fn said(args: &Args) -> impl Iterator<Item = String> {
     let sets = args.set.iter().flat_map(|set| ["--set".to_owned(), set.clone()]);
-    args.config.iter().map(Utf8PathBuf::to_string).chain(sets)
+    let config = args.config.iter().map(Utf8PathBuf::to_string);
+    config.chain(sets).chain(args.settings.words())
 }
 
 /// Only what is started on several nodes by us can use another one.

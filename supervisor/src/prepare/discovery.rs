@@ -11,10 +11,11 @@ pub(super) use recording::{shims, submitter};
 pub(super) use starts::{longest_step, starts};
 
 use super::request::Learning;
+use super::resolve::again;
 use super::sources::Sources;
 use crate::error::CliError;
 use crate::mount;
-use crate::render::shown_command;
+use crate::render::{proposed, shown_command};
 use camino::Utf8Path;
 use std::io::Read;
 use supervise_config::settings::AUTO;
@@ -118,7 +119,10 @@ fn learnt(c: &Sources) -> Result<Option<Learnt>, CliError> {
     match c.request.learning {
         Learning::Known => Ok(starts(c).iter().find_map(starts::last_learnt)),
         Learning::Given => given().map(Some),
-        Learning::Anew => recording::listen(c).map(Some),
+        Learning::Anew => match c.script_left_out() {
+            Some(why) => Err(not_run(c, &why)),
+            None => recording::listen(c).map(Some),
+        },
         Learning::Start => match starts::living(c)? {
             Some(found) => Ok(Some(found)),
             None => recording::listen(c).map(Some),
@@ -133,6 +137,16 @@ fn given() -> Result<Learnt, CliError> {
         .map_err(|e| e.to_string())
         .and_then(|_| serde_json::from_slice(&text).map_err(|e| e.to_string()));
     parsed.map_err(|e| CliError::internal(format!("no launch description received from the script: {e}")))
+}
+
+/// Another user wrote what would be run.
+fn not_run(c: &Sources, why: &str) -> CliError {
+    let run = again(&c.request, &["run"], &[]);
+    CliError::config(format!(
+        "`{}` was not run to learn what it starts: {why}",
+        shown_command(&c.command)
+    ))
+    .hint(format!("to run it all the same: {}", proposed(&run)))
 }
 
 /// Text where nothing is known.

@@ -29,6 +29,12 @@ pub struct Request {
     pub planned: bool,
     /// Nothing is said on the way.
     pub quiet: bool,
+    /// Files that `--settings` names, as written; `None`: the command has no such option.
+    pub settings: Option<Vec<Utf8PathBuf>>,
+    /// What is prepared is launched: the programs that a named file names are started, whoever wrote it.
+    pub acts: bool,
+    /// The notes of the preparation are shown by the command itself.
+    pub shows_notes: bool,
     /// When the scheduler ends the job that this is a part of, in seconds since 1970.
     pub ends: Option<u64>,
 }

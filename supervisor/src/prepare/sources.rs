@@ -2,8 +2,10 @@
 
 mod files;
 mod settings;
+mod trust;
 
 pub use settings::proof_memory;
+use trust::FileTrust;
 
 pub(super) use files::read_if_there;
 
@@ -36,6 +38,8 @@ pub struct Sources {
     pub command: Vec<String>,
     /// Working directory.
     pub cwd: Utf8PathBuf,
+    /// Whose the files are.
+    pub trust: FileTrust,
 }
 
 impl Sources {
@@ -53,8 +57,9 @@ impl Sources {
             // A script may have gone elsewhere before its call.
             Some(learnt.map_or_else(|| file.clone(), |l| l.cwd.join(&file)))
         });
+        let mut trust = FileTrust::default();
         let mut composed = match &file {
-            Some(path) => Some(files::compose_file(path, call, &set)?),
+            Some(path) => Some(files::compose_file(path, call, &set, &mut trust)?),
             None => None,
         };
         settings::check_meant(&set, composed.as_ref().map(|c| &c.tree))?;
@@ -67,7 +72,7 @@ impl Sources {
         let has_block = block.is_some();
         let file = file.as_ref().map(|f| absolute(&cwd, f));
         let beside = file.as_deref().and_then(Utf8Path::parent).unwrap_or(&cwd);
-        let settings = settings::load(beside, file.as_deref(), block, flags, &request)?;
+        let settings = settings::load(beside, file.as_deref(), block, flags, &request, &mut trust)?;
         for (name, value) in &settings.env {
             know_secret(name, value);
         }
@@ -85,7 +90,33 @@ impl Sources {
             set,
             command,
             cwd,
+            trust,
         })
+    }
+
+    /// Why no program may be started to learn more: another user wrote one of the files, and the command only looks. It is said, unless
+    /// the command shows it in its own place.
+    pub(super) fn left_out(&self) -> Option<String> {
+        trust::left_out(&self.trust, &self.request)
+    }
+
+    /// Why the script may not be run to learn what it starts, in the same way.
+    pub(super) fn script_left_out(&self) -> Option<String> {
+        let looks = !self.request.acts;
+        let of_script = || {
+            looks
+                .then(|| trust::distrusted_script(&self.command, &self.cwd))
+                .flatten()
+        };
+        self.left_out().or_else(of_script)
+    }
+
+    /// Notes about the files, for a person before the launch.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let warning = trust::warning(&self.trust, &self.request);
+        let listed = self.trust.listed();
+        let notes = self.trust.notes.iter().cloned();
+        notes.chain(warning).chain(self.left_out()).chain(listed).collect()
     }
 }
 

@@ -33,6 +33,7 @@ impl Checked {
             mut notes,
         } = self.resolved;
         let sources = &discovered.sources;
+        notes.extend(sources.notes());
         let gang = policy::gang(&sources.settings, &out, &mut notes);
         let (learnt, shims) = script::parts(&discovered, &out, &mut notes)?;
         let submitter = submitter_of(&out, &mut notes);
@@ -79,6 +80,8 @@ impl Checked {
             run,
         };
         findings.extend(adapter(spec.trainer).preflight(&spec, &out.facts));
+        let left_out = sources.left_out();
+        let settings_files = sources.trust.settings.clone();
         let order = RunOrder {
             told,
             registry: registry_file(&spec.run),
@@ -96,6 +99,8 @@ impl Checked {
             notes,
             tree: out.tree,
             release,
+            left_out,
+            settings_files,
         })
     }
 }
@@ -108,7 +113,10 @@ fn told(discovered: &Discovered, out: &ReadOutput) -> String {
     } = &sources.request;
     let config = config.as_ref().map(|file| file.as_str());
     let mut view = ConfigView::of(&sources.settings, Some(&out.tree));
-    view.started = Some(Started::new(config, set, command, sources.cwd.as_str()));
+    let mut started = Started::new(config, set, command, sources.cwd.as_str());
+    let settings = sources.request.settings.iter().flatten();
+    started.settings = settings.map(ToString::to_string).collect();
+    view.started = Some(started);
     serde_json::to_string(&view).unwrap_or_default()
 }
 

@@ -17,6 +17,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
     ("cadence", "when this run saves, and what a crash can cost"),
     (
+        "cluster_not_asked",
+        "the interpreter that would ask the cluster is named by another user's file: a command that only looks does not start it",
+    ),
+    (
         "composed_by_trainer",
         "the trainer's own interpreter composed the configuration: no table here knows its release, its files or its entry point",
     ),

@@ -68,6 +68,9 @@ pub struct Started {
     pub cwd: String,
     /// Something in them was hidden: with these words alone it is not started again.
     pub hidden: bool,
+    /// Files that `--settings` named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<String>,
 }
 
 impl Started {
@@ -81,6 +84,7 @@ impl Started {
             set: shown_set,
             command: shown_command,
             cwd: cwd.to_owned(),
+            settings: Vec::new(),
         }
     }
 
@@ -88,6 +92,7 @@ impl Started {
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let mut out: Vec<String> = self.set.iter().map(|set| format!("--set={set}")).collect();
+        out.extend(self.settings.iter().map(|file| format!("--settings={file}")));
         // A name may begin with a dash.
         out.extend(self.config.iter().map(|name| match name.starts_with('-') {
             true => format!("./{name}"),

@@ -75,6 +75,8 @@ pub struct PlanView {
     pub findings: Vec<Finding>,
     /// Smaller things worth saying.
     pub notes: Vec<String>,
+    /// Settings files that were read, lowest first.
+    pub settings_files: Vec<String>,
 }
 
 /// Something that the trainer is told so that it helps itself.
@@ -191,6 +193,7 @@ impl PlanView {
             room: p.room,
             findings: p.findings.clone(),
             notes,
+            settings_files: p.settings_files.iter().map(ToString::to_string).collect(),
         };
         view.choose(choice);
         view

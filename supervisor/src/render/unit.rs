@@ -19,6 +19,8 @@ pub struct Unit {
     pub cwd: Utf8PathBuf,
     /// The trainer's YAML, absolute.
     pub config: Utf8PathBuf,
+    /// Settings files that are named, absolute.
+    pub settings: Vec<Utf8PathBuf>,
     /// The command after `--`.
     pub command: Vec<String>,
     /// Variables that are set.
@@ -44,8 +46,10 @@ const WORD: &str = "SECRET_WORD_";
 /// # Errors
 /// A path or a word with a line break or another control character, which no unit can hold: named.
 pub fn unit(u: &Unit) -> Result<Texts, String> {
+    let settings = u.settings.iter().flat_map(|file| ["--settings", file.as_str()]);
     let mut exec: Vec<String> = [u.program.as_str(), "run", u.config.as_str()]
         .into_iter()
+        .chain(settings)
         .map(|word| quoted(word, true))
         .collect::<Result<_, _>>()?;
     if !u.command.is_empty() {
@@ -159,6 +163,7 @@ mod tests {
             program: "/opt/my tools/supervise".into(),
             cwd: "/home/x y".into(),
             config: "/home/x y/100%.yaml".into(),
+            settings: vec!["/etc/my settings.yaml".into()],
             command: vec!["python3".into(), "a\"b\\c$d".into()],
             env: vec![("PATH".into(), "/a b:/c$d".into())],
             secrets: "/home/x y/ppo.secrets.env".into(),
@@ -170,7 +175,9 @@ mod tests {
         let Texts { unit: text, secrets } = unit(&demo(true)).unwrap();
         assert_eq!((secrets, text.contains("secrets.env")), (None, false));
         let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line}\n{text}");
-        has(r#"ExecStart="/opt/my tools/supervise" "run" "/home/x y/100%%.yaml" "--" "python3" "a\"b\\c$$d""#);
+        has(
+            r#"ExecStart="/opt/my tools/supervise" "run" "/home/x y/100%%.yaml" "--settings" "/etc/my settings.yaml" "--" "python3" "a\"b\\c$$d""#,
+        );
         has("WorkingDirectory=/home/x y");
         has(r#"Environment="PATH=/a b:/c$d""#);
         has("WantedBy=default.target");

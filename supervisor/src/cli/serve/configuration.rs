@@ -17,6 +17,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 use supervise_config::redact_text;
 use supervise_host::io_worker::{Answer, Client, IoWorkerError, Look, Question, Seen};
+use supervise_host::ownership::PathDistrust;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
@@ -55,22 +56,30 @@ pub(super) async fn config(State(site): Here, Extension(entry): Extension<Entry>
     });
     let view = ConfigPage {
         run: &id,
-        config: config.as_ref().map(|(term, c)| (*term, c)).map_err(String::as_str),
+        config: config.as_ref().map(|c| (c.term, &c.view)).map_err(String::as_str),
         policy: policy.as_ref(),
         plans: entry.acts,
     };
     Html(page::config(&view)).into_response()
 }
 
-/// The newest configuration up to a term, with its term. Blocks, for as long as the helper has.
-fn read(dir: &Utf8Path, term: u32) -> Result<(u32, ConfigView), String> {
+/// The configuration of a term, as the run directory tells it.
+struct TermConfig {
+    term: u32,
+    view: ConfigView,
+    /// Why nothing may be started because of it.
+    distrust: Option<PathDistrust>,
+}
+
+/// The newest configuration up to a term. Blocks, for as long as the helper has.
+fn read(dir: &Utf8Path, term: u32) -> Result<TermConfig, String> {
     let mut helper = target::io_worker().map_err(|e| e.to_string())?;
     let until = Instant::now() + READ;
     // `stop` and `rollback` begin terms of their own, which have none.
     for of in (term.saturating_sub(BACK)..=term).rev() {
         let left = until.saturating_duration_since(Instant::now());
         if let Some(config) = read_one(&mut helper, dir, of, left)? {
-            return Ok((of, config));
+            return Ok(config);
         }
     }
     Err(format!(
@@ -80,11 +89,18 @@ fn read(dir: &Utf8Path, term: u32) -> Result<(u32, ConfigView), String> {
 }
 
 /// `None`: there is none of this term.
-fn read_one(helper: &mut Client, dir: &Utf8Path, term: u32, left: Duration) -> Result<Option<ConfigView>, String> {
+fn read_one(helper: &mut Client, dir: &Utf8Path, term: u32, left: Duration) -> Result<Option<TermConfig>, String> {
     let file = dir.join(format!("spec/{term}.config.json"));
-    let ask = Question::Look(Look::ReadSmall(file.clone(), LARGE));
+    let ask = Question::Look(Look::ReadJudged(file.clone(), LARGE));
     match helper.ask(ask, left) {
-        Ok(Answer::Seen(Ok(Seen::Text(text, _)))) => serde_json::from_slice(text.as_bytes())
+        Ok(Answer::Seen(Ok(Seen::Judged(trust, text, _)))) => serde_json::from_slice(text.as_bytes())
+            .map(|view| {
+                Some(TermConfig {
+                    term,
+                    view,
+                    distrust: trust.refusal(),
+                })
+            })
             .map_err(|e| format!("{file} is damaged, so what the term was configured to do cannot be told: {e}")),
         Ok(Answer::Seen(Err(e))) => match std::io::Error::from(e) {
             e if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -122,7 +138,11 @@ pub(super) async fn plan(
         return said(StatusCode::SERVICE_UNAVAILABLE, "Too many", text);
     };
     let planned = match started(&site, &id, status.term).await {
-        Ok(started) => planned(&started).await,
+        Ok((_, Some(distrust))) => Err(format!(
+            "no plan is made: {distrust}, and a plan starts the interpreter that it names. In a terminal, `supervise plan` with words of \
+             your own makes one"
+        )),
+        Ok((started, None)) => planned(&started).await,
         Err(why) => Err(why),
     };
     let page = match &planned {
@@ -132,16 +152,16 @@ pub(super) async fn plan(
     Html(page).into_response()
 }
 
-/// The words by which a term was started.
+/// The words by which a term was started, and why nothing may be started because of them.
 ///
 /// # Errors
 /// Why they are not known.
-pub(super) async fn started(site: &Site, id: &str, term: u32) -> Result<Started, String> {
+pub(super) async fn started(site: &Site, id: &str, term: u32) -> Result<(Started, Option<PathDistrust>), String> {
     let dir = site.runs.dir(id).await.ok_or("its run directory is not known here")?;
-    let (_, config) = site.runs.output(id, move || read(&dir, term)).await??;
-    config
-        .started
-        .ok_or_else(|| "the words by which it was started are not written down".to_owned())
+    let config = site.runs.output(id, move || read(&dir, term)).await??;
+    let started = config.view.started;
+    let started = started.ok_or_else(|| "the words by which it was started are not written down".to_owned())?;
+    Ok((started, config.distrust))
 }
 
 /// Its words, and its exit code.

@@ -13,7 +13,7 @@ pub(super) async fn resume(State(site): Here, Path(id): Path<String>) -> Respons
     };
     let started = match status.lives() {
         true => Err(String::new()),
-        false => started(&site, &id, status.term).await,
+        false => started(&site, &id, status.term).await.map(|(started, _)| started),
     };
     let ran_on = match status.lives() {
         true => None,

@@ -36,6 +36,10 @@ pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, Cl
             gpus,
             by,
         } => {
+            // It is asked by the interpreter of the command.
+            if let Some(why) = d.sources.left_out() {
+                return Ok(vec![Finding::note("cluster_not_asked", why)]);
+            }
             let query = Query {
                 command: out.command.clone(),
                 cwd: d.sources.cwd.clone(),

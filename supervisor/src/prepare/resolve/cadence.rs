@@ -29,7 +29,7 @@ pub(super) fn proposal(d: &Discovered, problems: &[ConfigError], trainer: &dyn A
 }
 
 /// The same request as another command, with these values.
-pub(super) fn again(request: &Request, command: &[&str], values: &[(&str, u64)]) -> Vec<String> {
+pub(in crate::prepare) fn again(request: &Request, command: &[&str], values: &[(&str, u64)]) -> Vec<String> {
     let mut words: Vec<String> = ["supervise"].iter().chain(command).map(ToString::to_string).collect();
     words.extend(request.config.iter().map(ToString::to_string));
     let is_said = |text: &str| {
@@ -40,6 +40,9 @@ pub(super) fn again(request: &Request, command: &[&str], values: &[(&str, u64)])
     let others = request.set.iter().filter(|text| !is_said(text)).cloned();
     for text in others.chain(values.iter().map(|(key, value)| format!("{key}={value}"))) {
         words.extend(["--set".to_owned(), text]);
+    }
+    for file in request.settings.iter().flatten() {
+        words.extend(["--settings".to_owned(), file.to_string()]);
     }
     if !request.command.is_empty() {
         words.push("--".to_owned());

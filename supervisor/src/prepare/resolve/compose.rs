@@ -42,10 +42,15 @@ pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> 
     let file = file_of(d, &asks, release, &env);
     let kept = file.as_deref().and_then(kept);
     let question = Question::new(&asks.command, env, d.call_cwd());
-    let asking = d.sources.request.asking;
+    let left_out = d.sources.left_out();
+    let asking = d.sources.request.asking && left_out.is_none();
     let tree = match kept {
         // Workers that wait for a supervisor do not wait for a question.
         Some(tree) if !asking || run_of(d, version, &tree).is_some_and(|run| control::guard_lives(&run)) => tree,
+        _ if left_out.is_some() => {
+            let why = left_out.unwrap_or_default();
+            return without(first, &asks, unknown(d, ""), &why);
+        }
         _ if !asking => {
             let words = again(&d.sources.request, &["plan", "--learn"], &[]);
             let how = "`supervise plan --learn` asks the trainer itself, which runs its code; `supervise run` does the same first";

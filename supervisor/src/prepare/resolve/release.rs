@@ -19,7 +19,7 @@ impl Release {
                 ..Self::default()
             };
         }
-        match ask(d, package) {
+        match asked_of(d, package) {
             Err(why) => Self {
                 why: Some(why),
                 ..Self::default()
@@ -101,7 +101,14 @@ fn is_module_of(command: &[String], package: &str) -> bool {
 /// # Errors
 /// Why it said nothing, in words.
 pub fn asked(d: &Discovered) -> Result<Interpreter, String> {
-    ask(d, package(d))
+    asked_of(d, package(d))
+}
+
+fn asked_of(d: &Discovered, package: &str) -> Result<Interpreter, String> {
+    match d.sources.left_out() {
+        Some(why) => Err(why),
+        None => ask(d, package),
+    }
 }
 
 /// The package that decides over this configuration, or the usual one.

@@ -1,12 +1,15 @@
 //! Files of configuration: read with limits, composed as Hydra would.
 
+use super::trust::FileTrust;
 use crate::error::CliError;
 use crate::mount;
 use camino::{Utf8Path, Utf8PathBuf};
+use std::cell::RefCell;
 use std::io;
 use supervise_config::compose::{Composed, Found, GroupOverride, Loader, compose};
 use supervise_config::{ConfigError, ErrorKind, MAX_BYTES};
 use supervise_host::io_worker::Kind;
+use supervise_host::ownership::PathTrust;
 use supervise_trainers::hydra;
 use supervise_trainers::registry::adapters;
 
@@ -15,22 +18,38 @@ const ENTRIES: usize = 10_000;
 
 /// The text of a file that may be missing.
 pub(in crate::prepare) fn read_if_there(path: &Utf8Path) -> Result<Option<String>, CliError> {
+    Ok(read_judged_if_there(path)?.map(|(text, _)| text))
+}
+
+fn read_judged_if_there(path: &Utf8Path) -> Result<Option<(String, PathTrust)>, CliError> {
     match read_text(path) {
-        Ok(text) => Ok(Some(text)),
+        Ok(read) => Ok(Some(read)),
         Err(Unread::Io(e)) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
         Err(e) => Err(e.told(path)),
     }
 }
 
-/// The same of a file that is read because of its name: nobody gave it to us, and what is no file is a mistake.
-pub(super) fn read_regular_if_there(path: &Utf8Path) -> Result<Option<String>, CliError> {
+/// Reads a file that `--settings` names.
+pub(super) fn read_settings(path: &Utf8Path) -> Result<(String, PathTrust), CliError> {
+    read_text(path).map_err(|e| match e {
+        Unread::Io(e) if e.kind() == io::ErrorKind::NotFound => {
+            CliError::usage(format!("--settings {path}: there is no such file"))
+                .hint("a relative path counts from the working directory")
+        }
+        Unread::Directory => CliError::usage(format!("--settings {path}: this is a directory, a file is needed")),
+        e => e.told(path),
+    })
+}
+
+/// A file that is read because of its name, and whether we may act by it: nobody gave it to us, and what is no file is a mistake.
+pub(super) fn read_regular_if_there(path: &Utf8Path) -> Result<Option<(String, PathTrust)>, CliError> {
     match mount::kind(path) {
         Ok(Kind::Other) => Err(CliError::config(format!(
             "{path}: expected a file, found a pipe, a socket or a device"
         ))
         .hint("settings are read from a file of this name: rename what stands there")),
         // Other faults of it are told in the same words as ever.
-        _ => read_if_there(path),
+        _ => read_judged_if_there(path),
     }
 }
 
@@ -70,32 +89,45 @@ impl Unread {
     }
 }
 
-fn read_text(path: &Utf8Path) -> Result<String, Unread> {
-    if mount::kind(path).map_err(Unread::Io)? == Kind::Dir {
-        return Err(Unread::Directory);
-    }
-    let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
-    match mount::read(path, limit.saturating_add(1)).map_err(Unread::Io)? {
-        (text, _) if text.len() > MAX_BYTES => Err(Unread::TooLarge),
-        (_, false) => Err(Unread::NotText),
-        (text, true) => Ok(text),
+fn read_text(path: &Utf8Path) -> Result<(String, PathTrust), Unread> {
+    let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    let (text, exact, trust) = match mount::kind(path).map_err(Unread::Io)? {
+        Kind::Dir => return Err(Unread::Directory),
+        Kind::File => mount::read_judged(path, limit).map_err(Unread::Io)?,
+        Kind::Other => {
+            let trust = mount::trust(path).map_err(Unread::Io)?;
+            let (text, exact) = mount::read(path, limit).map_err(Unread::Io)?;
+            (text, exact, trust)
+        }
+    };
+    match exact {
+        _ if text.len() > MAX_BYTES => Err(Unread::TooLarge),
+        false => Err(Unread::NotText),
+        true => Ok((text, trust)),
     }
 }
 
-/// Reads the user's YAML, with the configurations beside it that its defaults list names.
-pub(super) fn compose_file(path: &Utf8Path, command: &[String], set: &[String]) -> Result<Composed, CliError> {
+/// Reads the user's YAML, with the configurations beside it that its defaults list names. `trust` hears whose they are.
+pub(super) fn compose_file(
+    path: &Utf8Path,
+    command: &[String],
+    set: &[String],
+    trust: &mut FileTrust,
+) -> Result<Composed, CliError> {
     if path == "-" {
         return Err(CliError::usage(
             "standard input is not read: the trainer's YAML has to be a file",
         ));
     }
     // What cannot be read is told in full; the loader only says that something is missing.
-    let text = read_text(path).map_err(|e| e.told(path))?;
+    let (text, whose) = read_text(path).map_err(|e| e.told(path))?;
+    trust.named(path, Ok(whose));
     let dir = path.parent().unwrap_or(Utf8Path::new(""));
     let name = path.file_stem().unwrap_or_default();
     let loader = Beside {
         dir,
         primary: (name, path, &text),
+        trust: RefCell::new(trust),
     };
     let groups = group_choices(&loader, command, set)?;
     Ok(compose(&loader, name, &groups)?)
@@ -117,6 +149,7 @@ fn group_choices(loader: &Beside<'_>, command: &[String], set: &[String]) -> Res
 struct Beside<'a> {
     dir: &'a Utf8Path,
     primary: (&'a str, &'a Utf8Path, &'a str),
+    trust: RefCell<&'a mut FileTrust>,
 }
 
 impl Beside<'_> {
@@ -136,10 +169,13 @@ impl Loader for Beside<'_> {
         }
         let file = self.dir.join(format!("{config}.yaml"));
         match read_text(&file) {
-            Ok(text) => Ok(Found::Text {
-                text,
-                file: file.to_string(),
-            }),
+            Ok((text, whose)) => {
+                self.trust.borrow_mut().named(&file, Ok(whose));
+                Ok(Found::Text {
+                    text,
+                    file: file.to_string(),
+                })
+            }
             Err(Unread::Io(e)) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 // A group that stands here is the user's; any other may be the installation's.
                 let theirs = adapters().any(|a| a.own_configs().contains(&config))
@@ -203,7 +239,7 @@ mod tests {
         fs::write(dir.join("data/math.yaml"), "train_batch_size: 9\n").unwrap();
         let text = "defaults:\n  - ppo_trainer\n  - data: gsm8k\n  - _self_\ntrainer:\n  save_freq: 2\n";
         fs::write(dir.join("my.yaml"), text).unwrap();
-        let composed = compose_file(&dir.join("my.yaml"), &[], &[]).unwrap();
+        let composed = compose_file(&dir.join("my.yaml"), &[], &[], &mut FileTrust::default()).unwrap();
         assert_eq!(
             composed.tree.get("data.train_batch_size").and_then(|n| n.as_i64()),
             Some(7)
@@ -214,12 +250,24 @@ mod tests {
                 .iter()
                 .any(|l| l.by_trainer && l.config == "ppo_trainer")
         );
-        let composed = compose_file(&dir.join("my.yaml"), &[], &["data=math".into()]).unwrap();
+        let composed = compose_file(
+            &dir.join("my.yaml"),
+            &[],
+            &["data=math".into()],
+            &mut FileTrust::default(),
+        )
+        .unwrap();
         assert_eq!(
             composed.tree.get("data.train_batch_size").and_then(|n| n.as_i64()),
             Some(9)
         );
-        let e = compose_file(&dir.join("my.yaml"), &["data=none_such".into()], &[]).unwrap_err();
+        let e = compose_file(
+            &dir.join("my.yaml"),
+            &["data=none_such".into()],
+            &[],
+            &mut FileTrust::default(),
+        )
+        .unwrap_err();
         assert_eq!(e.exit_code(), 78);
         assert!(e.render().contains("none_such"), "{}", e.render());
     }

@@ -1,6 +1,6 @@
 //! Sources of settings: files in their places, our block, the environment, flags.
 
-use super::files;
+use super::trust::{FileTrust, named_files};
 use crate::error::CliError;
 use crate::prepare::request::Request;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -56,20 +56,37 @@ pub(super) fn check_meant(set: &[String], tree: Option<&ConfigTree>) -> Result<(
     Ok(())
 }
 
-/// Lays all sources over each other.
+/// Lays all sources over each other. A file that `--settings` names is read in place of the one beside the trainer's; if it is one of
+/// the general files, it keeps its place.
 pub(super) fn load(
     beside: &Utf8Path,
     trainer_file: Option<&Utf8Path>,
     block: Option<Node>,
     mut flags: Flags,
     request: &Request,
+    trust: &mut FileTrust,
 ) -> Result<Settings, CliError> {
+    let mut named = named_files(request)?;
+    let takes_flag = request.settings.is_some();
+    let mut settings_files = Vec::new();
+    for path in general().filter(|path| trainer_file != Some(path.as_path())) {
+        let before = named.len();
+        named.retain(|file| *file != path);
+        let text = match named.len() < before {
+            true => Some(trust.read_named(&path)?),
+            false => trust.read_unnamed(&path, takes_flag)?,
+        };
+        settings_files.extend(text.map(|text| (path.to_string(), text)));
+    }
     let own = beside.join(BESIDE);
-    let settings_files = texts(
-        general()
-            .chain([own])
-            .filter(|path| trainer_file != Some(path.as_path())),
-    )?;
+    if named.is_empty() && trainer_file != Some(own.as_path()) {
+        let text = trust.read_unnamed(&own, takes_flag)?;
+        settings_files.extend(text.map(|text| (own.to_string(), text)));
+    }
+    for path in named {
+        settings_files.push((path.to_string(), trust.read_named(&path)?));
+    }
+    trust.tell(request);
     if request.allow_fresh {
         flags.push(("allow_fresh".to_owned(), "true".to_owned()));
     }
@@ -150,8 +167,15 @@ fn no_such_class(key: &str, class: &str, settings: &Settings) -> CliError {
 /// # Errors
 /// A settings file or variable that cannot be read.
 pub fn proof_memory() -> Result<u64, CliError> {
+    let mut trust = FileTrust::default();
+    let mut files = Vec::new();
+    for path in general() {
+        let text = trust.read_unnamed(&path, false)?;
+        files.extend(text.map(|text| (path.to_string(), text)));
+    }
+    trust.tell(&Request::default());
     let sources = Sources {
-        files: texts(general())?,
+        files,
         env: environment(),
         ..Sources::default()
     };
@@ -162,17 +186,6 @@ pub fn proof_memory() -> Result<u64, CliError> {
 /// Settings files that count for every run, lowest first.
 fn general() -> impl Iterator<Item = Utf8PathBuf> {
     [Some(Utf8PathBuf::from(MACHINE)), user_file()].into_iter().flatten()
-}
-
-/// Name and text of those that are there.
-fn texts(paths: impl Iterator<Item = Utf8PathBuf>) -> Result<Vec<(String, String)>, CliError> {
-    let mut out = Vec::new();
-    for path in paths {
-        if let Some(text) = files::read_regular_if_there(&path)? {
-            out.push((path.to_string(), text));
-        }
-    }
-    Ok(out)
 }
 
 /// `SUPERVISE_…` variables. Others are nobody's business here.

@@ -1,0 +1,25 @@
+//! `--settings FILE`, the same for every command that reads settings for a run.
+
+use camino::Utf8PathBuf;
+
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(super) struct SettingsFiles {
+    /// Read settings from this file instead of `supervise.yaml` beside the trainer's YAML, whoever wrote it; may be given several
+    /// times, later ones win
+    #[arg(long = "settings", value_name = "FILE")]
+    pub(super) files: Vec<Utf8PathBuf>,
+}
+
+impl SettingsFiles {
+    /// For a request.
+    pub(super) fn named(self) -> Option<Vec<Utf8PathBuf>> {
+        Some(self.files)
+    }
+
+    /// As words of a command line.
+    pub(super) fn words(&self) -> impl Iterator<Item = String> {
+        self.files
+            .iter()
+            .flat_map(|file| ["--settings".to_owned(), file.to_string()])
+    }
+}
