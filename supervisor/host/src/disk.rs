@@ -3,7 +3,7 @@
 mod private;
 
 pub(crate) use private::{make_dir, own_dir, random, write_passing};
-pub use private::{open_log, own_place, read_own, write_test, write_whole};
+pub use private::{open_log, own_ids, own_place, read_own, write_test, write_whole};
 
 use camino::Utf8Path;
 use std::fs::{self, File, FileTimes, OpenOptions};

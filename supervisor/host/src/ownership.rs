@@ -5,8 +5,6 @@
 //! Directories count as far as a caller lists them. A file in a directory of all users needs no list: what another user puts in its
 //! place belongs to that user.
 
-use crate::disk::write_test;
-use crate::io_worker::maps_users;
 use crate::system::{effective_user, user_of};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
@@ -47,20 +45,6 @@ impl OwnIds {
     #[must_use]
     pub fn here() -> Self {
         Self::new(effective_user(), None)
-    }
-
-    /// This process, as the file system of a directory sees it: a file is created there and removed again.
-    #[must_use]
-    pub fn learned(dir: &Utf8Path) -> Self {
-        Self::new(effective_user(), write_test(dir).ok())
-    }
-
-    /// The same, but nothing is created unless `owner` could be ourselves under another number.
-    fn of(dir: &Utf8Path, owner: u32) -> Self {
-        match Self::here() {
-            own if own.trusts(owner) || !maps_users(dir) => own,
-            _ => Self::learned(dir),
-        }
     }
 
     /// The files of this user are ours.
@@ -210,18 +194,6 @@ impl OwnedPath {
             }
         }
         worst
-    }
-
-    /// The gate for this process. On a file system that may give our files to another user, who that is is learned in `dir`, where
-    /// the path lies, if that could change the answer.
-    #[must_use]
-    pub fn trust_here(&self, dir: &Utf8Path) -> PathTrust {
-        match self.trust(OwnIds::here()) {
-            PathTrust::Refused(refused) if refused.why == DistrustReason::OtherOwner => {
-                self.trust(OwnIds::of(dir, refused.entry.uid))
-            }
-            trust => trust,
-        }
     }
 }
 

@@ -11,7 +11,6 @@ pub(super) use recording::{shims, submitter};
 pub(super) use starts::{longest_step, starts};
 
 use super::request::Learning;
-use super::resolve::again;
 use super::sources::Sources;
 use crate::error::CliError;
 use crate::mount;
@@ -141,7 +140,7 @@ fn given() -> Result<Learnt, CliError> {
 
 /// Another user wrote what would be run.
 fn not_run(c: &Sources, why: &str) -> CliError {
-    let run = again(&c.request, &["run"], &[]);
+    let run = c.request.again(&["run"], &[]);
     CliError::config(format!(
         "`{}` was not run to learn what it starts: {why}",
         shown_command(&c.command)

@@ -39,6 +39,31 @@ pub struct Request {
     pub ends: Option<u64>,
 }
 
+impl Request {
+    /// The same request as another command, with these values.
+    pub(super) fn again(&self, command: &[&str], values: &[(&str, u64)]) -> Vec<String> {
+        let mut words: Vec<String> = ["supervise"].iter().chain(command).map(ToString::to_string).collect();
+        words.extend(self.config.iter().map(ToString::to_string));
+        let is_said = |text: &str| {
+            values
+                .iter()
+                .any(|(key, _)| text.trim_start_matches('+').starts_with(key))
+        };
+        let others = self.set.iter().filter(|text| !is_said(text)).cloned();
+        for text in others.chain(values.iter().map(|(key, value)| format!("{key}={value}"))) {
+            words.extend(["--set".to_owned(), text]);
+        }
+        for file in self.settings.iter().flatten() {
+            words.extend(["--settings".to_owned(), file.to_string()]);
+        }
+        if !self.command.is_empty() {
+            words.push("--".to_owned());
+            words.extend(self.command.iter().cloned());
+        }
+        words
+    }
+}
+
 /// True if a script may be run to learn what it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Learning {

@@ -5,7 +5,6 @@ mod compose;
 mod identity;
 mod release;
 
-pub(super) use cadence::again;
 pub use identity::run_ids_at;
 pub use release::{asked, check_importable, package};
 

@@ -135,6 +135,12 @@ pub fn write_test(dir: &Utf8Path) -> io::Result<u32> {
     owner
 }
 
+/// This process as the file system of a directory sees it: a file is created there and removed again.
+#[must_use]
+pub fn own_ids(dir: &Utf8Path) -> OwnIds {
+    OwnIds::new(effective_user(), write_test(dir).ok())
+}
+
 /// Creates a directory of ours, or looks whether the one that stands there is: no link, our own, and nobody else may
 /// write in it. Permissions are mended. `Some`: what was done is worth saying.
 pub(crate) fn own_dir(path: &Utf8Path) -> io::Result<Option<String>> {
@@ -238,7 +244,7 @@ fn no_dir(path: &Utf8Path) -> io::Error {
 
 /// Ours is what we own, or what the file system makes of what we create in `dir`.
 fn check_owner(path: &Utf8Path, dir: &Utf8Path, owner: u32) -> io::Result<()> {
-    if OwnIds::here().owns(owner) || OwnIds::learned(dir).owns(owner) {
+    if OwnIds::here().owns(owner) || own_ids(dir).owns(owner) {
         return Ok(());
     }
     let own = effective_user();

@@ -72,7 +72,7 @@ impl FsKind {
 }
 
 /// Returns true if the file system under a path may give what we create there to another user. Those of this machine do not.
-pub(crate) fn maps_users(path: &Utf8Path) -> bool {
+pub(super) fn maps_users(path: &Utf8Path) -> bool {
     statfs(path.as_std_path()).is_ok_and(|fs| named(fs.f_type as u32).is_some())
 }
 

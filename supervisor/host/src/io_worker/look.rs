@@ -1,6 +1,7 @@
 //! Single looks at paths, for whoever prepares a run: a mount that hangs keeps a worker, and nobody else.
 
 use super::files::{open_regular, read_small};
+use super::judged::trust_here;
 use crate::disk::write_test;
 use crate::ownership::{OwnedPath, PathTrust};
 use crate::system::space;
@@ -156,7 +157,7 @@ impl Look {
         Ok(match self {
             Self::Kind(path) => Seen::Kind(kind(path)?),
             Self::Owner(path) => Seen::Owner(fs::metadata(path)?.uid()),
-            Self::Trust(path) => Seen::Trust(OwnedPath::of(path)?.trust_here(above(path))),
+            Self::Trust(path) => Seen::Trust(trust_here(&OwnedPath::of(path)?, above(path))),
             Self::ReadJudged(path, limit) => read_judged(path, *limit)?,
             Self::Link(path) => Seen::Path(path.read_link_utf8()?),
             Self::Canonical(path) => Seen::Path(path.canonicalize_utf8()?),
@@ -226,7 +227,7 @@ fn above(path: &Utf8Path) -> &Utf8Path {
 
 fn read_judged(path: &Utf8Path, limit: u64) -> io::Result<Seen> {
     let file = open_regular(path)?;
-    let trust = OwnedPath::of_open(path, &file)?.trust_here(above(path));
+    let trust = trust_here(&OwnedPath::of_open(path, &file)?, above(path));
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     let (text, exact) = words(bytes);

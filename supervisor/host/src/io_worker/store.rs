@@ -2,6 +2,7 @@
 
 use super::files::{SMALL, open_regular, read_small};
 use super::folded::{Folded, Telling, TermFile, term_files};
+use super::judged::trust_here;
 use super::lease::{last_sign, lease_dir};
 use super::protocol::Loaded;
 use super::write::{PRIVATE, disk_error, remove_file, write_whole};
@@ -94,7 +95,7 @@ fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
         .ok()
         .and_then(|b| serde_json::from_slice::<RunSpec>(&b).ok())
         .map(Box::new);
-    judge(&mut out, &origin.trust_here(run_dir));
+    judge(&mut out, &trust_here(&origin, run_dir));
     out.holder = out.spec.as_ref().and_then(|spec| {
         let dir = lease_dir(spec.root.as_deref(), &spec.saves, run_dir);
         last_sign(&dir)

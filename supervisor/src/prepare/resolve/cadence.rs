@@ -1,7 +1,6 @@
 //! Command to start instead where a run would save nothing.
 
 use crate::prepare::discovery::{Discovered, longest_step, starts};
-use crate::prepare::request::Request;
 use crate::render::proposed;
 use supervise_config::{ConfigError, ErrorKind};
 use supervise_core::id::Ms;
@@ -21,34 +20,11 @@ pub(super) fn proposal(d: &Discovered, problems: &[ConfigError], trainer: &dyn A
     }
     let step = starts(&d.sources).iter().find_map(longest_step);
     let every = step.map_or(USUAL, steps_between);
-    let words = again(&d.sources.request, &["run"], &[(key, every)]);
+    let words = d.sources.request.again(&["run"], &[(key, every)]);
     let why = step.map_or_else(String::new, |_| {
         ", half an hour by the longest step of its last run".to_owned()
     });
     Some(format!("with a save every {every} steps{why}: {}", proposed(&words)))
-}
-
-/// The same request as another command, with these values.
-pub(in crate::prepare) fn again(request: &Request, command: &[&str], values: &[(&str, u64)]) -> Vec<String> {
-    let mut words: Vec<String> = ["supervise"].iter().chain(command).map(ToString::to_string).collect();
-    words.extend(request.config.iter().map(ToString::to_string));
-    let is_said = |text: &str| {
-        values
-            .iter()
-            .any(|(key, _)| text.trim_start_matches('+').starts_with(key))
-    };
-    let others = request.set.iter().filter(|text| !is_said(text)).cloned();
-    for text in others.chain(values.iter().map(|(key, value)| format!("{key}={value}"))) {
-        words.extend(["--set".to_owned(), text]);
-    }
-    for file in request.settings.iter().flatten() {
-        words.extend(["--settings".to_owned(), file.to_string()]);
-    }
-    if !request.command.is_empty() {
-        words.push("--".to_owned());
-        words.extend(request.command.iter().cloned());
-    }
-    words
 }
 
 fn steps_between(step: Ms) -> u64 {

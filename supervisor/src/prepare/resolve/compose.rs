@@ -3,7 +3,6 @@
 //! Asked where no table here knows its release, its configuration or its entry point, and only by commands that would run its code
 //! anyway. What it said last is kept without secrets in this user's state directory, for the commands that only look.
 
-use super::cadence::again;
 use super::{identity, root_of, understand_with};
 use crate::control;
 use crate::environment;
@@ -52,7 +51,7 @@ pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> 
             return without(first, &asks, unknown(d, ""), &why);
         }
         _ if !asking => {
-            let words = again(&d.sources.request, &["plan", "--learn"], &[]);
+            let words = d.sources.request.again(&["plan", "--learn"], &[]);
             let how = "`supervise plan --learn` asks the trainer itself, which runs its code; `supervise run` does the same first";
             let how = format!("{how}: {}", proposed(&words));
             return without(first, &asks, unknown(d, " until it is asked itself"), &how);

@@ -1,5 +1,6 @@
 //! Sources of settings: files in their places, our block, the environment, flags.
 
+use super::files;
 use super::trust::{FileTrust, named_files};
 use crate::error::CliError;
 use crate::prepare::request::Request;
@@ -73,18 +74,18 @@ pub(super) fn load(
         let before = named.len();
         named.retain(|file| *file != path);
         let text = match named.len() < before {
-            true => Some(trust.read_named(&path)?),
-            false => trust.read_unnamed(&path, takes_flag)?,
+            true => Some(read_named(&path, trust)?),
+            false => read_unnamed(&path, takes_flag, trust)?,
         };
         settings_files.extend(text.map(|text| (path.to_string(), text)));
     }
     let own = beside.join(BESIDE);
     if named.is_empty() && trainer_file != Some(own.as_path()) {
-        let text = trust.read_unnamed(&own, takes_flag)?;
+        let text = read_unnamed(&own, takes_flag, trust)?;
         settings_files.extend(text.map(|text| (own.to_string(), text)));
     }
     for path in named {
-        settings_files.push((path.to_string(), trust.read_named(&path)?));
+        settings_files.push((path.to_string(), read_named(&path, trust)?));
     }
     trust.tell(request);
     if request.allow_fresh {
@@ -106,6 +107,23 @@ pub(super) fn load(
     }
     check_rules(&settings)?;
     Ok(settings)
+}
+
+/// Reads a settings file that nobody named, if it is there and counts.
+fn read_unnamed(path: &Utf8Path, takes_flag: bool, trust: &mut FileTrust) -> Result<Option<String>, CliError> {
+    let Some((text, whose)) = files::read_regular_if_there(path)? else {
+        return Ok(None);
+    };
+    trust.unnamed(path, whose, takes_flag)?;
+    Ok(Some(text))
+}
+
+/// Reads a file that `--settings` names, whoever's it is.
+fn read_named(path: &Utf8Path, trust: &mut FileTrust) -> Result<String, CliError> {
+    let (text, whose) = files::read_settings(path)?;
+    trust.named(path, Ok(whose));
+    trust.settings.push(path.to_owned());
+    Ok(text)
 }
 
 /// The classes that the user's rules name are there, and the answer to each is said once.
@@ -170,7 +188,7 @@ pub fn proof_memory() -> Result<u64, CliError> {
     let mut trust = FileTrust::default();
     let mut files = Vec::new();
     for path in general() {
-        let text = trust.read_unnamed(&path, false)?;
+        let text = read_unnamed(&path, false, &mut trust)?;
         files.extend(text.map(|text| (path.to_string(), text)));
     }
     trust.tell(&Request::default());

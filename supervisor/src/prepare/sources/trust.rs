@@ -1,7 +1,6 @@
 //! Whether we act by a file that a run is prepared from: settings that nobody named count only if they are ours, and who only looks
 //! starts no program that another user's file names.
 
-use super::files;
 use crate::error::CliError;
 use crate::mount;
 use crate::prepare::path::{absolute, cwd};
@@ -37,14 +36,11 @@ impl FileTrust {
         }
     }
 
-    /// Reads a settings file that nobody named, if it is there.
+    /// Lets a settings file count that nobody named.
     ///
     /// # Errors
-    /// It cannot be read, or may not be: another user wrote it, or could have.
-    pub(super) fn read_unnamed(&mut self, path: &Utf8Path, takes_flag: bool) -> Result<Option<String>, CliError> {
-        let Some((text, trust)) = files::read_regular_if_there(path)? else {
-            return Ok(None);
-        };
+    /// Another user wrote it, or could have.
+    pub(super) fn unnamed(&mut self, path: &Utf8Path, trust: PathTrust, takes_flag: bool) -> Result<(), CliError> {
         match trust {
             PathTrust::Trusted => {}
             PathTrust::GroupWritable(entry) if effective_user() == 0 => {
@@ -59,18 +55,7 @@ impl FileTrust {
             PathTrust::Refused(why) => return Err(refused(path, &why, takes_flag)),
         }
         self.settings.push(path.to_owned());
-        Ok(Some(text))
-    }
-
-    /// Reads a file that `--settings` names, whoever's it is.
-    ///
-    /// # Errors
-    /// It is not there, or cannot be read.
-    pub(super) fn read_named(&mut self, path: &Utf8Path) -> Result<String, CliError> {
-        let (text, trust) = files::read_settings(path)?;
-        self.named(path, Ok(trust));
-        self.settings.push(path.to_owned());
-        Ok(text)
+        Ok(())
     }
 
     /// The files that were read, in one line.
