@@ -11,6 +11,7 @@
 mod known;
 mod names;
 mod shape;
+mod words;
 
 pub(super) use known::{Rule, rule};
 pub(super) use shape::{is_usual, is_usual_state, may_grow};
@@ -43,8 +44,12 @@ pub fn class(module: &str, name: &str, usage: Use) -> Class {
     if !is_plain(module) || !is_plain(name) {
         return Class::Dangerous("this is no name that a trainer writes");
     }
-    dangerous_module(module)
+    let internal = INTERNALS.contains(&module) && !is_rebuilder(name);
+    internal
+        .then_some("torch's own internals load and run code")
+        .or_else(|| dangerous_module(module))
         .or_else(|| dangerous_name(name, usage))
+        .or_else(|| words::loads_code(module, name).then_some("it finds, loads or runs code, called or not"))
         .map_or(Class::Unfamiliar, Class::Dangerous)
 }
 
@@ -71,10 +76,16 @@ pub(super) fn makes_dict(module: &str, name: &str) -> bool {
 /// Returns true if a function's name says that it makes an object again from its parts.
 pub(super) fn is_rebuilder(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["rebuild", "reconstruct", "unpickle", "reduce_ex", "restore", "ctor"]
-        .iter()
-        .any(|w| name.contains(w))
+    // A word of its own: `factory`, `vector` and `extractor` hold it as well.
+    let makes = name.split('_').any(|word| word == "ctor");
+    makes
+        || ["rebuild", "reconstruct", "unpickle", "reduce_ex", "restore"]
+            .iter()
+            .any(|w| name.contains(w))
 }
+
+/// Everything in these modules that a checkpoint may name is on the list of what is familiar, or rebuilds something.
+const INTERNALS: [&str; 2] = ["torch._C", "torch._utils"];
 
 fn is_capital(word: &str) -> bool {
     word.trim_start_matches('_')
@@ -209,6 +220,91 @@ mod tests {
     }
 
     #[test]
+    fn what_resolves_or_loads_code_is_dangerous_even_if_it_is_only_named() {
+        for (module, name) in [
+            ("torch._utils", "_import_dotted_name"),
+            ("torch._utils", "try_import"),
+            ("torch._utils", "render_call"),
+            ("torch._utils", "_type"),
+            ("areal.utils.dynamic_import", "import_from_string"),
+            ("verl.utils.anything", "load_extern_type"),
+            ("numpy._core.function_base", "add_newdoc"),
+            ("torch.cuda.memory", "CUDAPluggableAllocator"),
+            ("torch.cuda", "CUDAPluggableAllocator"),
+            ("torch.xpu.memory", "XPUPluggableAllocator"),
+            ("torch._C._aoti", "AOTIModelContainerRunnerCpu"),
+            ("torch._C._aoti", "AOTIModelContainerRunnerCuda"),
+            ("torch._C._aoti", "AOTIModelPackageLoader"),
+            ("torch._C", "import_ir_module"),
+            ("torch._C", "_jit_get_operation"),
+            ("torch._C", "anything_new"),
+            ("torch", "ops.load_library"),
+            ("torch", "classes.load_library"),
+            ("torch._ops", "_Ops"),
+            ("torch._classes", "_Classes.load_library"),
+            ("torch.utils.data", "DataLoader"),
+            ("torch.utils.data.dataloader", "DataLoader"),
+            ("torch.utils.data.dataloader", "_SingleProcessDataLoaderIter"),
+            ("torchdata.stateful_dataloader", "StatefulDataLoader"),
+            ("torch.utils._pytree", "_defaultdict_deserialize"),
+            ("torch.utils._pytree", "enum_object_hook"),
+            ("torch.utils.cpp_extension", "load_inline"),
+            ("torch.hub", "load"),
+            ("torch.jit", "load"),
+            ("torch.export", "load"),
+            ("torch.package", "PackageImporter"),
+            ("torch._inductor", "aoti_load_package"),
+            ("torch.nn.attention._fa3", "_fa3_import_module"),
+            ("torch.nn.utils._deprecation_utils", "lazy_deprecated_import"),
+            ("torch.cuda._utils", "_get_cuda_library"),
+            ("torch", "_preload_cuda_lib"),
+            ("torch", "_import_device_backends"),
+            ("torch", "set_default_tensor_type"),
+            ("torch.serialization", "_legacy_load"),
+            ("torch.distributed.nn.api.remote_module", "_RemoteModule"),
+            ("torch.distributed.distributed_c10d", "_object_to_tensor"),
+            (
+                "torch.distributed.tensor.experimental._context_parallel._attention",
+                "_restore_function",
+            ),
+            ("importlib", "import_module"),
+            ("importlib.util", "find_spec"),
+            ("pkgutil", "resolve_name"),
+            ("operator", "methodcaller"),
+            ("operator", "attrgetter"),
+            ("functools", "partial"),
+            ("numpy", "load"),
+            ("numpy.core", "_ufunc_reconstruct"),
+            ("numpy._core", "_ufunc_reconstruct"),
+            ("numpy.lib.npyio", "NpzFile"),
+            ("transformers.dynamic_module_utils", "get_class_from_dynamic_module"),
+            (
+                "transformers.models.auto.feature_extraction_auto",
+                "feature_extractor_class_from_name",
+            ),
+            ("transformers.models.auto.auto_factory", "getattribute_from_module"),
+            ("transformers.models.auto.configuration_auto", "_LazyConfigMapping"),
+            ("transformers.utils.generic", "maybe_replace_from_package.__call__"),
+            ("transformers", "AutoModel.from_pretrained"),
+            ("torch", "Tensor.module_load"),
+            ("huggingface_hub", "hf_hub_download"),
+            ("deepspeed.ops.op_builder.builder", "OpBuilder.jit_load"),
+            ("ray.train", "load_checkpoint"),
+        ] {
+            let found = class(module, name, Use::Named);
+            assert!(matches!(found, Class::Dangerous(_)), "{module} {name}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_function_that_only_sounds_like_one_that_rebuilds_does_not() {
+        for name in ["make_factory", "feature_extractor", "to_vector"] {
+            assert!(is_dangerous("anything", name), "{name}");
+        }
+        assert!(is_rebuilder("__randomstate_ctor") && is_rebuilder("ctor"));
+    }
+
+    #[test]
     fn names_that_torch_and_numpy_write_are_familiar() {
         for (module, name) in [
             ("collections", "OrderedDict"),
@@ -240,9 +336,13 @@ mod tests {
             ("__main__", "State"),
             ("builtins", "ValueError"),
             ("transformers.trainer_utils", "EvalPrediction"),
-            ("torch.utils.data", "DataLoader"),
-            ("torch.cuda.memory", "CUDAPluggableAllocator"),
-            ("torch._C._aoti", "AOTIModelContainerRunnerCpu"),
+            ("torch.utils.data", "TensorDataset"),
+            ("transformers", "LlamaForCausalLM"),
+            ("transformers.models.dpr.modeling_dpr", "DPRReader"),
+            ("my_project.data", "Loader"),
+            ("deepspeed.compile.config", "CompileConfig"),
+            ("pandas._libs.internals", "_unpickle_block"),
+            ("torch._utils", "_rebuild_of_a_later_release"),
         ] {
             assert_eq!(class(module, name, Use::Called), Class::Unfamiliar, "{module} {name}");
         }
@@ -250,7 +350,16 @@ mod tests {
             class("deepspeed.utils.tensor_fragment", "tensor_fragment", Use::Made),
             Class::Unfamiliar
         );
-        assert_eq!(class("torch.nn.functional", "gelu", Use::Named), Class::Unfamiliar);
+        for (module, name) in [
+            ("torch.nn.functional", "gelu"),
+            ("torch._C._nn", "gelu"),
+            ("transformers.data.data_collator", "default_data_collator"),
+            ("torch.utils.data._utils.collate", "default_collate"),
+            ("megatron.core.fusions.fused_bias_swiglu", "bias_swiglu_impl"),
+            ("my_project.data", "load_image"),
+        ] {
+            assert_eq!(class(module, name, Use::Named), Class::Unfamiliar, "{module} {name}");
+        }
         assert_eq!(
             class(
                 "transformer_engine.pytorch.tensor.float8_tensor",

@@ -80,8 +80,21 @@ pub(super) const DANGEROUS_MODULES: &str = "
     huggingface_hub.commands huggingface_hub.cli pandas.util pandas.testing pandas.plotting ray.cloudpickle
     ray._private ray.util ray.dashboard ray.autoscaler ray.job_submission ray.runtime_env datasets.load
     datasets.packaged_modules accelerate.commands accelerate.launchers deepspeed.launcher
-    deepspeed.autotuning verl.utils.import_utils verl.utils.fs verl.utils.hdfs_io vllm.utils
+    deepspeed.autotuning verl.utils.import_utils verl.utils.fs verl.utils.hdfs_io vllm.utils areal.utils.dynamic_import
     omegaconf.resolvers omegaconf._utils networkx.utils wandb.sdk PIL.ImageShow PIL.ImageMath PIL.EpsImagePlugin
+    torch._C._aoti torch._C._autograd torch._C._distributed_rpc torch._C._dynamo torch._C._export
+    torch._C._functorch torch._C._itt torch._C._jit torch._C._lazy torch._C._monitor torch._C._profiler
+    torch._C._te torch._C._verbose torch._aoti torch._aot torch._guards torch._library torch._utils_internal
+    torch._prims torch._tensor_str torch._weights_only_unpickler torch.backends.xeon torch.cuda._memory_viz
+    torch.cuda._utils torch.distributed.debug torch.distributed.checkpoint._experimental
+    torch.distributed.flight_recorder torch.distributed.nn.api torch.distributed._symmetric_memory
+    torch.distributed._local_tensor torch.nn.attention._fa3 torch.nn.attention._fa4
+    torch.nn.attention._registry torch.nn.utils._deprecation_utils torch.utils._content_store
+    torch.utils._get_clean_triton torch.utils._strobelight torch.utils._traceback torch.utils._triton
+    torch.utils._cpp_extension_versioner torch.utils._import_utils torch.utils._debug_mode
+    torch.utils.data._utils.worker torch.utils.data.graph transformers.cli transformers.exporters
+    transformers.monkey_patching transformers.integrations.hub_kernels transformers.pipelines
+    transformers.models.auto.auto_factory transformers.utils.doc
 ";
 
 /// Names that run code or fetch it, whatever module they are taken from.
@@ -99,5 +112,35 @@ pub(super) const DANGEROUS_NAMES: &str = "
     PyTorchFileReader ScriptModule CompilationUnit PackageImporter PackageExporter TCPStore FileStore HashStore
     instantiate get_method get_class resolve_name locate sympify parse_expr lambdify run_string run_subprocess
     func_load exec_command run_command call __setstate__ __del__ __enter__ __new__ __getitem__ __iter__ __next__
-    FileIO OpenWrapper
+    FileIO OpenWrapper _ufunc_reconstruct _restore_function render_call storage_to_tensor_type
+    set_default_tensor_type _augment_memory_snapshot_stack_traces _raw_device_count_nvml _raw_device_uuid_nvml
+    _LazyAutoMapping _LazyConfigMapping _LazyLoadAllMappings _LazyAutoProcessorMapping
+    add_newdoc maybe_replace_from_package
+";
+
+/// Public libraries, whose names for code that loads code are known by their words; those of [`DANGEROUS_MODULES`] count as well.
+pub(super) const LIBRARY_ROOTS: &str = "
+    torch torchvision torchaudio torchtext torchdata torchao torchtune torchtitan torchmetrics functorch triton
+    numpy scipy pandas pyarrow sklearn networkx transformers accelerate peft trl datasets tokenizers safetensors
+    huggingface_hub sentence_transformers diffusers deepspeed megatron apex transformer_engine flash_attn xformers
+    bitsandbytes mbridge nvidia_resiliency_ext vllm sglang ray tensordict omegaconf lightning
+    pytorch_lightning lightning_fabric lightning_utilities keras tensorflow jax jaxlib flax optax orbax PIL cv2
+    matplotlib mmengine fsspec swift llamafactory
+";
+
+/// Words in the name of a function that finds, loads or runs code.
+pub(super) const FUNCTION_WORDS: &str = "
+    import imports importer importable imported load loads loaded loader loaders loading lib library libraries dll
+    dlopen dotted resolve resolves resolved resolver locate eval exec execute executor run runs runner compile
+    compiled compiler jit script scripted scripting aoti inductor spawn launch launcher pickle pickled pickler
+    unpickle unpickled unpickler deserialize deserialized unserialize hub pretrained download subprocess shell
+    command cmd popen invoke plugin plugins pluggable module modules class classes attribute getattribute getattr
+    object objects function extension server worker backends entrypoint entrypoints
+    handler callback attach
+";
+
+/// Words in the name of a class of such things.
+pub(super) const CLASS_WORDS: &str = "
+    loader importer runner launcher unpickler pickler pluggable compiler executor library script server finder aoti
+    dll remote
 ";
