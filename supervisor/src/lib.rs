@@ -10,6 +10,7 @@ mod environment;
 pub mod error;
 pub mod exit;
 mod mount;
+mod newer_journal;
 pub mod notify;
 pub mod prepare;
 pub mod printer;

@@ -50,6 +50,8 @@ pub enum Read {
     Known(Line, Vec<Record>),
     /// A whole line of which this version knows nothing.
     Unknown(Line),
+    /// A line of a newer format version: that version, and the line's head where it can be read.
+    Newer(u64, Option<Line>),
     /// Not a whole line: torn or damaged.
     Damaged(String),
 }
@@ -192,13 +194,32 @@ pub fn seal(mut object: Vec<u8>) -> Vec<u8> {
 /// # Errors
 /// In words, why it is none.
 pub fn unseal(line: &[u8]) -> Result<Vec<u8>, String> {
-    sealed(line).map(|open| [open, b"}"].concat())
+    let open = sealed(line).map_err(|why| why.words().to_owned())?;
+    Ok([open, b"}"].concat())
+}
+
+/// Why a line's checksum says nothing for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Broken {
+    Short,
+    Missing,
+    Changed,
+}
+
+impl Broken {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Short => "too short",
+            Self::Missing => "it has no checksum",
+            Self::Changed => "its checksum does not match",
+        }
+    }
 }
 
 /// The same without its last brace.
-fn sealed(line: &[u8]) -> Result<&[u8], String> {
+fn sealed(line: &[u8]) -> Result<&[u8], Broken> {
     const TAIL: usize = r#","crc":"00000000"}"#.len();
-    let at = line.len().checked_sub(TAIL).ok_or("too short")?;
+    let at = line.len().checked_sub(TAIL).ok_or(Broken::Short)?;
     let (body, tail) = line.split_at(at);
     let stated = tail
         .strip_prefix(br#","crc":""#)
@@ -211,8 +232,8 @@ fn sealed(line: &[u8]) -> Result<&[u8], String> {
     sum.update(b"}");
     match stated {
         Some(crc) if crc == sum.finalize() => Ok(body),
-        Some(_) => Err("its checksum does not match".into()),
-        None => Err("it has no checksum".into()),
+        Some(_) => Err(Broken::Changed),
+        None => Err(Broken::Missing),
     }
 }
 
@@ -221,12 +242,29 @@ fn sealed(line: &[u8]) -> Result<&[u8], String> {
 pub fn decode(line: &[u8]) -> Read {
     let open = match sealed(line) {
         Ok(open) => open,
-        Err(why) => return Read::Damaged(why),
+        Err(Broken::Changed) => return Read::Damaged(Broken::Changed.words().to_owned()),
+        Err(why) => {
+            return newer_version(line).map_or_else(|| Read::Damaged(why.words().to_owned()), |v| Read::Newer(v, None));
+        }
     };
     match own::read(open) {
         Some((line, records)) => Read::Known(line, records),
-        None => decode_any(line),
+        None => match newer_version(line) {
+            Some(v) => Read::Newer(v, bodies(line).ok().map(|(line, _)| line)),
+            None => decode_any(line),
+        },
     }
+}
+
+/// The format version of a line that says it is newer than this program's. How its checksum is written may have changed as well, so
+/// only a line whose checksum is there and does not match is damaged.
+fn newer_version(line: &[u8]) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        v: u64,
+    }
+    let v = serde_json::from_slice::<Versioned>(line).ok()?.v;
+    (v > u64::from(VERSION)).then_some(v)
 }
 
 /// A line of any version.
@@ -239,7 +277,7 @@ fn decode_any(line: &[u8]) -> Read {
     let record =
         |(kind, body): Body| serde_json::from_slice(&serde_json::to_vec(&Map::from_iter([(kind, body)])).ok()?).ok();
     let records: Vec<Record> = bodies.into_iter().filter_map(record).collect();
-    match records.is_empty() || line.v > VERSION {
+    match records.is_empty() {
         true => Read::Unknown(line),
         false => Read::Known(line, records),
     }
@@ -302,7 +340,7 @@ pub fn read(bytes: &[u8]) -> Journal {
                 out.unknown += u32::from(r.len() < l.count);
                 out.lines.push((l, r));
             }
-            Some(Read::Unknown(_)) => out.unknown += 1,
+            Some(Read::Unknown(_) | Read::Newer(..)) => out.unknown += 1,
             // A preallocated or torn line: skipped, and said.
             Some(Read::Damaged(why)) => out.damaged.push((lines.number, why)),
         }
@@ -384,8 +422,33 @@ mod tests {
         let told = |l: &[u8]| bodies(&l[..l.len() - 1]).unwrap().1;
         assert_eq!(told(&long), told(short.as_bytes()));
         let newer = seal(br#"{"v":3,"seq":7,"tick":7,"wall":5,"guessed":{"what":"choose"}}"#.to_vec());
-        assert!(matches!(decode(&newer[..newer.len() - 1]), Read::Unknown(l) if l.count == 1));
+        assert!(matches!(decode(&newer[..newer.len() - 1]), Read::Newer(3, Some(l)) if l.count == 1));
         assert_eq!(told(&newer)[0].0, "guessed");
+    }
+
+    #[test]
+    fn a_newer_format_is_told_from_damage() {
+        let whole = seal(br#"{"v":7,"what":"nobody knows"}"#.to_vec());
+        let whole = &whole[..whole.len() - 1];
+        assert_eq!(decode(whole), Read::Newer(7, None));
+        assert_eq!(decode(br#"{"v":7,"sum":"of another kind"}"#), Read::Newer(7, None));
+        assert_eq!(decode(br#"{"v":18446744073709551615}"#), Read::Newer(u64::MAX, None));
+        let older = seal(br#"{"v":1,"seq":7,"tick":7,"wall":5,"guessed":{}}"#.to_vec());
+        assert!(matches!(decode(&older[..older.len() - 1]), Read::Unknown(_)));
+        // A flipped bit makes a 3 of a 2: the checksum shows it.
+        let mut flipped = line(1);
+        flipped[5] ^= 1;
+        assert!(flipped.starts_with(br#"{"v":3"#));
+        for damaged in [
+            &flipped[..flipped.len() - 1],
+            b"",
+            b"{}",
+            br#"{"v":2}"#,
+            br#"{"v":"9"}"#,
+            br#"{"v":-9}"#,
+        ] {
+            assert!(matches!(decode(damaged), Read::Damaged(_)), "{damaged:?}");
+        }
     }
 
     #[test]

@@ -57,7 +57,8 @@ pub use look::{Failure, Kind, Look, Room, Seen};
 pub use proof::FileProver;
 pub use proof_record::{VERIFIED, proven};
 pub use protocol::{
-    Answer, Began, Identity, IoReply, IoRequest, JournalPlace, Leftover, LeftoverKind, Loaded, Question, Taken,
+    Answer, Began, Identity, IoReply, IoRequest, JournalPlace, Leftover, LeftoverKind, Loaded, NewerLine, Question,
+    Taken,
 };
 pub use scan::{Prover, Scanned};
 pub use scrub::{Scrub, Scrubbed, scrub};

@@ -21,7 +21,7 @@ pub(super) fn check(seen: &Seen) -> Result<(), CliError> {
     if let Some(problem) = &seen.problem {
         return Err(CliError::environment(problem.clone()));
     }
-    if let Some(e) = seen.unreachable("stop") {
+    if let Some(e) = seen.unreachable("stop").or_else(|| seen.unreadable()) {
         return Err(e);
     }
     if seen.alive.supervisor.alive {

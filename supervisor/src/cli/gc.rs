@@ -99,6 +99,9 @@ struct Gc<'a> {
 
 impl Gc<'_> {
     fn check_idle(&self) -> Result<(), CliError> {
+        if let Some(e) = self.seen.unreadable() {
+            return Err(e);
+        }
         let alive = &self.seen.alive;
         if alive.supervisor.alive || alive.guard.alive || self.seen.left_behind().is_some() {
             return Err(CliError::lease_held(format!("run {} is at work", self.seen.run))

@@ -11,7 +11,7 @@ use std::panic::resume_unwind;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, available_parallelism};
-use supervise_core::journal::{Line, Lines, Read, decode};
+use supervise_core::journal::{Line, Lines, Read, VERSION, decode};
 use supervise_core::record::Record;
 use supervise_host::io_worker::{Answer, Asked, Client, IoWorkerError, JournalPlace, Question};
 
@@ -244,7 +244,13 @@ impl Journals {
             match read {
                 Read::Known(line, records) => add(term, text, line, records),
                 // A newer version wrote it.
-                Read::Unknown(line) => add(term, text, line, &[]),
+                Read::Unknown(line) | Read::Newer(_, Some(line)) => add(term, text, line, &[]),
+                Read::Newer(version, None) => {
+                    let (dir, number) = (&self.dir, self.lines.number);
+                    printer::err(&format!(
+                        "note: {dir}/journal/{term}.jsonl line {number} is left out: it has format version {version}, and this release reads versions up to {VERSION}\n"
+                    ));
+                }
                 Read::Damaged(why) => {
                     let (dir, number) = (&self.dir, self.lines.number);
                     printer::err(&format!(

@@ -279,7 +279,7 @@ fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
             seen.began = l.attempts;
             seen.key = l.key;
             seen.distrust = l.distrust;
-            (seen.notes, seen.gaps) = (l.notes, l.gaps);
+            (seen.notes, seen.gaps, seen.newer) = (l.notes, l.gaps, l.newer);
         }
         Ok(_) => seen.alive = alive(run, None),
         Err(problem) => {

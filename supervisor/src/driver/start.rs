@@ -12,6 +12,7 @@ use super::service::Service;
 use super::{Driver, LAST_WORDS, RunFlags, Signals};
 use crate::control;
 use crate::error::CliError;
+use crate::newer_journal::newer_journal;
 use crate::printer::{self, Printer};
 use crate::render::record::outcome_words;
 use crate::run_order::RunOrder;
@@ -84,6 +85,9 @@ pub(super) async fn term(
         printer.note(note);
     }
     // What a copied directory says is said of another run.
+    if let Some(found) = loaded.newer.as_ref().filter(|_| !loaded.copied) {
+        return Err(newer_journal(&spec.run_dir, found));
+    }
     if !loaded.copied
         && let Some(code) = ended_before(&loaded.state, &spec, flags, &mut printer)
     {
@@ -92,6 +96,10 @@ pub(super) async fn term(
     let taken = take_lease(&mut store, &order, identity, &mut printer, &mut inputs).await?;
     let term = taken.term;
     let loaded = current(*loaded, &taken, &mut printer);
+    if let Some(found) = &loaded.newer {
+        call(&mut store, Question::Release, &mut printer, &mut inputs).await?;
+        return Err(newer_journal(&spec.run_dir, found));
+    }
     if let Some(code) = ended_before(&loaded.state, &spec, flags, &mut printer) {
         call(&mut store, Question::Release, &mut printer, &mut inputs).await?;
         return Ok(code);

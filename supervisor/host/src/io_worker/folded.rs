@@ -4,7 +4,7 @@
 mod snapshot;
 
 use super::files::{named, open_file};
-use super::protocol::{Began, JournalPlace};
+use super::protocol::{Began, JournalPlace, NewerLine};
 use crate::ownership::EntryOwner;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,8 @@ pub(super) struct Folded {
     /// Damaged lines, and records of a newer version in the files before.
     said: Vec<String>,
     damaged: u64,
+    /// The first line of a newer format version.
+    pub(super) newer: Option<NewerLine>,
     attempts: Vec<Began>,
     /// Bytes that no snapshot holds yet.
     #[serde(skip)]
@@ -156,7 +158,7 @@ impl Folded {
         if term == self.at.term {
             return;
         }
-        self.said.extend(self.newer());
+        self.said.extend(self.newer_lines());
         self.unknown = 0;
         self.at = JournalPlace { term, offset: 0 };
         self.last = LastLine::default();
@@ -164,7 +166,7 @@ impl Folded {
         self.earlier = earlier;
     }
 
-    fn newer(&self) -> Option<String> {
+    fn newer_lines(&self) -> Option<String> {
         let (term, n) = (self.at.term, self.unknown);
         (n > 0).then(|| format!("journal/{term}.jsonl holds {n} lines of a newer version"))
     }
@@ -229,6 +231,11 @@ impl Folded {
                 }
             }
             Some(Seen::Unknown(_)) => self.unknown = self.unknown.saturating_add(1),
+            Some(Seen::Newer(version, _)) => {
+                self.unknown = self.unknown.saturating_add(1);
+                let (term, line) = (self.at.term, self.lines.number);
+                self.newer.get_or_insert(NewerLine { version, term, line });
+            }
             Some(Seen::Damaged(why)) => self.is_damaged(&why),
             None => {}
         }
@@ -291,7 +298,7 @@ impl Folded {
 
     /// Things worth saying of what the files hold.
     pub(super) fn notes(&self, run_dir: &Utf8Path) -> Vec<String> {
-        let said = self.said.iter().cloned().chain(self.newer());
+        let said = self.said.iter().cloned().chain(self.newer_lines());
         let mut out: Vec<String> = said.map(|s| format!("{run_dir}/{s}")).collect();
         if self.damaged > SAID {
             let more = self.damaged - SAID;

@@ -283,6 +283,17 @@ pub struct JournalPlace {
     pub offset: u64,
 }
 
+/// A line of a journal in a newer format than this release knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewerLine {
+    /// Its format version.
+    pub version: u64,
+    /// The term whose journal it is in.
+    pub term: u32,
+    /// Its line there, from 1.
+    pub line: u64,
+}
+
 /// Place where the story of an attempt begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Began {
@@ -307,6 +318,9 @@ pub struct Loaded {
     /// Those of them that tell of terms of which nothing is known.
     #[serde(default)]
     pub gaps: Vec<String>,
+    /// The first line that this release cannot read because a newer one wrote it.
+    #[serde(default)]
+    pub newer: Option<NewerLine>,
     /// Processes that the guard of the last attempt recorded; none if others may have written that.
     pub recorded: Vec<ProcRef>,
     /// Why nobody may act by what stands there: another user wrote it, or could have.

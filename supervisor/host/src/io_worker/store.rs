@@ -76,6 +76,7 @@ fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
         records: folded.records,
         notes: gaps.iter().cloned().chain(folded.notes(run_dir)).collect(),
         gaps,
+        newer: folded.newer.clone(),
         attempts: folded.attempts(),
         ..Loaded::default()
     };

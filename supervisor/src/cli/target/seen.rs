@@ -3,6 +3,7 @@
 use super::peek;
 use crate::environment::wall;
 use crate::error::CliError;
+use crate::newer_journal::newer_journal;
 use crate::render::elsewhere::Elsewhere;
 use crate::render::ledger::LedgerView;
 use crate::render::shown_command;
@@ -12,7 +13,7 @@ use supervise_core::id::{ProcRef, RunId, Term};
 use supervise_core::ledger::Ledger;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
-use supervise_host::io_worker::Began;
+use supervise_host::io_worker::{Began, NewerLine};
 use supervise_host::ownership::{DistrustReason, PathDistrust};
 use supervise_host::process::{Remains, find_attempt_processes, remains};
 use supervise_host::system::{effective_user, user_of};
@@ -42,6 +43,8 @@ pub(in crate::cli) struct Seen {
     pub(in crate::cli) problem: Option<String>,
     pub(in crate::cli) notes: Vec<String>,
     pub(in crate::cli) gaps: Vec<String>,
+    /// The first line of its journals that a newer release wrote.
+    pub(in crate::cli) newer: Option<NewerLine>,
 }
 
 fn quoted(words: &[&str]) -> String {
@@ -97,6 +100,11 @@ impl Seen {
     fn has_nothing_left(&self) -> bool {
         let attempt = self.state.as_ref().and_then(|s| s.attempt.as_ref());
         attempt.is_some_and(|a| a.gone && a.unkillable.is_empty())
+    }
+
+    /// The error of whoever wants to change what rests on a journal that cannot be read whole.
+    pub(in crate::cli) fn unreadable(&self) -> Option<CliError> {
+        Some(newer_journal(self.run_dir.as_deref()?, self.newer.as_ref()?))
     }
 
     /// The error of whoever wants to ask its supervisor, where that lives elsewhere.

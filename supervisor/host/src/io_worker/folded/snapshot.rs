@@ -15,7 +15,7 @@ use supervise_core::journal::{seal, sum, unseal};
 /// Its name in the run directory.
 const NAME: &str = "snapshot.json";
 /// Changes whenever records fold to another state than before.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// A larger one is none of ours.
 const LIMIT: u64 = 64 << 20;
 /// It is written anew after so many bytes of journal, or so many times its own size.
