@@ -33,7 +33,7 @@ use crate::run_order::RunOrder;
 
 use ahead::ImportsAhead;
 use camino::Utf8PathBuf;
-use evidence::Gathering;
+use evidence::{EvidenceTask, Gathering};
 use guards::GuardLink;
 use inputs::Inputs;
 use internal::Internal;
@@ -136,6 +136,7 @@ struct Driver {
     rehearsal: Option<Rehearsing>,
     telling: Telling,
     gathering: Option<Gathering>,
+    evidence_tasks: Vec<EvidenceTask>,
     /// The helper that gathers the next evidence.
     helper_ahead: Option<tokio::process::Child>,
     /// The present attempt's own directory, which goes with it.
@@ -283,7 +284,8 @@ impl Driver {
         .flatten();
         let now = self.now();
         let dead = [self.store.replaced_in(), self.work.replaced_in()];
-        let dead = dead.into_iter().flatten().map(|pause| now.after(pause));
+        let looks = [self.store.looked_in(), self.work.looked_in()];
+        let dead = dead.into_iter().chain(looks).flatten().map(|pause| now.after(pause));
         let finish = self.finish_due.iter().map(|(at, _)| *at).chain(self.fence_due());
         let finish = finish.chain(self.evidence_due());
         timers

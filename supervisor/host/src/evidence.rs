@@ -20,6 +20,8 @@ use crate::process::spawn::take_standard;
 use crate::wire;
 use camino::{Utf8Path, Utf8PathBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -97,6 +99,10 @@ pub fn command(exe: &Path, log: Option<File>) -> Command {
 /// The helper itself. Returns the exit code.
 #[must_use]
 pub fn main(args: &[OsString]) -> i32 {
+    // A supervisor that is killed waits for nobody, and whoever goes on with the run gathers its own.
+    if prctl::set_pdeathsig(Signal::SIGKILL).is_err() {
+        return 1;
+    }
     let log = args.iter().any(|a| a == LOGGED).then(|| take_standard(2));
     let log = log.and_then(Result::ok).map(File::from);
     let mut line = String::new();

@@ -64,6 +64,7 @@ pub(super) async fn call(
         if let Some(why) = io_worker.is_hopeless() {
             return Err(dies_again(&why));
         }
+        io_worker.give_up_if_stopped();
         if io_worker.replaced_in() == Some(Ms(0)) && replace(io_worker)? {
             io_worker.ask(Tag::Setup, ask.clone(), Tick(0));
         }

@@ -6,22 +6,37 @@
 use super::jobs::Seen;
 use super::{Driver, Internal};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use supervise_core::event::{EventKind, ExitStatus};
-use supervise_core::id::{AttemptNo, Ms, Tick};
+use supervise_core::id::{AttemptNo, Ms, ProcRef, Tick};
 use supervise_core::machine::Facts;
 use supervise_core::reason::Reason;
 use supervise_core::record::{Act, ActKind};
 use supervise_core::state::Mode;
 use supervise_host::evidence::{DIRECTORY, Order, RECORDS, command};
 use supervise_host::guard::protocol::ToGuard;
+use supervise_host::process::kill::signal_process;
+use supervise_host::process::{list_descendants, proc_stat};
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
+use tokio::task::JoinHandle;
 
 /// Facts are waited for this long.
 const WAIT: Ms = Ms::secs(10);
 /// Longest line of facts.
 const ANSWER: u64 = 1 << 20;
+
+/// At the end of the run a helper has this long to write down what it has.
+const LAST_FILES: Duration = Duration::from_secs(5);
+/// One that was killed is reaped within this.
+const REAPED: Duration = Duration::from_secs(1);
+
+/// The process of a helper at work, and the task that listens to it and reaps it.
+pub(super) struct EvidenceTask {
+    helper: Option<ProcRef>,
+    task: JoinHandle<()>,
+}
 
 /// A helper at work.
 pub(super) struct Gathering {
@@ -87,7 +102,8 @@ impl Driver {
             gone: false,
             input: None,
         });
-        tokio::spawn(async move {
+        let process = helper.id().and_then(|pid| proc_stat(i32::try_from(pid).ok()?));
+        let task = tokio::spawn(async move {
             let mut input = input;
             let asked = input.write_all(&line).await;
             // The driver may have ended meanwhile.
@@ -99,6 +115,11 @@ impl Driver {
             let _ = tx.send(Internal::Evidence(attempt, facts.map(Box::new)));
             // It is reaped here or, after a sweep, there.
             let _ = helper.wait().await;
+        });
+        self.evidence_tasks.retain(|t| !t.task.is_finished());
+        self.evidence_tasks.push(EvidenceTask {
+            helper: process.map(|s| s.proc_ref()),
+            task,
         });
     }
 
@@ -114,6 +135,27 @@ impl Driver {
     pub(super) fn helper_stands_by(&mut self) {
         if self.helper_ahead.is_none() {
             self.helper_ahead = self.helper();
+        }
+    }
+
+    /// No helper outlives the run. One that is at work has a moment for its last files; then it is killed with what it started.
+    pub(super) async fn end_evidence(&mut self) {
+        // It writes them when its input is closed.
+        self.gathering = None;
+        let mut tasks = std::mem::take(&mut self.evidence_tasks);
+        if tokio::time::timeout(LAST_FILES, all_done(&mut tasks)).await.is_err() {
+            let left = tasks.iter().filter(|t| !t.task.is_finished());
+            for helper in left.filter_map(|t| t.helper) {
+                for process in list_descendants(helper.pid).into_iter().chain([helper]) {
+                    // It may have ended meanwhile.
+                    let _ = signal_process(process, libc::SIGKILL);
+                }
+            }
+            // One that hangs in the kernel dies with what it waits for.
+            let _ = tokio::time::timeout(REAPED, all_done(&mut tasks)).await;
+        }
+        if let Some(mut ahead) = self.helper_ahead.take() {
+            let _ = tokio::time::timeout(REAPED, ahead.kill()).await;
         }
     }
 
@@ -201,6 +243,12 @@ impl Driver {
             link.say(&ToGuard::Bye);
         }
         self.on_tree_gone(attempt, Vec::new(), Seen::ByGuard);
+    }
+}
+
+async fn all_done(tasks: &mut [EvidenceTask]) {
+    for running in tasks.iter_mut().filter(|t| !t.task.is_finished()) {
+        let _ = (&mut running.task).await;
     }
 }
 

@@ -1,16 +1,18 @@
 //! The driver's side of its two I/O workers: one question at a time each, with a deadline that is only a fact.
 
+mod replace;
+
 use super::Driver;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use supervise_core::checkpoint::CkptId;
-use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind, ScanReport, TimerKey, signal_name};
+use supervise_core::event::{ActError, ActOutput, EventKind, TimerKey, signal_name};
 use supervise_core::id::{ActId, AttemptNo, Ms, Step, Tick};
 use supervise_core::record::{Act, ActKind, LaunchOrder};
 use supervise_host::io_worker::{Answer, IoReply, IoRequest, Look, NO_THREAD, Question, Seen};
-use supervise_host::process::{boottime_ms, limit_hint, own_program};
+use supervise_host::process::{boottime_ms, own_program, proc_stat};
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -29,6 +31,9 @@ const PAUSE: Ms = Ms(100);
 const PAUSE_LIMIT: Ms = Ms(5_000);
 /// So many that died young in a row are no accident.
 const IN_A_ROW: u32 = 5;
+/// While an answer is waited for, it is looked this often whether somebody stopped the I/O worker. One look is not enough: a job that
+/// is suspended and resumed as a whole goes on process by process.
+const STOPPED_LOOK: Ms = Ms(1_000);
 
 /// Purpose of an answer.
 #[derive(Debug)]
@@ -75,6 +80,11 @@ pub(super) struct IoWorker {
     not_before: u64,
     /// Since when it is known to be dead.
     ended_at: u64,
+    /// When it is looked at next, by the boot's clock, and whether it was stopped at the last look.
+    looked_next: u64,
+    stopped: bool,
+    /// It was stopped, and killed for it.
+    given_up: bool,
     replaced: bool,
     pub(super) stalled: bool,
     pub(super) child: Child,
@@ -119,6 +129,9 @@ impl IoWorker {
             died_young: 0,
             not_before: 0,
             ended_at: 0,
+            looked_next: 0,
+            stopped: false,
+            given_up: false,
             replaced: false,
             stalled: false,
             child,
@@ -153,6 +166,29 @@ impl IoWorker {
         Some(Ms(at.saturating_sub(boottime_ms())))
     }
 
+    /// How long until it is to be looked at; `None` while it is asked nothing, or is dead.
+    pub(super) fn looked_in(&self) -> Option<Ms> {
+        let waits = self.current.is_some() && !self.ended;
+        waits.then(|| Ms(self.looked_next.saturating_sub(boottime_ms())))
+    }
+
+    /// Kills an I/O worker that somebody stopped while it is asked something: it is dead from then on, and is replaced. One that hangs
+    /// in the kernel is not meant, nor one that is slow.
+    pub(super) fn give_up_if_stopped(&mut self) {
+        if self.looked_in() != Some(Ms(0)) {
+            return;
+        }
+        let now = boottime_ms();
+        self.looked_next = now.saturating_add(STOPPED_LOOK.0);
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
+        let stopped = pid.and_then(proc_stat).is_some_and(|s| s.is_stopped());
+        if stopped && self.stopped {
+            let _ = self.child.start_kill();
+            (self.ended, self.given_up, self.ended_at) = (true, true, now);
+        }
+        self.stopped = stopped;
+    }
+
     /// Starts another one in its place, and gives back what it left: it is asked nothing yet.
     ///
     /// # Errors
@@ -177,6 +213,9 @@ impl IoWorker {
 
     /// How a dead one ended, in words.
     fn end_words(&mut self) -> String {
+        if self.given_up {
+            return "the helper that works on files was stopped (SIGSTOP or SIGTSTP), and was killed".to_owned();
+        }
         let how = match self.child.try_wait() {
             Ok(Some(status)) => match (status.code(), status.signal()) {
                 (Some(NO_THREAD), _) => {
@@ -249,6 +288,8 @@ impl IoWorker {
             let _ = self.tx.send(line);
         }
         self.current = Some((id, tag, now.after(PATIENCE)));
+        // An answer mostly comes before the first look.
+        (self.stopped, self.looked_next) = (false, boottime_ms().saturating_add(STOPPED_LOOK.0));
     }
 
     /// When its silence becomes a fact.
@@ -402,101 +443,5 @@ impl Driver {
             self.work
                 .ask(Tag::Setup, Question::OwnSteps(self.state.own.clone()), now);
         }
-    }
-
-    /// The work I/O worker died (killed, or out of memory): a new one takes its place, what was asked failed.
-    fn replace_work_io_worker(&mut self) {
-        let hopeless = self.work.is_hopeless();
-        let mut old = match self.work.replace() {
-            Ok(old) => old,
-            Err(e) => return self.without_work_io_worker(&e),
-        };
-        self.introduce();
-        self.scanning = None;
-        let why = hopeless.clone().unwrap_or_else(|| old.end_words());
-        let error = || ActError {
-            what: why.clone(),
-            retryable: true,
-            kind: ActErrorKind::Other,
-        };
-        let keeping = self.keeping();
-        let asked = old.current.take().map(|(_, tag, _)| tag);
-        let asked: Vec<Tag> = asked.into_iter().chain(old.queue.drain(..).map(|(t, _)| t)).collect();
-        for tag in asked {
-            match tag {
-                // What kills each helper in turn is not read by the next one either.
-                Tag::Scan if hopeless.is_some() => self.feed(EventKind::Checkpoints(ScanReport {
-                    unreadable: Some(format!("{why}, {IN_A_ROW} times in a row")),
-                    ..ScanReport::default()
-                })),
-                Tag::Scan => self.scan(self.spec.policy.depth, 2),
-                Tag::Keep(_) => {}
-                Tag::Act(act) | Tag::Pins(act, _) => self.feed(EventKind::ActDone {
-                    act,
-                    result: Err(error()),
-                }),
-                // It is asked again.
-                Tag::Finite(attempt, ckpt) => self.feed(EventKind::Finite {
-                    attempt,
-                    ckpt,
-                    odd: None,
-                }),
-                Tag::Usage(..) | Tag::Space | Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
-            }
-        }
-        if let Some(act) = keeping {
-            self.on_kept(act, Err(error()));
-        }
-    }
-
-    /// No I/O worker lives, and none can be started now: said while workers run, a fact for whoever waits for a scan.
-    fn without_work_io_worker(&mut self, e: &std::io::Error) {
-        let text = format!("the helper that works on files died, and another one cannot be started now: {e}");
-        let hint = limit_hint(&text).map(|hint| format!(": {hint}"));
-        self.printer.note(&format!("{text}{}", hint.unwrap_or_default()));
-        if self.state.live().is_none() && self.scanning.take().is_some() {
-            self.feed(EventKind::Checkpoints(ScanReport {
-                unreadable: Some(text),
-                ..ScanReport::default()
-            }));
-        }
-    }
-
-    /// Silence beyond patience is a fact, told once; a dead one is replaced.
-    pub(super) fn check_io_workers(&mut self, now: Tick) {
-        if self.work.replaced_in() == Some(Ms(0)) {
-            self.replace_work_io_worker();
-        }
-        if self.store.replaced_in() == Some(Ms(0)) {
-            self.replace_store_io_worker();
-        }
-        if self.work.deadline().is_some_and(|at| at <= now) {
-            self.work.stalled = true;
-            let what = format!(
-                "the {} I/O worker has not answered for {} s",
-                self.work.name,
-                PATIENCE.0 / 1000
-            );
-            self.feed(EventKind::IoStalled { what });
-        }
-        if self.store.deadline().is_some_and(|at| at <= now) {
-            self.store.stalled = true;
-            self.journal.stalled = true;
-            let why = format!(
-                "the {} I/O worker has not answered for {} s",
-                self.store.name,
-                PATIENCE.0 / 1000
-            );
-            self.feed(EventKind::JournalStalled { why });
-        }
-        if self.journal.retry_at.is_some_and(|at| at <= now) {
-            self.journal.retry_at = None;
-        }
-        if self.journal.bump_at <= now && self.store.is_idle() {
-            self.journal.bump_at = now.after(Ms(self.journal.bump_every.0.max(BUMPS.0)));
-            self.journal.bumped = now;
-            self.store.ask(Tag::Bump, Question::Bump, now);
-        }
-        self.check_fence(now);
     }
 }

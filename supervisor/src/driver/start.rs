@@ -137,6 +137,7 @@ pub(super) async fn term(
         key: taken.key.clone(),
         rehearsal: None,
         gathering: None,
+        evidence_tasks: Vec::new(),
         helper_ahead: None,
         scratch: None,
         telling: Telling::new(&order.settings.on_event),
@@ -414,6 +415,7 @@ impl Driver {
         // A file system that hangs must not keep us: the lease is then known by our process being gone.
         let _ = tokio::time::timeout(LAST_WORDS, last).await;
         let _ = tokio::time::timeout(GUARD_ENDS, self.guard_ends()).await;
+        self.end_evidence().await;
         self.work.abandon();
         self.store.abandon();
         self.last_telling().await;

@@ -48,6 +48,12 @@ impl ProcStat {
         !matches!(self.state, b'Z' | b'X') || self.threads > 1
     }
 
+    /// Somebody stopped it (SIGSTOP, SIGTSTP): it does nothing until it is told to go on. One that a debugger holds is not meant.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.state == b'T'
+    }
+
     /// It sleeps in the kernel where no signal reaches it.
     #[must_use]
     pub fn is_uninterruptible(&self) -> bool {

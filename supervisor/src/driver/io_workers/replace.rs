@@ -1,0 +1,108 @@
+//! Dead I/O workers are replaced, silent ones are told of.
+
+use super::{BUMPS, IN_A_ROW, PATIENCE, Tag};
+use crate::driver::Driver;
+use supervise_core::event::{ActError, ActErrorKind, EventKind, ScanReport};
+use supervise_core::id::{Ms, Tick};
+use supervise_host::io_worker::Question;
+use supervise_host::process::limit_hint;
+
+impl Driver {
+    /// The work I/O worker died (killed, or out of memory): a new one takes its place, what was asked failed.
+    fn replace_work_io_worker(&mut self) {
+        let hopeless = self.work.is_hopeless();
+        let mut old = match self.work.replace() {
+            Ok(old) => old,
+            Err(e) => return self.without_work_io_worker(&e),
+        };
+        self.introduce();
+        self.scanning = None;
+        let why = hopeless.clone().unwrap_or_else(|| old.end_words());
+        let error = || ActError {
+            what: why.clone(),
+            retryable: true,
+            kind: ActErrorKind::Other,
+        };
+        let keeping = self.keeping();
+        let asked = old.current.take().map(|(_, tag, _)| tag);
+        let asked: Vec<Tag> = asked.into_iter().chain(old.queue.drain(..).map(|(t, _)| t)).collect();
+        for tag in asked {
+            match tag {
+                // What kills each helper in turn is not read by the next one either.
+                Tag::Scan if hopeless.is_some() => self.feed(EventKind::Checkpoints(ScanReport {
+                    unreadable: Some(format!("{why}, {IN_A_ROW} times in a row")),
+                    ..ScanReport::default()
+                })),
+                Tag::Scan => self.scan(self.spec.policy.depth, 2),
+                Tag::Keep(_) => {}
+                Tag::Act(act) | Tag::Pins(act, _) => self.feed(EventKind::ActDone {
+                    act,
+                    result: Err(error()),
+                }),
+                // It is asked again.
+                Tag::Finite(attempt, ckpt) => self.feed(EventKind::Finite {
+                    attempt,
+                    ckpt,
+                    odd: None,
+                }),
+                Tag::Usage(..) | Tag::Space | Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
+            }
+        }
+        if let Some(act) = keeping {
+            self.on_kept(act, Err(error()));
+        }
+    }
+
+    /// No I/O worker lives, and none can be started now: said while workers run, a fact for whoever waits for a scan.
+    fn without_work_io_worker(&mut self, e: &std::io::Error) {
+        let text = format!("the helper that works on files died, and another one cannot be started now: {e}");
+        let hint = limit_hint(&text).map(|hint| format!(": {hint}"));
+        self.printer.note(&format!("{text}{}", hint.unwrap_or_default()));
+        if self.state.live().is_none() && self.scanning.take().is_some() {
+            self.feed(EventKind::Checkpoints(ScanReport {
+                unreadable: Some(text),
+                ..ScanReport::default()
+            }));
+        }
+    }
+
+    /// Silence beyond patience is a fact, told once; a dead one is replaced.
+    pub(in crate::driver) fn check_io_workers(&mut self, now: Tick) {
+        self.work.give_up_if_stopped();
+        self.store.give_up_if_stopped();
+        if self.work.replaced_in() == Some(Ms(0)) {
+            self.replace_work_io_worker();
+        }
+        if self.store.replaced_in() == Some(Ms(0)) {
+            self.replace_store_io_worker();
+        }
+        if self.work.deadline().is_some_and(|at| at <= now) {
+            self.work.stalled = true;
+            let what = format!(
+                "the {} I/O worker has not answered for {} s",
+                self.work.name,
+                PATIENCE.0 / 1000
+            );
+            self.feed(EventKind::IoStalled { what });
+        }
+        if self.store.deadline().is_some_and(|at| at <= now) {
+            self.store.stalled = true;
+            self.journal.stalled = true;
+            let why = format!(
+                "the {} I/O worker has not answered for {} s",
+                self.store.name,
+                PATIENCE.0 / 1000
+            );
+            self.feed(EventKind::JournalStalled { why });
+        }
+        if self.journal.retry_at.is_some_and(|at| at <= now) {
+            self.journal.retry_at = None;
+        }
+        if self.journal.bump_at <= now && self.store.is_idle() {
+            self.journal.bump_at = now.after(Ms(self.journal.bump_every.0.max(BUMPS.0)));
+            self.journal.bumped = now;
+            self.store.ask(Tag::Bump, Question::Bump, now);
+        }
+        self.check_fence(now);
+    }
+}
