@@ -12,6 +12,7 @@ mod connections;
 mod listen;
 pub(in crate::cli) mod log_tail;
 mod origin;
+mod places;
 mod readers;
 mod resume;
 mod rollback;
@@ -127,10 +128,10 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
             );
         }
     }
-    let trusted = connections::hear(Owned(unix), answer::router(&site, true));
+    let trusted = connections::hear_owner(Owned(unix), answer::router(&site, true));
     let asked = async {
         match tcp {
-            Some(listener) => connections::hear(listener, answer::router(&site, false)).await,
+            Some(listener) => connections::hear_anyone(listener, answer::router(&site, false)).await,
             None => std::future::pending().await,
         }
     };

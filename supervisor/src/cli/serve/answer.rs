@@ -3,6 +3,7 @@
 use super::act::act;
 use super::configuration::{config, plan};
 use super::log_tail::tail;
+use super::places::ConnectionPlace;
 use super::resume::resume;
 use super::rollback::confirm;
 use super::site::{Entry, Here, Site, said, unknown};
@@ -10,13 +11,13 @@ use crate::environment::wall;
 use crate::render::metrics::{Format, metrics};
 use crate::render::page::{self, LogView, RunView, Wanted};
 use crate::render::status::StatusView;
-use axum::body::Bytes;
+use axum::body::{Bytes, to_bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY, SET_COOKIE,
+    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY, SET_COOKIE,
     X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
@@ -81,21 +82,20 @@ struct Door {
     trusted: bool,
 }
 
-/// Lets in who may come in, and says with every answer what a browser may do with it.
+/// Lets in who may come in, and says with every answer what a browser may do with it. Whoever has not shown the key gets one answer.
 async fn gate(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let acts = door.trusted || door.site.access.bears(request.headers());
     request.extensions_mut().insert(Entry { acts });
+    let place = request.extensions().get::<Arc<ConnectionPlace>>().cloned();
+    let keyless = place.filter(|place| !(acts && place.show_key()));
     let mut answer = match refused(&door, &request) {
         Some(no) => no,
-        None => tokio::time::timeout(WHOLE, next.run(request))
-            .await
-            .unwrap_or_else(|_| {
-                said(
-                    StatusCode::REQUEST_TIMEOUT,
-                    "Too late",
-                    "The request did not come to its end.",
-                )
-            }),
+        None => match whole(request, keyless.as_deref()).await {
+            Ok(request) => tokio::time::timeout(WHOLE, next.run(request))
+                .await
+                .unwrap_or_else(|_| too_late()),
+            Err(no) => no,
+        },
     };
     let headers = answer.headers_mut();
     for (name, value) in [
@@ -106,12 +106,41 @@ async fn gate(State(door): State<Door>, mut request: Request, next: Next) -> Res
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
+    if keyless.is_some() {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     answer
+}
+
+/// A request of which all is there: one without the key has until its connection's place is due.
+async fn whole(request: Request, keyless: Option<&ConnectionPlace>) -> Result<Request, Response> {
+    let Some(place) = keyless else { return Ok(request) };
+    let (head, body) = request.into_parts();
+    let body = tokio::time::timeout_at(place.due(), to_bytes(body, BODY))
+        .await
+        .map_err(|_| too_late())?
+        .map_err(|_| {
+            let text = format!("A request holds up to {BODY} bytes.");
+            said(StatusCode::PAYLOAD_TOO_LARGE, "Too long", &text)
+        })?;
+    place.has_asked();
+    Ok(Request::from_parts(head, body.into()))
+}
+
+fn too_late() -> Response {
+    said(
+        StatusCode::REQUEST_TIMEOUT,
+        "Too late",
+        "The request did not come to its end.",
+    )
 }
 
 fn refused(door: &Door, request: &Request) -> Option<Response> {
     let Door { site, trusted } = door;
-    let host = request.headers().get(HOST).and_then(|h| h.to_str().ok());
+    let host = match host(request) {
+        Ok(host) => host,
+        Err(why) => return Some(said(StatusCode::BAD_REQUEST, "Which host?", why)),
+    };
     let is_ours = host.is_some_and(|h| site.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(h)));
     // Behind a tunnel to the socket stands a browser, and any page can give its own name this machine's address.
     let by_tunnel = *trusted && host.is_some_and(is_loopback);
@@ -124,6 +153,23 @@ fn refused(door: &Door, request: &Request) -> Option<Response> {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let may = *trusted || open || (reads && site.access.public_read) || site.access.bears(request.headers());
     (!may).then(|| (StatusCode::UNAUTHORIZED, Html(page::door(site.access.file.as_str()))).into_response())
+}
+
+/// The one host that a request is meant for. A proxy before this server and this server could each go by another one of several.
+fn host(request: &Request) -> Result<Option<&str>, &'static str> {
+    let mut all = request.headers().get_all(HOST).into_iter();
+    let host = match (all.next(), all.next()) {
+        (Some(_), Some(_)) => return Err("The request has more than one Host header."),
+        (Some(host), None) => Some(host.to_str().map_err(|_| "The Host header is no name.")?),
+        (None, _) if request.version() >= Version::HTTP_11 => return Err("The request has no Host header."),
+        (None, _) => None,
+    };
+    match (request.uri().authority(), host) {
+        (Some(target), Some(host)) if !target.as_str().eq_ignore_ascii_case(host) => {
+            Err("The target of the request names another host than its Host header.")
+        }
+        _ => Ok(host),
+    }
 }
 
 /// A name, with or without a port, that no name server gives out.

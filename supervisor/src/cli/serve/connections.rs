@@ -1,13 +1,18 @@
 //! Connections to the pages: so many at a time by each entrance, and none that keeps its place without asking for anything, or without
 //! taking what it asked for.
 
+use super::places::{ConnectionPlace, ConnectionPlaces, REQUEST};
 use axum::Router;
+use axum::extract::Request;
 use axum::serve::Listener;
+use futures_util::future::select;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -15,15 +20,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Semaphore;
 use tokio::time::{Sleep, sleep};
 
-/// Connections that are open at once; others wait. A page that follows its run keeps one.
+/// Connections of this user's that are open at once; others wait. A page that follows its run keeps one.
 const PLACES: usize = 256;
-/// The head of a request comes within this, the first as well as the next on the same connection.
+/// The head of a request of this user's comes within this, the first as well as the next on the same connection.
 const HEAD: Duration = Duration::from_secs(15);
 /// A reader that takes nothing of an answer for so long is gone.
 const TAKES: Duration = Duration::from_secs(15);
+/// Longest head of a request, in bytes: browsers send the cookies of every port of a host.
+const HEAD_BYTES: usize = 32 << 10;
 
-/// Answers whoever comes, for ever. An entrance whose places are taken does not keep another one from answering.
-pub(super) async fn hear<L: Listener>(mut listener: L, pages: Router) {
+/// Answers this user, for ever: whoever else knocks was turned away.
+pub(super) async fn hear_owner<L: Listener>(mut listener: L, pages: Router) {
     let places = Arc::new(Semaphore::new(PLACES));
     loop {
         let place = places.clone().acquire_owned().await;
@@ -32,11 +39,53 @@ pub(super) async fn hear<L: Listener>(mut listener: L, pages: Router) {
         let pages = TowerToHyperService::new(pages.clone());
         tokio::spawn(async move {
             let _place = place;
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEAD);
             // A reader may go away in the middle of an answer.
-            let _ = http.serve_connection(stream, pages).await;
+            let _ = http(HEAD).serve_connection(stream, pages).await;
         });
+    }
+}
+
+/// Answers whoever comes, for ever. A new connection is never kept waiting by older ones.
+pub(super) async fn hear_anyone<L: Listener>(mut listener: L, pages: Router) {
+    let places = Arc::new(ConnectionPlaces::default());
+    loop {
+        let (stream, _) = listener.accept().await;
+        let stream = TokioIo::new(Taken { stream, waits: None });
+        let held = places.enter();
+        let pages = PlacedPages {
+            pages: TowerToHyperService::new(pages.clone()),
+            place: held.0.clone(),
+        };
+        tokio::spawn(async move {
+            let ends = pin!(held.0.ends());
+            // A reader may go away in the middle of an answer.
+            let _ = select(http(REQUEST).serve_connection(stream, pages), ends).await;
+        });
+    }
+}
+
+fn http(head: Duration) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(head)
+        .max_buf_size(HEAD_BYTES);
+    http
+}
+
+/// The pages, told with each request the place of its connection.
+struct PlacedPages {
+    pages: TowerToHyperService<Router>,
+    place: Arc<ConnectionPlace>,
+}
+
+impl Service<Request<Incoming>> for PlacedPages {
+    type Response = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Response;
+    type Error = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Error;
+    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.place.clone());
+        self.pages.call(request)
     }
 }
 
