@@ -40,6 +40,7 @@ pub mod top;
 pub mod trace;
 pub mod unit;
 pub mod verify;
+pub(crate) mod words;
 
 pub use command::{proposed, shown_command, shown_word};
 

@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::prepare::{self, BatchNeeds, Request};
 use crate::printer;
 use crate::render::sbatch::{Batch, notice, sbatch};
+use crate::render::words::shell_word;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_config::{redact_text, redact_words};
@@ -101,7 +102,10 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
             args.force,
             "--force writes over it, without --output it is printed",
         )?;
-        super::print(&format!("{file} is written\n\n  sbatch {file}\n"))?;
+        super::print(&format!(
+            "{file} is written\n\n  sbatch {}\n",
+            shell_word(file.as_str())
+        ))?;
     } else {
         if redact_text(&text) != text {
             printer::err(
@@ -122,8 +126,10 @@ fn to_file(args: &Args) -> Option<&Utf8Path> {
 fn may_stand(file: &Utf8Path, config: Option<&Utf8Path>) -> Result<(), CliError> {
     if let Some(dir) = file.parent().filter(|dir| !dir.as_str().is_empty() && !dir.is_dir()) {
         return Err(
-            CliError::environment(format!("writing {file}: there is no directory {dir}"))
-                .hint(format!("make it (`mkdir -p {dir}`), or name another file")),
+            CliError::environment(format!("writing {file}: there is no directory {dir}")).hint(format!(
+                "make it (`mkdir -p {}`), or name another file",
+                shell_word(dir.as_str())
+            )),
         );
     }
     config.map_or(Ok(()), |config| install::is_another(file, config))
