@@ -218,8 +218,17 @@ pub fn pickled(value: &Value) -> Vec<u8> {
 pub fn encode_as(value: &Value, stem: &str) -> Vec<u8> {
     let mut storages = Vec::new();
     let pickled = pickle::encode(value, &mut storages);
+    archive_of(&pickled, &storages, stem)
+}
+
+/// The bytes of a file that holds this pickle, whatever it says.
+pub fn encode_pickle(pickled: &[u8]) -> Vec<u8> {
+    archive_of(pickled, &[], "archive")
+}
+
+fn archive_of(pickled: &[u8], storages: &[&Storage], stem: &str) -> Vec<u8> {
     let mut archive = zip::Writer::default();
-    archive.add(&format!("{stem}/data.pkl"), &pickled);
+    archive.add(&format!("{stem}/data.pkl"), pickled);
     archive.add(&format!("{stem}/.format_version"), b"1");
     archive.add(&format!("{stem}/.storage_alignment"), b"64");
     archive.add(&format!("{stem}/byteorder"), b"little");

@@ -393,6 +393,9 @@ pub struct CheckpointSummary {
     /// Another user whom files of it belong to: neither root, nor the user of the run, nor one that the settings trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_owner: Option<u32>,
+    /// Top-level modules of those names that stand in the run's working directory or beside its launch script: the user's own code.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own_modules: Vec<String>,
     /// Findings, worst first.
     pub findings: Vec<Finding>,
 }

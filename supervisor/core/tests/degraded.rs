@@ -247,9 +247,12 @@ fn what_a_step_imports_is_asked_of_others_only() {
 
 #[test]
 fn a_question_names_the_file_the_names_and_the_answer() {
-    let refused = |options: &str, text: &str, s: &State| {
-        let scan = disk(text).scan(Depth::Full, 9);
-        match choose(s, &spec(options), &scan) {
+    let refused = |own: &[&str], text: &str, s: &State| {
+        let mut scan = disk(text).scan(Depth::Full, 9);
+        for step in &mut scan.steps {
+            step.own_modules = own.iter().map(|m| (*m).to_owned()).collect();
+        }
+        match choose(s, &spec(""), &scan) {
             Choice::Refuse {
                 outcome: Outcome::NoProof { why },
                 reasons,
@@ -260,7 +263,7 @@ fn a_question_names_the_file_the_names_and_the_answer() {
             other => panic!("{other:?}"),
         }
     };
-    let why = refused("", "disk strange 2", &State::default());
+    let why = refused(&["my_project"], "disk strange 2", &State::default());
     for part in [
         "global_step_2",
         "my_project.state.Sampler",
@@ -270,12 +273,21 @@ fn a_question_names_the_file_the_names_and_the_answer() {
     ] {
         assert!(why.contains(part), "{part} is not in {why}");
     }
+    for own in [&[][..], &["my", "my_project.state", "project"]] {
+        let why = refused(own, "disk strange 2", &State::default());
+        for part in ["my_project.state.Sampler", "supervise verify", "--from N", "--fresh"] {
+            assert!(why.contains(part), "{part} is not in {why}");
+        }
+        for part in ["trust_globals", "TRUST_GLOBALS"] {
+            assert!(!why.contains(part), "{part} is in {why}");
+        }
+    }
     let mut changed = progressed();
     let (pins, read) = (PinsHash(9), true);
     changed.own.insert(dir(4).to_string(), OwnStep { pins, read });
-    let why = refused("", "disk whole 2 unsafe 4", &changed);
+    let why = refused(&[], "disk whole 2 unsafe 4", &changed);
     assert!(why.contains("os.system") && why.contains("this run wrote it"), "{why}");
-    let why = refused("", "disk whole 2 unsafe 4", &State::default());
+    let why = refused(&[], "disk whole 2 unsafe 4", &State::default());
     assert!(
         why.contains("nothing that this run wrote") && why.contains("proof.trust_unsafe"),
         "{why}"

@@ -23,6 +23,7 @@ pub mod left;
 mod leftovers;
 mod listed;
 mod look;
+mod own_modules;
 mod prefetch;
 mod proof;
 mod proof_cache;
@@ -54,6 +55,7 @@ pub use latest::live_dir;
 pub use lease::{lease_dir, own_claim};
 pub use listed::Listed;
 pub use look::{Failure, Kind, Look, Room, Seen};
+pub use own_modules::name_own_modules;
 pub use proof::FileProver;
 pub use proof_record::{VERIFIED, proven};
 pub use protocol::{

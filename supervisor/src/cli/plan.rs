@@ -16,7 +16,7 @@ use supervise_core::record::LaunchOrder;
 use supervise_core::resume::{Choice, answered_again, choose, in_next_term, needed_depth};
 use supervise_core::spec::ResumeIntent;
 use supervise_core::state::State;
-use supervise_host::io_worker::{Identity, Prover, RunCheckpoints, came_with_a_copy, look_at_run};
+use supervise_host::io_worker::{Identity, Prover, RunCheckpoints, came_with_a_copy, look_at_run, name_own_modules};
 use supervise_host::process::boot_id;
 use supervise_host::process::cgroup::Leaf;
 use supervise_trainers::{HostFacts, LaunchPlan, Ray, adapter, expect};
@@ -164,6 +164,12 @@ fn open_case(p: &Prepared) -> Option<String> {
 }
 
 fn scan(p: &Prepared, depth: Depth) -> ScanReport {
+    let mut report = scan_root(p, depth);
+    name_own_modules(&p.order.spec, &mut report.steps);
+    report
+}
+
+fn scan_root(p: &Prepared, depth: Depth) -> ScanReport {
     let Some(root) = &p.order.spec.root else {
         return ScanReport {
             empty: true,

@@ -20,6 +20,7 @@ use super::heap::Use;
 use names::{DANGEROUS_MODULES, DANGEROUS_NAMES, FOREIGN_ROOTS, HARD_ROOTS, OLD_ROOTS, STANDARD_ROOTS};
 use std::collections::HashSet;
 use std::sync::LazyLock;
+pub use words::is_library;
 
 /// Kind of an imported name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -168,33 +168,61 @@ pub(super) fn unsafe_step(s: &State, c: &CheckpointSummary) -> String {
 }
 
 /// A step of others whose files name what neither torch nor a person vouches for: asked once, before the run is taken into
-/// care with it.
-pub(super) fn unfamiliar(s: &State, c: &CheckpointSummary) -> Option<(Outcome, Reason)> {
+/// care with it. A setting to copy is given for the user's own modules only: a library's name may be harmless or the way to run
+/// anything, and nobody who reads it here can tell.
+pub(super) fn unfamiliar(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Option<(Outcome, Reason)> {
     let first = c.unfamiliar.first().filter(|_| s.origin_of(c) != StepOrigin::Own)?;
-    let shown = c.unfamiliar.iter().take(NAMES).map(String::as_str);
-    let mut names = shown.collect::<Vec<_>>().join(", ");
-    if c.unfamiliar.len() > NAMES {
-        names.push_str(&format!(" and {} more", c.unfamiliar.len() - NAMES));
-    }
+    let names = listed(c.unfamiliar.iter());
     let told = c
         .findings
         .iter()
         .find(|f| f.code == "unfamiliar_global" && f.file.is_some());
     let place = told.and_then(|f| f.file.as_ref());
     let file = place.map_or_else(|| c.id.to_string(), |file| format!("{}/{file}", c.id));
-    let list = c
-        .unfamiliar
-        .iter()
-        .map(|n| format!("\"{n}\""))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let why = format!(
-        "{file} imports {names} when it is loaded, and no attempt of this run wrote it. If that is your own code, say so once: `proof: {{trust_globals: [{list}]}}` in the supervisor's settings, or SUPERVISE_PROOF__TRUST_GLOBALS='[{list}]'; else take another step (--from N) or start from nothing (--fresh)"
-    );
+    let is_own = |name: &&String| {
+        let top = name.split('.').next();
+        top.is_some_and(|top| c.own_modules.iter().any(|own| own == top))
+    };
+    let others: Vec<&String> = c.unfamiliar.iter().filter(|name| !is_own(name)).collect();
+    let else_ = "take another step (--from N) or start from nothing (--fresh)";
+    let way = if others.is_empty() {
+        let list = c
+            .unfamiliar
+            .iter()
+            .map(|n| format!("\"{n}\""))
+            .collect::<Vec<_>>()
+            .join(", ");
+        format!(
+            "If that is your own code, say so once: `proof: {{trust_globals: [{list}]}}` in the supervisor's settings, or SUPERVISE_PROOF__TRUST_GLOBALS='[{list}]'; else {else_}"
+        )
+    } else {
+        let look = match &spec.root {
+            Some(root) if !spec.saves.is_in_place() && !is_elsewhere(&c.id) => {
+                format!("`supervise verify '{root}/{}'`", c.id)
+            }
+            _ => "`supervise verify`".to_owned(),
+        };
+        format!(
+            "No module of your own is meant by {}: neither the working directory nor that of the launch script holds one of that name, and loading the file runs whatever stands behind it. Look at the file ({look}), and find out who wrote it; or {else_}",
+            listed(others.into_iter())
+        )
+    };
+    let why = format!("{file} imports {names} when it is loaded, and no attempt of this run wrote it. {way}");
     let evidence = Evidence::File {
         path: file,
         finding: told.map_or_else(|| format!("it names {first}"), |f| f.detail.clone()),
     };
     let reason = Reason::new("unfamiliar_globals", why.clone()).with(evidence);
     Some((Outcome::NoProof { why }, reason))
+}
+
+/// The first names, and how many more there are.
+fn listed<'n>(mut all: impl ExactSizeIterator<Item = &'n String>) -> String {
+    let more = all.len().saturating_sub(NAMES);
+    let shown: Vec<&str> = all.by_ref().take(NAMES).map(String::as_str).collect();
+    let mut out = shown.join(", ");
+    if more > 0 {
+        out.push_str(&format!(" and {more} more"));
+    }
+    out
 }

@@ -48,7 +48,7 @@ pub(super) fn from_loaded(
         reasons.insert(0, refusal_reason("unreadable", x));
         return Choice::Unreadable { reasons };
     }
-    if let Some((outcome, reason)) = unfamiliar(s, c) {
+    if let Some((outcome, reason)) = unfamiliar(s, spec, c) {
         reasons.insert(0, reason);
         return Choice::Refuse { outcome, reasons };
     }

@@ -310,6 +310,10 @@ fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary 
             Truth::Strange => vec!["my_project.state.Sampler".to_owned()],
             _ => Vec::new(),
         },
+        own_modules: match s.truth {
+            Truth::Strange => vec!["my_project".to_owned()],
+            _ => Vec::new(),
+        },
         findings: finding
             .map(|(code, text)| Finding::error(code, verdict, text))
             .into_iter()

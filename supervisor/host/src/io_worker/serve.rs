@@ -9,6 +9,7 @@ use super::cut::{Cutter, limits, perform_all};
 use super::edit::prune;
 use super::generation_store::GenerationStore;
 use super::leftovers;
+use super::own_modules::name_own_modules;
 use super::prefetch::{Change, Prefetch, TOLD};
 use super::proof_record::VERIFIED;
 use super::protocol::{Answer, IoReply, IoRequest, Question};
@@ -328,6 +329,9 @@ impl IoWorker {
                     && !path.starts_with(&root)
                 {
                     report.steps.extend(elsewhere(spec, path, depth, &mut working));
+                }
+                if let Some(spec) = &self.spec {
+                    name_own_modules(spec, &mut report.steps);
                 }
                 Ok(Answer::Scan(report))
             }

@@ -16,6 +16,12 @@ static LIBRARIES: Words = LazyLock::new(|| {
 static FUNCTIONS: Words = LazyLock::new(|| words(&[FUNCTION_WORDS]));
 static CLASSES: Words = LazyLock::new(|| words(&[CLASS_WORDS]));
 
+/// Returns true if a top-level module is that of a public library or of Python itself, and no project's own.
+#[must_use]
+pub fn is_library(top: &str) -> bool {
+    LIBRARIES.contains(top) || super::ROOTS.contains(top)
+}
+
 /// What a function that rebuilds objects may say of itself.
 const REBUILDS: [&str; 4] = ["class", "object", "pickle", "unpickle"];
 
