@@ -132,6 +132,10 @@ pub const CODES: &[(&str, &str)] = &[
     ("no_data_pkl", "the archive has no data.pkl: the save broke off"),
     ("non_finite", "tensors hold infinite numbers, or what is no number"),
     (
+        "not_a_file",
+        "a directory, a FIFO or a socket stands where a load opens a file",
+    ),
+    (
         "not_a_zip",
         "a file that torch.save should have written does not begin like one",
     ),

@@ -44,11 +44,11 @@ pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<F
 }
 
 /// Bytes of memory for what is kept of a text of so many bytes.
-fn room(text: usize, limits: &Limits) -> usize {
+pub(crate) fn room(text: usize, limits: &Limits) -> usize {
     limits.memory.saturating_sub(limits.held.saturating_add(text))
 }
 
-fn too_big(need: usize, limits: &Limits) -> Finding {
+pub(crate) fn too_big(need: usize, limits: &Limits) -> Finding {
     let limit = limits.memory;
     let detail = PickleError::TooBig { need, limit }.to_string();
     Finding::error("limit_reached", Verdict::Unreadable, detail)

@@ -28,6 +28,7 @@ pub mod proof_record;
 mod raw;
 pub mod safetensors;
 pub mod set;
+pub mod small_files;
 pub mod source;
 pub mod sweep;
 pub mod torch;

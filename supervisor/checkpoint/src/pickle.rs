@@ -37,6 +37,9 @@ pub enum PickleError {
     /// A memo slot that was never filled.
     #[error("the pickle refers to value {0}, which it never stored")]
     NoMemo(u64),
+    /// A value without a hash where Python needs one.
+    #[error("a {0} is a key of a dict or an element of a set, which Python does not load")]
+    Unhashable(&'static str),
     /// Too many opcodes.
     #[error("the pickle has more than {0} operations")]
     TooLong(u64),

@@ -12,11 +12,12 @@ use crate::plan::{Extent, ReadPlan};
 use crate::raw::shown;
 use crate::source::Reader;
 use crate::torch::Tensor;
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
-use std::collections::{BTreeMap, HashSet};
-use std::fmt;
+use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Finding, Verdict};
+
+mod header;
+
+use header::{TensorEntry, entries};
 
 /// Content of a header, as far as it is used.
 #[derive(Debug, Default)]
@@ -52,31 +53,21 @@ pub(crate) fn inspect(file: &Reader<'_>, limits: &Limits) -> Result<Header, Box<
     if base > len {
         return Err(Box::new(cut(len, base)));
     }
-    let text = file.bytes(8, usize::try_from(size).unwrap_or(0))?;
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    if json::room(size, limits) == 0 {
+        return Err(Box::new(json::too_big(size, limits)));
+    }
+    let text = file.bytes(8, size)?;
     if !text.starts_with(b"{") {
         return Err(Box::new(
             Finding::error("safetensors_header", Verdict::Damaged, "the header is no JSON object").at(8),
         ));
     }
-    let entries = entries(&text)?;
+    let entries = entries(&text, limits)?;
+    drop(text);
     let mut header = tile(entries.tensors, base, len, limits.tensors)?;
     header.pieces = entries.pieces;
     Ok(header)
-}
-
-/// The library that reads these files is written in Rust: it takes JSON as the standard has it, not as Python does.
-fn entries(text: &[u8]) -> Result<Entries, Box<Finding>> {
-    serde_json::from_slice(text).map_err(|e| {
-        let zeros = text.iter().rev().take_while(|b| **b == 0).count();
-        let (code, detail) = match zeros {
-            0 => ("safetensors_header", format!("the header is no table of tensors: {e}")),
-            n => (
-                "torn_write",
-                format!("the last {n} bytes of the header are zeros: they were never written"),
-            ),
-        };
-        Box::new(Finding::error(code, Verdict::Damaged, detail).at(8))
-    })
 }
 
 fn cut(len: u64, want: u64) -> Finding {
@@ -96,26 +87,33 @@ fn bad(name: &str, what: &str) -> Box<Finding> {
 }
 
 /// Tensors follow each other without gap or overlap and end where the file ends.
-fn tile(mut entries: Vec<(String, Info)>, base: u64, len: u64, most: usize) -> Result<Header, Box<Finding>> {
-    let mut names = HashSet::with_capacity(entries.len());
-    if let Some((name, _)) = entries.iter().find(|(name, _)| !names.insert(name.as_str())) {
-        return Err(bad(name, "is named twice"));
+fn tile(mut entries: Vec<TensorEntry>, base: u64, len: u64, most: usize) -> Result<Header, Box<Finding>> {
+    // Sorting takes less memory than a set of all names.
+    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    if let Some(twice) = entries.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        return Err(bad(&twice[0].name, "is named twice"));
     }
-    entries.sort_by_key(|(_, info)| info.data_offsets);
+    entries.sort_by_key(|entry| entry.data_offsets);
     let mut out = Header::default();
+    out.plan.extents.reserve_exact(entries.len());
+    out.tensors.reserve_exact(entries.len().min(most));
     let mut at = 0;
-    for (name, info) in entries {
-        let [from, to] = info.data_offsets;
+    for entry in entries {
+        let name = String::from(entry.name);
+        let [from, to] = entry.data_offsets;
         let Some(bytes) = to.checked_sub(from) else {
             return Err(bad(&name, "ends before it begins"));
         };
-        let Some((dtype, bits)) = Dtype::from_safetensors(&info.dtype) else {
-            let detail = format!("tensor {} has the unknown type {}", shown(&name), shown(&info.dtype));
-            return Err(Box::new(
-                Finding::error("safetensors_dtype", Verdict::Unknown, detail).at(8),
-            ));
+        let (dtype, bits) = match entry.dtype {
+            Ok(known) => known,
+            Err(word) => {
+                let detail = format!("tensor {} has the unknown type {}", shown(&name), shown(&word));
+                return Err(Box::new(
+                    Finding::error("safetensors_dtype", Verdict::Unknown, detail).at(8),
+                ));
+            }
         };
-        let elements = info.shape.iter().try_fold(1_u64, |n, d| n.checked_mul(*d));
+        let elements = entry.shape.iter().try_fold(1_u64, |n, d| n.checked_mul(*d));
         let want = elements
             .and_then(|n| n.checked_mul(bits))
             .filter(|b| b.is_multiple_of(8))
@@ -132,7 +130,7 @@ fn tile(mut entries: Vec<(String, Info)>, base: u64, len: u64, most: usize) -> R
             return Err(bad(&name, "lies beyond the file"));
         };
         if out.tensors.len() < most {
-            out.tensors.push(tensor(&name, dtype, info.shape));
+            out.tensors.push(tensor(&name, dtype, entry.shape.into_vec()));
         }
         out.plan.extents.push(Extent {
             off,
@@ -163,51 +161,6 @@ fn tensor(name: &str, dtype: Dtype, shape: Vec<u64>) -> Tensor {
         storage: None,
         offset: 0,
         placement: None,
-    }
-}
-
-#[derive(Deserialize)]
-struct Info {
-    dtype: String,
-    shape: Vec<u64>,
-    data_offsets: [u64; 2],
-}
-
-/// The tensors of a header. Of `__metadata__` only the keys count.
-#[derive(Default)]
-struct Entries {
-    tensors: Vec<(String, Info)>,
-    /// torch's distributed writer says there which piece of a tensor this file holds.
-    pieces: bool,
-}
-
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_map(EntriesVisitor)
-    }
-}
-
-struct EntriesVisitor;
-
-impl<'de> Visitor<'de> for EntriesVisitor {
-    type Value = Entries;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a table of tensors")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-        let mut out = Entries::default();
-        while let Some(name) = map.next_key::<String>()? {
-            if name == "__metadata__" {
-                // The library reads null as no notes, and takes nothing but strings in them.
-                let notes = map.next_value::<Option<BTreeMap<String, String>>>()?;
-                out.pieces = notes.iter().flat_map(|n| n.keys()).any(|key| key.starts_with("DCP_"));
-            } else {
-                out.tensors.push((name, map.next_value()?));
-            }
-        }
-        Ok(out)
     }
 }
 
@@ -251,7 +204,7 @@ pub(crate) fn index(file: &Reader<'_>, limits: &Limits) -> Result<Index, Box<Fin
 }
 
 /// As in Python, the last of repeated names counts.
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct IndexFile {
     weight_map: BTreeMap<String, String>,
 }

@@ -128,6 +128,13 @@ pub fn judge(kind: SetKind, files: &BTreeMap<String, u64>, reports: &BTreeMap<St
     seen.finish(kind)
 }
 
+/// The finding for what is no file and stands where a load opens one: the load ends with an error, waits, or goes on without it.
+#[must_use]
+pub fn not_a_file() -> Finding {
+    let detail = "a directory, a FIFO or a socket stands where a load opens a file";
+    Finding::error("not_a_file", Verdict::Damaged, detail)
+}
+
 /// The case that is judged, with its findings so far.
 struct Seen<'a> {
     files: &'a BTreeMap<String, u64>,

@@ -46,11 +46,26 @@ fn pickle(begin: &[u8], each: &[u8], count: usize) -> Vec<u8> {
     [begin, &each.repeat(count), b"e."].concat()
 }
 
+/// A file of so many tensors of one number each.
+fn header(tensors: usize) -> Vec<u8> {
+    let entry = |n: usize| {
+        let (from, to) = (4 * n, 4 * n + 4);
+        format!("\"t{n}\":{{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[{from},{to}]}}")
+    };
+    let entries: Vec<String> = (0..tensors).map(entry).collect();
+    of_header(&format!("{{{}}}", entries.join(",")), 4 * tensors)
+}
+
+fn of_header(text: &str, data: usize) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes()[..], text.as_bytes(), &vec![1; data]].concat()
+}
+
 /// One after the other: what is counted is the whole process.
 #[test]
 fn no_file_takes_more_than_is_allowed() {
     let many = |count: usize| -> Vec<(&str, FileKind, Vec<u8>)> {
         let words: Vec<String> = (0..count / 8).map(|n| format!("\"w{n}\":{n}")).collect();
+        let pairs: Vec<String> = (0..count / 8).map(|n| format!("\"w{n}\":\"a\"")).collect();
         let merges = "[\"w1\",\"w2\"],".repeat(count / 8);
         let text = |inner: &str| format!("{{\"weight_map\":{{\"a\":\"b\"}},\"x\":{inner}}}").into_bytes();
         vec![
@@ -89,6 +104,36 @@ fn no_file_takes_more_than_is_allowed() {
                 "objects in JSON",
                 FileKind::SafetensorsIndex,
                 text(&format!("[{}0]", "{\"a\":1},".repeat(count / 8))),
+            ),
+            (
+                "lists of lists in JSON",
+                FileKind::SafetensorsIndex,
+                text(&format!("[{}0]", "[[0],[0]],".repeat(count / 8))),
+            ),
+            (
+                "an index",
+                FileKind::SafetensorsIndex,
+                format!("{{\"weight_map\":{{{}}}}}", pairs.join(",")).into_bytes(),
+            ),
+            ("a header", FileKind::Safetensors, header(count / 64)),
+            (
+                "notes",
+                FileKind::Safetensors,
+                of_header(
+                    &format!("{{\"__metadata__\":{{{}\"\":\"\"}}}}", "\"\":\"\",".repeat(count / 2)),
+                    0,
+                ),
+            ),
+            (
+                "shapes",
+                FileKind::Safetensors,
+                of_header(
+                    &format!(
+                        "{{\"t\":{{\"dtype\":\"F32\",\"shape\":[{}0],\"data_offsets\":[0,0]}}}}",
+                        "0,".repeat(count)
+                    ),
+                    0,
+                ),
             ),
             (
                 "keys in JSON",

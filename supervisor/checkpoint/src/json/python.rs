@@ -191,7 +191,8 @@ impl<'t> Parser<'t> {
             let value = p.value(inner, depth + 1)?;
             if keep == Keep::All {
                 if out.len() == out.capacity() {
-                    p.spend(out.capacity().max(4) * size_of::<Json>())?;
+                    let first = if out.is_empty() { APART } else { 0 };
+                    p.spend(out.capacity().max(4) * size_of::<Json>() + first)?;
                 }
                 out.push(value);
             }
@@ -288,9 +289,6 @@ impl<'t> Parser<'t> {
             self.at -= digits - 1;
             return Err(self.wrong("no digit after a leading zero"));
         }
-        if digits > DIGITS {
-            return Err(self.wrong("a number of fewer digits"));
-        }
         let mut whole = true;
         if self.peek() == Some(b'.') {
             self.at += 1;
@@ -306,6 +304,11 @@ impl<'t> Parser<'t> {
             if self.digits() == 0 {
                 return Err(self.wrong("a digit"));
             }
+        }
+        // A number with a fraction or an exponent becomes a float, however many digits it has.
+        if whole && digits > DIGITS {
+            self.at = from;
+            return Err(self.wrong("a whole number of at most 4300 digits, which is what Python reads"));
         }
         let text = self.text.get(from..self.at).unwrap_or_default();
         let text = std::str::from_utf8(text).unwrap_or_default();

@@ -21,8 +21,10 @@ pub enum Value {
     Float(f64),
     /// A string.
     Str(Text),
-    /// Bytes or a bytearray.
+    /// Bytes.
     Bytes(Text),
+    /// A bytearray.
+    ByteArray(Text),
     /// An imported name: resolved by [`Heap::global`].
     Global(u32),
     /// A container, a call or a persistent reference.
@@ -57,8 +59,10 @@ pub enum Object {
     Tuple(Box<[Value]>),
     /// A list.
     List(Vec<Value>),
-    /// A set or frozenset.
+    /// A set.
     Set(Vec<Value>),
+    /// A frozenset.
+    FrozenSet(Box<[Value]>),
     /// A dict, in order of insertion, repeated keys kept.
     Dict(Vec<(Value, Value)>),
     /// Value that a call would return.
@@ -215,8 +219,8 @@ impl Heap {
         const APART: usize = 32;
         let values = size_of::<Value>();
         match object {
-            Object::Tuple(items) if items.is_empty() => 0,
-            Object::Tuple(items) => APART + items.len() * values,
+            Object::Tuple(items) | Object::FrozenSet(items) if items.is_empty() => 0,
+            Object::Tuple(items) | Object::FrozenSet(items) => APART + items.len() * values,
             Object::List(items) | Object::Set(items) => APART + 4 * values + items.len() * values,
             Object::Dict(pairs) => APART + 8 * values + 2 * pairs.len() * values,
             Object::Call(_) => APART + size_of::<Call>(),
@@ -345,6 +349,11 @@ impl Heap {
         self.work.get() > WORK + 64 * (self.input.len() + self.objects.len()) as u64
     }
 
+    /// Returns true if a value is a dict that a call makes.
+    pub(super) fn is_dict_call(&self, value: Value) -> bool {
+        self.call(value).is_some_and(|call| self.makes_dict(call))
+    }
+
     fn makes_dict(&self, call: &Call) -> bool {
         self.global(call.callee)
             .is_some_and(|g| g.module == "collections" && g.name != "deque")
@@ -381,7 +390,7 @@ impl Heap {
         let wanted = |v: &Value| *v == Value::Global(global);
         let in_pairs = |pairs: &[(Value, Value)]| pairs.iter().any(|(k, v)| wanted(k) || wanted(v));
         self.objects.iter().any(|object| match object {
-            Object::Tuple(items) => items.iter().any(wanted),
+            Object::Tuple(items) | Object::FrozenSet(items) => items.iter().any(wanted),
             Object::List(items) | Object::Set(items) => items.iter().any(wanted),
             Object::Dict(pairs) => in_pairs(pairs),
             Object::Persistent(id) => wanted(id),

@@ -20,6 +20,15 @@ const NAME: usize = 512;
 /// Dangers kept; one is enough to condemn.
 const DANGERS: usize = 32;
 
+/// How an opcode adds elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Growth {
+    /// APPEND, APPENDS: Python asks for `append`.
+    List,
+    /// ADDITEMS: Python asks for `add`.
+    Set,
+}
+
 pub(super) struct Machine<'l> {
     pub(super) heap: Heap,
     pub(super) at: usize,
@@ -301,6 +310,7 @@ impl Machine<'_> {
         {
             self.odd(id, "calls it with other arguments than real writers do");
         }
+        self.judge_elements(callee, args);
         let call = Call::new(kind, callee, args, kwargs);
         self.push_object(Object::Call(Box::new(call)))
     }
@@ -334,8 +344,11 @@ impl Machine<'_> {
         Ok(())
     }
 
-    pub(super) fn append(&mut self, mut items: Vec<Value>) -> Step {
+    pub(super) fn append(&mut self, mut items: Vec<Value>, growth: Growth) -> Step {
         let target = self.top()?;
+        if growth == Growth::Set && matches!(self.heap.object(target), Some(Object::Set(_))) {
+            self.judge_keys(items.iter().copied());
+        }
         self.spend(2 * items.len() * size_of::<Value>())?;
         self.judge_growth(target, false);
         let object = match target {
@@ -343,10 +356,13 @@ impl Machine<'_> {
             _ => None,
         };
         match object {
-            Some(Object::List(list) | Object::Set(list)) => list.append(&mut items),
+            Some(Object::List(list)) if growth == Growth::List => list.append(&mut items),
+            Some(Object::Set(list)) if growth == Growth::Set => list.append(&mut items),
+            // Python looks at nothing where there is nothing to add.
+            Some(Object::List(_) | Object::Set(_)) if items.is_empty() => {}
             Some(Object::Call(call)) => call.items_mut().append(&mut items),
             Some(_) => {
-                return Err(PickleError::BadArgument("appending to something that is no list"));
+                return Err(PickleError::BadArgument("appending to something that cannot take it"));
             }
             None => self.changes_import(target, "elements")?,
         }
@@ -357,6 +373,9 @@ impl Machine<'_> {
         let target = self.top()?;
         self.spend(4 * pairs.len() * size_of::<Value>())?;
         self.judge_growth(target, true);
+        if matches!(self.heap.object(target), Some(Object::Dict(_))) || self.heap.is_dict_call(target) {
+            self.judge_keys(pairs.iter().map(|(key, _)| *key));
+        }
         let object = match target {
             Value::Object(id) => self.heap.object_mut(id),
             _ => None,

@@ -2,7 +2,10 @@
 
 use super::PickleError;
 use super::heap::{CallKind, Heap, Object, Value};
-use super::machine::{Machine, Step};
+use super::machine::{Growth, Machine, Step};
+
+/// Digits of a whole number in decimal that Python reads.
+const DIGITS: usize = 4300;
 
 /// Runs one opcode; gives the value of the pickle at STOP.
 pub(super) fn step(m: &mut Machine<'_>) -> Step<Option<Value>> {
@@ -21,8 +24,9 @@ pub(super) fn step(m: &mut Machine<'_>) -> Step<Option<Value>> {
         b'I' | b'L' | b'F' | b'J' | b'K' | b'M' | b'G' | 0x8a | 0x8b => number(m, op)?,
         b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => text(m, op)?,
         b')' | b']' | b'}' | 0x8f | b't' | b'l' | b'd' | 0x85..=0x87 | 0x91 => container(m, op)?,
-        b'a' => m.pop().and_then(|v| m.append(vec![v]))?,
-        b'e' | 0x90 => m.pop_mark().and_then(|items| m.append(items))?,
+        b'a' => m.pop().and_then(|v| m.append(vec![v], Growth::List))?,
+        b'e' => m.pop_mark().and_then(|items| m.append(items, Growth::List))?,
+        0x90 => m.pop_mark().and_then(|items| m.append(items, Growth::Set))?,
         b's' => {
             let (value, key) = (m.pop()?, m.pop()?);
             m.set_items(vec![(key, value)])?;
@@ -122,7 +126,12 @@ fn number(m: &mut Machine<'_>, op: u8) -> Step {
         }
         b'F' => {
             let text = line_text(m)?;
-            Value::Float(text.trim().parse().map_err(|_| PickleError::BadArgument("a float"))?)
+            let number: f64 = text.trim().parse().map_err(|_| PickleError::BadArgument("a float"))?;
+            // Python takes `inf`, and raises OverflowError where digits make a number that is too large.
+            if number.is_infinite() && text.bytes().any(|b| b.is_ascii_digit()) {
+                return Err(PickleError::BadArgument("a float that is too large"));
+            }
+            Value::Float(number)
         }
         _ => decimal(m, op)?,
     };
@@ -152,12 +161,17 @@ fn decimal(m: &mut Machine<'_>, op: u8) -> Step<Value> {
         (b'I', "01") => return Ok(Value::Bool(true)),
         _ => {}
     }
-    if let Ok(v) = digits.parse() {
+    if let Some(v) = digits.parse().ok().filter(|_| digits.len() <= DIGITS) {
         return Ok(Value::Int(v));
     }
     let body = digits.strip_prefix(['-', '+']).unwrap_or(digits);
     if body.is_empty() || !body.bytes().all(|b| b.is_ascii_digit() || b == b'_') {
         return Err(PickleError::BadArgument("an integer"));
+    }
+    if body.bytes().filter(u8::is_ascii_digit).count() > DIGITS {
+        return Err(PickleError::BadArgument(
+            "a whole number of more than 4300 digits, which Python does not read",
+        ));
     }
     range(at, n).map(Value::BigInt)
 }
@@ -176,10 +190,10 @@ fn text(m: &mut Machine<'_>, op: u8) -> Step {
         return Err(PickleError::BadArgument("a string that is no UTF-8"));
     }
     // Old byte strings become strings, as Python 3 makes of them.
-    m.push(if matches!(op, b'B' | b'C' | 0x8e | 0x96) {
-        Value::Bytes(text)
-    } else {
-        Value::Str(text)
+    m.push(match op {
+        b'B' | b'C' | 0x8e => Value::Bytes(text),
+        0x96 => Value::ByteArray(text),
+        _ => Value::Str(text),
     })
 }
 
@@ -283,8 +297,16 @@ fn container(m: &mut Machine<'_>, op: u8) -> Step {
         0x8f => Object::Set(Vec::new()),
         b't' => Object::Tuple(m.pop_mark()?.into_boxed_slice()),
         b'l' => Object::List(m.pop_mark()?),
-        b'd' => Object::Dict(m.pop_pairs()?),
-        0x91 => Object::Set(m.pop_mark()?),
+        b'd' => {
+            let pairs = m.pop_pairs()?;
+            m.judge_keys(pairs.iter().map(|(key, _)| *key));
+            Object::Dict(pairs)
+        }
+        0x91 => {
+            let items = m.pop_mark()?;
+            m.judge_keys(items.iter().copied());
+            Object::FrozenSet(items.into_boxed_slice())
+        }
         _ => {
             let n = usize::from(op - 0x84);
             let mut items = Vec::with_capacity(n);

@@ -80,7 +80,7 @@ fn array(heap: &Heap, value: Value) -> Option<(Vec<u64>, Option<usize>)> {
     };
     let shape: Option<Vec<u64>> = heap.items(shape)?.iter().take(8).map(|d| heap.uint(*d)).collect();
     let bytes = match bytes {
-        Value::Bytes(text) => Some(text.len()),
+        Value::Bytes(text) | Value::ByteArray(text) => Some(text.len()),
         // Old protocols write bytes as text of one character each.
         _ => heap
             .call(bytes)

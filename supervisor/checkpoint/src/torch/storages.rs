@@ -118,7 +118,7 @@ pub(super) fn reference(heap: &Heap, id: Value) -> Option<(String, Storage)> {
 /// would never end.
 fn word(heap: &Heap, value: Value) -> Option<&[u8]> {
     match value {
-        Value::Str(t) | Value::Bytes(t) if t.len() <= WORD => Some(heap.bytes(t)),
+        Value::Str(t) | Value::Bytes(t) | Value::ByteArray(t) if t.len() <= WORD => Some(heap.bytes(t)),
         _ => None,
     }
 }

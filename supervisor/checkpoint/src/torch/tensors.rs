@@ -124,7 +124,7 @@ impl Walk<'_> {
             return;
         }
         match object {
-            Object::Tuple(items) => self.numbered(items, depth),
+            Object::Tuple(items) | Object::FrozenSet(items) => self.numbered(items, depth),
             Object::List(items) | Object::Set(items) => self.numbered(items, depth),
             Object::Dict(pairs) => self.named(pairs, depth),
             Object::Persistent(_) => {}

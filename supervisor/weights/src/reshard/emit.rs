@@ -83,7 +83,7 @@ impl Emit<'_> {
                 self.out.extend(x.to_be_bytes());
             }
             Value::Str(t) => self.text(self.heap.bytes(t)),
-            Value::Bytes(_) | Value::BigInt(_) => {
+            Value::Bytes(_) | Value::ByteArray(_) | Value::BigInt(_) => {
                 return Err(Problem::unknown(
                     "it holds bytes or integers beyond 64 bits, which no shard of FSDP does",
                 ));
@@ -174,7 +174,9 @@ impl Emit<'_> {
                 self.remember(id);
             }
             Some(Object::Call(call)) => self.call(id, value, call, depth)?,
-            Some(Object::Set(_)) => return Err(Problem::unknown("it holds a set, which no shard of FSDP does")),
+            Some(Object::Set(_) | Object::FrozenSet(_)) => {
+                return Err(Problem::unknown("it holds a set, which no shard of FSDP does"));
+            }
             None => return Err(Problem::damaged("a value is missing")),
         }
         Ok(())

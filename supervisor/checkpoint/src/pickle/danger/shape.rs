@@ -78,7 +78,7 @@ fn is(heap: &Heap, letter: u8, value: Value) -> bool {
         b'T' => tuple(heap, value).is_some(),
         b'L' => matches!(
             heap.object(value),
-            Some(Object::List(_) | Object::Tuple(_) | Object::Set(_))
+            Some(Object::List(_) | Object::Tuple(_) | Object::Set(_) | Object::FrozenSet(_))
         ),
         b'D' => !matches!(heap.object(value), None | Some(Object::Call(_) | Object::Persistent(_))),
         b'q' => fraction(heap, value),
@@ -121,7 +121,7 @@ fn callee<'h>(heap: &'h Heap, call: &Call) -> Option<&'h str> {
 /// Bytes as they are, or as protocols before 3 write them.
 fn bytes(heap: &Heap, value: Value) -> bool {
     let made = |call: &Call| matches!(callee(heap, call), Some("encode" | "bytes" | "bytearray"));
-    matches!(value, Value::Bytes(_)) || heap.call(value).is_some_and(made)
+    matches!(value, Value::Bytes(_) | Value::ByteArray(_)) || heap.call(value).is_some_and(made)
 }
 
 fn fraction(heap: &Heap, value: Value) -> bool {

@@ -1,14 +1,26 @@
 //! The machine's judgement of calls, of state and of what is put into objects: usual, odd, or dangerous.
 
-use super::super::Odd;
 use super::super::danger;
-use super::super::heap::Use;
-use super::super::heap::{Object, Value};
+use super::super::heap::{Global, Object, Use, Value};
+use super::super::{Odd, PickleError};
 use super::{DANGERS, Machine, NAME};
 use crate::raw::shown;
 
 /// Arguments of a rebuilding function that are looked at.
 const GIVEN: usize = 64;
+
+/// Values that are looked at for the hashes of one opcode.
+const HASHED: usize = 1 << 16;
+
+/// The class of what a call makes, where its values have no hash.
+fn made_without_hash(callee: &Global) -> Option<&'static str> {
+    let classes: &[&'static str] = match callee.module.as_str() {
+        "collections" => &["OrderedDict", "defaultdict", "Counter", "deque"],
+        "builtins" | "__builtin__" => &["list", "dict", "set", "bytearray"],
+        _ => &[],
+    };
+    classes.iter().copied().find(|class| *class == callee.name)
+}
 
 impl Machine<'_> {
     /// The rule for a name on the list.
@@ -122,6 +134,62 @@ impl Machine<'_> {
         let name = self.heap.str(key)?;
         (name.starts_with("__") && name.ends_with("__") || matches!(name.as_ref(), "append" | "extend" | "add"))
             .then(|| name.into_owned())
+    }
+
+    /// Python takes the hash of every key of a dict and every element of a set, and raises TypeError where a value has none.
+    pub(in crate::pickle) fn judge_keys(&mut self, keys: impl Iterator<Item = Value>) {
+        if let Some(fault) = self.fault_of_keys(keys) {
+            self.doubt(fault);
+        }
+    }
+
+    /// Protocols before 4 make a set of a list of its elements.
+    pub(super) fn judge_elements(&mut self, callee: Value, args: Value) {
+        let is_set = self.heap.global(callee).is_some_and(|g| {
+            matches!(g.module.as_str(), "builtins" | "__builtin__") && matches!(g.name.as_str(), "set" | "frozenset")
+        });
+        let first = self.heap.items(args).and_then(|args| args.first().copied());
+        let elements = first.filter(|_| is_set).and_then(|list| self.heap.items(list));
+        if let Some(fault) = elements.and_then(|all| self.fault_of_keys(all.iter().copied())) {
+            self.doubt(fault);
+        }
+    }
+
+    fn fault_of_keys(&self, keys: impl Iterator<Item = Value>) -> Option<PickleError> {
+        let mut left = HASHED;
+        // Most keys are strings, which cost nothing.
+        let mut composed = keys.filter(|key| matches!(key, Value::Object(_) | Value::ByteArray(_)));
+        let found = composed.find_map(|key| self.unhashable(key, &mut left));
+        self.heap.charge(HASHED - left);
+        match found {
+            Some(what) => Some(PickleError::Unhashable(what)),
+            None => self.heap.is_exhausted().then_some(PickleError::TooMuchWork),
+        }
+    }
+
+    /// The kind of a value that has no hash, or of what a tuple holds. What is not known to have none has one; so has
+    /// anything once `left` values were looked at.
+    fn unhashable(&self, value: Value, left: &mut usize) -> Option<&'static str> {
+        let mut waiting = vec![value];
+        while let Some(value) = waiting.pop() {
+            *left = left.checked_sub(1)?;
+            if let Value::ByteArray(_) = value {
+                return Some("bytearray");
+            }
+            match self.heap.object(value) {
+                Some(Object::List(_)) => return Some("list"),
+                Some(Object::Dict(_)) => return Some("dict"),
+                Some(Object::Set(_)) => return Some("set"),
+                Some(Object::Tuple(items)) => waiting.extend(items.iter().take(*left).copied()),
+                Some(Object::Call(call)) => {
+                    if let Some(what) = self.heap.global(call.callee).and_then(made_without_hash) {
+                        return Some(what);
+                    }
+                }
+                Some(Object::FrozenSet(_) | Object::Persistent(_)) | None => {}
+            }
+        }
+        None
     }
 
     pub(super) fn judge_growth(&mut self, target: Value, pairs: bool) {
