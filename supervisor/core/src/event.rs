@@ -382,6 +382,8 @@ pub enum Tracker {
     Empty,
     /// There, and not a number.
     Garbage(String),
+    /// Something that is no regular file stands there, and what it holds is not read: a symbolic link, a directory.
+    NotAFile(String),
     /// Names this step.
     Step(Step),
     /// The trainer keeps no such file: it takes the newest step by name.

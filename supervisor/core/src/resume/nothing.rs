@@ -100,6 +100,7 @@ fn tracker_words(t: &Tracker) -> String {
         Tracker::Missing | Tracker::Unused => "is missing,".into(),
         Tracker::Empty => "is empty,".into(),
         Tracker::Garbage(text) => format!("says {text:?},"),
+        Tracker::NotAFile(what) => format!("is {what},"),
         Tracker::Step(n) => format!("names step {n},"),
     }
 }
