@@ -39,6 +39,12 @@ impl Entry {
         odd.map(|(path, _)| path.as_str())
     }
 
+    /// Its directories.
+    pub(crate) fn dirs(&self) -> impl Iterator<Item = &str> {
+        let dirs = self.below.iter().filter(|(_, f)| f.kind == EntryKind::Dir);
+        dirs.map(|(path, _)| path.as_str())
+    }
+
     pub(crate) fn pins(&self) -> PinsHash {
         crate::kit::pins(self.below.iter().map(|(path, fact)| (path.as_str(), fact)))
     }

@@ -327,15 +327,14 @@ impl Seen<'_> {
         })
     }
 
-    /// Links are not followed, and never stand in for what a resume would load in silence.
+    /// Links are not followed, and never stand in for what a resume would load in silence; a directory cannot be loaded as a file.
     fn odd(&self) -> Vec<Finding> {
-        let found = self.case.entry.odd().map(|path| {
-            let matters = !Parts::of(&Files {
-                by_path: BTreeMap::from([(path, 0)]),
-            })
-            .is_foreign()
-                || names::is_state_dir(path);
-            let finding = if matters {
+        let is_state = |path: &str| {
+            let alone = BTreeMap::from([(path, 0)]);
+            !Parts::of(&Files { by_path: alone }).is_foreign()
+        };
+        let odd = self.case.entry.odd().map(|path| {
+            let finding = if is_state(path) || names::is_state_dir(path) {
                 let detail =
                     "a symbolic link or special file: it is not followed, and a resume would load what it leads to";
                 Finding::error("symlink", Verdict::Unknown, detail)
@@ -344,7 +343,13 @@ impl Seen<'_> {
             };
             finding.in_file(path)
         });
-        found.collect()
+        let misplaced = self
+            .case
+            .entry
+            .dirs()
+            .filter(|path| !path.contains('/') && is_state(path));
+        odd.chain(misplaced.map(|path| supervise_checkpoint::set::not_a_file().in_file(path)))
+            .collect()
     }
 }
 

@@ -7,7 +7,7 @@ use super::judge::Layout;
 use super::ranks::Ranks;
 use super::role::RoleState;
 use super::steps::Neighbours;
-use super::survey::Survey;
+use super::survey::{QUEUE, Survey};
 use camino::Utf8Path;
 use supervise_core::checkpoint::{Finding, StateKind, Verdict};
 
@@ -138,7 +138,7 @@ fn judge_queue(survey: &Survey<'_>, findings: &mut Vec<Finding>) -> bool {
         }
         return survey.queue_unfinished;
     }
-    for name in ["metadata.json", "controller_state.pkl"] {
+    for name in QUEUE {
         match survey.queue.get(name) {
             Some(file) => findings.extend(file.findings()),
             None => findings.push(

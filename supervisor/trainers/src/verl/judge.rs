@@ -318,6 +318,12 @@ fn odd_entries(survey: &Survey<'_>) -> Vec<Finding> {
     }
     out.extend(
         survey
+            .misplaced
+            .iter()
+            .map(|path| supervise_checkpoint::set::not_a_file().in_file(*path)),
+    );
+    out.extend(
+        survey
             .leftovers
             .iter()
             .map(|p| Finding::note("leftover", "left over from a write that was killed").in_file(*p)),

@@ -29,6 +29,8 @@ pub(crate) struct Survey<'a> {
     pub(crate) queue_unfinished: bool,
     /// Symbolic links and entries that are neither files nor directories.
     pub(crate) odd: Vec<&'a str>,
+    /// Directories, FIFOs and the like under names that a load reads as files.
+    pub(crate) misplaced: Vec<&'a str>,
     /// Temporary files of writers that were killed.
     pub(crate) leftovers: Vec<&'a str>,
     /// Files and directories that belong to a layout that is only known by name.
@@ -198,6 +200,10 @@ impl<'a> Survey<'a> {
         match fact.kind {
             EntryKind::Gone => return,
             EntryKind::Dir => return self.add_dir(path),
+            EntryKind::Other if names_a_file(path) => {
+                self.misplaced.push(path);
+                return;
+            }
             EntryKind::Symlink | EntryKind::Other => {
                 self.odd.push(path);
                 return;
@@ -228,6 +234,9 @@ impl<'a> Survey<'a> {
     fn add_dir(&mut self, path: &'a str) {
         self.role_dirs |= matches!(path, "actor" | "critic");
         self.queue_unfinished |= path == "transfer_queue.tmp";
+        if names_a_file(path) {
+            self.misplaced.push(path);
+        }
         let (role, name) = path.split_once('/').unwrap_or(("", path));
         if matches!(role, "" | "actor" | "critic") {
             match name {
@@ -288,6 +297,8 @@ impl<'a> Survey<'a> {
     }
 }
 
+/// Files of a saved transfer queue.
+pub(super) const QUEUE: [&str; 2] = ["metadata.json", "controller_state.pkl"];
 /// Place where a conversion builds what it will put in place.
 pub(crate) const BUILDING: &str = ".supervise-migrate";
 /// Place where a conversion puts what is no longer needed, before it is deleted.
@@ -300,6 +311,31 @@ fn is_part(below: &str) -> bool {
     // An unfinished table says that a save broke off; other temporary files say nothing.
     let temporary = below.ends_with(".tmp") && !below.ends_with("/.metadata.tmp");
     (below.starts_with("dist_ckpt/") || below.starts_with("huggingface/")) && !temporary
+}
+
+/// Returns true if a load reads a file of this path, in a role or beside the roles.
+fn names_a_file(path: &str) -> bool {
+    let (role, name) = match path.split_once('/') {
+        Some((role @ ("actor" | "critic"), name)) => (role, name),
+        _ => ("", path),
+    };
+    let exported = || {
+        let name = name.strip_prefix("huggingface/");
+        name.is_some_and(|name| {
+            name == "config.json" || read_with_weights(name) || is_weights(name) || is_weights_index(name)
+        })
+    };
+    let beside = || {
+        let queue = name.strip_prefix("transfer_queue/");
+        name == "data.pt" || names::data_part(name).is_some() || queue.is_some_and(|n| QUEUE.contains(&n))
+    };
+    let own = [
+        "fsdp_config.json",
+        "config.json",
+        "ckpt_contents.json",
+        "transformer_config.json",
+    ];
+    own.contains(&name) || names::shard(name).is_some() || exported() || role.is_empty() && beside()
 }
 
 fn is_weights(name: &str) -> bool {
