@@ -47,7 +47,7 @@ mod write;
 pub use crate::disk::{open_log, own_ids, own_place, read_own, write_test, write_whole};
 pub use checkpoint_places::RunCheckpoints;
 pub use client::{Asked, Client, IoWorkerError};
-pub use files::{FileSource, fact_of, read_small, walk};
+pub use files::{FileSource, fact_of, read_plain, read_small, walk};
 pub use generation_store::look_at_run;
 pub use identity::{RUN_DIR_NAME, came_with_a_copy};
 pub use judged::trust_here;

@@ -14,6 +14,7 @@ pub mod journald;
 pub mod kernel_log;
 pub mod log_writer;
 pub mod migrate;
+pub mod model_folder;
 pub mod output_dir;
 pub mod ownership;
 pub mod process;

@@ -2,8 +2,9 @@
 
 use crate::disk::{Clone, clone_file, remove_empty, remove_tree, sync_dir, write_whole};
 use camino::Utf8Path;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use supervise_trainers::verl::migrate::{Link, Op};
 
 /// Performs one change below `role`. What only proves does nothing here.
@@ -35,7 +36,12 @@ fn clone(from: &Utf8Path, to: &Utf8Path, link: Link) -> io::Result<()> {
         Link::Reflink => Clone::Reflink,
         Link::Copy => Clone::Bytes,
     };
-    clone_file(&mut File::open(from)?, to, how, &mut |_| Ok(()))
+    // The plan holds no link: one that stands there now was put there meanwhile.
+    let mut source = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(from)?;
+    clone_file(&mut source, to, how, &mut |_| Ok(()))
 }
 
 /// A directory and those above it, up to the role.

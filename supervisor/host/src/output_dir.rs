@@ -4,6 +4,7 @@
 //! directory; the next one who wants the name clears it and begins again. A lock on it keeps two from writing the same.
 
 use crate::disk::{copy_bytes, remove_tree, sync_dir};
+use crate::model_folder::ModelFile;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -93,6 +94,11 @@ impl OutputDir {
     /// # Errors
     /// The system's.
     pub fn create(&self, name: &str, bytes: u64) -> io::Result<OutputFile> {
+        self.create_as(name, bytes, 0o666)
+    }
+
+    /// The same with the permissions of the file that it is made of, which are not widened.
+    pub(crate) fn create_as(&self, name: &str, bytes: u64, mode: u32) -> io::Result<OutputFile> {
         let path = self.unfinished.join(name);
         if let Some(dir) = path.parent().filter(|dir| *dir != self.unfinished) {
             fs::create_dir_all(dir)?;
@@ -100,7 +106,7 @@ impl OutputDir {
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
-            .mode(0o666)
+            .mode(mode & 0o777)
             .open(&path)?;
         reserve(&file, bytes)?;
         Ok(OutputFile(file))
@@ -111,7 +117,15 @@ impl OutputDir {
     /// # Errors
     /// The system's.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let mut file = self.create(name, 0)?;
+        self.write_as(name, bytes, 0o666)
+    }
+
+    /// Writes a small file that is made of another one, whose permissions it has.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn write_as(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+        let mut file = self.create_as(name, 0, mode)?;
         file.0.write_all(bytes)?;
         file.finish()
     }
@@ -121,31 +135,40 @@ impl OutputDir {
     ///
     /// # Errors
     /// The system's, once it has its place.
-    pub fn share(&self, name: &str, from: &Utf8Path) -> io::Result<Option<Shared>> {
+    pub fn share(&self, name: &str, from: &ModelFile) -> io::Result<Option<Shared>> {
         let path = self.unfinished.join(name);
-        let source = File::open(from)?;
-        let clone = self.create(name, 0)?;
-        if rustix::fs::ioctl_ficlone(&clone.0, &source).is_ok() {
+        let clone = self.create_as(name, 0, from.mode)?;
+        if rustix::fs::ioctl_ficlone(&clone.0, &from.file).is_ok() {
             clone.finish()?;
             return Ok(Some(Shared::Blocks));
         }
         fs::remove_file(&path)?;
         // Other file systems, other people's files, too many names of one file: each is a reason for a copy.
-        if fs::hard_link(from, &path).is_err() {
+        if fs::hard_link(&from.real, &path).is_err() {
             return Ok(None);
         }
-        source.sync_all()?;
+        let (made, meant) = (fs::symlink_metadata(&path)?, from.file.metadata()?);
+        if (made.dev(), made.ino()) != (meant.dev(), meant.ino()) {
+            // Somebody put another file there meanwhile.
+            fs::remove_file(&path)?;
+            return Ok(None);
+        }
+        from.file.sync_all()?;
         Ok(Some(Shared::File))
     }
 
-    /// Copies a file. `copied` hears of each piece, and may end it with an error.
+    /// Copies a file with its permissions. `copied` hears of each piece, and may end it with an error.
     ///
     /// # Errors
     /// The system's, of either file.
-    pub fn copy(&self, name: &str, from: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::Result<()>) -> io::Result<()> {
-        let mut source = File::open(from)?;
-        let mut file = self.create(name, source.metadata()?.len())?;
-        copy_bytes(&mut source, &mut file.0, copied)?;
+    pub fn copy(
+        &self,
+        name: &str,
+        from: &mut ModelFile,
+        copied: &mut dyn FnMut(u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut file = self.create_as(name, from.len, from.mode)?;
+        copy_bytes(&mut from.file, &mut file.0, copied)?;
         file.finish()
     }
 

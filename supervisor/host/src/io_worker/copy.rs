@@ -4,7 +4,7 @@
 //! same file again.
 
 use super::checkpoint_places::{Places, Set};
-use super::files::{open_file, read_small};
+use super::files::{open_file, read_plain};
 use super::latest::{Latest, latest};
 use super::rate_limit::RateLimit;
 use super::scan::Prover;
@@ -318,7 +318,7 @@ pub(super) fn set_frequencies(places: &Places) -> Result<(), ActError> {
     for name in &places.layout.stored(&expect) {
         let path = live.place(&Utf8Path::new(places.layout.info()).join(name));
         let failed = |e: &io::Error| refused(&format!("changing {path}"), e);
-        let bytes = read_small(&path, INFO_LIMIT).map_err(|e| failed(&e))?;
+        let bytes = read_plain(&path, INFO_LIMIT).map_err(|e| failed(&e))?;
         match places.layout.corrected(&expect, name, &bytes) {
             Ok(Some(edited)) => write_whole(&path, &edited, 0o666).map_err(|e| failed(&e))?,
             Ok(None) => {}

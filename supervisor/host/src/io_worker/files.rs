@@ -1,5 +1,6 @@
 //! Facts and bytes of files.
 
+use crate::model_folder::ModelFile;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -40,6 +41,16 @@ pub(super) fn open_regular(path: &Utf8Path) -> io::Result<File> {
     regular(path, 0)
 }
 
+/// The first `limit` bytes of a small file that is no link; nothing is waited for, whatever stands there.
+///
+/// # Errors
+/// The system's; a link, a directory, FIFO, socket or device is refused.
+pub fn read_plain(path: &Utf8Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_file(path)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 fn regular(path: &Utf8Path, flags: i32) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let flags = flags | libc::O_CLOEXEC | libc::O_NONBLOCK;
@@ -78,6 +89,11 @@ impl FileSource {
         open_file(path).map(Self)
     }
 
+    /// Its permissions.
+    pub(super) fn mode(&self) -> io::Result<u32> {
+        Ok(self.0.metadata()?.mode() & 0o777)
+    }
+
     /// When it was last written, and whether a name still leads to it.
     pub(super) fn state(&self) -> io::Result<(u64, i64, i64, bool)> {
         let m = self.0.metadata()?;
@@ -98,6 +114,12 @@ impl FileSource {
         if once {
             let _ = fadvise(&self.0, 0, None, Advice::NoReuse);
         }
+    }
+}
+
+impl From<ModelFile> for FileSource {
+    fn from(opened: ModelFile) -> Self {
+        Self(opened.file)
     }
 }
 

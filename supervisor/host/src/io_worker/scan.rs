@@ -1,7 +1,7 @@
 //! Scan and proof of a checkpoint root: file facts into the adapter's fold, files into reports, reports into
 //! summaries. What did not change is neither read nor judged again.
 
-use super::files::read_small;
+use super::files::read_plain;
 use super::fs_kind::{Clock, FsKind};
 use super::identity::RUN_DIR_NAME;
 use super::proof::{FileProver, Wish};
@@ -487,14 +487,27 @@ impl Prover {
             return Ok(self.cache.steps.read_tracker(None));
         }
         let path = self.root.join(name);
-        match read_small(&path, TRACKER_LIMIT) {
+        match read_plain(&path, TRACKER_LIMIT) {
             Ok(bytes) => Ok(self.cache.steps.read_tracker(Some(&bytes))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(self.cache.steps.read_tracker(None)),
-            // No trainer writes that, and no waiting changes it.
-            Err(_) if fs::metadata(&path).is_ok_and(|m| !m.is_file()) => {
-                Ok(Tracker::Garbage("a directory, a FIFO, a socket or a device".to_owned()))
-            }
-            Err(e) => Err(e),
+            Err(e) => match not_a_file(&path) {
+                Some(tracker) => Ok(tracker),
+                None => Err(e),
+            },
         }
+    }
+}
+
+/// The tracker where something else than a regular file stands: no waiting changes it. Nothing is read through a link, because whoever may
+/// write in the root chooses where it leads. One that leads nowhere names no step, as a file that is not there.
+fn not_a_file(path: &Utf8Path) -> Option<Tracker> {
+    let here = fs::symlink_metadata(path).ok()?;
+    match here.is_symlink() {
+        true if !path.exists() => Some(Tracker::Missing),
+        true => Some(Tracker::NotAFile("a symbolic link, which is not followed".to_owned())),
+        false if here.is_file() => None,
+        false => Some(Tracker::NotAFile(
+            "a directory, a FIFO, a socket or a device".to_owned(),
+        )),
     }
 }

@@ -1,11 +1,14 @@
 //! Content of a step: shards that are cut anew, states of ranks, files that are copied.
 
 use super::NotCut;
-use crate::io_worker::files::{read_small, walk};
+use crate::io_worker::files::{FileSource, walk};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use supervise_core::checkpoint::{EntryKind, FileFact, Verdict};
+use supervise_checkpoint::json::FsdpConfig;
+use supervise_checkpoint::small_files::{read_fsdp_config, read_text};
+use supervise_checkpoint::{FileKind, Limits};
+use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};
 
 /// The file that tells how many ranks saved a role.
 const CONFIG: &str = "fsdp_config.json";
@@ -111,8 +114,18 @@ impl Content {
     /// Notes which roles FSDP1 saved: its optimizer is kept in pieces of parameters that are glued together.
     fn first_fsdp(&mut self, dir: &Utf8Path) -> Result<(), NotCut> {
         for config in &self.configs {
-            let role = config.parent().unwrap_or(Utf8Path::new(""));
-            if parsed(&dir.join(config))?.get("FSDP_version").and_then(Value::as_u64) == Some(1) {
+            let file = dir.join(config);
+            let (source, said) = judged(&file)?;
+            drop(source);
+            if u64::from(said.world_size) != self.world {
+                let text = format!(
+                    "{file}: it says that {} ranks saved the role, and the shards are those of {}",
+                    said.world_size, self.world
+                );
+                return Err(NotCut::step(Verdict::Incomplete, text));
+            }
+            if said.version == 1 {
+                let role = config.parent().unwrap_or(Utf8Path::new(""));
                 self.first.push(role.to_owned());
             }
         }
@@ -168,21 +181,32 @@ impl Content {
         out
     }
 
-    /// A file that tells the number of ranks, telling the new one.
-    pub(super) fn config(dir: &Utf8Path, path: &Utf8Path, world: u64) -> Result<Vec<u8>, NotCut> {
+    /// A file that tells the number of ranks, telling the new one, and its permissions.
+    pub(super) fn config(dir: &Utf8Path, path: &Utf8Path, world: u64) -> Result<(Vec<u8>, u32), NotCut> {
         let file = dir.join(path);
-        let mut value = parsed(&file)?;
+        let (source, _) = judged(&file)?;
+        let unreadable = |e: std::io::Error| NotCut::machine(format!("{file}: {e}"));
+        let text = read_text(FileKind::FsdpConfig, &source, &Limits::default()).map_err(|f| damaged(&file, &f))?;
+        let mut value: Value = serde_json::from_slice(&text)
+            .map_err(|e| refused(format!("{file}: it cannot be written anew for other ranks: {e}")))?;
         match value.as_object_mut() {
             Some(map) => drop(map.insert("world_size".to_owned(), world.into())),
             None => {
                 return Err(NotCut::step(Verdict::Damaged, format!("{file}: it is no JSON object")));
             }
         }
-        serde_json::to_vec_pretty(&value).map_err(|e| NotCut::Internal(e.to_string()))
+        let text = serde_json::to_vec_pretty(&value).map_err(|e| NotCut::Internal(e.to_string()))?;
+        Ok((text, source.mode().map_err(unreadable)?))
     }
 }
 
-fn parsed(file: &Utf8Path) -> Result<Value, NotCut> {
-    let text = read_small(file, 1 << 20).map_err(|e| NotCut::machine(format!("{file}: {e}")))?;
-    serde_json::from_slice(&text).map_err(|e| NotCut::step(Verdict::Damaged, format!("{file}: {e}")))
+/// What a file says of the ranks, judged as in a proof.
+fn judged(file: &Utf8Path) -> Result<(FileSource, FsdpConfig), NotCut> {
+    let source = FileSource::open(file).map_err(|e| NotCut::machine(format!("{file}: {e}")))?;
+    let said = read_fsdp_config(&source, &Limits::default()).map_err(|f| damaged(file, &f))?;
+    Ok((source, said))
+}
+
+fn damaged(file: &Utf8Path, finding: &Finding) -> NotCut {
+    NotCut::step(finding.effect(), format!("{file}: {finding}"))
 }

@@ -263,8 +263,10 @@ impl New<'_> {
             }
         }
         for path in &content.configs {
-            let text = Content::config(self.dir, path, world)?;
-            self.out.write(path.as_str(), &text).map_err(|e| self.failed(&e))?;
+            let (text, mode) = Content::config(self.dir, path, world)?;
+            self.out
+                .write_as(path.as_str(), &text, mode)
+                .map_err(|e| self.failed(&e))?;
         }
         for (path, _) in &content.others {
             self.copy(path.as_str())?;
@@ -315,7 +317,8 @@ impl New<'_> {
         let unreadable = |e: &io::Error| NotCut::step(Verdict::Unreadable, format!("{path}: {e}"));
         let file = FileSource::open(&path).map_err(|e| unreadable(&e))?;
         let len = file.len().map_err(|e| unreadable(&e))?;
-        let new = self.out.create(name, len).map_err(|e| self.failed(&e))?;
+        let mode = file.mode().map_err(|e| unreadable(&e))?;
+        let new = self.out.create_as(name, len, mode).map_err(|e| self.failed(&e))?;
         let mut piece = vec![0; PIECE];
         let mut at = 0;
         while at < len {
