@@ -8,9 +8,9 @@ use crate::printer::Meter;
 use crate::render::compare::CompareView;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::ops::ControlFlow;
-use supervise_checkpoint::Dtype;
+use supervise_checkpoint::{Dtype, FileKind, small_files};
 use supervise_core::checkpoint::Verdict;
-use supervise_host::io_worker::read_small;
+use supervise_host::io_worker::FileSource;
 use supervise_weights::compare::{Side, Tolerance, compare};
 use supervise_weights::hf::{self, ModelConfig};
 use supervise_weights::{OutTensor, Problem, Reading};
@@ -34,9 +34,6 @@ pub(super) const EXITS: [Exit; 12] = [
     Exit::Internal,
     Exit::Config,
 ];
-
-/// A model's configuration is read up to this size.
-const CONFIG: u64 = 1 << 20;
 
 /// Type in which numbers are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -201,7 +198,14 @@ impl Named {
         };
         let prefix = wanted.prefix.filter(|_| matches!(found.files, Files::Distributed(_)));
         let replicas = wanted.replicas;
-        let model = model::open(&found, model::Opening { prefix, replicas })?;
+        let model = model::open(
+            &found,
+            model::Opening {
+                prefix,
+                replicas,
+                folder: None,
+            },
+        )?;
         let (tensors, head) = on_disk(&found, &model, wanted.like)
             .map_err(|e| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir)))?;
         let path = match Utf8Path::new(name).is_file() {
@@ -260,5 +264,7 @@ fn on_disk(
 }
 
 fn config(path: &Utf8Path) -> Option<ModelConfig> {
-    ModelConfig::parse(&read_small(path, CONFIG).ok()?).ok()
+    let source = FileSource::open(&path.canonicalize_utf8().ok()?).ok()?;
+    let text = small_files::read_text(FileKind::ModelConfig, &source, &model::limits().ok()?).ok()?;
+    ModelConfig::parse(&text).ok()
 }

@@ -98,7 +98,12 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         ))
         .hint("`supervise merge MODEL --fold-lora --target DIR` adds it to the model; or take the model alone"));
     }
-    let source = model::open(&found, model::Opening::default())?;
+    let folder = model::folder(&found)?;
+    let how = model::Opening {
+        folder: Some(&folder),
+        ..model::Opening::default()
+    };
+    let source = model::open(&found, how)?;
     new_dir::is_outside(&args.target, &found.dir)?;
     if !found.dir.join("config.json").is_file() {
         let text = format!(
@@ -124,7 +129,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             return Err(CliError::checkpoint(Verdict::Damaged, text));
         }
     }
-    let notes = made.notes.clone();
+    let notes: Vec<String> = made.notes.iter().chain(&beside.notes).cloned().collect();
+    let through_links = source.links.iter().chain(&beside.links).cloned().collect();
     let (keys, tensors) = (made.keys, made.tensors.len() as u64);
     let written = write::all(&args.target, &source, made, &beside, form.dtype)?;
     for note in &notes {
@@ -142,6 +148,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         tensors,
         bytes_written: written.bytes,
         milliseconds: written.took.as_millis() as u64,
+        through_links,
         notes,
     };
     if args.json {

@@ -2,6 +2,7 @@
 
 pub(super) mod files;
 mod fold;
+mod index;
 mod link;
 mod originals;
 mod output;
@@ -10,6 +11,7 @@ mod upload;
 use super::compare;
 use super::model;
 use super::new_dir;
+use index::ModelIndex;
 use originals::Originals;
 
 use crate::error::CliError;
@@ -162,10 +164,12 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     let mut meter = Meter::new();
     let found = source(args, &mut meter)?;
     let mut notes = Vec::new();
-    let originals = Originals::of(&args.source, &found, &mut notes)?;
+    let folder = model::folder(&found)?;
+    let originals = Originals::of(&args.source, &found, &folder, &mut notes)?;
     let how = model::Opening {
         prefix: args.prefix.as_deref(),
         replicas: args.check_replicas,
+        folder: Some(&folder),
     };
     let mut model = model::open(&found, how)?;
     originals.mark(&mut model.weights);
@@ -238,14 +242,19 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     };
     // Those of a checkpoint of Trainer's stay what only that overwrites.
     let may_be_linked = !originals.files.is_empty() && args.fold_lora.is_none() && !model::is_of_trainer(&found);
-    let index = link::index(&found)?.filter(|_| may_be_linked);
-    let differ = || originals.differ(&model, &plan, args.max_shard_size, index.as_deref());
+    let index = match may_be_linked {
+        true => ModelIndex::read(&folder)?,
+        false => None,
+    };
+    let differ = || originals.differ(&model, &plan, args.max_shard_size, index.as_ref());
     let written = match may_be_linked.then(differ) {
-        Some(None) => link::link(target, index, &originals, &plan, &files)?,
+        Some(None) => link::link(target, index, &folder, &originals, &plan, &files)?,
         why => {
             plan.notes
                 .extend(why.flatten().map(|why| format!("its files are written anew: {why}")));
-            output::write(target, args.max_shard_size, &model, &plan, adapter, &files, &originals)?
+            output::write(target, args.max_shard_size, &model, &plan, adapter, &files, || {
+                originals.unchanged(&folder)
+            })?
         }
     };
     if written.is_same_file {
@@ -266,6 +275,7 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         bytes_written: written.bytes,
         bytes_checked: written.checked,
         milliseconds: written.took.as_millis() as u64,
+        through_links: model.links.iter().chain(&files.links).cloned().collect(),
         notes: plan.notes.into_iter().chain(files.notes).collect(),
     };
     if args.json {

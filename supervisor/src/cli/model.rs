@@ -1,5 +1,6 @@
 //! Models as the command line names them: found, looked into, open.
 
+mod folder;
 mod form;
 mod listing;
 mod open;
@@ -7,6 +8,7 @@ mod same;
 mod source;
 mod zero;
 
+pub(super) use folder::{folder, linked, not_opened, text};
 pub(super) use form::{Files, Found, adapter, exported, is_of_trainer, trainers_step};
 pub(super) use open::{Model, Opening, limits, open, plan};
 pub(super) use same::{is_same, replicas};

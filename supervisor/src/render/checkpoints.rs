@@ -86,6 +86,7 @@ pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
         Tracker::Step(n) if only => format!("{root}: LATEST names step {n}\n"),
         Tracker::Garbage(why) if only => format!("{root}: LATEST names nothing: {}\n", terminal::shown(why)),
         Tracker::Empty => format!("{root}: the tracker file is empty\n"),
+        Tracker::NotAFile(what) => format!("{root}: the tracker file is {}\n", terminal::shown(what)),
         Tracker::Garbage(text) => format!("{root}: the tracker file says {text:?}, which is no step\n"),
         Tracker::Step(n) => format!("{root}: the tracker file names step {n}\n"),
     };

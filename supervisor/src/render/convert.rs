@@ -1,5 +1,6 @@
 //! Result of a conversion.
 
+use super::merge::{LinkedFile, links_text};
 use super::{bytes, count};
 use crate::render::terminal::shown;
 use camino::Utf8PathBuf;
@@ -23,6 +24,8 @@ pub struct ConvertView {
     pub bytes_written: u64,
     /// Time from the first byte to the last, in milliseconds.
     pub milliseconds: u64,
+    /// Files that came through links.
+    pub through_links: Vec<LinkedFile>,
     /// Things a reader should know.
     pub notes: Vec<String>,
 }
@@ -41,6 +44,7 @@ impl ConvertView {
         );
         // Writing into a String cannot fail.
         let _ = writeln!(out, "  from {}", shown(self.source.as_str()));
+        out.push_str(&links_text(&self.through_links));
         out
     }
 }

@@ -6,6 +6,29 @@ use camino::Utf8PathBuf;
 use serde::Serialize;
 use std::fmt::Write as _;
 
+/// A file that came through a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LinkedFile {
+    /// Its name in the model.
+    pub file: String,
+    /// Where the link leads.
+    pub from: Utf8PathBuf,
+}
+
+/// Lists files that came through links.
+pub(super) fn links_text(links: &[LinkedFile]) -> String {
+    links.iter().fold(String::new(), |mut out, link| {
+        // Writing into a String cannot fail.
+        let _ = writeln!(
+            out,
+            "  through a link: {} -> {}",
+            shown(&link.file),
+            shown(link.from.as_str())
+        );
+        out
+    })
+}
+
 /// A model that was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MergeView {
@@ -29,6 +52,8 @@ pub struct MergeView {
     pub bytes_checked: u64,
     /// Time from the first byte to the last, in milliseconds.
     pub milliseconds: u64,
+    /// Files that came through links.
+    pub through_links: Vec<LinkedFile>,
     /// Things a reader should know.
     pub notes: Vec<String>,
 }
@@ -56,6 +81,7 @@ impl MergeView {
         let step = self.step.map(|s| format!("step {s} of ")).unwrap_or_default();
         // Writing into a String cannot fail.
         let _ = writeln!(out, "  from {step}{}", shown(self.source.as_str()));
+        out.push_str(&links_text(&self.through_links));
         out
     }
 }

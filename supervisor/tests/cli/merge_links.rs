@@ -189,11 +189,16 @@ fn what_is_no_whole_model_is_refused_and_nothing_is_linked() {
     refused(24, &[first.file_name().unwrap()]);
     fs::remove_file(&first).unwrap();
     fs::write(&first, &whole).unwrap();
-    // A link is what it leads to.
+    // A link is what it leads to, in the directory that is named.
     let elsewhere = world.path("elsewhere.safetensors");
     fs::rename(&first, &elsewhere).unwrap();
     symlink(&elsewhere, &first).unwrap();
-    merge().tells(0, &["linked"]);
+    refused(23, &["outside of", "cp --remove-destination"]);
+    let inside = world.path("v2_hf/global_step_2/actor/shared");
+    fs::rename(&elsewhere, &inside).unwrap();
+    fs::remove_file(&first).unwrap();
+    symlink(&inside, &first).unwrap();
+    merge().tells(0, &["linked", "through a link: "]);
     let made = world.path("model").join(first.file_name().unwrap());
     assert!(fs::symlink_metadata(&made).unwrap().is_file());
     assert_eq!(fs::read(&made).unwrap(), whole);

@@ -9,7 +9,6 @@ use camino::Utf8Path;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use supervise_checkpoint::Dtype;
-use supervise_host::io_worker::read_small;
 use supervise_host::output_dir::OutputDir;
 use supervise_weights::megatron::Backward;
 use supervise_weights::torch_dist::{self, Plan};
@@ -81,22 +80,20 @@ fn fill(
     written.map_err(|e| new_dir::ended(dir, e, at))?;
     opened.finish(dir)?;
     let mut names: Vec<String> = plan.files().map(|(name, _)| name.to_owned()).collect();
-    let mut put = |name: String, bytes: &[u8]| {
-        let done = dir.write(&name, bytes).map_err(|e| new_dir::failed(dir, &e));
+    let mut put = |name: String, bytes: &[u8], mode| {
+        let done = dir.write_as(&name, bytes, mode).map_err(|e| new_dir::failed(dir, &e));
         names.push(name);
         done
     };
     for (name, bytes) in plan.small() {
-        put(name.to_owned(), bytes)?;
+        put(name.to_owned(), bytes, 0o666)?;
     }
     put(
         format!("{BESIDE}/config.json"),
         beside.config.with_dtype(dtype).as_bytes(),
+        beside.config_mode,
     )?;
-    for (name, path) in &beside.others {
-        let bytes = read_small(path, u64::MAX).map_err(|e| CliError::environment(format!("{path}: {e}")))?;
-        put(format!("{BESIDE}/{name}"), &bytes)?;
-    }
+    names.extend(beside.copy(dir, &format!("{BESIDE}/"))?);
     judge(dir, source, beside)?;
     Ok(names)
 }

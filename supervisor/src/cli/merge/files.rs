@@ -1,13 +1,19 @@
 //! Small files that belong to a model: configuration, tokenizer, what is noted of an adapter.
 
-use crate::cli::model::Found;
+use crate::cli::model::{self, Found};
+use crate::cli::new_dir;
 use crate::error::CliError;
+use crate::render::bytes;
+use crate::render::merge::LinkedFile;
+use crate::render::terminal::shown;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
-use std::io;
-use supervise_checkpoint::{FileKind, Limits, inspect};
+use std::rc::Rc;
+use supervise_checkpoint::{FileKind, inspect};
 use supervise_core::checkpoint::Verdict;
-use supervise_host::io_worker::{FileSource, read_small};
+use supervise_host::io_worker::FileSource;
+use supervise_host::model_folder::{ModelFolder, NotOpened};
+use supervise_host::output_dir::OutputDir;
 use supervise_weights::OutTensor;
 use supervise_weights::hf::{self, Adapter, AdapterFacts, ModelConfig};
 
@@ -16,6 +22,8 @@ const SMALL: u64 = 256 << 20;
 const CONFIG: &str = "config.json";
 /// Files of a checkpoint of transformers' Trainer that say nothing of the model.
 const OF_TRAINING: [&str; 4] = ["trainer_state.json", "latest", "zero_to_fp32.py", "zero_to_torch.py"];
+/// Facts that verl notes of an adapter.
+const LORA: &str = "lora_train_meta.json";
 /// Settings of an adapter, as peft writes them.
 const ADAPTER: &str = "adapter_config.json";
 /// Directory of a tokenizer's further templates, as transformers names it.
@@ -24,10 +32,30 @@ const TEMPLATES: &str = "additional_chat_templates";
 /// The files beside the weights.
 pub(in crate::cli) struct Beside {
     pub(in crate::cli) config: ModelConfig,
-    /// Others by name, with the path that they are copied from.
-    pub(in crate::cli) others: BTreeMap<String, Utf8PathBuf>,
+    /// Permissions of the configuration's file.
+    pub(in crate::cli) config_mode: u32,
+    /// Others by name.
+    others: BTreeMap<String, SmallFile>,
+    /// Those that come through a link, the configuration among them.
+    pub(in crate::cli) links: Vec<LinkedFile>,
     pub(in crate::cli) notes: Vec<String>,
     pub(super) facts: Option<AdapterFacts>,
+}
+
+/// A file that is copied.
+struct SmallFile {
+    folder: Rc<ModelFolder>,
+    /// Its path in that.
+    path: Utf8PathBuf,
+    /// It came through a link.
+    link: Option<LinkedFile>,
+}
+
+/// Files that were found in one directory or two, and notes on what is left out.
+#[derive(Default)]
+struct SmallFiles {
+    taken: BTreeMap<String, SmallFile>,
+    left_out: BTreeMap<String, String>,
 }
 
 /// The model that was trained, as it was named.
@@ -49,20 +77,35 @@ impl Beside {
     /// Collects them from beside the shards; what is not there comes from the model that was trained.
     pub(in crate::cli) fn of(found: &Found, trained: Option<Trained<'_>>) -> Result<Self, CliError> {
         let own = found.beside.clone();
-        let mut others = BTreeMap::new();
-        let mut notes = Vec::new();
-        for dir in trained.map(|t| t.dir).into_iter().chain([own.as_path()]) {
-            let must = trained.filter(|_| dir != own).map(|t| t.option);
-            for (name, path) in small_files(dir, must)? {
-                others.insert(name, path);
-            }
+        let mut small = SmallFiles::default();
+        if let Some(Trained { option, dir }) = trained.filter(|t| t.dir != own) {
+            let refused = |e: NotOpened| CliError::usage(format!("{option} {dir}: {e}"));
+            small.add(ModelFolder::named(dir).map_err(refused)?, dir)?;
         }
-        if !others.contains_key(CONFIG) {
-            return Err(no_config(&own, trained));
+        match ModelFolder::inside(&found.root, &own) {
+            Ok(folder) => small.add(folder, &own)?,
+            Err(e) if e.is_missing() => {}
+            Err(why @ NotOpened::LinkedDir) => drop(small.left_out.insert(own.to_string(), why.to_string())),
+            Err(e) => return Err(CliError::environment(format!("{own}: {e}"))),
         }
-        let path = others.remove(CONFIG).unwrap_or_default();
-        let text = read_small(&path, SMALL).map_err(|e| CliError::environment(format!("{path}: {e}")))?;
+        let SmallFiles {
+            taken: mut others,
+            left_out,
+        } = small;
+        let Some(file) = others.remove(CONFIG) else {
+            return Err(no_config(&own, trained, &left_out));
+        };
+        let text = model::text(&file.folder, file.path.as_str())?;
+        let (text, config_mode) = text.ok_or_else(|| no_config(&own, trained, &left_out))?;
+        let path = file.folder.path(&file.path);
         let config = ModelConfig::parse(&text).map_err(|e| CliError::checkpoint(e.verdict, format!("{path}: {e}")))?;
+        let links = file
+            .link
+            .into_iter()
+            .chain(others.values().filter_map(|f| f.link.clone()));
+        let links = links.collect();
+        let said = |(name, why): (&String, &String)| format!("{} is left out: {why}", shown(name));
+        let mut notes: Vec<String> = left_out.iter().map(said).collect();
         if !others
             .keys()
             .any(|name| name.starts_with("tokenizer") || name == "vocab.json")
@@ -71,22 +114,32 @@ impl Beside {
                 "there is no tokenizer in {own}: --like DIR takes it from the model that was trained"
             ));
         }
-        let facts = match read_small(&found.dir.join("lora_train_meta.json"), SMALL) {
-            Ok(text) => Some(AdapterFacts::parse(&text).map_err(|e| CliError::checkpoint(e.verdict, e.text))?),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-            Err(e) => {
-                return Err(CliError::environment(format!(
-                    "{}/lora_train_meta.json: {e}",
-                    found.dir
-                )));
-            }
+        let facts = match model::text(&model::folder(found)?, LORA)? {
+            Some((text, _)) => Some(AdapterFacts::parse(&text).map_err(|e| CliError::checkpoint(e.verdict, e.text))?),
+            None => None,
         };
         Ok(Self {
             config,
+            config_mode,
             others,
+            links,
             notes,
             facts,
         })
+    }
+
+    /// Copies the other files into a directory of the target, with their permissions. Gives their names in it.
+    pub(in crate::cli) fn copy(&self, dir: &OutputDir, below: &str) -> Result<Vec<String>, CliError> {
+        let mut names = Vec::new();
+        for (name, file) in &self.others {
+            let opened = file.folder.open(&file.path);
+            let mut opened = opened.map_err(|e| model::not_opened(&file.folder.path(&file.path), e))?;
+            let name = format!("{below}{name}");
+            let copied = dir.copy(&name, &mut opened, &mut |_| Ok(()));
+            copied.map_err(|e| new_dir::failed(dir, &e))?;
+            names.push(name);
+        }
+        Ok(names)
     }
 
     /// The adapter's alpha: as it is said, or as the trainer noted it.
@@ -114,7 +167,7 @@ impl Beside {
 }
 
 /// Nothing tells which model it is.
-fn no_config(own: &Utf8Path, trained: Option<Trained<'_>>) -> CliError {
+fn no_config(own: &Utf8Path, trained: Option<Trained<'_>>, left_out: &BTreeMap<String, String>) -> CliError {
     let (place, hint) = match trained {
         Some(Trained { option, dir }) => (
             format!("{option} {dir}: {CONFIG} is missing there"),
@@ -125,37 +178,69 @@ fn no_config(own: &Utf8Path, trained: Option<Trained<'_>>) -> CliError {
             "--like DIR takes it, with the tokenizer, from the model that was trained",
         ),
     };
-    let text = format!("{place}: nothing tells which model this is");
-    CliError::checkpoint(Verdict::Incomplete, text).hint(hint)
-}
-
-/// Files in a directory that are no weights. `must`: the option that names it, which has to be there.
-fn small_files(dir: &Utf8Path, must: Option<&str>) -> Result<Vec<(String, Utf8PathBuf)>, CliError> {
-    let entries = match dir.read_dir_utf8() {
-        Ok(entries) => entries,
-        Err(e) => {
-            return match must {
-                Some(option) => Err(CliError::usage(format!("{option} {dir}: {e}"))),
-                None if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-                None => Err(CliError::environment(format!("{dir}: {e}"))),
-            };
+    let why = left_out.get(CONFIG).map(|why| (CONFIG, why));
+    match why.or_else(|| left_out.get(own.as_str()).map(|why| (own.as_str(), why))) {
+        Some((what, why)) => {
+            let text = format!("{own}/{CONFIG} is not read: {} is {why}", shown(what));
+            CliError::checkpoint(Verdict::Unknown, text).hint(hint)
         }
-    };
-    let is_adapter = dir.join(ADAPTER).is_file();
-    let mut out = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|e| CliError::environment(format!("{dir}: {e}")))?;
-        let name = entry.file_name();
-        // A cache of models holds links to its files.
-        let fact = entry.path().metadata();
-        if name == TEMPLATES && fact.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
-            let inside = small_files(entry.path(), must)?;
-            out.extend(inside.into_iter().map(|(n, path)| (format!("{TEMPLATES}/{n}"), path)));
-        } else if fact.is_ok_and(|m| m.is_file() && m.len() <= SMALL) && !is_left_out(name, is_adapter) {
-            out.push((name.to_owned(), entry.path().to_owned()));
+        None => {
+            let text = format!("{place}: nothing tells which model this is");
+            CliError::checkpoint(Verdict::Incomplete, text).hint(hint)
         }
     }
-    Ok(out)
+}
+
+impl SmallFiles {
+    /// Adds the files in a directory that are no weights; what was there under the same names goes.
+    fn add(&mut self, folder: ModelFolder, dir: &Utf8Path) -> Result<(), CliError> {
+        let folder = Rc::new(folder);
+        let is_adapter = folder.open(Utf8Path::new(ADAPTER)).is_ok();
+        self.add_in(&folder, dir, "", is_adapter)?;
+        match folder.is_dir(Utf8Path::new(TEMPLATES)) {
+            true => self.add_in(&folder, dir, TEMPLATES, is_adapter),
+            false => Ok(()),
+        }
+    }
+
+    fn add_in(
+        &mut self,
+        folder: &Rc<ModelFolder>,
+        dir: &Utf8Path,
+        below: &str,
+        is_adapter: bool,
+    ) -> Result<(), CliError> {
+        let unreadable = |e: NotOpened| CliError::environment(format!("{dir}: {e}"));
+        for name in folder.names(Utf8Path::new(below)).map_err(unreadable)? {
+            let path = Utf8Path::new(below).join(&name);
+            // Other directories belong to no model of one directory.
+            if is_left_out(&name, is_adapter) || folder.is_dir(&path) {
+                continue;
+            }
+            let full = path.to_string();
+            match folder.open(&path) {
+                Ok(opened) if opened.len > SMALL => {
+                    let why = format!(
+                        "it has {}, and files beside weights have at most {}",
+                        bytes(opened.len),
+                        bytes(SMALL)
+                    );
+                    self.left_out.insert(full, why);
+                }
+                Ok(opened) => {
+                    let link = model::linked(&full, &opened);
+                    self.left_out.remove(&full);
+                    let folder = Rc::clone(folder);
+                    self.taken.insert(full, SmallFile { folder, path, link });
+                }
+                // It went meanwhile.
+                Err(e) if e.is_missing() => {}
+                Err(NotOpened::Io(e)) => return Err(CliError::environment(format!("{dir}/{path}: {e}"))),
+                Err(why) => drop(self.left_out.insert(full, why.to_string())),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Files that are no part of a model beside its weights.
@@ -189,6 +274,7 @@ const HEADS: [&str; 3] = [hf::HEAD, hf::SCORE, "score.bias"];
 /// The model that was trained has the same tensors. `other_head`: a critic's head is another one, a tied one need not be there.
 pub(super) fn compare_names(base: &Utf8Path, model: &[OutTensor], other_head: bool) -> Result<(), CliError> {
     let mut there = BTreeMap::new();
+    let limits = model::limits()?;
     let entries = base
         .read_dir_utf8()
         .map_err(|e| CliError::usage(format!("--like {base}: {e}")))?;
@@ -198,7 +284,7 @@ pub(super) fn compare_names(base: &Utf8Path, model: &[OutTensor], other_head: bo
             .canonicalize_utf8()
             .unwrap_or_else(|_| entry.path().to_owned());
         let source = FileSource::open(&path).map_err(|e| CliError::environment(format!("{path}: {e}")))?;
-        let found = inspect(FileKind::Safetensors, &source, &Limits::default());
+        let found = inspect(FileKind::Safetensors, &source, &limits);
         if let Some(bad) = found.findings.iter().find(|f| f.effect() != Verdict::Whole) {
             return Err(CliError::checkpoint(bad.effect(), format!("--like {path}: {bad}")));
         }

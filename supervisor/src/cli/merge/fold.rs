@@ -4,15 +4,10 @@ use super::files::Beside;
 use crate::cli::model::{self, Files, Found, Model};
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
-use std::io;
-use supervise_core::checkpoint::Verdict;
-use supervise_host::io_worker::read_small;
 use supervise_weights::hf::{self, Scaling};
 
 /// The file that peft keeps the settings of an adapter in.
 const CONFIG: &str = "adapter_config.json";
-/// A configuration is read up to this size.
-const MOST: u64 = 1 << 20;
 
 /// Directory of an adapter alone, as peft writes it.
 pub(super) fn adapter_dir(name: &str) -> Option<Found> {
@@ -22,6 +17,7 @@ pub(super) fn adapter_dir(name: &str) -> Option<Found> {
     let models = ["model.safetensors", "model.safetensors.index.json"];
     let alone = !models.iter().any(|name| dir.join(name).exists());
     (is_there && alone).then(|| Found {
+        root: dir.to_owned(),
         dir: dir.to_owned(),
         step: model::trainers_step(dir),
         role: None,
@@ -59,7 +55,12 @@ pub(super) fn with_base(adapter: Model, base: &Utf8Path) -> Result<Model, CliErr
         ))
         .hint("--fold-lora without a directory folds the adapter into that"));
     }
-    let model = model::open(&found, model::Opening::default())?;
+    let folder = model::folder(&found)?;
+    let how = model::Opening {
+        folder: Some(&folder),
+        ..model::Opening::default()
+    };
+    let model = model::open(&found, how)?;
     if model.weights.tensors.iter().all(|t| hf::is_part(&t.name)) {
         return Err(CliError::usage(format!(
             "--fold-lora {base}: it holds an adapter, and no model"
@@ -136,11 +137,10 @@ fn of_another(config: &[u8], base: &Utf8Path) -> Option<String> {
 
 /// The notes of peft beside the adapter.
 fn config(found: &Found) -> Result<Option<(Utf8PathBuf, Vec<u8>)>, CliError> {
-    for path in [found.dir.join(CONFIG), found.dir.join("lora_adapter").join(CONFIG)] {
-        match read_small(&path, MOST) {
-            Ok(text) => return Ok(Some((path, text))),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(CliError::checkpoint(Verdict::Unreadable, format!("{path}: {e}"))),
+    let folder = model::folder(found)?;
+    for name in [CONFIG, "lora_adapter/adapter_config.json"] {
+        if let Some((text, _)) = model::text(&folder, name)? {
+            return Ok(Some((found.dir.join(name), text)));
         }
     }
     Ok(None)

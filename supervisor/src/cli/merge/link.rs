@@ -2,9 +2,9 @@
 //! neither blocks nor files can have two names.
 
 use super::files::Beside;
+use super::index::ModelIndex;
 use super::originals::{Original, Originals};
-use super::output::{self, INDEX, Written};
-use crate::cli::model::Found;
+use super::output::{self, Written};
 use crate::cli::new_dir;
 use crate::error::CliError;
 use crate::printer::Meter;
@@ -12,31 +12,30 @@ use camino::Utf8Path;
 use std::ops::ControlFlow;
 use std::time::Instant;
 use supervise_core::checkpoint::Depth;
-use supervise_host::io_worker::read_small;
+use supervise_host::model_folder::ModelFolder;
 use supervise_host::output_dir::{OutputDir, Shared};
 use supervise_weights::hf::Plan;
-
-/// Bytes that an index may have.
-const MOST: u64 = 256 << 20;
 
 /// Makes the directory of its files.
 pub(super) fn link(
     target: &Utf8Path,
-    index: Option<String>,
+    index: Option<ModelIndex>,
+    folder: &ModelFolder,
     originals: &Originals,
     plan: &Plan,
     files: &Beside,
 ) -> Result<Written, CliError> {
     let began = Instant::now();
     let dir = new_dir::begin(target, 0)?;
-    let done = fill(&dir, target, index, originals, plan, files);
+    let done = fill(&dir, target, index, folder, originals, plan, files);
     output::finish(dir, done, target, began)
 }
 
 fn fill(
     dir: &OutputDir,
     target: &Utf8Path,
-    index: Option<String>,
+    index: Option<ModelIndex>,
+    folder: &ModelFolder,
     originals: &Originals,
     plan: &Plan,
     files: &Beside,
@@ -44,10 +43,8 @@ fn fill(
     let mut out = Written::default();
     let mut copies: Vec<&Original> = Vec::new();
     for file in &originals.files {
-        match dir
-            .share(&file.name, &file.path)
-            .map_err(|e| new_dir::failed(dir, &e))?
-        {
+        let opened = file.open(folder)?;
+        match dir.share(&file.name, &opened).map_err(|e| new_dir::failed(dir, &e))? {
             Some(shared) => {
                 out.linked += 1;
                 out.is_same_file |= shared == Shared::File;
@@ -65,10 +62,11 @@ fn fill(
             meter.tell(written, Some(out.bytes));
             Ok(())
         };
-        let copied = dir.copy(&file.name, &file.path, &mut tell);
+        let copied = dir.copy(&file.name, &mut file.open(folder)?, &mut tell);
         copied.map_err(|e| new_dir::failed(dir, &e))?;
     }
     meter.end();
+    let index = index.map(|index| (index.text, index.mode));
     let small = output::small(plan, files, index, None).write(dir)?;
     let mut meter = Meter::new();
     let reports = output::judged(dir, dir.path(), Depth::Full, &mut |p| {
@@ -80,18 +78,8 @@ fn fill(
     for file in &originals.files {
         out.checked += file.compare(reports.get(&file.name).and_then(|r| r.crc))?;
     }
-    originals.unchanged()?;
+    originals.unchanged(folder)?;
     let names = originals.files.iter().map(|f| f.name.clone());
     out.files = names.chain(small).collect();
     Ok(out)
-}
-
-/// The index that the trainer wrote, if there is one.
-pub(super) fn index(found: &Found) -> Result<Option<String>, CliError> {
-    let path = found.dir.join(INDEX);
-    match read_small(&path, MOST) {
-        Ok(bytes) => Ok(String::from_utf8(bytes).ok()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(CliError::environment(format!("{path}: {e}"))),
-    }
 }

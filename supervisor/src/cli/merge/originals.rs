@@ -1,17 +1,16 @@
 //! Files of safetensors that the trainer wrote: they have no checksums of their own, and may be the model already as it is wanted.
 
-use crate::cli::model::{Files, Found, Model};
+use super::index::ModelIndex;
+use crate::cli::model::{self, Files, Found, Model};
 use crate::cli::target;
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
-use serde_json::Value;
-use std::collections::BTreeMap;
-use std::fs::symlink_metadata;
-use std::io;
+use std::collections::{BTreeMap, HashMap};
 use supervise_checkpoint::proof_record::compare;
 use supervise_checkpoint::{Extent, Pin, ProvenFile};
 use supervise_core::checkpoint::{CkptId, Verdict};
 use supervise_host::io_worker::{RUN_DIR_NAME, fact_of, proven};
+use supervise_host::model_folder::{ModelFile, ModelFolder};
 use supervise_trainers::registry::of_step_name;
 use supervise_weights::hf::Plan;
 use supervise_weights::{OutTensor, Tensor, Weights};
@@ -31,7 +30,7 @@ pub(super) struct Original {
     /// Its name in the model's directory.
     pub(super) name: String,
     /// The file itself, where that is a link.
-    pub(super) path: Utf8PathBuf,
+    path: Utf8PathBuf,
     pin: Pin,
     /// As a run has proven it.
     proven: Option<ProvenFile>,
@@ -40,6 +39,18 @@ pub(super) struct Original {
 impl Original {
     pub(super) fn bytes(&self) -> u64 {
         self.pin.size
+    }
+
+    /// Opens it again: nobody wrote to it, or put another file in its place, since it was looked at.
+    pub(super) fn open(&self, folder: &ModelFolder) -> Result<ModelFile, CliError> {
+        let opened = open(folder, &self.name)?;
+        let now = pin(&opened)?;
+        if (now.ino, now.size, now.mtime) == (self.pin.ino, self.pin.size, self.pin.mtime) {
+            return Ok(opened);
+        }
+        let text = format!("{}: it was written to while it was read", self.path);
+        Err(CliError::checkpoint(Verdict::Incomplete, text)
+            .hint("run this again when the save has ended: nothing stands under the target's name"))
     }
 
     /// The checksum that a run has recorded of the bytes that should stand there.
@@ -67,7 +78,12 @@ impl Original {
 
 impl Originals {
     /// Those of a model in safetensors; of others, none: torch puts checksums into its files.
-    pub(super) fn of(source: &str, found: &Found, notes: &mut Vec<String>) -> Result<Self, CliError> {
+    pub(super) fn of(
+        source: &str,
+        found: &Found,
+        folder: &ModelFolder,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, CliError> {
         let Files::Safetensors(names) = &found.files else {
             return Ok(Self::default());
         };
@@ -82,14 +98,12 @@ impl Originals {
             None => Default::default(),
         };
         let file = |name: &String| {
-            let path = found.dir.join(name);
-            let path = path.canonicalize_utf8().unwrap_or(path);
-            let pin = pin(&path)?;
+            let opened = open(folder, name)?;
             Ok(Original {
                 name: name.clone(),
-                pin,
+                pin: pin(&opened)?,
                 proven: known.remove(&below.join(name)),
-                path,
+                path: opened.real,
             })
         };
         Ok(Self {
@@ -111,20 +125,12 @@ impl Originals {
     }
 
     /// Nobody wrote to one of them since they were looked at.
-    pub(super) fn unchanged(&self) -> Result<(), CliError> {
-        for file in &self.files {
-            let now = pin(&file.path)?;
-            if (now.ino, now.size, now.mtime) != (file.pin.ino, file.pin.size, file.pin.mtime) {
-                let text = format!("{}: it was written to while it was read", file.path);
-                return Err(CliError::checkpoint(Verdict::Incomplete, text)
-                    .hint("run this again when the save has ended: nothing stands under the target's name"));
-            }
-        }
-        Ok(())
+    pub(super) fn unchanged(&self, folder: &ModelFolder) -> Result<(), CliError> {
+        self.files.iter().try_for_each(|file| file.open(folder).map(drop))
     }
 
     /// Why they are not the model that is wanted, byte for byte and under names that its readers look for. `index`: theirs, if there is one.
-    pub(super) fn differ(&self, model: &Model, plan: &Plan, most: u64, index: Option<&str>) -> Option<String> {
+    pub(super) fn differ(&self, model: &Model, plan: &Plan, most: u64, index: Option<&ModelIndex>) -> Option<String> {
         let tensors = &model.weights.tensors;
         let is_same = |out: &OutTensor| match out.pieces.as_slice() {
             [piece] => tensors.get(piece.tensor).is_some_and(|t| {
@@ -156,17 +162,17 @@ impl Originals {
     }
 
     /// A reader finds all of them: by an index that says where each tensor is, or because there is one file alone.
-    fn is_found(&self, weights: &Weights, index: Option<&str>) -> bool {
-        let Some(index) = index else {
+    fn is_found(&self, weights: &Weights, index: Option<&ModelIndex>) -> bool {
+        let Some(ModelIndex { said, .. }) = index else {
             return matches!(self.files.as_slice(), [one] if one.name == MODEL);
         };
-        let parsed: Value = serde_json::from_slice(index.as_bytes()).unwrap_or_default();
-        let Some(map) = parsed.get("weight_map").and_then(Value::as_object) else {
-            return false;
-        };
+        let pairs = said.files.iter();
+        let map: HashMap<&str, &str> = pairs
+            .flat_map(|(file, tensors)| tensors.iter().map(move |tensor| (tensor.as_str(), file.as_str())))
+            .collect();
         let says = |tensor: &Tensor| {
             let file = tensor.chunks.first().and_then(|c| self.files.get(c.file));
-            file.is_some_and(|file| map.get(&tensor.name).and_then(Value::as_str) == Some(&file.name))
+            file.is_some_and(|file| map.get(tensor.name.as_str()) == Some(&file.name.as_str()))
         };
         map.len() == weights.tensors.len()
             && self.files.iter().all(|file| !file.name.contains('/'))
@@ -188,13 +194,13 @@ fn recorded(source: &str, dir: &Utf8Path) -> Option<Recorded> {
     Some((proven(&run_dir, &id), dir.strip_prefix(step).ok()?.to_owned()))
 }
 
-fn pin(path: &Utf8Path) -> Result<Pin, CliError> {
-    let meta = symlink_metadata(path).map_err(|e| {
-        let verdict = match e.kind() {
-            io::ErrorKind::NotFound => Verdict::Incomplete,
-            _ => Verdict::Unreadable,
-        };
-        CliError::checkpoint(verdict, format!("{path}: {e}"))
-    })?;
-    Ok(Pin::of(&fact_of(path.to_owned(), &meta)))
+fn open(folder: &ModelFolder, name: &str) -> Result<ModelFile, CliError> {
+    let name = Utf8Path::new(name);
+    folder.open(name).map_err(|e| model::not_opened(&folder.path(name), e))
+}
+
+fn pin(opened: &ModelFile) -> Result<Pin, CliError> {
+    let meta = opened.file.metadata();
+    let meta = meta.map_err(|e| CliError::checkpoint(Verdict::Unreadable, format!("{}: {e}", opened.real)))?;
+    Ok(Pin::of(&fact_of(opened.real.clone(), &meta)))
 }

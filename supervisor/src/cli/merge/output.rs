@@ -1,7 +1,6 @@
 //! The directory that is made: written beside, looked at as any reader would, renamed.
 
 use super::files::{AdapterOut, Beside};
-use super::originals::Originals;
 use crate::cli::model::Model;
 use crate::cli::new_dir::{self, Opened};
 use crate::error::CliError;
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_checkpoint::{FileReport, Progress, SweepOptions};
 use supervise_core::checkpoint::{Depth, Verdict};
-use supervise_host::io_worker::{FileProver, read_small};
+use supervise_host::io_worker::FileProver;
 use supervise_host::output_dir::OutputDir;
 use supervise_weights::hf::Plan;
 use supervise_weights::layout;
@@ -22,6 +21,8 @@ use supervise_weights::{OutFile, OutTensor, Problem, Reading};
 
 /// Directory of the adapter, as verl names it.
 const ADAPTER: &str = "lora_adapter";
+/// Permissions of what is made here, before the umask.
+const NEW: u32 = 0o666;
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
 /// The result.
@@ -47,12 +48,12 @@ pub(super) fn write(
     plan: &Plan,
     adapter: Option<AdapterOut>,
     files: &Beside,
-    originals: &Originals,
+    unchanged: impl Fn() -> Result<(), CliError>,
 ) -> Result<Written, CliError> {
     let began = Instant::now();
     let mut all = plan.model.clone();
     let mut out = layout::files(&all, "model", most);
-    let index = layout::index(&out, &all);
+    let index = layout::index(&out, &all).map(|text| (text, NEW));
     if let Some(adapter) = &adapter {
         add_adapter(&mut all, &mut out, &adapter.tensors);
     }
@@ -64,7 +65,7 @@ pub(super) fn write(
         files: &out,
     };
     let small = small(plan, files, index, adapter.map(|a| a.config));
-    let done = made.fill(model, &small, originals).map(|(files, checked)| Written {
+    let done = made.fill(model, &small, unchanged).map(|(files, checked)| Written {
         files,
         bytes,
         checked,
@@ -97,7 +98,12 @@ pub(super) fn finish(
 }
 
 /// The configuration is that of what was written.
-pub(super) fn small<'a>(plan: &Plan, files: &'a Beside, index: Option<String>, adapter: Option<String>) -> Small<'a> {
+pub(super) fn small<'a>(
+    plan: &Plan,
+    files: &'a Beside,
+    index: Option<(String, u32)>,
+    adapter: Option<String>,
+) -> Small<'a> {
     let config = match plan.critic {
         true => files.config.of_critic(),
         false => files.config.clone(),
@@ -127,7 +133,8 @@ fn add_adapter(all: &mut Vec<OutTensor>, out: &mut Vec<OutFile>, tensors: &[OutT
 pub(super) struct Small<'a> {
     config: String,
     files: &'a Beside,
-    index: Option<String>,
+    /// With its permissions.
+    index: Option<(String, u32)>,
     adapter: Option<String>,
 }
 
@@ -140,7 +147,12 @@ struct Made<'a> {
 
 impl Made<'_> {
     /// Gives the names of all files, and how many bytes of the source were compared.
-    fn fill(&self, model: &Model, small: &Small<'_>, originals: &Originals) -> Result<(Vec<String>, u64), CliError> {
+    fn fill(
+        &self,
+        model: &Model,
+        small: &Small<'_>,
+        unchanged: impl Fn() -> Result<(), CliError>,
+    ) -> Result<(Vec<String>, u64), CliError> {
         let opened = Opened::create(self.dir, self.files.iter().map(|f| (f.name.as_str(), f.bytes)))?;
         let total: u64 = self.files.iter().map(|f| f.bytes).sum();
         let mut meter = Meter::of_writing();
@@ -155,7 +167,7 @@ impl Made<'_> {
         let checked = checked.map_err(|e| new_dir::ended(self.dir, e, source))?;
         let small = small.write(self.dir)?;
         opened.finish(self.dir)?;
-        originals.unchanged()?;
+        unchanged()?;
         self.judge()?;
         let names = self.files.iter().map(|f| f.name.clone());
         Ok((names.chain(small).collect(), checked))
@@ -179,21 +191,18 @@ impl Small<'_> {
     /// Gives the names of what was written.
     pub(super) fn write(&self, dir: &OutputDir) -> Result<Vec<String>, CliError> {
         let mut names = Vec::new();
-        let mut put = |name: &str, bytes: &[u8]| {
+        let mut put = |name: &str, bytes: &[u8], mode| {
             names.push(name.to_owned());
-            dir.write(name, bytes).map_err(|e| new_dir::failed(dir, &e))
+            dir.write_as(name, bytes, mode).map_err(|e| new_dir::failed(dir, &e))
         };
-        put("config.json", self.config.as_bytes())?;
-        if let Some(index) = &self.index {
-            put(INDEX, index.as_bytes())?;
+        put("config.json", self.config.as_bytes(), self.files.config_mode)?;
+        if let Some((index, mode)) = &self.index {
+            put(INDEX, index.as_bytes(), *mode)?;
         }
         if let Some(config) = &self.adapter {
-            put(&format!("{ADAPTER}/adapter_config.json"), config.as_bytes())?;
+            put(&format!("{ADAPTER}/adapter_config.json"), config.as_bytes(), NEW)?;
         }
-        for (name, path) in &self.files.others {
-            let bytes = read_small(path, u64::MAX).map_err(|e| CliError::environment(format!("{path}: {e}")))?;
-            put(name, &bytes)?;
-        }
+        names.extend(self.files.copy(dir, "")?);
         Ok(names)
     }
 }

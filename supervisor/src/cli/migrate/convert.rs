@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_checkpoint::{FileReport, Need, SweepOptions};
 use supervise_core::checkpoint::{Depth, FileFact, Finding, Verdict};
-use supervise_host::io_worker::{FileProver, walk};
+use supervise_host::io_worker::{FileProver, read_plain, walk};
 use supervise_host::migrate::perform;
 use supervise_host::system::{Space, space};
 use supervise_trainers::verl::migrate::{self, Link, Op, Plan, Refusal, Seen};
@@ -99,7 +99,7 @@ impl Looked {
             .iter()
             .map(|dir| target.dir.join(dir).join("config.json"))
             .filter(|path| fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() <= CONFIG))
-            .find_map(|path| fs::read(path).ok());
+            .find_map(|path| read_plain(&path, CONFIG).ok());
         Ok(Self {
             reports: proofs.of(&target.dir, &needs, depth),
             facts,

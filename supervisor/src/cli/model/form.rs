@@ -5,15 +5,19 @@ use super::zero;
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
-use supervise_checkpoint::{FileKind, Limits, inspect};
+use std::io;
+use supervise_checkpoint::{FileKind, Limits, inspect, small_files};
 use supervise_core::checkpoint::Verdict;
 use supervise_core::id::Step;
 use supervise_host::io_worker::FileSource;
+use supervise_host::model_folder::ModelFolder;
 
 /// Directory of configuration and tokenizer, as verl names it.
 const HUGGINGFACE: &str = "huggingface";
 /// File of transformers' Trainer, in each of its checkpoints.
 const STATE: &str = "trainer_state.json";
+/// File that tells how many ranks of FSDP saved a role.
+const FSDP_CONFIG: &str = "fsdp_config.json";
 const METADATA: &str = ".metadata";
 const END: &str = ".safetensors";
 const MODEL: &str = "model.safetensors";
@@ -33,6 +37,8 @@ const WRITTEN: [&str; 2] = ["model/huggingface", HUGGINGFACE];
 /// Files of one model.
 #[derive(Debug)]
 pub(in crate::cli) struct Found {
+    /// Directory that was named, in which they are: a link in it may lead to another place in it, and nowhere else.
+    pub(in crate::cli) root: Utf8PathBuf,
     /// Directory that they are in.
     pub(in crate::cli) dir: Utf8PathBuf,
     /// Step, where its directory tells.
@@ -89,6 +95,7 @@ pub(in crate::cli) fn adapter(found: &Found) -> Option<&str> {
 pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, CliError> {
     let found = |files: Files| Found {
         beside: beside(dir, &files),
+        root: dir.to_owned(),
         dir: dir.to_owned(),
         step: trainers_step(dir),
         role: None,
@@ -158,6 +165,7 @@ pub(in crate::cli) fn exported(name: &str) -> Result<Option<Found>, CliError> {
     crate::cli::not_empty(name, "RUN|DIR")?;
     let path = Utf8Path::new(name);
     let found = |dir: &Utf8Path, files| Found {
+        root: dir.to_owned(),
         dir: dir.to_owned(),
         step: trainers_step(dir),
         role: None,
@@ -174,9 +182,11 @@ pub(in crate::cli) fn exported(name: &str) -> Result<Option<Found>, CliError> {
     let Some(names) = names(path)? else { return Ok(None) };
     let mut files: Vec<String> = match names.iter().find(|n| n.ends_with(".safetensors.index.json")) {
         Some(index) => {
+            let folder = ModelFolder::named(path).map_err(|e| super::not_opened(path, e))?;
+            let name = Utf8Path::new(index);
             let index = path.join(index);
-            let source = FileSource::open(&index).map_err(|e| CliError::environment(format!("{index}: {e}")))?;
-            let looked = inspect(FileKind::SafetensorsIndex, &source, &Limits::default());
+            let source = FileSource::from(folder.open(name).map_err(|e| super::not_opened(&index, e))?);
+            let looked = inspect(FileKind::SafetensorsIndex, &source, &super::limits()?);
             if let Some(bad) = looked.findings.iter().find(|f| f.effect() != Verdict::Whole) {
                 return Err(CliError::checkpoint(bad.effect(), format!("{index}: {bad}")));
             }
@@ -232,7 +242,39 @@ fn shard(name: &str) -> Option<(u64, u64)> {
 
 /// World size of the file that verl writes beside its shards.
 fn said_world(dir: &Utf8Path) -> Option<u64> {
-    let text = supervise_host::io_worker::read_small(&dir.join("fsdp_config.json"), 1 << 20).ok()?;
-    let value: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    value.get("world_size")?.as_u64()
+    let source = FileSource::open(&dir.join(FSDP_CONFIG)).ok()?;
+    let said = small_files::read_fsdp_config(&source, &Limits::default()).ok()?;
+    Some(said.world_size.into())
+}
+
+/// Refuses shards of FSDP whose own file says something else of them, as a proof does. Releases before 0.5 wrote none.
+pub(super) fn is_as_said(dir: &Utf8Path, ranks: usize) -> Result<(), CliError> {
+    let path = dir.join(FSDP_CONFIG);
+    let refused = |verdict, what: String| {
+        let hint = format!("`supervise verify {dir}` tells more");
+        Err(CliError::checkpoint(verdict, format!("{path}: {what}")).hint(hint))
+    };
+    let source = match FileSource::open(&path) {
+        Ok(source) => source,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        // As in a proof: what is no file is not followed, and the file is not there.
+        Err(_) if path.symlink_metadata().is_ok_and(|m| !m.is_file()) => {
+            return refused(
+                Verdict::Incomplete,
+                "it is a link, or no file: it is not followed".to_owned(),
+            );
+        }
+        Err(e) => return refused(Verdict::Unreadable, e.to_string()),
+    };
+    match small_files::read_fsdp_config(&source, &super::limits()?) {
+        Err(finding) => refused(finding.effect(), finding.to_string()),
+        Ok(said) if said.world_size as usize != ranks => {
+            let what = format!(
+                "it says that {} ranks saved the role, and the shards are those of {ranks}",
+                said.world_size
+            );
+            refused(Verdict::Incomplete, what)
+        }
+        Ok(_) => Ok(()),
+    }
 }

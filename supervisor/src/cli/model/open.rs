@@ -1,13 +1,15 @@
 //! The files of a model, looked into and open.
 
-use super::form::{Files, Found};
+use super::form::{self, Files, Found};
 use crate::error::CliError;
 use crate::prepare::proof_memory;
+use crate::render::merge::LinkedFile;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
 use supervise_checkpoint::{FileKind, Inspected, Limits, inspect, inspect_described};
 use supervise_core::checkpoint::Verdict;
 use supervise_host::io_worker::FileSource;
+use supervise_host::model_folder::ModelFolder;
 use supervise_weights::fsdp::{self, Shard};
 use supervise_weights::hf::{self, ModelConfig, Options, Plan};
 use supervise_weights::{Bytes, Problem, Weights, dcp, megatron, safetensors, zero};
@@ -20,6 +22,8 @@ pub(in crate::cli) struct Model {
     is_megatron: bool,
     /// Notes on the checkpoint's other content.
     pub(in crate::cli) notes: Vec<String>,
+    /// Its files that came through a link.
+    pub(in crate::cli) links: Vec<LinkedFile>,
 }
 
 impl Model {
@@ -29,6 +33,7 @@ impl Model {
         self.weights.files.extend(other.weights.files);
         self.sources.extend(other.sources);
         self.notes.extend(other.notes);
+        self.links.extend(other.links);
         self.weights
             .tensors
             .extend(other.weights.tensors.into_iter().map(|mut tensor| {
@@ -49,16 +54,23 @@ pub(in crate::cli) struct Opening<'a> {
     pub(in crate::cli) prefix: Option<&'a str>,
     /// Replicas that several ranks of FSDP hold are to be compared.
     pub(in crate::cli) replicas: bool,
+    /// Something is made of the weights: links among them are followed as far as this directory allows.
+    pub(in crate::cli) folder: Option<&'a ModelFolder>,
 }
 
 /// Opens and looks into all files.
 pub(in crate::cli) fn open(found: &Found, how: Opening<'_>) -> Result<Model, CliError> {
-    let Opening { prefix, replicas } = how;
+    let Opening {
+        prefix,
+        replicas,
+        folder,
+    } = how;
     let model = |weights: Weights, sources| Model {
         weights,
         sources,
         is_megatron: false,
         notes: Vec::new(),
+        links: Vec::new(),
     };
     if prefix.is_some() && !matches!(found.files, Files::Distributed(_)) {
         let text = format!(
@@ -69,13 +81,13 @@ pub(in crate::cli) fn open(found: &Found, how: Opening<'_>) -> Result<Model, Cli
     }
     match &found.files {
         Files::Fsdp(names) => {
-            let (looked, sources) = look(found, FileKind::TorchZip, names)?;
-            let shards: Vec<Shard> = looked.into_iter().map(|(path, found)| Shard { path, found }).collect();
+            form::is_as_said(&found.dir, names.len())?;
+            let open = shards(&found.dir, names)?;
             let weights = match replicas {
-                true => fsdp::gather_replicas(&shards),
-                false => fsdp::gather(&shards),
+                true => fsdp::gather_replicas(&open.shards),
+                false => fsdp::gather(&open.shards),
             };
-            Ok(model(weights.map_err(|e| at(found, &e))?, sources))
+            Ok(model(weights.map_err(|e| at(found, &e))?, open.sources))
         }
         Files::Distributed(below) => distributed(found, below, prefix),
         Files::Zero { models, names } => {
@@ -90,9 +102,12 @@ pub(in crate::cli) fn open(found: &Found, how: Opening<'_>) -> Result<Model, Cli
             Ok(model(weights, open.sources))
         }
         Files::Safetensors(names) => {
-            let (looked, sources) = look(found, FileKind::Safetensors, names)?;
-            let weights = safetensors::gather(&looked).map_err(|e| at(found, &e))?;
-            Ok(model(weights, sources))
+            let looked = Looked::at(found, names, folder)?;
+            let weights = safetensors::gather(&looked.files).map_err(|e| at(found, &e))?;
+            Ok(Model {
+                links: looked.links,
+                ..model(weights, looked.sources)
+            })
         }
     }
 }
@@ -151,6 +166,7 @@ fn distributed(found: &Found, below: &str, prefix: Option<&str>) -> Result<Model
         sources,
         is_megatron,
         notes: if left.is_empty() { Vec::new() } else { vec![note] },
+        links: Vec::new(),
     })
 }
 
@@ -202,24 +218,39 @@ fn shards(dir: &Utf8Path, names: &[String]) -> Result<Shards, CliError> {
     Ok(out)
 }
 
-type Looked = Vec<(Utf8PathBuf, Inspected)>;
+/// Files of safetensors.
+struct Looked {
+    files: Vec<(Utf8PathBuf, Inspected)>,
+    sources: Vec<Box<Bytes>>,
+    links: Vec<LinkedFile>,
+}
 
-fn look(found: &Found, kind: FileKind, names: &[String]) -> Result<(Looked, Vec<Box<Bytes>>), CliError> {
-    let limits = limits()?;
-    let mut sources: Vec<Box<Bytes>> = Vec::with_capacity(names.len());
-    let mut looked = Vec::with_capacity(names.len());
-    for name in names {
-        let path = found.dir.join(name);
-        // Files of a cache of models are links into it; a trainer writes none.
-        let path = match kind {
-            FileKind::Safetensors => path.canonicalize_utf8().unwrap_or(path),
-            _ => path,
+impl Looked {
+    /// Opens and looks into them. Without a folder each link is followed: nothing is written of it.
+    fn at(found: &Found, names: &[String], folder: Option<&ModelFolder>) -> Result<Self, CliError> {
+        let limits = limits()?;
+        let mut out = Self {
+            files: Vec::with_capacity(names.len()),
+            sources: Vec::with_capacity(names.len()),
+            links: Vec::new(),
         };
-        let source = opened(&path)?;
-        looked.push((name.into(), inspect(kind, &source, &limits)));
-        sources.push(Box::new(source));
+        for name in names {
+            let path = found.dir.join(name);
+            let source = match folder {
+                Some(folder) => {
+                    let opened = folder.open(Utf8Path::new(name));
+                    let opened = opened.map_err(|e| super::not_opened(&path, e))?;
+                    out.links.extend(super::linked(name, &opened));
+                    FileSource::from(opened)
+                }
+                None => opened(&path.canonicalize_utf8().unwrap_or(path))?,
+            };
+            out.files
+                .push((name.into(), inspect(FileKind::Safetensors, &source, &limits)));
+            out.sources.push(Box::new(source));
+        }
+        Ok(out)
     }
-    Ok((looked, sources))
 }
 
 /// A problem with the directory it is in.

@@ -25,7 +25,8 @@ pub(in crate::cli) fn find(
 ) -> Result<Found, CliError> {
     crate::cli::not_empty(name, "RUN|DIR")?;
     let path = Utf8Path::new(name);
-    if let Some(found) = in_step(path, role, None)? {
+    if let Some(mut found) = in_step(path, role, None)? {
+        found.root = path.to_owned();
         return match step {
             Some(n) if found.step != Some(Step(n)) => {
                 Err(CliError::usage(format!("{name}: it is one step, and not step {n}"))
@@ -36,6 +37,7 @@ pub(in crate::cli) fn find(
     }
     let (dir, step, root) = chosen(name, step, meter)?;
     let mut found = in_step(&dir, role, Some(step))?.ok_or_else(|| unknown(&dir))?;
+    found.root.clone_from(&root);
     // Copies and generations stand apart from what is exported.
     let exports = found.role.as_ref().map(|role| form::export(&root.join(role)));
     if let (Some(exports), false) = (exports.filter(|dir| dir.is_dir()), found.beside.is_dir()) {

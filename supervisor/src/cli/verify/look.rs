@@ -184,16 +184,20 @@ pub(super) fn file_view(
     look: &Look<'_>,
 ) -> FileView {
     let tensors = match look.tensors {
-        true => tensors(&dir.join(inside), report.kind),
+        true => tensors(&dir.join(inside), report.kind, look.memory),
         false => Vec::new(),
     };
     FileView::of(shown, report, tensors)
 }
 
-fn tensors(path: &Utf8Path, kind: FileKind) -> Vec<TensorView> {
+fn tensors(path: &Utf8Path, kind: FileKind, memory: u64) -> Vec<TensorView> {
     let Ok(source) = FileSource::open(path) else {
         return Vec::new();
     };
-    let inspected = inspect(kind, &source, &Limits::default());
+    let limits = Limits {
+        memory: usize::try_from(memory).unwrap_or(usize::MAX),
+        ..Limits::default()
+    };
+    let inspected = inspect(kind, &source, &limits);
     inspected.inventory.iter().map(TensorView::of).collect()
 }

@@ -3,7 +3,7 @@
 use super::{Look, file_view, prove};
 use crate::render::verify::{PathView, SetView};
 use camino::{Utf8Path, Utf8PathBuf};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{EntryKind, FileFact, Verdict};
@@ -14,14 +14,7 @@ pub(super) fn one(named: &Utf8Path, dir: &Utf8Path, kind: SetKind, look: &mut Lo
     let mut facts = Vec::new();
     walk(dir, Utf8Path::new(""), &mut facts)?;
     let mut view = PathView::new(named, word(kind), Verdict::Whole);
-    judge(
-        dir,
-        Utf8Path::new(""),
-        kind,
-        &sizes(&facts, Utf8Path::new("")),
-        look,
-        &mut view,
-    );
+    judge(dir, Utf8Path::new(""), kind, &facts, look, &mut view);
     Ok(view)
 }
 
@@ -35,7 +28,7 @@ pub(super) fn within(
 ) -> io::Result<()> {
     let mut facts = Vec::new();
     walk(dir, place, &mut facts)?;
-    judge(dir, place, kind, &sizes(&facts, place), look, view);
+    judge(dir, place, kind, &facts, look, view);
     Ok(())
 }
 
@@ -52,7 +45,7 @@ pub(super) fn below(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io
     let mut view = PathView::new(named, "directory", Verdict::Whole);
     for (place, names) in places {
         if let Some(kind) = set::recognise(names.iter().copied()) {
-            judge(dir, place, kind, &sizes(&facts, place), look, &mut view);
+            judge(dir, place, kind, &facts, look, &mut view);
         }
     }
     Ok((!view.sets.is_empty()).then_some(view))
@@ -67,15 +60,36 @@ fn sizes(facts: &[FileFact], place: &Utf8Path) -> BTreeMap<String, u64> {
         .collect()
 }
 
+/// Names of directories, FIFOs and sockets in the place of files that belong to the set.
+fn misplaced(facts: &[FileFact], place: &Utf8Path, kind: SetKind, files: &BTreeMap<String, u64>) -> Vec<String> {
+    let odd = facts
+        .iter()
+        .filter(|f| matches!(f.kind, EntryKind::Dir | EntryKind::Other));
+    let odd: BTreeSet<&str> = odd
+        .filter(|f| f.path.parent() == Some(place))
+        .filter_map(|f| f.path.file_name())
+        .collect();
+    if odd.is_empty() {
+        return Vec::new();
+    }
+    let names = files.keys().map(String::as_str).chain(odd.iter().copied());
+    let needs = set::needs(kind, names).into_iter();
+    needs
+        .map(|need| need.path.into_string())
+        .filter(|name| odd.contains(name.as_str()))
+        .collect()
+}
+
 fn judge(
     dir: &Utf8Path,
     place: &Utf8Path,
     kind: SetKind,
-    files: &BTreeMap<String, u64>,
+    facts: &[FileFact],
     look: &mut Look<'_>,
     view: &mut PathView,
 ) {
     let here = dir.join(place);
+    let files = &sizes(facts, place);
     let needs = set::needs(kind, files.keys().map(String::as_str));
     let reports: BTreeMap<String, _> = prove(&here, &needs, look)
         .into_iter()
@@ -87,6 +101,11 @@ fn judge(
             .push(file_view(shown.as_str(), &here, Utf8Path::new(path), report, look));
     }
     let mut judged = set::judge(kind, files, &reports);
+    for name in misplaced(facts, place, kind, files) {
+        let finding = set::not_a_file().in_file(name);
+        judged.verdict = judged.verdict.worst(finding.effect());
+        judged.findings.insert(0, finding);
+    }
     if judged.verdict == Verdict::Whole && kind != SetKind::RecoverInfo {
         judged.findings.extend(super::mixed::doubts(&here, look.memory));
     }

@@ -40,7 +40,7 @@ pub(super) fn judge(
             }
         }
     } else {
-        let step = number(dir, prefix).or_else(|| told(dir)).unwrap_or(1);
+        let step = number(dir, prefix).or_else(|| told(dir, look.memory)).unwrap_or(1);
         let id = Utf8PathBuf::from(format!("{prefix}{step}"));
         note(&mut *tracker, &id, dir)?;
         places.insert(id, dir.to_owned());
@@ -122,16 +122,20 @@ fn number(dir: &Utf8Path, prefix: &str) -> Option<u64> {
 }
 
 /// The step that a manifest in it speaks of: a renamed directory holds what it holds.
-fn told(dir: &Utf8Path) -> Option<u64> {
+fn told(dir: &Utf8Path, memory: u64) -> Option<u64> {
     let files = [
         "ckpt_contents.json",
         "actor/ckpt_contents.json",
         "critic/ckpt_contents.json",
         "trainer_state.json",
     ];
+    let limits = Limits {
+        memory: usize::try_from(memory).unwrap_or(usize::MAX),
+        ..Limits::default()
+    };
     files.iter().find_map(|name| {
         let source = FileSource::open(&dir.join(name)).ok()?;
-        let found = inspect(FileKind::of(name), &source, &Limits::default()).facts;
+        let found = inspect(FileKind::of(name), &source, &limits).facts;
         let by_state = found.trainer_state.map(|state| state.global_step);
         found.manifest.and_then(|m| m.global_step).or(by_state)
     })
