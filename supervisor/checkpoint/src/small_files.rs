@@ -17,13 +17,13 @@ const EACH: usize = 128;
 ///
 /// # Errors
 /// What speaks against it: it is not whole, or larger than the limits allow.
-pub fn read_text(kind: FileKind, src: &dyn Source, limits: &Limits) -> Result<Vec<u8>, Finding> {
+pub fn read_text(kind: FileKind, src: &dyn Source, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
     sound(kind, src, limits)?;
-    let file = Reader::open(src, 0).map_err(|fault| fault.finding())?;
+    let file = Reader::open(src, 0)?;
     let need = usize::try_from(file.len()).unwrap_or(usize::MAX).saturating_mul(EACH);
     match need <= limits.memory {
-        true => json::bytes(&file, limits).map_err(|finding| *finding),
-        false => Err(json::too_big(need, limits)),
+        true => json::bytes(&file, limits),
+        false => Err(Box::new(json::too_big(need, limits))),
     }
 }
 
@@ -31,29 +31,29 @@ pub fn read_text(kind: FileKind, src: &dyn Source, limits: &Limits) -> Result<Ve
 ///
 /// # Errors
 /// What speaks against it.
-pub fn read_fsdp_config(src: &dyn Source, limits: &Limits) -> Result<FsdpConfig, Finding> {
-    let file = Reader::open(src, 0).map_err(|fault| fault.finding())?;
-    json::fsdp_config(&file, limits).map_err(|finding| *finding)
+pub fn read_fsdp_config(src: &dyn Source, limits: &Limits) -> Result<FsdpConfig, Box<Finding>> {
+    let file = Reader::open(src, 0)?;
+    json::fsdp_config(&file, limits)
 }
 
 /// An index such as `model.safetensors.index.json`, with its text.
 ///
 /// # Errors
 /// What speaks against it: it is not whole, or larger than the limits allow.
-pub fn read_index(src: &dyn Source, limits: &Limits) -> Result<(Index, Vec<u8>), Finding> {
+pub fn read_index(src: &dyn Source, limits: &Limits) -> Result<(Index, Vec<u8>), Box<Finding>> {
     let found = sound(FileKind::SafetensorsIndex, src, limits)?;
-    let file = Reader::open(src, 0).map_err(|fault| fault.finding())?;
-    let text = json::bytes(&file, limits).map_err(|finding| *finding)?;
+    let file = Reader::open(src, 0)?;
+    let text = json::bytes(&file, limits)?;
     match found.description.and_then(Arc::into_inner) {
         Some(Description::Weights(index)) => Ok((index, text)),
         _ => Ok((Index::default(), text)),
     }
 }
 
-fn sound(kind: FileKind, src: &dyn Source, limits: &Limits) -> Result<Inspected, Finding> {
+fn sound(kind: FileKind, src: &dyn Source, limits: &Limits) -> Result<Inspected, Box<Finding>> {
     let mut found = inspect(kind, src, limits);
     match found.findings.iter().position(|f| f.effect() != Verdict::Whole) {
-        Some(bad) => Err(found.findings.swap_remove(bad)),
+        Some(bad) => Err(Box::new(found.findings.swap_remove(bad))),
         None => Ok(found),
     }
 }
