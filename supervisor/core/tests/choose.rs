@@ -124,6 +124,7 @@ fn the_first_start() {
             case("disk whole 2 4; tracker missing", "", "4 tracker:4"),
             case("disk whole 2 4; tracker empty", "", "4 tracker:4"),
             case("disk whole 2 4; tracker rubbish", "", "4 tracker:4"),
+            case("disk whole 2 4; tracker link", "", "4 tracker:4"),
             case("disk whole 4; tracker 99", "", "4 tracker:4"),
             // A trainer without a pointer is given none.
             case("disk whole 2 torn 4; tracker unused", "", "2 foreign:4"),

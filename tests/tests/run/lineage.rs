@@ -97,6 +97,20 @@ fn a_tracker_that_a_person_set_back_is_a_question() {
 }
 
 #[test]
+fn a_tracker_that_leads_elsewhere_is_neither_read_nor_written_through() {
+    let (scene, expected) = stopped_at_eight();
+    let elsewhere = scene.path("key");
+    fs::write(&elsewhere, "BEGIN PRIVATE KEY").unwrap();
+    fs::remove_file(scene.tracker()).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, scene.tracker()).unwrap();
+    scene.run(&[]).expect(0);
+    assert_eq!(scene.resumed(2), Some(8));
+    assert_eq!(scene.digest(), Some(expected));
+    assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "BEGIN PRIVATE KEY");
+    assert!(fs::symlink_metadata(scene.tracker()).unwrap().is_file());
+}
+
+#[test]
 fn a_newest_step_behind_a_link_is_a_question() {
     let (scene, expected) = older_run("8");
     let elsewhere = scene.path("moved-away");

@@ -352,6 +352,7 @@ fn tracker(word: &str) -> Tracker {
         ("missing", _) => Tracker::Missing,
         ("empty", _) => Tracker::Empty,
         ("unused", _) => Tracker::Unused,
+        ("link", _) => Tracker::NotAFile("a symbolic link".to_owned()),
         (_, Ok(n)) => Tracker::Step(Step(n)),
         (text, _) => Tracker::Garbage(text.to_owned()),
     }

@@ -123,6 +123,7 @@ fn scan(r: &ScanReport) -> String {
         Tracker::Missing | Tracker::Unused => "missing".to_owned(),
         Tracker::Empty => "empty".to_owned(),
         Tracker::Garbage(t) => format!("{t:?}"),
+        Tracker::NotAFile(what) => format!("({what})"),
         Tracker::Step(n) => n.to_string(),
     };
     format!("scan: {steps}; tracker {tracker}")
