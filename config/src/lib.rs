@@ -23,8 +23,8 @@ pub use cut::without_block;
 pub use error::{ConfigError, ConfigFinding, ErrorKind};
 pub use pystr::value as python_str;
 pub use settings::{
-    LineRedactor, Settings, edit_distance, know_secret, know_values, know_words, known_secrets, redact, redact_lines,
-    redact_text, redact_word, redact_words, redacted, redacted_yaml,
+    LineRedactor, NeedleSet, Settings, edit_distance, know_secret, know_values, know_words, known_needles,
+    known_secrets, redact, redact_call, redact_lines, redact_text, redact_word, redact_words, redacted, redacted_yaml,
 };
 pub use tree::{ConfigTree, Key, Map, Node, Origin, Value, join_path, split_path};
 pub use yaml::{MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_scalar, parse_supervisor_yaml, parse_trainer_yaml};

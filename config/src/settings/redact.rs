@@ -4,101 +4,44 @@
 //! webhooks, what looks like a token (`hf_…`, `sk-…`, `ghp_…`) or a private key, and values that this process was given under the
 //! name of a secret. What is hidden becomes `***`.
 
+mod flags;
+mod forms;
 mod known;
 mod lines;
+mod names;
+mod needles;
 mod shapes;
 mod text;
 mod tree;
 
-pub use known::{know_secret, know_values, known_secrets};
+pub use known::{know_secret, know_values, known_needles, known_secrets};
 pub use lines::{LineRedactor, redact_lines};
+use names::{Sense, sense};
+pub use needles::NeedleSet;
 pub use text::{redact_text, redacted};
 pub use tree::redacted_yaml;
 
-/// Words that make a name secret.
-const SECRET: [&str; 12] = [
-    "secrets",
-    "passwords",
-    "passwd",
-    "passphrase",
-    "passphrases",
-    "credential",
-    "credentials",
-    "authorization",
-    "cookie",
-    "cookies",
-    "webhook",
-    "webhooks",
-];
-
-/// Text before a last `pass` that is one through data, and before a last `pwd` that is a working directory.
-const HARMLESS_PASS: [&str; 13] = [
-    "forward", "backward", "first", "second", "single", "one", "two", "multi", "num", "max", "per", "full", "by",
-];
-const HARMLESS_PWD: [&str; 12] = [
-    "old", "init", "initial", "orig", "original", "start", "work", "working", "current", "previous", "prev", "last",
-];
-
-/// Text before `key` where the name only names a column or a field: `prompt_key`, `image_key`.
-const HARMLESS: [&str; 20] = [
-    "prompt",
-    "response",
-    "image",
-    "images",
-    "video",
-    "videos",
-    "audio",
-    "audios",
-    "messages",
-    "tools",
-    "thinking",
-    "fn",
-    "modality",
-    "input",
-    "output",
-    "label",
-    "sort",
-    "primary",
-    "public",
-    "interaction",
-];
-
-/// Text before `token` where it is one of a text: `pad_token`, `max_token`.
-const OF_TEXT: [&str; 14] = [
-    "pad", "eos", "bos", "unk", "cls", "sep", "mask", "max", "min", "per", "special", "stop", "image", "video",
-];
-
-/// Words that make a key or a token secret beyond doubt, before it: `api_key`, `hf_token`.
-const OF_ACCESS: [&str; 21] = [
-    "api",
-    "access",
-    "private",
-    "secret",
-    "signing",
-    "encryption",
-    "license",
-    "account",
-    "wandb",
-    "hf",
-    "hub",
-    "huggingface",
-    "auth",
-    "bearer",
-    "github",
-    "gitlab",
-    "slack",
-    "session",
-    "refresh",
-    "service",
-    "swanlab",
-];
-
 /// The value, or `***` where the name looks like a secret's. What looks like a secret inside the value is hidden as well.
 pub fn redact(name: &str, value: &str) -> String {
-    if is_secret(name) && !value.is_empty() && value != "null" {
-        return "***".to_owned();
+    match is_secret_value(name, value) {
+        true => "***".to_owned(),
+        false => redact_text(value),
     }
-    redact_text(value)
+}
+
+/// Returns true if a value is hidden for its name. Where the name may as well be that of a column, the value decides.
+fn is_secret_value(name: &str, value: &str) -> bool {
+    let is_value = !value.is_empty() && value != "null";
+    match sense(name) {
+        Sense::Surely => is_value,
+        Sense::Perhaps => known::is_hidden(value, false),
+        Sense::Not => false,
+    }
+}
+
+/// Returns true for an option whose value is a secret beyond doubt: `--token`.
+fn is_option(name: &str) -> bool {
+    sense(name) == Sense::Surely
 }
 
 /// A word of a command: `key=secret` and `--key=secret` without the secret.
@@ -112,19 +55,50 @@ pub fn redact_word(word: &str) -> String {
 /// A command: each word by itself, and the word after `--token`.
 pub fn redact_words(words: &[String]) -> Vec<String> {
     let mut out = Vec::with_capacity(words.len());
-    let mut named = false;
+    let mut flag: Option<&str> = None;
     for word in words {
-        out.push(match named && !word.starts_with('-') && !word.is_empty() {
+        let value = flag.filter(|_| !word.starts_with('-'));
+        out.push(match value.is_some_and(|flag| is_secret_value(flag, word)) {
             true => "***".to_owned(),
             false => redact_word(word),
         });
-        named = word.starts_with('-') && !word.contains('=') && is_secret(word);
+        flag = Some(word.as_str()).filter(|word| word.starts_with('-') && !word.contains('='));
     }
     out
 }
 
+/// The same for a call that is read again later: a path stays as it is, whatever its name looks like, for it says where the
+/// checkpoints are.
+pub fn redact_call(words: &[String]) -> Vec<String> {
+    let is_path = |word: &str| {
+        let value = word.split_once('=').map_or(word, |(_, value)| value);
+        value.starts_with(['/', '.', '~']) && !value.contains("://")
+    };
+    let safe = redact_words(words);
+    words
+        .iter()
+        .zip(safe)
+        .map(|(word, safe)| match is_path(word) && safe != "***" {
+            true => word.clone(),
+            false => safe,
+        })
+        .collect()
+}
+
 /// From now on [`redact_text`] hides what [`redact_words`] hides of a command, wherever it stands: a trainer prints its arguments.
 pub fn know_words(words: &[String]) {
+    know_plain(words);
+    // What is given to a shell holds words of its own.
+    for word in words.iter().filter(|word| word.contains(char::is_whitespace)) {
+        let inner = word.split_whitespace();
+        let inner: Vec<String> = inner
+            .map(|w| w.trim_matches(['"', '\'', ';', ',']).to_owned())
+            .collect();
+        know_plain(&inner);
+    }
+}
+
+fn know_plain(words: &[String]) {
     let assigned = words.iter().filter_map(|word| word.split_once('='));
     let named = words.windows(2).filter_map(|two| match two {
         [name, value] if name.starts_with('-') && !name.contains('=') && !value.starts_with('-') => {
@@ -135,107 +109,6 @@ pub fn know_words(words: &[String]) {
     for (name, value) in assigned.chain(named) {
         know_secret(name, value.trim_matches(['"', '\'']));
     }
-}
-
-fn is_secret(name: &str) -> bool {
-    let words = words(name);
-    ends_as_password(name)
-        || words.iter().enumerate().any(|(at, word)| {
-            let word = word.as_str();
-            let before = at.checked_sub(1).and_then(|b| words.get(b)).map_or("", String::as_str);
-            let last = at + 1 == words.len();
-            SECRET.contains(&word)
-                || has_secret_end(word)
-                || matches!(word, "key" | "pat") && !HARMLESS.contains(&before)
-                // The socket of an agent (`SSH_AUTH_SOCK`) is a path.
-                || word == "auth" && words.get(at + 1).is_none_or(|next| next != "sock")
-                || word == "token" && is_access_token(&words, at, before)
-                || last && has_token_end(word)
-                || matches!(word, "keys" | "tokens") && OF_ACCESS.contains(&before)
-                || last && word == "keys" && is_in_capitals(name) && !HARMLESS.contains(&before)
-        })
-}
-
-/// `PGPASSWORD`, `CLIENTSECRET`, `OPENAI_APIKEY`, `apikeys`.
-fn has_secret_end(word: &str) -> bool {
-    ["secret", "password", "apikey", "apikeys"]
-        .iter()
-        .any(|end| word.ends_with(end))
-}
-
-/// `MYTOKEN`, but not `eostoken` or `subtoken`.
-fn has_token_end(word: &str) -> bool {
-    let before = word.strip_suffix("token").unwrap_or_default();
-    !before.is_empty() && !OF_TEXT.contains(&before) && !matches!(before, "sub" | "num" | "next")
-}
-
-/// `DB_PASS` and `MYSQL_PWD`, but not `BYPASS`, `forward_pass`, `PWD`, `env.PWD` or `OLDPWD`.
-fn ends_as_password(name: &str) -> bool {
-    let last = name.rsplit(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-'));
-    let words = words(last.into_iter().next().unwrap_or_default());
-    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [.., before, "pass"] => !HARMLESS_PASS.contains(before),
-        ["pass"] => true,
-        [.., before, "pwd"] => !HARMLESS_PWD.contains(before),
-        _ => false,
-    }
-}
-
-/// A variable of several words: `DB_PASS`.
-fn is_in_capitals(name: &str) -> bool {
-    name.contains('_') && !name.contains(|c: char| c.is_ascii_lowercase())
-}
-
-/// `max_token_len` and `pad_token` count tokens of a text; `TOKEN` and `hf_token_file` do not.
-fn is_access_token(words: &[String], at: usize, before: &str) -> bool {
-    OF_ACCESS.contains(&before) || at + 1 == words.len() && !OF_TEXT.contains(&before)
-}
-
-/// Returns true if a name in the midst of a text is a secret's: only what is one beyond doubt.
-fn is_surely_secret(name: &str) -> bool {
-    let words = words(name);
-    let in_capitals = is_in_capitals(name);
-    let is_variable = !name.contains(|c: char| c.is_ascii_lowercase());
-    in_capitals && ends_as_password(name)
-        || words.iter().enumerate().any(|(at, word)| {
-            let word = word.as_str();
-            let before = at.checked_sub(1).and_then(|b| words.get(b)).map_or("", String::as_str);
-            let last = at + 1 == words.len();
-            matches!(
-                word,
-                "secrets"
-                    | "passwords"
-                    | "passwd"
-                    | "passphrase"
-                    | "passphrases"
-                    | "credential"
-                    | "credentials"
-                    | "authorization"
-            ) || has_secret_end(word)
-                || matches!(word, "key" | "keys" | "pat" | "token") && OF_ACCESS.contains(&before)
-                || last && is_variable && has_token_end(word)
-                || last && in_capitals && matches!(word, "key" | "token" | "pat" | "auth") && !OF_TEXT.contains(&before)
-                || last && in_capitals && word == "keys" && !HARMLESS.contains(&before)
-        })
-}
-
-/// The words of a name, in lower case: `WANDB_API_KEY`, `apiKey`, `a.b-c`.
-fn words(name: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut lower = false;
-    for c in name.chars() {
-        if !c.is_ascii_alphanumeric() || c.is_ascii_uppercase() && lower {
-            words.push(String::new());
-        }
-        if c.is_ascii_alphanumeric()
-            && let Some(word) = words.last_mut()
-        {
-            word.push(c.to_ascii_lowercase());
-        }
-        lower = c.is_ascii_lowercase();
-    }
-    words.retain(|word| !word.is_empty());
-    words
 }
 
 #[cfg(test)]
@@ -302,6 +175,80 @@ mod tests {
             "batch_keys",
         ] {
             assert_eq!(redact(name, "shown"), "shown", "{name}");
+        }
+    }
+
+    #[test]
+    fn settings_of_trainers_that_only_sound_like_secrets_keep_their_values() {
+        // Names of verl, AReaL, TRL, LLaMA-Factory, ms-swift and Transformers.
+        for name in [
+            "data.prompt_key",
+            "data.answer_key",
+            "data.image_key",
+            "data.video_key",
+            "data.reward_fn_key",
+            "data.multiturn.messages_key",
+            "data.multiturn.tools_key",
+            "data.multiturn.enable_thinking_key",
+            "data.response_key",
+            "data.tokenizer_key",
+            "reward_model.reward_fn_key",
+            "ground_truth_key",
+            "extra_info_key",
+            "question_key",
+            "actor.key_value_heads",
+            "num_key_value_heads",
+            "key_layernorm.weight",
+            "attn.qkv_key",
+            "attn.key_proj",
+            "key_value_cache_dtype",
+            "dataset.chosen_key",
+            "rejected_key",
+            "sort_key",
+            "cache_key",
+            "primary_key",
+            "override_key",
+            "state_dict_key",
+            "monkey",
+            "turkey",
+            "max_tokens",
+            "max_new_tokens",
+            "num_speculative_tokens",
+            "total_tokens",
+            "image_token",
+            "think_token",
+            "eot_token",
+            "tokenizer.bos_token",
+            "decoder_start_token",
+            "token_level_scores",
+            "token_in_token_out",
+            "passkey_length",
+        ] {
+            for value in ["Ground-Truth-1", "answer", "MixedCase"] {
+                assert_eq!(redact(name, value), value, "{name}");
+                assert_eq!(redact_text(&format!("{name}={value}")), format!("{name}={value}"));
+            }
+        }
+        // Of a name that nobody knows the value decides.
+        assert_eq!(redact("data.foo_key", "column"), "column");
+        assert_eq!(redact("data.foo_key", "Final Answer 1"), "Final Answer 1");
+        assert_eq!(redact("data.foo_key", "9aF3kLm2Qx7"), "***");
+        for name in [
+            "api_key",
+            "trainer.wandb_key",
+            "hub_token",
+            "hf_token",
+            "secret_access_key",
+            "AWS_ACCESS_KEY_ID",
+            "openai_key",
+            "client_secret",
+            "auth_token",
+            "MY_KEY",
+            "push_to_hub_token",
+            "TOKEN",
+            "session_token",
+        ] {
+            assert_eq!(redact(name, "answer"), "***", "{name}");
         }
     }
 

@@ -4,15 +4,18 @@
 //! without its name and in no known shape. The values live in the memory of this process alone; whoever is to hide them as well is
 //! given them through a pipe.
 
-use super::{is_secret, is_surely_secret};
+use super::forms;
+use super::names::{is_secret, is_surely_secret};
+use super::needles::{NeedleSet, SHORTEST};
 use std::borrow::Cow;
-use std::sync::{PoisonError, RwLock};
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
 
-/// A shorter value may stand in any word. Bytes.
-const SHORTEST: usize = 8;
 /// Longest value, in bytes, and how many are known at most.
 const LONGEST: usize = 64 << 10;
 const MOST: usize = 1000;
+/// Bytes of all of them: they are handed on in one message.
+const ALL: usize = 512 << 10;
 /// Values that say that there is none, or that are words of everyday.
 const COMMON: [&str; 12] = [
     "anonymous",
@@ -29,8 +32,16 @@ const COMMON: [&str; 12] = [
     "localhost",
 ];
 
-/// The longest first: a value may hold another one.
-static KNOWN: RwLock<Vec<String>> = RwLock::new(Vec::new());
+/// The values, and what is searched for: made when it is needed first.
+struct Known {
+    values: Vec<String>,
+    needles: Option<Arc<NeedleSet>>,
+}
+
+static KNOWN: RwLock<Known> = RwLock::new(Known {
+    values: Vec::new(),
+    needles: None,
+});
 
 /// From now on [`redact_text`](super::redact_text) hides this value wherever it stands, if its name is a secret's. Short and common
 /// values, numbers and paths are not hidden.
@@ -51,25 +62,33 @@ pub fn know_values(values: &[String]) {
 
 /// The values that are hidden: for a helper of ours, never for a file.
 pub fn known_secrets() -> Vec<String> {
-    KNOWN.read().unwrap_or_else(PoisonError::into_inner).clone()
+    KNOWN.read().unwrap_or_else(PoisonError::into_inner).values.clone()
+}
+
+/// What to search for in bytes: every form in which a known value is printed.
+pub fn known_needles() -> Arc<NeedleSet> {
+    if let Some(needles) = &KNOWN.read().unwrap_or_else(PoisonError::into_inner).needles {
+        return Arc::clone(needles);
+    }
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    let made = Arc::new(NeedleSet::new(known.values.iter().flat_map(|value| forms::of(value))));
+    Arc::clone(known.needles.insert(made))
 }
 
 fn know<'a>(values: impl Iterator<Item = &'a str>) {
     let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
     for value in values {
-        // As it stands, and as it stands in JSON, which is how most of what is hidden is written.
-        let quoted: String = value.escape_default().collect();
-        for form in [value, &value.replace('\\', "\\\\").replace('"', "\\\""), &quoted] {
-            if known.len() < MOST && known.iter().all(|k| k != form) {
-                known.push(form.to_owned());
-            }
+        let held: usize = known.values.iter().map(String::len).sum();
+        let fits = known.values.len() < MOST && held.saturating_add(value.len()) <= ALL;
+        if fits && known.values.iter().all(|k| k != value) {
+            known.values.push(value.to_owned());
+            known.needles = None;
         }
     }
-    known.sort_by_key(|value| std::cmp::Reverse(value.len()));
 }
 
 /// Returns true if a value is long and odd enough to be a secret. `surely`: its name leaves no doubt, as that of a password.
-fn is_hidden(value: &str, surely: bool) -> bool {
+pub(super) fn is_hidden(value: &str, surely: bool) -> bool {
     let is_marker = value.starts_with("-----") && value.ends_with("-----");
     let is_number = value.parse::<f64>().is_ok();
     // The key of a data set's column has such a name, and is a plain word.
@@ -77,9 +96,35 @@ fn is_hidden(value: &str, surely: bool) -> bool {
         .bytes()
         .all(|b| b.is_ascii_lowercase() || matches!(b, b'_' | b'.' | b'-'));
     value.len() >= SHORTEST
-        && !(is_marker || is_number || is_path(value) || is_word && !surely)
+        && !(is_marker || is_number || is_path(value) || is_placeholder(value))
+        && (surely || !is_word && !value.contains(char::is_whitespace))
         && !value.starts_with("${")
         && !COMMON.contains(&value.to_ascii_lowercase().as_str())
+}
+
+/// Returns true for what stands in a published script in the place of a secret, and for the special words of a tokenizer.
+pub(super) fn is_placeholder(value: &str) -> bool {
+    let lower = value.to_ascii_lowercase();
+    let is_one_character = value
+        .chars()
+        .next()
+        .is_none_or(|first| value.chars().all(|c| c == first));
+    is_one_character
+        || value.starts_with('<') && value.ends_with('>')
+        || value.starts_with('[') && value.ends_with(']')
+        || ["your_", "your-", "my_api_key", "my-api-key"]
+            .iter()
+            .any(|begin| lower.starts_with(begin))
+        || [
+            "placeholder",
+            "changeme",
+            "change_me",
+            "change-me",
+            "replace_me",
+            "replace-me",
+        ]
+        .iter()
+        .any(|word| lower.contains(word))
 }
 
 /// Returns true for a path. A secret in base64 may begin as one.
@@ -97,34 +142,62 @@ fn is_path(value: &str) -> bool {
 
 /// The text without the values that are known, and without the beginning of one that was cut off at its end.
 pub(super) fn hide(text: &str) -> Cow<'_, str> {
-    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
-    let mut out = Cow::Borrowed(text);
-    for value in known.iter() {
-        if out.contains(value.as_str()) {
-            out = Cow::Owned(out.replace(value.as_str(), "***"));
-        }
+    let needles = known_needles();
+    if needles.is_empty() {
+        return Cow::Borrowed(text);
     }
-    let (body, end) = match out.strip_suffix('…') {
+    let (body, end) = match text.strip_suffix('…') {
         Some(body) => (body, "…"),
-        None => (out.as_ref(), ""),
+        None => (text, ""),
     };
-    match known.iter().filter_map(|value| begun(body, value)).max() {
-        Some(length) => {
-            let kept = body.get(..body.len() - length).unwrap_or_default();
-            Cow::Owned(format!("{kept}***{end}"))
-        }
-        None => out,
+    let mut ranges = needles.ranges(body.as_bytes());
+    for range in &mut ranges {
+        *range = word(body.as_bytes(), range);
     }
+    if let Some((at, _)) = needles.begun(body.as_bytes(), SHORTEST) {
+        match ranges.last_mut().filter(|last| last.end >= at) {
+            Some(last) => last.end = body.len(),
+            None => ranges.push(at..body.len()),
+        }
+    }
+    if ranges.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut from = 0;
+    for range in ranges {
+        // Words of two values may be one.
+        if range.start >= from {
+            out.push_str(body.get(from..range.start).unwrap_or_default());
+            out.push_str("***");
+        }
+        from = from.max(range.end);
+    }
+    out.push_str(body.get(from..).unwrap_or_default());
+    out.push_str(end);
+    Cow::Owned(out)
 }
 
-/// How much of the value stands at the end of the text, where that is enough to tell of it.
-fn begun(text: &str, value: &str) -> Option<usize> {
-    (SHORTEST..value.len().min(text.len() + 1)).rev().find(|n| {
-        value
-            .as_bytes()
-            .get(..*n)
-            .is_some_and(|head| text.as_bytes().ends_with(head))
-    })
+/// What is found, to the ends of its word: it may be half of a value, and base64 holds some of its bits beside it.
+fn word(text: &[u8], found: &Range<usize>) -> Range<usize> {
+    let is_of_word = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'+');
+    let before = text.get(..found.start).unwrap_or_default();
+    let after = text.get(found.end..).unwrap_or_default();
+    let mut start = before.iter().rposition(|b| !is_of_word(b)).map_or(0, |at| at + 1);
+    // `\n`, `\x27`, `\u0027` and `%3D` only look as if a word went on.
+    let escape = match (start.checked_sub(1).and_then(|at| text.get(at)), text.get(start)) {
+        (Some(b'\\'), Some(b'u')) => 5,
+        (Some(b'\\'), Some(b'x')) => 3,
+        (Some(b'\\'), _) => 1,
+        (Some(b'%'), _) => 2,
+        _ => 0,
+    };
+    start = (start + escape).min(found.start);
+    let end = after
+        .iter()
+        .position(|b| !is_of_word(b) && *b != b'=')
+        .unwrap_or(after.len());
+    start..found.end + end
 }
 
 #[cfg(test)]
@@ -144,7 +217,37 @@ mod tests {
         assert_eq!(redact_text("got k9-odd-value-of"), "got ***");
         assert_eq!(redact_text("got k9-odd-val…"), "got ***…");
         assert_eq!(redact_text("got k9-odd"), "got k9-odd");
-        assert_eq!(redact_text("got k9-odd-value-of other"), "got k9-odd-value-of other");
+        // Half of a value is hidden, with the word it stands in.
+        assert_eq!(redact_text("got k9-odd-value-of other"), "got *** other");
+        know_secret("HALF_TOKEN", "aa11-bb22-cc33-dd44-ee55");
+        assert_eq!(redact_text(r"got \nc33-dd44-ee55 other"), r"got \n*** other");
+        assert_eq!(redact_text("got k9-odd-va other"), "got k9-odd-va other");
+    }
+
+    #[test]
+    fn a_value_is_hidden_in_the_forms_in_which_programs_write_it() {
+        know_secret("FORMS_TOKEN", "f0rms/of+a=Secret?val");
+        for (text, shown) in [
+            ("hex 6630726d732f6f662b613d5365637265743f76616c.", None),
+            ("hex 6630726D732F6F662B613D5365637265743F76616C.", None),
+            ("u=f0rms%2Fof%2Ba%3DSecret%3Fval&b=1", Some("u=***&b=1")),
+            (
+                "u=f0rms%2fof%2ba%3dsecret%3fval&b",
+                Some("u=f0rms%2fof%2ba%3dsecret%3fval&b"),
+            ),
+            ("u=f0rms%2fof%2ba%3dSecret%3fval&b", Some("u=***&b")),
+            ("u=f0rms/of%2Ba%3DSecret%3Fval&b", Some("u=***&b")),
+            (r"j f0rms\/of+a=Secret?val j", Some("j *** j")),
+            ("first f0rms/of+a", Some("first ***")),
+            ("Basic dTpmMHJtcy9vZithPVNlY3JldD92YWw=", None),
+            ("Basic ZjBybXMvb2YrYT1TZWNyZXQ/dmFs", None),
+        ] {
+            let got = redact_text(text);
+            match shown {
+                Some(shown) => assert_eq!(got, shown),
+                None => assert!(got.contains(" ***") && got.len() < 12, "{text}: {got}"),
+            }
+        }
     }
 
     #[test]
@@ -170,6 +273,12 @@ mod tests {
             ("data.prompt_key", "Prompt-Number-1"),
             ("HOME", "Something-long-1"),
             ("API_KEY", "${oc.env:SOME_KEY}"),
+            ("WANDB_API_KEY", "<your-key-of-wandb>"),
+            ("HF_TOKEN", "YOUR_HF_TOKEN_1"),
+            ("MY_SECRET", "************"),
+            ("MY_SECRET", "xxxxxxxxxxxx"),
+            ("tokenizer.new_token", "<|Some-Token-1|>"),
+            ("data.answer_key", "Some Column-1"),
             ("DB_PASS", "abc1234"),
             ("MYSQL_PWD", "/home/me/Work-1"),
             ("PWD", "Some-Place-1"),

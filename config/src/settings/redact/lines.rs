@@ -1,22 +1,40 @@
-//! Private keys that come line by line, as programs print them and files hold them.
+//! Secrets of several lines, as programs print them and files hold them: private keys, and known values that a line cuts in two.
 
+use super::known::known_needles;
 use super::redact_text;
 use super::text::KEY;
 
 /// Lines of a key: what is longer is none.
 const MOST: usize = 200;
+/// Bytes of a known value at the end of a line by which its rest is known in the next one.
+const CUT: usize = 6;
+/// Bytes of base64 that are hidden wherever they stand in a line of a key.
+const RUN: usize = 20;
 
 /// Hides secrets in a text that comes line by line; it remembers that it is inside a private key.
 #[derive(Debug, Clone, Default)]
 pub struct LineRedactor {
     /// Lines since the mark before a key; 0: outside.
     within: usize,
+    /// Ends of the known values that the last line may have begun.
+    rests: Vec<Vec<u8>>,
 }
 
 impl LineRedactor {
     /// The next line without its secrets.
     pub fn line(&mut self, line: &str) -> String {
-        let safe = redact_text(line);
+        let cut = self.rest_of_value(line);
+        let safe = match cut {
+            Some((begin, end)) => {
+                let (head, rest) = (line.get(..begin), line.get(end..));
+                format!(
+                    "{}***{}",
+                    head.unwrap_or_default(),
+                    redact_text(rest.unwrap_or_default())
+                )
+            }
+            None => redact_text(line),
+        };
         if line.contains("-----END ") {
             self.within = 0;
             return safe;
@@ -31,6 +49,34 @@ impl LineRedactor {
         }
         self.within = (self.within + 1) % MOST;
         without_base64(&safe)
+    }
+
+    /// The place of the rest of a known value that the last line began, behind whatever prefix its worker gave this one.
+    fn rest_of_value(&mut self, line: &str) -> Option<(usize, usize)> {
+        let rests = std::mem::take(&mut self.rests);
+        let needles = known_needles();
+        if needles.is_empty() {
+            return None;
+        }
+        let text = line.trim_end();
+        let prefix = match text.strip_prefix('(').and_then(|t| t.split_once(") ")) {
+            Some((inside, _)) if inside.contains("pid=") => inside.len() + 3,
+            _ => 0,
+        };
+        let body = text.as_bytes().get(prefix..).unwrap_or_default();
+        let found = rests.iter().find_map(|rest| match body.starts_with(rest) {
+            true => Some((prefix, prefix + rest.len())),
+            // It goes on in the line after this one.
+            false if !body.is_empty() && rest.starts_with(body) => {
+                self.rests.push(rest[body.len()..].to_vec());
+                Some((prefix, text.len()))
+            }
+            false => None,
+        });
+        if let Some((_, rests)) = needles.begun(text.as_bytes(), CUT) {
+            self.rests.extend(rests.into_iter().map(<[u8]>::to_vec));
+        }
+        found
     }
 }
 
@@ -54,16 +100,25 @@ pub fn redact_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<String>
     out
 }
 
-/// A line of a key, behind whatever prefix its worker gave it.
+/// A line of a key, behind whatever prefix its worker gave it, or between quotes.
 fn without_base64(line: &str) -> String {
-    let text = line.trim_end();
-    let at = text.rfind(char::is_whitespace).map_or(0, |at| at + 1);
-    let (head, word) = text.split_at(at);
-    let is_base64 = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=');
-    match !word.is_empty() && word.bytes().all(is_base64) {
-        true => format!("{head}***"),
-        false => line.to_owned(),
+    let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find(is_base64) {
+        let (head, after) = rest.split_at(at);
+        let (run, after) = after.split_at(after.find(|c| !is_base64(c)).unwrap_or(after.len()));
+        let is_last = after.trim_end().trim_end_matches(['"', '\'', ',', '\\']).is_empty();
+        let is_word = head.ends_with([' ', '\t', '"', '\'']) || head.is_empty() && out.is_empty();
+        out.push_str(head);
+        out.push_str(if run.len() >= RUN || is_last && is_word {
+            "***"
+        } else {
+            run
+        });
+        rest = after;
     }
+    out + rest
 }
 
 #[cfg(test)]
@@ -101,6 +156,37 @@ mod tests {
         for text in [hex, path] {
             assert_eq!(redact_text(text), text);
         }
+    }
+
+    #[test]
+    fn a_known_value_that_lines_cut_in_two_is_hidden_in_both() {
+        super::super::know_secret("CUT_TOKEN", "Cut-value-0123456789-of-mine");
+        for (lines, wanted) in [
+            (
+                vec!["got Cut-value-0", "123456789-of-mine, gone"],
+                vec!["got ***", "***, gone"],
+            ),
+            (
+                vec!["(W pid=1) Cut-value-0", "(W pid=1) 123456789", "(W pid=1) -of-mine x"],
+                vec!["(W pid=1) ***", "(W pid=1) ***", "(W pid=1) *** x"],
+            ),
+            (vec!["got Cut-value-0", "other"], vec!["got ***", "other"]),
+            (vec!["other", "123 is a number"], vec!["other", "123 is a number"]),
+        ] {
+            assert_eq!(redact_lines(lines), wanted);
+        }
+    }
+
+    #[test]
+    fn lines_of_a_key_between_quotes_are_hidden() {
+        let shown = redact_lines([
+            "k = [",
+            "  \"-----BEGIN PRIVATE KEY-----\",",
+            "  \"MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj\",",
+            "  \"abc=\",",
+            "  \"-----END PRIVATE KEY-----\"]",
+        ]);
+        assert_eq!(shown[2..4], ["  \"***\",", "  \"***\","]);
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! Secrets inside a text: known values, logins in URLs, addresses of webhooks, `name=secret`, tokens, private keys.
+//! Secrets inside a text: known values, logins in URLs, addresses of webhooks, `name=secret`, `--name secret`, headers, tokens,
+//! private keys.
 
+use super::flags::hide_flags;
+use super::known;
+use super::names::{is_secret, is_surely_secret};
 use super::shapes::hide_tokens;
-use super::{is_surely_secret, known};
 use std::borrow::Cow;
 
 /// Addresses that let in whoever knows them: what follows is the secret.
@@ -33,7 +36,7 @@ pub(super) const KEY: &str = "PRIVATE KEY-----";
 /// The scheme before a token in a header.
 const BEARER: &str = "Bearer ";
 /// Values that are none.
-const EMPTY: [&str; 6] = ["null", "None", "none", "true", "false", "***"];
+pub(super) const EMPTY: [&str; 6] = ["null", "None", "none", "true", "false", "***"];
 
 /// The text without what looks like a secret. What is hidden once stays as it is a second time.
 pub fn redact_text(text: &str) -> String {
@@ -55,8 +58,14 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
             }
         }
     }
+    if out.contains("%3A%2F%2F") {
+        out = hide_behind(&out, "%3A%2F%2F", encoded_login).into();
+    }
     if out.contains(['=', ':']) {
         out = hide_pairs(&out).into();
+    }
+    if let Some(hidden) = hide_flags(&out) {
+        out = hidden.into();
     }
     if out.contains(KEY) {
         out = hide_keys(&out).into();
@@ -71,7 +80,7 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
 }
 
 /// Place where a value without quotes ends.
-fn ends(c: char) -> bool {
+pub(super) fn ends(c: char) -> bool {
     c.is_whitespace()
         || matches!(
             c,
@@ -114,6 +123,23 @@ fn login(address: &str) -> usize {
     }
 }
 
+/// The same of an address inside another one.
+fn encoded_login(address: &str) -> usize {
+    let whole = address
+        .find(|c: char| ends(c) || matches!(c, '&' | '/'))
+        .unwrap_or(address.len());
+    let host = address
+        .get(..whole)
+        .unwrap_or_default()
+        .split("%2F")
+        .next()
+        .unwrap_or_default();
+    match host.rsplit_once("%40") {
+        Some((login, _)) if login.contains("%3A") || login.len() >= 20 => login.len(),
+        _ => 0,
+    }
+}
+
 /// The length of the token that stands after `Bearer`; 0: it is a word of a sentence.
 fn bearer(after: &str) -> usize {
     let is_of_token = |b: &u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(b);
@@ -149,7 +175,8 @@ fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
         .get(..before.len() - name.len())
         .is_some_and(|b| b.ends_with(['?', '&']));
     let signs = in_url && SIGNATURES.contains(&name.to_ascii_lowercase().as_str());
-    if name.is_empty() || !(signs || is_surely_secret(name)) {
+    let surely = signs || is_surely_secret(name) || name.starts_with("--") && super::is_option(name);
+    if name.is_empty() || !(surely || is_secret(name)) {
         return None;
     }
     let after = text.get(at + 1..)?;
@@ -161,8 +188,9 @@ fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
         .unwrap_or(spaced);
     let value = spaced.trim_start_matches(['"', '\'', '\\']);
     let (gap, quoted) = (spaced.len() < after.len(), value.len() < spaced.len());
-    let whole_line = name.eq_ignore_ascii_case("authorization");
-    let length = match whole_line || quoted {
+    let header = !quoted && text.as_bytes().get(at) == Some(&b':') && is_header(name);
+    let length = match quoted || header {
+        true if header && is_cookie(name) => cookie(value),
         true => value.find(['"', '\'', '\\', '\n']),
         false if in_url => value.find(|c| c == '&' || c == '#' || ends(c)),
         false => value.find(ends),
@@ -170,12 +198,47 @@ fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
     let length = length.unwrap_or(value.len());
     let said = value.get(..length)?;
     // `api_key: there is no such setting` speaks of the name, and hides nothing.
-    let is_word = gap && !quoted && !whole_line && !said.bytes().any(|b| b.is_ascii_digit());
+    let is_word = gap && !quoted && !header && !said.bytes().any(|b| b.is_ascii_digit());
     if said.len() < 2 || is_word || said.starts_with('$') || EMPTY.contains(&said) {
+        return None;
+    }
+    if !(surely || quoted && is_odd(name, said)) {
         return None;
     }
     let start = text.len() - value.len();
     Some((start, start + length))
+}
+
+/// Headers whose whole value is hidden, blanks and all.
+fn is_header(name: &str) -> bool {
+    ["authorization", "proxy-authorization"]
+        .iter()
+        .any(|n| name.eq_ignore_ascii_case(n))
+        || is_cookie(name)
+}
+
+fn is_cookie(name: &str) -> bool {
+    name.eq_ignore_ascii_case("cookie") || name.eq_ignore_ascii_case("set-cookie")
+}
+
+/// Where the value of such a header ends. Quotes stand around the values in it as well.
+fn cookie(value: &str) -> Option<usize> {
+    let is_end = |at: usize, c: char| match c {
+        '\'' | '\\' | '\n' => true,
+        '"' => {
+            let inner = value.get(..at).unwrap_or_default();
+            !inner.ends_with('=') && inner.matches('"').count() % 2 == 0
+        }
+        _ => false,
+    };
+    value.char_indices().find(|(at, c)| is_end(*at, *c)).map(|(at, _)| at)
+}
+
+/// Returns true for a quoted value that is one of access, where the name may also be that of a token of a text: `token='…'`.
+fn is_odd(name: &str, value: &str) -> bool {
+    let is_mixed = value.bytes().any(|b| b.is_ascii_digit()) && value.bytes().any(|b| b.is_ascii_alphabetic());
+    let names_key = name.to_ascii_lowercase().ends_with("key");
+    known::is_hidden(value, false) && (is_mixed || value.len() >= 20) && !(names_key && value.len() < 16)
 }
 
 /// Text between the lines of private keys.

@@ -1,18 +1,21 @@
 //! A configuration as YAML, with the types of its values and without its secrets.
 
-use super::{is_secret, redact_text};
+use super::known::is_hidden;
+use super::names::{Sense, sense};
+use super::redact_text;
 use crate::pystr;
 use crate::tree::{Key, Node, Value};
 
-/// The YAML of a tree. Below a key that is a secret's every text and number is `***`; elsewhere what looks like one.
+/// The YAML of a tree. Below a key that is a secret's every text and number is `***`; elsewhere
+/// what looks like one.
 pub fn redacted_yaml(root: &Node) -> String {
     let mut out = String::new();
-    write(root, false, &mut out);
+    write(root, Sense::Not, &mut out);
     out.push('\n');
     out
 }
 
-fn write(node: &Node, hidden: bool, out: &mut String) {
+fn write(node: &Node, above: Sense, out: &mut String) {
     match &node.value {
         Value::Map(map) => {
             out.push('{');
@@ -24,7 +27,7 @@ fn write(node: &Node, hidden: bool, out: &mut String) {
                     Key::Bool(value) => out.push_str(&value.to_string()),
                 }
                 out.push_str(": ");
-                write(child, hidden || is_secret(&key.to_string()), out);
+                write(child, above.max(sense(&key.to_string())), out);
                 out.push_str(",\n");
             }
             out.push('}');
@@ -32,7 +35,7 @@ fn write(node: &Node, hidden: bool, out: &mut String) {
         Value::List(items) => {
             out.push('[');
             for item in items {
-                write(item, hidden, out);
+                write(item, above, out);
                 out.push_str(", ");
             }
             out.push(']');
@@ -40,7 +43,8 @@ fn write(node: &Node, hidden: bool, out: &mut String) {
         Value::Null => out.push_str("null"),
         Value::Bool(value) => out.push_str(&value.to_string()),
         Value::Str(text) if text.is_empty() => out.push_str("\"\""),
-        _ if hidden => out.push_str("\"***\""),
+        _ if above == Sense::Surely => out.push_str("\"***\""),
+        Value::Str(text) if above == Sense::Perhaps && is_hidden(text, false) => out.push_str("\"***\""),
         Value::Int(number) => out.push_str(&number.to_string()),
         Value::Float(number) => out.push_str(&float(*number)),
         Value::Str(text) => quote(&redact_text(text), out),
