@@ -7,6 +7,7 @@ mod disk;
 pub mod evidence;
 pub mod gpus;
 pub mod guard;
+pub mod hidden_places;
 pub mod hub;
 pub mod interpreter;
 pub mod io_worker;

@@ -4,15 +4,17 @@
 //! to it. It reads frames from its standard input until the guard closes it. What the disk refuses is dropped
 //! and the next write tries again: no fault here reaches the training.
 //!
-//! Files in the attempt's directory: `worker-R.log` (rotated to `worker-R.log.1`, `.2`, …) and `tree` (see
-//! [`crate::guard::record`]).
+//! Files in the attempt's directory: `worker-R.log` (rotated to `worker-R.log.1`, `.2`, …), beside each the places of secrets in it
+//! (`worker-R.log.hide`), and `tree` (see [`crate::guard::record`]).
 
 pub(crate) mod frame;
+mod hide;
 mod log;
 
 use crate::log_writer::frame::{FrameKind, HEADER_LEN, Header, LogOrder};
 use crate::log_writer::log::Log;
 use std::io::{self, Read};
+use std::sync::Arc;
 
 /// Largest list of processes: beyond it new ones are not written down any more.
 const TREE_LIMIT: u64 = 64 << 20;
@@ -39,15 +41,23 @@ fn run(input: &mut impl Read) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let order: LogOrder = serde_json::from_slice(&payload)?;
+    supervise_config::know_values(&order.secrets);
     let mut logs: Vec<Log> = (0..order.workers.min(WORKERS_LIMIT))
         .map(|w| Log::rotated(&order.dir, &format!("worker-{w}.log"), &order))
         .collect();
     let mut tree = Log::limited(&order.dir, "tree", TREE_LIMIT);
     while let Some((header, payload)) = next(input)? {
+        if header.kind == FrameKind::Secrets
+            && let Ok(values) = serde_json::from_slice::<Vec<String>>(&payload)
+        {
+            supervise_config::know_values(&values);
+            let needles = supervise_config::known_needles();
+            logs.iter_mut().for_each(|log| log.know(Arc::clone(&needles)));
+        }
         let log = match header.kind {
             FrameKind::Tree => Some(&mut tree),
             FrameKind::Output => usize::try_from(header.worker).ok().and_then(|w| logs.get_mut(w)),
-            FrameKind::Order => None,
+            FrameKind::Order | FrameKind::Secrets => None,
         };
         if let Some(log) = log {
             log.write(&payload);
@@ -76,6 +86,7 @@ fn next(input: &mut impl Read) -> io::Result<Option<(Header, Vec<u8>)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hidden_places::HiddenLog;
     use camino::Utf8PathBuf;
 
     fn frame(kind: FrameKind, worker: u32, payload: &[u8]) -> Vec<u8> {
@@ -91,6 +102,7 @@ mod tests {
             workers: 2,
             output_max: 100,
             output_keep: 2,
+            secrets: vec!["sEcret-value-1234".into()],
         };
         frame(FrameKind::Order, 0, &serde_json::to_vec(&order).unwrap())
     }
@@ -115,6 +127,73 @@ mod tests {
         assert!(all.ends_with("line 039\n"));
         assert!(all.len() >= 200 && all.len() <= 300);
         assert!(!dir.join("worker-0.log.3").exists());
+    }
+
+    /// What a reader without the values sees of a log.
+    fn seen(log: &Utf8PathBuf) -> String {
+        let mut text = String::new();
+        HiddenLog::open(log).unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn places_of_secrets_are_noted_beside_each_log_and_no_value_is() {
+        use std::os::unix::fs::PermissionsExt;
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Utf8PathBuf::from_path_buf(temp.path().join("attempt")).unwrap();
+        let mut input = order(&dir);
+        for n in 0..12 {
+            input.extend(frame(FrameKind::Output, 0, format!("{n:02} sEcret-va").as_bytes()));
+            input.extend(frame(FrameKind::Output, 0, b"lue-1234\n"));
+            input.extend(frame(
+                FrameKind::Output,
+                1,
+                format!("{n:02} later-Value-5\n").as_bytes(),
+            ));
+            if n == 5 {
+                let more = serde_json::to_vec(&["later-Value-5"]).unwrap();
+                input.extend(frame(FrameKind::Secrets, 0, &more));
+            }
+        }
+        run(&mut input.as_slice()).unwrap();
+        let names = ["worker-0.log.2", "worker-0.log.1", "worker-0.log"];
+        let logs = names.map(|name| dir.join(name));
+        let all: String = logs.iter().map(seen).collect();
+        assert!(
+            all.ends_with("10 ***\n11 ***\n") && !all.contains("sEcret") && !all.contains("1234"),
+            "{all}"
+        );
+        let raw: String = logs.iter().map(|log| std::fs::read_to_string(log).unwrap()).collect();
+        assert!(
+            raw.ends_with("11 sEcret-value-1234\n"),
+            "the trainer's own bytes stay: {raw}"
+        );
+        let other = seen(&dir.join("worker-1.log.1")) + &seen(&dir.join("worker-1.log"));
+        assert!(
+            other.ends_with("05 later-Value-5\n06 ***\n07 ***\n08 ***\n09 ***\n10 ***\n11 ***\n"),
+            "{other}"
+        );
+        for log in &logs {
+            let notes = crate::hidden_places::beside(log);
+            assert_eq!(std::fs::metadata(&notes).unwrap().permissions().mode() & 0o777, 0o600);
+            let text = std::fs::read_to_string(&notes).unwrap();
+            assert!(
+                text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b' ' | b'\n')),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_whose_place_cannot_be_noted_is_not_written() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = Utf8PathBuf::from_path_buf(temp.path().join("attempt")).unwrap();
+        std::fs::create_dir_all(dir.join("worker-0.log.hide")).unwrap();
+        let mut input = order(&dir);
+        input.extend(frame(FrameKind::Output, 0, b"a sEcret-value-1234 b\n"));
+        run(&mut input.as_slice()).unwrap();
+        let text = std::fs::read_to_string(dir.join("worker-0.log")).unwrap();
+        assert_eq!(text, "a ***************** b\n");
     }
 
     #[test]

@@ -73,6 +73,7 @@ impl Rig {
             interpreters: false,
             ray: false,
             endings: false,
+            secrets: Vec::new(),
             cgroup: false,
             scratch: None,
             stale_names: None,

@@ -1,8 +1,9 @@
 //! Memory and room on disks.
 
+use crate::hidden_places::HiddenLog;
 use crate::process::cgroup::memory_events;
 use camino::Utf8Path;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::mpsc;
@@ -107,13 +108,13 @@ fn space(path: String) -> Option<(u64, u64)> {
 
 /// Text of a file as far as it is short; used for what other files here read.
 pub(super) fn tail_of(path: &Utf8Path, bytes: u64) -> Option<(String, std::time::SystemTime)> {
-    use std::io::{Seek, SeekFrom};
-    let mut file = File::open(path).ok()?;
-    let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
+    let mut log = HiddenLog::open(path).ok()?;
+    let meta = log.file().metadata().ok()?;
     let from = meta.len().saturating_sub(bytes);
-    file.seek(SeekFrom::Start(from)).ok()?;
+    log.seek(from).ok()?;
     let mut text = Vec::new();
-    file.take(bytes).read_to_end(&mut text).ok()?;
+    // `***` may stand for less than it is long.
+    log.take(bytes.saturating_mul(3)).read_to_end(&mut text).ok()?;
     // The first line may be a part of one.
     let begin = match text.iter().position(|b| *b == b'\n') {
         Some(at) if from > 0 => at + 1,

@@ -167,6 +167,7 @@ impl Facts {
             .iter()
             .map(|s| {
                 let mut sighting = s.sighting.clone();
+                sighting.text = supervise_config::redact_text(&sighting.text);
                 let end = sighting.text.floor_char_boundary(HELLO_TEXT_LIMIT);
                 sighting.text.truncate(end);
                 (s.kind.clone(), sighting)

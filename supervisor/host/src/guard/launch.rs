@@ -264,6 +264,7 @@ const LAST_LOOK: Duration = Duration::from_millis(2);
 type Failed = (Connection, String);
 
 fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, mut early: Early) -> Result<Guard, Failed> {
+    supervise_config::know_values(&order.secrets);
     let socket = match listen(&order.socket) {
         Ok(socket) => socket,
         Err(e) => return Err((connection, format!("the guard's socket {}: {e}", order.socket))),

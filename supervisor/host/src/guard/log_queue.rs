@@ -102,7 +102,12 @@ impl LogQueue {
     /// A new log writer reads from this pipe: it is told its order first.
     pub(crate) fn connect(&mut self, pipe: OwnedFd) {
         self.disconnect();
-        let Some(json) = self.order.as_ref().and_then(|o| serde_json::to_vec(o).ok()) else {
+        let order = self.order.as_ref().map(|o| (serde_json::to_vec(o), o));
+        let Some(json) = order.and_then(|(json, o)| match json {
+            // Values of which each character has an escape would not fit.
+            Ok(json) if json.len() > PAYLOAD_LIMIT => serde_json::to_vec(&without_values(o)).ok(),
+            json => json.ok(),
+        }) else {
             return;
         };
         self.pipe = Some(pipe.into());
@@ -162,6 +167,18 @@ impl LogQueue {
         self.held += line.len();
         self.waiting.push_back(Frame::new(FrameKind::Tree, 0, line.as_bytes()));
         self.make_room();
+    }
+
+    /// All values that are known by now: their places in what is written from here on are noted.
+    pub(crate) fn secrets(&mut self, values: Vec<String>) {
+        let Some(order) = &mut self.order else { return };
+        let Ok(json) = serde_json::to_vec(&values) else { return };
+        // A log writer that comes later is told by its order.
+        order.secrets = values;
+        if self.pipe.is_some() && json.len() <= PAYLOAD_LIMIT {
+            self.held += json.len();
+            self.waiting.push_back(Frame::new(FrameKind::Secrets, 0, &json));
+        }
     }
 
     fn make_room(&mut self) {
@@ -248,6 +265,13 @@ impl LogQueue {
     }
 }
 
+fn without_values(order: &LogOrder) -> LogOrder {
+    LogOrder {
+        secrets: Vec::new(),
+        ..order.clone()
+    }
+}
+
 /// Order for the log writer of this attempt; none where nothing is to be written.
 pub(crate) fn log_writer_order(order: &GuardOrder) -> Option<LogOrder> {
     Some(LogOrder {
@@ -255,6 +279,7 @@ pub(crate) fn log_writer_order(order: &GuardOrder) -> Option<LogOrder> {
         workers: u32::try_from(order.workers.len()).ok()?,
         output_max: order.output_max,
         output_keep: order.output_keep,
+        secrets: order.secrets.clone(),
     })
 }
 
@@ -301,6 +326,7 @@ mod tests {
             workers: 1,
             output_max: 1,
             output_keep: 0,
+            secrets: Vec::new(),
         }
     }
 

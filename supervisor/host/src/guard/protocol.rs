@@ -74,6 +74,9 @@ pub struct GuardOrder {
     /// They are interpreters that leave the exception which ends them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub endings: bool,
+    /// Values that are hidden in what the guard says and writes down.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
 }
 
 /// Several nodes for one gang.

@@ -4,8 +4,10 @@
 //! descendant, `{"pid","start","ppid","command"}`, one per ended worker, `{"worker","exit","step"}`, and one per other process that the
 //! guard saw end, `{"pid","exit"}`. A torn or unknown line is passed over. It is written by the log writer, so the last seconds may be missing.
 
-use crate::process::stat::{ProcStat, command_head};
+use crate::process::stat::{ProcStat, command_head, command_line};
 use serde::Deserialize;
+use std::fs::File;
+use std::io::Read;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::{ProcRef, Step, WorkerId};
 use supervise_core::lease::Seat;
@@ -62,6 +64,23 @@ pub fn parse_tree(bytes: &[u8], here: &Seat) -> TreeRecord {
 pub(crate) fn boot_line() -> String {
     let here = crate::process::seat();
     serde_json::json!({ "boot": here.boot, "pid_ns": here.pid_ns }).to_string()
+}
+
+/// Bytes of a process's environment that are looked at.
+const ENVIRONMENT: u64 = 256 << 10;
+
+/// From now on the values are hidden that this process was given under the name of a secret, in its environment or its command.
+pub(crate) fn learn_secrets(pid: i32) {
+    let mut bytes = Vec::new();
+    let read = File::open(format!("/proc/{pid}/environ")).and_then(|f| f.take(ENVIRONMENT).read_to_end(&mut bytes));
+    if read.is_ok() {
+        for variable in String::from_utf8_lossy(&bytes).split('\0') {
+            if let Some((name, value)) = variable.split_once('=') {
+                supervise_config::know_secret(name, value);
+            }
+        }
+    }
+    supervise_config::know_words(&command_line(pid).unwrap_or_default());
 }
 
 pub(crate) fn descendant_line(stat: &ProcStat) -> String {

@@ -16,7 +16,7 @@ use crate::guard::memory::Memory;
 use crate::guard::nodes::Nodes;
 use crate::guard::protocol::{FromGuard, GuardOrder, ScriptWatch};
 use crate::guard::pulses::Pulses;
-use crate::guard::record::descendant_line;
+use crate::guard::record::{descendant_line, learn_secrets};
 use crate::guard::tree::{End, News, Tree};
 use crate::guard::worker::{WORKERS_LIMIT, Worker};
 use crate::process::boottime_ms;
@@ -117,6 +117,9 @@ enum Source {
     Output(usize),
     LogQueue,
 }
+
+/// So many descendants, the first ones, are asked for the secrets in their environment: later ones have the same.
+const LOOKED_INTO: usize = 64;
 
 impl Guard {
     /// Works until the tree is gone and nobody needs the guard any more; returns the exit code.
@@ -444,8 +447,20 @@ impl Guard {
 
     /// Writes down descendants that were seen for the first time.
     fn record(&mut self, new: &[ProcStat]) {
+        // A script may export what only its children are given.
+        let known = supervise_config::known_secrets().len();
         for stat in new {
             self.memory.note(stat.pid);
+        }
+        let before = self.tree.size().saturating_sub(new.len());
+        for stat in new.iter().take(LOOKED_INTO.saturating_sub(before)) {
+            learn_secrets(stat.pid);
+        }
+        let secrets = supervise_config::known_secrets();
+        if secrets.len() > known {
+            self.log_queue.secrets(secrets);
+        }
+        for stat in new {
             self.log_queue.tree(descendant_line(stat));
         }
         if !new.is_empty() {

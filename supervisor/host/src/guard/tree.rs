@@ -99,6 +99,11 @@ impl Tree {
         }
     }
 
+    /// Descendants that are known.
+    pub(crate) fn size(&self) -> usize {
+        self.known.len()
+    }
+
     /// Child processes of the guard that are not the attempt's.
     pub(crate) fn except(&mut self, pids: impl IntoIterator<Item = i32>) {
         self.marks.except = pids.into_iter().collect();

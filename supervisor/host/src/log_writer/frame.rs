@@ -18,6 +18,8 @@ pub(crate) enum FrameKind {
     Output,
     /// A line for the attempt's list of processes.
     Tree,
+    /// Values to hide from now on, beside those of the order, as JSON.
+    Secrets,
 }
 
 /// Place where the log writer writes, and how much.
@@ -27,6 +29,9 @@ pub(crate) struct LogOrder {
     pub(crate) workers: u32,
     pub(crate) output_max: u64,
     pub(crate) output_keep: u32,
+    /// Values whose places in the output are noted. They go through the pipe only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) secrets: Vec<String>,
 }
 
 /// The header of a frame.
@@ -43,6 +48,7 @@ impl Header {
             FrameKind::Order => 1,
             FrameKind::Output => 2,
             FrameKind::Tree => 3,
+            FrameKind::Secrets => 4,
         };
         let [a, b, c, d] = self.worker.to_le_bytes();
         let len = u32::try_from(self.len).unwrap_or(u32::MAX);
@@ -57,6 +63,7 @@ impl Header {
             1 => FrameKind::Order,
             2 => FrameKind::Output,
             3 => FrameKind::Tree,
+            4 => FrameKind::Secrets,
             _ => return None,
         };
         let len = usize::try_from(u32::from_le_bytes([e, f, g, h])).ok()?;

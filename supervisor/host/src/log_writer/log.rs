@@ -3,10 +3,14 @@
 //! A write that the disk refuses is lost and counted; the first one that succeeds again says how much.
 
 use crate::log_writer::frame::LogOrder;
+use crate::log_writer::hide::{Hider, PlacesFile};
 use camino::{Utf8Path, Utf8PathBuf};
+use std::borrow::Cow;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::sync::Arc;
+use supervise_config::NeedleSet;
 
 /// Rotated files are never kept in larger numbers than this.
 const KEEP_LIMIT: u32 = 1000;
@@ -20,6 +24,8 @@ pub(crate) struct Log {
     /// Rotated files to keep; none: the file just stops growing.
     keep: Option<u32>,
     lost: u64,
+    hider: Hider,
+    places: PlacesFile,
 }
 
 impl Log {
@@ -29,7 +35,14 @@ impl Log {
             0 => u64::MAX,
             n => n,
         };
-        Self::new(dir, name, limit, Some(order.output_keep.min(KEEP_LIMIT)))
+        let mut log = Self::new(dir, name, limit, Some(order.output_keep.min(KEEP_LIMIT)));
+        log.hider = Hider::new(supervise_config::known_needles());
+        log
+    }
+
+    /// Notes the places of these values from now on.
+    pub(crate) fn know(&mut self, needles: Arc<NeedleSet>) {
+        self.hider.know(needles);
     }
 
     /// A file that is written up to a size.
@@ -38,8 +51,11 @@ impl Log {
     }
 
     fn new(dir: &Utf8Path, name: &str, limit: u64, keep: Option<u32>) -> Self {
+        let path = dir.join(name);
         Self {
-            path: dir.join(name),
+            places: PlacesFile::beside(&path),
+            hider: Hider::default(),
+            path,
             file: None,
             size: 0,
             limit,
@@ -72,7 +88,24 @@ impl Log {
             let line = format!("\n[supervise: {lost} bytes of output were dropped: the disk did not take them]\n");
             self.append(line.as_bytes()).inspect_err(|_| self.lost = lost)?;
         }
-        self.append(bytes)
+        let bytes = self.noted(bytes);
+        self.append(&bytes)
+    }
+
+    /// The bytes, once the places of values in them are noted; where they cannot be, without the values.
+    fn noted<'a>(&mut self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        let places = self.hider.places(self.size, bytes);
+        if self.places.note(&places).is_ok() {
+            return Cow::Borrowed(bytes);
+        }
+        let mut safe = bytes.to_vec();
+        for at in places.into_iter().flatten() {
+            let index = at.checked_sub(self.size).and_then(|at| usize::try_from(at).ok());
+            if let Some(byte) = index.and_then(|at| safe.get_mut(at)) {
+                *byte = b'*';
+            }
+        }
+        Cow::Owned(safe)
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -104,14 +137,25 @@ impl Log {
         self.file = None;
         if keep == 0 {
             fs::remove_file(&self.path)?;
+            self.places.remove();
         } else {
             for n in (1..keep).rev() {
                 // Most of them do not exist yet.
-                let _ = fs::rename(self.numbered(n), self.numbered(n + 1));
+                let _ = self.rename(&self.numbered(n), &self.numbered(n + 1));
             }
-            fs::rename(&self.path, self.numbered(1))?;
+            self.rename(&self.path.clone(), &self.numbered(1))?;
         }
+        self.hider.rotated();
         self.open()
+    }
+
+    /// With the places in it.
+    fn rename(&mut self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        if !from.exists() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        self.places.rename(from, to);
+        fs::rename(from, to).inspect_err(|_| self.places.rename(to, from))
     }
 
     fn numbered(&self, n: u32) -> Utf8PathBuf {
@@ -136,6 +180,7 @@ mod tests {
             workers: 1,
             output_max: 0,
             output_keep: 0,
+            secrets: Vec::new(),
         };
         // A file where the directory should be: every open is refused.
         fs::write(&dir, "").unwrap();

@@ -163,6 +163,7 @@ fn order(what: &Recording) -> GuardOrder {
         interpreters: false,
         ray: false,
         endings: false,
+        secrets: supervise_config::known_secrets(),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::guard::worker::Look;
 use crate::guard::worker::refusal_words;
 use crate::process::boottime_ms;
 use crate::process::reap::reap_one;
+use supervise_config::{redact_lines, redact_text};
 use supervise_core::event::{ExitStatus, Sighting};
 use supervise_core::id::{Term, WorkerId};
 use supervise_core::scan::{Hit, RuleKind, ScanRule, Scanner};
@@ -144,7 +145,8 @@ impl Guard {
         worker.exit = Some(status);
         // What ended the others is told by the one that failed first.
         let lines = match others_are_well && !status.is_success() {
-            true => worker.tail.lines(),
+            // Whoever is told may be a later supervisor, which does not know the values.
+            true => redact_lines(worker.tail.lines().iter().map(String::as_str)),
             false => Vec::new(),
         };
         let (worker, step) = (worker.id, self.facts.step);
@@ -262,6 +264,8 @@ impl Guard {
                 if kind == RuleKind::Heals && self.pace.changed && self.launched {
                     self.tell_progress(boottime_ms());
                 }
+                let text = redact_text(&sighting.text);
+                let sighting = Sighting { text, ..sighting };
                 self.tell_in_order(FromGuard::Sighted { kind, sighting });
             }
         }
