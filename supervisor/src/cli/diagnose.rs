@@ -5,13 +5,14 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Request, answers, failure_lines};
 use crate::render::diagnose::{View, words};
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use supervise_core::action::FailureLine;
 use supervise_core::diagnosis::Reading;
 use supervise_core::policy::{Changes, rule};
+use supervise_host::hidden_places::{HiddenLog, beside};
 
 pub(super) const EXAMPLES: &str = "  supervise diagnose train.log
   supervise diagnose rank0.log rank1.log --exit-code 137
@@ -93,7 +94,7 @@ fn rules(config: Option<Utf8PathBuf>, settings: SettingsFiles) -> Result<(Vec<Fa
     Ok((failure_lines(&settings), answers(&settings)))
 }
 
-fn open(log: &str) -> Result<File, CliError> {
+fn open(log: &str) -> Result<Box<dyn Read>, CliError> {
     let file = File::open(log).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => CliError::usage(format!("there is no log {log}")),
         _ => unreadable(log, &e),
@@ -105,7 +106,11 @@ fn open(log: &str) -> Result<File, CliError> {
             Err(CliError::usage(format!("{log} is a device, no log"))
                 .hint("name the log's file, or - for standard input"))
         }
-        Ok(_) => Ok(file),
+        Ok(_) => match HiddenLog::open(Utf8Path::new(log)) {
+            // A worker's output, of which is known what nobody is to see.
+            Ok(hidden) if beside(Utf8Path::new(log)).exists() => Ok(Box::new(hidden)),
+            _ => Ok(Box::new(file)),
+        },
         Err(e) => Err(unreadable(log, &e)),
     }
 }

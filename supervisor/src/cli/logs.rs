@@ -11,13 +11,14 @@ use crate::printer;
 use camino::{Utf8Path, Utf8PathBuf};
 use shown::Shown;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use supervise_core::id::RunId;
 use supervise_core::lease::Seat;
 use supervise_host::guard::record::parse_tree;
+use supervise_host::hidden_places::HiddenLog;
 
 pub(super) const EXAMPLES: &str = "  supervise logs ppo.yaml
   supervise logs ppo.yaml --attempt 3 --worker 1
@@ -26,6 +27,8 @@ pub(super) const EXAMPLES: &str = "  supervise logs ppo.yaml
 
 /// A file that grows is looked at so often.
 const LOOK: Duration = Duration::from_millis(250);
+/// Bytes of a log that are read at once.
+const CHUNK: usize = 64 << 10;
 /// Bytes read of the record of an attempt's processes.
 const TREE_LIMIT: u64 = 64 << 20;
 
@@ -212,29 +215,24 @@ impl Follower<'_> {
             .collect();
         parts.reverse();
         for part in parts {
-            copy(&mut File::open(part)?, &mut shown)?;
+            copy(&mut HiddenLog::open(&part)?, &mut shown)?;
         }
-        let mut open: Option<(File, u64)> = None;
+        let mut open: Option<HiddenLog> = None;
         loop {
             let ended = !self.is_open(attempt);
             if open.is_none() {
-                open = File::open(&file)
-                    .ok()
-                    .and_then(|f| f.metadata().ok().map(|m| (f, m.ino())));
+                open = HiddenLog::open(&file).ok();
             }
-            if let Some((f, ino)) = &mut open {
-                copy(f, &mut shown)?;
+            if let Some(log) = &mut open {
+                copy(log, &mut shown)?;
                 let now = std::fs::metadata(&file).map(|m| (m.ino(), m.len()));
-                let at = f.stream_position()?;
                 match now {
                     // Rotated away: the next look opens the new one.
-                    Ok((other, _)) if other != *ino => {
+                    Ok((other, _)) if other != log.inode() => {
                         open = None;
                         continue;
                     }
-                    Ok((_, len)) if len < at => {
-                        f.seek(SeekFrom::Start(0))?;
-                    }
+                    Ok((_, len)) if len < log.at() => log.seek(0)?,
                     _ => {}
                 }
             }
@@ -242,26 +240,27 @@ impl Follower<'_> {
                 return shown.end();
             }
             std::thread::sleep(LOOK);
-            if open.as_ref().is_some_and(|(f, _)| is_at_end(f)) {
+            if open.as_ref().is_some_and(is_at_end) {
                 shown.idle()?;
             }
         }
     }
 }
 
-fn is_at_end(file: &File) -> bool {
-    let mut file = file;
-    matches!((file.stream_position(), file.metadata()), (Ok(at), Ok(m)) if m.len() <= at)
+fn is_at_end(log: &HiddenLog) -> bool {
+    log.file().metadata().is_ok_and(|m| m.len() <= log.at())
 }
 
-fn copy(from: &mut File, shown: &mut Shown) -> io::Result<()> {
-    let mut chunk = vec![0_u8; 64 << 10];
+fn copy(from: &mut HiddenLog, shown: &mut Shown) -> io::Result<()> {
     loop {
-        let n = from.read(&mut chunk)?;
-        if n == 0 {
-            return Ok(());
+        let bytes = match shown.is_raw() {
+            true => Some(from.read_raw(CHUNK)?).filter(|bytes| !bytes.is_empty()),
+            false => from.read(CHUNK)?,
+        };
+        match bytes {
+            Some(bytes) => shown.bytes(&bytes)?,
+            None => return Ok(()),
         }
-        shown.bytes(chunk.get(..n).unwrap_or(&[]))?;
     }
 }
 

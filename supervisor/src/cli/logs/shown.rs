@@ -34,9 +34,15 @@ pub(super) struct Lines {
     worker: u32,
     number: u64,
     begun: Vec<u8>,
+    redactor: LineRedactor,
 }
 
 impl Shown {
+    /// Every byte is shown as it is.
+    pub(super) fn is_raw(&self) -> bool {
+        matches!(self, Self::Raw)
+    }
+
     /// `safe`: without secrets in a pipe too.
     pub(super) fn new(json: bool, raw: bool, safe: bool, attempt: u32, worker: u32) -> Self {
         let terminal = !raw && io::stdout().is_terminal();
@@ -152,6 +158,7 @@ impl Lines {
         let line = std::mem::take(&mut self.begun);
         let text = String::from_utf8_lossy(&line);
         let text = text.strip_suffix('\r').unwrap_or(&text);
+        let text = self.redactor.line(text);
         json!({ "attempt": self.attempt, "worker": self.worker, "line": self.number, "text": text }).to_string()
     }
 }
@@ -170,6 +177,25 @@ mod tests {
             shown.extend(pieces.rest());
             assert_eq!(shown, wanted, "{}", String::from_utf8_lossy(&shown));
         }
+    }
+
+    #[test]
+    fn a_private_key_is_hidden_in_every_object_of_its_lines() {
+        let mut lines = Lines::default();
+        let mut said = String::new();
+        lines
+            .pass(
+                b"-----BEGIN PRIVATE KEY-----\nMIIEvQIBADAN\nAb1=\n-----END PRIVATE KEY-----\nplain\n",
+                &mut |object| {
+                    said += object;
+                    Ok(())
+                },
+            )
+            .unwrap();
+        assert!(
+            !said.contains("MIIE") && !said.contains("Ab1=") && said.contains("plain"),
+            "{said}"
+        );
     }
 
     #[test]

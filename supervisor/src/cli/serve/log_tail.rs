@@ -2,10 +2,11 @@
 
 use camino::Utf8Path;
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
+use supervise_host::hidden_places::HiddenLog;
 
 /// Bytes at the end that are shown.
 const SHOWN: u64 = 64 << 10;
@@ -27,20 +28,21 @@ pub(in crate::cli) fn tail(
 ) -> Result<(Vec<String>, String), String> {
     let path = run_dir.join(format!("attempts/{attempt:04}/worker-{worker}.log"));
     let read = || -> io::Result<(Vec<u8>, String)> {
-        let (file, len) = opened(&path)?;
+        let mut log = HiddenLog::open(&path)?;
+        let len = log.file().metadata()?.len();
         let of = crate::render::bytes;
         if query.is_empty() {
-            let (text, skipped) = end(&file, len)?;
-            let about = match skipped {
+            let (from, text) = end(log.file(), len)?;
+            let about = match len > SHOWN {
                 true => {
                     let shown = of(SHOWN);
                     format!("the last {shown}; all of it: supervise logs --attempt {attempt} --worker {worker}")
                 }
                 false => "all of it since the file was begun".to_owned(),
             };
-            return Ok((text, about));
+            return Ok((log.hide(from, &text), about));
         }
-        let (found, read) = search(&file, len, query.as_bytes(), Instant::now() + SEARCH)?;
+        let (found, read) = search(log.file(), len, query.as_bytes(), Instant::now() + SEARCH)?;
         let about = match (found.len() >= LINES, read < len) {
             (true, _) => format!(
                 "the newest {LINES} lines with it, in the last {} of {}",
@@ -50,26 +52,14 @@ pub(in crate::cli) fn tail(
             (false, true) => format!("in the last {} of {}, as far as it was read in time", of(read), of(len)),
             (false, false) => format!("in all of it, {}", of(len)),
         };
-        Ok((found.into_iter().collect::<Vec<_>>().join(&b'\n'), about))
+        let lines: Vec<Vec<u8>> = found.iter().map(|(at, line)| log.hide(*at, line)).collect();
+        Ok((lines.join(&b'\n'), about))
     };
     let (text, about) = read().map_err(|e| format!("{path}: {e}"))?;
-    let text = supervise_config::redact_text(&String::from_utf8_lossy(&text));
+    let mut lines = supervise_config::redact_lines(String::from_utf8_lossy(&text).lines());
     // The words that were looked for may be hidden.
-    let lines = text.lines().filter(|l| l.contains(query)).map(str::to_owned);
-    Ok((lines.collect(), about))
-}
-
-/// A regular file, and its length.
-fn opened(path: &Utf8Path) -> io::Result<(File, u64)> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW)
-        .open(path)?;
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(io::Error::other("it is not a file"));
-    }
-    Ok((file, meta.len()))
+    lines.retain(|line| line.contains(query));
+    Ok((lines, about))
 }
 
 /// So many bytes at a place; less where the file was cut meanwhile.
@@ -88,23 +78,26 @@ fn piece(file: &File, from: u64, to: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The end from the beginning of a line on, and whether something stands before it.
-fn end(file: &File, len: u64) -> io::Result<(Vec<u8>, bool)> {
+/// The end from the beginning of a line on, and where that is.
+fn end(file: &File, len: u64) -> io::Result<(u64, Vec<u8>)> {
     let from = len.saturating_sub(SHOWN);
     let bytes = piece(file, from, len)?;
     let begins = match from {
         0 => 0,
         _ => memchr::memchr(b'\n', &bytes).map_or(0, |at| at + 1),
     };
-    Ok((bytes.get(begins..).unwrap_or_default().to_vec(), from > 0))
+    Ok((from + begins as u64, bytes.get(begins..).unwrap_or_default().to_vec()))
 }
 
+/// A line that was found, and its place.
+type Found = (u64, Vec<u8>);
+
 /// The newest lines that hold a text, oldest first, and how many bytes at the end were looked through for them.
-fn search(file: &File, len: u64, query: &[u8], until: Instant) -> io::Result<(VecDeque<Vec<u8>>, u64)> {
+fn search(file: &File, len: u64, query: &[u8], until: Instant) -> io::Result<(VecDeque<Found>, u64)> {
     // Going backwards is slower: most pieces hold nothing.
     let holds = memchr::memmem::Finder::new(query);
     let finder = memchr::memmem::FinderRev::new(query);
-    let mut found: VecDeque<Vec<u8>> = VecDeque::new();
+    let mut found: VecDeque<Found> = VecDeque::new();
     let mut from = len;
     // The beginning of what was read last: the rest of its first line stands before it.
     let mut open: Vec<u8> = Vec::new();
@@ -125,7 +118,8 @@ fn search(file: &File, len: u64, query: &[u8], until: Instant) -> io::Result<(Ve
             let begins = memchr::memrchr(b'\n', &lines[..at]).map_or(0, |n| n + 1);
             let ends = memchr::memchr(b'\n', &lines[at..]).map_or(lines.len(), |n| at + n);
             let shown = ends.min(at.saturating_add(LONG));
-            found.push_front(lines[begins.max(at.saturating_sub(LONG))..shown].to_vec());
+            let first = begins.max(at.saturating_sub(LONG));
+            found.push_front((from + (whole + first) as u64, lines[first..shown].to_vec()));
             end = begins.saturating_sub(1);
         }
         open = bytes[..whole.min(PIECE as usize)].to_vec();
@@ -149,7 +143,13 @@ mod tests {
         let far = Instant::now() + Duration::from_secs(600);
         let (lines, read) = search(&file, bytes.len() as u64, query.as_bytes(), far).unwrap();
         assert!(read == bytes.len() as u64 || lines.len() == LINES);
-        lines.iter().map(|l| String::from_utf8_lossy(l).into_owned()).collect()
+        for (at, line) in &lines {
+            assert!(bytes[*at as usize..].starts_with(line));
+        }
+        lines
+            .iter()
+            .map(|(_, l)| String::from_utf8_lossy(l).into_owned())
+            .collect()
     }
 
     #[test]
@@ -171,6 +171,22 @@ mod tests {
             expected.push(line);
         }
         assert_eq!(found(&text, "needle"), expected);
+    }
+
+    #[test]
+    fn places_that_are_noted_beside_the_log_are_not_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(dir.path()).unwrap();
+        let log = dir.join("attempts/0001/worker-0.log");
+        std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+        let text = format!("{}\nneedle Odd-value-1 a\nneedle b\n", "x".repeat(100 << 10));
+        std::fs::write(&log, &text).unwrap();
+        let at = text.find("Odd").unwrap();
+        std::fs::write(dir.join("attempts/0001/worker-0.log.hide"), format!("{at} 11\n")).unwrap();
+        for query in ["", "needle"] {
+            assert_eq!(tail(dir, 1, 0, query).unwrap().0, ["needle *** a", "needle b"]);
+        }
+        assert!(tail(dir, 1, 0, "Odd").unwrap().0.is_empty());
     }
 
     #[test]
