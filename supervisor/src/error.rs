@@ -258,6 +258,13 @@ impl From<ConfigError> for CliError {
         let hint = e.hint.take();
         let mut out = Self::config(e.to_string());
         out.hints.extend(hint);
+        // It may look like a value that we hide, and is what the trainer would be given.
+        if out.message.contains("***") {
+            out.hints.push(
+                "*** stands there word for word, as in a published script: write the real value in its place"
+                    .to_owned(),
+            );
+        }
         out
     }
 }

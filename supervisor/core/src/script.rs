@@ -8,8 +8,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The call of the trainer that a script made when it was run to learn it. It is read, never executed; values that look like
-/// secrets are not in it.
+/// The call of the trainer that a script made when it was run to learn it. It is read, never executed. In memory it is whole, for
+/// its configuration is read from it; on disk values that look like secrets are not in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Learnt {
     /// The call, word by word.

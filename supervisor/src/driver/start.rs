@@ -19,7 +19,7 @@ use crate::run_order::RunOrder;
 use camino::Utf8PathBuf;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use supervise_config::redact_words;
+use supervise_config::{redact_call, redact_words};
 use supervise_core::event::{EventKind, Living};
 use supervise_core::id::{Ms, Term, Tick};
 use supervise_core::lease::{Claim, beat};
@@ -449,6 +449,7 @@ fn without_secrets(spec: &RunSpec) -> RunSpec {
     }
     shown.command = redact_words(&shown.command);
     if let Some(learnt) = &mut shown.learnt {
+        learnt.command = redact_call(&learnt.command);
         learnt.ahead = redact_words(&learnt.ahead);
         for (name, value) in &mut learnt.env {
             *value = supervise_config::redact(name, value);

@@ -8,7 +8,7 @@ use crate::render::time::span;
 use crate::render::{one_line, shown_command};
 use camino::Utf8Path;
 use std::time::Duration;
-use supervise_config::{know_secret, redact};
+use supervise_config::{know_secret, know_words, redact_call};
 use supervise_core::id::Ms;
 use supervise_core::script::Learnt;
 use supervise_host::guard::protocol::Called;
@@ -33,7 +33,7 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
             ))
             .hint(format!(
                 "give the call itself: supervise run … -- {}",
-                shown_command(&hidden(&called.words))
+                shown_command(&redact_call(&called.words))
             ))
             .hint(plain(c))),
             None => Ok(kept(*called, starts_ray)),
@@ -99,13 +99,14 @@ fn last_lines(output: &str) -> Vec<String> {
     shown.iter().map(|l| format!("    {}", one_line(l, 300))).collect()
 }
 
-/// A call without what is nobody's business: it is read, never executed.
+/// A call as it was made: its configuration is read from it. It is written down without secrets only.
 fn kept(called: Called, starts_ray: bool) -> Learnt {
     for (name, value) in &called.env {
         know_secret(name, value);
     }
+    know_words(&called.words);
     Learnt {
-        command: hidden(&called.words),
+        command: called.words,
         ahead: Vec::new(),
         cwd: absolute(Utf8Path::new("/"), &called.cwd),
         env: called
@@ -113,7 +114,7 @@ fn kept(called: Called, starts_ray: bool) -> Learnt {
             .into_iter()
             .map(|(k, v)| match k.as_str() {
                 "PATH" => (k, without_shims(&v)),
-                _ => (k.clone(), redact(&k, &v)),
+                _ => (k, v),
             })
             .collect(),
         past: called.past,
@@ -126,22 +127,4 @@ fn without_shims(path: &str) -> String {
     let shims = state_dir().map(|d| d.join("shims"));
     let ours = |dir: &&str| shims.as_ref().is_some_and(|s| Utf8Path::new(dir).starts_with(s));
     path.split(':').filter(|d| !ours(d)).collect::<Vec<_>>().join(":")
-}
-
-/// The words without secrets. A path stays as it is, whatever its name looks like: it says where the checkpoints are.
-fn hidden(words: &[String]) -> Vec<String> {
-    let is_path = |word: &str| {
-        let value = word.split_once('=').map_or(word, |(_, value)| value);
-        value.starts_with(['/', '.', '~']) && !value.contains("://")
-    };
-    let safe = supervise_config::redact_words(words);
-    let kept = words.iter().zip(safe);
-    kept.map(|(word, safe)| {
-        if is_path(word) && safe != "***" {
-            word.clone()
-        } else {
-            safe
-        }
-    })
-    .collect()
 }

@@ -40,8 +40,13 @@ pub(super) fn living(c: &Sources) -> Result<Option<Learnt>, CliError> {
     Ok(None)
 }
 
+/// What is hidden in it was written down as `***`, which is nobody's setting: such a word is left out.
 pub(super) fn last_learnt(start: &Listed) -> Option<Learnt> {
-    peek(start)?.spec.and_then(|s| s.learnt)
+    let mut learnt = peek(start)?.spec.and_then(|s| s.learnt)?;
+    let is_hidden = |word: &String| word.split_once('=').is_some_and(|(_, value)| value.contains("***"));
+    learnt.command.retain(|word| !is_hidden(word));
+    learnt.env.retain(|_, value| !value.contains("***"));
+    Some(learnt)
 }
 
 /// The longest step of its last attempt.

@@ -12,11 +12,20 @@ pub(super) fn config_hash(out: &ReadOutput, d: &Discovered, version: Option<&str
     for (path, node) in out.tree.leaves() {
         text.push_str(&path);
         text.push('\0');
-        text.push_str(&supervise_config::python_str(&node.value));
+        let value = supervise_config::python_str(&node.value);
+        // What a script says is known without its secrets alone where it is read back.
+        text.push_str(&match d.learnt {
+            Some(_) => supervise_config::redact(&path, &value),
+            None => value,
+        });
         text.push('\n');
     }
     let script = d.learnt.iter().flat_map(|_| &d.sources.command);
-    for word in out.command.iter().chain(script) {
+    let command = match d.learnt {
+        Some(_) => supervise_config::redact_call(&out.command),
+        None => out.command.clone(),
+    };
+    for word in command.iter().chain(script) {
         text.push_str(word);
         text.push('\0');
     }
