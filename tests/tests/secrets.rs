@@ -192,7 +192,6 @@ fn served(scene: &Scene, canaries: &Canaries) {
     let run = status[0]["run"].as_str().unwrap().to_owned();
     for (page, holds) in [
         (String::new(), "run"),
-        ("live".to_owned(), ""),
         ("metrics".to_owned(), "supervise_"),
         (format!("run/{run}"), "hub"),
         (format!("run/{run}/log?attempt=1&worker=0"), "could not reach the hub"),

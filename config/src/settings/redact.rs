@@ -47,7 +47,10 @@ fn is_option(name: &str) -> bool {
 /// A word of a command: `key=secret` and `--key=secret` without the secret.
 pub fn redact_word(word: &str) -> String {
     match word.split_once('=') {
-        Some((key, value)) if !key.contains("://") => format!("{key}={}", redact(key, value)),
+        Some((key, value)) if !key.contains("://") && is_secret_value(key, value) => {
+            format!("{}=***", redact_text(key))
+        }
+        // A value that is known may hold the sign itself.
         _ => redact_text(word),
     }
 }
@@ -380,6 +383,13 @@ mod tests {
         ] {
             assert_eq!(redact_text(plain), plain);
         }
+    }
+
+    #[test]
+    fn a_known_value_with_a_sign_in_it_is_hidden_in_a_command() {
+        super::know_secret("SIGN_TOKEN", "s1gn/of+Mine=x02");
+        assert_eq!(super::redact_word("s1gn/of+Mine=x02"), "***");
+        assert_eq!(super::redact_word("lr=s1gn/of+Mine=x02"), "lr=***");
     }
 
     #[test]
