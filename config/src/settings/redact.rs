@@ -13,6 +13,7 @@ mod needles;
 mod shapes;
 mod text;
 mod tree;
+mod values;
 
 pub use known::{know_secret, know_values, known_needles, known_secrets};
 pub use lines::{LineRedactor, redact_lines};

@@ -2,7 +2,7 @@
 
 use super::is_option;
 use super::names::is_surely_secret;
-use super::text::{EMPTY, ends};
+use super::values::{EMPTY, ends};
 
 const QUOTES: [char; 3] = ['"', '\'', '\\'];
 

@@ -5,6 +5,7 @@ use super::flags::hide_flags;
 use super::known;
 use super::names::{is_secret, is_surely_secret};
 use super::shapes::hide_tokens;
+use super::values::{EMPTY, ends};
 use std::borrow::Cow;
 
 /// Addresses that let in whoever knows them: what follows is the secret.
@@ -35,8 +36,6 @@ const SIGNATURES: [&str; 8] = [
 pub(super) const KEY: &str = "PRIVATE KEY-----";
 /// The scheme before a token in a header.
 const BEARER: &str = "Bearer ";
-/// Values that are none.
-pub(super) const EMPTY: [&str; 6] = ["null", "None", "none", "true", "false", "***"];
 
 /// The text without what looks like a secret. What is hidden once stays as it is a second time.
 pub fn redact_text(text: &str) -> String {
@@ -77,15 +76,6 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
         Some(hidden) => hidden.into(),
         None => out,
     }
-}
-
-/// Place where a value without quotes ends.
-pub(super) fn ends(c: char) -> bool {
-    c.is_whitespace()
-        || matches!(
-            c,
-            '"' | '\'' | '\\' | '`' | ',' | ';' | '<' | '>' | '{' | '}' | '(' | ')' | '[' | ']' | '|'
-        )
 }
 
 /// Text without what follows each of these marks: `secret` tells how much of it that is.
