@@ -1,6 +1,6 @@
 //! The next thing that would end a run by running out, and when.
 
-use crate::checkpoint::Verdict;
+use crate::checkpoint::{CheckpointSummary, Verdict};
 use crate::creep::{Creep, Forecast, Resource};
 use crate::id::{Ms, Step};
 use crate::resume::last_step;
@@ -56,6 +56,35 @@ pub fn largest_save(s: &State) -> u64 {
     whole.map(|c| c.bytes).max().unwrap_or_default()
 }
 
+/// Room that the next save takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SaveRoom {
+    /// Bytes.
+    pub bytes: u64,
+    /// Files and directories; 0: no save was seen yet.
+    pub files: u64,
+}
+
+/// The room that a save takes where none was seen yet: what a look at the disk tries at most.
+const UNSEEN: u64 = 1 << 20;
+
+/// The room for the next save: as much as the largest that is whole, and a little more.
+#[must_use]
+pub fn save_room(s: &State) -> SaveRoom {
+    let largest = largest_save(s);
+    let steps = s.scan.iter().flat_map(|scan| &scan.steps);
+    let whole = steps.filter(|c| c.verdict == Verdict::Whole && !c.id.0.is_absolute());
+    // Its own directory, and one for each role.
+    let of = |c: &CheckpointSummary| u64::from(c.files).saturating_add(1 + c.roles.len() as u64);
+    SaveRoom {
+        bytes: match largest {
+            0 => UNSEEN,
+            n => n.saturating_add(n / 20),
+        },
+        files: whole.map(of).max().unwrap_or_default(),
+    }
+}
+
 /// Dangers to the present attempt, the first first. A resource that outlasts the run is none.
 #[must_use]
 pub fn dangers(s: &State, spec: &RunSpec) -> Vec<Danger> {
@@ -100,7 +129,7 @@ fn about(ms: Ms) -> String {
     }
 }
 
-fn amount(bytes: u64) -> String {
+pub(crate) fn amount(bytes: u64) -> String {
     match bytes {
         n if n >= 10 << 30 => format!("{} GiB", n >> 30),
         n if n >= 10 << 20 => format!("{} MiB", n >> 20),

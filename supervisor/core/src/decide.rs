@@ -276,7 +276,7 @@ impl Deciding<'_> {
         match kind {
             EventKind::Timer(key) => self.on_timer(*key),
             EventKind::Checkpoints(_) => self.on_checkpoints(),
-            EventKind::Space { free } => self.on_space(*free),
+            EventKind::Space { free, files, works } => self.on_space(*free, *files, *works),
             EventKind::Allocation { left, .. } => self.on_allocation(*left),
             _ => {}
         }

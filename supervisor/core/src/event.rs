@@ -189,6 +189,12 @@ pub enum EventKind {
     Space {
         /// Bytes that are free; `None`: the file system does not tell.
         free: Option<u64>,
+        /// Files that may be made; `None`: the file system does not count them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        files: Option<u64>,
+        /// A small file could be made and given room; `None`: that was not tried, or the file system does not tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        works: Option<bool>,
     },
     /// The machine slept, or the driver was not scheduled: stall clocks shift by it.
     TimeGap {

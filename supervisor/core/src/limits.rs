@@ -27,3 +27,11 @@ pub fn limit_hint(text: &str) -> Option<&'static str> {
         .find(|(number, _)| speaks_of(*number))
         .map(|(_, hint)| hint)
 }
+
+/// Returns true if an error of the system, in its own words, says that a disk or a quota is full.
+#[must_use]
+pub fn says_full(text: &str) -> bool {
+    ["(os error 28)", "(os error 122)"]
+        .iter()
+        .any(|words| text.contains(words))
+}

@@ -115,6 +115,8 @@ fn proofs(class: &str, answer: Action, is_changed: bool) -> Option<u32> {
         Action::FallBack => None,
         // A plain SIGKILL says nothing about the program, and a signal from outside neither.
         _ if class == "kill.unknown" || SPARED.contains(&class) => None,
+        // A full disk is nobody's error, and others may make room.
+        _ if class == "disk.full" => None,
         Action::Relaunch | Action::RelaunchLater | Action::Node | Action::Wait => Some(OFTEN),
     }
 }
@@ -251,7 +253,7 @@ mod tests {
         assert!(ends("cfg.args", 1));
         assert!(!ends("mem.cuda_oom", 1) && ends("mem.cuda_oom", 2));
         assert!(!ends("comm.store", 2) && ends("comm.store", 3));
-        assert!(!ends("kill.unknown", 99) && !ends("op.signal", 99));
+        assert!(!ends("kill.unknown", 99) && !ends("op.signal", 99) && !ends("disk.full", 99));
     }
 
     #[test]

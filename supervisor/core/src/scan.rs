@@ -4,12 +4,14 @@
 //! as the end of a traceback: healthy logs are full of `ModuleNotFoundError` in warnings.
 
 mod filter;
+mod paths;
 mod remark;
 mod sample;
 mod strip;
 mod traceback;
 
 pub(crate) use filter::Filter;
+pub(crate) use paths::without_paths;
 pub(crate) use remark::{SAMPLES, opens_sample};
 pub use strip::strip;
 
@@ -249,7 +251,7 @@ impl Scanner {
         }
         let matched = self.set.matches(text);
         let always = || matched.iter().filter_map(|at| self.places.get(at)).copied();
-        let Some(first) = always().chain(self.filter.first(text)).min() else {
+        let Some(first) = always().chain(self.filter.first(&without_paths(text))).min() else {
             return Vec::new();
         };
         let is_step = self.rules.get(first).is_some_and(|(r, _)| r.kind == RuleKind::Step);

@@ -112,6 +112,12 @@ pub struct State {
     pub wish_done: bool,
     /// The machine was rebooted or its disk was full since the last mark: every byte is read.
     pub doubt: bool,
+    /// How often in a row the disk was found full since the last mark, by an attempt or by a change of our own.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub full: u32,
+    /// The last change of our own, or the last launch, found no room.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_room: bool,
     /// Steps that failed to load.
     pub distrusted: Vec<CkptId>,
     /// An attempt was ended because its weights were no numbers any more: not done again before a person looked at the run.

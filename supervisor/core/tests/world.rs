@@ -102,6 +102,10 @@ pub(crate) struct World {
     rehearsal: Rehearsed,
     /// Bytes that are free on the disk.
     pub(crate) free: u64,
+    /// Files that may be made on it, where it counts them.
+    pub(crate) files: Option<u64>,
+    /// It refuses what is written, whatever is free.
+    pub(crate) refuses: bool,
     /// The end of the scheduler's job.
     pub(crate) job_ends: Option<u64>,
     watch: Watch,
@@ -141,6 +145,8 @@ impl World {
             guard_hangs: false,
             rehearsal: Rehearsed::Taken,
             free: 1 << 40,
+            files: None,
+            refuses: false,
             job_ends: None,
             watch: Watch::default(),
             until: None,
@@ -233,8 +239,9 @@ impl World {
             }
             Due::Space => {
                 if self.alive && !self.io_hangs {
-                    let free = Some(self.free);
-                    self.feed(EventKind::Space { free });
+                    let (free, files) = (Some(self.free), self.files);
+                    let works = Some(!self.refuses);
+                    self.feed(EventKind::Space { free, files, works });
                 }
             }
             Due::Job => {

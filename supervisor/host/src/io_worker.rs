@@ -25,6 +25,7 @@ mod listed;
 mod look;
 mod own_modules;
 mod prefetch;
+mod probe;
 mod proof;
 mod proof_cache;
 mod proof_record;
@@ -56,6 +57,7 @@ pub use lease::{lease_dir, own_claim};
 pub use listed::Listed;
 pub use look::{Failure, Kind, Look, Room, Seen};
 pub use own_modules::name_own_modules;
+pub use probe::DiskRoom;
 pub use proof::FileProver;
 pub use proof_record::{VERIFIED, proven};
 pub use protocol::{

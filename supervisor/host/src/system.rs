@@ -103,13 +103,15 @@ pub fn memory_file(name: &str) -> io::Result<File> {
     Ok(File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?))
 }
 
-/// Bytes of a file system.
+/// Room of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
     /// All of them; 0: it counts no blocks, as some of the kernel's own, and tells nothing.
     pub size: u64,
     /// Those that are left for us.
     pub free: u64,
+    /// Files that we may make; `None`: it does not count them.
+    pub files: Option<u64>,
 }
 
 /// The space of the file system that a path stands on.
@@ -121,6 +123,7 @@ pub fn space(path: &Utf8Path) -> io::Result<Space> {
     Ok(Space {
         size: fs.blocks().saturating_mul(fs.fragment_size()),
         free: fs.blocks_available().saturating_mul(fs.fragment_size()),
+        files: (fs.files() > 0).then(|| fs.files_available()),
     })
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use supervise_config::redact_words;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
+use supervise_core::limits::says_full;
 use supervise_core::record::ActKind;
 use supervise_core::script::ScriptNews;
 use supervise_core::state::Mode;
@@ -401,6 +402,7 @@ fn shown_line(line: &str) -> String {
 pub(super) fn not_started(what: String) -> ActError {
     let (what, kind) = match limit_hint(&what) {
         Some(hint) => (format!("{what}: {hint}"), ActErrorKind::Limit),
+        None if says_full(&what) => (what, ActErrorKind::NoRoom),
         None => (what, ActErrorKind::Other),
     };
     ActError {

@@ -8,10 +8,11 @@ use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use supervise_core::checkpoint::CkptId;
+use supervise_core::danger::save_room;
 use supervise_core::event::{ActError, ActOutput, EventKind, TimerKey, signal_name};
 use supervise_core::id::{ActId, AttemptNo, Ms, Step, Tick};
 use supervise_core::record::{Act, ActKind, LaunchOrder};
-use supervise_host::io_worker::{Answer, IoReply, IoRequest, Look, NO_THREAD, Question, Seen};
+use supervise_host::io_worker::{Answer, DiskRoom, IoReply, IoRequest, Look, NO_THREAD, Question, Seen};
 use supervise_host::process::{boottime_ms, own_program, proc_stat};
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -388,11 +389,11 @@ impl Driver {
                 }
             }
             Tag::Space => {
-                let free = match answer {
-                    Ok(Answer::Seen(Ok(Seen::Free(free)))) => free,
-                    _ => None,
+                let DiskRoom { free, files, works } = match answer {
+                    Ok(Answer::Seen(Ok(Seen::Disk(room)))) => room,
+                    _ => DiskRoom::default(),
                 };
-                self.feed(EventKind::Space { free });
+                self.feed(EventKind::Space { free, files, works });
             }
             Tag::Usage(attempt, step) => self.on_disk_usage(attempt, step, answer),
             Tag::Finite(attempt, ckpt) => {
@@ -417,12 +418,19 @@ impl Driver {
         }
     }
 
-    /// Asks how much of the disk is free.
+    /// Asks for the room on the disk. Nothing is written beside workers that live.
     pub(super) fn ask_for_space(&mut self) {
-        if let Some(root) = self.spec.root.clone() {
-            let now = self.now();
-            self.work.ask(Tag::Space, Question::Look(Look::Free(root)), now);
-        }
+        let run_dir = self.spec.run_dir.clone();
+        let look = Look::Disk {
+            root: self.spec.root.clone().unwrap_or_else(|| run_dir.clone()),
+            run_dir,
+            bytes: match self.state.live() {
+                Some(_) => 0,
+                None => save_room(&self.state).bytes,
+            },
+        };
+        let now = self.now();
+        self.work.ask(Tag::Space, Question::Look(look), now);
     }
 
     /// Tells a new work I/O worker what it is for.

@@ -49,6 +49,7 @@ impl Failure {
             Some(libc::ENOENT) => ("FileNotFoundError", "No such file or directory"),
             Some(libc::EACCES) => ("PermissionError", "Permission denied"),
             Some(libc::ENOSPC) => ("OSError", "No space left on device"),
+            Some(libc::EDQUOT) => ("OSError", "Disk quota exceeded"),
             _ => ("OSError", "Input/output error"),
         };
         let errno = error.raw_os_error().unwrap_or(libc::EIO);

@@ -93,12 +93,23 @@ impl Mount {
     /// # Errors
     /// It cannot be had on this machine.
     pub fn tiny(scene: &Scene, name: &str, bytes: u64) -> Result<Mount, Refusal> {
+        Self::memory(scene, name, &format!("size={bytes}"))
+    }
+
+    /// A tmpfs of so many files and directories, its own among them.
+    ///
+    /// # Errors
+    /// It cannot be had on this machine.
+    pub fn few_files(scene: &Scene, name: &str, files: u64) -> Result<Mount, Refusal> {
+        Self::memory(scene, name, &format!("size=1g,nr_inodes={files}"))
+    }
+
+    fn memory(scene: &Scene, name: &str, size: &str) -> Result<Mount, Refusal> {
         need_root()?;
         let point = scene.path(name);
         fs::create_dir(&point).unwrap();
-        let size = format!("size={bytes}");
         let done = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .args(["-t", "tmpfs", "-o", size, "tmpfs"])
             .arg(&point)
             .stderr(Stdio::null())
             .status();
@@ -124,6 +135,13 @@ impl Mount {
         while file.write_all(&block).is_ok() {}
         while fs::File::create(run_dir.join("journal.reserve")).is_ok() && file.write_all(&block).is_ok() {}
         ballast
+    }
+
+    /// Makes files in a [`Mount::few_files`] until no more can be made.
+    #[must_use]
+    pub fn use_up_files(&self) -> Vec<PathBuf> {
+        let names = (0..).map(|n| self.point.join(format!("ballast-{n}")));
+        names.take_while(|path| fs::File::create(path).is_ok()).collect()
     }
 
     fn await_mounted(&mut self) -> Result<(), Refusal> {

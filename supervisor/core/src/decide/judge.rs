@@ -22,7 +22,8 @@ impl Deciding<'_> {
             false => self.distrust(a, verdict, rule.as_ref()),
         };
         let spared = !progressed && rule.as_ref().is_some_and(|r| r.spared);
-        let attempts = match (progressed, d.is_none() || spared) {
+        let for_room = d.as_ref().is_some_and(|d| self.waits_for_room(d));
+        let attempts = match (progressed, d.is_none() || spared || for_room) {
             (true, _) => 0,
             (false, true) => self.s.charged,
             (false, false) => self.s.charged.saturating_add(1),
@@ -51,6 +52,18 @@ impl Deciding<'_> {
                 self.end(&d, &rule, &case);
                 false
             }
+            (Some(d), _) if for_room => match self.pause_for_room() {
+                Some(rest) => self.after_charge(reasons, rest),
+                None => {
+                    let times = self.s.full;
+                    let why = format!(
+                        "the disk was full {times} times in a row, without a new step: {}",
+                        d.text
+                    );
+                    self.give_up_on_space(why);
+                    false
+                }
+            },
             (_, rule) => self.after_charge(reasons, rule.map_or(crate::id::Ms(0), |r| r.rest)),
         }
     }
@@ -152,6 +165,12 @@ impl Deciding<'_> {
         }
         if spared {
             return "it was ended from outside: no retry is charged".to_owned();
+        }
+        if a.diagnosis.as_ref().is_some_and(|d| self.waits_for_room(d)) && !a.guard_lost {
+            return "the disk was full: no retry is charged".to_owned();
+        }
+        if self.s.no_room && a.launched.is_none() {
+            return "it was not launched, as there was no room: no retry is charged".to_owned();
         }
         if a.guard_lost || a.diagnosis.is_none() {
             return match self.s.own_deaths.saturating_add(u32::from(a.guard_lost)) {

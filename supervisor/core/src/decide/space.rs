@@ -1,20 +1,25 @@
 //! Waiting for space on a disk that was full, before the relaunch that would fill it again.
 //!
-//! The pause before a relaunch comes first. Then the disk is asked, and asked again, for a bounded time: idle machines cost.
+//! The pause before a relaunch comes first. Then the disk is asked, and asked again, for a bounded time: idle machines cost. A full
+//! disk is nobody's error: it costs no retry, however often it comes again. The pauses after it grow instead, and when they come to
+//! the limit, the run ends.
 
 use super::words::span_words;
 use super::{CHOOSING_LIMIT, Deciding};
-use crate::danger::largest_save;
-use crate::event::TimerKey;
+use crate::danger::{amount, save_room};
+use crate::event::{ActError, TimerKey};
 use crate::id::Ms;
 use crate::reason::Reason;
-use crate::record::{Action, Ask, Condition, Decision, Outcome};
+use crate::record::{Action, Ask, Condition, Decision, Diagnosis, Outcome};
 use crate::state::Mode;
 
+/// The class of a full disk or quota.
+pub(super) const CLASS: &str = "disk.full";
 /// How often the disk is asked.
 const ASK_AGAIN: Ms = Ms::secs(15);
-/// The least that a save needs.
-const LEAST: u64 = 64 << 20;
+/// The first pause after a full disk. Each in a row without a new step doubles it, up to the second.
+const FIRST_PAUSE: Ms = Ms::secs(5);
+const LONGEST_PAUSE: Ms = Ms::secs(300);
 
 impl Deciding<'_> {
     /// The pause is over, or the disk is asked once more. `false`: nothing waits for space.
@@ -32,7 +37,12 @@ impl Deciding<'_> {
             _ => return false,
         };
         if due.is_some_and(|until| self.e.at >= until) {
-            self.give_up_on_space();
+            let needed = amount(save_room(&self.s).bytes);
+            let why = format!(
+                "the disk stayed full for {}: a save needs {needed}",
+                span_words(CHOOSING_LIMIT)
+            );
+            self.give_up_on_space(why);
             return true;
         }
         self.ask(Ask::Space);
@@ -40,8 +50,8 @@ impl Deciding<'_> {
         true
     }
 
-    /// So many bytes are free; `None`: the file system does not tell.
-    pub(super) fn on_space(&mut self, free: Option<u64>) {
+    /// So many bytes are free, so many files may be made, and a write works or does not.
+    pub(super) fn on_space(&mut self, free: Option<u64>, files: Option<u64>, works: Option<bool>) {
         let is_waiting = match &self.s.mode {
             Mode::Waiting {
                 what: Condition::Space, ..
@@ -52,23 +62,34 @@ impl Deciding<'_> {
             } if self.filled_the_disk() => false,
             _ => return,
         };
-        let needed = self.space_needed();
-        match free.filter(|free| *free < needed) {
+        let room = save_room(&self.s);
+        let disk = self.spec.root.as_ref().unwrap_or(&self.spec.run_dir).clone();
+        let short = match (free, files) {
+            (Some(free), _) if free < room.bytes => Some(format!(
+                "{} are free on the disk of {disk}, and a save needs {}: free some, and the run goes on",
+                amount(free),
+                amount(room.bytes)
+            )),
+            (_, Some(files)) if files < room.files.max(1) => Some(format!(
+                "{files} more files can be made on the disk of {disk}, and a save makes {}: delete some, and the run goes on",
+                room.files.max(1)
+            )),
+            _ if works == Some(false) => Some(format!(
+                "the disk of {disk} still refuses what is written, though its file system has room: see your quota (`quota -s`, \
+                 `lfs quota`); when there is room, the run goes on"
+            )),
+            _ => None,
+        };
+        match short {
             None => {
                 let text = match free {
-                    Some(free) => format!("{} are free, and a save needs {}", amount(free), amount(needed)),
+                    Some(free) => format!("{} are free, and a save needs {}", amount(free), amount(room.bytes)),
                     None => "the pause is over; how much space is free cannot be told".to_owned(),
                 };
                 self.choose(vec![Reason::new("space", text)]);
             }
             Some(_) if is_waiting => {}
-            Some(free) => {
-                let root = self.spec.root.as_ref().map_or("the disk", |r| r.as_str());
-                let text = format!(
-                    "{} are free on the disk of {root}, and a save needs {}: free some, and the run goes on",
-                    amount(free),
-                    amount(needed)
-                );
+            Some(text) => {
                 let what = Condition::Space;
                 let until = self.e.at.after(CHOOSING_LIMIT);
                 self.decided(Decision::Wait { what, until }, vec![Reason::new("no_space", text)]);
@@ -76,24 +97,36 @@ impl Deciding<'_> {
         }
     }
 
-    /// The last attempt ended because the disk was full, and the policy is to wait.
+    /// The last attempt, or a change of our own, ended because the disk was full, and the policy is to wait.
     fn filled_the_disk(&self) -> bool {
         let d = self.s.attempt.as_ref().and_then(|a| a.diagnosis.as_ref());
-        self.spec.root.is_some() && d.is_some_and(|d| d.class == "disk.full" && self.rule_for(d).answer == Action::Wait)
+        self.s.no_room || self.spec.root.is_some() && d.is_some_and(|d| self.waits_for_room(d))
     }
 
-    /// A save is as large as the largest there is, and a little more.
-    fn space_needed(&self) -> u64 {
-        let largest = largest_save(&self.s);
-        largest.saturating_add(largest / 20).max(LEAST)
+    /// The disk was full, and the policy is to wait.
+    pub(super) fn waits_for_room(&self, d: &Diagnosis) -> bool {
+        d.class == CLASS && self.rule_for(d).answer == Action::Wait
     }
 
-    fn give_up_on_space(&mut self) {
-        let why = format!(
-            "the disk stayed full for {}: a save needs {}",
-            span_words(CHOOSING_LIMIT),
-            amount(self.space_needed())
-        );
+    /// A change of our own, or a launch, found no room: it waits as after a trainer that found none.
+    pub(super) fn on_no_room(&mut self, error: &ActError, reason: Reason) {
+        let Some(pause) = self.pause_for_room() else {
+            return self.give_up_on_space(error.what.clone());
+        };
+        let until = self.e.at.after(pause);
+        let what = Condition::Backoff;
+        self.decided(Decision::Wait { what, until }, vec![reason]);
+        self.wake(TimerKey::Backoff, pause);
+    }
+
+    /// The pause after a full disk; `None`: those before came to the limit.
+    pub(super) fn pause_for_room(&self) -> Option<Ms> {
+        let before = self.s.full.saturating_sub(1).min(64);
+        let waited = (0..before).fold(0, |sum: u64, n| sum.saturating_add(nth_pause(n).0));
+        (waited < CHOOSING_LIMIT.0).then(|| nth_pause(before))
+    }
+
+    pub(super) fn give_up_on_space(&mut self, why: String) {
         self.finish(
             Outcome::Environment { why: why.clone() },
             vec![Reason::new("no_space", why)],
@@ -101,9 +134,8 @@ impl Deciding<'_> {
     }
 }
 
-fn amount(bytes: u64) -> String {
-    match bytes {
-        n if n >= 10 << 30 => format!("{} GiB", n >> 30),
-        n => format!("{} MiB", n >> 20),
-    }
+/// The pause after so many full disks in a row before.
+fn nth_pause(before: u32) -> Ms {
+    let doubled = FIRST_PAUSE.0.checked_shl(before.min(16)).unwrap_or(u64::MAX);
+    Ms(doubled.min(LONGEST_PAUSE.0))
 }

@@ -370,11 +370,8 @@ impl Deciding<'_> {
                 self.finish(Outcome::Environment { why }, vec![reason]);
             }
             ActErrorKind::Limit => self.on_limit(error, reason),
-            ActErrorKind::Disk
-            | ActErrorKind::NoRoom
-            | ActErrorKind::Voided
-            | ActErrorKind::Other
-            | ActErrorKind::PinsChanged => {
+            ActErrorKind::NoRoom => self.on_no_room(error, reason),
+            ActErrorKind::Disk | ActErrorKind::Voided | ActErrorKind::Other | ActErrorKind::PinsChanged => {
                 let charged = self.s.charged.saturating_add(1);
                 self.decided(
                     Decision::Charge {

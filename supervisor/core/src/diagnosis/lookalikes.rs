@@ -82,6 +82,16 @@ fn each_of_these_lines_is_known_and_its_lookalike_is_not() {
         ),
         (
             "disk.full",
+            "Error: ENOSPC: no space left on device, write",
+            "loading the dataset from /data/ENOSPC-test/train.parquet",
+        ),
+        (
+            "disk.full",
+            "write /data/x: disk quota exceeded",
+            "loading '/data/Disk quota exceeded/train.parquet'",
+        ),
+        (
+            "disk.full",
             "OSError: Not enough disk space. Needed: 14.1 GiB",
             "enough disk space: 14.1 GiB",
         ),

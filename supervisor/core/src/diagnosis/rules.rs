@@ -3,7 +3,7 @@
 use crate::action::FailureLine;
 use crate::event::Sighting;
 use crate::record::Action;
-use crate::scan::{Filter, RuleKind, ScanRule, USER};
+use crate::scan::{Filter, RuleKind, ScanRule, USER, without_paths};
 use crate::taxonomy;
 use std::sync::OnceLock;
 
@@ -101,8 +101,10 @@ fn by_text(s: &Sighting, stage: Stage) -> &'static str {
     if loading && cut.iter().any(|w| text.contains(w)) {
         return "ckpt.corrupt";
     }
+    let plain = without_paths(text.as_bytes());
+    let holds = |needle: &str| memchr::memmem::find(&plain, needle.as_bytes()).is_some();
     let class = taxonomy::rows()
-        .find(|row| row.errors.iter().any(|needle| text.contains(needle)))
+        .find(|row| row.errors.iter().any(|needle| holds(needle)))
         .map_or("code.exception", |row| row.name);
     match class {
         "ckpt.save_failed" if !s.rule.ends_with(".save") => "code.exception",
@@ -121,7 +123,7 @@ fn by_line(text: &str) -> Option<&'static str> {
         let all = rules().zip(&patterns).enumerate();
         Filter::new(all.map(|(at, ((_, line), pattern))| (at, line.holds, pattern.as_str()))).ok()
     });
-    let at = filter.as_ref()?.first(text.as_bytes())?;
+    let at = filter.as_ref()?.first(&without_paths(text.as_bytes()))?;
     rules().nth(at).map(|(row, _)| row.name)
 }
 
@@ -315,6 +317,11 @@ mod tests {
                 "comm.nccl_remote",
             ),
             ("OSError: [Errno 28] No space left on device: '/data/x'", "disk.full"),
+            ("RuntimeError: cannot import /data/ENOSPC-test/x.py", "code.exception"),
+            (
+                "RuntimeError: cannot import '/data/No space left/x.py'",
+                "code.exception",
+            ),
             ("RuntimeError: something else", "code.exception"),
         ];
         for (text, class) in cases {

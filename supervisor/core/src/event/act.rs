@@ -79,7 +79,7 @@ pub enum ActErrorKind {
     GpuUnfit,
     /// A save began while the live set was copied.
     Voided,
-    /// There is no room for a copy and the next save.
+    /// There is no room: for a copy and the next save, or for a change of our own (the disk or a quota is full).
     NoRoom,
     /// The step cannot be cut anew for another number of ranks.
     NotCut,

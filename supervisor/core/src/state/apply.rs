@@ -152,6 +152,10 @@ impl State {
             _ if matches!(done, Some(ActKind::Launch(_))) => self.held_since = None,
             _ => {}
         }
+        if matches!(done, Some(ActKind::Launch(_) | ActKind::Arrange(_))) {
+            self.no_room = result.is_err_and(|error| error.kind == ActErrorKind::NoRoom);
+            self.full = self.full.saturating_add(u32::from(self.no_room));
+        }
         if let Some(ActKind::Keep { ckpt, pins, .. }) = &done {
             return self.on_kept(ckpt, *pins, result);
         }
@@ -340,7 +344,9 @@ impl State {
                 self.enter(Mode::Stopping { then, gently }, at);
             }
             Decision::Diagnosed(d) => {
-                self.doubt |= d.class == "disk.full";
+                let is_full = d.class == "disk.full";
+                self.doubt |= is_full;
+                self.full = self.full.saturating_add(u32::from(is_full));
                 if let Some(a) = self.attempt.as_mut() {
                     a.diagnosis = Some(d.clone());
                 }
@@ -426,6 +432,7 @@ impl State {
         self.charged = 0;
         self.own_deaths = 0;
         self.spared = 0;
+        self.full = 0;
         self.barren_terms = 0;
         self.wish_done = true;
         // Only what was saved since is beyond doubt: a step that is found after the fact was there before.

@@ -47,6 +47,7 @@ impl State {
         self.lease_lost = None;
         self.displaced = false;
         self.held_since = None;
+        (self.full, self.no_room) = (0, false);
         self.journal_stalled = false;
         self.io_stalled = None;
         self.pending.clear();

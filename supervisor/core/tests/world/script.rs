@@ -178,6 +178,12 @@ pub(crate) enum Verb {
     },
     /// So many MiB are free on the disk from now on.
     Free(u64),
+    /// So many files can be made on the disk from now on.
+    Files(u64),
+    /// The disk refuses what is written, or works again.
+    Writes {
+        refused: bool,
+    },
     /// The script ends here.
     Until,
 }
@@ -237,6 +243,10 @@ fn verb(words: &[&str]) -> Option<Verb> {
         ["kept", rest @ ..] => Verb::Kept(steps(rest)?),
         ["rewrite"] => Verb::Rewrite,
         ["free", mib] => Verb::Free(mib.parse().ok()?),
+        ["files", n] => Verb::Files(n.parse().ok()?),
+        ["writes", what] => Verb::Writes {
+            refused: either(what, "refused", "work")?,
+        },
         ["own", rest @ ..] => Verb::Own(steps(rest)?),
         ["older", truth, step] => Verb::Older(Truth::parse(truth)?, step.parse().ok()?),
         ["elsewhere", truth, step] => Verb::Elsewhere(Truth::parse(truth)?, step.parse().ok()?),

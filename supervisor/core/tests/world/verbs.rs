@@ -136,6 +136,8 @@ impl World {
             }
             Verb::Late { attempt, gone } => self.late(AttemptNo(*attempt), *gone),
             Verb::Free(mib) => self.free = mib << 20,
+            Verb::Files(n) => self.files = Some(*n),
+            Verb::Writes { refused } => self.refuses = *refused,
             Verb::Until => self.until = Some(self.now),
             _ => {}
         }

@@ -358,8 +358,7 @@ fn voided(wanted: &Wanted) -> ActError {
 /// A full disk is no failure of the run: what is needed is said.
 fn refused(what: &str, e: &io::Error) -> ActError {
     let mut error = disk_error(what, e);
-    if matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
-        error.kind = ActErrorKind::NoRoom;
+    if error.kind == ActErrorKind::NoRoom {
         error
             .what
             .push_str("; free some space (what went out of the way stands in `aside`, beside `protected`)");

@@ -20,6 +20,7 @@ use std::ops::ControlFlow;
 use supervise_checkpoint::Limits;
 use supervise_core::checkpoint::Verdict;
 use supervise_core::event::{ActError, ActErrorKind};
+use supervise_core::limits::says_full;
 use supervise_core::record::DiskEdit;
 use supervise_core::reshard::{Cut, Derived};
 
@@ -223,7 +224,10 @@ fn not_cut(cut: &Cut, why: &NotCut) -> ActError {
             verdict: Verdict::Unreadable,
             ..
         }
-        | NotCut::Machine { .. } => (true, ActErrorKind::Disk),
+        | NotCut::Machine { .. } => match says_full(&why.to_string()) {
+            true => (true, ActErrorKind::NoRoom),
+            false => (true, ActErrorKind::Disk),
+        },
         NotCut::NoRoom { .. } => (false, ActErrorKind::NoRoom),
         NotCut::Interrupted => (true, ActErrorKind::Other),
         NotCut::Step {

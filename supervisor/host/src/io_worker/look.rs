@@ -2,6 +2,7 @@
 
 use super::files::{open_regular, read_small};
 use super::judged::trust_here;
+use super::probe::DiskRoom;
 use crate::disk::write_test;
 use crate::ownership::{OwnedPath, PathTrust};
 use crate::system::space;
@@ -57,6 +58,15 @@ pub enum Look {
     Room(Utf8PathBuf, Option<String>),
     /// Makes a directory, and writes a file in it.
     Make(Utf8PathBuf),
+    /// The room on the disk of a checkpoint root, by what it counts and by a small file that is made and removed.
+    Disk {
+        /// The root.
+        root: Utf8PathBuf,
+        /// The run directory, where the file is made if it stands on the same disk.
+        run_dir: Utf8PathBuf,
+        /// Bytes that a save needs; 0: no file is made.
+        bytes: u64,
+    },
 }
 
 /// Sighting.
@@ -85,6 +95,8 @@ pub enum Seen {
     Usage(Option<(u64, u64)>),
     /// Space for checkpoints; `None`: the file system tells nothing.
     Room(Option<Room>),
+    /// The room on a disk.
+    Disk(DiskRoom),
 }
 
 /// Entry at a path.
@@ -145,7 +157,7 @@ impl Look {
             }
             Self::Read(p, _) | Self::ReadSmall(p, _) | Self::Names(p, ..) => p,
             Self::Trust(p) | Self::ReadJudged(p, _) => p,
-            Self::Free(p) | Self::Usage(p) | Self::Room(p, _) | Self::Make(p) => p,
+            Self::Free(p) | Self::Usage(p) | Self::Room(p, _) | Self::Make(p) | Self::Disk { root: p, .. } => p,
         }
     }
 
@@ -175,6 +187,7 @@ impl Look {
                 let known = (found.size > 0).then_some((found.size.saturating_sub(found.free), found.size));
                 Seen::Usage(known)
             }
+            Self::Disk { root, run_dir, bytes } => Seen::Disk(DiskRoom::of(root, run_dir, *bytes)?),
             Self::Room(root, prefix) => Seen::Room(Room::of(root, prefix.as_deref(), working)),
             Self::Make(dir) => {
                 fs::create_dir_all(dir)?;

@@ -4,12 +4,15 @@ use super::files::{SMALL, open_regular, read_small};
 use super::folded::{Folded, Telling, TermFile, term_files};
 use super::judged::trust_here;
 use super::lease::{last_sign, lease_dir};
+use super::probe::is_full;
 use super::protocol::Loaded;
 use super::write::{PRIVATE, disk_error, remove_file, write_whole};
 use crate::disk::sync_dir;
 use crate::guard::record::{TreeRecord, parse_tree};
 use crate::ownership::{OwnedPath, PathTrust};
 use camino::{Utf8Path, Utf8PathBuf};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -195,7 +198,11 @@ impl Journal {
             return Err(at(&io::ErrorKind::AlreadyExists.into()));
         }
         let reserve = run_dir.join("journal.reserve");
-        fill(&reserve).map_err(|e| at(&e))?;
+        match fill(&reserve) {
+            // The journal itself may have room: without a reserve its end is told only where the disk lets it.
+            Err(e) if is_full(&e) => remove_file(&reserve).map_err(|e| at(&e))?,
+            filled => filled.map_err(|e| at(&e))?,
+        }
         let spec = serde_json::to_vec_pretty(spec).map_err(|e| at(&io::Error::other(e)))?;
         // Durable: the next start is compared with it, and what can be proven may have changed since.
         write_whole(&run_dir.join(format!("spec/{term}.json")), &spec, PRIVATE).map_err(|e| at(&e))?;
@@ -240,10 +247,7 @@ impl Journal {
     /// Appends whole lines. On a full disk the reserve is given up first.
     pub(super) fn append(&mut self, text: &str, sync: bool) -> Result<(), ActError> {
         let mut result = self.write(text, sync);
-        if result
-            .as_ref()
-            .is_err_and(|e| matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)))
-        {
+        if result.as_ref().is_err_and(is_full) {
             // Nothing else can be given up; whether this one could, the second try shows.
             let _ = remove_file(&self.reserve);
             result = self.write(text, sync);
@@ -309,9 +313,9 @@ fn fill(path: &Utf8Path) -> io::Result<()> {
     if file.metadata()?.len() >= RESERVE {
         return Ok(());
     }
-    match nix::fcntl::posix_fallocate(&file, 0, RESERVE as i64) {
+    match fallocate(&file, FallocateFlags::empty(), 0, RESERVE) {
         // A file system that cannot preallocate gets real bytes.
-        Err(nix::errno::Errno::EOPNOTSUPP | nix::errno::Errno::EINVAL) => (&file).write_all(&vec![0; RESERVE as usize]),
-        other => other.map_err(io::Error::from),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => (&file).write_all(&vec![0; RESERVE as usize]),
+        other => Ok(other?),
     }
 }

@@ -1,5 +1,6 @@
 //! Writing below a user's directories, and what is said where that fails.
 
+use super::probe::is_full;
 pub(super) use crate::disk::{make_dir, write_passing, write_whole};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::json;
@@ -37,19 +38,15 @@ pub(super) fn remove_file(path: &Utf8Path) -> io::Result<()> {
 
 /// A failed disk access as the core decides upon it.
 pub(super) fn disk_error(what: &str, e: &io::Error) -> ActError {
-    let passing = [
-        libc::EIO,
-        libc::ESTALE,
-        libc::EAGAIN,
-        libc::ETIMEDOUT,
-        libc::EINTR,
-        libc::ENOSPC,
-        libc::EDQUOT,
-    ];
+    let passing = [libc::EIO, libc::ESTALE, libc::EAGAIN, libc::ETIMEDOUT, libc::EINTR];
+    let is_full = is_full(e);
     ActError {
         what: format!("{what}: {e}"),
-        retryable: e.raw_os_error().is_some_and(|n| passing.contains(&n)),
-        kind: ActErrorKind::Disk,
+        retryable: is_full || e.raw_os_error().is_some_and(|n| passing.contains(&n)),
+        kind: match is_full {
+            true => ActErrorKind::NoRoom,
+            false => ActErrorKind::Disk,
+        },
     }
 }
 

@@ -52,7 +52,7 @@ fn processors() -> Check {
 
 fn shm() -> Check {
     match space(Utf8Path::new("/dev/shm")) {
-        Ok(Space { size, free }) => {
+        Ok(Space { size, free, .. }) => {
             let text = format!("{} of {} free", bytes(free), bytes(size));
             if size < SHM {
                 let more = "; data loaders and NCCL need more (docker run --shm-size=16g)";

@@ -69,7 +69,7 @@ fn failed(op: &Op, e: &io::Error, link: Link) -> Status {
 }
 
 fn enough_space(dir: &Utf8Path, plan: &Plan) -> Result<(), Status> {
-    let Ok(Space { size, free }) = space(dir) else {
+    let Ok(Space { size, free, .. }) = space(dir) else {
         return Ok(());
     };
     if size == 0 || free >= plan.bytes {
