@@ -20,6 +20,7 @@ mod io_workers;
 mod jobs;
 mod journal;
 mod keep;
+mod looks;
 mod notify;
 mod rehearsal;
 mod secrets;

@@ -11,7 +11,7 @@ use crate::inspect::Inspected;
 use crate::kind::FileKind;
 use crate::plan::{Extent, ExtentResult};
 use crate::source::ReadFault;
-use crate::sweep::combine;
+use crate::sweep::{combine, has_finite};
 use crate::torch::{crc_mismatch, crc_not_written};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -39,6 +39,34 @@ pub struct FileReport {
     /// Statements of it about other files; not kept with the report.
     #[serde(skip)]
     pub description: Option<Arc<Description>>,
+    /// Its tensors of floating-point numbers, where these were counted; not kept with the report.
+    #[serde(skip)]
+    pub floats: FloatTally,
+}
+
+/// Tensors of floating-point numbers in a file, without those of an optimizer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FloatTally {
+    /// How many there are.
+    pub of: u64,
+    /// The names of those that hold numbers which are not finite, each as a hash.
+    pub odd: Vec<u32>,
+}
+
+impl FloatTally {
+    fn new(extents: &[Extent], results: &[ExtentResult]) -> Self {
+        // Some trainers write the optimizer's state into the same files.
+        let is_moment = |e: &Extent| e.what.starts_with("optim") || e.what.contains(".optim");
+        let is_float = |e: &&Extent| e.len > 0 && e.dtype.is_some_and(has_finite) && !is_moment(e);
+        let odd = extents
+            .iter()
+            .zip(results)
+            .filter(|(e, r)| is_float(e) && r.non_finite > 0);
+        Self {
+            of: extents.iter().filter(is_float).count() as u64,
+            odd: odd.map(|(e, _)| crc32fast::hash(e.what.as_bytes())).collect(),
+        }
+    }
 }
 
 impl FileReport {
@@ -75,6 +103,7 @@ pub fn unreadable_file(kind: FileKind, error: io::Error) -> FileReport {
         crc: None,
         facts: FileDetail::default(),
         description: None,
+        floats: FloatTally::default(),
     }
 }
 
@@ -85,6 +114,7 @@ pub fn judge_file(inspected: &Inspected, results: &[ExtentResult]) -> FileReport
     let mut findings = inspected.findings.clone();
     let mut full = inspected.read_all;
     let mut crc = inspected.crc;
+    let mut floats = FloatTally::default();
     if results.len() == extents.len() && !extents.is_empty() {
         full = true;
         crc = whole(inspected, results);
@@ -92,6 +122,7 @@ pub fn judge_file(inspected: &Inspected, results: &[ExtentResult]) -> FileReport
         findings.retain(|f| f.code != "zero_blocks");
         let protected = checksums(extents, results, &mut findings);
         contents::look(extents, results, protected, &mut findings);
+        floats = FloatTally::new(extents, results);
     } else if !results.is_empty() {
         findings.push(Finding::note(
             "reading_unfinished",
@@ -117,6 +148,7 @@ pub fn judge_file(inspected: &Inspected, results: &[ExtentResult]) -> FileReport
         crc,
         facts: inspected.facts.clone(),
         description: inspected.description.clone(),
+        floats,
     }
 }
 

@@ -39,7 +39,7 @@ pub use detail::{Description, FileDetail};
 pub use dtype::Dtype;
 pub use inspect::{Inspected, inspect, inspect_described};
 pub use json::Frequencies;
-pub use judge::{FileReport, judge_file, unreadable_file};
+pub use judge::{FileReport, FloatTally, judge_file, unreadable_file};
 pub use kind::FileKind;
 pub use limits::Limits;
 pub use marks::{Earlier, Marks};

@@ -218,7 +218,7 @@ impl Deciding<'_> {
             EventKind::TreeGone { unkillable, .. } => self.on_tree_gone(unkillable),
             EventKind::GuardLost { .. } => self.on_guard_lost(),
             EventKind::Used { .. } => self.on_used(),
-            EventKind::Finite { ckpt, odd, .. } => self.on_finite(ckpt, *odd),
+            EventKind::Finite { .. } => self.on_finite(),
             EventKind::Progress { .. } => self.on_progress(),
             EventKind::Sighted { means, sighting, .. } => self.on_sighted(means, sighting),
             EventKind::Numbers { .. } => self.on_numbers(),
@@ -359,6 +359,9 @@ impl Deciding<'_> {
         if matches!(self.s.mode, Mode::Arranging { .. }) && self.s.is_to_stop() {
             let text = "what was being changed in the checkpoint root was not seen to end: the next start finds out";
             return self.stopped(vec![Reason::new("not_arranged", text)]);
+        }
+        if let Some(last) = self.unlooked_end() {
+            return self.end_unlooked(last);
         }
         if let Some(a) = self.looked_at() {
             let reason = Reason::new("not_looked", "the checkpoints could not be looked at again in time");

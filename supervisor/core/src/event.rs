@@ -11,6 +11,7 @@ use crate::checkpoint::{CheckpointSummary, CkptId};
 use crate::creep::Usage;
 use crate::diff::ScanDiff;
 use crate::durations::Clock;
+use crate::finiteness::OddTensors;
 use crate::gang::NodesNews;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use crate::machine::Facts;
@@ -153,8 +154,11 @@ pub enum EventKind {
         attempt: AttemptNo,
         /// The step.
         ckpt: CkptId,
-        /// Files that hold numbers which are not finite; `None`: it could not be read.
+        /// Files of its model that hold numbers which are not finite; `None`: it could not be read.
         odd: Option<u32>,
+        /// The tensors that do.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tensors: Option<OddTensors>,
     },
     /// Facts of the machine about a failure.
     Evidence {

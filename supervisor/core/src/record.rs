@@ -296,6 +296,8 @@ pub enum Decision {
 
 /// Code of the reason for which an attempt is ended whose weights are no numbers.
 pub const BACK_TO_FINITE: &str = "back_to_finite";
+/// The same, where the run ends with it: the trainer would soon delete the last step whose weights are finite.
+pub const LAST_FINITE: &str = "last_finite";
 
 /// The act that follows once the workers are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! The steps that may be deleted so that the user's number of kept steps stays true.
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth};
+use crate::finiteness::Finiteness;
 use crate::generations::spare_generations;
 use crate::spec::RunSpec;
 use crate::state::State;
@@ -28,14 +29,27 @@ pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
     let resume = s.attempt.as_ref().map(|a| a.order.from.step());
     let ours = || scan.steps.iter().filter(|c| !c.id.0.is_absolute());
     let kept = (keep as usize).max(2);
+    let doubtful = |c: &CheckpointSummary| s.is_doubtful(c);
+    // A step whose weights may be no numbers is no reason to let an older one go.
+    let sound = || ours().filter(|c| is_whole(c) && !doubtful(c));
     // What was only looked at while workers run does not let a proven one go: two that are proven stay, and all above them.
-    let proven = ours().filter(|c| c.is_proven(p.depth)).nth(1);
-    let (Some(oldest_kept), Some(proven)) = (ours().filter(|c| is_whole(c)).nth(kept - 1), proven) else {
-        return Vec::new();
-    };
-    let below = oldest_kept.step.min(proven.step);
+    let proven = sound().filter(|c| c.is_proven(p.depth)).nth(1);
+    let below = sound()
+        .nth(kept - 1)
+        .zip(proven)
+        .map(|(kept, proven)| kept.step.min(proven.step));
+    let newest: Vec<&CkptId> = ours().filter(|c| is_whole(c)).take(2).map(|c| &c.id).collect();
+    let finite = ours()
+        .find(|c| s.finiteness(&c.id) == Finiteness::Finite)
+        .map(|c| &c.id);
+    // So many wait for a look at their weights; beyond that the two newest of all do.
+    let waiting = ours().filter(|c| is_whole(c) && doubtful(c)).count();
+    let is_full = waiting > keep.saturating_add(p.keep_raise) as usize;
+    let has_sound = || sound().next().is_some();
+    let goes =
+        |c: &CheckpointSummary| below.is_some_and(|below| c.step < below) || is_full && doubtful(c) && has_sound();
     let mut out: Vec<CkptId> = ours()
-        .filter(|c| c.step < below && Some(c.step) != resume)
+        .filter(|c| goes(c) && Some(c.step) != resume && finite != Some(&c.id) && !newest.contains(&&c.id))
         // What stood below the step taken into care is an older run's.
         .filter(|c| care.step.is_none_or(|s| c.step >= s))
         .filter(|c| c.husk || is_whole(c))

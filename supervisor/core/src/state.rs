@@ -25,6 +25,7 @@ use crate::collapse::Course;
 use crate::creep::Creep;
 use crate::durations::Clocks;
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
+use crate::finiteness::WeightsLook;
 use crate::gang::Nodes;
 use crate::generations::is_live;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
@@ -123,6 +124,12 @@ pub struct State {
     /// An attempt was ended because its weights were no numbers any more: not done again before a person looked at the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub went_back: bool,
+    /// The disk was looked at since the present choice began.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub looked: bool,
+    /// Looks at the weights of steps, by step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weights: Vec<WeightsLook>,
     /// The course of its entropy and reward.
     #[serde(default, skip_serializing_if = "Course::is_empty")]
     pub course: Course,
@@ -357,6 +364,9 @@ pub struct Attempt {
     /// That was because its weights are no numbers any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spoilt: bool,
+    /// The same, and the run ends with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hopeless: bool,
     /// Faults of its script that it should not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<ScriptNews>,

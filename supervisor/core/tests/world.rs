@@ -249,14 +249,7 @@ impl World {
                     self.job();
                 }
             }
-            Due::Finite(attempt, ckpt) => {
-                if self.alive && !self.io_hangs {
-                    let step = ckpt.0.as_str().rsplit('_').next().and_then(|n| n.parse::<u64>().ok());
-                    let odd = self.habits.spoilt_from.filter(|from| step.is_some_and(|n| n >= *from));
-                    let odd = Some(u32::from(odd.is_some()));
-                    self.feed(EventKind::Finite { attempt, ckpt, odd });
-                }
-            }
+            Due::Finite(attempt, ckpt) => self.weights(attempt, ckpt),
             Due::Rehearsed(term) => {
                 if term != self.s.term {
                     return;
@@ -347,7 +340,14 @@ impl World {
             }
             (r, _) => r,
         };
-        self.log.push(Logged { at: self.now, record });
+        // That the last step is finite is told nowhere else either.
+        let is_told = !matches!(
+            &record,
+            Record::Fact(Event { kind: EventKind::Finite { odd: Some(0), .. }, .. }) if self.s.live().is_none()
+        );
+        if is_told {
+            self.log.push(Logged { at: self.now, record });
+        }
     }
 
     fn ask(&mut self, ask: &Ask) {
@@ -366,8 +366,10 @@ impl World {
             Ask::Space => self.soon(0, Due::Space),
             Ask::Allocation => self.soon(0, Due::Job),
             Ask::Finite { ckpt } => {
-                if let Some(attempt) = self.s.live().map(|a| a.no) {
-                    self.soon(SCAN, Due::Finite(attempt, ckpt.clone()));
+                if let Some(attempt) = self.s.attempt.as_ref().map(|a| a.no) {
+                    // At the end it was just read.
+                    let takes = if self.s.live().is_some() { SCAN } else { 0 };
+                    self.soon(takes, Due::Finite(attempt, ckpt.clone()));
                 }
             }
             Ask::Rehearse => self.soon(REHEARSAL, Due::Rehearsed(self.s.term)),

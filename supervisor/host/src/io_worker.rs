@@ -43,6 +43,7 @@ mod tenure;
 mod trainer_generations;
 mod tree;
 mod watch;
+mod weights;
 mod write;
 
 pub use crate::disk::{open_log, own_ids, own_place, read_own, write_test, write_whole};

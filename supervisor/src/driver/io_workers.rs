@@ -8,11 +8,10 @@ use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use supervise_core::checkpoint::CkptId;
-use supervise_core::danger::save_room;
 use supervise_core::event::{ActError, ActOutput, EventKind, TimerKey, signal_name};
 use supervise_core::id::{ActId, AttemptNo, Ms, Step, Tick};
 use supervise_core::record::{Act, ActKind, LaunchOrder};
-use supervise_host::io_worker::{Answer, DiskRoom, IoReply, IoRequest, Look, NO_THREAD, Question, Seen};
+use supervise_host::io_worker::{Answer, DiskRoom, IoReply, IoRequest, NO_THREAD, Question, Seen};
 use supervise_host::process::{boottime_ms, own_program, proc_stat};
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -397,40 +396,20 @@ impl Driver {
             }
             Tag::Usage(attempt, step) => self.on_disk_usage(attempt, step, answer),
             Tag::Finite(attempt, ckpt) => {
-                let odd = match answer {
-                    Ok(Answer::Finite(odd)) => odd,
+                let found = match answer {
+                    Ok(Answer::Finite(found)) => found,
                     _ => None,
                 };
-                self.feed(EventKind::Finite { attempt, ckpt, odd });
+                let (odd, tensors) = found.unzip();
+                self.feed(EventKind::Finite {
+                    attempt,
+                    ckpt,
+                    odd,
+                    tensors,
+                });
             }
             Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
         }
-    }
-
-    /// Asks whether the numbers in a step are finite.
-    pub(super) fn ask_for_finite(&mut self, ckpt: CkptId) {
-        // One at a time: while it is read, each record asks again.
-        let is_asked = self.work.asks(|tag| matches!(tag, Tag::Finite(..)));
-        if let Some(attempt) = self.state.live().map(|a| a.no).filter(|_| !is_asked) {
-            let now = self.now();
-            let tag = Tag::Finite(attempt, ckpt.clone());
-            self.work.ask(tag, Question::Finite { ckpt }, now);
-        }
-    }
-
-    /// Asks for the room on the disk. Nothing is written beside workers that live.
-    pub(super) fn ask_for_space(&mut self) {
-        let run_dir = self.spec.run_dir.clone();
-        let look = Look::Disk {
-            root: self.spec.root.clone().unwrap_or_else(|| run_dir.clone()),
-            run_dir,
-            bytes: match self.state.live() {
-                Some(_) => 0,
-                None => save_room(&self.state).bytes,
-            },
-        };
-        let now = self.now();
-        self.work.ask(Tag::Space, Question::Look(look), now);
     }
 
     /// Tells a new work I/O worker what it is for.

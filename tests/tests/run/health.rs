@@ -94,15 +94,76 @@ fn weights_that_are_no_numbers_are_left_for_the_newest_finite_step() {
 }
 
 #[test]
-fn weights_that_are_no_numbers_end_nothing_where_the_policy_does_not_step_back() {
+fn weights_that_are_no_numbers_are_no_end_where_the_policy_does_not_step_back() {
     let mut scene = spoilt();
     scene
         .set("supervisor.policy", json!({"num.nan": "relaunch"}))
         .set("demo.hold_at", json!(null));
     scene
         .run(&[])
-        .expect(0)
-        .says("`supervise verify --finite` looks into a step");
+        .expect(3)
+        .says("`supervise verify --finite` looks into a step")
+        .says("the newest step whose numbers are finite is 4: to go on from there, `--from 4 --again`");
     assert_eq!(scene.attempts(), 1);
+    // What it says works.
+    scene
+        .set("demo.faults", json!([]))
+        .run(&["--from", "4", "--again"])
+        .expect(0);
+    assert_eq!(scene.digest(), Some(scene.expected_digest()));
+    scene.assert_alone();
+}
+
+/// Weights that are no numbers from the end of step 36 on, of 40; saves at every fourth step, three of which are kept.
+fn spoilt_at_the_end() -> Scene {
+    let mut scene = scene();
+    scene
+        .set("trainer.total_training_steps", json!(40))
+        .set("trainer.save_freq", json!(4))
+        .set("trainer.max_actor_ckpt_to_keep", json!(3))
+        .set("demo.hidden", json!([32, 32]))
+        .set("demo.seed", json!(1001))
+        .set("supervisor.proof", json!({"depth": "full"}))
+        .fault("nan", 36, false);
+    scene
+}
+
+#[test]
+fn a_model_of_no_numbers_is_no_finished_run() {
+    for step_ms in [0, 150] {
+        let mut scene = spoilt_at_the_end();
+        scene.set("demo.step_ms", json!(step_ms));
+        scene
+            .run(&[])
+            .expect(0)
+            .says("holds numbers that are not finite")
+            .says("back to step 32, the newest step whose numbers are finite");
+        assert_eq!((scene.attempts(), scene.resumed(2)), (2, Some(32)), "{step_ms}");
+        scene.set("demo.faults", json!([]));
+        assert_eq!(scene.digest(), Some(scene.expected_digest()), "{step_ms}");
+        scene
+            .ask(&["verify", "--finite", scene.step(40).to_str().unwrap()])
+            .expect(0);
+        scene.assert_alone();
+    }
+}
+
+#[test]
+fn the_newest_finite_step_is_never_deleted() {
+    let mut scene = spoilt_at_the_end();
+    scene
+        .set("demo.faults", json!([]))
+        .fault("nan", 26, false)
+        .set("demo.step_ms", json!(60))
+        .set("supervisor.policy", json!({"num.nan": "relaunch"}));
+    let ended = scene.run(&[]);
+    ended.expect(3).says("the newest whose numbers are finite");
+    let step = scene.step(24);
+    scene.ask(&["verify", "--finite", step.to_str().unwrap()]).expect(0);
+    scene
+        .set("demo.faults", json!([]))
+        .run(&["--from", "24", "--again"])
+        .expect(0);
+    assert_eq!(scene.digest(), Some(scene.expected_digest()));
     scene.assert_alone();
 }

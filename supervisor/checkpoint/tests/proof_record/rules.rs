@@ -1,7 +1,7 @@
 //! Decisions from a record: files that need not be read, and the meaning of a difference.
 
 use supervise_checkpoint::proof_record::{Trust, compare, trust};
-use supervise_checkpoint::{FileDetail, FileKind, FileReport, Pin, ProvenFile};
+use supervise_checkpoint::{FileDetail, FileKind, FileReport, FloatTally, Pin, ProvenFile};
 use supervise_core::checkpoint::{Depth, EntryKind, FileFact, Level, Verdict};
 use supervise_core::id::WallMs;
 
@@ -25,6 +25,7 @@ pub(crate) fn proven(depth: Depth) -> ProvenFile {
             crc: Some(0xabcd).filter(|_| depth == Depth::Full),
             facts: FileDetail::default(),
             description: None,
+            floats: FloatTally::default(),
         },
     }
 }

@@ -1,12 +1,16 @@
-//! Weights that are no numbers any more: the loss says so for several records in a row, and the newest step holds them. The run goes
-//! back to the newest step that does not, once.
+//! Weights that are no numbers any more. While workers run: the loss says so for several records in a row, and the newest step holds
+//! them. At the end: the last step is looked at before the run counts as finished. The run goes back to the newest step whose weights
+//! are finite, once.
 
 use super::Deciding;
-use crate::checkpoint::{CkptId, Verdict};
+use crate::checkpoint::CkptId;
+use crate::diagnosis::diagnose;
+use crate::finiteness::{Finiteness, NewestFinite};
 use crate::id::Step;
 use crate::policy::rule;
 use crate::reason::Reason;
-use crate::record::{Action, Ask, BACK_TO_FINITE, Decision, Notice, Then};
+use crate::record::{Action, Ask, BACK_TO_FINITE, Condition, Decision, Diagnosis, LAST_FINITE, Notice, Outcome, Then};
+use crate::resume::{Choice, choose};
 use crate::state::{Attempt, Mode};
 
 /// Records in a row whose loss is no number.
@@ -15,15 +19,27 @@ const IN_A_ROW: u32 = 3;
 /// The class whose row in the policy has to ask for it.
 const CLASS: &str = "num.nan";
 
+/// What the weights of the last step mean for an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LastWeights {
+    /// It may end.
+    Hold,
+    /// They are being looked at, or the run has ended otherwise.
+    Later,
+    /// It goes on from an older step.
+    GoBack,
+}
+
 impl Deciding<'_> {
     /// A trainer that skips a bad batch prints one such record; one whose weights are spoilt prints no other any more.
     pub(super) fn ask_for_finite_weights(&mut self) {
         let lost = self.s.live().map_or(0, |a| a.lost);
-        let Some((_, ckpt)) = self.steps_by_age().into_iter().next() else {
+        let Some((_, ckpt)) = self.s.sound_steps().into_iter().next() else {
             return;
         };
         let known = |a: &Attempt| a.looked_at.iter().any(|(id, _)| *id == ckpt);
-        if lost < IN_A_ROW || !self.may_go_back() || self.s.live().is_none_or(known) {
+        let wanted = self.may_go_back() || self.guards_finite();
+        if lost < IN_A_ROW || !wanted || self.s.live().is_none_or(known) {
             return;
         }
         let text =
@@ -33,45 +49,78 @@ impl Deciding<'_> {
         self.ask(Ask::Finite { ckpt });
     }
 
-    /// The numbers of a step are known.
-    pub(super) fn on_finite(&mut self, ckpt: &CkptId, odd: Option<u32>) {
-        let steps = self.steps_by_age();
-        let Some((step, _)) = steps.iter().find(|(_, id)| id == ckpt).cloned() else {
+    /// The weights of a step were looked at.
+    pub(super) fn on_finite(&mut self) {
+        if self.is_choosing() {
+            return self.on_choice();
+        }
+        let is_lost = |a: &Attempt| a.lost >= IN_A_ROW;
+        let goes_back = self.may_go_back();
+        if !self.s.live().is_some_and(is_lost) || !goes_back && !self.guards_finite() {
             return;
-        };
-        let Some(a) = self.s.live().filter(|a| a.lost >= IN_A_ROW) else {
-            return;
-        };
-        match odd {
+        }
+        match self.s.newest_finite() {
             // The next older one, until one is finite.
-            Some(1..) => {
-                let older = steps.iter().find(|(s, id)| *s < step && !is_odd(a, id));
-                if let Some(ckpt) = older.map(|(_, id)| id.clone()) {
-                    self.ask(Ask::Finite { ckpt });
+            NewestFinite::After(ckpt) => self.ask(Ask::Finite { ckpt }),
+            NewestFinite::Found(step, _) => {
+                // What was saved is sound where none is newer.
+                let Some(newest) = self.newest_odd(step) else { return };
+                if !goes_back {
+                    return self.end_before_it_is_deleted(step, &newest);
                 }
-            }
-            Some(0) if self.may_go_back() => {
-                let newer = steps.iter().filter(|(s, _)| *s > step).map(|(_, id)| id);
-                let Some(newest) = newer.into_iter().find(|id| is_odd(a, id)) else {
-                    return;
-                };
                 let text = format!(
                     "the loss is no finite number, and {newest} holds such numbers as well: back to step {step}, the newest step whose numbers are finite (policy: {CLASS})"
                 );
                 self.stop(Then::Diagnose, false, vec![Reason::new(BACK_TO_FINITE, text)]);
             }
-            // Nothing is known of it, or what was saved is sound.
-            Some(0) | None => {}
+            NewestFinite::None => {}
         }
+    }
+
+    /// The run does not go back, and the trainer itself deletes older steps: it must not come to the last finite one.
+    fn guards_finite(&self) -> bool {
+        let p = &self.spec.policy;
+        let keeps = self.spec.saves.is_steps() && self.spec.keep.is_some();
+        keeps && p.recovery && p.prove && !p.observe && self.s.mode == Mode::Running
+    }
+
+    /// One more save, or two, and the trainer deletes the newest finite step.
+    fn end_before_it_is_deleted(&mut self, finite: Step, newest: &CkptId) {
+        let Some(a) = self.s.live().filter(|a| finite > a.order.from.step()) else {
+            return;
+        };
+        let newer = self.s.sound_steps().iter().filter(|(step, _)| *step > finite).count();
+        let trainers = self
+            .spec
+            .keep
+            .unwrap_or(u32::MAX)
+            .saturating_add(self.spec.policy.keep_raise);
+        if newer.saturating_add(2) < trainers as usize {
+            return;
+        }
+        let no = a.no;
+        let text = format!(
+            "the loss is no finite number, {newest} holds such numbers as well, and the trainer would soon delete step {finite}, the newest whose numbers are finite: attempt {no} is ended; to go on from there, `--from {finite} --again`"
+        );
+        self.stop(Then::Diagnose, false, vec![Reason::new(LAST_FINITE, text)]);
+    }
+
+    /// The attempt was ended so: the run ends with it.
+    pub(super) fn is_hopeless(&mut self, a: &Attempt) -> bool {
+        let Some(why) = a.ended_by_us.clone().filter(|_| a.hopeless) else {
+            return false;
+        };
+        self.end_as_lost(a, why);
+        true
     }
 
     /// The attempt was ended because its weights are no numbers: nothing is resumed from that it saved after the newest finite step.
     pub(super) fn leave_spoilt_steps(&mut self) {
-        let Some(a) = self.s.attempt.as_ref().filter(|a| a.spoilt) else {
+        if self.s.attempt.as_ref().is_none_or(|a| !a.spoilt) {
             return;
-        };
-        let steps = self.steps_by_age();
-        let is_finite = |id: &CkptId| a.looked_at.iter().any(|(l, odd)| l == id && *odd == Some(0));
+        }
+        let steps = self.s.sound_steps();
+        let is_finite = |id: &CkptId| self.s.finiteness(id) == Finiteness::Finite;
         let Some(at) = steps.iter().position(|(_, id)| is_finite(id)) else {
             return;
         };
@@ -82,28 +131,149 @@ impl Deciding<'_> {
         }
     }
 
+    /// A run that would end with this step: its weights are looked at first, as a model of no numbers is no end of a training.
+    pub(super) fn last_weights(&mut self, last: Step) -> LastWeights {
+        let Some(ckpt) = self.checked_at_the_end(last) else {
+            return LastWeights::Hold;
+        };
+        let known = self.s.finiteness(&ckpt);
+        if known == Finiteness::Finite {
+            return LastWeights::Hold;
+        }
+        if !self.s.was_looked_at(&ckpt) {
+            self.ask(Ask::Finite { ckpt });
+            return LastWeights::Later;
+        }
+        match self.s.newest_finite() {
+            NewestFinite::After(older) => {
+                self.ask(Ask::Finite { ckpt: older });
+                LastWeights::Later
+            }
+            // It could not be read: nothing is said of it.
+            _ if known == Finiteness::Unknown => LastWeights::Hold,
+            NewestFinite::Found(step, _) => self.go_back_at_the_end(&ckpt, Some(step)),
+            NewestFinite::None => self.go_back_at_the_end(&ckpt, None),
+        }
+    }
+
+    /// The disk was looked at, and what follows waits for something else.
+    fn is_choosing(&self) -> bool {
+        let chooses = matches!(
+            &self.s.mode,
+            Mode::Choosing
+                | Mode::Waiting {
+                    what: Condition::Readable,
+                    ..
+                }
+        );
+        chooses && self.s.looked
+    }
+
+    /// The last step, where a choice has waited for its weights to be read until its time was over.
+    pub(super) fn unlooked_end(&self) -> Option<Step> {
+        let scan = self.s.scan.as_ref().filter(|_| self.is_choosing())?;
+        let lasted = self.e.at.since(self.s.since);
+        let choice = (lasted >= super::CHOOSING_LIMIT).then(|| choose(&self.s, self.spec, scan))?;
+        match choice {
+            Choice::Finished { step, .. } if self.s.stop.is_none() => Some(step),
+            _ => None,
+        }
+    }
+
+    /// The weights of the last step were not read in time: that is said, and the run ends as its trainer did.
+    pub(super) fn end_unlooked(&mut self, last: Step) {
+        let text = "the weights of the last step could not be read in time: `supervise verify --finite` looks into it";
+        self.finish(
+            Outcome::Finished { step: Some(last) },
+            vec![Reason::new("weights_not_read", text)],
+        );
+    }
+
+    /// The last step, where this run saved it and its weights count.
+    fn checked_at_the_end(&self, last: Step) -> Option<CkptId> {
+        let p = &self.spec.policy;
+        let checks = p.recovery && p.prove && !p.observe && self.spec.saves.is_steps();
+        let (step, ckpt) = self.s.sound_steps().into_iter().next()?;
+        // A run that is found finished was looked at when it ended.
+        let is_ours = self.s.attempt.is_some() && self.s.finished != Some(step);
+        (checks && is_ours && step == last).then_some(ckpt)
+    }
+
+    fn go_back_at_the_end(&mut self, ckpt: &CkptId, finite: Option<Step>) -> LastWeights {
+        let Some(a) = self.s.attempt.clone() else {
+            return LastWeights::Hold;
+        };
+        let again = match self.s.went_back {
+            true => "again, ",
+            false => "",
+        };
+        let found = format!("{again}{ckpt} holds numbers that are not finite: the training is not finished");
+        let (Some(step), true) = (finite, self.is_to_go_back()) else {
+            let newest = match finite {
+                Some(step) => format!(
+                    "the newest step whose numbers are finite is {step}: to go on from there, `--from {step} --again`"
+                ),
+                None => "no step is there whose numbers are finite".to_owned(),
+            };
+            self.end_as_lost(&a, format!("{found}; {newest}"));
+            return LastWeights::Later;
+        };
+        let text = format!("{found}; back to step {step}, the newest step whose numbers are finite (policy: {CLASS})");
+        self.diagnosed_as_lost(&a, &text);
+        let reason = Reason::new(BACK_TO_FINITE, text);
+        let newer = self.s.sound_steps().into_iter().take_while(|(s, _)| *s > step);
+        for (_, ckpt) in newer {
+            self.decided(Decision::Distrust { ckpt }, vec![reason.clone()]);
+        }
+        let charge = Decision::Charge {
+            attempts: self.s.charged,
+            step_backs: self.s.step_backs.saturating_add(1),
+            spared: false,
+        };
+        self.decided(charge, vec![reason]);
+        LastWeights::GoBack
+    }
+
+    fn end_as_lost(&mut self, a: &Attempt, why: String) {
+        self.diagnosed_as_lost(a, &why);
+        // It is judged: a start that names a step does not judge it again.
+        let charge = Decision::Charge {
+            attempts: self.s.charged,
+            step_backs: self.s.step_backs,
+            spared: false,
+        };
+        let reasons = vec![Reason::new("not_finite_end", why.clone())];
+        self.decided(charge, reasons.clone());
+        self.finish(Outcome::Deterministic { why }, reasons);
+    }
+
+    fn diagnosed_as_lost(&mut self, a: &Attempt, text: &str) {
+        let d = Diagnosis {
+            class: CLASS.to_owned(),
+            action: crate::diagnosis::action(CLASS),
+            text: text.to_owned(),
+            ..diagnose(a)
+        };
+        self.decided(Decision::Diagnosed(d), vec![Reason::new("not_finite_end", text)]);
+    }
+
     /// The row of the policy asks for it, and it was not done before.
     fn may_go_back(&self) -> bool {
+        self.s.mode == Mode::Running && self.is_to_go_back()
+    }
+
+    fn is_to_go_back(&self) -> bool {
         let p = &self.spec.policy;
         let answer = rule(&p.rules, CLASS, crate::diagnosis::action(CLASS)).answer;
         let wanted = answer == Action::FallBack && p.recovery && p.prove && !p.observe;
-        wanted && self.s.mode == Mode::Running && !self.s.went_back && self.s.step_backs < p.step_backs
+        wanted && !self.s.went_back && self.s.step_backs < p.step_backs
     }
 
-    /// Whole steps that may be resumed from, newest first.
-    fn steps_by_age(&self) -> Vec<(Step, CkptId)> {
-        let steps = self.s.scan.iter().flat_map(|scan| &scan.steps);
-        let usable = steps.filter(|c| {
-            c.verdict == Verdict::Whole && !c.husk && !c.id.0.is_absolute() && !self.s.distrusted.contains(&c.id)
-        });
-        let mut found: Vec<(Step, CkptId)> = usable.map(|c| (c.step, c.id.clone())).collect();
-        found.sort_unstable_by_key(|(step, _)| std::cmp::Reverse(*step));
-        found
+    /// The newest step above this one that is known not to be finite.
+    fn newest_odd(&self, above: Step) -> Option<CkptId> {
+        let newer = self.s.sound_steps().into_iter().filter(|(step, _)| *step > above);
+        newer
+            .map(|(_, id)| id)
+            .find(|id| self.s.finiteness(id) == Finiteness::Odd)
     }
-}
-
-fn is_odd(a: &Attempt, ckpt: &CkptId) -> bool {
-    a.looked_at
-        .iter()
-        .any(|(id, odd)| id == ckpt && odd.is_some_and(|n| n > 0))
 }

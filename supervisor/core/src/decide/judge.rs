@@ -149,7 +149,7 @@ impl Deciding<'_> {
     /// The run had ended until a person looked at it. Whoever starts it again may have mended what kept the checkpoints from loading.
     pub(super) fn trust_again(&mut self) {
         let ckpts = self.s.distrusted.clone();
-        if ckpts.is_empty() {
+        if ckpts.is_empty() && !self.s.went_back {
             return;
         }
         let text = "the run was started again after its end: what failed before is tried again";

@@ -1,6 +1,7 @@
 //! After an attempt: what ended it, what it costs, whether there is another one.
 
 use super::Deciding;
+use super::finite::LastWeights;
 use crate::backoff::pause;
 use crate::broken_nodes::broken_node;
 use crate::checkpoint::Depth;
@@ -30,7 +31,7 @@ impl Deciding<'_> {
         if let Some(news @ (ScriptNews::Refused { .. } | ScriptNews::Unmarked { .. })) = &a.script {
             return self.misconfigured(news);
         }
-        if self.jumped(&a) {
+        if self.jumped(&a) || self.is_hopeless(&a) {
             return;
         }
         let mut d = diagnose(&a);
@@ -231,9 +232,24 @@ impl Deciding<'_> {
         self.spec.saves.is_steps() || c.at_end || c.every.is_some_and(|n| last.0.is_multiple_of(n.max(1)))
     }
 
+    /// An attempt that ended well, and the run with it, where this is the newest whole step.
+    fn ends_with(&self, a: &Attempt, newest: Step) -> bool {
+        match last_step(&self.s, self.spec) {
+            None => self.trained_nothing(a).is_none(),
+            Some(last) => newest >= last || self.is_done(a) && !self.saves_last(last),
+        }
+    }
+
     /// Exit code 0 everywhere: is the last planned step there?
     fn settle_success(&mut self, a: &Attempt) -> bool {
         let newest = self.s.newest_whole().map(|c| c.step);
+        if let Some(step) = newest.filter(|n| self.ends_with(a, *n)) {
+            match self.last_weights(step) {
+                LastWeights::Hold => {}
+                LastWeights::Later => return false,
+                LastWeights::GoBack => return true,
+            }
+        }
         let charge = Decision::Charge {
             attempts: self.s.charged,
             step_backs: self.s.step_backs,

@@ -1,6 +1,7 @@
 //! From the beginning of a term to running workers.
 
 use super::Deciding;
+use super::finite::LastWeights;
 use crate::checkpoint::{CheckpointSummary, Depth, Verdict};
 use crate::event::{ActError, ActErrorKind, ActOutput, Living, TimerKey};
 use crate::generations::{is_live, is_own};
@@ -145,7 +146,7 @@ impl Deciding<'_> {
         }
     }
 
-    fn on_choice(&mut self) {
+    pub(super) fn on_choice(&mut self) {
         self.leave_spoilt_steps();
         // A look while a step changes is no choice.
         let Some(scan) = self.s.scan.clone().filter(|_| self.s.cutting.is_none()) else {
@@ -162,7 +163,15 @@ impl Deciding<'_> {
         if !self.settle() {
             return;
         }
-        match choose(&self.s, self.spec, &scan) {
+        let mut choice = choose(&self.s, self.spec, &scan);
+        if let Choice::Finished { step, .. } = &choice {
+            match self.last_weights(*step) {
+                LastWeights::Hold => {}
+                LastWeights::Later => return,
+                LastWeights::GoBack => choice = choose(&self.s, self.spec, &scan),
+            }
+        }
+        match choice {
             Choice::Start {
                 from,
                 edits,

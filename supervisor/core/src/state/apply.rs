@@ -3,10 +3,11 @@
 use super::{Allocation, Attempt, Care, Failure, Mode, NotKept, State};
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash};
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, ScanReport};
+use crate::finiteness::{OddTensors, WeightsLook};
 use crate::generations::whole_live;
 use crate::id::{ActId, Step, Tick, WallMs};
 use crate::numbers::keep;
-use crate::record::{Act, ActKind, BACK_TO_FINITE, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
+use crate::record::{Act, ActKind, BACK_TO_FINITE, Decision, DiskEdit, LAST_FINITE, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
 use crate::spec::ResumeIntent;
 
@@ -123,6 +124,7 @@ impl State {
             .filter(|c| c.is_proven(Depth::Full) && !c.id.0.is_absolute());
         self.read = self.read.max(read.map(|c| c.step).max());
         self.scan = Some(report);
+        self.looked = true;
         self.note_saved();
     }
 
@@ -244,7 +246,15 @@ impl State {
             EventKind::GuardLost { attempt } if *attempt == a.no => a.guard_lost = true,
             EventKind::Nodes { attempt, news } if *attempt == a.no => a.nodes.note(news),
             EventKind::Used { attempt, step, usage } if *attempt == a.no => a.creep.note(*step, e.at, usage),
-            EventKind::Finite { attempt, ckpt, odd } if *attempt == a.no => a.note_finite(ckpt, *odd),
+            EventKind::Finite {
+                attempt,
+                ckpt,
+                odd,
+                tensors,
+            } if *attempt == a.no => {
+                a.note_finite(ckpt, *odd);
+                self.on_weights(ckpt, *odd, tensors.as_ref());
+            }
             EventKind::Evidence { attempt, facts } if *attempt == a.no => a.evidence = Some(facts.clone()),
             EventKind::Numbers { attempt, steps } if *attempt == a.no => {
                 a.note_numbers(steps);
@@ -273,6 +283,18 @@ impl State {
         }
     }
 
+    fn on_weights(&mut self, ckpt: &CkptId, files: Option<u32>, tensors: Option<&OddTensors>) {
+        let steps = self.scan.iter().flat_map(|scan| &scan.steps);
+        if let Some(step) = steps.filter(|c| c.id == *ckpt).map(|c| c.step).next() {
+            self.note_weights(WeightsLook {
+                ckpt: ckpt.clone(),
+                step,
+                files,
+                tensors: tensors.cloned(),
+            });
+        }
+    }
+
     fn on_intent(&mut self, act: &Act) {
         if let ActKind::Arrange(edits) = &act.kind {
             self.arranging = true;
@@ -290,6 +312,7 @@ impl State {
                 .filter(|c| c.step > order.from.step())
                 .collect();
             self.distrusted.retain(|id| !above.iter().any(|c| c.id == *id));
+            self.forget_weights_above(order.from.step());
             self.attempts = order.attempt;
             self.roll_back = None;
             self.let_go = None;
@@ -314,7 +337,10 @@ impl State {
                 self.enter(Mode::Running, at);
             }
             Decision::Run => self.enter(Mode::Running, at),
-            Decision::Choose => self.enter(Mode::Choosing, at),
+            Decision::Choose => {
+                self.looked = false;
+                self.enter(Mode::Choosing, at);
+            }
             Decision::StartFrom {
                 order,
                 edits,
@@ -339,6 +365,7 @@ impl State {
                 if let Some(a) = self.attempt.as_mut() {
                     a.ended_by_us = why.map(|r| r.text.clone());
                     a.spoilt |= spoilt;
+                    a.hopeless |= why.is_some_and(|r| r.code == LAST_FINITE);
                 }
                 let (then, gently) = (*then, *gently);
                 self.enter(Mode::Stopping { then, gently }, at);
@@ -361,6 +388,7 @@ impl State {
             }
             Decision::Refilled => self.own_deaths = 0,
             Decision::Distrust { ckpt } => {
+                self.went_back |= self.why.first().is_some_and(|r| r.code == BACK_TO_FINITE);
                 self.distrusted.retain(|c| c != ckpt);
                 self.distrusted.push(ckpt.clone());
                 if self.distrusted.len() > FAILURES {

@@ -88,6 +88,7 @@ impl Attempt {
             evidence: None,
             ended_by_us: None,
             spoilt: false,
+            hopeless: false,
             script: None,
             unkillable: Vec::new(),
             settled: false,

@@ -41,6 +41,10 @@ pub(crate) struct Habits {
     pub(crate) losses: bool,
     pub(crate) lost_from: Option<u64>,
     pub(crate) spoilt_from: Option<u64>,
+    /// That, and a loss that is no number, comes in the first attempt only.
+    pub(crate) mends: bool,
+    /// A look at weights is never answered.
+    pub(crate) blind: bool,
     pub(crate) jumps: u64,
     /// From this step on the entropy and the reward that it prints are next to nothing.
     pub(crate) falls_from: Option<u64>,
@@ -74,6 +78,8 @@ impl Default for Habits {
             falls_from: None,
             lost_from: None,
             spoilt_from: None,
+            mends: false,
+            blind: false,
             jumps: 0,
             leaks: None,
             fills: None,
@@ -171,6 +177,8 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "falls-from" => habits.falls_from = Some(number?),
         "lost-from" => habits.lost_from = Some(number?),
         "spoilt-from" => habits.spoilt_from = Some(number?),
+        "mends" => habits.mends = true,
+        "blind" => habits.blind = true,
         "jumps" => habits.jumps = number?,
         "leaks" => habits.leaks = Some(pair(value)?),
         "fills" => habits.fills = Some(pair(value)?),

@@ -4,6 +4,7 @@ use super::disk::dir;
 use super::script::{Misdeed, Place, Truth};
 use super::{Due, World};
 use std::collections::BTreeSet;
+use supervise_core::checkpoint::CkptId;
 use supervise_core::creep::{Resource, Usage};
 use supervise_core::event::{Activity, EventKind, ExitStatus, Living, Phase, Sighting, Tracker};
 use supervise_core::id::{AttemptNo, ProcRef, Step, Tick, WorkerId};
@@ -84,6 +85,23 @@ impl World {
         }
     }
 
+    /// The answer to a look at the weights of a step.
+    pub(crate) fn weights(&mut self, attempt: AttemptNo, ckpt: CkptId) {
+        if !self.is_alive() || self.io_hangs || self.habits.blind {
+            return;
+        }
+        let step = ckpt.0.as_str().rsplit('_').next().and_then(|n| n.parse::<u64>().ok());
+        let spoilt = self.habits.spoilt_from.filter(|_| !self.habits.mends || attempt.0 == 1);
+        let odd = spoilt.filter(|from| step.is_some_and(|n| n >= *from));
+        let odd = Some(u32::from(odd.is_some()));
+        self.feed(EventKind::Finite {
+            attempt,
+            ckpt,
+            odd,
+            tensors: None,
+        });
+    }
+
     fn print_loss(&mut self, attempt: AttemptNo, n: u64) {
         let resumed = self.proc.as_ref().is_some_and(|p| p.from > 0);
         if !self.habits.losses || !self.proc.as_ref().is_some_and(|p| p.guard_alive) {
@@ -92,7 +110,7 @@ impl World {
         let scatter = [0.0, 0.03, -0.02, 0.01, -0.04][n as usize % 5];
         let jump = if resumed { self.habits.jumps as f64 } else { 0.0 };
         let loss = match self.habits.lost_from {
-            Some(from) if n >= from => f64::NAN,
+            Some(from) if n >= from && !(self.habits.mends && resumed) => f64::NAN,
             _ => 3.0 - n as f64 / 100.0 + scatter + jump,
         };
         let told = |of: f64| {

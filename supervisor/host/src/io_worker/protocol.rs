@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
 use supervise_core::event::{ActError, ScanReport};
+use supervise_core::finiteness::OddTensors;
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, RunId, Step, Term, Tick};
 use supervise_core::lease::{Claim, Holder};
 use supervise_core::ledger::Ledger;
@@ -162,10 +163,13 @@ pub enum Question {
         /// The step.
         ckpt: CkptId,
     },
-    /// Read every byte of a step for numbers that are not finite.
+    /// Read the weights of a step for numbers that are not finite.
     Finite {
         /// The step.
         ckpt: CkptId,
+        /// No training is slowed down by it.
+        #[serde(default)]
+        thorough: bool,
     },
     /// Change the checkpoint root.
     Edit {
@@ -253,8 +257,8 @@ pub enum Answer {
     Scan(ScanReport),
     /// Pins, `None` where the step is gone.
     Pins(Option<PinsHash>),
-    /// Files of a step that hold numbers which are not finite; `None` where it could not be read.
-    Finite(Option<u32>),
+    /// Files of a step's model that hold numbers which are not finite, and its tensors that do; `None` where it could not be read.
+    Finite(Option<(u32, OddTensors)>),
 }
 
 /// Term that was won with the lease of a run directory.

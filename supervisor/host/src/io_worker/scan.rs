@@ -200,26 +200,6 @@ impl Prover {
         self.cache.judge(id, depth, how == Look::Quick)
     }
 
-    /// Files of a step that hold numbers which are not finite; `None`: it could not be read as a whole. Nothing is kept of it.
-    pub(super) fn odd_files(&mut self, id: &CkptId, working: &mut dyn FnMut(u64)) -> Option<u32> {
-        let needs = self.cache.needs(id, Depth::Full);
-        let options = SweepOptions {
-            zero: true,
-            finite: true,
-        };
-        let files = self.files.clone().in_background();
-        let reports = files.prove(&needs, Depth::Full, options, &mut |p| {
-            working(p.done);
-            ControlFlow::Continue(())
-        });
-        let unread = |r: &FileReport| r.verdict == Verdict::Unreadable;
-        if needs.is_empty() || reports.len() < needs.len() || reports.values().any(unread) {
-            return None;
-        }
-        let odd = |r: &&FileReport| r.findings.iter().any(|f| f.code == "non_finite");
-        u32::try_from(reports.values().filter(odd).count()).ok()
-    }
-
     /// Finds the reports that a proof needs: at hand, in the record, in the files.
     fn answer(&mut self, id: &CkptId, depth: Depth, how: Look, working: &mut dyn FnMut(u64) -> bool) {
         let needs = self.cache.needs(id, depth);

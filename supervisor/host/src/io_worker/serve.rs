@@ -351,8 +351,9 @@ impl IoWorker {
                 let pins = pins.map_err(|e| disk_error(&format!("looking at {ckpt}"), &e))?;
                 Ok(Answer::Pins(pins))
             }
-            Question::Finite { ckpt } => {
+            Question::Finite { ckpt, thorough } => {
                 let rate = self.spec.as_ref().map_or(0, |s| s.policy.background_rate);
+                let rate = if thorough { 0 } else { rate };
                 let (mut limit, mut told) = (RateLimit::new(rate), Instant::now());
                 let mut working = |bytes| {
                     limit.hold(bytes, another_question_waits);
@@ -364,7 +365,7 @@ impl IoWorker {
                 // Of a trainer with one checkpoint none is older.
                 let odd = match &self.generations {
                     Some(_) => None,
-                    None => prover.odd_files(&ckpt, &mut working),
+                    None => prover.odd_weights(&ckpt, &mut working),
                 };
                 Ok(Answer::Finite(odd))
             }

@@ -44,6 +44,7 @@ impl Driver {
                     attempt,
                     ckpt,
                     odd: None,
+                    tensors: None,
                 }),
                 Tag::Usage(..) | Tag::Space | Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
             }

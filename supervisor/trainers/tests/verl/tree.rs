@@ -2,7 +2,7 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
-use supervise_checkpoint::{FileDetail, FileKind, FileReport};
+use supervise_checkpoint::{FileDetail, FileKind, FileReport, FloatTally};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Finding, Verdict};
 use supervise_core::spec::RoleSpec;
 use supervise_trainers::verl::Layouts;
@@ -184,6 +184,7 @@ pub(crate) fn whole(kind: FileKind, world_size: Option<u32>) -> FileReport {
         crc: None,
         facts,
         description: None,
+        floats: FloatTally::default(),
     }
 }
 

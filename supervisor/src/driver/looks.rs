@@ -1,0 +1,36 @@
+//! Looks at the checkpoints and their disk that the core asks for beside its scans.
+
+use super::Driver;
+use super::io_workers::Tag;
+use supervise_core::checkpoint::CkptId;
+use supervise_core::danger::save_room;
+use supervise_host::io_worker::{Look, Question};
+
+impl Driver {
+    /// Asks whether the weights of a step are finite.
+    pub(super) fn ask_for_finite(&mut self, ckpt: CkptId) {
+        // One at a time: while it is read, each record asks again.
+        let is_asked = self.work.asks(|tag| matches!(tag, Tag::Finite(..)));
+        if let Some(attempt) = self.state.attempt.as_ref().map(|a| a.no).filter(|_| !is_asked) {
+            let now = self.now();
+            let tag = Tag::Finite(attempt, ckpt.clone());
+            let thorough = self.state.live().is_none();
+            self.work.ask(tag, Question::Finite { ckpt, thorough }, now);
+        }
+    }
+
+    /// Asks for the room on the disk. Nothing is written beside workers that live.
+    pub(super) fn ask_for_space(&mut self) {
+        let run_dir = self.spec.run_dir.clone();
+        let look = Look::Disk {
+            root: self.spec.root.clone().unwrap_or_else(|| run_dir.clone()),
+            run_dir,
+            bytes: match self.state.live() {
+                Some(_) => 0,
+                None => save_room(&self.state).bytes,
+            },
+        };
+        let now = self.now();
+        self.work.ask(Tag::Space, Question::Look(look), now);
+    }
+}
