@@ -12,6 +12,7 @@ mod memory;
 mod own;
 mod pace;
 mod term;
+mod weights;
 mod wishes;
 
 pub use heard::Heard;
