@@ -54,6 +54,10 @@ impl Deciding<'_> {
         if self.is_choosing() {
             return self.on_choice();
         }
+        // A scan that says the same again leaves no record: it is made once more, now that the weights are known.
+        if self.chooses() {
+            return self.scan();
+        }
         let is_lost = |a: &Attempt| a.lost >= IN_A_ROW;
         let goes_back = self.may_go_back();
         if !self.s.live().is_some_and(is_lost) || !goes_back && !self.guards_finite() {
@@ -158,15 +162,18 @@ impl Deciding<'_> {
 
     /// The disk was looked at, and what follows waits for something else.
     fn is_choosing(&self) -> bool {
-        let chooses = matches!(
+        self.chooses() && self.s.looked
+    }
+
+    fn chooses(&self) -> bool {
+        matches!(
             &self.s.mode,
             Mode::Choosing
                 | Mode::Waiting {
                     what: Condition::Readable,
                     ..
                 }
-        );
-        chooses && self.s.looked
+        )
     }
 
     /// The last step, where a choice has waited for its weights to be read until its time was over.
