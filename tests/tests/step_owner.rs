@@ -47,12 +47,16 @@ fn stopped_in_a_shared_root(test: &str) -> Option<Scene> {
     Some(scene)
 }
 
+/// Dataloader state with an object of a class that nobody knows.
+fn laced() -> Pickled {
+    torch_file::dict([("_num_yielded", Pickled::Object("evil_project.payload", "Runner"))])
+}
+
 /// Replaces a step by a copy whose dataloader state holds an object of a class that nobody knows.
 fn lace(scene: &Scene, step: u64, owner: u32) {
     let (there, copy) = (scene.step(step), scene.path("laced"));
     copy_tree(&there, &copy).unwrap();
-    let laced = torch_file::dict([("_num_yielded", Pickled::Object("evil_project.payload", "Runner"))]);
-    fs::write(copy.join("data.pt"), torch_file::encode(&laced)).unwrap();
+    fs::write(copy.join("data.pt"), torch_file::encode(&laced())).unwrap();
     fs::remove_dir_all(&there).unwrap();
     fs::rename(&copy, &there).unwrap();
     give(&there, owner);
@@ -127,6 +131,35 @@ fn a_step_that_was_restored_from_a_copy_is_read_and_resumed_from() {
     scene.run(&[]).expect(0);
     explains(&scene, &["every byte was read"]);
     assert_eq!(scene.resumed(2), Some(8));
+}
+
+/// The trainer pickles a class of its user's, while the run is watched.
+#[test]
+fn what_the_run_wrote_itself_is_taken_by_run_and_by_verify() {
+    let mut scene = Scene::new(SUPERVISE);
+    scene.set("demo.hold_at", json!(9));
+    let run = scene.start(&[]);
+    eventually("step 8 is saved", || (scene.tracked()? >= 8).then_some(()));
+    fs::write(scene.step(8).join("data.pt"), torch_file::encode(&laced())).unwrap();
+    run.signal(15);
+    run.wait().expect(143);
+    let (step, root) = (scene.step(8), scene.root());
+    let (step, root) = (step.to_str().unwrap(), root.to_str().unwrap());
+    let config = scene.write_config();
+    let plan = || scene.ask(&["plan", config.to_str().unwrap()]);
+    plan().expect(0).says("global_step_8 is the newest whole step");
+    for path in [step, root] {
+        scene.ask(&["verify", path, "--depth", "full"]).expect(0);
+    }
+    // The same bytes once more, and nobody saw who wrote them.
+    let copy = scene.path("copy");
+    copy_tree(&scene.step(8), &copy).unwrap();
+    fs::remove_dir_all(scene.step(8)).unwrap();
+    fs::rename(&copy, scene.step(8)).unwrap();
+    plan().expect(4).says("evil_project.payload.Runner");
+    for path in [step, root] {
+        scene.ask(&["verify", path, "--depth", "full"]).expect(22);
+    }
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl FileProver {
 
     /// Names in the files that nobody knows do not condemn them: the run asks about it, and knows which files it wrote.
     #[must_use]
-    pub(super) fn that_asks(mut self) -> Self {
+    pub fn that_asks(mut self) -> Self {
         self.limits.asks = true;
         self
     }

@@ -163,11 +163,24 @@ fn file_meaning(v: Verdict) -> &'static str {
 
 /// Proves files below a directory.
 pub(super) fn prove(dir: &Utf8Path, needs: &[Need], look: &mut Look<'_>) -> BTreeMap<camino::Utf8PathBuf, FileReport> {
+    prove_by(FileProver::new(dir), needs, look)
+}
+
+/// Proves files of a step that its run wrote: names that nobody knows do not condemn them.
+pub(super) fn prove_own(
+    dir: &Utf8Path,
+    needs: &[Need],
+    look: &mut Look<'_>,
+) -> BTreeMap<camino::Utf8PathBuf, FileReport> {
+    prove_by(FileProver::new(dir).that_asks(), needs, look)
+}
+
+fn prove_by(prover: FileProver, needs: &[Need], look: &mut Look<'_>) -> BTreeMap<camino::Utf8PathBuf, FileReport> {
     let options = SweepOptions {
         zero: true,
         finite: look.finite,
     };
-    FileProver::new(dir)
+    prover
         .with_memory(look.memory)
         .prove(needs, look.depth, options, &mut |p| {
             look.meter.tell(p.done, Some(p.of));

@@ -3,15 +3,16 @@
 //! A directory of any name is judged as a step by giving its entries a step's name; what is found is told under the
 //! names that are really there.
 
-use super::{Kind, Look, Owner, file_view, prove};
+use super::{Kind, Look, Owner, file_view, prove, prove_own};
+use crate::cli::target;
 use crate::render::verify::PathView;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use supervise_checkpoint::{FileKind, Limits, inspect};
+use supervise_checkpoint::{FileKind, FileReport, Limits, inspect};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
-use supervise_host::io_worker::{FileSource, fact_of, walk};
+use supervise_host::io_worker::{FileSource, RUN_DIR_NAME, fact_of, walk};
 use supervise_trainers::{Expectation, StepTracker};
 
 /// Steps beside one that are looked at, the nearest ones.
@@ -175,7 +176,12 @@ pub(super) fn step(
         })
         .collect();
     let mut reports = BTreeMap::new();
-    for (path, report) in prove(place, &needs, look) {
+    let mut found = prove(place, &needs, look);
+    // A run resumes from what it wrote itself, whatever classes of its user that names. Both commands must agree.
+    if names_the_unknown(&found) && is_own(tracker, id, place, kind) {
+        found = prove_own(place, &needs, look);
+    }
+    for (path, report) in found {
         let full = id.0.join(&path);
         let shown = if kind == Kind::Root { &full } else { &path };
         view.files.push(file_view(shown.as_str(), place, &path, &report, look));
@@ -195,6 +201,25 @@ pub(super) fn step(
         view.verdict = view.verdict.worst(summary.verdict);
     }
     view.steps.push(summary);
+}
+
+/// Whether a file is unsafe for nothing but a name that nobody knows.
+fn names_the_unknown(reports: &BTreeMap<Utf8PathBuf, FileReport>) -> bool {
+    let condemning = reports.values().flat_map(|r| &r.findings);
+    let mut condemning = condemning.filter(|f| f.effect() == Verdict::Unsafe).peekable();
+    condemning.peek().is_some() && condemning.all(|f| f.code == "unfamiliar_global")
+}
+
+/// Whether a run of this user wrote the step, by its journal, and nobody touched it since.
+fn is_own(tracker: &dyn StepTracker, id: &CkptId, place: &Utf8Path, kind: Kind) -> bool {
+    let root = place.parent().filter(|_| matches!(kind, Kind::Root | Kind::Step));
+    let run_dir = root.map(|root| root.join(RUN_DIR_NAME)).filter(|dir| dir.is_dir());
+    let Some(Ok(loaded)) = run_dir.map(|dir| target::peek(&dir)) else {
+        return false;
+    };
+    let known = loaded.state.own.get(place.file_name().unwrap_or_default());
+    let is_trusted = loaded.distrust.is_none() && !loaded.copied;
+    is_trusted && known.is_some_and(|own| tracker.pins(id) == Some(own.pins))
 }
 
 /// Findings under the names that are really there.
