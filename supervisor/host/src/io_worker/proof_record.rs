@@ -6,11 +6,11 @@
 
 use super::files::open_file;
 use super::write::{PRIVATE, make_dir, remove_file, write_whole};
+use crate::ownership::{OwnIds, OwnedPath, PathTrust};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use supervise_checkpoint::proof_record::{compare, decode, decode_marks, encode, trust};
 use supervise_checkpoint::{Earlier, FileReport, Limits, Pin, ProvenFile, Record, Trust};
 use supervise_core::checkpoint::{CkptId, Depth, Finding, Verdict};
@@ -19,8 +19,6 @@ use supervise_core::checkpoint::{CkptId, Depth, Finding, Verdict};
 pub const VERIFIED: &str = "verified";
 /// Ending of a record's name where it went along with a step.
 pub(super) const BESIDE: &str = ".verified.jsonl";
-/// Permissions of others to write.
-const BY_OTHERS: u32 = 0o022;
 /// Steps whose counters are remembered.
 const REMEMBERED: usize = 16;
 
@@ -69,17 +67,16 @@ impl ProofRecords {
     }
 
     /// The record of a step; in words why there is one that cannot be used.
-    /// `is_own`: whether a user may have written it.
-    pub(super) fn load(&self, id: &CkptId, is_own: &dyn Fn(u32) -> bool) -> Result<Remembered, String> {
+    /// `own`: this process, as the file system of the records knows it.
+    pub(super) fn load(&self, id: &CkptId, own: OwnIds) -> Result<Remembered, String> {
         let path = self.path(id);
-        if let Ok(meta) = fs::symlink_metadata(&path)
-            && (!is_own(meta.uid()) || meta.mode() & BY_OTHERS != 0)
-        {
-            return Err(format!(
-                "the record {path} is not used: it belongs to user {}, or others may write it (mode {:o})",
-                meta.uid(),
-                meta.mode() & 0o7777
-            ));
+        let trust = OwnedPath::of(&path).map(|path| path.trust(own));
+        match trust {
+            Ok(PathTrust::Refused(why)) => return Err(format!("the record {path} is not used: {why}")),
+            Ok(PathTrust::GroupWritable(_)) => {
+                return Err(format!("the record {path} is not used: others may write it"));
+            }
+            Ok(PathTrust::Trusted) | Err(_) => {}
         }
         let record = read(&path)?;
         match record {

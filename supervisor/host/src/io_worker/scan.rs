@@ -285,8 +285,8 @@ impl Prover {
         if self.cache.step(&id.0).remembered.is_some() {
             return;
         }
-        let owners = &self.cache.owners;
-        let remembered = verified.load(id, &|uid| owners.is_own(uid)).unwrap_or_else(|why| {
+        let own = self.cache.owners.own();
+        let remembered = verified.load(id, own).unwrap_or_else(|why| {
             tracing::warn!("{why}");
             self.remarks.retain(|r| *r != why);
             self.remarks.push(why);
