@@ -1,7 +1,7 @@
 //! JSON, safetensors, text and the rest.
 
 use crate::build::{codes, full, structure};
-use supervise_checkpoint::{FileKind, FileReport, Limits, inspect, judge_file};
+use supervise_checkpoint::{FileKind, FileReport, FloatTally, Limits, inspect, judge_file};
 use supervise_core::checkpoint::{Depth, Verdict};
 
 fn said(report: &FileReport) -> (Verdict, Vec<&str>) {
@@ -245,7 +245,8 @@ fn what_should_be_an_archive_and_is_not() {
 
 #[test]
 fn reports_survive_the_way_through_json() {
-    let report = full(FileKind::TorchZip, &crate::build::sample());
+    let mut report = full(FileKind::TorchZip, &crate::build::sample());
+    report.floats = FloatTally::default();
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<FileReport>(&text).unwrap(), report);
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use supervise_checkpoint::proof_record::{RecordError, decode, encode};
 use supervise_checkpoint::{
-    FileKind, Limits, Marks, Pin, ProvenFile, Record, SweepOptions, inspect, judge_file, sweep,
+    FileKind, FloatTally, Limits, Marks, Pin, ProvenFile, Record, SweepOptions, inspect, judge_file, sweep,
 };
 use supervise_core::checkpoint::{CkptId, Depth, Finding, Verdict};
 use supervise_core::id::{Step, WallMs};
@@ -49,6 +49,7 @@ fn real() -> Record {
         });
         let mut report = judge_file(&inspected, &results.unwrap());
         report.description = None;
+        report.floats = FloatTally::default();
         let mut pin = pin(n);
         pin.size = report.bytes;
         out.files.insert(path.to_owned(), ProvenFile { pin, report });
