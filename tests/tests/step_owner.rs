@@ -233,6 +233,62 @@ fn another_users_step_that_cannot_be_moved_holds_up_nothing() {
     assert_eq!(scene.aside(), [""; 0]);
 }
 
+/// A copy of the run's own step, and one whose counters are far ahead, as another user leaves them: what is whole stays whole.
+#[test]
+fn another_users_step_does_not_accuse_the_runs_own() {
+    let test = "another_users_step_does_not_accuse_the_runs_own";
+    let Some(scene) = stopped_in_a_shared_root(test) else {
+        return;
+    };
+    for (from, to) in [(8, 7), (2, 1), (8, 3), (2, 5)] {
+        copy_tree(&scene.step(from), &scene.step(to)).unwrap();
+        give(&scene.step(to), ANOTHER);
+    }
+    let config = scene.write_config();
+    let plan = scene.ask(&["plan", config.to_str().unwrap()]);
+    plan.expect(0).says("global_step_8 is the newest whole step");
+    scene.run(&[]).expect(0);
+    assert_eq!(scene.resumed(2), Some(8));
+    // Nor once it has come to its end.
+    copy_tree(&scene.step(12), &scene.step(11)).unwrap();
+    give(&scene.step(11), ANOTHER);
+    scene.run(&[]).expect(0);
+    assert_eq!(scene.proven(), 12);
+}
+
+#[test]
+fn what_another_user_writes_into_the_tracker_is_ignored() {
+    let test = "what_another_user_writes_into_the_tracker_is_ignored";
+    let Some(scene) = stopped_in_a_shared_root(test) else {
+        return;
+    };
+    fs::remove_file(scene.tracker()).unwrap();
+    fs::write(scene.tracker(), "2").unwrap();
+    give(&scene.tracker(), ANOTHER);
+    scene.run(&[]).expect(0);
+    assert_eq!(scene.resumed(2), Some(8));
+    assert_eq!(scene.tracked(), Some(12));
+}
+
+/// It was named once, and nothing was saved since.
+#[test]
+fn a_step_that_a_person_named_is_remembered() {
+    let test = "a_step_that_a_person_named_is_remembered";
+    let Some(mut scene) = stopped_in_a_shared_root(test) else {
+        return;
+    };
+    give(&scene.step(8), ANOTHER);
+    scene.set("demo.hold_at", json!(9)).write_config();
+    fs::remove_file(scene.path("go")).ok();
+    let run = scene.start(&["--from", "8", "--again"]);
+    eventually("it has resumed", || scene.resumed(2));
+    run.signal(15);
+    run.wait().expect(143);
+    scene.go();
+    scene.run(&[]).expect(0);
+    assert_eq!(scene.resumed(3), Some(8));
+}
+
 /// A flipped byte in a shard, and a record that says it was always so.
 #[test]
 fn a_forged_proof_record_passes_nobody() {

@@ -9,13 +9,14 @@ use crate::rehearse::{not_rehearsed, rehearse};
 use crate::render::doubts;
 use crate::render::plan::{OPEN_CASE, PlanView};
 use crate::run_order::Prepared;
+use std::collections::BTreeMap;
 use supervise_config::settings::CgroupChoice;
 use supervise_core::checkpoint::{Depth, Finding};
 use supervise_core::event::ScanReport;
 use supervise_core::record::LaunchOrder;
 use supervise_core::resume::{Choice, answered_again, choose, in_next_term, needed_depth};
 use supervise_core::spec::ResumeIntent;
-use supervise_core::state::State;
+use supervise_core::state::{OwnStep, State};
 use supervise_host::io_worker::{Identity, Prover, RunCheckpoints, came_with_a_copy, look_at_run, name_own_modules};
 use supervise_host::process::boot_id;
 use supervise_host::process::cgroup::Leaf;
@@ -114,12 +115,12 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     }
     let mut state = in_next_term(found, &prepared.order.spec, boot_id().unwrap_or_default());
     let depth = needed_depth(&state, &prepared.order.spec);
-    let mut report = scan(&prepared, depth);
+    let mut report = scan(&prepared, &state.own, depth);
     // A step that the run is not known to have written is read as a whole.
     state.scan = Some(report.clone());
     let deeper = needed_depth(&state, &prepared.order.spec);
     if deeper > depth {
-        report = scan(&prepared, deeper);
+        report = scan(&prepared, &state.own, deeper);
     }
     let scan = report;
     let choice = choose(&state, &prepared.order.spec, &scan);
@@ -163,13 +164,13 @@ fn open_case(p: &Prepared) -> Option<String> {
     ))
 }
 
-fn scan(p: &Prepared, depth: Depth) -> ScanReport {
-    let mut report = scan_root(p, depth);
+fn scan(p: &Prepared, own: &BTreeMap<String, OwnStep>, depth: Depth) -> ScanReport {
+    let mut report = scan_root(p, own, depth);
     name_own_modules(&p.order.spec, &mut report.steps);
     report
 }
 
-fn scan_root(p: &Prepared, depth: Depth) -> ScanReport {
+fn scan_root(p: &Prepared, own: &BTreeMap<String, OwnStep>, depth: Depth) -> ScanReport {
     let Some(root) = &p.order.spec.root else {
         return ScanReport {
             empty: true,
@@ -181,7 +182,8 @@ fn scan_root(p: &Prepared, depth: Depth) -> ScanReport {
     }
     let expect = expect(&p.order.spec);
     let trainer = adapter(p.order.spec.trainer);
-    let mut report = Prover::new(root, trainer, &expect).scan(depth, WHOLE, &mut |_| true);
+    let mut prover = Prover::new(root, trainer, &expect).knowing(own);
+    let mut report = prover.scan(depth, WHOLE, &mut |_| true);
     if let ResumeIntent::Path { path, .. } = &p.order.spec.resume
         && !path.starts_with(root)
         && let (Some(above), Some(name)) = (path.parent(), path.file_name())

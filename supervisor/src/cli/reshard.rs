@@ -7,6 +7,7 @@ use crate::printer::{self, Meter};
 use crate::render::reshard::ReshardView;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::ops::ControlFlow;
+use supervise_core::id::Step;
 use supervise_host::io_worker::reshard::{self, NotCut, Written};
 
 pub(super) const EXAMPLES: &str =
@@ -54,6 +55,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let (dir, step) = model::step_dir(&args.source, args.step, &mut meter)?;
     meter.end();
     new_dir::is_outside(&args.target, &dir)?;
+    is_named_as(&args.target, step)?;
     let content = reshard::content(&dir).map_err(|e| refused(e, &args.target))?;
     let mut notes = content.notes(args.world_size);
     if args.target.file_name() != Some(format!("global_step_{}", step.0).as_str()) {
@@ -84,6 +86,18 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         super::print(&view.text())?;
     }
     Ok(Exit::Finished.code())
+}
+
+/// A step under another step's name would be resumed from as that step.
+fn is_named_as(target: &Utf8Path, step: Step) -> Result<(), CliError> {
+    let number = target.file_name().and_then(|name| name.strip_prefix("global_step_"));
+    match number.and_then(|n| n.parse().ok()) {
+        Some(other) if Step(other) != step => Err(CliError::usage(format!(
+            "{target} has the name of step {other}, and step {step} would be written: a run would go on from it as from step {other}"
+        ))
+        .hint(format!("--step {other} for that step, or a target named global_step_{step}"))),
+        _ => Ok(()),
+    }
 }
 
 fn write(dir: &Utf8Path, target: &Utf8Path, content: &reshard::Content, world: u64) -> Result<Written, CliError> {

@@ -8,10 +8,12 @@ use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
 use crate::printer::Meter;
 use crate::render::rollback::RollbackView;
+use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
 use supervise_core::event::{EventKind, Request, ScanReport};
 use supervise_core::id::Step;
 use supervise_core::resume::{Choice, choose, needed_depth};
+use supervise_core::state::OwnStep;
 use supervise_host::io_worker::{Prover, RunCheckpoints, look_at_run};
 use supervise_trainers::adapter;
 
@@ -110,12 +112,12 @@ fn promise(seen: &Seen, wish: &Wish) -> Result<RollbackView, CliError> {
     })?;
     let (mut after, _) = outcome::after(state.clone(), spec, state.term.next(), &[wish.asked()]);
     let depth = needed_depth(&after, spec);
-    let mut found = scan(&place, to, depth);
+    let mut found = scan(&place, &after.own, to, depth);
     // A step that the run is not known to have written is read as a whole.
     after.scan = Some(found.clone());
     let deeper = needed_depth(&after, spec);
     if deeper > depth {
-        found = scan(&place, to, deeper);
+        found = scan(&place, &after.own, to, deeper);
     }
     let scan = found;
     if let Some(why) = &scan.unreadable {
@@ -143,7 +145,7 @@ fn promise(seen: &Seen, wish: &Wish) -> Result<RollbackView, CliError> {
 }
 
 /// All steps by their structure, and the one that is asked for as deeply as a start would prove it.
-fn scan(place: &RunCheckpoints, to: Step, depth: Depth) -> ScanReport {
+fn scan(place: &RunCheckpoints, own: &BTreeMap<String, OwnStep>, to: Step, depth: Depth) -> ScanReport {
     let mut meter = Meter::new();
     let mut tell = |read| {
         meter.tell(read, None);
@@ -152,7 +154,7 @@ fn scan(place: &RunCheckpoints, to: Step, depth: Depth) -> ScanReport {
     let scan = match place.store {
         Some(_) => look_at_run(place, depth, &mut tell),
         None => {
-            let mut prover = Prover::new(&place.root, adapter(place.trainer), &place.expect);
+            let mut prover = Prover::new(&place.root, adapter(place.trainer), &place.expect).knowing(own);
             let mut scan = prover.scan(Depth::Structure, u32::MAX, &mut tell);
             for c in scan
                 .steps

@@ -41,7 +41,7 @@ impl State {
                     base = Some(odd);
                     Finiteness::Finite
                 }
-                (Some(_), Some(odd), None) if !odd.is_all() => {
+                (Some(_), Some(odd), None) if !odd.is_all() && !self.is_suspected(look.step) => {
                     if self.has_unseen_below(look.step) {
                         Finiteness::Unknown
                     } else {

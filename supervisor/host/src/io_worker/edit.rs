@@ -23,6 +23,7 @@ pub(super) fn perform(
     by: &str,
     records: Option<&Utf8Path>,
 ) -> Result<(), ActError> {
+    let mut left = Vec::new();
     for edit in edits {
         let (what, result) = match edit {
             DiskEdit::MoveAside {
@@ -34,7 +35,12 @@ pub(super) fn perform(
             } => (
                 format!("moving {from} aside"),
                 match move_aside(root, from, *whole, *foreign, why, by) {
-                    Err(e) if *others && e.kind() == io::ErrorKind::PermissionDenied => hide(root, from, by),
+                    Err(e) if *others && e.kind() == io::ErrorKind::PermissionDenied => {
+                        hide(root, from, by).map(|hidden| {
+                            left.extend((!hidden).then_some(from));
+                            None
+                        })
+                    }
                     moved => moved,
                 }
                 .map(|to| {
@@ -65,6 +71,7 @@ pub(super) fn perform(
         };
         result.map_err(|e| disk_error(&format!("{what} in {root}"), &e))?;
     }
+    tell_left(&left);
     sync_dir(root).map_err(|e| disk_error(&format!("syncing {root}"), &e))
 }
 
@@ -163,20 +170,31 @@ fn part_aside(root: &Utf8Path, from: &CkptId, entry: &Utf8Path, why: &str, by: &
 }
 
 /// Gives another user's step a name that no trainer reads. A directory that one may not write to cannot be moved to another
-/// directory, but it can be renamed where it stands.
-fn hide(root: &Utf8Path, from: &CkptId, by: &str) -> io::Result<Option<Utf8PathBuf>> {
+/// directory, but it can be renamed where it stands. `false`: not even that.
+fn hide(root: &Utf8Path, from: &CkptId, by: &str) -> io::Result<bool> {
     let (hidden, _) = free_name(root, &format!(".aside.{from}"), by)?;
-    if_ours(true, fs::rename(root.join(&from.0), hidden)).map(|()| None)
+    let renamed = fs::rename(root.join(&from.0), hidden).map(|()| true);
+    if_ours(true, renamed)
 }
 
 /// Another user's step that may not be moved stays where it is: nothing is resumed from it.
 pub(super) fn if_ours<T: Default>(others: bool, moved: io::Result<T>) -> io::Result<T> {
     match moved {
-        Err(e) if others && e.kind() == io::ErrorKind::PermissionDenied => {
-            tracing::warn!("a step of another user cannot be moved aside and stays where it is: {e}");
-            Ok(T::default())
-        }
+        Err(e) if others && e.kind() == io::ErrorKind::PermissionDenied => Ok(T::default()),
         moved => moved,
+    }
+}
+
+/// Says which steps of other users stay where they are.
+fn tell_left(left: &[&CkptId]) {
+    let Some((first, more)) = left.split_first() else {
+        return;
+    };
+    match more.len() {
+        0 => tracing::warn!("{first} belongs to another user and cannot be moved aside: it stays where it is"),
+        n => tracing::warn!(
+            "{first} and {n} more belong to other users and cannot be moved aside: they stay where they are"
+        ),
     }
 }
 

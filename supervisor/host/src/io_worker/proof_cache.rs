@@ -1,6 +1,7 @@
 //! Findings about each step, for as long as its files stay as they are: the fold over file facts, and the
 //! reports that are still true.
 
+use super::others_steps::OthersStep;
 use super::proof_record::Remembered;
 use super::step_owner::StepOwners;
 use super::tree::{Hear, below};
@@ -15,6 +16,10 @@ use supervise_trainers::StepTracker;
 pub(super) struct ProofCache {
     pub(super) steps: Box<dyn StepTracker>,
     pub(super) owners: StepOwners,
+    /// Steps of other users, by their directories: out of the fold.
+    pub(super) refused: BTreeMap<Utf8PathBuf, OthersStep>,
+    /// Something under the root belongs to another user.
+    has_others: bool,
     known: BTreeMap<Utf8PathBuf, CachedStep>,
     /// Counts what may change the judgement of other steps.
     epoch: u64,
@@ -66,26 +71,33 @@ struct Judged {
 
 impl Hear for ProofCache {
     fn fact(&mut self, fact: &FileFact) {
-        self.steps.note(fact);
         self.heard += 1;
         let mut parts = fact.path.iter();
-        let Some(top) = parts.next() else { return };
-        if parts.next().is_none() {
-            self.epoch += 1;
-            match fact.kind {
-                EntryKind::Gone => drop(self.known.remove(Utf8Path::new(top))),
-                kind => {
-                    let other = self.other(fact);
-                    let known = self.step(Utf8Path::new(top));
-                    known.belongs(&fact.path, other);
-                    known.is_a(kind);
-                }
+        let Some(top) = parts.next().map(Utf8Path::new) else {
+            return;
+        };
+        let is_top = parts.next().is_none();
+        if self.is_refused(top) {
+            if is_top && fact.kind == EntryKind::Gone {
+                self.refused.remove(top);
             }
             return;
         }
+        self.steps.note(fact);
+        if is_top && fact.kind == EntryKind::Gone {
+            self.epoch += 1;
+            self.known.remove(top);
+            return;
+        }
         let other = self.other(fact);
-        let known = self.step(Utf8Path::new(top));
+        self.has_others |= other.is_some();
+        let known = self.step(top);
         known.belongs(&fact.path, other);
+        if is_top {
+            known.is_a(fact.kind);
+            self.epoch += 1;
+            return;
+        }
         known.void(&fact.path);
         known.noted += 1;
         known.is_finished(&fact.path, fact.kind != EntryKind::File);
@@ -104,6 +116,8 @@ impl ProofCache {
         Self {
             steps,
             owners,
+            refused: BTreeMap::new(),
+            has_others: false,
             known: BTreeMap::new(),
             epoch: 0,
             heard: 0,
@@ -114,6 +128,17 @@ impl ProofCache {
     fn other(&self, fact: &FileFact) -> Option<u32> {
         let is_other = fact.kind != EntryKind::Gone && !self.owners.accepts(fact.uid);
         is_other.then_some(fact.uid)
+    }
+
+    /// Something under the root belongs to another user.
+    pub(super) fn has_others(&self) -> bool {
+        self.has_others
+    }
+
+    /// Drops what is known of a step.
+    pub(super) fn forget_step(&mut self, id: &CkptId) {
+        self.epoch += 1;
+        self.known.remove(&id.0);
     }
 
     /// A file or directory of a step that belongs to another user.

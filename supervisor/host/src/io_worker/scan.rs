@@ -1,7 +1,6 @@
 //! Scan and proof of a checkpoint root: file facts into the adapter's fold, files into reports, reports into
 //! summaries. What did not change is neither read nor judged again.
 
-use super::files::read_plain;
 use super::fs_kind::{Clock, FsKind};
 use super::identity::RUN_DIR_NAME;
 use super::proof::{FileProver, Wish};
@@ -11,18 +10,15 @@ use super::step_owner::StepOwners;
 use super::tree::{Look, Tree};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::ops::ControlFlow;
 use supervise_checkpoint::{Earlier, FileReport, Need, Pin, Progress, SweepOptions};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Finding, PinsHash, Verdict};
-use supervise_core::event::{ScanReport, Tracker};
+use supervise_core::event::ScanReport;
 use supervise_core::id::Step;
 use supervise_core::state::OwnStep;
 use supervise_trainers::{Adapter, Expectation};
 
-/// A tracker file is a number; more is not read.
-const TRACKER_LIMIT: u64 = 256;
 /// Steps that a quick look goes into; below them only what comes and goes is seen.
 const NEWEST: usize = 4;
 /// Steps whose own directory is asked for then; below them a part that goes is seen by the next thorough look.
@@ -97,6 +93,13 @@ impl Prover {
         self
     }
 
+    /// Knows the steps that the journal knows.
+    #[must_use]
+    pub fn knowing(mut self, own: &BTreeMap<String, OwnStep>) -> Self {
+        self.own.clone_from(own);
+        self
+    }
+
     /// Bytes of files that full proofs have read so far.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
@@ -139,7 +142,6 @@ impl Prover {
                 None if found < whole => self.prove_as(&id, depth, how, working),
                 None => self.cache.judge(&id, depth, how == Look::Quick),
             };
-            let summary = self.of_our_users(summary);
             if summary.verdict == Verdict::Whole && summary.proven.is_some() {
                 found += 1;
             }
@@ -147,6 +149,10 @@ impl Prover {
         }
         if how == Look::Thorough {
             self.compare(depth, &mut out.steps);
+        }
+        out.steps.extend(self.others(depth));
+        if !self.cache.refused.is_empty() {
+            out.steps.sort_by_key(|c| std::cmp::Reverse(c.step));
         }
         out.remarks = self.cache.steps.remarks();
         out.remarks.extend(self.remarks.iter().cloned());
@@ -162,19 +168,9 @@ impl Prover {
 
     /// Proves one step.
     pub fn prove(&mut self, id: &CkptId, depth: Depth, working: &mut dyn FnMut(u64) -> bool) -> CheckpointSummary {
-        let summary = self.prove_as(id, depth, Look::Thorough, working);
-        self.of_our_users(summary)
-    }
-
-    /// A step that holds files of another user does not count.
-    fn of_our_users(&self, summary: CheckpointSummary) -> CheckpointSummary {
-        match self.cache.other_owner(&summary.id) {
-            Some((path, uid)) => {
-                let path = path.to_owned();
-                self.cache.owners.refuse(&self.root, summary, &path, uid)
-            }
-            None => summary,
-        }
+        self.refuse_others();
+        let other = self.others(depth).into_iter().find(|c| c.id == *id);
+        other.unwrap_or_else(|| self.prove_as(id, depth, Look::Thorough, working))
     }
 
     fn prove_as(
@@ -252,7 +248,7 @@ impl Prover {
 
     /// Whether the journal says that this step was proven so deep as its files are now. A record alone does not: anybody who can
     /// write it can make it fit.
-    fn is_known(&self, id: &CkptId, depth: Depth) -> bool {
+    pub(super) fn is_known(&self, id: &CkptId, depth: Depth) -> bool {
         let own = self.own.get(id.0.as_str());
         let is_deep = |own: &&OwnStep| own.read || depth == Depth::Structure;
         own.filter(is_deep)
@@ -427,12 +423,16 @@ impl Prover {
             true => Look::Thorough,
             false => how,
         };
+        if how == Look::Thorough {
+            self.reconsider_others();
+        }
         let refused = match self.tree.list_root(how, &mut self.cache) {
             Ok(refused) => refused,
             Err(e) if e.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(e) => return Err(e),
         };
         let mut out: BTreeMap<Utf8PathBuf, io::Error> = refused.into_iter().map(|(n, e)| (n.into(), e)).collect();
+        self.refuse_listed_others();
         for (n, (id, _)) in self.cache.steps.steps().into_iter().enumerate() {
             let older = how == Look::Quick && n >= NEWEST && self.tree.is_listed(&id.0);
             // What a trainer's own retention deletes leaves its mark on the step's directory.
@@ -444,6 +444,8 @@ impl Prover {
                 out.insert(id.0, e);
             }
         }
+        self.refuse_others();
+        out.retain(|name, _| !self.cache.is_refused(name));
         if how == Look::Thorough && out.is_empty() {
             self.tidy();
         }
@@ -459,35 +461,5 @@ impl Prover {
             self.earlier = verified.earlier(&ids);
             self.cache.remember(self.earlier.values().cloned().collect());
         }
-    }
-
-    fn tracker(&self) -> io::Result<Tracker> {
-        let name = self.cache.steps.tracker_file();
-        if name.is_empty() {
-            return Ok(self.cache.steps.read_tracker(None));
-        }
-        let path = self.root.join(name);
-        match read_plain(&path, TRACKER_LIMIT) {
-            Ok(bytes) => Ok(self.cache.steps.read_tracker(Some(&bytes))),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(self.cache.steps.read_tracker(None)),
-            Err(e) => match not_a_file(&path) {
-                Some(tracker) => Ok(tracker),
-                None => Err(e),
-            },
-        }
-    }
-}
-
-/// The tracker where something else than a regular file stands: no waiting changes it. Nothing is read through a link, because whoever may
-/// write in the root chooses where it leads. One that leads nowhere names no step, as a file that is not there.
-fn not_a_file(path: &Utf8Path) -> Option<Tracker> {
-    let here = fs::symlink_metadata(path).ok()?;
-    match here.is_symlink() {
-        true if !path.exists() => Some(Tracker::Missing),
-        true => Some(Tracker::NotAFile("a symbolic link, which is not followed".to_owned())),
-        false if here.is_file() => None,
-        false => Some(Tracker::NotAFile(
-            "a directory, a FIFO, a socket or a device".to_owned(),
-        )),
     }
 }

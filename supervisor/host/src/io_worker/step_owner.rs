@@ -12,7 +12,7 @@ use crate::system::effective_user;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use supervise_core::checkpoint::{CheckpointSummary, Finding, Verdict};
+use supervise_core::checkpoint::CkptId;
 use supervise_core::id::Step;
 use supervise_trainers::Expectation;
 
@@ -58,32 +58,9 @@ impl StepOwners {
         self.own
     }
 
-    fn is_named(&self, root: &Utf8Path, c: &CheckpointSummary) -> bool {
-        self.named == Some(c.step) || self.named_path.as_ref().is_some_and(|path| root.join(&c.id.0) == *path)
-    }
-
-    /// A step of which `file` belongs to another user: it is not whole for this run, whatever stands in it, unless a person
-    /// named it.
-    pub(super) fn refuse(
-        &self,
-        root: &Utf8Path,
-        mut c: CheckpointSummary,
-        file: &Utf8Path,
-        uid: u32,
-    ) -> CheckpointSummary {
-        if self.is_named(root, &c) {
-            return c;
-        }
-        let detail = format!(
-            "it belongs to user {uid}, and this run to user {}: it is not resumed from. If that user is to be trusted: `supervise run --from {}` for this step, or `proof.trust_owners: [{uid}]` for all",
-            effective_user(),
-            c.step,
-        );
-        let finding = Finding::error("another_owner", Verdict::Unknown, detail).in_file(file);
-        c.findings.insert(0, finding);
-        c.verdict = Verdict::Unknown;
-        (c.proven, c.part, c.other_owner) = (None, None, Some(uid));
-        c
+    /// Whether a person named this step of a root.
+    pub(super) fn is_named(&self, root: &Utf8Path, id: &CkptId, step: Step) -> bool {
+        self.named == Some(step) || self.named_path.as_ref().is_some_and(|path| root.join(&id.0) == *path)
     }
 }
 
@@ -94,9 +71,6 @@ fn owner(path: &Utf8Path) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
-    use supervise_core::checkpoint::{CkptId, Depth};
-    use supervise_trainers::registry::first_with_steps;
 
     fn owners(own: OwnIds, expect: &Expectation) -> StepOwners {
         StepOwners {
@@ -119,22 +93,17 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_another_user_counts_only_if_a_person_names_it() {
-        let named = Expectation {
+    fn a_person_names_a_step_by_its_number_or_its_path() {
+        let expect = Expectation {
             named: Some(Step(4)),
             named_path: Some("/ckpt/global_step_8".into()),
             ..Expectation::default()
         };
-        let owners = owners(OwnIds::new(5, None), &named);
-        let root = Utf8Path::new("/ckpt");
-        for (step, counts) in [(4, true), (6, false), (8, true)] {
-            let mut tracker = first_with_steps().0.tracker(&named);
+        let owners = owners(OwnIds::new(5, None), &expect);
+        let named = [4, 6, 8].map(|step| {
             let id = CkptId(format!("global_step_{step}").into());
-            let mut summary = tracker.judge(&id, Depth::Full, &BTreeMap::new());
-            (summary.step, summary.verdict) = (Step(step), Verdict::Whole);
-            let seen = owners.refuse(root, summary, Utf8Path::new("global_step_8/data.pt"), 9);
-            assert_eq!(seen.verdict == Verdict::Whole, counts, "{step}");
-            assert_eq!(seen.other_owner.is_none(), counts, "{step}");
-        }
+            owners.is_named(Utf8Path::new("/ckpt"), &id, Step(step))
+        });
+        assert_eq!(named, [true, false, true]);
     }
 }

@@ -355,7 +355,8 @@ impl Tree {
         }
     }
 
-    fn drop_top(&mut self, name: &str, hear: &mut dyn Hear) {
+    /// Drops what is known of a directory of the root: it is heard of anew.
+    pub(super) fn drop_top(&mut self, name: &str, hear: &mut dyn Hear) {
         self.drop_below(Utf8Path::new(name), hear);
         if let Some(fact) = self.top.remove(name) {
             gone(fact, hear);

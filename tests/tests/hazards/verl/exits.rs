@@ -14,7 +14,11 @@ fn ends(script: &str) -> (i32, String, String) {
 /// The same of the last of several attempts.
 fn ends_after(script: &str, attempts: usize) -> (i32, String, String) {
     let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
-    bench.script(script).set("supervisor.retries", json!(0));
+    bench
+        .script(script)
+        .set("supervisor.retries", json!(0))
+        // It would wait for room for half an hour.
+        .set("supervisor.policy", json!({"disk.full": "stop"}));
     let code = bench.run(&[]).code;
     assert_eq!(bench.attempts(), attempts);
     let (class, action) = bench.diagnosis();
@@ -96,7 +100,7 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 E
 exit 1
 ";
-    is(&ends(told), 6, "disk.full", "wait");
+    is(&ends(told), 3, "disk.full", "wait");
 }
 
 /// [exit.ray_job] `ray job submit` ends with 0 or 1 only, whatever the driver ended with; and the job goes on where the command is killed or stopped | The cause is read from the job's output; each attempt's job has a name of its own, is stopped by it, and has ended in Ray's own words before the next one

@@ -10,7 +10,9 @@ fn of(text: &str) -> (String, String) {
     fs::write(bench.path("printed"), text).unwrap();
     bench
         .script("cat printed\nexit 1\n")
-        .set("supervisor.retries", json!(0));
+        .set("supervisor.retries", json!(0))
+        // It would wait for room for half an hour.
+        .set("supervisor.policy", json!({"disk.full": "stop"}));
     let said = bench.run(&[]);
     assert!([3, 6].contains(&said.code), "{said:#?}");
     bench.diagnosis()

@@ -6,7 +6,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use supervise_checkpoint::set::{self, SetKind};
-use supervise_core::checkpoint::{EntryKind, FileFact, Verdict};
+use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};
 use supervise_host::io_worker::walk;
 
 /// Judges the set that a directory is.
@@ -60,11 +60,15 @@ fn sizes(facts: &[FileFact], place: &Utf8Path) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Names of directories, FIFOs and sockets in the place of files that belong to the set.
-fn misplaced(facts: &[FileFact], place: &Utf8Path, kind: SetKind, files: &BTreeMap<String, u64>) -> Vec<String> {
-    let odd = facts
-        .iter()
-        .filter(|f| matches!(f.kind, EntryKind::Dir | EntryKind::Other));
+/// Names of entries of these kinds in the place of files that belong to the set.
+fn misplaced(
+    facts: &[FileFact],
+    place: &Utf8Path,
+    kind: SetKind,
+    files: &BTreeMap<String, u64>,
+    kinds: &[EntryKind],
+) -> Vec<String> {
+    let odd = facts.iter().filter(|f| kinds.contains(&f.kind));
     let odd: BTreeSet<&str> = odd
         .filter(|f| f.path.parent() == Some(place))
         .filter_map(|f| f.path.file_name())
@@ -78,6 +82,12 @@ fn misplaced(facts: &[FileFact], place: &Utf8Path, kind: SetKind, files: &BTreeM
         .map(|need| need.path.into_string())
         .filter(|name| odd.contains(name.as_str()))
         .collect()
+}
+
+/// Nothing was looked at of what is only linked, so nothing is said to be whole.
+fn link() -> Finding {
+    let detail = "it is a symbolic link, which is not followed: nothing is said of the file that it leads to";
+    Finding::error("symlink", Verdict::Unknown, detail)
 }
 
 fn judge(
@@ -101,8 +111,10 @@ fn judge(
             .push(file_view(shown.as_str(), &here, Utf8Path::new(path), report, look));
     }
     let mut judged = set::judge(kind, files, &reports);
-    for name in misplaced(facts, place, kind, files) {
-        let finding = set::not_a_file().in_file(name);
+    let no_files = misplaced(facts, place, kind, files, &[EntryKind::Dir, EntryKind::Other]).into_iter();
+    let links = misplaced(facts, place, kind, files, &[EntryKind::Symlink]).into_iter();
+    let no_files = no_files.map(|name| set::not_a_file().in_file(name));
+    for finding in no_files.chain(links.map(|name| link().in_file(name))) {
         judged.verdict = judged.verdict.worst(finding.effect());
         judged.findings.insert(0, finding);
     }

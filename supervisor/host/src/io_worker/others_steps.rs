@@ -1,0 +1,98 @@
+//! Steps of other users under a root: named, and kept out of everything else.
+//!
+//! What they hold is neither read nor compared with: a step that anybody may plant must not decide what this run's own are worth.
+
+use super::proof_cache::ProofCache;
+use super::scan::Prover;
+use crate::system::effective_user;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeMap;
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Verdict};
+use supervise_core::id::Step;
+
+/// A step of another user.
+#[derive(Debug, Clone)]
+pub(super) struct OthersStep {
+    step: Step,
+    /// A file or directory of it that belongs to them.
+    path: Utf8PathBuf,
+    uid: u32,
+}
+
+impl Prover {
+    /// The same for directories that were only listed so far: they are not looked into. Of those that the journal knows, more has to
+    /// be seen.
+    pub(super) fn refuse_listed_others(&mut self) {
+        self.refuse_where(|prover, id| !prover.own.contains_key(id.0.as_str()));
+    }
+
+    /// Takes steps that hold files of other users out of the fold, unless a person named them or the journal knows them as they are.
+    pub(super) fn refuse_others(&mut self) {
+        self.refuse_where(|prover, id| !prover.is_known(id, Depth::Structure));
+    }
+
+    fn refuse_where(&mut self, is_strange: impl Fn(&Self, &CkptId) -> bool) {
+        if !self.cache.has_others() {
+            return;
+        }
+        for (id, step) in self.cache.steps.steps() {
+            let Some((path, uid)) = self.cache.other_owner(&id) else {
+                continue;
+            };
+            if is_strange(self, &id) && !self.cache.owners.is_named(&self.root, &id, step) {
+                let path = path.to_owned();
+                self.cache.refuse(&id, OthersStep { step, path, uid });
+            }
+        }
+    }
+
+    /// Hears of the steps of others anew: their owners may have changed.
+    pub(super) fn reconsider_others(&mut self) {
+        let names: Vec<String> = self.cache.refused.keys().map(ToString::to_string).collect();
+        for name in names {
+            self.tree.drop_top(&name, &mut self.cache);
+        }
+    }
+
+    /// What is said of them.
+    pub(super) fn others(&mut self, depth: Depth) -> Vec<CheckpointSummary> {
+        let ProofCache { steps, refused, .. } = &mut self.cache;
+        let say = |(name, other): (&Utf8PathBuf, &OthersStep)| {
+            let summary = steps.judge(&CkptId(name.clone()), depth, &BTreeMap::new());
+            refused_summary(summary, other)
+        };
+        refused.iter().map(say).collect()
+    }
+}
+
+/// It is not whole for this run, whatever stands in it.
+fn refused_summary(blank: CheckpointSummary, other: &OthersStep) -> CheckpointSummary {
+    let (step, uid) = (other.step, other.uid);
+    let detail = format!(
+        "it belongs to user {uid}, and this run to user {}: it is not resumed from. If that user is to be trusted, add `--from {step}` to the command for this step, or set `proof.trust_owners: [{uid}]` for all",
+        effective_user(),
+    );
+    CheckpointSummary {
+        step,
+        verdict: Verdict::Unknown,
+        proven: None,
+        part: None,
+        other_owner: Some(uid),
+        findings: vec![Finding::error("another_owner", Verdict::Unknown, detail).in_file(other.path.clone())],
+        ..blank
+    }
+}
+
+impl ProofCache {
+    /// Takes a step out of the fold: what is heard of it from now on changes nothing until it is gone.
+    fn refuse(&mut self, id: &CkptId, other: OthersStep) {
+        self.steps.forget(id);
+        self.forget_step(id);
+        self.refused.insert(id.0.clone(), other);
+    }
+
+    /// Whether a fact is about a step that was taken out of the fold.
+    pub(super) fn is_refused(&self, top: &Utf8Path) -> bool {
+        !self.refused.is_empty() && self.refused.contains_key(top)
+    }
+}

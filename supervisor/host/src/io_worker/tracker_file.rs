@@ -1,0 +1,56 @@
+//! The trainer's own pointer to its newest step, as it stands in the root.
+
+use super::files::read_plain;
+use super::scan::Prover;
+use camino::Utf8Path;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use supervise_core::event::Tracker;
+
+/// A tracker file is a number; more is not read.
+const TRACKER_LIMIT: u64 = 256;
+
+impl Prover {
+    /// Reads it. What another user wrote there says nothing to this run, and is said once.
+    ///
+    /// # Errors
+    /// It cannot be read now.
+    pub(super) fn tracker(&mut self) -> io::Result<Tracker> {
+        let name = self.cache.steps.tracker_file();
+        if name.is_empty() {
+            return Ok(self.cache.steps.read_tracker(None));
+        }
+        let path = self.root.join(name);
+        let owner = fs::symlink_metadata(&path).map(|m| m.uid()).ok();
+        if let Some(uid) = owner.filter(|uid| !self.cache.owners.accepts(*uid)) {
+            let remark = format!("{name} belongs to user {uid}: what it says is ignored");
+            if !self.remarks.contains(&remark) {
+                self.remarks.push(remark);
+            }
+            return Ok(self.cache.steps.read_tracker(None));
+        }
+        match read_plain(&path, TRACKER_LIMIT) {
+            Ok(bytes) => Ok(self.cache.steps.read_tracker(Some(&bytes))),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(self.cache.steps.read_tracker(None)),
+            Err(e) => match not_a_file(&path) {
+                Some(tracker) => Ok(tracker),
+                None => Err(e),
+            },
+        }
+    }
+}
+
+/// The tracker where something else than a regular file stands: no waiting changes it. Nothing is read through a link, because whoever may
+/// write in the root chooses where it leads. One that leads nowhere names no step, as a file that is not there.
+fn not_a_file(path: &Utf8Path) -> Option<Tracker> {
+    let here = fs::symlink_metadata(path).ok()?;
+    match here.is_symlink() {
+        true if !path.exists() => Some(Tracker::Missing),
+        true => Some(Tracker::NotAFile("a symbolic link, which is not followed".to_owned())),
+        false if here.is_file() => None,
+        false => Some(Tracker::NotAFile(
+            "a directory, a FIFO, a socket or a device".to_owned(),
+        )),
+    }
+}
