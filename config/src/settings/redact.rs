@@ -6,6 +6,7 @@
 
 mod flags;
 mod forms;
+mod keys;
 mod known;
 mod lines;
 mod names;

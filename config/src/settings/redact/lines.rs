@@ -1,15 +1,13 @@
 //! Secrets of several lines, as programs print them and files hold them: private keys, and known values that a line cuts in two.
 
+use super::keys::{first_begin, first_end, is_open_after, without_base64, without_escaped_lines};
 use super::known::known_needles;
 use super::redact_text;
-use super::text::KEY;
 
 /// Lines of a key: what is longer is none.
-const MOST: usize = 200;
+const MOST: usize = 400;
 /// Bytes of a known value at the end of a line by which its rest is known in the next one.
 const CUT: usize = 6;
-/// Bytes of base64 that are hidden wherever they stand in a line of a key.
-const RUN: usize = 20;
 
 /// Hides secrets in a text that comes line by line; it remembers that it is inside a private key.
 #[derive(Debug, Clone, Default)]
@@ -35,20 +33,22 @@ impl LineRedactor {
             }
             None => redact_text(line),
         };
-        if line.contains("-----END ") {
-            self.within = 0;
-            return safe;
+        let within = self.within;
+        match is_open_after(line) {
+            Some(is_open) => {
+                self.within = usize::from(is_open);
+                match safe.find("-----END ") {
+                    // The rest of a key that a line before this one began.
+                    Some(end) if within > 0 => end_of_key(&safe, end),
+                    _ => safe,
+                }
+            }
+            None if within == 0 => safe,
+            None => {
+                self.within = (within + 1) % MOST;
+                without_base64(&safe)
+            }
         }
-        let begins = line.rfind("-----BEGIN ").is_some_and(|at| line[at..].contains(KEY));
-        if begins {
-            self.within = 1;
-            return safe;
-        }
-        if self.within == 0 {
-            return safe;
-        }
-        self.within = (self.within + 1) % MOST;
-        without_base64(&safe)
     }
 
     /// The place of the rest of a known value that the last line began, behind whatever prefix its worker gave this one.
@@ -86,39 +86,36 @@ pub fn redact_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<String>
     let mut out: Vec<String> = Vec::new();
     let mut begun = false;
     for line in lines {
-        let ends = line.contains("-----END ") && line.contains(KEY);
-        // The last line of a key is as short as it likes.
-        if ends
-            && !std::mem::take(&mut begun)
-            && let Some(last) = out.last_mut()
-        {
-            *last = without_base64(last);
+        let ends = first_end(line).is_some_and(|end| first_begin(line).is_none_or(|begin| end.start < begin.start));
+        if ends && !begun {
+            hide_body(&mut out);
         }
-        begun |= !ends && line.contains("-----BEGIN ") && line.contains(KEY);
+        begun = is_open_after(line).unwrap_or(begun);
         out.push(redactor.line(line));
     }
     out
 }
 
-/// A line of a key, behind whatever prefix its worker gave it, or between quotes.
-fn without_base64(line: &str) -> String {
-    let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
-    let mut out = String::with_capacity(line.len());
-    let mut rest = line;
-    while let Some(at) = rest.find(is_base64) {
-        let (head, after) = rest.split_at(at);
-        let (run, after) = after.split_at(after.find(|c| !is_base64(c)).unwrap_or(after.len()));
-        let is_last = after.trim_end().trim_end_matches(['"', '\'', ',', '\\']).is_empty();
-        let is_word = head.ends_with([' ', '\t', '"', '\'']) || head.is_empty() && out.is_empty();
-        out.push_str(head);
-        out.push_str(if run.len() >= RUN || is_last && is_word {
-            "***"
-        } else {
-            run
-        });
-        rest = after;
+/// The last lines of a key whose beginning was cut off are as short as they like: the one before the end, and the words alone in a
+/// line before it.
+fn hide_body(lines: &mut [String]) {
+    for (n, line) in lines.iter_mut().rev().take(MOST).enumerate() {
+        let body = line.rsplit_once(") ").map_or(line.as_str(), |(_, body)| body);
+        if n > 0 && (body.trim().is_empty() || body.trim().contains(char::is_whitespace)) {
+            return;
+        }
+        *line = without_base64(line);
     }
-    out + rest
+}
+
+/// A line whose beginning belongs to a key.
+fn end_of_key(line: &str, end: usize) -> String {
+    let (body, mark) = line.split_at(end);
+    let body = match body.contains("\\n") {
+        true => without_escaped_lines(body),
+        false => without_base64(body),
+    };
+    body + mark
 }
 
 #[cfg(test)]

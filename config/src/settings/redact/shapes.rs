@@ -175,7 +175,9 @@ fn shaped(text: &str, at: usize) -> Option<usize> {
 fn key_line(text: &str, at: usize) -> Option<usize> {
     let is_base64 = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=');
     let bytes = text.as_bytes();
-    if at.checked_sub(1).and_then(|b| bytes.get(b)).is_some_and(is_base64) {
+    let (before, escape) = (at.checked_sub(1), at.checked_sub(2));
+    let is_escaped = escape.and_then(|b| bytes.get(b)) == Some(&b'\\');
+    if !is_escaped && before.and_then(|b| bytes.get(b)).is_some_and(is_base64) {
         return None;
     }
     let length = bytes.iter().skip(at).take(100).take_while(|b| is_base64(b)).count();

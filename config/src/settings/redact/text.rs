@@ -2,6 +2,7 @@
 //! private keys.
 
 use super::flags::hide_flags;
+use super::keys::hide_keys;
 use super::known;
 use super::names::{is_secret, is_surely_secret};
 use super::shapes::hide_tokens;
@@ -32,8 +33,6 @@ const SIGNATURES: [&str; 8] = [
     "key",
     "auth",
 ];
-/// End of the mark before and after a private key.
-pub(super) const KEY: &str = "PRIVATE KEY-----";
 /// The scheme before a token in a header.
 const BEARER: &str = "Bearer ";
 
@@ -45,6 +44,10 @@ pub fn redact_text(text: &str) -> String {
 /// The same without a copy where nothing is hidden: most lines that are told hold no secret.
 pub fn redacted(text: &str) -> Cow<'_, str> {
     let mut out = known::hide(text);
+    // Before anything that may hide the marks of a key alone.
+    if let Some(hidden) = hide_keys(&out) {
+        out = hidden.into();
+    }
     if out.contains('/') {
         for mark in ["://", ":\\/\\/"] {
             if out.contains(mark) {
@@ -65,9 +68,6 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
     }
     if let Some(hidden) = hide_flags(&out) {
         out = hidden.into();
-    }
-    if out.contains(KEY) {
-        out = hide_keys(&out).into();
     }
     if out.contains(BEARER) {
         out = hide_behind(&out, BEARER, bearer).into();
@@ -178,9 +178,11 @@ fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
         .unwrap_or(spaced);
     let value = spaced.trim_start_matches(['"', '\'', '\\']);
     let (gap, quoted) = (spaced.len() < after.len(), value.len() < spaced.len());
+    let opening = spaced.get(..spaced.len() - value.len())?;
     let header = !quoted && text.as_bytes().get(at) == Some(&b':') && is_header(name);
     let length = match quoted || header {
         true if header && is_cookie(name) => cookie(value),
+        true if quoted => end_of_quoted(value, opening),
         true => value.find(['"', '\'', '\\', '\n']),
         false if in_url => value.find(|c| c == '&' || c == '#' || ends(c)),
         false => value.find(ends),
@@ -197,6 +199,30 @@ fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
     }
     let start = text.len() - value.len();
     Some((start, start + length))
+}
+
+/// Where a value between quotes ends: at a quote with as many backslashes as stand before the first one. More of them belong to the
+/// value.
+fn end_of_quoted(value: &str, opening: &str) -> Option<usize> {
+    let backslashes = |text: &str| text.len() - text.trim_end_matches('\\').len();
+    let Some(quote) = opening.chars().rev().find(|c| *c != '\\') else {
+        return value.find(['"', '\'', '\\', '\n']);
+    };
+    let own = backslashes(opening.trim_end_matches('\\').strip_suffix(quote).unwrap_or_default());
+    let mut from = 0;
+    while let Some(found) = value.get(from..)?.find([quote, '\n']) {
+        let at = from + found;
+        let before = value.get(..at)?;
+        let own_here = backslashes(before) % (2 * (own + 1));
+        if value.get(at..)?.starts_with('\n') {
+            return Some(at);
+        }
+        if own_here == own {
+            return Some(at - own);
+        }
+        from = at + 1;
+    }
+    None
 }
 
 /// Headers whose whole value is hidden, blanks and all.
@@ -229,24 +255,4 @@ fn is_odd(name: &str, value: &str) -> bool {
     let is_mixed = value.bytes().any(|b| b.is_ascii_digit()) && value.bytes().any(|b| b.is_ascii_alphabetic());
     let names_key = name.to_ascii_lowercase().ends_with("key");
     known::is_hidden(value, false) && (is_mixed || value.len() >= 20) && !(names_key && value.len() < 16)
-}
-
-/// Text between the lines of private keys.
-fn hide_keys(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(KEY) {
-        let (head, body) = rest.split_at(at + KEY.len());
-        out.push_str(head);
-        rest = body;
-        if head.contains("-----BEGIN ") {
-            let end = body.find("-----END").unwrap_or(body.len());
-            // The mark alone, at the end of a line, hides nothing.
-            if end > 0 {
-                out.push_str("***");
-            }
-            rest = body.get(end..).unwrap_or_default();
-        }
-    }
-    out + rest
 }
