@@ -11,6 +11,7 @@ mod known;
 mod lines;
 mod names;
 mod needles;
+mod places;
 mod shapes;
 mod text;
 mod tree;
@@ -35,6 +36,7 @@ pub fn redact(name: &str, value: &str) -> String {
 fn is_secret_value(name: &str, value: &str) -> bool {
     let is_value = !value.is_empty() && value != "null";
     match sense(name) {
+        Sense::Surely if places::is_place(name, value) => false,
         Sense::Surely => is_value,
         Sense::Perhaps => known::is_hidden(value, false),
         Sense::Not => false,

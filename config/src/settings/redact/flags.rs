@@ -2,6 +2,7 @@
 
 use super::is_option;
 use super::names::is_surely_secret;
+use super::places::is_place;
 use super::values::{EMPTY, ends};
 
 const QUOTES: [char; 3] = ['"', '\'', '\\'];
@@ -63,7 +64,9 @@ fn behind_option(text: &str, at: usize, end: usize) -> Option<(usize, usize)> {
     }
     // `--flag" VALUE`: a quote that only ends the option encloses no value.
     let open = between.rsplit([' ', '\t', ',']).next().unwrap_or_default();
-    value(text, text.len() - gap.len(), !open.is_empty(), gap.starts_with('-'))
+    let found = value(text, text.len() - gap.len(), !open.is_empty(), gap.starts_with('-'))?;
+    let said = text.get(found.0..found.1).unwrap_or_default();
+    (!is_place(name, said)).then_some(found)
 }
 
 /// `"name", "VALUE"`, as pairs and lists of words are printed.

@@ -7,6 +7,7 @@
 use super::forms;
 use super::names::{is_secret, is_surely_secret};
 use super::needles::{NeedleSet, SHORTEST};
+use super::places::is_place;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -46,7 +47,7 @@ static KNOWN: RwLock<Known> = RwLock::new(Known {
 /// From now on [`redact_text`](super::redact_text) hides this value wherever it stands, if its name is a secret's. Short and common
 /// values, numbers and paths are not hidden.
 pub fn know_secret(name: &str, value: &str) {
-    if !is_secret(name) || value.len() > LONGEST {
+    if !is_secret(name) || value.len() > LONGEST || is_place(name, value) {
         return;
     }
     let surely = is_surely_secret(name);
@@ -128,7 +129,7 @@ pub(super) fn is_placeholder(value: &str) -> bool {
 }
 
 /// Returns true for a path. A secret in base64 may begin as one.
-fn is_path(value: &str) -> bool {
+pub(super) fn is_path(value: &str) -> bool {
     let is_random = |part: &str| {
         part.len() >= 16
             && part.bytes().any(|b| b.is_ascii_digit())

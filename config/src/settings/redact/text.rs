@@ -5,6 +5,7 @@ use super::flags::hide_flags;
 use super::keys::hide_keys;
 use super::known;
 use super::names::{is_secret, is_surely_secret};
+use super::places::is_place;
 use super::shapes::hide_tokens;
 use super::values::{EMPTY, ends};
 use std::borrow::Cow;
@@ -194,7 +195,7 @@ fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
     if said.len() < 2 || is_word || said.starts_with('$') || EMPTY.contains(&said) {
         return None;
     }
-    if !(surely || quoted && is_odd(name, said)) {
+    if !(surely || quoted && is_odd(name, said)) || is_place(name, said) {
         return None;
     }
     let start = text.len() - value.len();

@@ -2,6 +2,7 @@
 
 use super::known::is_hidden;
 use super::names::{Sense, sense};
+use super::places::is_place;
 use super::redact_text;
 use crate::pystr;
 use crate::tree::{Key, Node, Value};
@@ -27,7 +28,12 @@ fn write(node: &Node, above: Sense, out: &mut String) {
                     Key::Bool(value) => out.push_str(&value.to_string()),
                 }
                 out.push_str(": ");
-                write(child, above.max(sense(&key.to_string())), out);
+                let name = key.to_string();
+                let own = match &child.value {
+                    Value::Str(text) if is_place(&name, text) => Sense::Not,
+                    _ => sense(&name),
+                };
+                write(child, above.max(own), out);
                 out.push_str(",\n");
             }
             out.push('}');
