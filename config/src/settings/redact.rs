@@ -9,6 +9,7 @@ mod forms;
 mod keys;
 mod known;
 mod lines;
+mod logins;
 mod names;
 mod needles;
 mod places;

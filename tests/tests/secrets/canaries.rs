@@ -25,7 +25,7 @@ const VARIABLES: [&str; 20] = [
 ];
 
 /// Lines of the trainer's that no process of ours was given the values of, and what must not be seen of each.
-const BY_FORM: [(&str, &str); 29] = [
+const BY_FORM: [(&str, &str); 34] = [
     (
         "-----BEGIN RSA PRIVATE KEY-----\nMIICanaryBodyLineOne0123\nq1Canary=\n-----END RSA PRIVATE KEY-----",
         "MIICanaryBodyLineOne0123",
@@ -82,6 +82,17 @@ const BY_FORM: [(&str, &str); 29] = [
     ("login(token='canary27-Quoted', force=True)", "canary27-Quoted"),
     (r#"{"token": "canary28-Json", "step": 1}"#, "canary28-Json"),
     (r#"{\"client_secret\": \"canary29\\u00e9-Json\"}"#, "canary29"),
+    (
+        r#"{"private_key": "-----BEGIN PRIVATE KEY-----\nMIICanaryAccount30\n-----END PRIVATE KEY-----\n", "a": 1}"#,
+        "MIICanaryAccount30",
+    ),
+    (
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 2\n\nCanary31Body\n=aB1c\n-----END PGP PRIVATE KEY BLOCK-----",
+        "Canary31Body",
+    ),
+    ("login with token=Canary32Plain failed", "Canary32Plain"),
+    ("signed X-Amz-Signature=ca0a0e33b1c2 now", "ca0a0e33b1c2"),
+    ("+ curl -s -u me:canary34-Pw https://h/x", "canary34-Pw"),
 ];
 
 pub(crate) struct Canaries {

@@ -13,7 +13,7 @@ pub(super) fn is_place(name: &str, value: &str) -> bool {
 }
 
 /// Returns true for `/a/b`, `./a`, `a/b`.
-fn looks_like_path(value: &str) -> bool {
+pub(super) fn looks_like_path(value: &str) -> bool {
     let is_plain = |part: &str| {
         let mixed = part.bytes().any(|b| b.is_ascii_digit())
             && part.bytes().any(|b| b.is_ascii_uppercase())

@@ -4,8 +4,9 @@
 use super::flags::hide_flags;
 use super::keys::hide_keys;
 use super::known;
-use super::names::{is_secret, is_surely_secret};
-use super::places::is_place;
+use super::logins::hide_logins;
+use super::names::{Sense, is_secret, is_surely_secret, sense};
+use super::places::{is_place, looks_like_path};
 use super::shapes::hide_tokens;
 use super::values::{EMPTY, ends};
 use std::borrow::Cow;
@@ -23,17 +24,16 @@ const WEBHOOKS: [&str; 10] = [
     "oapi.dingtalk.com/robot/",
     "qyapi.weixin.qq.com/cgi-bin/webhook/",
 ];
-/// Parameters of a URL that sign it.
-const SIGNATURES: [&str; 8] = [
-    "sig",
-    "signature",
+/// Parameters that sign a URL and nothing else, so that they are hidden outside one as well.
+const SIGNED: [&str; 5] = [
     "x-amz-signature",
     "x-amz-credential",
+    "x-amz-security-token",
     "x-goog-signature",
-    "token",
-    "key",
-    "auth",
+    "x-goog-credential",
 ];
+/// Parameters of a URL that sign it.
+const SIGNATURES: [&str; 5] = ["sig", "signature", "token", "key", "auth"];
 /// The scheme before a token in a header.
 const BEARER: &str = "Bearer ";
 
@@ -66,6 +66,12 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
     }
     if out.contains(['=', ':']) {
         out = hide_pairs(&out).into();
+    }
+    if let Some(hidden) = hide_logins(&out) {
+        out = hidden.into();
+    }
+    if out.contains("</") {
+        out = hide_elements(&out).into();
     }
     if let Some(hidden) = hide_flags(&out) {
         out = hidden.into();
@@ -160,17 +166,24 @@ fn hide_pairs(text: &str) -> String {
 /// The place of the value after this sign, where its name is a secret's.
 fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    let before = text.get(..at)?.trim_end_matches([' ', '"', '\'', '\\']);
+    let before = without_color_at_end(text.get(..at)?.trim_end_matches([' ', '"', '\'', '\\']));
     let name = before.rsplit(|c| !is_name(c)).next().unwrap_or_default();
-    let in_url = before
-        .get(..before.len() - name.len())
-        .is_some_and(|b| b.ends_with(['?', '&']));
-    let signs = in_url && SIGNATURES.contains(&name.to_ascii_lowercase().as_str());
+    let bare = before.get(..before.len() - name.len())?;
+    // `ESC[31mpassword`
+    let name = match bare.ends_with("\x1b[") {
+        true => name.split_once('m').map_or(name, |(_, name)| name),
+        false => name,
+    };
+    let in_url = bare.ends_with(['?', '&']);
+    let lower = name.to_ascii_lowercase();
+    let signed = SIGNED.iter().any(|end| lower.ends_with(end));
+    let signs = in_url && SIGNATURES.contains(&lower.as_str()) || signed;
+    let in_url = in_url || signed;
     let surely = signs || is_surely_secret(name) || name.starts_with("--") && super::is_option(name);
-    if name.is_empty() || !(surely || is_secret(name)) {
+    if name.is_empty() || !(surely || is_secret(name) || lower == "pwd") {
         return None;
     }
-    let after = text.get(at + 1..)?;
+    let after = without_color(text.get(at + 1..)?);
     let spaced = after.trim_start_matches(' ');
     // Bytes as Python prints them.
     let spaced = spaced
@@ -195,7 +208,8 @@ fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
     if said.len() < 2 || is_word || said.starts_with('$') || EMPTY.contains(&said) {
         return None;
     }
-    if !(surely || quoted && is_odd(name, said)) || is_place(name, said) {
+    let assigned = !quoted && !gap && text.as_bytes().get(at) == Some(&b'=') && is_assigned(name, said);
+    if !(surely || assigned || quoted && is_odd(name, said)) || is_place(name, said) {
         return None;
     }
     let start = text.len() - value.len();
@@ -224,6 +238,63 @@ fn end_of_quoted(value: &str, opening: &str) -> Option<usize> {
         from = at + 1;
     }
     None
+}
+
+/// Returns true if a value without quotes is one of access: `token=Ab1-cd2-ef3`, but not `token=12` or `key=global_step_12`.
+fn is_assigned(name: &str, value: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let is_named = lower == "pwd" || lower.ends_with("token") || lower.ends_with("pwd") || lower.ends_with("_pass");
+    let is_alone = lower == "pwd" || sense(name) == Sense::Surely;
+    let is_mixed = value.bytes().any(|b| b.is_ascii_digit()) && value.bytes().any(|b| b.is_ascii_alphabetic());
+    let is_long = value.len() >= 20 && !value.contains(['_', '-', '.', ':']);
+    is_named
+        && (is_alone || value.len() >= 16)
+        && (is_mixed || is_long)
+        && known::is_hidden(value, is_long)
+        && !looks_like_path(value)
+}
+
+/// A text behind the color that it begins with: `ESC[31m`.
+fn without_color(text: &str) -> &str {
+    match text.strip_prefix("\x1b[").and_then(|rest| rest.split_once('m')) {
+        Some((numbers, rest)) if is_color(numbers) => rest,
+        _ => text,
+    }
+}
+
+fn without_color_at_end(text: &str) -> &str {
+    let color = text.strip_suffix('m').and_then(|rest| rest.rsplit_once("\x1b["));
+    match color {
+        Some((rest, numbers)) if is_color(numbers) => rest,
+        _ => text,
+    }
+}
+
+fn is_color(numbers: &str) -> bool {
+    numbers.bytes().all(|b| b.is_ascii_digit() || b == b';')
+}
+
+/// `<password>hush</password>`.
+fn hide_elements(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((head, after)) = rest.split_once('>') {
+        out.push_str(head);
+        out.push('>');
+        rest = after;
+        let name = head.rsplit_once('<').map_or("", |(_, name)| name);
+        let value = after.split_once("</").filter(|(_, end)| end.starts_with(name));
+        if let Some((value, _)) = value
+            && is_surely_secret(name)
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+            && value.len() > 1
+            && !EMPTY.contains(&value)
+        {
+            out.push_str("***");
+            rest = after.get(value.len()..).unwrap_or_default();
+        }
+    }
+    out + rest
 }
 
 /// Headers whose whole value is hidden, blanks and all.
@@ -256,4 +327,68 @@ fn is_odd(name: &str, value: &str) -> bool {
     let is_mixed = value.bytes().any(|b| b.is_ascii_digit()) && value.bytes().any(|b| b.is_ascii_alphabetic());
     let names_key = name.to_ascii_lowercase().ends_with("key");
     known::is_hidden(value, false) && (is_mixed || value.len() >= 20) && !(names_key && value.len() < 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::redact_text;
+
+    #[test]
+    fn secrets_without_quotes_are_hidden() {
+        for (text, shown) in [
+            ("login with token=Ab1cd2ef3 failed", "login with token=*** failed"),
+            ("token=abcdefghijklmnopqrstuvwx", "token=***"),
+            ("GET /x?a=1&token=Ab1cd2ef3&b=2", "GET /x?a=1&token=***&b=2"),
+            ("x?secret=hush1234&b=2", "x?secret=***&b=2"),
+            ("secret=hush1234, password=hush1234", "secret=***, password=***"),
+            ("my_token=0a1b2c3d4e5f6a7b8c9d", "my_token=***"),
+            ("Uid=me;Pwd=Hush1234;x", "Uid=me;Pwd=***;x"),
+            ("X-Amz-Signature=0a1b2c", "X-Amz-Signature=***"),
+            (
+                "h?X-Amz-Credential=AKIA/2024/us/s3/aws4&X-Amz-Signature=0a1b&y=1",
+                "h?X-Amz-Credential=***&X-Amz-Signature=***&y=1",
+            ),
+            (
+                r#""h\u0026X-Amz-Signature=0a1b2c\u0026y=1""#,
+                r#""h\u0026X-Amz-Signature=***\u0026y=1""#,
+            ),
+            ("\x1b[31mpassword\x1b[0m=hush1", "\x1b[31mpassword\x1b[0m=***"),
+            (
+                "\x1b[1;31mtoken=\x1b[32mAb1cd2ef3\x1b[0m x",
+                "\x1b[1;31mtoken=\x1b[32m***\x1b[0m x",
+            ),
+            (
+                "<u>me</u><password>hush</password>",
+                "<u>me</u><password>***</password>",
+            ),
+            (
+                "{\"password\": \"ab\\\"cd\", \"x\": \"y\"}",
+                "{\"password\": \"***\", \"x\": \"y\"}",
+            ),
+            (
+                "{\"password\": \"ab\\\\\", \"x\": \"y\"}",
+                "{\"password\": \"***\", \"x\": \"y\"}",
+            ),
+        ] {
+            assert_eq!(redact_text(text), shown);
+            assert_eq!(redact_text(shown), shown);
+        }
+    }
+
+    #[test]
+    fn ordinary_values_without_quotes_stay() {
+        for plain in [
+            "max_tokens=512 answer_key=Ground-Truth-1 pad_token=<pad> token=12 token=max",
+            "eos_token_id=151645 num_tokens=12345678 token=12345678 token=1.5e-10",
+            "tokenizer=/models/Qwen2.5-7B-Instruct tokenizer_path=Qwen/Qwen2.5-7B",
+            "token=/run/secrets/tok1 token=conf/token1/file2 token=<|im_end|>",
+            "key=global_step_12 best_key=eval_reward-2 pass=step_12345",
+            "eos_token=endoftext1 image_token=image_pad_0001 token=the_next_token_of_this_text",
+            "pwd=/a/b1/c2 PWD=/home/me1/x cwd=ab12345678 OLDPWD=/a1",
+            "<token>Ab1cd2ef3</token> <answer>42</answer> <x>password</x>",
+            "token=$HF_TOKEN1 token=${TOKEN1234} token=YOUR_TOKEN_1234",
+        ] {
+            assert_eq!(redact_text(plain), plain);
+        }
+    }
 }
