@@ -3,6 +3,7 @@
 //!
 //! Namespaces and mounts need root: where they cannot be had, a test says so and passes (under `CI=true` it fails).
 
+use super::filesystem::faulty;
 use super::{running, saved, scene};
 use serde_json::{Value, json};
 use std::fs;
@@ -373,7 +374,9 @@ fn workers_do_not_outlive_the_lease_of_a_supervisor_that_is_stopped() {
 #[test]
 fn workers_do_not_outlive_a_lease_that_cannot_be_renewed() {
     for multi_host in [true, false] {
-        let mut scene = scene();
+        let Some((mut scene, mount)) = faulty("workers_do_not_outlive_a_lease_that_cannot_be_renewed") else {
+            return;
+        };
         scene
             .set("demo.hold_at", json!(5))
             .set("supervisor.multi_host", json!(multi_host))
@@ -383,18 +386,16 @@ fn workers_do_not_outlive_a_lease_that_cannot_be_renewed() {
         let workers = running(&scene);
         saved(&scene, 4);
         wait_for("step 4 is proven", || scene.proven() == 4);
-        let io_worker = eventually("the journal's helper lives", || {
-            scene.io_workers("journal").first().copied()
-        });
-        send(io_worker, libc::SIGSTOP);
+        mount.faults("* hang .supervise\n");
         if multi_host {
             run.wait().expect(5).says("the lease could not be renewed for");
             assert!(scene.workers().is_empty());
+            mount.faults("");
             continue;
         }
         std::thread::sleep(std::time::Duration::from_secs(6));
         assert_eq!(scene.workers(), workers);
-        send(io_worker, libc::SIGCONT);
+        mount.faults("");
         scene.go();
         run.wait().expect(0);
         assert_eq!(scene.attempts(), 1);
