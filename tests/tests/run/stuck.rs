@@ -1,12 +1,17 @@
 //! A stop while something does not answer and never will: the journal's helper, the helper that reads checkpoints, a disk
-//! that is full. A helper that is stopped by SIGSTOP is as silent as one on a mount that hangs.
+//! that is full. A helper that is stopped by SIGSTOP is silent until it is replaced, one on a mount that hangs for as long as that does.
 
+use super::filesystem::faulty;
 use super::{running, saved, scene};
 use serde_json::json;
 use std::fs;
 use supervise_tests::harness::{Mount, Scene, Supervisor, eventually, send, wait_for};
 
 const STOPPED: i32 = libc::SIGSTOP;
+/// Nothing is written to the journal.
+const JOURNAL: &str = "write hang .supervise/journal\nfsync hang .supervise/journal\n";
+/// No step can be looked at.
+const STEPS: &str = "* hang global_step\n";
 
 /// A run that is held before step 5, with a step that nobody finished beside step 4.
 fn held(scene: &mut Scene) -> Supervisor {
@@ -43,14 +48,16 @@ fn in_mode(scene: &Scene, mode: &str) {
 
 #[test]
 fn a_stop_before_an_edit_of_the_disk_does_not_wait_for_the_journal() {
-    let mut scene = scene();
+    let test = "a_stop_before_an_edit_of_the_disk_does_not_wait_for_the_journal";
+    let Some((mut scene, mount)) = faulty(test) else { return };
     let run = held(&mut scene);
     tear(&scene);
-    silence(&scene, "journal");
+    mount.faults(JOURNAL);
     kill_a_rank(&scene);
     in_mode(&scene, "arranging");
     run.signal(libc::SIGTERM);
     run.wait().expect(143).says("the journal could not be written");
+    mount.faults("");
     assert!(scene.step(6).exists(), "what was not durable was done");
     scene.assert_alone();
     scene.go();
@@ -61,13 +68,15 @@ fn a_stop_before_an_edit_of_the_disk_does_not_wait_for_the_journal() {
 #[test]
 fn a_stop_before_a_launch_does_not_wait_for_the_journal() {
     for (signal, code) in [(libc::SIGTERM, 143), (libc::SIGINT, 130)] {
-        let mut scene = scene();
+        let test = "a_stop_before_a_launch_does_not_wait_for_the_journal";
+        let Some((mut scene, mount)) = faulty(test) else { return };
         let run = held(&mut scene);
-        silence(&scene, "journal");
+        mount.faults(JOURNAL);
         kill_a_rank(&scene);
         in_mode(&scene, "launching");
         run.signal(signal);
         run.wait().expect(code);
+        mount.faults("");
         assert_eq!(scene.attempts(), 1);
         scene.assert_alone();
     }
@@ -75,14 +84,16 @@ fn a_stop_before_a_launch_does_not_wait_for_the_journal() {
 
 #[test]
 fn a_stop_while_nothing_can_be_read_ends_the_run() {
-    let mut scene = scene();
+    let test = "a_stop_while_nothing_can_be_read_ends_the_run";
+    let Some((mut scene, mount)) = faulty(test) else { return };
     let run = held(&mut scene);
-    silence(&scene, "work");
+    mount.faults(STEPS);
     kill_a_rank(&scene);
     in_mode(&scene, "choosing");
     let root = scene.root();
     let _ = scene.ask(&["stop", root.to_str().unwrap()]);
     run.wait().expect(7);
+    mount.faults("");
     scene.assert_alone();
 }
 
