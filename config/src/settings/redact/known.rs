@@ -7,7 +7,7 @@
 use super::forms;
 use super::names::{is_secret, is_surely_secret};
 use super::needles::{NeedleSet, SHORTEST};
-use super::places::is_place;
+use super::places::{is_path, is_place};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -126,19 +126,6 @@ pub(super) fn is_placeholder(value: &str) -> bool {
         ]
         .iter()
         .any(|word| lower.contains(word))
-}
-
-/// Returns true for a path. A secret in base64 may begin as one.
-pub(super) fn is_path(value: &str) -> bool {
-    let is_random = |part: &str| {
-        part.len() >= 16
-            && part.bytes().any(|b| b.is_ascii_digit())
-            && part.bytes().any(|b| b.is_ascii_uppercase())
-            && part.bytes().any(|b| b.is_ascii_lowercase())
-    };
-    value.starts_with(['/', '~']) && !value.split('/').any(is_random)
-        || value.starts_with("./")
-        || value.starts_with("../")
 }
 
 /// The text without the values that are known, and without the beginning of one that was cut off at its end.

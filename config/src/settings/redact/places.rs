@@ -1,7 +1,5 @@
 //! Settings that say where a secret lies: `password_file=/run/secrets/db`. Such a path is none.
 
-use super::known::is_path;
-
 /// Returns true if the name ends as that of a place, and the value looks like a path.
 pub(super) fn is_place(name: &str, value: &str) -> bool {
     let last = name.rsplit(['_', '-', '.']).next().unwrap_or_default();
@@ -10,6 +8,19 @@ pub(super) fn is_place(name: &str, value: &str) -> bool {
             .iter()
             .any(|end| last.eq_ignore_ascii_case(end));
     names_place && (looks_like_path(value) || is_file(value))
+}
+
+/// Returns true for a path. A secret in base64 may begin as one.
+pub(super) fn is_path(value: &str) -> bool {
+    let is_random = |part: &str| {
+        part.len() >= 16
+            && part.bytes().any(|b| b.is_ascii_digit())
+            && part.bytes().any(|b| b.is_ascii_uppercase())
+            && part.bytes().any(|b| b.is_ascii_lowercase())
+    };
+    value.starts_with(['/', '~']) && !value.split('/').any(is_random)
+        || value.starts_with("./")
+        || value.starts_with("../")
 }
 
 /// Returns true for `/a/b`, `./a`, `a/b`.

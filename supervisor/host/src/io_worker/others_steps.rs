@@ -4,20 +4,11 @@
 
 use super::proof_cache::ProofCache;
 use super::scan::Prover;
+use super::step_owner::OthersStep;
 use crate::system::effective_user;
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Verdict};
-use supervise_core::id::Step;
-
-/// A step of another user.
-#[derive(Debug, Clone)]
-pub(super) struct OthersStep {
-    step: Step,
-    /// A file or directory of it that belongs to them.
-    path: Utf8PathBuf,
-    uid: u32,
-}
 
 impl Prover {
     /// The same for directories that were only listed so far: they are not looked into. Of those that the journal knows, more has to
@@ -80,19 +71,5 @@ fn refused_summary(blank: CheckpointSummary, other: &OthersStep) -> CheckpointSu
         other_owner: Some(uid),
         findings: vec![Finding::error("another_owner", Verdict::Unknown, detail).in_file(other.path.clone())],
         ..blank
-    }
-}
-
-impl ProofCache {
-    /// Takes a step out of the fold: what is heard of it from now on changes nothing until it is gone.
-    fn refuse(&mut self, id: &CkptId, other: OthersStep) {
-        self.steps.forget(id);
-        self.forget_step(id);
-        self.refused.insert(id.0.clone(), other);
-    }
-
-    /// Whether a fact is about a step that was taken out of the fold.
-    pub(super) fn is_refused(&self, top: &Utf8Path) -> bool {
-        !self.refused.is_empty() && self.refused.contains_key(top)
     }
 }

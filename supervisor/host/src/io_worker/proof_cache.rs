@@ -1,9 +1,8 @@
 //! Findings about each step, for as long as its files stay as they are: the fold over file facts, and the
 //! reports that are still true.
 
-use super::others_steps::OthersStep;
 use super::proof_record::Remembered;
-use super::step_owner::StepOwners;
+use super::step_owner::{OthersStep, StepOwners};
 use super::tree::{Hear, below};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -128,6 +127,18 @@ impl ProofCache {
     fn other(&self, fact: &FileFact) -> Option<u32> {
         let is_other = fact.kind != EntryKind::Gone && !self.owners.accepts(fact.uid);
         is_other.then_some(fact.uid)
+    }
+
+    /// Takes a step out of the fold: what is heard of it from now on changes nothing until it is gone.
+    pub(super) fn refuse(&mut self, id: &CkptId, other: OthersStep) {
+        self.steps.forget(id);
+        self.forget_step(id);
+        self.refused.insert(id.0.clone(), other);
+    }
+
+    /// Whether a fact is about a step that was taken out of the fold.
+    pub(super) fn is_refused(&self, top: &Utf8Path) -> bool {
+        !self.refused.is_empty() && self.refused.contains_key(top)
     }
 
     /// Something under the root belongs to another user.

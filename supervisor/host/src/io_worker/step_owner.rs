@@ -16,6 +16,15 @@ use supervise_core::checkpoint::CkptId;
 use supervise_core::id::Step;
 use supervise_trainers::Expectation;
 
+/// A step of another user.
+#[derive(Debug, Clone)]
+pub(super) struct OthersStep {
+    pub(super) step: Step,
+    /// A file or directory of it that belongs to them.
+    pub(super) path: Utf8PathBuf,
+    pub(super) uid: u32,
+}
+
 /// Users whose files count, and the step that may belong to anybody.
 #[derive(Debug, Clone)]
 pub(super) struct StepOwners {
