@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Verdict};
 
 impl Prover {
-    /// The same for directories that were only listed so far: they are not looked into. Of those that the journal knows, more has to
-    /// be seen.
+    /// As [`Prover::refuse_others`], before steps are looked into. Steps that the journal knows are left for later: their pins are not
+    /// known yet.
     pub(super) fn refuse_listed_others(&mut self) {
         self.refuse_where(|prover, id| !prover.own.contains_key(id.0.as_str()));
     }
