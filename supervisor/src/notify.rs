@@ -214,7 +214,7 @@ fn of_code(code: &str) -> Option<EventChoice> {
         Some(EventChoice::UnconfirmedResume)
     } else if begins(&["creep"]) {
         Some(EventChoice::Creep)
-    } else if begins(&["not_finite"]) {
+    } else if begins(&["not_finite", "odd_weights"]) {
         Some(EventChoice::NotFinite)
     } else if begins(&["entropy_collapse", "reward_collapse"]) {
         Some(EventChoice::Collapse)
@@ -304,6 +304,7 @@ mod tests {
         assert_eq!(event("unconfirmed_resume"), Some(EventChoice::UnconfirmedResume));
         assert_eq!(event("creep"), Some(EventChoice::Creep));
         assert_eq!(event("not_finite"), Some(EventChoice::NotFinite));
+        assert_eq!(event("odd_weights"), Some(EventChoice::NotFinite));
         assert_eq!(event("entropy_collapse"), Some(EventChoice::Collapse));
         assert_eq!((event("worker_failed"), event("resume_confirmed")), (None, None));
     }

@@ -1,7 +1,7 @@
 //! The steps that may be deleted so that the user's number of kept steps stays true.
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth};
-use crate::finiteness::Finiteness;
+use crate::finiteness::{Finiteness, NewestFinite};
 use crate::generations::spare_generations;
 use crate::spec::RunSpec;
 use crate::state::State;
@@ -10,54 +10,16 @@ use crate::state::State;
 const MANY: u32 = 10;
 
 /// Steps to delete, oldest first: only whole or husk steps of this lineage, below two that are proven as deep as the policy asks for,
-/// never the newest two whole ones, never the present resume point.
+/// never the newest two whole ones, never the present resume point, and only below a step whose weights are known to be finite.
 #[must_use]
 pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
-    let p = &spec.policy;
     if spec.saves.is_in_place() {
         return spare_generations(s, spec);
     }
-    let (Some(keep), true) = (spec.keep, p.prune && p.prove && p.recovery && !p.observe) else {
-        return Vec::new();
-    };
-    let (Some(scan), Some(care)) = (&s.scan, &s.care) else {
-        return Vec::new();
-    };
-    if keep == 0 || s.prune_failed.is_some() && s.prune_failed == s.mark {
-        return Vec::new();
-    }
-    let resume = s.attempt.as_ref().map(|a| a.order.from.step());
-    let ours = || scan.steps.iter().filter(|c| !c.id.0.is_absolute());
-    let kept = (keep as usize).max(2);
-    let doubtful = |c: &CheckpointSummary| s.is_doubtful(c);
-    // A step whose weights may be no numbers is no reason to let an older one go.
-    let sound = || ours().filter(|c| is_whole(c) && !doubtful(c));
-    // What was only looked at while workers run does not let a proven one go: two that are proven stay, and all above them.
-    let proven = sound().filter(|c| c.is_proven(p.depth)).nth(1);
-    let below = sound()
-        .nth(kept - 1)
-        .zip(proven)
-        .map(|(kept, proven)| kept.step.min(proven.step));
-    let newest: Vec<&CkptId> = ours().filter(|c| is_whole(c)).take(2).map(|c| &c.id).collect();
-    let finite = ours()
-        .find(|c| s.finiteness(&c.id) == Finiteness::Finite)
-        .map(|c| &c.id);
-    // So many wait for a look at their weights; beyond that the two newest of all do.
-    let waiting = ours().filter(|c| is_whole(c) && doubtful(c)).count();
-    let is_full = waiting > keep.saturating_add(p.keep_raise) as usize;
-    let has_sound = || sound().next().is_some();
-    let goes =
-        |c: &CheckpointSummary| below.is_some_and(|below| c.step < below) || is_full && doubtful(c) && has_sound();
-    let mut out: Vec<CkptId> = ours()
-        .filter(|c| goes(c) && Some(c.step) != resume && finite != Some(&c.id) && !newest.contains(&&c.id))
-        // What stood below the step taken into care is an older run's.
-        .filter(|c| care.step.is_none_or(|s| c.step >= s))
-        .filter(|c| c.husk || is_whole(c))
-        .map(|c| c.id.clone())
-        .collect();
+    let mut out: Vec<CkptId> = Surplus::of(s, spec).map_or_else(Vec::new, |surplus| surplus.free(s));
     out.reverse();
     // While workers run, the trainer's own number leaves room: of many small deletions some go together.
-    let together = if s.live().is_some() && keep >= MANY && p.keep_raise > 1 {
+    let together = if s.live().is_some() && spec.keep >= Some(MANY) && spec.policy.keep_raise > 1 {
         2
     } else {
         1
@@ -66,6 +28,98 @@ pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
         out.clear();
     }
     out
+}
+
+/// The step whose weights have to be looked at before older steps can go. A look at the newest step serves until as many steps as
+/// the user keeps are newer, so a run that keeps K steps reads the weights of about one save in K.
+#[must_use]
+pub fn look_before_prune(s: &State, spec: &RunSpec) -> Option<CkptId> {
+    let surplus = Surplus::of(s, spec).filter(|_| !spec.saves.is_in_place())?;
+    surplus.waits_for(s)
+}
+
+/// Steps above the user's number, newest first.
+struct Surplus<'a> {
+    steps: Vec<&'a CheckpointSummary>,
+    /// So many wait for a look at their weights that no more can.
+    is_full: bool,
+}
+
+impl<'a> Surplus<'a> {
+    fn of(s: &'a State, spec: &RunSpec) -> Option<Self> {
+        let p = &spec.policy;
+        let keep = spec
+            .keep
+            .filter(|keep| *keep > 0 && p.prune && p.prove && p.recovery && !p.observe)?;
+        let (scan, care) = (s.scan.as_ref()?, s.care.as_ref()?);
+        if s.prune_failed.is_some() && s.prune_failed == s.mark {
+            return None;
+        }
+        let resume = s.attempt.as_ref().map(|a| a.order.from.step());
+        let ours = || scan.steps.iter().filter(|c| !c.id.0.is_absolute());
+        let whole = || ours().filter(|c| is_whole(c));
+        let kept = (keep as usize).max(2);
+        let doubtful = |c: &CheckpointSummary| s.is_doubtful(c);
+        // A step whose weights may be no numbers is no reason to let an older one go.
+        let sound = || whole().filter(|c| !doubtful(c));
+        // What was only looked at while workers run does not let a proven one go: two that are proven stay, and all above them.
+        let proven = sound().filter(|c| c.is_proven(p.depth)).nth(1);
+        let below = sound()
+            .nth(kept - 1)
+            .zip(proven)
+            .map(|(kept, proven)| kept.step.min(proven.step));
+        let newest: Vec<&CkptId> = whole().take(2).map(|c| &c.id).collect();
+        let is_above = |c: &CheckpointSummary| below.is_some_and(|below| c.step < below);
+        // So many wait for a look at their weights; beyond that the two newest of all do.
+        let most = keep.saturating_add(p.keep_raise) as usize;
+        let (waiting, has_sound) = (whole().filter(|c| doubtful(c)).count(), sound().next().is_some());
+        let spoilt = |c: &CheckpointSummary| waiting > most && doubtful(c) && has_sound;
+        let steps = ours()
+            .filter(|c| is_above(c) || spoilt(c))
+            .filter(|c| Some(c.step) != resume && !newest.contains(&&c.id))
+            // What stood below the step taken into care is an older run's.
+            .filter(|c| care.step.is_none_or(|s| c.step >= s))
+            .filter(|c| c.husk || is_whole(c));
+        Some(Self {
+            steps: steps.collect(),
+            is_full: whole().count() > most,
+        })
+    }
+
+    /// Those that may go now.
+    fn free(self, s: &State) -> Vec<CkptId> {
+        // All go together once the newest step is known.
+        if !self.is_full && self.waits_for(s).is_some() {
+            return Vec::new();
+        }
+        let finite = newest_known(s);
+        // Where no look tells anything, none is waited for.
+        let blind = s.newest_finite() == NewestFinite::None && s.odd_steps().is_empty();
+        let goes = |c: &&CheckpointSummary| {
+            let is_newest_finite = finite.is_some_and(|f| f.id == c.id);
+            let below = finite.is_some_and(|f| c.step < f.step);
+            !is_newest_finite && (below || blind || self.is_full || c.husk)
+        };
+        self.steps.iter().copied().filter(goes).map(|c| c.id.clone()).collect()
+    }
+
+    /// The step that has to be looked at before all of them can go.
+    fn waits_for(&self, s: &State) -> Option<CkptId> {
+        let finite = newest_known(s);
+        let waits = self.steps.iter().any(|c| finite.is_none_or(|f| c.step >= f.step));
+        match s.newest_finite() {
+            NewestFinite::After(ckpt) if waits => Some(ckpt),
+            _ => None,
+        }
+    }
+}
+
+/// The newest step whose weights are known to be finite.
+fn newest_known(s: &State) -> Option<&CheckpointSummary> {
+    let steps = s.scan.iter().flat_map(|scan| &scan.steps);
+    steps
+        .filter(|c| !c.id.0.is_absolute())
+        .find(|c| s.finiteness(&c.id) == Finiteness::Finite)
 }
 
 /// Looked at, and nothing of it is missing.

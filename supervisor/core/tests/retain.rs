@@ -11,7 +11,7 @@ use supervise_core::id::{AttemptNo, Step, Tick, WallMs};
 use supervise_core::numbers::{Numbers, Reading, StepNumbers};
 use supervise_core::reason::Reason;
 use supervise_core::record::{Act, ActKind, Decision, LaunchOrder, Record, StartPoint};
-use supervise_core::retention::prune;
+use supervise_core::retention::{look_before_prune, prune};
 use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_core::state::State;
 
@@ -122,13 +122,71 @@ fn gone(s: &State, spec: &RunSpec) -> Vec<String> {
 
 #[test]
 fn steps_that_may_be_no_numbers_push_out_no_other() {
-    let (s, spec) = printed(&[4, 8, 12, 16], u64::MAX);
+    let (mut s, spec) = printed(&[4, 8, 12, 16], u64::MAX);
+    looked(&mut s, 16, &[]);
     assert_eq!(gone(&s, &spec), ["global_step_4", "global_step_8"]);
     let (s, spec) = printed(&[4, 8, 12, 16], 9);
     assert_eq!(gone(&s, &spec), [""; 0]);
     // The loss after step 8 is what its weights gave: only step 4 is known to be sound.
     assert!(s.is_doubtful(&s.scan.as_ref().unwrap().steps[2]));
     assert!(!s.is_doubtful(&s.scan.as_ref().unwrap().steps[3]));
+}
+
+/// Nothing in the loss shows it.
+#[test]
+fn a_step_goes_only_below_one_that_is_known_to_be_finite() {
+    let (mut s, mut spec) = printed(&[2, 4, 8, 12, 16], u64::MAX);
+    spec.policy.keep_raise = 4;
+    assert_eq!(gone(&s, &spec), [""; 0]);
+    assert_eq!(look_before_prune(&s, &spec), Some(dir(16)));
+    looked(&mut s, 16, &[3]);
+    looked(&mut s, 12, &[3]);
+    looked(&mut s, 8, &[]);
+    assert_eq!(gone(&s, &spec), ["global_step_2"]);
+    assert_eq!(s.odd_steps(), [dir(16), dir(12)]);
+}
+
+#[test]
+fn one_look_serves_for_several_saves() {
+    let (mut s, mut spec) = printed(&[4, 8, 12, 16], u64::MAX);
+    spec.keep = Some(3);
+    looked(&mut s, 16, &[]);
+    let mut asked = Vec::new();
+    for newest in (16..=40).step_by(4) {
+        let mut disk = Disk::default();
+        for step in (4..=newest).rev().step_by(4).take(4) {
+            disk.put(dir(step), step, Truth::Whole);
+        }
+        heard(&mut s, EventKind::Checkpoints(disk.scan(Depth::Full, u32::MAX)));
+        if let Some(ckpt) = look_before_prune(&s, &spec) {
+            assert_eq!(ckpt, dir(newest));
+            asked.push(newest);
+            looked(&mut s, newest, &[]);
+        }
+        assert_eq!(gone(&s, &spec), [format!("global_step_{}", newest - 12)]);
+    }
+    assert_eq!(asked, [28, 40]);
+}
+
+/// Its files tell nothing, or nobody can read them.
+#[test]
+fn steps_whose_weights_cannot_be_read_go_as_the_user_says() {
+    let (mut s, spec) = printed(&[4, 8, 12], u64::MAX);
+    for step in [12, 8, 4] {
+        let ckpt = look_before_prune(&s, &spec).unwrap();
+        assert_eq!(ckpt, dir(step));
+        let (attempt, odd, tensors) = (AttemptNo(1), None, None);
+        heard(
+            &mut s,
+            EventKind::Finite {
+                attempt,
+                ckpt,
+                odd,
+                tensors,
+            },
+        );
+    }
+    assert_eq!(gone(&s, &spec), ["global_step_4"]);
 }
 
 #[test]

@@ -88,6 +88,8 @@ pub(crate) struct World {
     scans: u64,
     /// The scan that reads every byte, while it is on its way.
     proving: Option<u64>,
+    /// The weights of a step are being looked at.
+    is_reading: bool,
     io_hangs: bool,
     journal_stalls: bool,
     deferred: Vec<Act>,
@@ -133,6 +135,7 @@ impl World {
             timers: BTreeMap::new(),
             scans: 0,
             proving: None,
+            is_reading: false,
             io_hangs: false,
             journal_stalls: false,
             deferred: Vec::new(),
@@ -249,7 +252,10 @@ impl World {
                     self.job();
                 }
             }
-            Due::Finite(attempt, ckpt) => self.weights(attempt, ckpt),
+            Due::Finite(attempt, ckpt) => {
+                self.is_reading = false;
+                self.weights(attempt, ckpt);
+            }
             Due::Rehearsed(term) => {
                 if term != self.s.term {
                     return;
@@ -366,9 +372,10 @@ impl World {
             Ask::Space => self.soon(0, Due::Space),
             Ask::Allocation => self.soon(0, Due::Job),
             Ask::Finite { ckpt } => {
-                if let Some(attempt) = self.s.attempt.as_ref().map(|a| a.no) {
+                if let Some(attempt) = self.s.attempt.as_ref().map(|a| a.no).filter(|_| !self.is_reading) {
                     // At the end it was just read.
                     let takes = if self.s.live().is_some() { SCAN } else { 0 };
+                    self.is_reading = true;
                     self.soon(takes, Due::Finite(attempt, ckpt.clone()));
                 }
             }

@@ -125,9 +125,6 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             means,
             sighting,
         } if sighting.count == 1 => return sighted(*attempt, means, sighting),
-        EventKind::Finite {
-            ckpt, odd: Some(1..), ..
-        } => format!("{ckpt} holds numbers that are not finite"),
         EventKind::Script { attempt, news } => format!("attempt {attempt}: {}", script(news)),
         EventKind::Rehearsed(r) => rehearsed(&r.result),
         EventKind::TimeGap { missing } => format!(

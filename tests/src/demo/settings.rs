@@ -85,6 +85,8 @@ pub struct Settings {
     pub shift_resumed: u64,
     /// The step whose loss is printed as no number.
     pub nan_at: Option<u64>,
+    /// True if a loss that is no number is printed as 1: weights that the batches do not reach are of no effect on it.
+    pub hide_nan: bool,
     /// The faults.
     pub faults: Vec<Fault>,
     /// True if each fault happens in every attempt.
@@ -173,6 +175,7 @@ impl Reader<'_> {
             hold_at: self.optional_int("demo.hold_at"),
             shift_resumed: self.optional_int("demo.shift_resumed").unwrap_or_default(),
             nan_at: self.optional_int("demo.nan_at"),
+            hide_nan: self.flag("demo.hide_nan"),
             faults: serde_json::from_value(faults).map_err(|e| format!("demo.faults: {e}"))?,
             repeat_fault: self.flag("demo.repeat_fault"),
         })

@@ -201,6 +201,7 @@ impl<'a> Trainer<'a> {
     fn printed(&self, step: u64, loss: f32) -> String {
         match self.settings.nan_at {
             Some(at) if at == step => "nan".to_owned(),
+            _ if loss.is_nan() && self.settings.hide_nan => "1.0".to_owned(),
             // As Python prints it.
             _ if loss.is_nan() => "nan".to_owned(),
             _ if self.resumed => (loss + self.settings.shift_resumed as f32).to_string(),

@@ -154,7 +154,7 @@ fn the_newest_finite_step_is_never_deleted() {
     scene
         .set("demo.faults", json!([]))
         .fault("nan", 26, false)
-        .set("demo.step_ms", json!(60))
+        .set("demo.hold_at", json!(37))
         .set("supervisor.policy", json!({"num.nan": "relaunch"}));
     let ended = scene.run(&[]);
     ended.expect(3).says("the newest whose numbers are finite");
@@ -162,8 +162,47 @@ fn the_newest_finite_step_is_never_deleted() {
     scene.ask(&["verify", "--finite", step.to_str().unwrap()]).expect(0);
     scene
         .set("demo.faults", json!([]))
+        .set("demo.hold_at", json!(null))
         .run(&["--from", "24", "--again"])
         .expect(0);
     assert_eq!(scene.digest(), Some(scene.expected_digest()));
     scene.assert_alone();
+}
+
+/// Nothing in the printed loss shows it, whatever the policy: the newest finite step is there, and the run does not end well.
+#[test]
+fn weights_that_are_lost_behind_a_finite_loss_push_out_no_finite_step() {
+    for (policy, held) in [("step_back", false), ("relaunch", true)] {
+        let mut scene = spoilt_at_the_end();
+        scene
+            .set("demo.faults", json!([]))
+            .fault("nan", 26, false)
+            .set("demo.hide_nan", json!(true))
+            .set("demo.hold_at", if held { json!(37) } else { json!(null) })
+            .set("demo.step_ms", json!(60))
+            .set("supervisor.policy", json!({"num.nan": policy}));
+        let ended = scene.run(&[]);
+        match held {
+            true => {
+                ended
+                    .expect(3)
+                    .says("`--from 24 --again`")
+                    .says("the weights in the last");
+                assert!(!ended.text.contains("the loss is"), "{}", ended.text);
+                scene
+                    .set("demo.faults", json!([]))
+                    .set("demo.hold_at", json!(null))
+                    .run(&["--from", "24", "--again"])
+                    .expect(0);
+            }
+            false => {
+                ended
+                    .expect(0)
+                    .says("back to step 24, the newest step whose numbers are finite");
+            }
+        }
+        scene.set("demo.faults", json!([])).set("demo.hold_at", json!(null));
+        assert_eq!(scene.digest(), Some(scene.expected_digest()), "{policy}");
+        scene.assert_alone();
+    }
 }

@@ -11,6 +11,7 @@ use crate::policy::rule;
 use crate::reason::Reason;
 use crate::record::{Action, Ask, BACK_TO_FINITE, Condition, Decision, Diagnosis, LAST_FINITE, Notice, Outcome, Then};
 use crate::resume::{Choice, choose};
+use crate::retention::look_before_prune;
 use crate::state::{Attempt, Mode};
 
 /// Records in a row whose loss is no number.
@@ -38,8 +39,7 @@ impl Deciding<'_> {
             return;
         };
         let known = |a: &Attempt| a.looked_at.iter().any(|(id, _)| *id == ckpt);
-        let wanted = self.may_go_back() || self.guards_finite();
-        if lost < IN_A_ROW || !wanted || self.s.live().is_none_or(known) {
+        if lost < IN_A_ROW || !self.follows_weights() || self.s.live().is_none_or(known) {
             return;
         }
         let text =
@@ -47,6 +47,20 @@ impl Deciding<'_> {
         let reason = Reason::new(Notice::NotFiniteInARow.code(), text.clone());
         self.notice(Notice::NotFiniteInARow, text, reason);
         self.ask(Ask::Finite { ckpt });
+    }
+
+    /// Retention deletes nothing before it knows that a newer step is finite; and a step that is not has newer ones to be compared with.
+    pub(super) fn look_at_weights_before_prune(&mut self) {
+        let odd = self.s.odd_steps();
+        let newest = self.s.sound_steps().into_iter().next().map(|(_, ckpt)| ckpt);
+        let after_odd = newest.filter(|ckpt| !odd.is_empty() && !self.s.was_looked_at(ckpt) && self.follows_weights());
+        if let Some(ckpt) = after_odd.or_else(|| look_before_prune(&self.s, self.spec)) {
+            self.ask(Ask::Finite { ckpt });
+        }
+    }
+
+    fn follows_weights(&self) -> bool {
+        self.may_go_back() || self.guards_finite()
     }
 
     /// The weights of a step were looked at.
@@ -58,27 +72,47 @@ impl Deciding<'_> {
         if self.chooses() {
             return self.scan();
         }
-        let is_lost = |a: &Attempt| a.lost >= IN_A_ROW;
-        let goes_back = self.may_go_back();
-        if !self.s.live().is_some_and(is_lost) || !goes_back && !self.guards_finite() {
-            return;
+        let Some(a) = self.s.live() else { return };
+        let (is_lost, odd) = (a.lost >= IN_A_ROW, self.s.odd_steps());
+        if let Some(ckpt) = odd.first() {
+            let text = format!("{ckpt} holds numbers that are not finite");
+            let reason = Reason::new(Notice::OddWeights.code(), text.clone());
+            self.notice(Notice::OddWeights, text, reason);
         }
-        match self.s.newest_finite() {
-            // The next older one, until one is finite.
-            NewestFinite::After(ckpt) => self.ask(Ask::Finite { ckpt }),
-            NewestFinite::Found(step, _) => {
-                // What was saved is sound where none is newer.
-                let Some(newest) = self.newest_odd(step) else { return };
-                if !goes_back {
-                    return self.end_before_it_is_deleted(step, &newest);
-                }
-                let text = format!(
-                    "the loss is no finite number, and {newest} holds such numbers as well: back to step {step}, the newest step whose numbers are finite (policy: {CLASS})"
-                );
-                self.stop(Then::Diagnose, false, vec![Reason::new(BACK_TO_FINITE, text)]);
+        if is_lost || !odd.is_empty() {
+            match self.s.newest_finite() {
+                // The next older one, until one is finite.
+                NewestFinite::After(ckpt) if self.follows_weights() => return self.ask(Ask::Finite { ckpt }),
+                NewestFinite::Found(step, _) => self.leave_odd_weights(step, is_lost),
+                NewestFinite::After(_) | NewestFinite::None => {}
             }
-            NewestFinite::None => {}
         }
+        if self.s.mode == Mode::Running {
+            self.prune_now();
+            self.look_at_weights_before_prune();
+        }
+    }
+
+    /// Goes back to this step, or ends the attempt while it is still there. Where the loss shows nothing, two steps have to be odd:
+    /// a buffer may hold an infinity for a while.
+    fn leave_odd_weights(&mut self, finite: Step, is_lost: bool) {
+        let odd = self.newer_odd(finite);
+        let Some(newest) = odd.first().filter(|_| is_lost || odd.len() > 1) else {
+            return;
+        };
+        let found = match is_lost {
+            true => format!("the loss is no finite number, and {newest} holds such numbers as well"),
+            false => format!(
+                "the weights in the last {} steps, up to {newest}, are not finite",
+                odd.len()
+            ),
+        };
+        if !self.may_go_back() {
+            return self.end_before_it_is_deleted(finite, &found);
+        }
+        let text =
+            format!("{found}: back to step {finite}, the newest step whose numbers are finite (policy: {CLASS})");
+        self.stop(Then::Diagnose, false, vec![Reason::new(BACK_TO_FINITE, text)]);
     }
 
     /// The run does not go back, and the trainer itself deletes older steps: it must not come to the last finite one.
@@ -89,7 +123,10 @@ impl Deciding<'_> {
     }
 
     /// One more save, or two, and the trainer deletes the newest finite step.
-    fn end_before_it_is_deleted(&mut self, finite: Step, newest: &CkptId) {
+    fn end_before_it_is_deleted(&mut self, finite: Step, found: &str) {
+        if !self.guards_finite() {
+            return;
+        }
         let Some(a) = self.s.live().filter(|a| finite > a.order.from.step()) else {
             return;
         };
@@ -104,7 +141,7 @@ impl Deciding<'_> {
         }
         let no = a.no;
         let text = format!(
-            "the loss is no finite number, {newest} holds such numbers as well, and the trainer would soon delete step {finite}, the newest whose numbers are finite: attempt {no} is ended; to go on from there, `--from {finite} --again`"
+            "{found}, and the trainer would soon delete step {finite}, the newest whose numbers are finite: attempt {no} is ended; to go on from there, `--from {finite} --again`"
         );
         self.stop(Then::Diagnose, false, vec![Reason::new(LAST_FINITE, text)]);
     }
@@ -226,7 +263,7 @@ impl Deciding<'_> {
             return LastWeights::Later;
         };
         let text = format!("{found}; back to step {step}, the newest step whose numbers are finite (policy: {CLASS})");
-        self.diagnosed_as_lost(&a, &text);
+        self.diagnosed_as_lost(&a, &text, Action::FallBack);
         let reason = Reason::new(BACK_TO_FINITE, text);
         let newer = self.s.sound_steps().into_iter().take_while(|(s, _)| *s > step);
         for (_, ckpt) in newer {
@@ -242,7 +279,7 @@ impl Deciding<'_> {
     }
 
     fn end_as_lost(&mut self, a: &Attempt, why: String) {
-        self.diagnosed_as_lost(a, &why);
+        self.diagnosed_as_lost(a, &why, Action::Stop);
         // It is judged: a start that names a step does not judge it again.
         let charge = Decision::Charge {
             attempts: self.s.charged,
@@ -254,10 +291,10 @@ impl Deciding<'_> {
         self.finish(Outcome::Deterministic { why }, reasons);
     }
 
-    fn diagnosed_as_lost(&mut self, a: &Attempt, text: &str) {
+    fn diagnosed_as_lost(&mut self, a: &Attempt, text: &str, action: Action) {
         let d = Diagnosis {
             class: CLASS.to_owned(),
-            action: crate::diagnosis::action(CLASS),
+            action,
             text: text.to_owned(),
             ..diagnose(a)
         };
@@ -276,11 +313,12 @@ impl Deciding<'_> {
         wanted && !self.s.went_back && self.s.step_backs < p.step_backs
     }
 
-    /// The newest step above this one that is known not to be finite.
-    fn newest_odd(&self, above: Step) -> Option<CkptId> {
+    /// Steps above this one that are known not to be finite, newest first.
+    fn newer_odd(&self, above: Step) -> Vec<CkptId> {
         let newer = self.s.sound_steps().into_iter().filter(|(step, _)| *step > above);
         newer
             .map(|(_, id)| id)
-            .find(|id| self.s.finiteness(id) == Finiteness::Odd)
+            .filter(|id| self.s.finiteness(id) == Finiteness::Odd)
+            .collect()
     }
 }

@@ -91,6 +91,7 @@ impl Deciding<'_> {
             return;
         }
         self.prune_now();
+        self.look_at_weights_before_prune();
         if let Some(copy) = to_keep(&self.s, self.spec) {
             let text = format!("step {} is proven, and the next save overwrites it", copy.step);
             let kind = ActKind::Keep {

@@ -30,6 +30,8 @@ pub enum Notice {
     NotFinite,
     /// The loss was no finite number for several records in a row: the newest steps are looked into.
     NotFiniteInARow,
+    /// A saved step holds weights that are not finite.
+    OddWeights,
     /// A step that was saved belongs to another user: it will not be resumed from.
     AnotherOwner,
     /// The entropy of the policy is a small part of what it was at first.
@@ -61,6 +63,7 @@ impl Notice {
             Self::DoneButStays => "done_but_stays",
             Self::NotFinite => "not_finite",
             Self::NotFiniteInARow => "not_finite_in_a_row",
+            Self::OddWeights => "odd_weights",
             Self::AnotherOwner => "another_owner",
             Self::EntropyCollapse => "entropy_collapse",
             Self::RewardCollapse => "reward_collapse",
@@ -73,7 +76,7 @@ impl Notice {
     /// Something is not as it should be, though nothing is done about it.
     #[must_use]
     pub fn is_warning(self) -> bool {
-        let odd = matches!(self, Self::NotFinite | Self::NotFiniteInARow);
+        let odd = matches!(self, Self::NotFinite | Self::NotFiniteInARow | Self::OddWeights);
         let creeps = matches!(self, Self::Creep | Self::CreepShm | Self::CreepDisk | Self::CreepFiles);
         let collapse = matches!(self, Self::EntropyCollapse | Self::RewardCollapse);
         odd || creeps

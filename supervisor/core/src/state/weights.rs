@@ -81,6 +81,14 @@ impl State {
         NewestFinite::None
     }
 
+    /// The whole steps whose weights are known not to be finite, newest first.
+    #[must_use]
+    pub fn odd_steps(&self) -> Vec<CkptId> {
+        let is_odd = |id: &CkptId| self.finiteness(id) == Finiteness::Odd;
+        let steps = self.sound_steps().into_iter().map(|(_, id)| id);
+        steps.filter(is_odd).collect()
+    }
+
     /// Its weights were looked at, whether or not that told anything.
     #[must_use]
     pub fn was_looked_at(&self, ckpt: &CkptId) -> bool {
