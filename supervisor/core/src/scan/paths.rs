@@ -44,17 +44,29 @@ fn is_of_a_name(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.')
 }
 
-/// The word stands between quotes that hold a path, and not a message that begins with one.
+/// The word stands between quotes or brackets that hold a path or a key, and not a message that begins with one.
 fn is_quoted_path(line: &[u8], from: usize, to: usize) -> bool {
-    line[..from].iter().enumerate().any(|(at, quote)| {
-        let inside = &line[at + 1..];
-        matches!(quote, b'"' | b'\'' | b'`')
-            && OPENINGS.iter().any(|o| inside.starts_with(o))
-            && inside
-                .iter()
-                .position(|b| b == quote)
-                .is_some_and(|end| at + 1 + end >= to)
+    line[..from].iter().enumerate().any(|(at, opening)| {
+        let closing = match opening {
+            b'"' | b'\'' | b'`' => opening,
+            b'(' => &b')',
+            b'[' => &b']',
+            _ => return false,
+        };
+        let (before, inside) = (&line[..at], &line[at + 1..]);
+        let ends = inside.iter().position(|b| b == closing);
+        ends.is_some_and(|end| at + 1 + end >= to)
+            && (OPENINGS.iter().any(|o| inside.starts_with(o)) || is_operand(before))
             && memchr::memmem::find(&line[at + 1..from], b": ").is_none()
+    })
+}
+
+/// What Python's exceptions quote: the key of a `KeyError`, and the file names behind the words of an `OSError`.
+fn is_operand(before: &[u8]) -> bool {
+    let words = before.strip_suffix(b": ").or_else(|| before.strip_suffix(b" -> "));
+    words.is_some_and(|words| {
+        let is_json = words.last() == Some(&b'"');
+        words.ends_with(b"KeyError") || !is_json && memchr::memmem::find(words, b"[Errno ").is_some()
     })
 }
 
@@ -77,6 +89,12 @@ mod tests {
             "open('/data/old enospc runs/x')",
             "FileNotFoundError: [Errno 2] No such file or directory: './a ENOSPC b/c'",
             "experiment_name=ENOSPC-test",
+            "KeyError: 'ENOSPC'",
+            "KeyError: 'No space left on device'",
+            "FileExistsError: [Errno 17] File exists: 'No space left on device'",
+            "OSError: [Errno 18] Invalid cross-device link: 'EDQUOT' -> 'Disk quota exceeded'",
+            "PermissionError: cannot open (/data/old enospc runs/x)",
+            "not writable: [/mnt/Disk quota exceeded/a]",
             "calling handle_ENOSPC",
         ] {
             assert!(!is_kept(line), "{line}");
@@ -96,6 +114,10 @@ mod tests {
             "can't write '/data/x': No space left on device",
             "cp: error writing '/a/b': No space left on device",
             "errno=EDQUOT",
+            "OSError: '[Errno 28] No space left on device'",
+            "{\"first\": \"[Errno 5] Input/output error\", \"then\": \"No space left on device\"}",
+            "write failed (ENOSPC)",
+            "[rank0]: (/data/x: No space left on device)",
         ] {
             assert!(is_kept(line), "{line}");
         }
