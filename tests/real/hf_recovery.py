@@ -145,9 +145,51 @@ def a_script_that_does_not_resume_is_ended_before_it_saves(b):
     assert (out / "checkpoint-2/model.safetensors").stat().st_mtime_ns == before, "checkpoint-2 was saved again"
 
 
+EVALUATED = ["--eval_strategy", "steps", "--eval_steps", 2, "--metric_for_best_model", "eval_loss", "--greater_is_better", "False"]
+
+
+def early_stopping_is_an_end(b):
+    """The loss rises from step 2 on, so that the callback stops the training at step 4 of 20."""
+    out = b.work / "early"
+    command = [sys.executable, *flags(out, steps=20), *EVALUATED]
+    run = ["env", "HF_RISES=1", "HF_EARLY=1", b.programs / "supervise", "run", *OURS, "--", *command]
+    said = b.call(run)
+    assert "the trainer ended its training by itself at step 4 of 20" in said, said
+    assert sorted(p.name for p in out.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-4"], said
+    # A second start of a finished run starts nothing, and what it says works.
+    again = b.call(run)
+    assert "--from 4" in again and "attempt 2" not in again, again
+    b.call([*run[:5], "--from", "4", *run[5:]])
+
+
+def the_best_step_is_kept(b):
+    """Step 2 is the best; two steps are kept."""
+    out = b.work / "best"
+    command = [sys.executable, *flags(out, steps=12), *EVALUATED, "--save_total_limit", "2"]
+    said = b.call(["env", "HF_RISES=1", b.programs / "supervise", "run", *OURS, "--", *command])
+    kept = sorted((p.name for p in out.glob("checkpoint-*")), key=lambda name: int(name.split("-")[1]))
+    assert kept == ["checkpoint-2", "checkpoint-10", "checkpoint-12"], f"{kept}:\n{said}"
+    best = json.loads((out / "checkpoint-12/trainer_state.json").read_text())["best_model_checkpoint"]
+    assert Path(best).name == "checkpoint-2", best
+
+
+def what_follows_the_last_step_is_done(b):
+    out, mark = b.work / "tail", b.work / "tail.mark"
+    command = [sys.executable, *flags(out)]
+    said = b.call(["env", f"HF_TAIL={mark}", b.programs / "supervise", "run", *OURS, "--", *command])
+    assert "failed after its last step" in said and "resume from checkpoint-6" in said, said
+    assert (out / "model.safetensors").is_file(), "the model was not saved"
+    never = b.work / "never"
+    command = [sys.executable, *flags(never)]
+    run = ["env", f"HF_TAIL={b.work}/no/such/folder", b.programs / "supervise", "run", *OURS, "--", *command]
+    said = b.call(run, code=3)
+    assert "failed after its last step" in said, said
+
+
 CASES = [alone_a_torn_save_ends_every_start_and_a_missing_optimizer_is_told_by_nobody, killed_in_a_step_and_in_a_save,
          a_script_that_takes_no_flags_finds_what_was_left_for_it, a_step_without_its_optimizer_is_asked_about,
-         a_script_that_does_not_resume_is_ended_before_it_saves]
+         a_script_that_does_not_resume_is_ended_before_it_saves, early_stopping_is_an_end, the_best_step_is_kept,
+         what_follows_the_last_step_is_done]
 
 
 def main():

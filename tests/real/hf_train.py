@@ -5,6 +5,8 @@ usage: hf_train.py FLAGS OF TrainingArguments          as most scripts are: HfAr
 
 FAULTS and FAULT_LEDGER are those of fault_hooks.py, of which these kinds are known here: `kill`: SIGKILL when step N begins; `hold`: it waits there; `torn`: SIGKILL when
 half of trainer_state.json of step N is written. HF_DEAF=1: the script takes --resume_from_checkpoint and does nothing with it, and each step lasts a second.
+HF_RISES=1: the loss of each evaluation is higher than the one before. HF_EARLY=N: EarlyStoppingCallback with that patience. HF_TAIL=FILE: fails after the training
+if FILE is not there, and makes it; then saves the model.
 Without --use_cpu it trains on a GPU: see on_gpu.py.
 """
 
@@ -14,13 +16,14 @@ import sys
 import time
 
 import torch
-from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers import EarlyStoppingCallback, HfArgumentParser, LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 import fault_hooks
 import on_gpu
 
 DEAF = os.environ.get("HF_DEAF") == "1"
+TAIL = os.environ.get("HF_TAIL")
 ON_CPU = "--use_cpu" in sys.argv or "--sft" in sys.argv
 WORDS = 64
 
@@ -75,12 +78,27 @@ def model():
         max_position_embeddings=32, attention_dropout=0.1, bos_token_id=0, eos_token_id=1, pad_token_id=2))
 
 
+class Rising(Trainer):
+    def evaluation_loop(self, *args, **more):
+        out = super().evaluation_loop(*args, **more)
+        out.metrics["eval_loss"] = 1.0 + self.state.global_step
+        return out
+
+
 def by_flags():
     (args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
     held = None if ON_CPU else on_gpu.prepare()
-    trainer = Trainer(model=model(), args=args, train_dataset=Data(), callbacks=[Faults()])
+    rises, patience = os.environ.get("HF_RISES"), int(os.environ.get("HF_EARLY", "0"))
+    callbacks = [Faults(), *([EarlyStoppingCallback(early_stopping_patience=patience)] if patience else [])]
+    trainer = (Rising if rises else Trainer)(
+        model=model(), args=args, train_dataset=Data(), eval_dataset=Data() if rises else None, callbacks=callbacks)
     wish = args.resume_from_checkpoint
     trainer.train(resume_from_checkpoint=None if DEAF else True if wish == "True" else wish)
+    if TAIL and not os.path.exists(TAIL):
+        open(TAIL, "w").close()
+        raise RuntimeError("the tokenizer has no name")
+    if TAIL:
+        trainer.save_model()
 
 
 def by_itself(out, steps):

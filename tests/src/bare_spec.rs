@@ -50,5 +50,7 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
         not_restored: Vec::new(),
         saves: SavePolicy::Steps,
         numbering: Numbering::Steps,
+        may_end_early: false,
+        has_tail: false,
     }
 }

@@ -164,6 +164,43 @@ pub struct TrainerState {
     /// Steps that the run it was written by had planned; 0: not known.
     #[serde(default)]
     pub max_steps: u64,
+    /// The best step so far, by the metric that the run watches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<u64>,
+    /// The trainer had decided to end the training when it saved.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends: bool,
+}
+
+/// `trainer_state.json` as `TrainerState.save_to_json` of transformers writes it. What does not bear on a resume may have any form.
+#[derive(Deserialize)]
+struct WrittenState {
+    global_step: u64,
+    #[serde(default)]
+    max_steps: u64,
+    #[serde(default)]
+    best_model_checkpoint: Option<serde_json::Value>,
+    #[serde(default)]
+    best_global_step: Option<serde_json::Value>,
+    #[serde(default)]
+    stateful_callbacks: Option<serde_json::Value>,
+}
+
+impl WrittenState {
+    /// The directory counts: the number may be that of an evaluation that was not saved.
+    fn best(&self) -> Option<u64> {
+        let named = self.best_model_checkpoint.as_ref().and_then(|path| {
+            let name = path.as_str()?.trim_end_matches('/').rsplit('/').next()?;
+            name.strip_prefix("checkpoint-")?.parse().ok()
+        });
+        named.or_else(|| self.best_global_step.as_ref()?.as_u64())
+    }
+
+    fn ends(&self) -> bool {
+        let control = self.stateful_callbacks.as_ref();
+        let stops = control.and_then(|c| c.pointer("/TrainerControl/args/should_training_stop"));
+        stops.and_then(serde_json::Value::as_bool) == Some(true)
+    }
 }
 
 /// Three counters of AReaL that say when it acts: by epochs, by steps, by time.
@@ -276,7 +313,13 @@ pub(crate) fn stats_info(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<F
 
 /// Reads `trainer_state.json`.
 pub(crate) fn trainer_state(file: &Reader<'_>, limits: &Limits) -> Result<TrainerState, Box<Finding>> {
-    parse(&bytes(file, limits)?, limits)
+    let state: WrittenState = parse(&bytes(file, limits)?, limits)?;
+    Ok(TrainerState {
+        global_step: state.global_step,
+        max_steps: state.max_steps,
+        best: state.best(),
+        ends: state.ends(),
+    })
 }
 
 /// Reads `step_info.json` of AReaL, whose numbers follow from each other.

@@ -393,11 +393,25 @@ pub struct CheckpointSummary {
     /// Another user whom files of it belong to: neither root, nor the user of the run, nor one that the settings trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_owner: Option<u32>,
+    /// What the trainer wrote into the step about its run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trainer_note: Option<TrainerNote>,
     /// Top-level modules of those names that stand in the run's working directory or beside its launch script: the user's own code.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own_modules: Vec<String>,
     /// Findings, worst first.
     pub findings: Vec<Finding>,
+}
+
+/// What a trainer writes into a step about its run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TrainerNote {
+    /// The best step so far, by the metric that the trainer watches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<Step>,
+    /// The trainer had decided to end its training when it saved the step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ends: bool,
 }
 
 impl CheckpointSummary {

@@ -17,9 +17,9 @@ use crate::event::ScanReport;
 use crate::generations::{beyond, is_distrusted, is_older};
 use crate::id::Step;
 use crate::reason::{Evidence, Reason};
-use crate::record::{DiskEdit, Outcome, StartPoint};
+use crate::record::{DiskEdit, Notice, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
-use crate::state::{Mode, State, StepOrigin};
+use crate::state::{Attempt, Mode, State, StepOrigin};
 use degraded::or_degraded;
 use fit::{from_path, from_step};
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
@@ -269,6 +269,17 @@ fn vanished(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<Reason> {
     })
 }
 
+/// The last attempt failed, and what its command does after the last step counts.
+fn failed_after_training(s: &State, spec: &RunSpec) -> bool {
+    let failed = |a: &Attempt| {
+        a.diagnosis.is_some()
+            && a.first_failure.is_some()
+            && !a.succeeded()
+            && !a.noticed.contains_key(&Notice::DoneButStays)
+    };
+    spec.has_tail && s.attempt.as_ref().is_some_and(failed)
+}
+
 fn from_newest(
     s: &State,
     spec: &RunSpec,
@@ -290,6 +301,19 @@ fn from_newest(
     {
         let text = format!("step {} is the last planned one ({last})", c.step);
         reasons.push(Reason::new("last_step", text));
+        if !failed_after_training(s, spec) {
+            return Choice::Finished { step: c.step, reasons };
+        }
+        let text = "the command failed after its last step: what it does there, such as saving the model, is not done";
+        reasons.push(Reason::new("tail_failed", text));
+    }
+    let is_known = last_step(s, spec).is_some() && s.finished == Some(c.step);
+    if is_known && spec.may_end_early && !asked {
+        let text = format!(
+            "the trainer ended its training by itself at step {0}; to train on from there: `--from {0}`",
+            c.step
+        );
+        reasons.push(Reason::new("stopped_early", text));
         return Choice::Finished { step: c.step, reasons };
     }
     if let Some(older) = scan.steps.iter().find(|x| is_older(&x.id) && x.id != c.id) {

@@ -68,6 +68,8 @@ impl<'a> Surplus<'a> {
             .nth(kept - 1)
             .zip(proven)
             .map(|(kept, proven)| kept.step.min(proven.step));
+        // A trainer that loads its best step at the end loads it from there.
+        let best = whole().next().and_then(|c| c.trainer_note).and_then(|note| note.best);
         let newest: Vec<&CkptId> = whole().take(2).map(|c| &c.id).collect();
         let is_above = |c: &CheckpointSummary| below.is_some_and(|below| c.step < below);
         // So many wait for a look at their weights; beyond that the two newest of all do.
@@ -76,7 +78,7 @@ impl<'a> Surplus<'a> {
         let spoilt = |c: &CheckpointSummary| waiting > most && doubtful(c) && has_sound;
         let steps = ours()
             .filter(|c| is_above(c) || spoilt(c))
-            .filter(|c| Some(c.step) != resume && !newest.contains(&&c.id))
+            .filter(|c| Some(c.step) != resume && Some(c.step) != best && !newest.contains(&&c.id))
             // What stood below the step taken into care is an older run's.
             .filter(|c| care.step.is_none_or(|s| c.step >= s))
             .filter(|c| c.husk || is_whole(c));

@@ -69,6 +69,12 @@ pub struct RunSpec {
     /// How its training records are numbered.
     #[serde(default, skip_serializing_if = "Numbering::is_steps")]
     pub numbering: Numbering,
+    /// The trainer may end its training before the last planned step, and says so: early stopping, a time limit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_end_early: bool,
+    /// The command goes on after the last step with work that counts, such as saving the model: if that fails, the run is not finished.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_tail: bool,
 }
 
 impl RunSpec {

@@ -4,7 +4,7 @@ use crate::world::disk::Disk;
 use crate::world::disk::dir;
 use crate::world::options;
 use crate::world::script::Truth;
-use supervise_core::checkpoint::{CkptId, Depth};
+use supervise_core::checkpoint::{CkptId, Depth, TrainerNote};
 use supervise_core::event::{Event, EventKind};
 use supervise_core::finiteness::{Finiteness, NewestFinite, OddTensors};
 use supervise_core::id::{AttemptNo, Step, Tick, WallMs};
@@ -130,6 +130,21 @@ fn steps_that_may_be_no_numbers_push_out_no_other() {
     // The loss after step 8 is what its weights gave: only step 4 is known to be sound.
     assert!(s.is_doubtful(&s.scan.as_ref().unwrap().steps[2]));
     assert!(!s.is_doubtful(&s.scan.as_ref().unwrap().steps[3]));
+}
+
+#[test]
+fn the_best_step_stays_as_long_as_the_newest_names_it() {
+    let (mut s, spec) = printed(&[2, 4, 6, 8, 10], u64::MAX);
+    looked(&mut s, 10, &[]);
+    let steps = &mut s.scan.as_mut().unwrap().steps;
+    let note = |best| {
+        Some(TrainerNote {
+            best: Some(Step(best)),
+            ends: false,
+        })
+    };
+    (steps[0].trainer_note, steps[1].trainer_note) = (note(4), note(2));
+    assert_eq!(gone(&s, &spec), ["global_step_2", "global_step_6"]);
 }
 
 /// Nothing in the loss shows it.

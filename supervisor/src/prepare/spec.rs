@@ -71,6 +71,8 @@ impl Checked {
             not_restored: out.not_restored,
             saves: out.saves,
             numbering: out.numbering,
+            may_end_early: out.may_end_early,
+            has_tail: out.has_tail,
             // A script is started as it is.
             command: match &learnt {
                 Some(_) => sources.command.clone(),

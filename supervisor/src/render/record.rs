@@ -27,7 +27,7 @@ const LONGEST: supervise_core::id::Ms = supervise_core::id::Ms::secs(366 * 86_40
 const FOREIGN: usize = 300;
 
 /// Reasons that are said beside the first one.
-const SAID: [&str; 2] = ["vanished", "beyond"];
+const SAID: [&str; 4] = ["vanished", "beyond", "stopped_early", "tail_failed"];
 
 /// Words of a record for a person; `None` where it says nothing new. `s` is the state after it.
 #[must_use]

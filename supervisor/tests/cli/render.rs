@@ -45,6 +45,8 @@ fn spec() -> RunSpec {
         not_restored: vec![StateKind::Rollout],
         saves: SavePolicy::Steps,
         numbering: Numbering::Steps,
+        may_end_early: false,
+        has_tail: false,
     }
 }
 

@@ -125,6 +125,8 @@ fn launched(out: ReadOutput, file: &str) -> Vec<String> {
         not_restored: out.not_restored,
         saves: out.saves,
         numbering: out.numbering,
+        may_end_early: out.may_end_early,
+        has_tail: out.has_tail,
     };
     let order = LaunchOrder {
         attempt: AttemptNo(1),

@@ -165,6 +165,8 @@ fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
         not_restored: out.not_restored,
         saves: SavePolicy::Steps,
         numbering: Numbering::Steps,
+        may_end_early: false,
+        has_tail: false,
     };
     let order = LaunchOrder {
         attempt: AttemptNo(2),

@@ -135,20 +135,8 @@ impl Adapter for HfAdapter {
     }
 
     fn preflight(&self, spec: &RunSpec, _facts: &TrainerFacts) -> Vec<Finding> {
-        cadence(spec).into_iter().chain(not_empty(spec)).collect()
+        cadence(spec).into_iter().collect()
     }
-}
-
-/// Message of a script that starts in a directory with something in it.
-fn not_empty(spec: &RunSpec) -> Option<Finding> {
-    let root = spec.root.as_deref()?;
-    let stands_in_it = spec.run_dir.starts_with(root);
-    (stands_in_it && call::may_refuse(spec.trainer_command())).then(|| {
-        Finding::warning(
-            "output_dir_not_empty",
-            "the output directory holds .supervise before the first start: a script that refuses one that is not empty needs --overwrite_output_dir",
-        )
-    })
 }
 
 /// Cost of a crash.

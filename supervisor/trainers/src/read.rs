@@ -84,6 +84,10 @@ pub struct ReadOutput {
     pub saves: SavePolicy,
     /// How its training records are numbered.
     pub numbering: Numbering,
+    /// The trainer may end its training before the last planned step, and says so.
+    pub may_end_early: bool,
+    /// The command goes on after the last step with work that counts.
+    pub has_tail: bool,
     /// The run is to be resumed: `false` also where the trainer's own command switches that off.
     pub recovery: bool,
     /// Machines that the configuration asks for, where it says so.
@@ -130,6 +134,8 @@ impl ReadOutput {
             findings: Vec::new(),
             saves: SavePolicy::Steps,
             numbering: Numbering::Steps,
+            may_end_early: false,
+            has_tail: false,
             recovery: true,
             machines: None,
         }

@@ -327,6 +327,7 @@ fn summary(n: u64, seen: Seen) -> CheckpointSummary {
         husk: false,
         other_owner: None,
         unfamiliar: Vec::new(),
+        trainer_note: None,
         own_modules: Vec::new(),
         findings: vec![
             Finding::note(

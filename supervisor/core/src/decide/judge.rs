@@ -6,6 +6,7 @@ use crate::id::Step;
 use crate::policy::{Case, Next, Rule, next, rule};
 use crate::reason::{Evidence, Reason};
 use crate::record::{Decision, Diagnosis, Outcome, StartPoint};
+use crate::resume::last_step;
 use crate::state::{Attempt, Failure};
 
 impl Deciding<'_> {
@@ -98,6 +99,9 @@ impl Deciding<'_> {
         let before: Vec<&Failure> = before.filter(|f| f.diagnosis.step == d.step).collect();
         let same = before.len();
         let last = self.s.failures.last().filter(alike);
+        let may_step_back = self.s.step_backs < self.spec.policy.step_backs && self.has_older(from);
+        // What follows the training does not fail because of the step that it ended with.
+        let is_tail = self.spec.has_tail && last_step(&self.s, self.spec).is_some_and(|last| from >= Some(last));
         Case {
             same: u32::try_from(same).unwrap_or(u32::MAX).saturating_add(1),
             resumed: from.is_some(),
@@ -105,7 +109,7 @@ impl Deciding<'_> {
             trained: a.trained(),
             progressed,
             stepped_back: last.is_some_and(|f| f.attempt.next() == a.no && f.diagnosis.step > d.step),
-            may_step_back: self.s.step_backs < self.spec.policy.step_backs && self.has_older(from),
+            may_step_back: may_step_back && !is_tail,
         }
     }
 

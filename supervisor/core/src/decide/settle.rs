@@ -236,8 +236,23 @@ impl Deciding<'_> {
     fn ends_with(&self, a: &Attempt, newest: Step) -> bool {
         match last_step(&self.s, self.spec) {
             None => self.trained_nothing(a).is_none(),
-            Some(last) => newest >= last || self.is_done(a) && !self.saves_last(last),
+            Some(last) => {
+                newest >= last || self.is_done(a) && !self.saves_last(last) || self.stopped_early(a, last).is_some()
+            }
         }
+    }
+
+    /// The trainer ended its training by itself before the last planned step.
+    fn stopped_early(&self, a: &Attempt, last: Step) -> Option<String> {
+        let newest = self.s.newest_whole();
+        let note = newest
+            .filter(|c| c.step > a.order.from.step())
+            .and_then(|c| c.trainer_note);
+        let says_so = a.ended || note.is_some_and(|note| note.ends);
+        (self.spec.may_end_early && a.succeeded() && says_so).then(|| {
+            let at = a.step.max(newest.map(|c| c.step)).unwrap_or_default();
+            format!("the trainer ended its training by itself at step {at} of {last}, as early stopping does")
+        })
     }
 
     /// Exit code 0 everywhere: is the last planned step there?
@@ -274,6 +289,13 @@ impl Deciding<'_> {
         };
         if newest.is_some_and(|n| n >= last) {
             return true;
+        }
+        if let Some(text) = self.stopped_early(a, last) {
+            let reason = Reason::new("stopped_early", text);
+            self.decided(charge, vec![reason.clone()]);
+            let step = newest.filter(|s| self.s.mark.is_some_and(|m| m >= *s));
+            self.finish(Outcome::Finished { step }, vec![reason]);
+            return false;
         }
         if self.is_done(a) && !self.saves_last(last) {
             let at = newest.map_or_else(|| "nothing".to_owned(), |n| format!("step {n}"));

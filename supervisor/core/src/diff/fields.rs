@@ -100,5 +100,5 @@ macro_rules! fields {
 
 fields!(
     id step layout verdict roles contents resume pins bytes files newest findings;
-    proven world holds reshard part saved_by save husk unfamiliar own_modules other_owner
+    proven world holds reshard part saved_by save husk unfamiliar own_modules other_owner trainer_note
 );

@@ -310,6 +310,7 @@ fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary 
             Truth::Strange => vec!["my_project.state.Sampler".to_owned()],
             _ => Vec::new(),
         },
+        trainer_note: None,
         own_modules: match s.truth {
             Truth::Strange => vec!["my_project".to_owned()],
             _ => Vec::new(),

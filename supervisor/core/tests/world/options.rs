@@ -135,6 +135,8 @@ pub(crate) fn spec() -> RunSpec {
         not_restored: Vec::new(),
         saves: SavePolicy::Steps,
         numbering: Numbering::Steps,
+        may_end_early: false,
+        has_tail: false,
     }
 }
 
@@ -185,6 +187,8 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "stays" => habits.stays = true,
         "says-end" => habits.says_end = true,
         "goes-on-from" => habits.goes_on_from = Some(number?),
+        "has-tail" => spec.has_tail = true,
+        "may-end-early" => spec.may_end_early = true,
         "numbered-else" => spec.numbering = Numbering::Else,
         "says-failed" => habits.says_failed = true,
         "planned" => spec.last_step = Some(Step(number?)),

@@ -74,12 +74,6 @@ pub(crate) fn is_swift(command: &[String]) -> bool {
     matches!(program(command), Some((Program::Swift, _)))
 }
 
-/// Returns true if a script is started by flags that may look whether the output directory is empty. Its name for going on anyway is of
-/// transformers 4; no step is overwritten by it that a resume is given by its path.
-pub(crate) fn may_refuse(command: &[String]) -> bool {
-    program(command).is_none() && telling_flags(command) >= 1 && !flags(command).contains_key("overwrite_output_dir")
-}
-
 /// Returns true if a command starts such a training, by its program or by its flags.
 pub(crate) fn is_called(command: &[String]) -> bool {
     program(command).is_some() || is_called_by_flags(command)

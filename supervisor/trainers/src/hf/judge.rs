@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use supervise_checkpoint::{FileReport, Marks};
 use supervise_core::checkpoint::{
-    CheckpointSummary, CkptId, Depth, EntryKind, Finding, Level, Part, Resumability, StateKind, Verdict,
+    CheckpointSummary, CkptId, Depth, EntryKind, Finding, Level, Part, Resumability, StateKind, TrainerNote, Verdict,
 };
 use supervise_core::id::{Step, WallMs};
 
@@ -163,6 +163,12 @@ impl Seen<'_> {
             .map(|g| g.proven(self.case.depth, &self.reports));
         let proven = depths.collect::<Option<Vec<Depth>>>().and_then(|d| d.into_iter().min());
         summary.proven = proven.filter(|_| summary.verdict == Verdict::Whole);
+        let state = self.reports.values().find_map(|r| r.facts.trainer_state);
+        let note = state.map(|s| TrainerNote {
+            best: s.best.map(Step),
+            ends: s.ends,
+        });
+        summary.trainer_note = note.filter(|n| *n != TrainerNote::default());
         let facts = self.reports.values().filter_map(|r| r.facts.torch.as_ref());
         summary.unfamiliar = crate::kit::not_trusted(self.case.expect, facts);
         order(&mut summary.findings);

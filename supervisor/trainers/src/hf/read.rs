@@ -74,6 +74,9 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         .number("save_total_limit")
         .and_then(|n| u32::try_from(n).ok())
         .filter(|_| !keeps_best);
+    // A save on demand ends the training as well, and is no end of it.
+    out.has_tail = true;
+    out.may_end_early = !said.is("enable_jit_checkpoint");
     out.facts.keep = out
         .keep
         .map(|n| ("save_total_limit".to_owned(), n))

@@ -36,7 +36,7 @@ pub(crate) fn rules() -> Vec<ScanRule> {
         ),
         ScanRule::new(
             "hf.end",
-            r"Training completed\. Do not forget to share your model|^\{'train_runtime': ",
+            r"Training completed\. Do not forget to share your model|^\s*\{'train_runtime': ",
             RuleKind::End,
         ),
         ScanRule::new(

@@ -43,6 +43,7 @@ pub(crate) fn blank(id: CkptId, step: Step) -> CheckpointSummary {
         husk: false,
         unfamiliar: Vec::new(),
         other_owner: None,
+        trainer_note: None,
         own_modules: Vec::new(),
         findings: Vec::new(),
     }

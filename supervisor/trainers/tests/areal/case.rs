@@ -219,6 +219,8 @@ impl Case {
             not_restored: out.not_restored,
             saves: out.saves,
             numbering: out.numbering,
+            may_end_early: out.may_end_early,
+            has_tail: out.has_tail,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Verdict on a step, and what would be lost by a resume from it.
 
 use crate::disk::{Disk, fact, why};
-use supervise_core::checkpoint::{Depth, EntryKind, Resumability, StateKind, Verdict};
+use supervise_core::checkpoint::{Depth, EntryKind, Resumability, StateKind, TrainerNote, Verdict};
 use supervise_core::event::Tracker;
 use supervise_core::id::Step;
 use supervise_trainers::hf::HF;
@@ -101,6 +101,49 @@ fn a_file_of_another_step_or_rank_is_damage() {
     let rank0 = genuine.files[camino::Utf8Path::new("checkpoint-4/rng_state_0.pth")].clone();
     let c = genuine.put(&at("rng_state_1.pth"), &rank0).newest();
     assert_eq!((c.verdict, why(&c)), (Verdict::Damaged, vec!["misplaced".to_owned()]));
+}
+
+#[test]
+fn what_a_state_says_of_its_run_is_noted() {
+    let noted = |more: &str| {
+        let changed = Disk::genuine().change(&at("trainer_state.json"), |bytes| {
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            let mut state: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let more: serde_json::Value = serde_json::from_str(more).unwrap();
+            for (key, value) in more.as_object().unwrap() {
+                state[key] = value.clone();
+            }
+            serde_json::to_vec(&state).unwrap()
+        });
+        let newest = changed.newest();
+        assert_eq!(newest.verdict, Verdict::Whole, "{:?}", newest.findings);
+        newest.trainer_note
+    };
+    let note = |best: Option<u64>, ends| {
+        let best = best.map(Step);
+        Some(TrainerNote { best, ends })
+    };
+    let stops = |is: bool| {
+        format!(r#"{{"stateful_callbacks": {{"TrainerControl": {{"args": {{"should_training_stop": {is}}}}}}}}}"#)
+    };
+    assert_eq!(noted(&stops(true)), note(None, true));
+    assert_eq!(noted(&stops(false)), None);
+    for (state, best) in [
+        (
+            r#"{"best_global_step": 2, "best_model_checkpoint": "out/checkpoint-2"}"#,
+            Some(2),
+        ),
+        (
+            r#"{"best_global_step": 3, "best_model_checkpoint": "/a b/checkpoint-2/"}"#,
+            Some(2),
+        ),
+        (r#"{"best_global_step": 2}"#, Some(2)),
+        (r#"{"best_model_checkpoint": ["out/checkpoint-2"]}"#, None),
+        (r#"{"best_global_step": "2", "best_model_checkpoint": null}"#, None),
+    ] {
+        let state = format!(r#"{{"stateful_callbacks": [], {}"#, &state[1..]);
+        assert_eq!(noted(&state), best.and_then(|n| note(Some(n), false)), "{state}");
+    }
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
         not_restored: Vec::new(),
         saves: SavePolicy::Steps,
         numbering: Numbering::Steps,
+        may_end_early: false,
+        has_tail: false,
     }
 }
 
