@@ -35,14 +35,10 @@ const WORDS: Words = Words {
 };
 
 /// Knowledge that is found here and nowhere else.
-const CODES: [(&str, &str); 4] = [
+const CODES: [(&str, &str); 3] = [
     (
         "known_by_flags",
         "nothing but its flags tells which trainer the command starts",
-    ),
-    (
-        "output_dir_not_empty",
-        "a script may refuse an output directory in which our own files stand",
     ),
     (
         "padded_name",
