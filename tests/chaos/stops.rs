@@ -67,6 +67,10 @@ pub(crate) fn round(round: &mut Round) {
         wait_until_full(&disk.point, &mut run);
     }
     round.pause(3_000);
+    // Before that, a signal ends it as it ends any program, or is ignored in the background of a shell.
+    supervise_tests::harness::wait_for("the supervisor listens", || {
+        run.text().contains("term 1 begins") || run.has_ended()
+    });
     let frozen = make(trouble, &scene);
     let way = stop(round, &scene, &run);
     wait(&mut run, &format!("{trouble:?}, {way}"));
