@@ -2,7 +2,7 @@
 # GRPO with verl, as most people start it. Nothing in it changes for supervise:
 #
 #   supervise run -- bash examples/scripts/run_grpo.sh
-#   supervise plan --learn -- bash examples/scripts/run_grpo.sh trainer.total_epochs=3
+#   supervise plan --learn --yes -- bash examples/scripts/run_grpo.sh trainer.total_epochs=3
 #
 # `supervise` runs it once up to the call of python3, to learn where it saves. At each launch it puts its overrides (where to resume) into
 # that call. What stands before the call runs again each time: it has to be safe to repeat.

@@ -20,6 +20,8 @@ pub enum Exit {
     GaveUp = 6,
     /// Stopped by the operator.
     Stopped = 7,
+    /// The training finished, its launch script did not.
+    ScriptUnfinished = 8,
     /// `verify`: parts are missing.
     Incomplete = 20,
     /// `verify`: bytes are wrong.
@@ -49,7 +51,7 @@ pub enum Exit {
 }
 
 /// All of them, in the order of their numbers.
-pub const ALL: [Exit; 20] = [
+pub const ALL: [Exit; 21] = [
     Exit::Finished,
     Exit::Different,
     Exit::Deterministic,
@@ -57,6 +59,7 @@ pub const ALL: [Exit; 20] = [
     Exit::LeaseHeld,
     Exit::GaveUp,
     Exit::Stopped,
+    Exit::ScriptUnfinished,
     Exit::Incomplete,
     Exit::Damaged,
     Exit::Unsafe,
@@ -92,6 +95,9 @@ impl Exit {
             Self::LeaseHeld => "another supervisor holds the lease, or somebody else wrote among the checkpoints",
             Self::GaveUp => "gave up: the retries without progress are used up",
             Self::Stopped => "stopped by the operator",
+            Self::ScriptUnfinished => {
+                "the training finished, its launch script did not: it failed later, or another training of it was held back"
+            }
             Self::Incomplete => "verify: incomplete, parts are missing",
             Self::Damaged => "verify: damaged, bytes that were read are wrong",
             Self::Unsafe => "verify: unsafe, loading it would run something",
@@ -115,7 +121,13 @@ impl Exit {
     pub fn is_final(self) -> bool {
         matches!(
             self,
-            Self::Deterministic | Self::NoProof | Self::LeaseHeld | Self::GaveUp | Self::Usage | Self::Config
+            Self::Deterministic
+                | Self::NoProof
+                | Self::LeaseHeld
+                | Self::GaveUp
+                | Self::ScriptUnfinished
+                | Self::Usage
+                | Self::Config
         )
     }
 
@@ -158,6 +170,7 @@ mod tests {
         let why = || "x".to_owned();
         for outcome in [
             Outcome::Finished { step: None },
+            Outcome::ScriptUnfinished { step: None, why: why() },
             Outcome::Stopped,
             Outcome::OutOfTime,
             Outcome::Deterministic { why: why() },

@@ -193,7 +193,7 @@ pub fn is_end(event: EventChoice) -> bool {
 
 fn end(outcome: &Outcome) -> EventChoice {
     match outcome {
-        Outcome::Finished { .. } => EventChoice::Finished,
+        Outcome::Finished { .. } | Outcome::ScriptUnfinished { .. } => EventChoice::Finished,
         Outcome::Stopped | Outcome::OutOfTime => EventChoice::Stopped,
         Outcome::Deterministic { .. } => EventChoice::Deterministic,
         Outcome::NoProof { .. } => EventChoice::NoProof,

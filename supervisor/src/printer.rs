@@ -390,6 +390,19 @@ impl Write for Lines {
     }
 }
 
+/// Asks on the terminal; anything but a yes is a no.
+///
+/// # Errors
+/// The answer cannot be read.
+pub(crate) fn confirm(question: &str) -> Result<bool, CliError> {
+    err(question);
+    let mut answer = String::new();
+    std::io::stdin()
+        .read_line(&mut answer)
+        .map_err(|e| CliError::environment(format!("the answer cannot be read: {e}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

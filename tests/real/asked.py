@@ -94,7 +94,7 @@ def a_configuration_of_its_own(supervise, work):
 def a_script(supervise, work):
     script = work.parent / "run.sh"
     script.write_text(f'#!/bin/bash\nexport PATH={Path(sys.executable).parent}:$PATH\npython3 {" ".join(OWN)} cake.name=layer "$@"\n')
-    done = call(work, [supervise, "plan", "--learn", "--json", "--", "bash", script], 0)
+    done = call(work, [supervise, "plan", "--learn", "--yes", "--json", "--", "bash", script], 0)
     assert json.loads(done.stdout)["root"] == str(work / "baked/layer")
 
 

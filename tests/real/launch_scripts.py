@@ -50,7 +50,7 @@ def reason(text):
 def plan(supervise, checkout, script, work, more):
     env = dict(os.environ, HOME=str(work / "home"), XDG_STATE_HOME=str(work / "state"), PYTHONPATH=str(checkout))
     env["PATH"] = f"{work / 'bin'}:{BIN}:{env['PATH']}"
-    command = [*ALONE, supervise, "plan", "--learn", "--json", "--set", "supervisor.learn_within=60s", *more]
+    command = [*ALONE, supervise, "plan", "--learn", "--yes", "--json", "--set", "supervisor.learn_within=60s", *more]
     try:
         done = subprocess.run([str(word) for word in [*command, "--", "bash", script]], cwd=checkout, env=env, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=LIMIT, check=False)

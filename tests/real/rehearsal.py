@@ -71,8 +71,8 @@ def a_script_that_was_learnt(supervise, work):
     script = work.parent / "run.sh"
     words = " ".join([*COMMON, f"trainer.default_local_dir={work}/checkpoints"])
     script.write_text(SCRIPT.format(bin=BIN, words=words))
-    assert told(supervise, work, ["bash", script], learn=["--learn"]) == []
-    (code, text), = told(supervise, work, ["bash", script], "--set", "trainer.no_such=3", learn=["--learn"], code=78)
+    assert told(supervise, work, ["bash", script], learn=["--learn", "--yes"]) == []
+    (code, text), = told(supervise, work, ["bash", script], "--set", "trainer.no_such=3", learn=["--learn", "--yes"], code=78)
     assert code == "override_unknown" and "trainer.no_such" in text, (code, text)
 
 

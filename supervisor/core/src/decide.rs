@@ -140,6 +140,7 @@ impl Deciding<'_> {
     }
 
     fn finish(&mut self, outcome: Outcome, reasons: Vec<Reason>) {
+        let outcome = self.with_the_script(outcome);
         self.decided(
             Decision::Finish {
                 outcome: outcome.clone(),

@@ -112,7 +112,15 @@ fn from_words(a: &Attempt) -> Diagnosis {
             "the guard of this attempt died; its workers were ended with it",
         );
     }
-    if let Some((class, s)) = root(a.standing(), a, Weight::Effect).or_else(|| said(a)) {
+    let seen = match was_call_killed(a) {
+        true => root(
+            a.standing().filter(|(means, _)| tells_of_a_kill(means)),
+            a,
+            Weight::Effect,
+        ),
+        false => root(a.standing(), a, Weight::Effect).or_else(|| said(a)),
+    };
+    if let Some((class, s)) = seen {
         let text = format!("{}: {}", place(s), shorten(&s.text));
         return build(a, class, text, &s.text);
     }
@@ -135,6 +143,23 @@ fn from_words(a: &Attempt) -> Diagnosis {
         None if a.succeeded() => build(a, "end.early_success", "all workers exited with code 0".into(), ""),
         None => build(a, "kill.unknown", "the workers ended out of sight".into(), ""),
     }
+}
+
+/// The trainer that a script called was killed from outside: nothing that it printed ended it.
+fn was_call_killed(a: &Attempt) -> bool {
+    let killed = matches!(
+        a.first_failure,
+        Some((_, ExitStatus::Signal(9) | ExitStatus::Code(137)))
+    );
+    killed && !a.called.is_empty() && a.failed_by_itself
+}
+
+/// Who kills says so for a whole process: an OOM killer, a scheduler, a machine that is taken away.
+fn tells_of_a_kill(means: &RuleKind) -> bool {
+    let RuleKind::Failure(class) = means else { return false };
+    ["mem.host_oom", "mem.ray_oom", "sched.", "node.", "user."]
+        .iter()
+        .any(|of| class.starts_with(of))
 }
 
 /// A worker failed, and no cause was printed: its exit, and what follows from the ends of others.

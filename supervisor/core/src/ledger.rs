@@ -255,7 +255,9 @@ impl Ledger {
                     self.step = None;
                 }
                 Decision::Finish { outcome } => match outcome {
-                    Outcome::Stopped | Outcome::Finished { .. } => self.costs.blame = Blame::Nobody,
+                    Outcome::Stopped | Outcome::Finished { .. } | Outcome::ScriptUnfinished { .. } => {
+                        self.costs.blame = Blame::Nobody
+                    }
                     _ => self.named_by_reason(),
                 },
                 _ => {}

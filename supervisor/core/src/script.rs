@@ -3,7 +3,12 @@
 //! Most users start verl with a shell script. What it calls is known only by running it: once under a recorder that ends it
 //! where it would start the trainer, and then, at every launch, with our words put into that one call.
 
-use crate::id::fnv64;
+mod book;
+
+pub use book::{CallAnswer, CallBook, CallPlace, ScriptCall, worker_of};
+
+use crate::event::ExitStatus;
+use crate::id::{WorkerId, fnv64};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -46,6 +51,12 @@ pub struct CallOrder {
     /// The name of the job, where the call submits one to a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submission: Option<String>,
+    /// Settings that tell this training from another, as the script wrote them when it was learnt.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub root: String,
+    /// The step to resume from: what the script does before its call may have removed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Utf8PathBuf>,
 }
 
 /// Acts of a script at a launch.
@@ -64,6 +75,69 @@ pub enum ScriptNews {
     },
     /// It starts a trainer again, in the same attempt: that was not done.
     Again,
+    /// The call of the trainer begins.
+    Called {
+        /// The worker that runs the script.
+        worker: WorkerId,
+        /// Lines that the script had printed before.
+        line: u64,
+        /// The call, shortened, secrets redacted.
+        what: String,
+    },
+    /// A call of the trainer ended.
+    Returned {
+        /// The call, shortened, secrets redacted.
+        what: String,
+        /// How the trainer ended.
+        status: ExitStatus,
+    },
+    /// Another training was called in the same script: it was not started.
+    HeldBack {
+        /// The call, shortened, secrets redacted.
+        what: String,
+        /// The first one was still running.
+        at_once: bool,
+    },
+    /// The script changed the step to resume from before it called the trainer, which was not started.
+    Spoilt {
+        /// In words.
+        what: String,
+    },
+    /// Each training ended well, and the script did not.
+    Failed {
+        /// How the script ended.
+        status: ExitStatus,
+    },
+}
+
+impl ScriptNews {
+    /// Whether it is a fault, rather than the course of a call.
+    #[must_use]
+    pub fn is_fault(&self) -> bool {
+        !matches!(self, Self::Called { .. } | Self::Returned { .. })
+    }
+
+    /// What the script left undone although its training ended well.
+    #[must_use]
+    pub fn left_undone(&self) -> Option<String> {
+        match self {
+            Self::HeldBack { what, at_once } => {
+                let when = if *at_once {
+                    "while the first was running"
+                } else {
+                    "after it"
+                };
+                Some(format!(
+                    "the script called another training {when}, which was held back: {what}; supervise each training by itself: one `supervise run` per training"
+                ))
+            }
+            Self::Failed { status } => Some(format!(
+                "the training finished, and the launch script {} after it; only the rest of the script is left to do",
+                status.words()
+            )),
+            _ => None,
+        }
+    }
 }
 
 /// Key of a script before it is known which run it is: the directory and the command it is started with.

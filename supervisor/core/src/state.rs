@@ -299,6 +299,9 @@ pub struct Attempt {
     pub exits: BTreeMap<WorkerId, ExitStatus>,
     /// The first end that was a failure.
     pub first_failure: Option<(WorkerId, ExitStatus)>,
+    /// It failed before we ended anything.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed_by_itself: bool,
     /// The last lines of the worker that failed first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<String>,
@@ -371,6 +374,9 @@ pub struct Attempt {
     /// Faults of its script that it should not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<ScriptNews>,
+    /// Lines that each worker's script had printed when it called the trainer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub called: BTreeMap<WorkerId, u64>,
     /// Processes that SIGKILL did not end.
     pub unkillable: Vec<ProcRef>,
     /// Its end was judged and charged.

@@ -2,12 +2,15 @@
 //!
 //! A directory of links to our own program comes first in PATH, and since `activate` puts another one in front of it, bash is given
 //! functions of the same names, which win over PATH. A link is our program under another name ([`shim`]): it looks at its
-//! words, and at the call of a trainer it asks the guard of its attempt. Every other call becomes the real program, unchanged.
+//! words, and at the call of a trainer it asks the guard of its attempt, stays while the trainer runs, and ends as the trainer does. Every other
+//! call becomes the real program, unchanged.
 //! A shim's words are data: read with limits, compared, shown, never executed.
 
 mod listen;
+mod mirror;
 mod shim;
 mod steps;
+mod trainer;
 
 pub use listen::{Heard, Recording, record};
 pub use shim::{main, name_of};

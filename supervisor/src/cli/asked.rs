@@ -2,24 +2,11 @@
 
 use super::target::Seen;
 use crate::error::CliError;
-use crate::printer;
+pub(super) use crate::printer::confirm;
 use crate::run_order::Prepared;
 use supervise_core::checkpoint::Depth;
 use supervise_core::spec::RunSpec;
 use supervise_host::io_worker::{RunCheckpoints, look_at_run};
-
-/// Asks on the terminal; anything but a yes is a no.
-///
-/// # Errors
-/// The answer cannot be read.
-pub(super) fn confirm(question: &str) -> Result<bool, CliError> {
-    printer::err(question);
-    let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|e| CliError::environment(format!("the answer cannot be read: {e}")))?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
 
 /// A number that no step has is a slip of the hand: nothing is begun with it.
 ///

@@ -83,7 +83,7 @@ pub(super) fn let_go_on(seen: &Seen) -> Result<ResumeView, CliError> {
         )));
     };
     let was = state.outcome.as_ref();
-    if let Some(Outcome::Finished { .. }) = was {
+    if let Some(Outcome::Finished { .. } | Outcome::ScriptUnfinished { .. }) = was {
         return Err(
             CliError::usage(format!("run {run} is finished: there is nothing to go on with"))
                 .hint("where it is to train on, raise the trainer's number of steps: `supervise run` goes on then"),

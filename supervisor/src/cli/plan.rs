@@ -50,6 +50,9 @@ pub(super) struct Args {
     /// Run a script up to the call of its trainer, to learn which one it starts
     #[arg(long)]
     learn: bool,
+    /// Run the script without asking
+    #[arg(long, requires = "learn")]
+    yes: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -65,6 +68,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let learning = if args.learn { Learning::Anew } else { Learning::Known };
     let mut prepared = prepare(Request {
         learning,
+        asks_first: !args.yes,
         asking: args.learn || args.rehearse,
         planned: true,
         quiet: args.json,

@@ -32,13 +32,14 @@ pub(super) const EXAMPLES: &str = "  supervise run ppo.yaml
   supervise run --set supervisor.trainer=plain -- ./any_program
 ";
 
-pub(super) const EXITS: [Exit; 14] = [
+pub(super) const EXITS: [Exit; 15] = [
     Exit::Finished,
     Exit::Deterministic,
     Exit::NoProof,
     Exit::LeaseHeld,
     Exit::GaveUp,
     Exit::Stopped,
+    Exit::ScriptUnfinished,
     Exit::Usage,
     Exit::Environment,
     Exit::Internal,
@@ -92,6 +93,7 @@ impl Source {
             from: self.from,
             no_recovery: self.no_recovery,
             learning: Learning::Known,
+            asks_first: false,
             asking: false,
             planned: false,
             quiet: false,

@@ -16,6 +16,7 @@ use supervise_core::id::{ActId, ProcRef, Rank, Term};
 use supervise_core::progress::{heal_rules, progress_rules};
 use supervise_core::record::{Act, ActKind, LaunchOrder, StartPoint};
 use supervise_core::scan::{ScanRule, Scanner};
+use supervise_core::script::CallOrder;
 use supervise_core::spec::{LauncherKind, RunSpec};
 use supervise_core::state::Mode;
 use supervise_host::address::{self, Role};
@@ -246,6 +247,7 @@ impl Driver {
             scratch: plan.scratch.clone(),
             stale_names: plan.stale_names.clone(),
             script: watch(plan),
+            patient: self.spec.policy.observe,
             interpreters: self.runs_interpreters(&plan.argv),
             ray: self.starts_ray(&plan.argv),
             endings: self.tells_endings(&plan.argv),
@@ -285,7 +287,7 @@ impl Driver {
         base.extend(plan.env.iter().cloned());
         base.extend(self.spec.env.clone());
         if let (Some(call), Some(shims)) = (&plan.call, &self.order.shims) {
-            shims.dress(&mut base, socket, Some(call.clone()))?;
+            shims.dress(&mut base, socket, Some(self.call_order(order, call)))?;
         }
         if let Some(submitter) = &self.order.submitter {
             submitter.dress(&mut base, self.proof().comment(self.state.term, order.attempt));
@@ -311,6 +313,15 @@ impl Driver {
                 }
             })
             .collect())
+    }
+
+    /// The order for the call in a script, which may remove the step to resume from before it gets there.
+    fn call_order(&self, order: &LaunchOrder, call: &CallOrder) -> CallOrder {
+        let resume = match (&order.from, &self.spec.root) {
+            (StartPoint::Step { ckpt, .. }, Some(root)) => Some(root.join(&ckpt.0)),
+            _ => None,
+        };
+        CallOrder { resume, ..call.clone() }
     }
 
     /// The trainer's command; where we start Ray, within our own.

@@ -246,13 +246,14 @@ impl Driver {
                 self.printer.note(&text);
             }
             FromGuard::Shim(word) => self.on_script(attempt, word),
-            FromGuard::Hello(_) | FromGuard::MayStart => {}
+            FromGuard::Script(news) => self.feed(EventKind::Script { attempt, news }),
+            FromGuard::Hello(_) | FromGuard::MayStart | FromGuard::Goes { .. } | FromGuard::HeldBack { .. } => {}
         }
     }
 
     fn on_script(&mut self, attempt: AttemptNo, word: FromShim) {
         let news = match word {
-            FromShim::Refuses { why } => ScriptNews::Refused {
+            FromShim::Refuses { why, .. } => ScriptNews::Refused {
                 why: one_line(&why, SAID),
             },
             FromShim::Unmarked { words } => ScriptNews::Unmarked {
@@ -260,7 +261,11 @@ impl Driver {
             },
             FromShim::Again => ScriptNews::Again,
             // Calls before the trainer's own are the script's affair.
-            FromShim::Passes { .. } | FromShim::Called(_) | FromShim::Starts { .. } => return,
+            FromShim::Passes { .. }
+            | FromShim::Called(_)
+            | FromShim::Starts { .. }
+            | FromShim::Returned { .. }
+            | FromShim::Spoilt { .. } => return,
         };
         self.feed(EventKind::Script { attempt, news });
     }

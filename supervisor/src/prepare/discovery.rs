@@ -8,15 +8,17 @@ mod recording;
 mod starts;
 
 pub(super) use recording::{shims, submitter};
+use starts::root_before;
 pub(super) use starts::{longest_step, starts};
 
 use super::request::Learning;
 use super::sources::Sources;
 use crate::error::CliError;
 use crate::mount;
+use crate::printer::confirm;
 use crate::render::{proposed, shown_command};
 use camino::Utf8Path;
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use supervise_config::settings::AUTO;
 use supervise_core::script::Learnt;
 use supervise_trainers::registry::{self, adapters};
@@ -120,12 +122,35 @@ fn learnt(c: &Sources) -> Result<Option<Learnt>, CliError> {
         Learning::Given => given().map(Some),
         Learning::Anew => match c.script_left_out() {
             Some(why) => Err(not_run(c, &why)),
-            None => recording::listen(c).map(Some),
+            None => {
+                agreed(c)?;
+                recording::listen(c).map(Some)
+            }
         },
         Learning::Start => match starts::living(c)? {
             Some(found) => Ok(Some(found)),
             None => recording::listen(c).map(Some),
         },
+    }
+}
+
+/// What a script does before its call is done when it is learnt. If we started it before, that is known and looked at.
+fn agreed(c: &Sources) -> Result<(), CliError> {
+    if !c.request.asks_first || root_before(c).is_some() {
+        return Ok(());
+    }
+    let script = shown_command(&c.command);
+    let what = format!("`{script}` has to be run up to the call of its trainer: what it does before that call is done");
+    if !std::io::stdin().is_terminal() {
+        let again = c.request.again(&["plan", "--learn", "--yes"], &[]);
+        return Err(
+            CliError::usage(format!("not run: {what}, and nobody can be asked: not a terminal"))
+                .hint(format!("to run it: {}", proposed(&again))),
+        );
+    }
+    match confirm(&format!("{what}. Run it? [y/N] "))? {
+        true => Ok(()),
+        false => Err(CliError::usage(format!("not run: `{script}`"))),
     }
 }
 
@@ -154,6 +179,6 @@ fn unknown(c: &Sources) -> CliError {
         "which trainer `{}` starts is not known yet: the script has to be run to learn it",
         shown_command(&c.command)
     ))
-    .hint("supervise plan --learn runs it up to the call of the trainer and ends it there; `supervise run` does the same first")
+    .hint("supervise plan --learn --yes runs it up to the call of the trainer and ends it there; `supervise run` does the same first")
     .hint("where it starts no trainer that is known: --set supervisor.trainer=plain")
 }

@@ -23,6 +23,8 @@ pub struct Request {
     pub no_recovery: bool,
     /// True if a script may be run to learn what it starts.
     pub learning: Learning,
+    /// A script that was never started by us runs only after a yes.
+    pub asks_first: bool,
     /// The trainer may be asked for what only it can say: its own code runs then.
     pub asking: bool,
     /// Nothing is launched: machines that only a launch needs may be missing here.

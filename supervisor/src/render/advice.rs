@@ -22,6 +22,9 @@ pub fn advice(outcome: &Outcome, run: &str, worker: Option<u32>) -> Vec<String> 
             "`supervise run` with --from {step} where that state is this run's to go on from; else end who writes there, move it away, and run again"
         ),
         Outcome::Stranger { step: None, .. } => "end who writes there, then `supervise run` goes on".to_owned(),
+        Outcome::ScriptUnfinished { .. } => {
+            "run the rest of the script by hand, or give each further training its own `supervise run`".to_owned()
+        }
         Outcome::Environment { .. } => "mend it, then `supervise run` goes on".to_owned(),
         Outcome::Config { .. } => "change the configuration, then `supervise run` goes on".to_owned(),
     };

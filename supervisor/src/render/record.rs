@@ -1,6 +1,7 @@
 //! One line per decision, in plain words, with its first reason.
 
 mod edit;
+mod script;
 
 pub use edit::{edit_because, edit_words};
 
@@ -18,7 +19,6 @@ use supervise_core::record::{
 };
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::scan::RuleKind;
-use supervise_core::script::ScriptNews;
 use supervise_core::state::State;
 
 /// A longer wait is one without an end.
@@ -125,7 +125,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             means,
             sighting,
         } if sighting.count == 1 => return sighted(*attempt, means, sighting),
-        EventKind::Script { attempt, news } => format!("attempt {attempt}: {}", script(news)),
+        EventKind::Script { attempt, news } => format!("attempt {attempt}: {}", script::words(news)),
         EventKind::Rehearsed(r) => rehearsed(&r.result),
         EventKind::TimeGap { missing } => format!(
             "the machine slept or stood still for {}: clocks are shifted",
@@ -194,17 +194,6 @@ fn other_release(s: &State) -> String {
             format!("; the trainer's version is {now} now, and was {before}")
         }
         _ => String::new(),
-    }
-}
-
-fn script(news: &ScriptNews) -> String {
-    match news {
-        ScriptNews::Refused { why } => format!("the script was refused the start: {}", one_line(why, FOREIGN)),
-        ScriptNews::Unmarked { what } => format!(
-            "the script started a trainer without our overrides: {}",
-            one_line(what, FOREIGN)
-        ),
-        ScriptNews::Again => "the script wants to start a trainer again".to_owned(),
     }
 }
 
@@ -452,6 +441,10 @@ pub fn outcome_words(o: &Outcome) -> String {
         Outcome::Finished { step: Some(step) } => format!("finished: step {step} is proven"),
         Outcome::Finished { step: None } => {
             "finished: the trainer ended well; which step is the last one cannot be known".to_owned()
+        }
+        Outcome::ScriptUnfinished { step, why } => {
+            let at = step.map_or_else(String::new, |step| format!(" at step {step}"));
+            format!("the training finished{at}, its script did not: {why}")
         }
         Outcome::Stopped => "stopped".to_owned(),
         Outcome::OutOfTime => "out of time: the machine is taken away, and the next start goes on".to_owned(),

@@ -315,6 +315,12 @@ pub trait Adapter: Sync {
     fn fill(&self, _words: &[String], _order: &CallOrder, _restarts_by_environment: bool) -> Result<Call, String> {
         Err(format!("no call of {} was learnt", self.words().name))
     }
+
+    /// The settings of a call in a script that tell one training from another, as the script wrote them.
+    fn call_root(&self, _words: &[String]) -> String {
+        String::new()
+    }
+
     /// A command of which no call is known is supervised all the same, where the settings say whose it is and where it saves.
     fn resumes_by_itself(&self) -> bool {
         false

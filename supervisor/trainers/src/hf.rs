@@ -83,6 +83,10 @@ impl Adapter for HfAdapter {
         &call::PROGRAMS
     }
 
+    fn call_root(&self, words: &[String]) -> String {
+        script::root(words)
+    }
+
     fn fill(&self, words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
         script::fill(words, order, restarts_by_environment)
     }

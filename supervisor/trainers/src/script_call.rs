@@ -58,6 +58,30 @@ pub fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) 
     trainer.fill(words, order, restarts_by_environment)
 }
 
+/// The settings of a call that tell one training from another, as the script wrote them.
+#[must_use]
+pub fn root(words: &[String]) -> String {
+    let trainer = adapters().find(|a| a.starts(words));
+    trainer.map_or_else(String::new, |a| a.call_root(words))
+}
+
+/// Options of launchers by which a call says which node it stands for.
+const NODE_OPTIONS: [&str; 2] = ["node-rank", "machine-rank"];
+
+/// The rank of the node that a call stands for, where it says so.
+#[must_use]
+pub fn node_rank(words: &[String]) -> Option<u32> {
+    let name = |word: &str| word.trim_start_matches('-').replace('_', "-");
+    words.iter().enumerate().find_map(|(at, word)| {
+        let (option, value) = match word.strip_prefix("--")?.split_once('=') {
+            Some((option, value)) => (option, Some(value)),
+            None => (word.as_str(), words.get(at + 1).map(String::as_str)),
+        };
+        NODE_OPTIONS.contains(&name(option).as_str()).then_some(())?;
+        value?.parse().ok()
+    })
+}
+
 /// The first thing that differs, in words.
 pub(crate) fn difference(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> String {
     let said = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), |v| format!("`{v}`"));
@@ -111,6 +135,29 @@ mod tests {
         assert!(!is_trainer(&words("srun python3 -m verl.trainer.main_ppo")));
         assert!(is_marked(&words("python3 -m m a=1 b=2"), &words("a=1 b=2")));
         assert!(!is_marked(&words("python3 -m m a=1"), &words("a=1 b=2")));
+    }
+
+    #[test]
+    fn a_call_says_which_training_and_which_node_it_is() {
+        for (text, node) in [
+            ("torchrun --nnodes 2 --node_rank 1 t.py", Some(1)),
+            ("torchrun --node-rank=0 t.py", Some(0)),
+            ("accelerate launch --machine_rank 3 t.py", Some(3)),
+            ("torchrun --node_rank x t.py", None),
+            ("python3 t.py", None),
+        ] {
+            assert_eq!(node_rank(&words(text)), node, "{text}");
+        }
+        let of = |text: &str| root(&words(text));
+        let verl = "python3 -m verl.trainer.main_ppo trainer.default_local_dir=";
+        assert_eq!(
+            of(&format!("{verl}a x=1")),
+            of(&format!("{verl}b x=2 trainer.default_local_dir=a"))
+        );
+        assert_ne!(of(&format!("{verl}a")), of(&format!("{verl}b")));
+        let trl = "trl sft --save_steps 2 --output_dir";
+        assert_eq!(of(&format!("{trl} a")), of(&format!("{trl}=a --x 2")));
+        assert_ne!(of(&format!("{trl} a")), of(&format!("{trl} b")));
     }
 
     #[test]

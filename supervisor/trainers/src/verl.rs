@@ -139,6 +139,10 @@ impl Adapter for VerlAdapter {
         call::is_call(words)
     }
 
+    fn call_root(&self, words: &[String]) -> String {
+        call::root(words)
+    }
+
     fn fill(&self, words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
         call::fill(words, order, restarts_by_environment)
     }

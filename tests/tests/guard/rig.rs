@@ -70,6 +70,7 @@ impl Rig {
             output_max: 1 << 30,
             output_keep: 1,
             script: None,
+            patient: false,
             interpreters: false,
             ray: false,
             endings: false,

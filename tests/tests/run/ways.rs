@@ -292,7 +292,7 @@ fn a_script_that_tries_again_by_itself_is_relaunched_instead() {
     );
     let path = script(&stage.scene.path("run.sh"), &text);
     let ended = stage.scene.ask(&["run", "--", "bash", path.to_str().unwrap()]);
-    ended.expect(0).says("start a trainer again");
+    ended.expect(0).says("the trainer of the script");
     assert_eq!((stage.scene.attempts(), stage.scene.resumed(2)), (2, Some(4)));
     stage.assert_marked_once();
 }

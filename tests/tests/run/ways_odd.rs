@@ -27,7 +27,9 @@ fn a_plan_runs_no_script_unless_it_is_asked_to() {
         .expect(78)
         .says("plan --learn");
     assert!(!ran.exists());
-    let told = stage.scene.ask(&["plan", "--learn", "--json", "--", "bash", &script]);
+    let told = stage
+        .scene
+        .ask(&["plan", "--learn", "--yes", "--json", "--", "bash", &script]);
     let view: Value = serde_json::from_str(&told.expect(0).text).unwrap();
     assert!(ran.exists() && !mark.exists());
     assert_eq!(view["trainer"], "verl-sft");
@@ -71,7 +73,7 @@ fn the_last_words_of_a_script_are_told_and_nothing_of_the_reading_is_left() {
     for _ in 0..12 {
         let ended = stage
             .scene
-            .ask(&["plan", "--learn", "--", "sh", path.to_str().unwrap()]);
+            .ask(&["plan", "--learn", "--yes", "--", "sh", path.to_str().unwrap()]);
         ended.expect(78).says("    line 9");
         assert_eq!(
             names(&stage.scene.path("home/.local/state/supervise/learning")),
@@ -190,7 +192,7 @@ fn a_script_that_starts_ray_keeps_the_cluster_it_started() {
         SMALL.join(" ")
     );
     let path = script(&stage.scene.path("run.sh"), &text);
-    let words = ["plan", "--learn", "--", "bash", path.to_str().unwrap()];
+    let words = ["plan", "--learn", "--yes", "--", "bash", path.to_str().unwrap()];
     let told = stage.scene.ask(&words);
     told.expect(0)
         .says("the script starts a cluster")
@@ -212,6 +214,6 @@ fn a_script_that_starts_ray_keeps_the_cluster_it_started() {
         .replace("ray start --head", "true")
         .replace("qwen2_5_0_5b", "alone");
     let alone = script(&stage.scene.path("alone.sh"), &text);
-    let words = ["plan", "--learn", "--", "bash", alone.to_str().unwrap()];
+    let words = ["plan", "--learn", "--yes", "--", "bash", alone.to_str().unwrap()];
     stage.scene.ask(&words).expect(0).says("ray_init.address=local");
 }

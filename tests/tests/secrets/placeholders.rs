@@ -34,7 +34,7 @@ fn a_script_and_its_call_are_the_same_run_whatever_is_hidden_of_it() {
         );
         plan["run"].as_str().unwrap_or_else(|| panic!("{text}")).to_owned()
     };
-    let by_script = id(&["plan", "--learn", "--json", "--", "bash", "launch.sh"]);
+    let by_script = id(&["plan", "--learn", "--yes", "--json", "--", "bash", "launch.sh"]);
     let words: Vec<&str> = call.split_whitespace().collect();
     let by_call = id(&[&["plan", "--json", "--"][..], &words].concat());
     assert_eq!(by_script, by_call);
@@ -44,7 +44,7 @@ fn a_script_and_its_call_are_the_same_run_whatever_is_hidden_of_it() {
 fn a_placeholder_of_a_published_script_is_told_for_one() {
     let scene = scene();
     script(&scene, "\"***\"");
-    let text = said(scene.supervise(&["plan", "--learn", "--", "bash", "launch.sh"]));
+    let text = said(scene.supervise(&["plan", "--learn", "--yes", "--", "bash", "launch.sh"]));
     assert!(text.contains("trainer.nnodes: expected an integer"), "{text}");
     assert!(text.contains("*** stands there word for word"), "{text}");
 }

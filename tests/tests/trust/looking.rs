@@ -112,7 +112,7 @@ fn a_script_of_another_user_is_not_run_to_learn_what_it_starts() {
     assert!(!stage.ran(), "{said:#?}");
     stage.give("grpo.sh", 0);
     stage
-        .run(&["plan", "--learn", "--", "sh", "grpo.sh"])
+        .run(&["plan", "--learn", "--yes", "--", "sh", "grpo.sh"])
         .expect(78, &["without a call"]);
     assert!(stage.ran());
 }

@@ -6,8 +6,9 @@
 use super::Deciding;
 use crate::id::Ms;
 use crate::reason::Reason;
-use crate::record::{Notice, Then};
+use crate::record::{Notice, Outcome, Then};
 use crate::resume::last_step;
+use crate::script::ScriptNews;
 use crate::state::Attempt;
 
 /// Processes that stay have so long; less where a step has less.
@@ -25,6 +26,15 @@ impl Deciding<'_> {
     /// It was over when it was ended: how its processes then went says nothing.
     pub(super) fn was_done(&self, a: &Attempt) -> bool {
         a.outstayed() && (self.is_over(a) || a.noticed.contains_key(&Notice::DoneButStays))
+    }
+
+    /// A training that finished is not all that its script was to do.
+    pub(super) fn with_the_script(&self, outcome: Outcome) -> Outcome {
+        let script = self.s.attempt.as_ref().and_then(|a| a.script.as_ref());
+        match (outcome, script.and_then(ScriptNews::left_undone)) {
+            (Outcome::Finished { step }, Some(why)) => Outcome::ScriptUnfinished { step, why },
+            (outcome, _) => outcome,
+        }
     }
 
     /// Ends the processes that stay; `false`: they do not, or not for long enough.

@@ -45,7 +45,8 @@ impl Deciding<'_> {
         self.stop(then, false, reasons);
     }
 
-    /// A script that starts something else, or without our words, is ended before the first save of what it starts.
+    /// A script that starts something else, or without our words, is ended before the first save of what it starts. What it does
+    /// beside the training that runs ends nothing.
     pub(super) fn on_script(&mut self, news: &ScriptNews) {
         if !matches!(self.s.mode, Mode::Running | Mode::Draining { .. }) || self.spec.policy.observe {
             return;
@@ -60,6 +61,15 @@ impl Deciding<'_> {
                 "script_again",
                 "the script starts a trainer again: relaunches are the supervisor's",
             ),
+            ScriptNews::HeldBack { what, at_once: false } => Reason::new(
+                "script_next",
+                format!("the training is over, and the script calls another one, which is held back: {what}"),
+            ),
+            ScriptNews::Spoilt { what } => Reason::new("script_spoilt", what.clone()),
+            ScriptNews::HeldBack { at_once: true, .. }
+            | ScriptNews::Called { .. }
+            | ScriptNews::Returned { .. }
+            | ScriptNews::Failed { .. } => return,
         };
         self.stop(Then::Diagnose, false, vec![reason]);
     }

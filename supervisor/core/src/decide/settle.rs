@@ -28,8 +28,9 @@ impl Deciding<'_> {
         if self.went_well(&a) {
             return self.after_success(&a);
         }
-        if let Some(news @ (ScriptNews::Refused { .. } | ScriptNews::Unmarked { .. })) = &a.script {
-            return self.misconfigured(news);
+        if let Some(why) = a.script.as_ref().and_then(misconfigured) {
+            let reason = Reason::new("script", why.clone());
+            return self.finish(Outcome::Config { why }, vec![reason]);
         }
         if self.jumped(&a) || self.is_hopeless(&a) {
             return;
@@ -42,19 +43,6 @@ impl Deciding<'_> {
             return self.look_once_more(&a, reason);
         }
         self.choose(vec![reason]);
-    }
-
-    /// The same script would do the same again: a person has to change it.
-    fn misconfigured(&mut self, news: &ScriptNews) {
-        let why = match news {
-            ScriptNews::Refused { why } => why.clone(),
-            ScriptNews::Unmarked { what } => format!(
-                "the script started the trainer past us, without our overrides ({what}); call python3 or torchrun by name, or put {{overrides}} into the command"
-            ),
-            ScriptNews::Again => return,
-        };
-        let reason = Reason::new("script", why.clone());
-        self.finish(Outcome::Config { why }, vec![reason]);
     }
 
     /// Returns true if the training came to its end: all workers say so, or, where their exit code says nothing, the last planned step
@@ -350,4 +338,18 @@ fn ended_well(a: &Attempt) -> Reason {
 
 fn diagnosed(d: &Diagnosis) -> Reason {
     Reason::new("diagnosed", format!("{}: {}", d.class, d.text))
+}
+
+/// A script that would do the same again: a person has to change it.
+fn misconfigured(news: &ScriptNews) -> Option<String> {
+    match news {
+        ScriptNews::Refused { why } => Some(why.clone()),
+        ScriptNews::Unmarked { what } => Some(format!(
+            "the script started the trainer past us, without our overrides ({what}); call python3 or torchrun by name, or put {{overrides}} into the command"
+        )),
+        ScriptNews::Spoilt { what } => Some(format!(
+            "the launch script deletes what the run resumes from ({what}); take that out of the script: each launch runs it again"
+        )),
+        _ => None,
+    }
 }

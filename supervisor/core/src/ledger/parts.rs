@@ -142,7 +142,7 @@ impl Part {
     /// The part that follows the end of a run, until it is started again.
     pub(super) fn after(outcome: Option<&Outcome>) -> Self {
         match outcome {
-            Some(Outcome::Finished { .. } | Outcome::Stopped) => Self::Stopped,
+            Some(Outcome::Finished { .. } | Outcome::ScriptUnfinished { .. } | Outcome::Stopped) => Self::Stopped,
             Some(Outcome::OutOfTime) => Self::Waiting(WaitFor::Scheduler),
             Some(Outcome::LeaseHeld { .. }) | None => Self::Unknown,
             Some(_) => Self::Waiting(WaitFor::Person),

@@ -12,6 +12,13 @@ pub enum Outcome {
         /// The step.
         step: Option<Step>,
     },
+    /// The training finished, and its launch script did not: it failed later, or another training of it was held back.
+    ScriptUnfinished {
+        /// The last step, where it is known.
+        step: Option<Step>,
+        /// In words.
+        why: String,
+    },
     /// An operator stopped it.
     Stopped,
     /// The machine was about to be taken away; the run goes on when the scheduler starts it again.
@@ -62,6 +69,7 @@ impl Outcome {
         match self {
             Self::Finished { .. } => 0,
             Self::Stopped => 7,
+            Self::ScriptUnfinished { .. } => 8,
             Self::OutOfTime => 75,
             Self::Deterministic { .. } => 3,
             Self::NoProof { .. } => 4,
@@ -87,6 +95,7 @@ impl Outcome {
         match self {
             Self::Finished { .. } => "finished",
             Self::Stopped => "stopped",
+            Self::ScriptUnfinished { .. } => "script_unfinished",
             Self::OutOfTime => "out_of_time",
             Self::Deterministic { .. } => "deterministic_failure",
             Self::NoProof { .. } => "no_provable_checkpoint",

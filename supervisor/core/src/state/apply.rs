@@ -233,6 +233,7 @@ impl State {
                 a.exits.insert(*worker, *status);
                 if !status.is_success() && a.first_failure.is_none() {
                     a.first_failure = Some((*worker, *status));
+                    a.failed_by_itself = a.ended_by_us.is_none();
                     if !a.is_stuck() {
                         a.lines.clone_from(lines);
                     }
@@ -261,7 +262,7 @@ impl State {
                 self.course.note(steps);
             }
             EventKind::Script { attempt, news } if *attempt == a.no => {
-                a.script.get_or_insert_with(|| news.clone());
+                a.note_script(news);
             }
             EventKind::Progress { attempt, .. } if *attempt == a.no => {
                 if held {
@@ -424,7 +425,9 @@ impl State {
                 if *outcome == crate::record::Outcome::OutOfTime && !self.has_launched() {
                     self.barren_terms = self.barren_terms.saturating_add(1);
                 }
-                if let crate::record::Outcome::Finished { step } = outcome {
+                if let crate::record::Outcome::Finished { step }
+                | crate::record::Outcome::ScriptUnfinished { step, .. } = outcome
+                {
                     self.finished = *step;
                 }
                 // A person let it go on, and it has come to another end.

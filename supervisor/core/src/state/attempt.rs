@@ -7,6 +7,7 @@ use crate::gang::Nodes;
 use crate::id::{Ms, Step, Term, Tick};
 use crate::numbers::{StepNumbers, keep};
 use crate::record::{LaunchOrder, Notice, StartPoint};
+use crate::script::ScriptNews;
 use std::collections::BTreeMap;
 
 impl Attempt {
@@ -26,7 +27,16 @@ impl Attempt {
         !self.workers.is_empty()
             && self.exits.len() >= self.workers.len()
             && self.exits.values().all(|e| e.is_success())
-            && self.ended_by_us.is_none()
+            && (self.ended_by_us.is_none() || self.is_ended_behind_its_training())
+    }
+
+    /// We ended its script when its training was over, because it called a trainer again.
+    fn is_ended_behind_its_training(&self) -> bool {
+        let later = matches!(
+            self.script,
+            Some(ScriptNews::Again | ScriptNews::HeldBack { at_once: false, .. })
+        );
+        later && !self.called.is_empty()
     }
 
     /// We ended it because it did not get on, or stayed when it was over.
@@ -62,6 +72,7 @@ impl Attempt {
             argv: Vec::new(),
             exits: BTreeMap::new(),
             first_failure: None,
+            failed_by_itself: false,
             lines: Vec::new(),
             step: None,
             phase: Phase::Startup,
@@ -90,6 +101,7 @@ impl Attempt {
             spoilt: false,
             hopeless: false,
             script: None,
+            called: BTreeMap::new(),
             unkillable: Vec::new(),
             settled: false,
             diagnosis: None,

@@ -5,6 +5,7 @@ use crate::checkpoint::CkptId;
 use crate::event::Sighting;
 use crate::id::{Ms, Step, Tick};
 use crate::scan::RuleKind;
+use crate::script::ScriptNews;
 use serde::{Deserialize, Serialize};
 
 /// Sightings kept for one attempt.
@@ -53,6 +54,26 @@ impl Attempt {
             RuleKind::Heals => self.pace.heals = self.pace.heals.or(Some(at)),
             RuleKind::Beat | RuleKind::Enters(_) | RuleKind::Total => {}
         }
+    }
+
+    /// Keeps the first fault of a script, or a worse one. What it printed before it called the trainer is no cause of anything later.
+    pub(super) fn note_script(&mut self, news: &ScriptNews) {
+        let is_worse = matches!(news, ScriptNews::Unmarked { .. } | ScriptNews::Spoilt { .. });
+        if news.is_fault() && (is_worse || self.script.is_none()) {
+            self.script = Some(news.clone());
+        }
+        let ScriptNews::Called { worker, line, .. } = news else {
+            return;
+        };
+        if self.called.insert(*worker, *line).is_some() {
+            return;
+        }
+        let is_later = |s: &Sighting| s.worker != *worker || s.line == 0 || s.line > *line;
+        let kept: Vec<bool> = self.sightings.iter().map(|(_, s)| is_later(s)).collect();
+        let mut keeps = kept.iter();
+        self.heard.retain(|_| keeps.next() != Some(&false));
+        self.sightings.retain(|(_, s)| is_later(s));
+        (self.failed, self.scratch, self.ended) = (None, false, false);
     }
 
     /// Keeps a line, once. Where they are many, those that ended nothing give way.

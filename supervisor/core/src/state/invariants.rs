@@ -104,7 +104,8 @@ impl State {
             if !may_leave && self.live().is_some_and(|a| a.launched.is_some()) {
                 return broken(1, "finished while an attempt may live");
             }
-            if let Some(Outcome::Finished { step: Some(step) }) = &self.outcome
+            if let Some(Outcome::Finished { step: Some(step) } | Outcome::ScriptUnfinished { step: Some(step), .. }) =
+                &self.outcome
                 && self.mark.is_none_or(|m| m < *step)
             {
                 return broken(3, format!("finished at step {step}, which was never proven"));

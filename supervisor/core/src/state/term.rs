@@ -83,7 +83,8 @@ impl State {
     /// A term after a run that gave up is a person's wish to try again: it begins with a fresh budget.
     fn after_an_end(&mut self) {
         let ended = self.outcome.take();
-        if let Some(Outcome::Finished { .. } | Outcome::Stopped | Outcome::OutOfTime) = ended
+        if let Some(Outcome::Finished { .. } | Outcome::ScriptUnfinished { .. } | Outcome::Stopped | Outcome::OutOfTime) =
+            ended
             && let Some(a) = self.attempt.as_mut()
         {
             // How it ended was said then; what the configuration asks for now is no reason to judge it again.

@@ -7,7 +7,7 @@
 use super::numbers::Numbers;
 use std::collections::BTreeMap;
 use supervise_core::event::{Phase, Sighting};
-use supervise_core::id::{Step, fnv64};
+use supervise_core::id::{Step, WorkerId, fnv64};
 use supervise_core::scan::{Hit, RuleKind};
 
 /// Sightings kept in all.
@@ -161,6 +161,16 @@ impl Facts {
         self.keep(hit.kind.clone(), sighting)
     }
 
+    /// Forgets what a worker printed up to this line: later lines like these count from the start.
+    pub(crate) fn forget(&mut self, worker: WorkerId, up_to: u64) {
+        let is_old = |s: &Sighting| s.worker == worker && (1..=up_to).contains(&s.line);
+        for gone in self.seen.extract_if(.., |s| is_old(&s.sighting)) {
+            if let Some(count) = self.per_rule.get_mut(&gone.sighting.rule) {
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+
     /// All sightings, small enough for one message.
     pub(crate) fn sightings(&self) -> Vec<(RuleKind, Sighting)> {
         self.seen
@@ -222,7 +232,6 @@ fn key_of(sighting: &Sighting) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use supervise_core::id::WorkerId;
 
     fn hit(kind: RuleKind, rule: &str, text: &str, number: Option<u64>) -> Hit {
         Hit {

@@ -39,6 +39,11 @@ impl Lines {
         self.take(rest, false, &mut show);
     }
 
+    /// Lines that are complete.
+    pub(crate) fn complete(&self) -> u64 {
+        self.number.saturating_sub(1)
+    }
+
     /// The output ended: what is held is a line.
     pub(crate) fn finish(&mut self, mut show: impl FnMut(u64, &[u8])) {
         self.take(&[], true, &mut show);

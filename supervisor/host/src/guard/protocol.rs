@@ -14,6 +14,7 @@ use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Step, Term, WorkerId};
 use supervise_core::lease::Until;
 use supervise_core::numbers::StepNumbers;
 use supervise_core::scan::{RuleKind, ScanRule};
+use supervise_core::script::{CallPlace, ScriptNews};
 
 /// Longest message in either direction, in bytes, newline included.
 pub const MESSAGE_LIMIT: usize = 1 << 20;
@@ -65,6 +66,9 @@ pub struct GuardOrder {
     /// The workers run a script that starts the trainer: what is looked for in it.
     #[serde(default)]
     pub script: Option<ScriptWatch>,
+    /// A script goes on to its own end although the call in it failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub patient: bool,
     /// The workers are interpreters that run our file first, so that the next ones can import ahead (see [`crate::guard::ahead`]).
     #[serde(default)]
     pub interpreters: bool,
@@ -152,11 +156,29 @@ pub enum FromShim {
     Starts {
         /// The rank of the script, where there are several.
         rank: Option<u32>,
+        /// Which call it is.
+        #[serde(default)]
+        claim: CallClaim,
     },
     /// A trainer is not started.
     Refuses {
         /// Why, in words.
         why: String,
+        /// Which call it is.
+        #[serde(default)]
+        claim: CallClaim,
+    },
+    /// A trainer that was started has ended.
+    Returned {
+        /// Its number in [`FromGuard::Goes`].
+        call: usize,
+        /// How.
+        status: ExitStatus,
+    },
+    /// The step to resume from is not there any more: the trainer is not started.
+    Spoilt {
+        /// In words.
+        what: String,
     },
     /// A trainer would be started again.
     Again,
@@ -165,6 +187,23 @@ pub enum FromShim {
         /// Its command line.
         words: Vec<String>,
     },
+}
+
+/// Which training, and which part of it, a call would start.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CallClaim {
+    /// The part.
+    #[serde(default)]
+    pub place: CallPlace,
+    /// Settings that tell one training from another.
+    #[serde(default)]
+    pub root: String,
+    /// They are those that were learnt.
+    #[serde(default)]
+    pub is_learnt: bool,
+    /// The call, shortened, secrets redacted.
+    #[serde(default)]
+    pub what: String,
 }
 
 /// One worker to start.
@@ -294,8 +333,22 @@ pub enum FromGuard {
     },
     /// Answer of one of our programs in a script.
     Shim(FromShim),
+    /// What a script does.
+    Script(ScriptNews),
     /// To such a program: the trainer may be started.
     MayStart,
+    /// To such a program, after [`FromGuard::MayStart`].
+    Goes {
+        /// The number of the call.
+        call: usize,
+        /// Path under which the pipe of the worker's output can be opened.
+        output: Option<Utf8PathBuf>,
+    },
+    /// To such a program: the trainer is not started, and the script goes on.
+    HeldBack {
+        /// Why, in words.
+        why: String,
+    },
     /// Output was lost because the disk did not take it.
     Dropped {
         /// Whose.

@@ -209,6 +209,7 @@ impl Guard {
         if walks {
             self.look_at_calls();
         }
+        self.look_at_scripts(now);
         self.report(now);
         self.look_at_ranks(now);
         self.keep_log_writer(now);
@@ -221,6 +222,7 @@ impl Guard {
             Some(News::Gone) => {
                 // Whatever died last is still to be heard of.
                 self.reap(now);
+                self.end_calls(now);
                 self.look_for_kill();
                 self.hear_the_last(now);
                 Vec::new()
@@ -347,6 +349,7 @@ impl Guard {
             orphan,
             lease,
             self.stop_due,
+            self.calls.next_due(),
             self.log_writer_due,
             self.closing,
             self.nodes.as_ref().and_then(|n| n.fenced),
@@ -474,6 +477,7 @@ impl Guard {
             // One that is gone already needs none; a refused one shows by staying.
             let _ = signal_group(worker.proc, signal);
         }
+        self.signal_calls(signal);
     }
 }
 

@@ -4,9 +4,12 @@ use crate::guard::lines::Lines;
 use crate::guard::protocol::WorkerOrder;
 use crate::guard::tail::Tail;
 use crate::process::spawn::{REFUSAL_LEN, Refusal, Stage, Started};
+use camino::Utf8PathBuf;
+use nix::fcntl::OFlag;
+use nix::unistd::pipe2;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use supervise_core::event::ExitStatus;
 use supervise_core::id::{ProcRef, WorkerId};
 
@@ -23,6 +26,8 @@ pub(crate) struct Worker {
     pub(crate) report: Option<File>,
     /// Open until nobody can write to it any more.
     pub(crate) output: Option<File>,
+    /// Keeps a pipe open that others may still be given.
+    spare: Option<OwnedFd>,
     pub(crate) lines: Lines,
     pub(crate) tail: Tail,
 }
@@ -50,6 +55,7 @@ impl Worker {
             exit: None,
             report: Some(started.report.into()),
             output: Some(output.into()),
+            spare: None,
             lines: Lines::default(),
             tail: Tail::default(),
         }
@@ -84,8 +90,19 @@ impl Worker {
         }
     }
 
+    /// The path by which a process of ours can write to the pipe that is read. Where a script has sent all of its output elsewhere, a
+    /// new one takes the place of that which it closed.
+    pub(crate) fn output_path(&mut self) -> Option<Utf8PathBuf> {
+        if self.output.is_none() {
+            let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).ok()?;
+            (self.output, self.spare) = (Some(reader.into()), Some(writer));
+        }
+        let fd = self.output.as_ref()?.as_raw_fd();
+        Some(format!("/proc/{}/fd/{fd}", std::process::id()).into())
+    }
+
     pub(crate) fn close(&mut self) -> Look {
-        self.output = None;
+        (self.output, self.spare) = (None, None);
         Look::Ended
     }
 }

@@ -259,6 +259,26 @@ pub(crate) fn split() -> io::Result<Option<i32>> {
     }
 }
 
+/// Lets a program that is started later die with this thread, and gives it this signal mask.
+pub(crate) fn dies_with_us(command: &mut std::process::Command, mask: nix::sys::signal::SigSet) {
+    use std::os::unix::process::CommandExt;
+    let creator = libc::pid_t::try_from(std::process::id()).unwrap_or_default();
+    let arm = move || {
+        mask.thread_set_mask()?;
+        // SAFETY: prctl takes plain numbers here.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: getppid cannot fail.
+        match unsafe { libc::getppid() } == creator {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    };
+    // SAFETY: the closure only makes system calls on plain numbers.
+    unsafe { command.pre_exec(arm) };
+}
+
 /// The pointers that execve wants; for a script without a first line the shell comes first.
 fn pointers(texts: &[CString], shell: Option<&'static CStr>) -> Vec<*const c_char> {
     let mut list: Vec<*const c_char> = shell.iter().map(|s| s.as_ptr()).collect();

@@ -160,6 +160,7 @@ fn order(what: &Recording) -> GuardOrder {
         scratch: None,
         stale_names: None,
         script: Some(ScriptWatch::Record),
+        patient: false,
         interpreters: false,
         ray: false,
         endings: false,

@@ -1,8 +1,10 @@
 //! Our program under another name, called by a script.
 
+use super::mirror::Mirror;
+use super::trainer;
 use super::{COMMENT_VARIABLE, SBATCH, VERSIONS, Way, function, program_names};
 use crate::address::connect;
-use crate::guard::protocol::{Called, FromGuard, FromShim, MESSAGE_LIMIT, ToGuard, WAY_VARIABLE, variables};
+use crate::guard::protocol::{CallClaim, Called, FromGuard, FromShim, MESSAGE_LIMIT, ToGuard, WAY_VARIABLE, variables};
 use crate::process::ATTEMPT_VARIABLE;
 use crate::wire;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -14,13 +16,21 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
-use supervise_core::script::CallOrder;
+use supervise_core::event::ExitStatus;
+use supervise_core::script::{CallOrder, CallPlace};
 use supervise_trainers::script_call;
 
 /// A call that was recorded, or is not to be made, is held so long: its script is ended meanwhile.
 const HELD: Duration = Duration::from_secs(120);
 /// The guard answers within this.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How often, and after which pause, the guard is told how a trainer ended until it answers.
+const REPORTS: u32 = 5;
+const REPORT_AGAIN: Duration = Duration::from_millis(500);
+/// Entries of a step that are looked at.
+const LOOKED_AT: i32 = 1000;
+/// Variables by which a script says which node its call stands for.
+const NODE_VARIABLES: [&str; 3] = ["PET_NODE_RANK", "NODE_RANK", "GROUP_RANK"];
 /// Exit codes: the shell's for a program that is not there, and ours for a wrong configuration and a machine in the way.
 const NOT_FOUND: i32 = 127;
 const CONFIG: i32 = 78;
@@ -107,37 +117,171 @@ fn record(way: &Way, call: Vec<String>) -> i32 {
     CONFIG
 }
 
-/// Starts the trainer with our words in its call, if it is what was learnt and the first of its attempt.
+/// Starts the trainer with our words in its call, if it is what was learnt and the first of its attempt, and ends as the trainer does.
 fn start(name: &str, way: &Way, order: &CallOrder, call: &[String]) -> i32 {
     let by_environment = std::env::var_os("PET_MAX_RESTARTS").is_some();
-    let filled = match script_call::fill(call, order, by_environment) {
-        Ok(filled) => filled,
+    let claim = claim(call, order);
+    let rank = claim.place.rank;
+    let (word, filled) = match script_call::fill(call, order, by_environment) {
+        Ok(filled) => (FromShim::Starts { rank, claim }, Some(filled)),
         Err(why) => {
             say(&format!("not started: {why}"));
-            if let Ok(stream) = tell(way, FromShim::Refuses { why }) {
-                hold(&stream);
-            }
-            return CONFIG;
+            (FromShim::Refuses { why, claim }, None)
         }
     };
-    let rank = std::env::var("RANK").ok().and_then(|r| r.parse().ok());
-    let stream = match tell(way, FromShim::Starts { rank }) {
-        Ok(stream) => stream,
+    let mut answers = match tell(way, word) {
+        Ok(stream) => Answers::new(stream),
         Err(e) => {
             say(&format!("not started: the guard of this attempt does not answer: {e}"));
             return ENVIRONMENT;
         }
     };
-    if !may_start(&stream) {
-        say("not started: the trainer was started before in this attempt, and relaunches are the supervisor's");
-        hold(&stream);
+    match (answers.next(ANSWER), filled) {
+        (Some(FromGuard::MayStart), Some(filled)) => {
+            for note in &filled.notes {
+                say(note);
+            }
+            let args = filled.words.into_iter().skip(1).map(OsString::from).collect();
+            match answers.next(ANSWER) {
+                Some(FromGuard::Goes { call, output }) => go(name, way, order, args, call, output),
+                // A guard of an older release does not ask how it ends.
+                _ => become_real(name, args, Some(way)),
+            }
+        }
+        (Some(FromGuard::HeldBack { why }), _) => {
+            say(&format!("not started: {why}"));
+            CONFIG
+        }
+        (_, filled) => {
+            if filled.is_some() {
+                say("not started: the trainer was started before in this attempt, and relaunches are the supervisor's");
+            }
+            answers.hold();
+            CONFIG
+        }
+    }
+}
+
+/// Starts the trainer as a child, waits for it, and tells the guard how it ended.
+fn go(name: &str, way: &Way, order: &CallOrder, args: Vec<OsString>, call: usize, output: Option<Utf8PathBuf>) -> i32 {
+    // Later calls of the same training start while the first one trains, which may remove old steps.
+    if let Some(step) = order.resume.as_ref().filter(|step| call == 0 && !holds_files(step)) {
+        let what = format!("{step}: the script removed it before it called the trainer");
+        say(&format!("not started: the step to resume from is gone: {what}"));
+        if let Ok(stream) = tell(way, FromShim::Spoilt { what }) {
+            wait_for_end(&stream, HELD);
+        }
         return CONFIG;
     }
-    for note in &filled.notes {
-        say(note);
+    let command = match real(name, args, Some(way)) {
+        Ok(command) => command,
+        Err(code) => {
+            report(way, call, ExitStatus::Code(code));
+            return code;
+        }
+    };
+    let mut mirror = None;
+    let started = trainer::Signals::block().and_then(|signals| {
+        mirror = output.and_then(|pipe| Mirror::start(&pipe));
+        trainer::run(command, &signals)
+    });
+    let status = match started {
+        Ok(status) => status,
+        Err(e) => {
+            say(&format!("{name}: cannot be started: {e}"));
+            ExitStatus::Code(NOT_FOUND)
+        }
+    };
+    if let Some(mirror) = mirror {
+        mirror.finish();
     }
-    let args = filled.words.into_iter().skip(1).map(OsString::from).collect();
-    become_real(name, args, Some(way))
+    report(way, call, status);
+    trainer::end_like(status)
+}
+
+/// Tells the guard how the trainer ended, until it answers.
+fn report(way: &Way, call: usize, status: ExitStatus) {
+    for _ in 0..REPORTS {
+        if let Ok(stream) = tell(way, FromShim::Returned { call, status })
+            && Answers::new(stream).next(ANSWER).is_some()
+        {
+            return;
+        }
+        std::thread::sleep(REPORT_AGAIN);
+    }
+}
+
+/// Which training, and which part of it, a call would start.
+fn claim(call: &[String], order: &CallOrder) -> CallClaim {
+    let root = script_call::root(call);
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
+    let by_environment = || NODE_VARIABLES.into_iter().find_map(number);
+    CallClaim {
+        place: CallPlace {
+            rank: number("RANK"),
+            node: script_call::node_rank(call).or_else(by_environment),
+        },
+        is_learnt: root == order.root,
+        what: shown(call, &root),
+        root,
+    }
+}
+
+/// A call in few words, of which its root is one.
+fn shown(call: &[String], root: &str) -> String {
+    let words = cut(call).join(" ");
+    let parts: Vec<String> = root.split(' ').map(str::to_owned).collect();
+    match root.is_empty() || words.contains(root) {
+        true => words,
+        false => format!("{words} … {}", cut(&parts).join(" ")),
+    }
+}
+
+/// Whether a file is somewhere in this directory: one that cannot be read counts as one that is there.
+fn holds_files(dir: &Utf8Path) -> bool {
+    let mut left = LOOKED_AT;
+    let mut open = vec![dir.as_std_path().to_owned()];
+    while let Some(dir) = open.pop() {
+        let entries = match std::fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(_) => return true,
+        };
+        for entry in entries.flatten() {
+            left -= 1;
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && left > 0 => open.push(entry.path()),
+                _ => return true,
+            }
+        }
+    }
+    false
+}
+
+/// Answers of the guard on one connection.
+struct Answers {
+    reader: BufReader<io::Take<UnixStream>>,
+}
+
+impl Answers {
+    fn new(stream: UnixStream) -> Self {
+        let limit = u64::try_from(MESSAGE_LIMIT).unwrap_or(u64::MAX);
+        Self {
+            reader: BufReader::new(stream.take(limit)),
+        }
+    }
+
+    fn next(&mut self, within: Duration) -> Option<FromGuard> {
+        let mut line = Vec::new();
+        self.reader.get_ref().get_ref().set_read_timeout(Some(within)).ok()?;
+        self.reader.read_until(b'\n', &mut line).ok()?;
+        serde_json::from_slice(&line).ok()
+    }
+
+    /// Waits to be ended with the script: what would follow the trainer in it must not run.
+    fn hold(&self) {
+        wait_for_end(self.reader.get_ref().get_ref(), HELD);
+    }
 }
 
 /// Says something to the guard.
@@ -152,15 +296,6 @@ fn tell(way: &Way, word: FromShim) -> io::Result<UnixStream> {
     }
     stream.write_all(&line)?;
     Ok(stream)
-}
-
-fn may_start(stream: &UnixStream) -> bool {
-    let mut line = Vec::new();
-    let limit = u64::try_from(MESSAGE_LIMIT).unwrap_or(u64::MAX);
-    let read = stream
-        .set_read_timeout(Some(ANSWER))
-        .and_then(|()| BufReader::new(stream.take(limit)).read_until(b'\n', &mut line));
-    read.is_ok() && matches!(serde_json::from_slice(&line), Ok(FromGuard::MayStart))
 }
 
 /// Waits to be ended with the script: what would follow the trainer in it must not run.
@@ -190,10 +325,21 @@ fn cut(words: &[String]) -> Vec<String> {
 
 /// Becomes the program that PATH would have found without us. `leave`: nothing of ours stays in its environment.
 fn become_real(name: &str, args: Vec<OsString>, leave: Option<&Way>) -> i32 {
+    let mut command = match real(name, args, leave) {
+        Ok(command) => command,
+        Err(code) => return code,
+    };
+    let e = command.exec();
+    say(&format!("{}: cannot be executed: {e}", command.get_program().display()));
+    NOT_FOUND
+}
+
+/// The program that PATH would have found without us, or the exit code where there is none.
+fn real(name: &str, args: Vec<OsString>, leave: Option<&Way>) -> Result<Command, i32> {
     let path = std::env::var("PATH").unwrap_or_default();
     let Some(real) = find(&path, name) else {
         say(&format!("{name}: not found in PATH"));
-        return NOT_FOUND;
+        return Err(NOT_FOUND);
     };
     let mut command = Command::new(&real);
     // Under its own name, so that an interpreter finds the environment it stands in.
@@ -207,9 +353,7 @@ fn become_real(name: &str, args: Vec<OsString>, leave: Option<&Way>) -> i32 {
             }
         }
     }
-    let e = command.exec();
-    say(&format!("{real}: cannot be executed: {e}"));
-    NOT_FOUND
+    Ok(command)
 }
 
 fn is_version(variable: &OsStr) -> bool {

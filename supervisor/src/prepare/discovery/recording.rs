@@ -1,7 +1,7 @@
 //! A script is run up to the call of its trainer, with links of ours in its way.
 
-use super::Sources;
 use super::heard::{in_words, understood};
+use super::{Sources, starts};
 use crate::environment;
 use crate::error::CliError;
 use crate::prepare::{command, state_dir};
@@ -99,11 +99,36 @@ pub(super) fn listen(c: &Sources) -> Result<Learnt, CliError> {
             in_words(c.settings.learn_step)
         ));
     }
+    let root = starts::root_before(c);
+    let before = root.as_deref().map(starts::steps_in).unwrap_or_default();
     let mut progress = Waiting::new(format!("learning what `{text}` starts"));
     let heard = record(&recording, &mut |took| progress.tell(took)).map_err(failed);
     progress.end();
     clear(&dir);
-    understood(c, heard?)
+    let heard = heard?;
+    if let Some(root) = root {
+        let after = starts::steps_in(&root);
+        let gone: Vec<&String> = before.difference(&after).collect();
+        if !gone.is_empty() && !c.request.fresh {
+            return Err(deletes(c, &root, &gone));
+        }
+    }
+    understood(c, heard)
+}
+
+/// The script removed steps before it came to its call, and would again at each launch.
+fn deletes(c: &Sources, root: &Utf8Path, gone: &[&String]) -> CliError {
+    let few: Vec<&str> = gone.iter().take(5).map(|name| name.as_str()).collect();
+    let more = match gone.len().saturating_sub(few.len()) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    CliError::config(format!(
+        "`{}` deleted {}{more} in {root} before it called the trainer, and would do so at each launch: nothing was started",
+        shown_command(&c.command),
+        few.join(", ")
+    ))
+    .hint("take that out of the script; --fresh begins anew and moves earlier steps aside")
 }
 
 /// Its output was read. The guard that ends may write its last words meanwhile; what cannot be removed is a few lines of text.

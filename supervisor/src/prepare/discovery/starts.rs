@@ -3,7 +3,10 @@
 use super::Sources;
 use crate::control;
 use crate::error::CliError;
+use crate::mount;
 use crate::prepare::listed_runs;
+use camino::{Utf8Path, Utf8PathBuf};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use supervise_core::id::Ms;
 use supervise_core::script::{self, Learnt};
@@ -20,6 +23,21 @@ pub(in crate::prepare) fn starts(c: &Sources) -> Vec<Listed> {
     found.retain(|l| l.script.as_deref() == Some(&key));
     found.sort_by_key(|l| std::cmp::Reverse(l.at));
     found
+}
+
+/// Entries of a root that are compared.
+const ENTRIES: usize = 4096;
+
+/// The checkpoint root of the last start of the same script.
+pub(super) fn root_before(c: &Sources) -> Option<Utf8PathBuf> {
+    starts(c).into_iter().find_map(|l| l.root)
+}
+
+/// Entries of a root that look like steps: their names end with a number.
+pub(super) fn steps_in(root: &Utf8Path) -> BTreeSet<String> {
+    let all = mount::names(root, "", ENTRIES).unwrap_or_default();
+    let ends = |name: &String| name.ends_with(|c: char| c.is_ascii_digit());
+    all.into_iter().filter(ends).collect()
 }
 
 /// A script is never run beside its own living trainer: it may begin by ending what it finds.

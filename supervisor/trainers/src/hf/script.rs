@@ -20,6 +20,13 @@ const WATCHED: [&str; 9] = [
     "save_strategy",
 ];
 
+/// The output directory, or the file that names it.
+pub(super) fn root(words: &[String]) -> String {
+    let dir = call::settings(words).remove("output_dir");
+    let dir = dir.map(|dir| format!("--output_dir {dir}"));
+    dir.or_else(|| call::config_in(words)).unwrap_or_default()
+}
+
 /// Form of the call of each attempt, and the words put into it.
 pub(super) fn call_order(learnt: &Learnt, ours: &[String], from: &StartPoint) -> CallOrder {
     let key = |word: &String| {
@@ -38,6 +45,8 @@ pub(super) fn call_order(learnt: &Learnt, ours: &[String], from: &StartPoint) ->
         ahead: Vec::new(),
         ours: ours.to_vec(),
         submission: None,
+        resume: None,
+        root: root(&learnt.command),
     }
 }
 

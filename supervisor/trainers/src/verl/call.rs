@@ -62,6 +62,14 @@ fn module(words: &[String], at: usize) -> String {
     }
 }
 
+/// The keys that decide the checkpoint root, with their values.
+pub(super) fn root(words: &[String]) -> String {
+    let said = command::overrides_in(words).into_iter();
+    let said = said.filter(|text| ROOT.contains(&command::override_key(text)));
+    let last: BTreeMap<&str, &str> = said.map(|text| (command::override_key(text), text)).collect();
+    last.into_values().collect::<Vec<_>>().join(" ")
+}
+
 /// Form of the call of each attempt, and the words put into it.
 pub(crate) fn call_order(learnt: &Learnt, ours: &[String]) -> CallOrder {
     let words = &learnt.command;
@@ -77,6 +85,8 @@ pub(crate) fn call_order(learnt: &Learnt, ours: &[String]) -> CallOrder {
         ahead: learnt.ahead.clone(),
         ours: ours.to_vec(),
         submission: None,
+        resume: None,
+        root: root(words),
     }
 }
 

@@ -1,20 +1,36 @@
 //! The calls of trainers that a script makes: what our programs in it say, and what runs although they said nothing.
 
 use super::Guard;
+use super::inputs::READS_AT_END;
+use crate::address::peer;
 use crate::guard::connection::Connection;
-use crate::guard::protocol::{Called, FromGuard, FromShim, ScriptWatch};
+use crate::guard::protocol::{CallClaim, Called, FromGuard, FromShim, ScriptWatch};
 use crate::guard::protocol::{WAY_VARIABLE, variables};
-use crate::process::stat::command_line;
+use crate::guard::tree::End;
+use crate::process::is_alive;
+use crate::process::kill::signal_process;
+use crate::process::stat::{command_line, proc_stat};
 use camino::Utf8PathBuf;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use supervise_core::event::ExitStatus;
+use supervise_core::id::{ProcRef, WorkerId};
+use supervise_core::script::{CallAnswer, CallBook, CallPlace, ScriptCall, ScriptNews, worker_of};
 use supervise_trainers::script_call;
 
 /// Callers that are kept waiting; more are let go.
 const HELD_LIMIT: usize = 64;
+/// Messages that a later driver is told again.
+const NEWS_LIMIT: usize = 64;
+/// A script whose call failed has so long to end: `tee` and its like write the last lines meanwhile.
+const OVER_MS: u64 = 3000;
+/// A call that was not learnt waits so long for the one that was.
+const WAIT_MS: u64 = 2000;
+/// How often the calls of a script that has ended are looked at.
+const LOOK_MS: u64 = 500;
 /// Processes that are looked at in one go.
 const LOOK_LIMIT: usize = 1024;
 
@@ -29,47 +45,279 @@ pub(crate) fn look_every(watch: &ScriptWatch) -> u64 {
 /// Facts about the calls in this attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    /// Ranks whose script has started its trainer.
-    started: BTreeSet<Option<u32>>,
+    book: CallBook,
+    /// Our programs that wait for the trainers, by call.
+    shims: Vec<Option<ProcRef>>,
+    /// Scripts that ended while their calls run: the call's end is the worker's.
+    ended: BTreeMap<usize, ExitStatus>,
+    /// When the calls of those are looked at.
+    look_at: u64,
+    /// When a script whose call failed is not waited for any more.
+    over_at: Option<u64>,
+    /// A call that was not learnt, and until when the one that was may come; with words: it is not made then.
+    waits: Option<(Option<String>, CallClaim, Connection, u64)>,
     /// Callers that wait to be ended.
     held: Vec<Connection>,
     /// Messages that the driver has to hear, also one that comes later.
-    news: Option<FromShim>,
+    news: Vec<FromGuard>,
     /// A trainer runs as it should: nothing more is looked for.
     settled: bool,
 }
 
+impl Calls {
+    /// Whether this worker's script ended while a call of it runs.
+    pub(super) fn has_ended(&self, at: usize) -> bool {
+        self.ended.contains_key(&at)
+    }
+
+    pub(super) fn next_due(&self) -> Option<u64> {
+        let look = (!self.ended.is_empty()).then_some(self.look_at);
+        let waits = self.waits.as_ref().map(|(.., until)| *until);
+        [look, waits, self.over_at].into_iter().flatten().min()
+    }
+
+    fn running(&self) -> impl Iterator<Item = usize> {
+        let calls = self.book.calls().iter().enumerate();
+        calls.filter(|(_, call)| call.end.is_none()).map(|(at, _)| at)
+    }
+
+    /// Calls that run, and whose program of ours is gone: the trainer went with it.
+    fn lost(&self) -> Vec<usize> {
+        let is_gone = |at: &usize| matches!(self.shims.get(*at), Some(Some(shim)) if !is_alive(*shim));
+        self.running().filter(is_gone).collect()
+    }
+}
+
 impl Guard {
     /// One of our programs in the script says something; its connection stays open where it has to wait.
-    pub(super) fn on_shim(&mut self, word: FromShim, mut from: Connection) {
+    pub(super) fn on_shim(&mut self, word: FromShim, mut from: Connection, now: u64) {
         match word {
             FromShim::Passes { .. } => return self.tell(FromGuard::Shim(word)),
-            FromShim::Starts { rank } => {
-                if self.calls.started.insert(rank) {
-                    // One that is gone already has no need of the answer.
-                    let _ = from.send(FromGuard::MayStart);
-                    return;
-                }
-                self.news(FromShim::Again);
+            FromShim::Starts { rank, mut claim } => {
+                claim.place.rank = claim.place.rank.or(rank);
+                return self.on_call(None, claim, from, now);
             }
+            FromShim::Refuses { why, claim } => return self.on_call(Some(why), claim, from, now),
+            FromShim::Returned { call, status } => {
+                self.on_return(call, status, now);
+                // One that is gone already has no need of the answer.
+                let _ = from.send(FromGuard::MayStart);
+                return;
+            }
+            FromShim::Spoilt { what } => self.news(FromGuard::Script(ScriptNews::Spoilt { what })),
             // Nobody but the recorder asks for calls.
             FromShim::Called(_) if self.order.script != Some(ScriptWatch::Record) => return,
-            word => self.news(word),
+            word => self.news(FromGuard::Shim(word)),
         }
+        self.hold(from);
+    }
+
+    fn hold(&mut self, caller: Connection) {
         if self.calls.held.len() < HELD_LIMIT {
-            self.calls.held.push(from);
+            self.calls.held.push(caller);
         }
     }
 
-    fn news(&mut self, word: FromShim) {
-        self.calls.news.get_or_insert_with(|| word.clone());
-        self.tell(FromGuard::Shim(word));
+    /// A trainer is called; `refused`: it is not the call that was learnt.
+    fn on_call(&mut self, refused: Option<String>, claim: CallClaim, mut from: Connection, now: u64) {
+        let fits = refused.is_none();
+        let book = &self.calls.book;
+        let answer = book.answer(claim.place, &claim.root, fits, claim.is_learnt);
+        match answer {
+            CallAnswer::Start => return self.begin_call(claim, from),
+            CallAnswer::Wait => {
+                let until = now.saturating_add(WAIT_MS);
+                let before = self.calls.waits.replace((refused, claim, from, until));
+                if let Some((.., caller, _)) = before {
+                    self.hold(caller);
+                }
+                return;
+            }
+            CallAnswer::Again => self.news(FromGuard::Shim(FromShim::Again)),
+            CallAnswer::HoldBack { at_once } => {
+                self.news(FromGuard::Script(ScriptNews::HeldBack {
+                    what: claim.what,
+                    at_once,
+                }));
+                if at_once {
+                    let _ = from.send(held_back());
+                    return;
+                }
+            }
+            CallAnswer::Over => self.calls.over_at = self.calls.over_at.map(|_| now),
+        }
+        self.hold(from);
+    }
+
+    fn begin_call(&mut self, claim: CallClaim, mut from: Connection) {
+        let at = self.script_of(claim.place);
+        let shim = peer(&from.fd()).and_then(proc_stat).map(|s| s.proc_ref());
+        // What the script printed before is context.
+        self.drain(at, READS_AT_END);
+        let worker = self.workers.get_mut(at);
+        let (id, line, output) = worker.map_or((WorkerId(0), 0, None), |w| (w.id, w.lines.complete(), w.output_path()));
+        if self.calls.book.of(id, self.workers.len()).next().is_none() {
+            self.facts.forget(id, line);
+            self.news(FromGuard::Script(ScriptNews::Called {
+                worker: id,
+                line,
+                what: claim.what.clone(),
+            }));
+        }
+        let call = self.calls.book.begin(ScriptCall {
+            place: claim.place,
+            root: claim.root,
+            what: claim.what,
+            end: None,
+        });
+        self.calls.shims.push(shim);
+        // A shim that is gone already has no need of the answer.
+        let _ = from.send(FromGuard::MayStart);
+        let _ = from.send(FromGuard::Goes { call, output });
+        if let Some((_, claim, mut other, _)) = self.calls.waits.take() {
+            let what = claim.what;
+            self.news(FromGuard::Script(ScriptNews::HeldBack { what, at_once: true }));
+            let _ = other.send(held_back());
+        }
+    }
+
+    /// The worker whose script makes that call.
+    fn script_of(&self, place: CallPlace) -> usize {
+        usize::try_from(worker_of(place, self.workers.len()).0).unwrap_or_default()
+    }
+
+    fn on_return(&mut self, call: usize, status: ExitStatus, now: u64) {
+        let Some(place) = self.calls.book.calls().get(call).map(|c| c.place) else {
+            return;
+        };
+        let at = self.script_of(place);
+        self.drain(at, READS_AT_END);
+        let Some(ended) = self.calls.book.end(call, status) else {
+            return;
+        };
+        let what = ended.what.clone();
+        self.news(FromGuard::Script(ScriptNews::Returned { what, status }));
+        if !status.is_success() && !self.order.patient {
+            self.calls.over_at = self.calls.over_at.or(Some(now.saturating_add(OVER_MS)));
+        }
+        self.settle_script(at, now);
+    }
+
+    /// A script that had ended counts as its calls did, once all of them have.
+    fn settle_script(&mut self, at: usize, now: u64) {
+        if let Some(own) = self.calls.ended.remove(&at) {
+            self.on_worker_end(at, own, now);
+        }
+    }
+
+    /// How a worker that ended counts: by the calls of its script, where it made some. `None`: one of them runs.
+    pub(super) fn status_by_calls(&mut self, at: usize, own: ExitStatus, now: u64) -> Option<ExitStatus> {
+        if matches!(self.calls.waits, Some((Some(_), ..))) {
+            self.end_wait(u64::MAX);
+        }
+        let id = self.workers.get(at)?.id;
+        let lost = self.calls.lost();
+        for call in lost {
+            self.end_lost(call);
+        }
+        let Some(status) = self.calls.book.status(id, self.workers.len(), own) else {
+            self.calls.ended.insert(at, own);
+            self.calls.look_at = now.saturating_add(LOOK_MS);
+            return None;
+        };
+        let was_called = self.calls.book.of(id, self.workers.len()).next().is_some();
+        if was_called && status.is_success() && !own.is_success() && matches!(self.tree.end, End::Running) {
+            self.news(FromGuard::Script(ScriptNews::Failed { status: own }));
+        }
+        Some(status)
+    }
+
+    /// The program of ours that waited for a trainer was killed, and the trainer with it.
+    fn end_lost(&mut self, call: usize) {
+        let status = ExitStatus::Signal(libc::SIGKILL);
+        if let Some(ended) = self.calls.book.end(call, status) {
+            let what = ended.what.clone();
+            self.news(FromGuard::Script(ScriptNews::Returned { what, status }));
+        }
+    }
+
+    /// Nothing of the tree is left, and no call either.
+    pub(super) fn end_calls(&mut self, now: u64) {
+        let running: Vec<usize> = self.calls.running().collect();
+        for call in running {
+            self.end_lost(call);
+        }
+        self.settle_scripts(now);
+    }
+
+    fn settle_scripts(&mut self, now: u64) {
+        let ended: Vec<usize> = self.calls.ended.keys().copied().collect();
+        for at in ended {
+            self.settle_script(at, now);
+        }
+    }
+
+    /// Everything about calls that time brings.
+    pub(super) fn look_at_scripts(&mut self, now: u64) {
+        self.end_wait(now);
+        if !self.calls.ended.is_empty() && now >= self.calls.look_at {
+            self.settle_scripts(now);
+        }
+        if self.calls.over_at.is_some_and(|at| now >= at) {
+            self.calls.over_at = None;
+            self.leave_scripts(now);
+        }
+    }
+
+    /// A call failed, and what its script does after it is of no interest.
+    fn leave_scripts(&mut self, now: u64) {
+        let workers = self.workers.len();
+        for at in 0..workers {
+            let Some(worker) = self.workers.get(at).filter(|w| w.exit.is_none()) else {
+                continue;
+            };
+            let status = self.calls.book.status(worker.id, workers, ExitStatus::Code(0));
+            if status.is_some_and(|s| !s.is_success()) {
+                self.calls.ended.remove(&at);
+                self.on_worker_end(at, ExitStatus::Unknown, now);
+            }
+        }
+    }
+
+    /// The call that was learnt has not come: another root may have the time in its name, anything else is refused.
+    fn end_wait(&mut self, now: u64) {
+        match self.calls.waits.take_if(|(.., until)| now >= *until) {
+            Some((None, claim, caller, _)) => self.begin_call(claim, caller),
+            Some((Some(why), claim, caller, _)) => {
+                self.news(FromGuard::Shim(FromShim::Refuses { why, claim }));
+                self.hold(caller);
+            }
+            None => {}
+        }
+    }
+
+    /// Passes a signal on to the trainers of scripts that have ended.
+    pub(super) fn signal_calls(&self, signal: i32) {
+        if self.calls.ended.is_empty() {
+            return;
+        }
+        for shim in self.calls.running().filter_map(|at| *self.calls.shims.get(at)?) {
+            // One that is gone already needs none; a refused one shows by staying.
+            let _ = signal_process(shim, signal);
+        }
+    }
+
+    fn news(&mut self, word: FromGuard) {
+        if self.calls.news.len() < NEWS_LIMIT {
+            self.calls.news.push(word.clone());
+        }
+        self.tell_in_order(word);
     }
 
     /// Says again what an earlier driver may not have heard.
     pub(super) fn repeat_news(&mut self) {
-        if let Some(word) = self.calls.news.clone() {
-            self.tell(FromGuard::Shim(word));
+        for word in self.calls.news.clone() {
+            self.tell(word);
         }
     }
 
@@ -86,14 +334,21 @@ impl Guard {
             match &watch {
                 ScriptWatch::Record => {
                     let called = Box::new(called(pid, words));
-                    return self.news(FromShim::Called(called));
+                    return self.news(FromGuard::Shim(FromShim::Called(called)));
                 }
                 ScriptWatch::Marks { ours } if !script_call::is_marked(&words, ours) => {
-                    return self.news(FromShim::Unmarked { words });
+                    return self.news(FromGuard::Shim(FromShim::Unmarked { words }));
                 }
                 ScriptWatch::Marks { .. } => {}
             }
         }
+    }
+}
+
+fn held_back() -> FromGuard {
+    FromGuard::HeldBack {
+        why: "another training of this script is running: one `supervise run` is one training, so supervise each by itself"
+            .to_owned(),
     }
 }
 

@@ -6,8 +6,8 @@ use crate::guard::connection::Connection;
 use crate::guard::protocol::{FromGuard, Hello, ToGuard, WorkerState};
 use crate::guard::record::{end_line, exit_line};
 use crate::guard::tree::End;
-use crate::guard::worker::Look;
 use crate::guard::worker::refusal_words;
+use crate::guard::worker::{Look, Worker};
 use crate::process::boottime_ms;
 use crate::process::reap::reap_one;
 use supervise_config::{redact_lines, redact_text};
@@ -19,7 +19,7 @@ use supervise_core::scan::{Hit, RuleKind, ScanRule, Scanner};
 const READS_PER_TURN: usize = 4;
 
 /// Reads after a worker's end: what it wrote last must be heard before its end is told. A pipe holds less.
-const READS_AT_END: usize = 64;
+pub(super) const READS_AT_END: usize = 64;
 
 /// After a worker's end its relatives are looked for: not before the word to end them had the time to come.
 const FAILED_MS: u64 = 5;
@@ -115,7 +115,10 @@ impl Guard {
                 self.tell_of_nodes(now);
                 continue;
             }
-            let worker = self.workers.iter().position(|w| w.proc.pid == pid && w.exit.is_none());
+            let is_it = |(at, w): (usize, &Worker)| {
+                (w.proc.pid == pid && w.exit.is_none() && !self.calls.has_ended(at)).then_some(at)
+            };
+            let worker = self.workers.iter().enumerate().find_map(is_it);
             if worker.is_none() {
                 self.log_queue.tree(end_line(pid, status));
             }
@@ -131,9 +134,12 @@ impl Guard {
         }
     }
 
-    fn on_worker_end(&mut self, at: usize, status: ExitStatus, now: u64) {
+    pub(super) fn on_worker_end(&mut self, at: usize, status: ExitStatus, now: u64) {
         self.on_report(at, now);
         self.drain(at, READS_AT_END);
+        let Some(status) = self.status_by_calls(at, status, now) else {
+            return;
+        };
         if !status.is_success() {
             self.look_for_kill();
         }
@@ -305,7 +311,7 @@ impl Guard {
                 self.take(term, connection);
                 said.for_each(|message| self.on_message(message, now));
             }
-            Some(ToGuard::Shim(word)) => self.on_shim(word, connection),
+            Some(ToGuard::Shim(word)) => self.on_shim(word, connection, now),
             _ => {}
         }
     }

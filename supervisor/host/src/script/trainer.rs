@@ -1,0 +1,101 @@
+//! The trainer as a child of our program in a script, so that it is known how it ended.
+//!
+//! Nothing else changes for the script: signals reach the trainer once, whether they are sent to the process or to its group, the
+//! trainer dies with our program, and our program ends with its exit code or by its signal.
+
+use crate::process::reap::reap_one;
+use crate::process::spawn::dies_with_us;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::SignalFd;
+use nix::unistd::{Pid, getpgrp, getpid, setpgid};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use supervise_core::event::ExitStatus;
+
+/// Signals that are handed on.
+const HANDED_ON: [Signal; 8] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGCONT,
+    Signal::SIGALRM,
+];
+
+/// Signals that this process takes in its own time. Made before any thread, which would take them otherwise.
+pub(super) struct Signals {
+    fd: SignalFd,
+    before: SigSet,
+}
+
+impl Signals {
+    /// Blocks them.
+    ///
+    /// # Errors
+    /// The kernel refuses (descriptors).
+    pub(super) fn block() -> io::Result<Self> {
+        let mut signals: SigSet = HANDED_ON.into_iter().collect();
+        signals.add(Signal::SIGCHLD);
+        let before = SigSet::thread_get_mask()?;
+        signals.thread_block()?;
+        let fd = SignalFd::new(&signals)?;
+        Ok(Self { fd, before })
+    }
+}
+
+/// Runs the trainer to its end.
+///
+/// # Errors
+/// It cannot be started.
+pub(super) fn run(mut command: Command, signals: &Signals) -> io::Result<ExitStatus> {
+    let leads = getpgrp() == getpid();
+    if leads {
+        command.process_group(0);
+    }
+    dies_with_us(&mut command, signals.before);
+    let child = command.spawn()?;
+    let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
+    // A signal to the group must reach the trainer alone, or it would come twice. If that is refused, it comes twice.
+    if !leads {
+        let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
+    }
+    loop {
+        let signal = signals
+            .fd
+            .read_signal()?
+            .and_then(|info| i32::try_from(info.ssi_signo).ok());
+        match signal.and_then(|n| Signal::try_from(n).ok()) {
+            Some(Signal::SIGCHLD) => {
+                while let Some((ended, status)) = reap_one().unwrap_or(None) {
+                    if ended == pid {
+                        return Ok(status);
+                    }
+                }
+            }
+            // One that is gone already needs none.
+            Some(signal) => drop(nix::sys::signal::kill(Pid::from_raw(pid), signal)),
+            None => {}
+        }
+    }
+}
+
+/// Ends this process as the trainer ended; returns the exit code if it did not end by a signal.
+pub(super) fn end_like(status: ExitStatus) -> i32 {
+    match status {
+        ExitStatus::Code(code) => code,
+        ExitStatus::Signal(n) => {
+            // The trainer has left its core.
+            let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+            let _ = SigSet::all().thread_unblock();
+            if let Ok(signal) = Signal::try_from(n) {
+                let _ = nix::sys::signal::raise(signal);
+            }
+            128 + n
+        }
+        ExitStatus::Unknown => 1,
+    }
+}
