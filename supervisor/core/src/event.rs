@@ -1,10 +1,9 @@
 //! Events: the only input of a decision besides state and policy.
 
 mod act;
-mod exit;
 
+pub use crate::exit::{ExitStatus, signal_name};
 pub use act::{ActError, ActErrorKind, ActOutput, Ahead};
-pub use exit::{ExitStatus, signal_name};
 
 use crate::activity::Look;
 use crate::checkpoint::{CheckpointSummary, CkptId};

@@ -20,6 +20,7 @@ pub mod ending;
 pub mod equivalence;
 pub mod event;
 pub mod evidence;
+pub mod exit;
 pub mod finiteness;
 pub mod gang;
 pub mod generations;

@@ -7,7 +7,7 @@ mod book;
 
 pub use book::{CallAnswer, CallBook, CallPlace, ScriptCall, worker_of};
 
-use crate::event::ExitStatus;
+use crate::exit::ExitStatus;
 use crate::id::{WorkerId, fnv64};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 //! One run is one training: a second one is held back. A call that failed ends the attempt whatever the script does next, and a
 //! training that ended well is not started again.
 
-use crate::event::ExitStatus;
+use crate::exit::ExitStatus;
 use crate::id::WorkerId;
 use serde::{Deserialize, Serialize};
 
