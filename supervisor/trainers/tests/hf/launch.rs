@@ -4,7 +4,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_config::ConfigError;
 use supervise_config::compose::{Composed, Found, Loader, compose};
-use supervise_core::checkpoint::{CkptId, Finding, Level, PinsHash};
+use supervise_core::checkpoint::{CkptId, Finding, PinsHash};
 use supervise_core::event::Phase;
 use supervise_core::id::{AttemptNo, RunId, Step, WorkerId};
 use supervise_core::record::{LaunchOrder, StartPoint};
