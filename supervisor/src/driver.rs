@@ -372,6 +372,7 @@ impl Driver {
             Internal::Told(event, came) => self.on_told(&event, came),
             Internal::Asking(attempt, input) => self.on_asking(attempt, input),
             Internal::Evidence(attempt, facts) => self.on_evidence(attempt, facts.map(|f| *f)),
+            Internal::Logs(attempt, logs) => self.on_logs(attempt, logs.map(|l| *l)),
             Internal::JobEnded { attempt, seen, said } => self.on_job_ended(attempt, seen, said),
             Internal::NodesWait(attempt, what) => self.on_nodes_wait(attempt, what),
             Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),

@@ -17,7 +17,7 @@ use supervise_config::redact_text;
 use supervise_config::settings::{EventChoice, OnEvent, WebhookShape};
 use supervise_core::id::{Ms, Tick, WallMs};
 use supervise_core::record::{Decision, Outcome, Record};
-use supervise_core::state::{Mode, State};
+use supervise_core::state::{Attempt, Mode, State};
 
 /// A wait that lasts so long is told.
 const LONG: Ms = Ms::secs(600);
@@ -227,7 +227,7 @@ fn build(event: EventChoice, text: String, outcome: Option<&Outcome>, s: &State,
     let run = whose.run;
     let attempt = s.attempt.as_ref();
     let todo = match outcome {
-        Some(outcome) => advice(outcome, run, attempt.and_then(|a| a.first_failure).map(|(w, _)| w.0)),
+        Some(outcome) => advice(outcome, run, attempt.and_then(Attempt::blamed).map(|w| w.0)),
         None => vec![
             format!("why: supervise explain {run}"),
             format!("now: supervise status {run}"),

@@ -24,7 +24,7 @@ only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
 scripts=(verl_hazards areal_launchers stalls slurm_gang recovery launch_script standby areal_stalls fsdp2_stalls areal_recovery ray_recovery ray_nodes proofs ppo_recovery hf_recovery reshard verl_versions
   merge merge_formats zero migrate verl_contents areal_dialect rehearsal asked pickle_names omegaconf_differential unsafe_differential json_differential
-  kubernetes torch_failures upload)
+  kubernetes same_class torch_failures upload)
 # The second: areal without us, whose version is pinned.
 if [ -n "${FULL:-}" ]; then scripts+=(ppo_stalls areal_alone); fi
 

@@ -9,6 +9,8 @@
 mod cards;
 #[path = "run/demo.rs"]
 mod demo;
+#[path = "run/diagnosed.rs"]
+mod diagnosed;
 #[path = "run/elsewhere.rs"]
 mod elsewhere;
 #[path = "run/endings.rs"]

@@ -43,6 +43,8 @@ mod tests {
                 step: None,
                 text: String::new(),
                 node: node.map(str::to_owned),
+                worker: None,
+                at_start: false,
             },
             trained: false,
         };

@@ -5,6 +5,7 @@
 
 mod endings;
 mod ends;
+mod from_logs;
 #[cfg(test)]
 mod lookalikes;
 mod patterns;
@@ -22,27 +23,50 @@ mod wrapped;
 pub use reading::Reading;
 pub use rules::{action, failure_rules, user_rules};
 pub use shape::Doubt;
+pub(crate) use verdict::AT_START;
 pub use verdict::{Confidence, Place, Verdict};
 
 use crate::collectives::Collectives;
 use crate::event::{ExitStatus, Phase, Sighting};
 use crate::evidence::better;
 use crate::id::{Step, WorkerId, fnv64};
+use crate::log_cause::LogCause;
 use crate::record::{Diagnosis, Notice, StartPoint};
 use crate::scan::{QUOTED, RuleKind, USER};
 use crate::script::ScriptNews;
 use crate::stacks::Stacks;
 use crate::state::Attempt;
 use crate::taxonomy;
+use from_logs::from_the_logs;
+use verdict::public;
 use weigh::{Clue, Weight, choose, class_of, is_telling};
 
-/// Finds out what ended an attempt: what the machine shows of it beats what was printed.
+/// Finds out what ended an attempt: its logs, read as `supervise diagnose` reads them, where the machine and our own acts show nothing else.
 #[must_use]
 pub fn diagnose(a: &Attempt) -> Diagnosis {
-    let told = with_the_node(a, from_the_ending(a, from_words(a)));
+    let told = with_the_node(a, from_the_ending(a, told(a)));
     match better(a, &told.class) {
-        Some(shown) => build(a, shown.class, shown.text, &shown.shape),
+        Some(shown) => Diagnosis {
+            worker: told.worker,
+            ..build(a, shown.class, shown.text, &shown.shape)
+        },
         None => with_the_rank(a, told),
+    }
+}
+
+/// The cause as our own acts, the logs, or what was seen of them while they were written tell it.
+fn told(a: &Attempt) -> Diagnosis {
+    if let Some(d) = from_our_acts(a) {
+        return d;
+    }
+    match a.evidence.as_ref().and_then(|facts| facts.logs.as_ref()) {
+        None => from_words(a),
+        Some(LogCause { unread: Some(why), .. }) => {
+            let mut d = from_words(a);
+            d.text = format!("{} (as seen while it ran: {why})", d.text);
+            d
+        }
+        Some(logs) => from_the_logs(a, logs),
     }
 }
 
@@ -68,7 +92,10 @@ fn from_the_ending(a: &Attempt, told: Diagnosis) -> Diagnosis {
     };
     let seen = endings::sightings(ending);
     match root(seen.iter(), a, Weight::Effect) {
-        Some((class, s)) => build(a, class, format!("{}: {}", place(s), shorten(&s.text)), &s.text),
+        Some((class, s)) => {
+            let text = format!("the exception that ended {}: {}", place(s), shorten(&s.text));
+            build(a, class, text, &s.text)
+        }
         None => told,
     }
 }
@@ -80,6 +107,9 @@ fn with_the_rank(a: &Attempt, mut told: Diagnosis) -> Diagnosis {
     let calls = facts.collectives.as_ref();
     let calls = calls.filter(|_| hung || told.class.starts_with("comm."));
     let stacks = facts.stacks.as_ref().filter(|_| hung);
+    if hung {
+        told.worker = stacks.and_then(Stacks::odd).or(told.worker);
+    }
     let named = [calls.and_then(Collectives::named), stacks.and_then(Stacks::named)];
     for words in named.into_iter().flatten() {
         told.text = format!("{}; {words}", told.text);
@@ -87,31 +117,35 @@ fn with_the_rank(a: &Attempt, mut told: Diagnosis) -> Diagnosis {
     told
 }
 
-/// The cause as exit codes, sightings and our own acts tell it.
-fn from_words(a: &Attempt) -> Diagnosis {
+/// What we saw, ordered or did ourselves.
+fn from_our_acts(a: &Attempt) -> Option<Diagnosis> {
     if a.scratch && a.order.from.step().0 > 0 {
-        return named(
+        return Some(named(
             a,
             "ckpt.missing_part",
             "the trainer started from nothing although a resume was ordered",
-        );
+        ));
     }
     if let Some(why) = a.ended_by_us.as_ref().filter(|w| w.contains("did not resume")) {
-        return named(a, "ckpt.missing_part", why);
+        return Some(named(a, "ckpt.missing_part", why));
     }
     if let Some(why) = a.ended_by_us.as_ref().filter(|_| a.spoilt) {
-        return named(a, "num.nan", why);
+        return Some(named(a, "num.nan", why));
     }
     if let Some(why) = a.noticed.get(&Notice::DoneButStays) {
-        return named(a, "end.early_success", why);
+        return Some(named(a, "end.early_success", why));
     }
-    if a.guard_lost {
-        return named(
+    a.guard_lost.then(|| {
+        named(
             a,
             "own.guard_lost",
             "the guard of this attempt died; its workers were ended with it",
-        );
-    }
+        )
+    })
+}
+
+/// The cause as exit codes and what was seen of the output while it was written tell it.
+fn from_words(a: &Attempt) -> Diagnosis {
     let seen = match was_call_killed(a) {
         true => root(
             a.standing().filter(|(means, _)| tells_of_a_kill(means)),
@@ -124,6 +158,18 @@ fn from_words(a: &Attempt) -> Diagnosis {
         let text = format!("{}: {}", place(s), shorten(&s.text));
         return build(a, class, text, &s.text);
     }
+    if let Some(d) = from_its_stop(a) {
+        return d;
+    }
+    match a.first_failure {
+        Some((w, status)) => unsaid(a, w, status),
+        None if a.succeeded() => build(a, "end.early_success", "all workers exited with code 0".into(), ""),
+        None => build(a, "kill.unknown", "the workers ended out of sight".into(), ""),
+    }
+}
+
+/// We ended it because it stood still, or its script would have gone on without us.
+fn from_its_stop(a: &Attempt) -> Option<Diagnosis> {
     if let Some(why) = &a.ended_by_us
         && why.contains("stuck")
     {
@@ -132,17 +178,12 @@ fn from_words(a: &Attempt) -> Diagnosis {
             Phase::Save => "hang.save",
             Phase::Step | Phase::Validate | Phase::Exit => "hang.step",
         };
-        return build(a, class, why.clone(), "");
+        return Some(build(a, class, why.clone(), ""));
     }
-    if a.script == Some(ScriptNews::Again) {
+    (a.script == Some(ScriptNews::Again)).then(|| {
         let text = "the trainer ended, and the script would have started it again".to_owned();
-        return build(a, "exit.unexplained", text, "");
-    }
-    match a.first_failure {
-        Some((w, status)) => unsaid(a, w, status),
-        None if a.succeeded() => build(a, "end.early_success", "all workers exited with code 0".into(), ""),
-        None => build(a, "kill.unknown", "the workers ended out of sight".into(), ""),
-    }
+        build(a, "exit.unexplained", text, "")
+    })
 }
 
 /// The trainer that a script called was killed from outside: nothing that it printed ended it.
@@ -182,17 +223,25 @@ fn unsaid(a: &Attempt, w: WorkerId, status: ExitStatus) -> Diagnosis {
     }
     let class = class_of(status);
     // Our own kills were told apart above.
-    let hint = match class {
+    let text = format!("worker {w} {}{}", status.words(), hint(class));
+    build(a, class, text, "")
+}
+
+/// Words behind an end that nothing else tells of.
+fn hint(class: &str) -> &'static str {
+    match class {
         "kill.unknown" => ", from outside: by somebody, or an OOM killer that left no record here (see dmesg)",
         _ => "",
-    };
-    build(a, class, format!("worker {w} {}{hint}", status.words()), "")
+    }
 }
 
 /// The last lines of the worker that failed first, where nothing that is known was seen in the output: all that tells why.
 #[must_use]
 pub fn last_lines(a: &Attempt) -> &[String] {
-    let known = a.diagnosis.is_none() || root(a.standing(), a, Weight::Effect).or_else(|| said(a)).is_some();
+    let logs = a.evidence.iter().filter_map(|facts| facts.logs.as_ref());
+    let read = logs.clone().any(|l| l.root.is_some() || l.report.is_some());
+    let seen = || root(a.standing(), a, Weight::Effect).or_else(|| said(a)).is_some();
+    let known = a.diagnosis.is_none() || read || seen();
     if known { &[] } else { &a.lines }
 }
 
@@ -202,6 +251,10 @@ fn named(a: &Attempt, class: &str, text: &str) -> Diagnosis {
 
 /// The worker whose output tells of this class, where that is the cause.
 pub(crate) fn teller(a: &Attempt, class: &str) -> Option<WorkerId> {
+    let logs = a.evidence.as_ref().and_then(|facts| facts.logs.as_ref());
+    if let Some(logs) = logs.filter(|l| l.class.as_deref() == Some(class)) {
+        return logs.root.as_ref().map(|p| p.worker);
+    }
     let (told, s) = root(a.standing(), a, Weight::Effect)?;
     (told == class).then_some(s.worker)
 }
@@ -269,12 +322,15 @@ fn build(a: &Attempt, class: &str, text: String, line: &str) -> Diagnosis {
     key.push('\n');
     key.push_str(&normalise(line));
     Diagnosis {
-        class: class.to_owned(),
+        class: public(class).to_owned(),
         action: action(class),
         fingerprint: fnv64(key.as_bytes()),
         step: a.step.or(resumed_at(a)),
         text,
         node: None,
+        // The ends of those that we ended tell nothing.
+        worker: a.first_failure.filter(|_| !a.was_ended_by_us()).map(|(w, _)| w),
+        at_start: class == AT_START,
     }
 }
 

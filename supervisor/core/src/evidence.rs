@@ -30,7 +30,8 @@ pub fn better(a: &Attempt, told: &str) -> Option<Better> {
 
 /// A class that the facts show, where the log did not know better.
 fn shown(a: &Attempt, facts: &Facts, told: &str) -> Option<(&'static str, String)> {
-    let open = told.starts_with("kill.") || told.starts_with("comm.") || told == "exit.unexplained";
+    let open =
+        told.starts_with("kill.") || told.starts_with("comm.") || matches!(told, "exit.unexplained" | "ray.actor_died");
     let of = |want: &dyn Fn(KernelKind) -> bool| facts.lines.iter().find(|l| want(l.kind));
     let oom = facts.lines.iter().rev().find(|l| l.kind == KernelKind::Oom && l.ours);
     if let Some(line) = oom.filter(|_| open) {

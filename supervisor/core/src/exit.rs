@@ -16,6 +16,25 @@ pub enum ExitStatus {
 }
 
 impl ExitStatus {
+    /// The number that `supervise diagnose --exit-code` takes: a signal is negative. `None`: it ended out of sight.
+    #[must_use]
+    pub fn number(self) -> Option<i32> {
+        match self {
+            Self::Code(code) => Some(code),
+            Self::Signal(n) => Some(n.saturating_neg()),
+            Self::Unknown => None,
+        }
+    }
+
+    /// The end with this number.
+    #[must_use]
+    pub fn of_number(number: i32) -> Self {
+        match number {
+            n if n < 0 => Self::Signal(n.saturating_neg()),
+            code => Self::Code(code),
+        }
+    }
+
     /// Exit code 0.
     #[must_use]
     pub fn is_success(self) -> bool {

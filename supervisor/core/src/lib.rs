@@ -30,6 +30,7 @@ pub mod journal;
 pub mod lease;
 pub mod ledger;
 pub mod limits;
+pub mod log_cause;
 pub mod machine;
 pub mod numbers;
 pub mod policy;

@@ -2,6 +2,7 @@
 
 use crate::collectives::Collectives;
 use crate::ending::Ending;
+use crate::log_cause::LogCause;
 use crate::stacks::Stacks;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,24 @@ pub struct Facts {
     /// Exceptions that ended interpreters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endings: Vec<Ending>,
+    /// The cause that the logs tell, read whole after the last process was gone. It comes alone, after the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logs: Option<LogCause>,
+}
+
+impl Facts {
+    /// Takes in what came later: the logs alone leave the rest as it is.
+    pub(crate) fn add(&mut self, later: &Self) {
+        let logs_alone = Self {
+            logs: later.logs.clone(),
+            ..Self::default()
+        };
+        if later.logs.is_some() && *later == logs_alone {
+            self.logs.clone_from(&later.logs);
+        } else {
+            self.clone_from(later);
+        }
+    }
 }
 
 /// A line of the kernel's log.

@@ -113,8 +113,8 @@ fn proofs(class: &str, answer: Action, is_changed: bool) -> Option<u32> {
         // An older step has the same numbers before it.
         Action::FallBack if class.starts_with("num.") && !is_changed => Some(2),
         Action::FallBack => None,
-        // A plain SIGKILL says nothing about the program, and a signal from outside neither.
-        _ if class == "kill.unknown" || SPARED.contains(&class) => None,
+        // A plain SIGKILL says nothing about the program, and neither do a signal from outside and Ray's word that a process is gone.
+        _ if matches!(class, "kill.unknown" | "ray.actor_died") || SPARED.contains(&class) => None,
         // A full disk is nobody's error, and others may make room.
         _ if class == "disk.full" => None,
         Action::Relaunch | Action::RelaunchLater | Action::Node | Action::Wait => Some(OFTEN),

@@ -15,7 +15,7 @@ pub use crate::action::Action;
 
 use crate::checkpoint::{CkptId, Depth, PinsHash, StateKind};
 use crate::event::{Event, TimerKey};
-use crate::id::{ActId, AttemptNo, Step, Term, Tick};
+use crate::id::{ActId, AttemptNo, Step, Term, Tick, WorkerId};
 use crate::reason::Reason;
 use crate::spec::ResumeIntent;
 use serde::{Deserialize, Serialize};
@@ -351,6 +351,12 @@ pub struct Diagnosis {
     /// The node whose hardware it names: the next attempt is started without it, where another can take its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The worker whose output or end tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerId>,
+    /// An error of the program before its first step: the policy has a row of its own for it (`code.at_start`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_start: bool,
 }
 
 /// Questions to the world: they change nothing and are not journaled.

@@ -15,6 +15,7 @@ mod term;
 mod weights;
 mod wishes;
 
+pub(crate) use attempt::failed_words;
 pub use heard::Heard;
 pub use invariants::Broken;
 pub use memory::{Allocation, Care, Failure, Held, LetGo, NotKept, RollBack, StopWish};

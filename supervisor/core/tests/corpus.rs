@@ -7,7 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use supervise_core::diagnosis::Reading;
+use supervise_core::diagnosis::{Reading, diagnose};
+use supervise_core::event::{Event, EventKind, ExitStatus};
+use supervise_core::id::{ActId, AttemptNo, Term, Tick, WallMs, WorkerId};
+use supervise_core::machine::Facts;
+use supervise_core::reason::Reason;
+use supervise_core::record::{Act, ActKind, Decision, Diagnosis, LaunchOrder, Record, StartPoint, Then};
+use supervise_core::state::State;
 use supervise_core::taxonomy::letter;
 
 /// A row of `labels.tsv`.
@@ -121,6 +127,114 @@ fn the_actions_are_right_and_no_healthy_log_is_a_failure() {
 
 fn percent(of: usize, all: usize) -> f64 {
     of as f64 * 100.0 / all.max(1) as f64
+}
+
+/// The diagnosis of an attempt of two workers whose second wrote this log and failed in this way.
+fn settled(reading: &mut Reading, bytes: &[u8], status: ExitStatus) -> Diagnosis {
+    reading.clear();
+    reading.begin();
+    reading.feed(bytes);
+    reading.end_log();
+    let worker = WorkerId(1);
+    let logs = reading.verdict(status.number()).cause(&[worker]);
+    let mut s = State::default();
+    let order = LaunchOrder {
+        attempt: AttemptNo(1),
+        from: StartPoint::AsIs,
+        lost: Vec::new(),
+        nodes: 1,
+    };
+    s.apply(&Record::Intended {
+        at: Tick(1),
+        act: Act {
+            id: ActId(1),
+            term: Term(1),
+            attempt: Some(AttemptNo(1)),
+            kind: ActKind::Launch(Box::new(order)),
+        },
+        reasons: Vec::new(),
+    });
+    let attempt = AttemptNo(1);
+    let ended = EventKind::WorkerExited {
+        attempt,
+        worker,
+        status,
+        first: true,
+        lines: Vec::new(),
+    };
+    // What the machine shows comes first, and stays when the logs are read.
+    let disk = Some((1 << 39, 1 << 40));
+    let machine = Facts {
+        disk,
+        ..Facts::default()
+    };
+    let read = Facts {
+        logs: Some(logs),
+        ..Facts::default()
+    };
+    let evidence = |facts| EventKind::Evidence { attempt, facts };
+    let fact = |s: &mut State, kind| {
+        s.apply(&Record::Fact(Event {
+            at: Tick(2),
+            wall: WallMs(2),
+            entropy: 0,
+            kind,
+        }));
+    };
+    fact(&mut s, ended);
+    // The other worker is ended for it.
+    s.apply(&Record::Decided {
+        at: Tick(2),
+        what: Decision::Stop {
+            then: Then::Diagnose,
+            gently: false,
+        },
+        reasons: vec![Reason::new("worker_failed", format!("worker 1 {}", status.words()))],
+    });
+    fact(&mut s, evidence(machine));
+    fact(&mut s, evidence(read));
+    let attempt = s.attempt.unwrap();
+    assert_eq!(attempt.evidence.as_ref().unwrap().disk, disk);
+    diagnose(&attempt)
+}
+
+/// An attempt is settled with what `diagnose` says of its logs and its exit.
+#[test]
+fn a_run_and_diagnose_give_each_log_the_same_class() {
+    let mut reading = Reading::new(&[]).unwrap();
+    let (mut differ, mut compared, mut rooted) = (Vec::new(), 0, 0);
+    for label in labels() {
+        let bytes = std::fs::read(folder().join(&label.file)).unwrap();
+        let told = label.exit.filter(|code| *code != 0);
+        let signal = told.filter(|code| (129..160).contains(code)).map(|code| code - 128);
+        let ways = [
+            told.map(ExitStatus::Code),
+            signal.map(ExitStatus::Signal),
+            label.exit.is_none().then_some(ExitStatus::Unknown),
+            Some(ExitStatus::Signal(9)),
+            Some(ExitStatus::Code(1)),
+        ];
+        for status in ways.into_iter().flatten() {
+            let d = settled(&mut reading, &bytes, status);
+            let verdict = reading.verdict(status.number());
+            let Some(class) = verdict.class else { continue };
+            compared += 1;
+            if d.class != class {
+                differ.push(format!(
+                    "{} ({status}): {class}, and the run says {}: {}",
+                    label.file, d.class, d.text
+                ));
+            }
+            if let Some(root) = verdict.root {
+                rooted += 1;
+                let place = format!("worker 1 line {}: ", root.line);
+                assert!(d.text.starts_with(&place), "{}: {}", label.file, d.text);
+                assert_eq!(d.worker, Some(WorkerId(1)), "{}", label.file);
+            }
+        }
+    }
+    assert!(differ.is_empty(), "{} of {compared} differ: {differ:#?}", differ.len());
+    assert!(compared > 3000 && rooted > 1000, "{compared} {rooted}");
 }
 
 #[test]

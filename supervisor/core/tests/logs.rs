@@ -33,7 +33,7 @@ const FAILING: &[(&str, u64, u32, ExitStatus, &str, Action)] = {
         // One line cannot tell another world size from a shard that is gone: the choice of the resume point does.
         ("sft_other_world", 2, 0, Code(1), "ckpt.corrupt", FallBack),
         ("sft_bad_override", 0, 0, Code(1), "cfg.args", Stop),
-        ("sft_bad_path", 0, 0, Code(1), "code.at_start", Stop),
+        ("sft_bad_path", 0, 0, Code(1), "code.type_key", Stop),
         ("sft_port_taken", 0, 0, Code(1), "comm.port_in_use", Relaunch),
     ]
 };

@@ -2,12 +2,14 @@
 //!
 //! A helper of its own: it reads `/proc`, the kernel's log and files on mounts that may hang, and nobody waits for it for long. What a
 //! decision may need comes first, as one line on standard output ([`Facts`]); the files in `attempts/N/evidence/` are written
-//! after that. Everything has a bound in time and size, and what could not be read says why.
+//! after that. When the attempt's last process is gone it is told how the attempt ended ([`Ended`]), and answers with the cause that the
+//! logs tell ([`LogCause`]), a second line. Everything has a bound in time and size, and what could not be read says why.
 
 mod dumps;
 mod endings;
 mod exits;
 mod flight;
+mod logs;
 mod outside;
 pub(crate) use outside::said;
 mod room;
@@ -25,7 +27,7 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
@@ -33,6 +35,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use supervise_config::redact_lines;
+use supervise_core::action::FailureLine;
+use supervise_core::diagnosis::Reading;
 use supervise_core::id::{ProcRef, RunId};
 use supervise_core::machine::Facts;
 
@@ -47,6 +51,8 @@ const NICE: i32 = 10;
 const LAUNCH: Duration = Duration::from_millis(30);
 /// The end of the attempt is waited for this long, for the list of its exits.
 const END_MS: u16 = 20_000;
+/// Its last process may take as long as this to end.
+const GONE: Duration = Duration::from_secs(3600);
 
 /// The evidence to gather.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +79,19 @@ pub struct Order {
     pub ray: Vec<Utf8PathBuf>,
     /// Values that are hidden wherever output is quoted.
     pub secrets: Vec<String>,
+    /// The user's lines that tell a failure.
+    #[serde(default)]
+    pub rules: Vec<FailureLine>,
+    /// All its processes are gone: only the logs are to be read.
+    #[serde(default)]
+    pub logs_alone: bool,
+}
+
+/// No process of the attempt is left: its logs are whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// The first end that was a failure, as a shell tells it.
+    pub exit: Option<i32>,
 }
 
 /// Argument of a helper whose standard error is the kernel's log, to be read on from where it stands.
@@ -106,7 +125,10 @@ pub fn main(args: &[OsString]) -> i32 {
     let log = args.iter().any(|a| a == LOGGED).then(|| take_standard(2));
     let log = log.and_then(Result::ok).map(File::from);
     let mut line = String::new();
-    let mut input = io::stdin().lock();
+    let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else {
+        return 1;
+    };
+    let mut input = BufReader::new(File::from(stdin));
     let Ok(Ok(order)) = input
         .read_line(&mut line)
         .map(|_| serde_json::from_slice::<Order>(line.as_bytes()))
@@ -114,33 +136,68 @@ pub fn main(args: &[OsString]) -> i32 {
         return 1;
     };
     supervise_config::know_values(&order.secrets);
-    let (facts, files) = gather(&order, log);
-    if let Ok(line) = wire::encode(&facts) {
-        // Whoever wanted it may be gone.
+    // The table of classes is made ready while the others are ended.
+    let reader = std::thread::spawn({
+        let rules = order.rules.clone();
+        move || Reading::new(&rules)
+    });
+    let writer = (!order.logs_alone).then(|| {
+        let (facts, files) = gather(&order, log);
+        say(&facts);
+        let order = order.clone();
+        std::thread::spawn(move || write_down(&order, files))
+    });
+    if let Some(ended) = wait_for_gone(&mut input) {
+        say(&logs::cause(&order, ended, reader.join().ok().and_then(Result::ok)));
+    }
+    wait_for_end(&mut input);
+    if let Some(writer) = writer {
+        let text = exits::when_written(&order);
+        let tails = if order.still { Vec::new() } else { tails::files(&order) };
+        let exits = text.map(|text| ("exits.json".to_owned(), text));
+        write_all(&order, exits.into_iter().chain(tails));
+        // A program that is asked may hang: then the supervisor ends us.
+        drop(writer.join());
+    }
+    0
+}
+
+/// Tells the supervisor something, a line. Whoever wanted it may be gone.
+fn say<T: Serialize>(what: &T) {
+    if let Ok(line) = wire::encode(what) {
         let mut output = io::stdout().lock();
         drop(output.write_all(&line).and_then(|()| output.flush()));
     }
-    // The next launch is in a hurry; what is written down now is for people.
+}
+
+/// Writes down what is for people. The next launch is in a hurry.
+fn write_down(order: &Order, files: Files) {
     crate::process::give_way(NICE);
     std::thread::sleep(LAUNCH);
+    write_all(order, files.into_iter().chain(later(order)));
+}
+
+fn write_all(order: &Order, files: impl IntoIterator<Item = (String, String)>) {
     let dir = order.attempt.join(DIRECTORY);
-    for (name, text) in files.into_iter().chain(later(&order)) {
+    for (name, text) in files {
         if write(&dir, &name, &text).is_err() {
             // The next file will not fare better.
-            break;
+            return;
         }
     }
-    wait_for_end(&mut input);
-    let text = exits::when_written(&order);
-    let tails = if order.still { Vec::new() } else { tails::files(&order) };
-    for (name, text) in text
-        .map(|text| ("exits.json".to_owned(), text))
-        .into_iter()
-        .chain(tails)
-    {
-        drop(write(&dir, &name, &text));
+}
+
+/// The word that no process is left; `None` where nobody says so any more.
+fn wait_for_gone(input: &mut BufReader<File>) -> Option<Ended> {
+    // It may have come with the order.
+    if input.buffer().is_empty() {
+        let mut fds = [PollFd::new(input.get_ref().as_fd(), PollFlags::POLLIN)];
+        let ms = PollTimeout::try_from(GONE).unwrap_or(PollTimeout::MAX);
+        poll(&mut fds, ms).ok().filter(|n| *n > 0)?;
     }
-    0
+    let mut line = String::new();
+    input.read_line(&mut line).ok()?;
+    serde_json::from_str(&line).ok()
 }
 
 type Files = Vec<(String, String)>;
@@ -200,6 +257,7 @@ fn gather(order: &Order, log: Option<File>) -> (Facts, Files) {
         shm: room.shm,
         disk: room.disk,
         memory: room.memory,
+        logs: None,
     };
     (facts, files)
 }
@@ -224,9 +282,8 @@ fn write(dir: &Utf8Path, name: &str, text: &str) -> io::Result<()> {
 }
 
 /// Until nobody holds the other end of the input, or long enough.
-fn wait_for_end(input: &mut io::StdinLock<'_>) {
-    let stdin = io::stdin();
-    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+fn wait_for_end(input: &mut BufReader<File>) {
+    let mut fds = [PollFd::new(input.get_ref().as_fd(), PollFlags::POLLIN)];
     if poll(&mut fds, PollTimeout::from(END_MS)).is_ok_and(|n| n > 0) {
         drop(input.read(&mut [0]));
     }
@@ -250,6 +307,8 @@ pub(crate) mod tests {
             slurm_job: None,
             ray: Vec::new(),
             secrets: Vec::new(),
+            rules: Vec::new(),
+            logs_alone: false,
         }
     }
 }

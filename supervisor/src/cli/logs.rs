@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use supervise_core::id::RunId;
 use supervise_core::lease::Seat;
+use supervise_core::state::State;
 use supervise_host::guard::record::parse_tree;
 use supervise_host::hidden_places::HiddenLog;
 
@@ -40,7 +41,7 @@ pub(super) struct Args {
     /// This attempt instead of the last one
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
-    /// This worker instead of the one that failed first, or of worker 0
+    /// This worker instead of the one that tells why the attempt ended, or of worker 0
     #[arg(long, value_name = "R")]
     worker: Option<u32>,
     /// Go on with what comes: from attempt to attempt, until the run ends
@@ -71,15 +72,20 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         return Err(CliError::usage(format!("run {}: nothing was launched yet", seen.run)));
     };
     let follow = args.follow && args.attempt.is_none_or(|n| Some(n) == last);
-    let failed = args.worker.is_none().then(|| failed_first(&folder(&attempts, attempt)));
-    let failed = failed.flatten().filter(|w| *w != 0);
+    let failed = failed_first(&folder(&attempts, attempt));
+    let told = seen.state.as_ref().and_then(|s| blamed(s, attempt)).or(failed);
+    let told = told.filter(|w| *w != 0 && args.worker.is_none());
     // Each object says whose line it is.
-    if let Some(worker) = failed.filter(|_| !args.json) {
+    if let Some(worker) = told.filter(|_| !args.json) {
+        let what = match failed == Some(worker) {
+            true => "failed first",
+            false => "tells why it ended",
+        };
         note(&format!(
-            "worker {worker} of attempt {attempt} failed first; --worker 0 shows another one"
+            "worker {worker} of attempt {attempt} {what}; --worker 0 shows another one"
         ));
     }
-    let worker = args.worker.or(failed).unwrap_or(0);
+    let worker = args.worker.or(told).unwrap_or(0);
     if !follow && !file(&attempts, attempt, worker).exists() {
         return Err(missing(&seen.run, attempt, worker, &folder(&attempts, attempt)));
     }
@@ -117,6 +123,17 @@ fn folder(attempts: &Utf8Path, attempt: u32) -> Utf8PathBuf {
 
 fn file(attempts: &Utf8Path, attempt: u32, worker: u32) -> Utf8PathBuf {
     folder(attempts, attempt).join(format!("worker-{worker}.log"))
+}
+
+/// The worker that the diagnosis of an attempt blames.
+fn blamed(state: &State, attempt: u32) -> Option<u32> {
+    let present = state.attempt.as_ref().filter(|a| a.no.0 == attempt);
+    let before = || state.failures.iter().find(|f| f.attempt.0 == attempt);
+    let told = match present {
+        Some(a) => a.blamed(),
+        None => before()?.diagnosis.worker,
+    };
+    told.map(|w| w.0)
 }
 
 /// The worker whose end was the first failure of an attempt, as its guard wrote it down.

@@ -1,25 +1,28 @@
 //! Evidence of an attempt that failed or stands still: gathered by a helper, waited for a moment, never for long.
 //!
 //! Of one that failed it is gathered while its tree is killed, and the end of the tree is told once the facts are there. One that
-//! stands still is looked at first, and killed then. After [`WAIT`] everything goes on without.
+//! stands still is looked at first, and killed then. The logs of one that is to be diagnosed are read once its last process is gone.
+//! After [`WAIT`] everything goes on without.
 
 use super::jobs::Seen;
 use super::{Driver, Internal};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use supervise_core::event::{EventKind, ExitStatus};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Tick};
+use supervise_core::log_cause::LogCause;
 use supervise_core::machine::Facts;
 use supervise_core::reason::Reason;
-use supervise_core::record::{Act, ActKind};
+use supervise_core::record::{Act, ActKind, Then};
 use supervise_core::state::Mode;
-use supervise_host::evidence::{DIRECTORY, Order, RECORDS, command};
+use supervise_host::evidence::{DIRECTORY, Ended, Order, RECORDS, command};
 use supervise_host::guard::protocol::ToGuard;
 use supervise_host::process::kill::signal_process;
 use supervise_host::process::{list_descendants, proc_stat};
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
 /// Facts are waited for this long.
@@ -38,11 +41,37 @@ pub(super) struct EvidenceTask {
     task: JoinHandle<()>,
 }
 
+/// What a helper prints.
+type Answers = BufReader<tokio::io::Take<ChildStdout>>;
+
+/// The reason for a look at an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// A worker failed.
+    Failed,
+    /// It stands still.
+    Still,
+    /// It is gone, and was not looked at before.
+    LogsAlone,
+}
+
+/// The next thing that a helper tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// What the machine shows.
+    Facts,
+    /// The cause that the logs tell, once the last process is gone.
+    Logs,
+}
+
 /// A helper at work.
 pub(super) struct Gathering {
     attempt: AttemptNo,
-    /// Its facts are waited for until then; `None`: they came, or not in time.
+    next: Next,
+    /// That is waited for until then; `None`: not yet, or not any more.
     until: Option<Tick>,
+    /// It was asked for the logs, or is once its input is here.
+    asked: bool,
     /// A kill that comes after them.
     kill: Option<Act>,
     /// The end of the tree that is told after them.
@@ -58,7 +87,7 @@ impl Driver {
         let runs = self.state.mode == Mode::Running && self.state.stop.is_none();
         self.feed(event);
         if !status.is_success() && by_itself && runs {
-            self.gather(attempt, false);
+            self.gather(attempt, Look::Failed);
         }
     }
 
@@ -69,7 +98,7 @@ impl Driver {
         let (ActKind::KillTree, true, Some(attempt)) = (&act.kind, stalled, held) else {
             return false;
         };
-        self.gather(attempt, true);
+        self.gather(attempt, Look::Still);
         match &mut self.gathering {
             Some(g) if g.attempt == attempt && g.until.is_some() => {
                 g.kill = Some(act.clone());
@@ -79,11 +108,11 @@ impl Driver {
         }
     }
 
-    fn gather(&mut self, attempt: AttemptNo, still: bool) {
+    fn gather(&mut self, attempt: AttemptNo, look: Look) {
         if self.gathering.as_ref().is_some_and(|g| g.attempt == attempt) {
             return;
         }
-        let Some(order) = self.order_of_evidence(attempt, still) else {
+        let Some(order) = self.order_of_evidence(attempt, look) else {
             return;
         };
         let Ok(line) = wire::encode(&order) else { return };
@@ -95,9 +124,12 @@ impl Driver {
         let (Some(input), tx) = (helper.stdin.take(), self.internal.clone()) else {
             return;
         };
+        let logs_alone = look == Look::LogsAlone;
         self.gathering = Some(Gathering {
             attempt,
-            until: Some(self.now().after(WAIT)),
+            next: if logs_alone { Next::Logs } else { Next::Facts },
+            until: (!logs_alone).then(|| self.now().after(WAIT)),
+            asked: false,
             kill: None,
             gone: false,
             input: None,
@@ -108,11 +140,14 @@ impl Driver {
             let asked = input.write_all(&line).await;
             // The driver may have ended meanwhile.
             let _ = tx.send(Internal::Asking(attempt, input));
-            let facts = match asked {
-                Ok(()) => answer(&mut helper).await,
-                Err(_) => None,
-            };
-            let _ = tx.send(Internal::Evidence(attempt, facts.map(Box::new)));
+            let output = helper.stdout.take().filter(|_| asked.is_ok());
+            let mut lines = output.map(|output| BufReader::new(output.take(2 * ANSWER)));
+            if !logs_alone {
+                let facts = answer(&mut lines).await;
+                let _ = tx.send(Internal::Evidence(attempt, facts.map(Box::new)));
+            }
+            let logs = answer(&mut lines).await;
+            let _ = tx.send(Internal::Logs(attempt, logs.map(Box::new)));
             // It is reaped here or, after a sweep, there.
             let _ = helper.wait().await;
         });
@@ -159,7 +194,7 @@ impl Driver {
         }
     }
 
-    fn order_of_evidence(&self, attempt: AttemptNo, still: bool) -> Option<Order> {
+    fn order_of_evidence(&self, attempt: AttemptNo, look: Look) -> Option<Order> {
         let a = self.state.attempt.as_ref().filter(|a| a.no == attempt)?;
         let scratch = self.scratch.iter().flat_map(|dir| [dir.clone(), dir.join("ray")]);
         Some(Order {
@@ -170,29 +205,31 @@ impl Driver {
             argv: a.argv.clone(),
             age_ms: self.now().since(a.launched?).0,
             root: self.spec.root.clone(),
-            still,
+            still: look == Look::Still,
             slurm_job: std::env::var("SLURM_JOB_ID")
                 .ok()
                 .filter(|id| id.bytes().all(|b| b.is_ascii_digit())),
             ray: scratch.chain(["/tmp/ray".into()]).collect(),
             secrets: supervise_config::known_secrets(),
+            rules: self.spec.policy.lines.clone(),
+            logs_alone: look == Look::LogsAlone,
         })
     }
 
-    /// The helper has its order: its input is held until the tree is gone.
+    /// The helper has its order, or was asked for the logs: its input is held until the tree is gone.
     pub(super) fn on_asking(&mut self, attempt: AttemptNo, input: ChildStdin) {
-        if let Some(g) = self.gathering.as_mut().filter(|g| g.attempt == attempt) {
-            g.input = Some(input);
+        let Some(g) = self.gathering.as_mut().filter(|g| g.attempt == attempt) else {
+            return;
+        };
+        g.input = Some(input);
+        if g.next == Next::Logs && g.gone && !g.asked {
+            self.ask_for_logs();
         }
     }
 
     /// Facts came, or none will.
     pub(super) fn on_evidence(&mut self, attempt: AttemptNo, facts: Option<Facts>) {
-        if self
-            .gathering
-            .as_ref()
-            .is_none_or(|g| g.attempt != attempt || g.until.is_none())
-        {
+        if !self.waits_for(attempt, Next::Facts) {
             return;
         }
         if let Some(facts) = facts {
@@ -201,12 +238,69 @@ impl Driver {
         self.go_on();
     }
 
-    /// No process is left: told at once, or once the facts are there. Nobody who wants an end waits for them.
-    pub(super) fn on_guard_saw_it_gone(&mut self, attempt: AttemptNo) {
-        match &mut self.gathering {
-            Some(g) if g.attempt == attempt && g.until.is_some() && !self.state.is_to_stop() => g.gone = true,
-            _ => self.all_gone(attempt),
+    /// The cause that the logs tell came, or none will.
+    pub(super) fn on_logs(&mut self, attempt: AttemptNo, logs: Option<LogCause>) {
+        if !self.waits_for(attempt, Next::Logs) {
+            return;
         }
+        self.end_with_logs(
+            attempt,
+            logs.unwrap_or_else(|| LogCause::unread("nobody read the logs")),
+        );
+    }
+
+    fn waits_for(&self, attempt: AttemptNo, what: Next) -> bool {
+        let waits = |g: &Gathering| g.attempt == attempt && g.next == what && g.until.is_some();
+        self.gathering.as_ref().is_some_and(waits)
+    }
+
+    /// No process is left: told at once, or once the facts are there and the logs are read. Nobody who wants an end waits for them.
+    pub(super) fn on_guard_saw_it_gone(&mut self, attempt: AttemptNo) {
+        if self.state.is_to_stop() || !self.is_to_be_diagnosed(attempt) {
+            return self.all_gone(attempt);
+        }
+        self.gather(attempt, Look::LogsAlone);
+        match &mut self.gathering {
+            Some(g) if g.attempt == attempt => g.gone = true,
+            _ => return self.all_gone(attempt),
+        }
+        if self.gathering.as_ref().is_some_and(|g| g.until.is_none()) {
+            self.ask_for_logs();
+        }
+    }
+
+    /// It failed, and why is asked as soon as it is gone.
+    fn is_to_be_diagnosed(&self, attempt: AttemptNo) -> bool {
+        let then = match &self.state.mode {
+            Mode::Running => Some(Then::Diagnose),
+            Mode::Stopping { then, .. } | Mode::Draining { then, .. } => Some(*then),
+            _ => None,
+        };
+        let failed = self
+            .state
+            .attempt
+            .as_ref()
+            .is_some_and(|a| a.no == attempt && !a.succeeded());
+        failed && then == Some(Then::Diagnose)
+    }
+
+    fn ask_for_logs(&mut self) {
+        let until = self.now().after(WAIT);
+        let first = self.state.attempt.as_ref().and_then(|a| a.first_failure);
+        let exit = first.and_then(|(_, status)| status.number());
+        let Some(g) = &mut self.gathering else { return };
+        (g.next, g.until) = (Next::Logs, Some(until));
+        let (Some(mut input), Ok(line)) = (g.input.take(), wire::encode(&Ended { exit })) else {
+            // It is asked once it has its order.
+            return;
+        };
+        g.asked = true;
+        let (attempt, tx) = (g.attempt, self.internal.clone());
+        tokio::spawn(async move {
+            // One that is gone answers nothing: its output ends.
+            let _ = input.write_all(&line).await;
+            let _ = tx.send(Internal::Asking(attempt, input));
+        });
     }
 
     /// The moment at which nothing is waited for any more.
@@ -216,24 +310,42 @@ impl Driver {
 
     pub(super) fn check_evidence(&mut self, now: Tick) {
         let late = self.evidence_due().is_some_and(|due| due <= now);
-        let wanted = self.gathering.as_ref().is_some_and(|g| g.gone && g.until.is_some());
-        if late || wanted && self.state.is_to_stop() {
+        let wanted = self.gathering.as_ref().filter(|g| g.gone && g.until.is_some());
+        if late || wanted.is_some() && self.state.is_to_stop() {
             self.go_on();
         }
     }
 
-    /// Does the act that waited for the facts.
+    /// Does the act that waited for what came, or did not come in time.
     fn go_on(&mut self) {
+        let now = self.now();
         let Some(g) = &mut self.gathering else { return };
-        g.until = None;
-        let (attempt, gone) = (g.attempt, std::mem::take(&mut g.gone));
+        let late = g.until.take().is_some_and(|until| until <= now);
+        let (attempt, next, gone) = (g.attempt, g.next, g.gone);
         // Of a tree that is gone nothing is to be killed: who would look for it without its guard ends whatever is started next.
         if let Some(act) = g.kill.take().filter(|_| !gone) {
             self.safety(act);
         }
-        if gone {
-            self.all_gone(attempt);
+        if !gone {
+            return;
         }
+        if self.state.is_to_stop() {
+            self.all_gone(attempt);
+        } else if late || next == Next::Logs {
+            // A helper that hangs reads nothing.
+            self.end_with_logs(attempt, LogCause::unread("the logs were not read in time"));
+        } else {
+            self.ask_for_logs();
+        }
+    }
+
+    fn end_with_logs(&mut self, attempt: AttemptNo, logs: LogCause) {
+        let facts = Facts {
+            logs: Some(logs),
+            ..Facts::default()
+        };
+        self.feed(EventKind::Evidence { attempt, facts });
+        self.all_gone(attempt);
     }
 
     fn all_gone(&mut self, attempt: AttemptNo) {
@@ -252,12 +364,11 @@ async fn all_done(tasks: &mut [EvidenceTask]) {
     }
 }
 
-/// Its facts, a line; `None` where it gave none.
-async fn answer(helper: &mut Child) -> Option<Facts> {
-    let output = helper.stdout.take()?;
+/// Its next line; `None` where it gave none.
+async fn answer<T: DeserializeOwned>(lines: &mut Option<Answers>) -> Option<T> {
     let mut line = String::new();
-    BufReader::new(output.take(ANSWER)).read_line(&mut line).await.ok()?;
-    serde_json::from_slice(line.as_bytes()).ok()
+    lines.as_mut()?.read_line(&mut line).await.ok()?;
+    serde_json::from_str(&line).ok()
 }
 
 /// Variables that make the workers leave evidence of their own in the attempt's directory. One that the user set stays, by whichever of its

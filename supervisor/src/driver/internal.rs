@@ -5,6 +5,7 @@ use crate::control::{ControlReply, ControlRequest};
 use crate::notify::Came;
 use supervise_core::activity::DevicePulse;
 use supervise_core::id::{ActId, AttemptNo, ProcRef};
+use supervise_core::log_cause::LogCause;
 use supervise_core::machine::Facts;
 use supervise_core::record::LaunchOrder;
 use supervise_core::rehearsal::Rehearsed;
@@ -71,6 +72,8 @@ pub(super) enum Internal {
     Asking(AttemptNo, ChildStdin),
     /// Evidence of an attempt, or that there will be none.
     Evidence(AttemptNo, Option<Box<Facts>>),
+    /// The cause that the logs of an attempt tell, or that nobody read them.
+    Logs(AttemptNo, Option<Box<LogCause>>),
     /// Somebody asks over the control socket.
     Asked(ControlRequest, oneshot::Sender<ControlReply>),
 }

@@ -135,6 +135,8 @@ mod tests {
                 step: Some(Step(4)),
                 text: String::new(),
                 node: None,
+                worker: None,
+                at_start: false,
             }),
             reasons: vec![Reason::new("worker_failed", "worker 0 exited with code 1")],
         };

@@ -7,6 +7,7 @@ use serde::Serialize;
 use supervise_core::collectives::Collectives;
 use supervise_core::ending::Ending;
 use supervise_core::id::{Step, WallMs};
+use supervise_core::log_cause::LogPlace;
 use supervise_core::machine::{Facts, KernelKind};
 use supervise_core::record::Diagnosis;
 use supervise_core::scan::RuleKind;
@@ -113,23 +114,22 @@ impl Account {
     pub(super) fn of(a: &Attempt, d: &Diagnosis, sightings: &[Sighted], seen: &Seen) -> Self {
         let no = a.no.0;
         let failed = a.first_failure.map(|(w, _)| w.0);
-        let is_root = |s: &Sighted| s.line > 0 && !s.text.is_empty() && d.text.contains(head(&s.text));
+        let place = read_place(a, d);
+        let is_root = |s: &Sighted| match place {
+            Some(p) => (s.worker, s.line) == (p.worker.0, p.line),
+            None => s.line > 0 && !s.text.is_empty() && d.text.contains(head(&s.text)),
+        };
         let root = sightings.iter().position(is_root);
         let stacks = a.evidence.as_ref().and_then(|facts| facts.stacks.as_ref());
         let stands = stacks.filter(|_| a.is_stuck());
         // The ends of those that we ended tell nothing.
         let failed = failed.filter(|_| !a.is_stuck());
         let odd = stands.and_then(Stacks::odd).map(|w| w.0);
-        let worker = root
-            .and_then(|at| sightings.get(at))
-            .map(|s| s.worker)
-            .or(odd)
-            .or(failed);
-        let mut evidence: Vec<Pointer> = root
-            .and_then(|at| sightings.get(at))
-            .map(|s| line(no, s))
-            .into_iter()
-            .collect();
+        let seen_root = root.and_then(|at| sightings.get(at));
+        let worker = d.worker.map(|w| w.0);
+        let worker = worker.or(seen_root.map(|s| s.worker)).or(odd).or(failed);
+        let shown = place.map(|p| read_line(no, p)).or(seen_root.map(|s| line(no, s)));
+        let mut evidence: Vec<Pointer> = shown.into_iter().collect();
         evidence.extend(stands.iter().flat_map(|s| s.told()).map(|text| stack(no, text)));
         if let Some(facts) = &a.evidence {
             let ours = facts
@@ -143,7 +143,7 @@ impl Account {
         let ending = a.evidence.iter().flat_map(|facts| &facts.endings);
         let ending = ending
             .clone()
-            .find(|e| Some(e.worker.0) == worker && root.is_none() && !a.is_stuck());
+            .find(|e| Some(e.worker.0) == worker && root.is_none() && place.is_none() && !a.is_stuck());
         evidence.extend(ending.map(|e| exception(no, e)));
         if evidence.is_empty() {
             let worker = worker.unwrap_or_default();
@@ -248,6 +248,26 @@ fn exception(no: u32, ending: &Ending) -> Pointer {
 fn head(text: &str) -> &str {
     let end = text.char_indices().nth(100).map_or(text.len(), |(at, _)| at);
     text[..end].trim()
+}
+
+/// The line of the logs that the diagnosis quotes.
+fn read_place<'a>(a: &'a Attempt, d: &Diagnosis) -> Option<&'a LogPlace> {
+    let logs = a.evidence.as_ref()?.logs.as_ref()?;
+    let causes = [Some(logs), logs.else_cause.as_deref()];
+    let places = causes
+        .into_iter()
+        .flatten()
+        .flat_map(|c| c.root.iter().chain(&c.report));
+    let mut quoted = places.filter(|p| !p.text.is_empty() && d.text.contains(head(&p.text)));
+    quoted.next()
+}
+
+fn read_line(no: u32, p: &LogPlace) -> Pointer {
+    Pointer {
+        file: Some(format!("attempts/{no:04}/worker-{}.log", p.worker)),
+        line: Some(p.line),
+        text: one_line(&p.text, LONG),
+    }
 }
 
 fn line(no: u32, s: &Sighted) -> Pointer {

@@ -275,7 +275,7 @@ impl Teller {
             story.told.extend(std::mem::take(&mut story.last));
         }
         let s = &self.state;
-        let worker = s.attempt.as_ref().map(|a| a.first_failure.map_or(0, |(w, _)| w.0));
+        let worker = s.attempt.as_ref().map(|a| a.blamed().map_or(0, |w| w.0));
         let refused = s
             .rehearsal
             .iter()

@@ -19,7 +19,7 @@ pub fn last_words(s: &State, spec: &RunSpec) -> String {
         None => "this supervisor ends; the run has no outcome yet\n".to_owned(),
     };
     if let Some(o) = &s.outcome {
-        let worker = s.attempt.as_ref().map(|a| a.first_failure.map_or(0, |(w, _)| w.0));
+        let worker = s.attempt.as_ref().map(|a| a.blamed().map_or(0, |w| w.0));
         for line in advice(o, &spec.run.0, worker) {
             out.push_str(&format!("  {line}\n"));
         }

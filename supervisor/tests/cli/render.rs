@@ -215,6 +215,8 @@ fn decisions_have_one_line_each() {
         step: Some(Step(7)),
         text: "worker 0 line 12: CUDA out of memory".into(),
         node: None,
+        worker: None,
+        at_start: false,
     };
     for (what, says) in [
         (

@@ -140,6 +140,6 @@ fn a_program_sees_nothing_of_it_and_its_own_hook_is_called() {
     }
     assert_eq!(
         (told.0.as_str(), silent.0.as_str()),
-        ("code.at_start", "exit.unexplained")
+        ("code.type_key", "exit.unexplained")
     );
 }

@@ -296,6 +296,7 @@ impl Deciding<'_> {
             class: CLASS.to_owned(),
             action,
             text: text.to_owned(),
+            at_start: false,
             ..diagnose(a)
         };
         self.decided(Decision::Diagnosed(d), vec![Reason::new("not_finite_end", text)]);

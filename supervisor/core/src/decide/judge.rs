@@ -2,6 +2,7 @@
 
 use super::Deciding;
 use crate::checkpoint::Verdict;
+use crate::diagnosis::AT_START;
 use crate::id::Step;
 use crate::policy::{Case, Next, Rule, next, rule};
 use crate::reason::{Evidence, Reason};
@@ -71,7 +72,8 @@ impl Deciding<'_> {
 
     /// The row for a failure, with the user's changes.
     pub(super) fn rule_for(&self, d: &Diagnosis) -> Rule {
-        rule(&self.spec.policy.rules, &d.class, d.action)
+        let class = if d.at_start { AT_START } else { &d.class };
+        rule(&self.spec.policy.rules, class, d.action)
     }
 
     /// A command of which no step is known may do the same again.

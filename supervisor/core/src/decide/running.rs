@@ -7,7 +7,7 @@ use crate::reason::{Evidence, Reason};
 use crate::record::{Act, ActKind, Notice, Then};
 use crate::retention::prune;
 use crate::script::ScriptNews;
-use crate::state::Mode;
+use crate::state::{Mode, failed_words};
 
 impl Deciding<'_> {
     pub(super) fn on_worker_exited(&mut self, status: ExitStatus) {
@@ -23,7 +23,7 @@ impl Deciding<'_> {
         };
         let who = self.s.attempt.as_ref().and_then(|a| a.first_failure);
         let text = match who {
-            Some((worker, status)) => format!("worker {worker} {}", status.words()),
+            Some((worker, status)) => failed_words(worker, status),
             None => format!("a worker {}", status.words()),
         };
         let reason = Reason::new("worker_failed", text.clone()).with(Evidence::Exit(text));

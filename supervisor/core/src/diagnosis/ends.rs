@@ -3,6 +3,9 @@
 use crate::event::ExitStatus;
 use regex::bytes::Regex;
 
+/// Bytes that are kept of a report.
+const REPORT: usize = 300;
+
 /// Texts of which a report holds one.
 pub(super) const TEXTS: [&str; 10] = [
     "exitcode",
@@ -16,6 +19,35 @@ pub(super) const TEXTS: [&str; 10] = [
     "CalledProcessError",
     "(SIG",
 ];
+
+/// An end that a launcher reports.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    pub(super) file: usize,
+    /// The line that reports it.
+    pub(super) line: u64,
+    pub(super) text: String,
+    /// New steps before it in its log.
+    pub(super) steps: u32,
+}
+
+/// The rank that a report names: `local_rank: 3`, `task 3`, `Rank 3`.
+pub(super) fn rank(report: &str) -> Option<u32> {
+    let words = report.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let words: Vec<&str> = words.filter(|w| !w.is_empty()).collect();
+    let names = ["local_rank", "rank", "task", "tasks"];
+    let at = words
+        .iter()
+        .position(|w| names.iter().any(|n| w.eq_ignore_ascii_case(n)))?;
+    words.get(at + 1)?.parse().ok()
+}
+
+/// The line that reports it, shortened.
+pub(super) fn words(line: &[u8]) -> String {
+    let line = line.trim_ascii();
+    String::from_utf8_lossy(line.get(..line.len().min(REPORT)).unwrap_or_default()).into_owned()
+}
 
 /// The forms of these reports.
 pub(super) struct Ends {
@@ -76,6 +108,15 @@ fn signal_of(name: &str) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rank_that_a_launcher_names_is_read() {
+        let torchrun =
+            "E1128 13:44:08 24060 api.py:986] failed (exitcode: -9) local_rank: 1 (pid: 24070) of binary: python";
+        assert_eq!(rank(torchrun), Some(1));
+        assert_eq!(rank("srun: error: gpu-003: task 3: Killed"), Some(3));
+        assert_eq!(rank("  exitcode  : -9 (pid: 4123)"), None);
+    }
 
     #[test]
     fn launchers_report_ends_in_their_own_forms() {

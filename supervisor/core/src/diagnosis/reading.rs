@@ -3,7 +3,7 @@
 //! Lines without one of the table's texts are never looked at by themselves: an automaton runs over the bytes and finds those that
 //! have one. Records of training are looked for only as long as something waits to be explained by them.
 
-use super::ends::{self, Ends};
+use super::ends::{self, Ended, Ends};
 use super::patterns::{OTHERS, Patterns};
 use super::rules::{self, Stage, failure_rules, user_rules};
 use super::shape::Shape;
@@ -31,6 +31,9 @@ const OF_CLASS: usize = 16;
 /// Lines after the beginning of a traceback, or of text of a model, that are looked at one by one.
 const CAREFUL: u32 = 400;
 
+/// Rule of a line that says that the training began from nothing, where a resume was wanted.
+pub(super) const START: &str = "start";
+
 /// Bytes at the end of a log that are looked at for its last records.
 const TAIL: usize = 64 << 10;
 
@@ -51,15 +54,6 @@ pub(super) struct Found {
     pub(super) step: Option<Step>,
     /// A launcher put the name of a machine before it.
     pub(super) named: bool,
-}
-
-/// An end that a launcher reports.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ended {
-    pub(super) status: ExitStatus,
-    pub(super) file: usize,
-    /// New steps before it in its log.
-    pub(super) steps: u32,
 }
 
 /// A log that was read.
@@ -454,6 +448,8 @@ impl Reading {
             Some(status) if self.ends.len() < FOUND => self.ends.push(Ended {
                 status,
                 file: self.logs.len().saturating_sub(1),
+                line: self.line,
+                text: ends::words(text),
                 steps: self.logs.last().map_or(0, |log| log.steps.count),
             }),
             Some(_) => {}
@@ -474,7 +470,7 @@ impl Reading {
         log.node_gone |= self.patterns.node_gone.is_match(text);
         let allowed = || memchr::memmem::find(text, b"ignore_no_checkpoint=True").is_some();
         if self.patterns.partly.is_match(text) || log.resumes && self.patterns.scratch.is_match(text) && !allowed() {
-            let seen = sighting("start", file, self.line, text);
+            let seen = sighting(START, file, self.line, text);
             self.keep("ckpt.missing_part", None, seen);
         }
     }

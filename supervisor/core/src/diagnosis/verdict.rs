@@ -1,15 +1,21 @@
 //! The verdict on logs that were read: class, root, what followed, and the answer to a first occurrence.
 
-use super::reading::{Ended, Found, Log, Reading};
+use super::ends::Ended;
+use super::reading::{Found, Log, Reading, START};
 use super::shape::Doubt;
 use super::weigh::{COMPLETED, Clue, GRACE, Weight, choose, class_of, is_telling, weight};
 use crate::event::ExitStatus;
+use crate::id::WorkerId;
+use crate::log_cause::{LogCause, LogPlace};
 use crate::record::Action;
 use crate::scan::{QUOTED, USER};
 use crate::taxonomy;
 
 /// Lines of what followed that are told.
 const CASCADE: usize = 20;
+
+/// An error of the class `code.type_key` before the first step.
+pub(crate) const AT_START: &str = "code.at_start";
 
 /// Certainty of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,12 +56,16 @@ pub struct Place {
 pub struct Verdict {
     /// Class as in the table; `None`: the logs tell of no failure.
     pub class: Option<String>,
+    /// An error of the program before its first step.
+    pub at_start: bool,
     /// The answer to a first occurrence; `None`: there is nothing to do.
     pub action: Option<Action>,
     /// Certainty.
     pub confidence: Confidence,
     /// The line that tells it.
     pub root: Option<Place>,
+    /// The launcher's report of the first end, where the class follows from that end alone.
+    pub report: Option<(Place, ExitStatus)>,
     /// Lines that follow from it, in order.
     pub cascade: Vec<Place>,
     /// The next best class.
@@ -66,7 +76,33 @@ pub struct Verdict {
     pub doubt: Option<(usize, Doubt)>,
 }
 
+impl Verdict {
+    /// The cause that it names, where the logs are those of these workers, in order.
+    #[must_use]
+    pub fn cause(self, workers: &[WorkerId]) -> LogCause {
+        let place = |p: Place| LogPlace {
+            worker: workers.get(p.file).copied().unwrap_or(WorkerId(0)),
+            line: p.line,
+            text: p.text,
+        };
+        LogCause {
+            sure: self.root.is_some() && self.confidence != Confidence::Low,
+            class: self.class,
+            at_start: self.at_start,
+            root: self.root.map(place),
+            ended: self.report.as_ref().and_then(|(_, status)| status.number()),
+            report: self.report.map(|(at, _)| place(at)),
+            ..LogCause::default()
+        }
+    }
+}
+
 impl Reading {
+    /// Leaves out that the training began from nothing: whoever ordered the start knows whether it should have.
+    pub fn forget_starts(&mut self) {
+        self.found.retain(|f| f.sighting.rule != START);
+    }
+
     /// The verdict, with the exit code of the run where it is known: 128 and a signal's number is that signal.
     #[must_use]
     pub fn verdict(&self, exit: Option<i32>) -> Verdict {
@@ -167,10 +203,7 @@ impl Reading {
 
     /// The end of the process that failed first, as far as it is known.
     fn status(&self, exit: Option<i32>) -> Option<ExitStatus> {
-        let given = exit.map(|code| match code {
-            code if code < 0 => ExitStatus::Signal(code.saturating_neg()),
-            code => ExitStatus::Code(code),
-        });
+        let given = exit.map(ExitStatus::of_number);
         match (given, self.ended()) {
             // The launcher's own code says that something failed, and no more; DeepSpeed's is that end, counted down from 256.
             (Some(ExitStatus::Code(1 | 225..=255)) | None, Some(end)) => Some(end),
@@ -179,14 +212,18 @@ impl Reading {
         }
     }
 
-    /// The first end that a launcher reports and that no step of training follows.
     fn ended(&self) -> Option<ExitStatus> {
+        self.first_end().map(|end| end.status)
+    }
+
+    /// The first end that a launcher reports and that no step of training follows.
+    fn first_end(&self) -> Option<&Ended> {
         let still = |end: &&Ended| {
             self.logs
                 .get(end.file)
                 .is_some_and(|log| log.steps.count < end.steps.saturating_add(2))
         };
-        self.ends.iter().find(still).map(|end| end.status)
+        self.ends.iter().find(still)
     }
 
     /// The exit says more than that line.
@@ -303,7 +340,13 @@ impl Reading {
             Some(root) => self.noise(root),
         };
         let confidence = if doubt.is_some() { Confidence::Low } else { confidence };
+        // The end that the launcher reports counts only where the class follows from it.
+        let report = self
+            .first_end()
+            .filter(|end| root.is_none() && class.as_deref() == Some(class_of(end.status)));
         Verdict {
+            at_start: root.is_some_and(|f| f.class == AT_START),
+            report: report.map(|end| (reported(end), end.status)),
             doubt,
             class,
             action,
@@ -321,17 +364,17 @@ fn answer(class: &str) -> Option<Action> {
     Some(taxonomy::action(class))
 }
 
-/// The class as the table spells it for others: an error of the start is a class of its own only here.
-fn public(class: &str) -> &str {
+/// The class that is told: an error of the start is a class of its own only in the policy.
+pub(super) fn public(class: &str) -> &str {
     match class {
-        "code.at_start" => "code.type_key",
+        AT_START => "code.type_key",
         other => other,
     }
 }
 
 /// Steps after it do not take it back: the training goes on, and that is what is wrong.
 fn is_standing(f: &Found) -> bool {
-    matches!(f.sighting.rule.as_str(), "start" | "records") || f.class == "ckpt.missing_part"
+    matches!(f.sighting.rule.as_str(), START | "records") || f.class == "ckpt.missing_part"
 }
 
 /// A scheduler says that it ends the job now, and leaves it its time to end.
@@ -372,6 +415,14 @@ fn place(f: &Found) -> Place {
         file: f.file,
         line: f.sighting.line,
         text: f.sighting.text.clone(),
+    }
+}
+
+fn reported(end: &Ended) -> Place {
+    Place {
+        file: end.file,
+        line: end.line,
+        text: end.text.clone(),
     }
 }
 

@@ -256,7 +256,9 @@ impl State {
                 a.note_finite(ckpt, *odd);
                 self.on_weights(ckpt, *odd, tensors.as_ref());
             }
-            EventKind::Evidence { attempt, facts } if *attempt == a.no => a.evidence = Some(facts.clone()),
+            EventKind::Evidence { attempt, facts } if *attempt == a.no => {
+                a.evidence.get_or_insert_default().add(facts);
+            }
             EventKind::Numbers { attempt, steps } if *attempt == a.no => {
                 a.note_numbers(steps);
                 self.course.note(steps);

@@ -2,13 +2,19 @@
 
 use super::{Attempt, Pace};
 use crate::creep::Creep;
-use crate::event::Phase;
+use crate::event::{ExitStatus, Phase};
 use crate::gang::Nodes;
-use crate::id::{Ms, Step, Term, Tick};
+use crate::id::{Ms, Step, Term, Tick, WorkerId};
 use crate::numbers::{StepNumbers, keep};
 use crate::record::{LaunchOrder, Notice, StartPoint};
 use crate::script::ScriptNews;
 use std::collections::BTreeMap;
+
+/// The reason to end the others where a worker failed.
+#[must_use]
+pub(crate) fn failed_words(worker: WorkerId, status: ExitStatus) -> String {
+    format!("worker {worker} {}", status.words())
+}
 
 impl Attempt {
     /// It trained a step beyond its resume point.
@@ -37,6 +43,20 @@ impl Attempt {
             Some(ScriptNews::Again | ScriptNews::HeldBack { at_once: false, .. })
         );
         later && !self.called.is_empty()
+    }
+
+    /// We ended it, and none of its workers had failed before.
+    #[must_use]
+    pub fn was_ended_by_us(&self) -> bool {
+        let failed = self.first_failure.map(|(w, status)| failed_words(w, status));
+        self.ended_by_us.is_some() && self.ended_by_us != failed
+    }
+
+    /// The worker that tells why it ended.
+    #[must_use]
+    pub fn blamed(&self) -> Option<WorkerId> {
+        let told = self.diagnosis.as_ref().and_then(|d| d.worker);
+        told.or(self.first_failure.map(|(worker, _)| worker))
     }
 
     /// We ended it because it did not get on, or stayed when it was over.

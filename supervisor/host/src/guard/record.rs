@@ -2,7 +2,7 @@
 //!
 //! One JSON object per line, appended: first `{"boot","pid_ns"}`, the kernel and the pid namespace that the numbers belong to; then a line per
 //! descendant, `{"pid","start","ppid","command"}`, one per ended worker, `{"worker","exit","step"}`, and one per other process that the
-//! guard saw end, `{"pid","exit"}`. A torn or unknown line is passed over. It is written by the log writer, so the last seconds may be missing.
+//! guard saw end, `{"pid","exit"}`. `{"output":"ended"}` stands behind all output of the attempt. A torn or unknown line is passed over. It is written by the log writer, so the last seconds may be missing.
 
 use crate::process::stat::{ProcStat, command_head, command_line};
 use serde::Deserialize;
@@ -92,6 +92,9 @@ pub(crate) fn descendant_line(stat: &ProcStat) -> String {
 pub(crate) fn end_line(pid: i32, exit: ExitStatus) -> String {
     serde_json::json!({ "pid": pid, "exit": exit }).to_string()
 }
+
+/// The line behind which no output of the attempt comes any more.
+pub(crate) const OUTPUT_ENDS: &str = r#"{"output":"ended"}"#;
 
 pub(crate) fn exit_line(worker: WorkerId, exit: ExitStatus, step: Option<Step>) -> String {
     serde_json::json!({ "worker": worker, "exit": exit, "step": step }).to_string()

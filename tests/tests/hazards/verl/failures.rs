@@ -160,7 +160,7 @@ fn megatron_resume() {
         "KeyError: 'rng_state'",
     ] {
         let (class, attempts) = raises(exception);
-        assert_eq!((class.as_str(), attempts), ("code.at_start", 1), "{exception}");
+        assert_eq!((class.as_str(), attempts), ("code.type_key", 1), "{exception}");
     }
     let (class, attempts) =
         raises("RuntimeError: Error(s) in loading state_dict for Model: Missing key(s) in state_dict: \"a\"");

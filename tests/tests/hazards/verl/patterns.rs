@@ -223,7 +223,7 @@ fn pointer() {
     );
     is(
         &raised("ValueError: invalid literal for int() with base 10: '2/actor'"),
-        "code.at_start",
+        "code.type_key",
         "stop",
     );
 }

@@ -4,7 +4,7 @@ use super::{Guard, NEWCOMER_MS, NEWCOMERS_LIMIT, Source};
 use crate::address::is_trusted;
 use crate::guard::connection::Connection;
 use crate::guard::protocol::{FromGuard, Hello, ToGuard, WorkerState};
-use crate::guard::record::{end_line, exit_line};
+use crate::guard::record::{OUTPUT_ENDS, end_line, exit_line};
 use crate::guard::tree::End;
 use crate::guard::worker::refusal_words;
 use crate::guard::worker::{Look, Worker};
@@ -81,6 +81,9 @@ impl Guard {
             if self.is_gone() {
                 self.end_output(at);
             }
+        }
+        if self.is_gone() {
+            self.log_queue.tree(OUTPUT_ENDS.to_owned());
         }
         self.pump();
         // The last step is told with the end, however soon it came.

@@ -1,0 +1,104 @@
+//! The cause as the logs tell it, and what only the supervisor knows beside them: its orders and acts, the kernel's words, the
+//! trainer's own.
+
+use super::ends::rank;
+use super::{Weight, action, build, from_its_stop, hint, root, said, shorten, unsaid};
+use crate::event::ExitStatus;
+use crate::log_cause::{LogCause, LogPlace};
+use crate::record::Diagnosis;
+use crate::scan::RuleKind;
+use crate::state::Attempt;
+
+/// The class is that of the logs, unless the words name what else is known.
+pub(super) fn from_the_logs(a: &Attempt, logs: &LogCause) -> Diagnosis {
+    // The start from nothing was ordered, or the resume proven: we know that better than the output.
+    let ordered = logs.else_cause.as_deref().filter(|_| !a.scratch);
+    let cause = ordered.unwrap_or(logs);
+    let mut d = weighed(a, cause);
+    if ordered.is_some() && Some(&d.class) != logs.class.as_ref() {
+        d.text = format!("{} (it started as it was ordered to, whatever it says of that)", d.text);
+    }
+    d
+}
+
+fn weighed(a: &Attempt, logs: &LogCause) -> Diagnosis {
+    if let Some(d) = killed_for_memory(a, logs) {
+        return d;
+    }
+    let by_us = a.was_ended_by_us() || a.script.is_some();
+    if let (Some(class), Some(place)) = (&logs.class, &logs.root)
+        && (logs.sure || !by_us)
+    {
+        return at(a, class, logs, place);
+    }
+    let unexplained = logs.class.as_deref().is_none_or(|class| class == "exit.unexplained");
+    if let Some((class, s)) = said(a).filter(|_| unexplained) {
+        let text = format!(
+            "the trainer itself, worker {} line {}: {}",
+            s.worker,
+            s.line,
+            shorten(&s.text)
+        );
+        return build(a, class, text, &s.text);
+    }
+    if let Some(d) = from_its_stop(a) {
+        return d;
+    }
+    match (&logs.class, a.first_failure) {
+        (Some(class), Some((w, status))) => {
+            let text = match (&logs.report, logs.ended) {
+                (Some(p), Some(end)) => reported(p, ExitStatus::of_number(end), class),
+                _ => format!("worker {w} {}{}", status.words(), hint(class)),
+            };
+            build(a, class, text, "")
+        }
+        (_, Some((w, status))) => unsaid(a, w, status),
+        (Some(class), None) => build(a, class, "the workers ended out of sight".into(), ""),
+        (None, None) if a.succeeded() => build(a, "end.early_success", "all workers exited with code 0".into(), ""),
+        (None, None) => build(a, "kill.unknown", "the workers ended out of sight".into(), ""),
+    }
+}
+
+/// The first end that the launcher reports is that of one of its own processes.
+fn reported(p: &LogPlace, end: ExitStatus, class: &str) -> String {
+    let who = match rank(&p.text) {
+        Some(rank) => format!("rank {rank} under the launcher of worker {}", p.worker),
+        None => format!("a process under the launcher of worker {}", p.worker),
+    };
+    let text = shorten(&p.text);
+    format!("{who} {}{} (line {}: {text})", end.words(), hint(class), p.line)
+}
+
+/// A line tells it.
+fn at(a: &Attempt, class: &str, logs: &LogCause, place: &LogPlace) -> Diagnosis {
+    // Steps that only the trainer's own form shows came before it.
+    let at_start = logs.at_start && a.step.is_none();
+    let key = if at_start { super::AT_START } else { class };
+    let text = format!("worker {} line {}: {}", place.worker, place.line, shorten(&place.text));
+    // Which echo or warning comes first is chance.
+    let line = if logs.sure { place.text.as_str() } else { "" };
+    Diagnosis {
+        action: action(key),
+        worker: Some(place.worker),
+        ..build(a, key, text, line)
+    }
+}
+
+/// The kernel killed a process of the attempt, as its guard read in the kernel's log or in the counters of the control group: a process
+/// that is killed prints nothing. What the machine says in the output counts as much.
+fn killed_for_memory(a: &Attempt, logs: &LogCause) -> Option<Diagnosis> {
+    let of_machine =
+        |class: &str| ["gpu.", "node."].iter().any(|family| class.starts_with(family)) || class == "mem.ray_oom";
+    let told = logs.class.as_deref().filter(|_| logs.root.is_some());
+    if told.is_some_and(|class| of_machine(class) || class == "mem.host_oom") {
+        return None;
+    }
+    let by_kernel = a
+        .standing()
+        .filter(|(means, s)| s.line == 0 && matches!(means, RuleKind::Failure(class) if class == "mem.host_oom"));
+    let (class, s) = root(by_kernel, a, Weight::Machine)?;
+    Some(Diagnosis {
+        worker: Some(s.worker),
+        ..build(a, class, format!("worker {}: {}", s.worker, shorten(&s.text)), &s.text)
+    })
+}
