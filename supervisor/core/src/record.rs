@@ -237,6 +237,11 @@ pub enum Decision {
     },
     /// A plain command lived long: deaths of our own processes before it do not count any more.
     Refilled,
+    /// The attempt printed a step beyond those of all attempts before, in a run of which nothing can be proven: the retries count anew.
+    Advanced {
+        /// The step.
+        step: Step,
+    },
     /// Wait for a condition.
     Wait {
         /// For what.

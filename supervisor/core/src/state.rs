@@ -5,6 +5,7 @@
 
 mod apply;
 mod attempt;
+mod budget;
 mod derived;
 mod heard;
 mod invariants;
@@ -71,6 +72,9 @@ pub struct State {
     pub attempt: Option<Attempt>,
     /// Highest step ever proven in this run.
     pub mark: Option<Step>,
+    /// Highest step that an attempt before the present one printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached: Option<Step>,
     /// Attempts without progress since the last mark.
     pub charged: u32,
     /// Times the run stepped back behind its mark.
@@ -386,6 +390,9 @@ pub struct Attempt {
     pub diagnosis: Option<Diagnosis>,
     /// The mark when it was launched.
     pub mark_before: Option<Step>,
+    /// The configuration was changed since, or a person looked at the run: later attempts may count other steps.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub apart: bool,
 }
 
 impl State {

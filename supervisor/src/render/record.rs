@@ -304,6 +304,7 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
             let names: Vec<String> = ckpts.iter().map(ToString::to_string).collect();
             format!("{} may be chosen again{why}", names.join(", "))
         }
+        Decision::Advanced { .. } => format!("{a}: no retry is charged{why}"),
         Decision::Charge { attempts, .. } if *attempts > 0 => {
             format!(
                 "{} without progress so far{why}",

@@ -134,6 +134,7 @@ impl Deciding<'_> {
         if !self.hands_back() {
             return self.finish(Outcome::Stopped, reasons);
         }
+        self.note_advance();
         let barren = self.s.barren_terms.saturating_add(u32::from(!self.s.has_launched()));
         if barren < BARREN_TERMS {
             return self.finish(Outcome::OutOfTime, reasons);

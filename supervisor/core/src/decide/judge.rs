@@ -14,7 +14,8 @@ impl Deciding<'_> {
     /// Charges a failed attempt. `false`: the run ends, or waits, instead of a launch.
     pub(super) fn judge(&mut self, a: &Attempt) -> bool {
         let lived = self.plain_progress(a);
-        let progressed = self.s.mark > a.mark_before || lived;
+        let advanced = self.note_advance();
+        let progressed = self.s.mark > a.mark_before || lived || advanced.is_some();
         let d = a.diagnosis.clone().filter(|_| !a.guard_lost);
         let rule = d.as_ref().map(|d| self.rule_for(d));
         let case = d.as_ref().map(|d| self.case(a, d, progressed)).unwrap_or_default();
@@ -32,7 +33,10 @@ impl Deciding<'_> {
         };
         let mut reasons = vec![Reason::new(
             "charged",
-            self.charge_words(a, progressed, lived, spared, attempts),
+            match advanced {
+                Some(step) => format!("the attempt came to step {step}, beyond those before: no retry is charged"),
+                None => self.charge_words(a, progressed, lived, spared, attempts),
+            },
         )];
         if let Some(key) = rule.as_ref().and_then(|r| r.changed.as_ref()) {
             let answer = crate::policy::word(rule.as_ref().map_or(crate::record::Action::Relaunch, |r| r.answer));
@@ -89,6 +93,16 @@ impl Deciding<'_> {
         self.spec.root.is_none()
             && a.launched
                 .is_some_and(|t| until.since(t) >= self.spec.policy.stall_minimum)
+    }
+
+    /// The step of the last attempt, where it lies beyond those of all before and none can be proven. The first attempt says nothing: it may
+    /// print the same steps each time. That is recorded, once.
+    pub(super) fn note_advance(&mut self) -> Option<Step> {
+        let before = self.s.reached.filter(|_| self.spec.root.is_none())?;
+        let step = self.s.attempt.as_ref()?.step.filter(|step| *step > before)?;
+        let text = format!("step {step} is beyond those of all attempts before (step {before})");
+        self.decided(Decision::Advanced { step }, vec![Reason::new("advanced", text)]);
+        Some(step)
     }
 
     fn case(&self, a: &Attempt, d: &Diagnosis, progressed: bool) -> Case {

@@ -262,7 +262,7 @@ impl Deciding<'_> {
 
     /// Only at the beginning of a term: one that has launched goes on by the retry budget.
     fn is_barren(&mut self) -> bool {
-        if self.s.barren_terms < BARREN_TERMS || self.s.has_launched() {
+        if self.s.barren_terms < BARREN_TERMS || self.s.has_launched() || self.note_advance().is_some() {
             return false;
         }
         let why = format!(

@@ -1,18 +1,16 @@
 //! The fold: what each record makes of the state.
 
-use super::{Allocation, Attempt, Care, Failure, Mode, NotKept, State};
+use super::budget::FAILURES;
+use super::{Allocation, Attempt, Care, Mode, NotKept, State};
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash};
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, ScanReport};
 use crate::finiteness::{OddTensors, WeightsLook};
 use crate::generations::whole_live;
-use crate::id::{ActId, Step, Tick, WallMs};
+use crate::id::{ActId, Tick, WallMs};
 use crate::numbers::keep;
 use crate::record::{Act, ActKind, BACK_TO_FINITE, Decision, DiskEdit, LAST_FINITE, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
 use crate::spec::ResumeIntent;
-
-/// Failures kept for one run.
-const FAILURES: usize = 50;
 
 impl State {
     /// Folds one record in. Total: no record is refused, none panics.
@@ -324,6 +322,7 @@ impl State {
             self.settled = None;
             if let Some(a) = &self.attempt {
                 keep(&mut self.before, &a.numbers);
+                self.reached = self.reached.max(a.step.filter(|_| !a.apart));
             }
             let mark_before = self.mark;
             self.attempt = Some(Attempt::begin(order, self.term, self.now, mark_before));
@@ -390,6 +389,7 @@ impl State {
                 self.on_charge(*attempts, *step_backs);
             }
             Decision::Refilled => self.own_deaths = 0,
+            Decision::Advanced { step } => self.on_advance(*step),
             Decision::Distrust { ckpt } => {
                 self.went_back |= self.why.first().is_some_and(|r| r.code == BACK_TO_FINITE);
                 self.distrusted.retain(|c| c != ckpt);
@@ -458,43 +458,5 @@ impl State {
         self.read = step.filter(|step| steps().any(|c| c.step == *step && c.is_proven(Depth::Full)));
         self.wish_done = false;
         self.distrusted.clear();
-    }
-
-    fn on_mark(&mut self, step: Step) {
-        self.mark = self.mark.max(Some(step));
-        self.charged = 0;
-        self.own_deaths = 0;
-        self.spared = 0;
-        self.full = 0;
-        self.barren_terms = 0;
-        self.wish_done = true;
-        // Only what was saved since is beyond doubt: a step that is found after the fact was there before.
-        self.doubt &= self.live().is_none();
-    }
-
-    fn on_charge(&mut self, attempts: u32, step_backs: u32) {
-        self.charged = attempts;
-        self.step_backs = step_backs;
-        let Some(a) = self.attempt.as_mut() else {
-            return;
-        };
-        if a.settled {
-            // A start that failed before its launch: the attempt before it was charged already.
-            return;
-        }
-        a.settled = true;
-        if a.guard_lost {
-            self.own_deaths = self.own_deaths.saturating_add(1);
-        }
-        if let Some(d) = a.diagnosis.clone() {
-            if self.failures.len() >= FAILURES {
-                self.failures.remove(0);
-            }
-            self.failures.push(Failure {
-                attempt: a.no,
-                diagnosis: d,
-                trained: a.trained(),
-            });
-        }
     }
 }

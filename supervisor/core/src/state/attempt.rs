@@ -126,6 +126,7 @@ impl Attempt {
             settled: false,
             diagnosis: None,
             mark_before,
+            apart: false,
         }
     }
 }

@@ -27,6 +27,7 @@ impl State {
             // A changed configuration may be the fix: old failures say nothing about it.
             self.failures.clear();
             self.charged = 0;
+            self.forget_steps();
             // It may plan more steps than were printed before, and print other numbers.
             self.total = None;
             self.before.clear();
@@ -92,6 +93,7 @@ impl State {
         }
         if ended.is_some_and(|outcome| outcome.needs_a_person()) {
             self.failures.clear();
+            self.forget_steps();
             self.charged = 0;
             self.step_backs = 0;
             self.spared = 0;

@@ -25,6 +25,8 @@ pub(crate) struct Habits {
     pub(crate) copy: u64,
     /// Its saves lose the order of the data.
     pub(crate) later_epoch: bool,
+    /// A plain command goes on from the step it came to.
+    pub(crate) resumes_itself: bool,
     /// It prints its configuration.
     pub(crate) shows_path: bool,
     /// It says that it failed before it hangs.
@@ -68,6 +70,7 @@ impl Default for Habits {
             deaf: false,
             shows_path: false,
             later_epoch: false,
+            resumes_itself: false,
             copy: 100,
             exit: 0,
             says_failed: false,
@@ -200,6 +203,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
             spec.root = None;
             spec.last_step = None;
         }
+        "resumes-itself" => habits.resumes_itself = true,
         "last" => {
             habits.last = number?;
             spec.last_step = spec.last_step.map(|_| Step(habits.last));

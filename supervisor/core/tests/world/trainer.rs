@@ -144,7 +144,8 @@ impl World {
             return;
         }
         if self.spec.root.is_none() {
-            return self.next_step(attempt, 0);
+            let from = self.s.reached.filter(|_| self.habits.resumes_itself);
+            return self.next_step(attempt, from.unwrap_or_default().0);
         }
         let rotten = self.disk.truth(&dir(from)) == Some(Truth::Rotten);
         if from > 0 && (rotten && self.load_fails(attempt) || self.misdeed(attempt, Place::Load(from), from)) {

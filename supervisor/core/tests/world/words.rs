@@ -157,6 +157,7 @@ fn decision(d: &Decision) -> String {
             ckpts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
         ),
         Decision::Refilled => "own deaths count anew".to_owned(),
+        Decision::Advanced { step } => format!("the retries count anew at step {step}"),
         Decision::Charge {
             attempts, step_backs, ..
         } => format!("charged {attempts}, step-backs {step_backs}"),
