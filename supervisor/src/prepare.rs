@@ -13,6 +13,7 @@ mod resolve;
 mod sources;
 mod spec;
 mod state_dir;
+mod unprotected;
 
 pub use command::GIVE_A_COMMAND;
 pub use discovery::Discovered;
@@ -33,7 +34,10 @@ use supervise_trainers::Machines;
 /// # Errors
 /// The problem, and with which exit code.
 pub fn prepare(request: Request) -> Result<Prepared, CliError> {
-    discover(request)?.known()?.resolve()?.check()?.spec()
+    let asked = request.clone();
+    let mut prepared = discover(request)?.known()?.resolve()?.check()?.spec()?;
+    unprotected::tell(&asked, &mut prepared);
+    Ok(prepared)
 }
 
 /// Needs of a run that a batch system has to know.

@@ -57,6 +57,8 @@ mod notices;
 mod output;
 #[path = "run/places.rs"]
 mod places;
+#[path = "run/plain.rs"]
+mod plain;
 #[path = "run/ports.rs"]
 mod ports;
 #[path = "run/prometheus.rs"]

@@ -2,8 +2,11 @@
 
 use crate::error::CliError;
 use crate::mount;
+use crate::render::shown_command;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use supervise_trainers::started_file::started_file;
 
 /// Place where the first word is looked for if no PATH is set.
 const FALLBACK_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -27,10 +30,9 @@ pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>
             () => Ok(path),
         };
     }
-    let path = env.get("PATH").cloned().or_else(|| std::env::var("PATH").ok());
-    let path = path.unwrap_or_else(|| FALLBACK_PATH.to_owned());
-    let mut dirs = path.split(':').map(|d| cwd.join(d).join(program));
-    dirs.find(|p| mount::is_program(p)).ok_or_else(|| {
+    let mut programs = dirs(cwd, env).map(|dir| dir.join(program));
+    programs.find(|p| mount::is_program(p)).ok_or_else(|| {
+        let path = search_path(env);
         CliError::config(format!("the command `{program}` was not found in PATH ({path})"))
             .hint("activate the environment it is installed in, write its whole path, or set supervisor.env.PATH")
     })
@@ -50,6 +52,44 @@ pub(super) fn check(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, S
         Some(program) => find(program, cwd, env).map(|_| ()),
         None => Err(CliError::config("the command is empty").hint("give it after --, or set supervisor.command")),
     }
+}
+
+/// The script that the command starts is there: Python, a shell and a launcher of ranks would only say so at each launch.
+pub(super) fn check_file(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<(), CliError> {
+    let Some(file) = started_file(command) else {
+        return Ok(());
+    };
+    let path = cwd.join(file.path);
+    let missing = |path: &Utf8Path| match mount::kind(path) {
+        Err(e) => matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+        Ok(_) => false,
+    };
+    // `env PATH=… sh x` looks elsewhere.
+    let sets_path = || command.iter().any(|w| w.starts_with("PATH="));
+    let in_path = || sets_path() || dirs(cwd, env).any(|dir| mount::exists(&dir.join(file.path)));
+    if !missing(&path) || file.in_path && in_path() {
+        return Ok(());
+    }
+    Err(CliError::config(format!(
+        "`{}` cannot start: there is no file {path}",
+        shown_command(command)
+    ))
+    .hint(format!(
+        "mend {} in the command: it is looked for from {cwd}",
+        file.path
+    )))
+}
+
+/// Places where programs are looked for.
+fn dirs(cwd: &Utf8Path, env: &BTreeMap<String, String>) -> impl Iterator<Item = Utf8PathBuf> {
+    let path = search_path(env);
+    let dirs: Vec<Utf8PathBuf> = path.split(':').map(|d| cwd.join(d)).collect();
+    dirs.into_iter()
+}
+
+fn search_path(env: &BTreeMap<String, String>) -> String {
+    let path = env.get("PATH").cloned().or_else(|| std::env::var("PATH").ok());
+    path.unwrap_or_else(|| FALLBACK_PATH.to_owned())
 }
 
 #[cfg(test)]

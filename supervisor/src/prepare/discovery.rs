@@ -11,6 +11,7 @@ pub(super) use recording::{shims, submitter};
 use starts::root_before;
 pub(super) use starts::{longest_step, starts};
 
+use super::command;
 use super::request::Learning;
 use super::sources::Sources;
 use crate::error::CliError;
@@ -123,13 +124,17 @@ fn learnt(c: &Sources) -> Result<Option<Learnt>, CliError> {
         Learning::Anew => match c.script_left_out() {
             Some(why) => Err(not_run(c, &why)),
             None => {
+                command::check_file(&c.command, &c.cwd, &c.settings.env)?;
                 agreed(c)?;
                 recording::listen(c).map(Some)
             }
         },
         Learning::Start => match starts::living(c)? {
             Some(found) => Ok(Some(found)),
-            None => recording::listen(c).map(Some),
+            None => {
+                command::check_file(&c.command, &c.cwd, &c.settings.env)?;
+                recording::listen(c).map(Some)
+            }
         },
     }
 }

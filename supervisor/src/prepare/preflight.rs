@@ -61,6 +61,10 @@ impl Resolved {
         places::check_resume_path(out, &self.run_dir)?;
         let started = d.learnt.as_ref().map_or(&out.command, |_| &sources.command);
         command::check(started, &sources.cwd, &sources.settings.env)?;
+        // Another machine may see other files.
+        if out.gang.nodes <= 1 {
+            command::check_file(started, &sources.cwd, &sources.settings.env)?;
+        }
         let prefix = adapter(out.kind).step_prefix();
         let room = root.and_then(|root| mount::room(root, prefix));
         Ok(Checked {

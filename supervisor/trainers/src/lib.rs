@@ -20,6 +20,7 @@ pub mod rehearsal;
 pub mod script_call;
 mod shell;
 pub mod slurm;
+pub mod started_file;
 pub mod verl;
 
 pub use adapter::{

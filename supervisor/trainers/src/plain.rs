@@ -109,9 +109,9 @@ impl Adapter for PlainAdapter {
     }
 
     fn preflight(&self, _spec: &RunSpec, _facts: &TrainerFacts) -> Vec<Finding> {
-        vec![Finding::note(
+        vec![Finding::warning(
             "plain_command",
-            "nothing is known of this command's checkpoints: it is started again as it is, and where it resumes is its own affair",
+            "nothing is known of this command's checkpoints, so they are NOT protected: none is proven before a start or kept from being deleted or overwritten, and where it resumes is its own affair. It is started again as it is; a printed step beyond those of all attempts before refills its retries",
         )]
     }
 }

@@ -1,0 +1,132 @@
+//! A command whose checkpoints nobody knows: what is not protected, and the command that would protect it.
+//!
+//! Such a command is only proposed if preparing it here comes to a trainer that is known, with a place for its checkpoints.
+
+use super::request::{Learning, Request};
+use super::{discover, path::absolute};
+use crate::mount;
+use crate::render::proposed;
+use crate::run_order::Prepared;
+use camino::Utf8Path;
+use supervise_core::checkpoint::Finding;
+use supervise_trainers::plain::PLAIN;
+use supervise_trainers::registry;
+use supervise_trainers::started_file::started_file;
+
+/// The code of what is told.
+const CODE: &str = "plain_command";
+/// The setting that names the trainer.
+const TRAINER: &str = "supervisor.trainer=";
+/// Bytes of a script that are looked at.
+const SCRIPT: u64 = 256 << 10;
+/// Files that a command names which are tried.
+const FILES: usize = 4;
+
+/// Puts the command that would protect it behind what is told of a plain command.
+pub(super) fn tell(request: &Request, prepared: &mut Prepared) {
+    if prepared.order.spec.trainer != PLAIN {
+        return;
+    }
+    let cwd = prepared.order.spec.cwd.clone();
+    let found = candidates(request, &cwd).into_iter().find(protects);
+    let how = match found {
+        Some(request) => format!("to protect it: {}", proposed(&request.again(&["run"], &[]))),
+        None => format!(
+            "no command is known that would protect it: that takes {}",
+            registry::frameworks()
+        ),
+    };
+    for finding in prepared.findings.iter_mut().filter(|f| f.code == CODE) {
+        let detail = format!("{}; {how}", finding.detail);
+        *finding = Finding::warning(CODE, detail);
+    }
+}
+
+/// The same run as that of a trainer, in the order in which they are tried.
+fn candidates(request: &Request, cwd: &Utf8Path) -> Vec<Request> {
+    let quiet = Request {
+        learning: Learning::Known,
+        asking: false,
+        acts: false,
+        quiet: true,
+        shows_notes: true,
+        set: request
+            .set
+            .iter()
+            .filter(|s| !s.starts_with(TRAINER))
+            .cloned()
+            .collect(),
+        ..request.clone()
+    };
+    let with = |set: &[String]| {
+        let mut other = quiet.clone();
+        other.set.extend(set.iter().cloned());
+        other
+    };
+    let auto = with(&[format!("{TRAINER}auto")]);
+    let mut out = vec![quiet.clone(), auto];
+    if request.config.is_none() {
+        let files = yaml_files(&request.command);
+        let there = files.filter(|file| mount::is_file(&absolute(cwd, Utf8Path::new(file))));
+        out.extend(there.take(FILES).map(|file| Request {
+            config: Some(file.into()),
+            ..quiet.clone()
+        }));
+    }
+    if let Some(root) = output_dir(&request.command, cwd) {
+        out.push(with(&[format!("{TRAINER}hf"), format!("supervisor.root={root}")]));
+    }
+    out
+}
+
+/// Returns true if preparing it comes to a trainer that is known, and to its checkpoints.
+fn protects(request: &Request) -> bool {
+    let resolved = discover(request.clone()).and_then(|d| d.known()?.resolve()?.check());
+    resolved.is_ok_and(|c| c.resolved.out.kind != PLAIN && c.resolved.root.is_some())
+}
+
+/// Words that may be the trainer's YAML: `x.yaml`, `--config=x.yaml`, `config=x.yaml`.
+fn yaml_files(command: &[String]) -> impl Iterator<Item = &str> {
+    let words = command.iter().map(|w| w.rsplit('=').next().unwrap_or(w));
+    words.filter(|w| w.ends_with(".yaml") || w.ends_with(".yml"))
+}
+
+/// The output directory that a script of Hugging Face's Trainer names by a literal, where it resumes by itself.
+fn output_dir(command: &[String], cwd: &Utf8Path) -> Option<String> {
+    let script = started_file(command).filter(|f| f.path.ends_with(".py"))?;
+    let (text, _) = mount::read_small(&cwd.join(script.path), SCRIPT).ok()?;
+    let trains = ["import transformers", "from transformers", "from trl", "import trl"];
+    let is_trainer = trains.iter().any(|words| text.contains(words)) && text.contains("resume_from_checkpoint");
+    let literal = text.split("output_dir").skip(1).find_map(|rest| {
+        let rest = rest.trim_start().strip_prefix('=')?.trim_start();
+        let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        let text = rest.get(1..)?.split(quote).next()?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
+        (!text.is_empty() && text.chars().all(plain)).then(|| text.to_owned())
+    });
+    literal.filter(|_| is_trainer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_directories_that_a_command_leads_to_are_found() {
+        let command = ["x", "--config=a.yaml", "b.yml", "c.yaml.txt"].map(str::to_owned);
+        assert_eq!(yaml_files(&command).collect::<Vec<_>>(), ["a.yaml", "b.yml"]);
+        let dir = tempfile::tempdir().unwrap();
+        let cwd = Utf8Path::from_path(dir.path()).unwrap();
+        let read = |text: &str| {
+            std::fs::write(cwd.join("t.py"), text).unwrap();
+            output_dir(&["python3".to_owned(), "t.py".to_owned()], cwd)
+        };
+        let trainer = "from transformers import Trainer\nt.train(resume_from_checkpoint=True)\n";
+        assert_eq!(
+            read(&format!("{trainer}A(output_dir = 'out/x')")).as_deref(),
+            Some("out/x")
+        );
+        assert_eq!(read(&format!("{trainer}A(output_dir=where)")), None);
+        assert_eq!(read("from transformers import Trainer\nA(output_dir='o')"), None);
+    }
+}
