@@ -62,8 +62,14 @@ impl Resolved {
         let started = d.learnt.as_ref().map_or(&out.command, |_| &sources.command);
         command::check(started, &sources.cwd, &sources.settings.env)?;
         // Another machine may see other files.
-        if out.gang.nodes <= 1 {
-            command::check_file(started, &sources.cwd, &sources.settings.env)?;
+        let there = match out.gang.nodes {
+            0 | 1 => command::check_file(started, &sources.cwd, &sources.settings.env),
+            _ => Ok(()),
+        };
+        match there {
+            Err(e) if sources.request.acts => return Err(e),
+            Err(e) => self.notes.push(format!("{}: `supervise run` refuses it", e.message)),
+            Ok(()) => {}
         }
         let prefix = adapter(out.kind).step_prefix();
         let room = root.and_then(|root| mount::room(root, prefix));

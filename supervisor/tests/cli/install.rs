@@ -198,6 +198,7 @@ fn what_run_would_refuse_is_not_installed() {
             "ppo.yaml",
             "--",
             "python3",
+            "-c",
             "a\nExecStop=/bin/x",
         ])
         .refuses(64, &["expected words of one line"]);

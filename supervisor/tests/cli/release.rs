@@ -92,6 +92,7 @@ fn an_interpreter_that_cannot_be_asked_is_a_note_and_the_settings_can_say_it() {
             (&Value::Null, &Value::Null)
         );
     }
+    world.write("run.sh", "exit 1\n");
     let view = plan(&world, &[], &["/bin/sh", "run.sh", "{overrides}"]);
     assert!(
         view["version_unknown"]

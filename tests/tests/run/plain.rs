@@ -135,6 +135,13 @@ fn what_is_not_protected_is_said_with_the_command_that_would_protect_it() {
     let plan: Vec<&str> = words.iter().map(|w| if *w == "run" { "plan" } else { w }).collect();
     scene.ask(&plan).expect(0).says("(hf)").says("its_out");
 
+    // A plan says what `run` refuses.
+    let set = ["plan", "--set", "supervisor.trainer=plain", "--"];
+    let said = scene.ask(&[&set[..], &["python3", "trian.py"]].concat());
+    said.expect(0)
+        .says("there is no file")
+        .says("`supervise run` refuses it");
+
     // Of this one nothing is known.
     fs::write(&yaml, "lr: 1\n").unwrap();
     let run_dir = format!("supervisor.run_dir={}", scene.path("run").display());
