@@ -24,6 +24,10 @@ use std::collections::BTreeMap;
 /// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "records are folded one by one, and facts are most of them"
+)]
 pub enum Record {
     /// Something happened.
     Fact(Event),
