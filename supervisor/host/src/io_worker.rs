@@ -70,6 +70,7 @@ pub use protocol::{
 pub use scan::{Prover, Scanned};
 pub use scrub::{Scrub, Scrubbed, scrub};
 pub use serve::{NO_THREAD, main};
+pub use tracker_file::read_tracker;
 
 /// A directory for a test, which goes with the first of the two.
 #[cfg(test)]

@@ -126,8 +126,12 @@ pub trait StepTracker: Send {
     fn forget(&mut self, ckpt: &CkptId);
     /// The name of the trainer's own pointer, directly under the root; empty where it has none.
     fn tracker_file(&self) -> &'static str;
-    /// Content of that pointer; `None` where the file is missing.
-    fn read_tracker(&self, bytes: Option<&[u8]>) -> Tracker;
+    /// Content of that pointer; `None` where the file is missing. Judgements from now on may rest on it.
+    fn read_tracker(&mut self, bytes: Option<&[u8]>) -> Tracker;
+    /// Returns true if a step may be judged otherwise when that pointer changes.
+    fn rests_on_tracker(&self, _ckpt: &CkptId) -> bool {
+        false
+    }
 }
 
 /// Facts of the configuration beyond the run's specification, needed again at every launch.

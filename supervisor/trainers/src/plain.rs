@@ -163,7 +163,7 @@ impl StepTracker for NoSteps {
         ""
     }
 
-    fn read_tracker(&self, _bytes: Option<&[u8]>) -> Tracker {
+    fn read_tracker(&mut self, _bytes: Option<&[u8]>) -> Tracker {
         Tracker::Missing
     }
 }

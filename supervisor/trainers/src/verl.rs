@@ -13,6 +13,7 @@ mod defaults;
 mod degraded;
 mod evidence;
 mod facts;
+mod finished;
 mod judge;
 mod lineage;
 mod marks;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use supervise_checkpoint::{Earlier, FileReport, Need, Pin};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Finding, Verdict};
+use supervise_core::event::Tracker;
 use supervise_trainers::StepTracker;
 
 /// The fold, and what is known of each step by the name of its directory.
@@ -24,6 +25,8 @@ pub(super) struct ProofCache {
     epoch: u64,
     /// Counts facts.
     heard: u64,
+    /// The trainer's pointer, as it was last read.
+    pointer: Option<Tracker>,
 }
 
 /// One step.
@@ -120,6 +123,7 @@ impl ProofCache {
             known: BTreeMap::new(),
             epoch: 0,
             heard: 0,
+            pointer: None,
         }
     }
 
@@ -208,6 +212,18 @@ impl ProofCache {
     pub(super) fn remember(&mut self, earlier: Vec<Earlier>) {
         self.steps.remember(earlier);
         self.epoch += 1;
+    }
+
+    /// Takes the trainer's pointer in. Where it changed, the steps that rest on it are judged again, also by a quick look.
+    pub(super) fn read_tracker(&mut self, bytes: Option<&[u8]>) -> Tracker {
+        let tracker = self.steps.read_tracker(bytes);
+        if self.pointer.replace(tracker.clone()) != Some(tracker.clone()) {
+            let resting = |id: &Utf8PathBuf| self.steps.rests_on_tracker(&CkptId(id.clone()));
+            for (_, known) in self.known.iter_mut().filter(|(id, _)| resting(id)) {
+                known.judged = None;
+            }
+        }
+        tracker
     }
 
     /// Files that a proof of the step looks into.

@@ -52,6 +52,7 @@ pub fn scrub(
     let mut prover = Prover::new(root, adapter, expect).with_records(run_dir);
     let mut out = Scrub::default();
     let refused = prover.refresh(super::tree::Look::Thorough)?;
+    prover.tracker()?;
     out.unreadable = refused.into_iter().map(|(path, e)| (path, e.to_string())).collect();
     for (id, _) in prover.steps() {
         if out.unreadable.contains_key(&id.0) {

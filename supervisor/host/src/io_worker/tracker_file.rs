@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use supervise_core::event::Tracker;
+use supervise_trainers::StepTracker;
 
 /// A tracker file is a number; more is not read.
 const TRACKER_LIMIT: u64 = 256;
@@ -19,7 +20,7 @@ impl Prover {
     pub(super) fn tracker(&mut self) -> io::Result<Tracker> {
         let name = self.cache.steps.tracker_file();
         if name.is_empty() {
-            return Ok(self.cache.steps.read_tracker(None));
+            return Ok(self.cache.read_tracker(None));
         }
         let path = self.root.join(name);
         let owner = fs::symlink_metadata(&path).map(|m| m.uid()).ok();
@@ -28,17 +29,25 @@ impl Prover {
             if !self.remarks.contains(&remark) {
                 self.remarks.push(remark);
             }
-            return Ok(self.cache.steps.read_tracker(None));
+            return Ok(self.cache.read_tracker(None));
         }
         match read_plain(&path, TRACKER_LIMIT) {
-            Ok(bytes) => Ok(self.cache.steps.read_tracker(Some(&bytes))),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(self.cache.steps.read_tracker(None)),
-            Err(e) => match not_a_file(&path) {
-                Some(tracker) => Ok(tracker),
-                None => Err(e),
-            },
+            Ok(bytes) => Ok(self.cache.read_tracker(Some(&bytes))),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(self.cache.read_tracker(None)),
+            Err(e) => {
+                let tracker = not_a_file(&path).ok_or(e)?;
+                self.cache.read_tracker(None);
+                Ok(tracker)
+            }
         }
     }
+}
+
+/// The trainer's pointer in a checkpoint root, for a fold that nobody keeps. What cannot be read says nothing.
+pub fn read_tracker(root: &Utf8Path, steps: &mut dyn StepTracker) {
+    let name = steps.tracker_file();
+    let bytes = (!name.is_empty()).then(|| read_plain(&root.join(name), TRACKER_LIMIT).ok());
+    steps.read_tracker(bytes.flatten().as_deref());
 }
 
 /// The tracker where something else than a regular file stands: no waiting changes it. Nothing is read through a link, because whoever may

@@ -176,7 +176,7 @@ impl StepTracker for HfSteps {
         ""
     }
 
-    fn read_tracker(&self, _bytes: Option<&[u8]>) -> Tracker {
+    fn read_tracker(&mut self, _bytes: Option<&[u8]>) -> Tracker {
         Tracker::Unused
     }
 }

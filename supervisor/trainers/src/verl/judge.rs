@@ -8,6 +8,7 @@ use super::compatibility;
 use super::data;
 use super::degraded;
 use super::evidence::Reports;
+use super::finished::FinishRule;
 use super::lineage::Lineage;
 use super::marks::{SCHEDULE, marks};
 use super::megatron::{self, first};
@@ -24,6 +25,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::{FileReport, Marks};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Finding, Level, Resumability, Verdict};
+use supervise_core::event::Tracker;
 use supervise_core::id::Step;
 use supervise_core::spec::RoleSpec;
 
@@ -38,6 +40,7 @@ pub(crate) struct Case<'a> {
     pub(crate) entry: &'a Entry,
     pub(crate) neighbours: Neighbours<'a>,
     pub(crate) expect: &'a Expectation,
+    pub(crate) pointer: &'a Tracker,
     pub(crate) depth: Depth,
     pub(crate) reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
 }
@@ -225,6 +228,8 @@ fn is_husk(survey: &Survey<'_>) -> bool {
 
 fn judge_roles(case: &Case<'_>, survey: &Survey<'_>, layout: Layout, findings: &mut Vec<Finding>) -> Vec<RoleState> {
     let finished = survey.data.is_some() || !survey.data_parts.is_empty();
+    let version = case.expect.version.as_deref();
+    let rule = FinishRule::of(version, case.neighbours.are_marked(), case.pointer, case.step, survey);
     let mut roles = Vec::new();
     for name in expected_roles(case, survey, layout) {
         let files = survey.roles.get(name.as_str());
@@ -239,7 +244,7 @@ fn judge_roles(case: &Case<'_>, survey: &Survey<'_>, layout: Layout, findings: &
             }
             Some(files) if files.is_first_megatron() => roles.push(first::judge_role(&name, case.step, files)),
             Some(files) => {
-                roles.push(judge_role(&name, files, hf, finished));
+                roles.push(judge_role(&name, files, rule, hf, finished));
                 findings.extend(files.is_mixed().then(|| two_layouts(&name)));
             }
         }

@@ -5,6 +5,7 @@
 //! contents rank 0 meant to save, because it comes after all of rank 0's own shards.
 
 use super::evidence::File;
+use super::finished::{FinishRule, MARKER};
 use super::names::{self, Content};
 use super::ranks::Ranks;
 use super::survey::{RoleFiles, Shards};
@@ -88,16 +89,22 @@ const SMALL_SHARE: u64 = 10;
 const NAMED: usize = 3;
 
 /// Judges one role. `expects_hf`: the configuration says that weights are exported; `finished`: later files of the same save are there.
-pub(crate) fn judge_role(name: &str, files: &RoleFiles<'_>, expects_hf: bool, finished: bool) -> RoleState {
+pub(crate) fn judge_role(
+    name: &str,
+    files: &RoleFiles<'_>,
+    rule: FinishRule<'_>,
+    expects_hf: bool,
+    finished: bool,
+) -> RoleState {
     let mut state = RoleState::new(name);
     state.hf_model = !files.weights.is_empty();
     let role = Utf8Path::new(name);
-    state.world = world_of(role, files, &mut state.findings);
+    state.world = world_of(role, files, rule, &mut state.findings);
     state.first_fsdp = files.fsdp_config.is_some_and(|config| config.fsdp_version() == Some(1));
     if let Some(world) = state.world {
-        judge_shards(&mut state, files, world);
+        judge_shards(&mut state, files, rule, world);
     }
-    judge_config(role, files, &mut state.findings);
+    judge_config(role, files, rule.is_by_names(), &mut state.findings);
     judge_weights(role, files, expects_hf, finished, &mut state.findings);
     for finding in &mut state.findings {
         if !name.is_empty() {
@@ -107,27 +114,22 @@ pub(crate) fn judge_role(name: &str, files: &RoleFiles<'_>, expects_hf: bool, fi
     state
 }
 
-fn world_of(role: &Utf8Path, files: &RoleFiles<'_>, findings: &mut Vec<Finding>) -> Option<u32> {
+fn world_of(role: &Utf8Path, files: &RoleFiles<'_>, rule: FinishRule<'_>, findings: &mut Vec<Finding>) -> Option<u32> {
     if let Some(marker) = files.fsdp_config {
         findings.extend(marker.findings());
         if let Some(world) = marker.world_size() {
             return Some(world);
         }
-    } else if files.root_config.is_none() {
-        findings.push(
-            Finding::error(
-                "fsdp_config_missing",
-                Verdict::Incomplete,
-                "rank 0 writes this file after its shards: the save was not finished",
-            )
-            .in_file(role.join("fsdp_config.json")),
-        );
+    } else if let Some(why) = rule.objection(files) {
+        findings.push(Finding::error("fsdp_config_missing", Verdict::Incomplete, why).in_file(role.join(MARKER)));
     } else if mixed_worlds(files) {
         findings.push(Finding::error(
             "world_sizes_mixed",
             Verdict::Incomplete,
             "shards of several world sizes, and no fsdp_config.json that says which of them counts",
         ));
+    } else if let Some(world) = files.likely_world() {
+        findings.push(Finding::note("fsdp_config_not_written", rule.note(files, world)));
     }
     files.likely_world()
 }
@@ -138,7 +140,7 @@ fn mixed_worlds(files: &RoleFiles<'_>) -> bool {
     worlds.any(|w| Some(w) != first)
 }
 
-fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, world: u32) {
+fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, rule: FinishRule<'_>, world: u32) {
     let others = files.of_other_worlds(world);
     if others > 0 {
         state.findings.push(Finding::note(
@@ -175,7 +177,10 @@ fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, world: u32) {
         ));
         return;
     }
-    let split = split_over_machines(&present, world, files.fsdp_config.is_some());
+    let split = split_over_machines(&present, world, files.fsdp_config.is_some(), rule);
+    if rule.is_by_names() && files.fsdp_config.is_none() {
+        state.findings.extend(kinds_missing(&state.name, &present, rule, world));
+    }
     for (content, ranks) in &present {
         if ranks.count() == world {
             state.contents.push(*content);
@@ -275,14 +280,32 @@ fn missing(role: &str, content: Content, present: &Ranks, world: u32) -> Finding
     finding
 }
 
+/// A trainer that writes no marker saves all kinds of shards, or, where a fork can be told so, the model alone.
+fn kinds_missing(role: &str, present: &[(Content, Ranks)], rule: FinishRule<'_>, world: u32) -> Vec<Finding> {
+    let has = |content: Content| present.iter().any(|(c, _)| *c == content);
+    if present.len() == 1 && has(Content::Model) && !rule.has_all_kinds() {
+        return Vec::new();
+    }
+    let absent = Content::ALL.into_iter().filter(|c| !has(*c));
+    absent
+        .map(|content| missing(role, content, &Ranks::default(), world))
+        .collect()
+}
+
 /// Every content lacks the same ranks, and those that are there form one aligned block: each machine has its own disk.
-fn split_over_machines(present: &[(Content, Ranks)], world: u32, marker: bool) -> Option<Finding> {
+fn split_over_machines(
+    present: &[(Content, Ranks)],
+    world: u32,
+    marker: bool,
+    rule: FinishRule<'_>,
+) -> Option<Finding> {
     let (_, first) = present.first()?;
     let (from, to) = first.only_block()?;
     let size = to - from + 1;
     let aligned = size < world && world.is_multiple_of(size) && from.is_multiple_of(size);
     let same = present.iter().all(|(_, ranks)| ranks == first);
-    (aligned && same && present.len() > 1 && marker == (from == 0)).then(|| {
+    let is_rank_0 = marker == (from == 0) || rule.is_by_names();
+    (aligned && same && present.len() > 1 && is_rank_0).then(|| {
         Finding::error(
             "not_a_shared_file_system",
             Verdict::Incomplete,
@@ -311,13 +334,13 @@ fn small_shards(ranks: &Shards<'_>) -> Vec<Finding> {
         .collect()
 }
 
-pub(super) fn judge_config(role: &Utf8Path, files: &RoleFiles<'_>, findings: &mut Vec<Finding>) {
+pub(super) fn judge_config(role: &Utf8Path, files: &RoleFiles<'_>, required: bool, findings: &mut Vec<Finding>) {
     for file in files.hf_config.iter().chain(&files.beside) {
         findings.extend(file.findings());
     }
     if let (Some(config), None) = (files.root_config, files.fsdp_config) {
         findings.extend(config.findings());
-    } else if files.hf_config.is_none() && files.fsdp_config.is_some() {
+    } else if files.hf_config.is_none() && (files.fsdp_config.is_some() || required) {
         findings.push(
             Finding::error(
                 "hf_config_missing",

@@ -4,6 +4,7 @@
 //! path, never on the order in which they came. `Gone` for a directory takes everything below it along.
 
 use super::evidence::Reports;
+use super::finished::MARKER;
 use super::lineage::Lineage;
 use super::names::{self, Content, RootName};
 use super::survey::Survey;
@@ -28,6 +29,7 @@ pub(crate) struct VerlSteps {
     steps: BTreeMap<Step, Entry>,
     odd: BTreeMap<String, RootName>,
     earlier: Vec<Earlier>,
+    pointer: Tracker,
 }
 
 /// One step directory.
@@ -108,6 +110,13 @@ impl Entry {
         self.files.contains_key("data.pt") && critic
     }
 
+    /// A role of it has the file that FSDP's manager writes since verl 0.4.1.
+    fn is_marked(&self) -> bool {
+        ["", "actor/", "critic/"]
+            .iter()
+            .any(|role| self.files.contains_key(&format!("{role}{MARKER}")))
+    }
+
     fn data_parts(&self, world: u32) -> Option<u32> {
         self.files.contains_key(&Content::Model.file(world, 0)).then(|| {
             let parts = self.starting_with("data_").filter_map(names::data_part).count();
@@ -139,6 +148,11 @@ impl Neighbours<'_> {
         self.newest().any(Entry::finished_with_critic)
     }
 
+    /// A step of this root, itself among them, has the file that FSDP's manager writes since verl 0.4.1.
+    pub(crate) fn are_marked(&self) -> bool {
+        self.steps.values().any(Entry::is_marked)
+    }
+
     /// The most parts of dataloader state in another step of this world size.
     pub(crate) fn data_parts(&self, world: u32) -> u32 {
         self.newest().filter_map(|e| e.data_parts(world)).max().unwrap_or(0)
@@ -153,6 +167,7 @@ impl VerlSteps {
             steps: BTreeMap::new(),
             odd: BTreeMap::new(),
             earlier: Vec::new(),
+            pointer: Tracker::Missing,
         }
     }
 
@@ -246,6 +261,7 @@ impl StepTracker for VerlSteps {
             entry,
             neighbours,
             expect: &self.expect,
+            pointer: &self.pointer,
             depth,
             reports,
         });
@@ -288,8 +304,13 @@ impl StepTracker for VerlSteps {
         names::TRACKER
     }
 
-    fn read_tracker(&self, bytes: Option<&[u8]>) -> Tracker {
-        super::tracker::read(bytes)
+    fn read_tracker(&mut self, bytes: Option<&[u8]>) -> Tracker {
+        self.pointer = super::tracker::read(bytes);
+        self.pointer.clone()
+    }
+
+    fn rests_on_tracker(&self, ckpt: &CkptId) -> bool {
+        self.entry(ckpt).is_some_and(|(_, entry)| !entry.is_marked())
     }
 }
 

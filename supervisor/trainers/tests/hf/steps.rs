@@ -33,7 +33,7 @@ fn genuine_steps_are_whole_proven_and_exact() {
 
 #[test]
 fn the_trainer_keeps_no_pointer() {
-    let tracker = Disk::genuine().tracker(&Expectation::default());
+    let mut tracker = Disk::genuine().tracker(&Expectation::default());
     assert_eq!(tracker.tracker_file(), "");
     assert_eq!(tracker.read_tracker(None), Tracker::Unused);
 }

@@ -99,6 +99,7 @@ fn genuine_steps_are_whole_proven_and_exact() {
     for (set, expect, layout, count) in [
         ("verl_ppo_fsdp2_w2", run(false, 2, &["actor"]), "verl_fsdp_ppo", 13),
         ("verl_ppo_fsdp1_w2", run(false, 2, &["actor"]), "verl_fsdp_ppo", 13),
+        ("verl_ppo_0_4_0_w2", run(false, 2, &["actor"]), "verl_fsdp_ppo", 12),
         ("verl_sft_fsdp2_w2", run(true, 2, &[""]), "verl_fsdp_sft", 14),
     ] {
         let (files, facts) = files(set);
@@ -117,8 +118,9 @@ fn genuine_steps_are_whole_proven_and_exact() {
                 assert_eq!(step.files, count, "{set}");
             }
         }
-        let tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
-        let pointer = files.get(Utf8Path::new(tracker.tracker_file())).map(Vec::as_slice);
+        let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
+        let name = tracker.tracker_file();
+        let pointer = files.get(Utf8Path::new(name)).map(Vec::as_slice);
         assert_eq!(tracker.read_tracker(pointer), Tracker::Step(Step(2)));
     }
 }

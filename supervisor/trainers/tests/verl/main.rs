@@ -5,6 +5,7 @@
 mod assist;
 mod batches;
 mod degraded;
+mod finished;
 mod fixtures;
 mod fold;
 mod launch;

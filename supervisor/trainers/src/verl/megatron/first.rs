@@ -86,7 +86,7 @@ pub(crate) fn judge_role(name: &str, step: Step, files: &RoleFiles<'_>) -> RoleS
     }
     let all = together(archive, role, ARCHIVE, SetKind::MegatronDist);
     state.findings.extend(all);
-    judge_config(role, files, &mut state.findings);
+    judge_config(role, files, false, &mut state.findings);
     judge_weights(role, files, false, true, &mut state.findings);
     let singles = files.megatron.config.iter().chain(&files.megatron.adapters);
     state.findings.extend(singles.flat_map(File::findings));

@@ -1,0 +1,132 @@
+//! The evidence that FSDP's manager finished the save of a role.
+//!
+//! Every verl since 0.4.1 writes `fsdp_config.json` after rank 0's shards. Older ones and their forks (EasyR1) do not: there the names of the
+//! shards say how many ranks there are, and the tracker, which is written last, says up to which step saves were finished. Which of them saved a
+//! root is known from the run's release, or from the root: where no step has the file, its trainer does not write it.
+
+use super::names::{Content, TRACKER};
+use super::survey::{RoleFiles, Survey};
+use super::version::{Release, Version::V0_4};
+use std::fmt;
+use supervise_core::event::Tracker;
+use supervise_core::id::Step;
+
+/// The file that is there or not.
+pub(super) const MARKER: &str = "fsdp_config.json";
+
+/// How it is known that a save was finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FinishRule<'a> {
+    /// By `fsdp_config.json`.
+    Marker,
+    /// By the names of all shards, and by the tracker.
+    Tracker {
+        /// The run's release, where it is known to write no such file.
+        release: Option<Release>,
+        says: &'a Tracker,
+        /// The step that is judged.
+        step: Step,
+        /// The dataloader's state is there, which is written between the roles and the tracker.
+        has_data: bool,
+    },
+}
+
+impl<'a> FinishRule<'a> {
+    /// The rule of one step. `version`: of the run's trainer, where it is known; `is_marked`: some step of the root has the file.
+    pub(crate) fn of(
+        version: Option<&str>,
+        is_marked: bool,
+        says: &'a Tracker,
+        step: Step,
+        survey: &Survey<'_>,
+    ) -> Self {
+        let release = version.and_then(Release::of);
+        let writes_it = release.map_or(is_marked, |release| release.since(V0_4, 1));
+        match writes_it {
+            true => Self::Marker,
+            false => Self::Tracker {
+                release,
+                says,
+                step,
+                has_data: survey.data.is_some() || !survey.data_parts.is_empty(),
+            },
+        }
+    }
+
+    /// Returns true if the rule is not that of the marker.
+    pub(super) fn is_by_names(self) -> bool {
+        matches!(self, Self::Tracker { .. })
+    }
+
+    /// Every save of the release holds all kinds of shards.
+    pub(super) fn has_all_kinds(self) -> bool {
+        matches!(self, Self::Tracker { release: Some(_), .. })
+    }
+
+    /// Why the save of a role without the marker was not finished; `None`: it was.
+    pub(super) fn objection(self, files: &RoleFiles<'_>) -> Option<String> {
+        let Self::Tracker {
+            says, step, has_data, ..
+        } = self
+        else {
+            return files
+                .root_config
+                .is_none()
+                .then(|| "rank 0 writes this file after its shards: the save was not finished".to_owned());
+        };
+        let finished = match says {
+            Tracker::Step(last) => step <= *last,
+            // It was cut off as it was written, which comes after the dataloader's state.
+            Tracker::Empty => has_data || files.root_config.is_some(),
+            Tracker::Missing | Tracker::Garbage(_) | Tracker::NotAFile(_) | Tracker::Unused => {
+                files.root_config.is_some()
+            }
+        };
+        (!finished).then(|| match says {
+            Tracker::Step(last) => format!(
+                "no step here has this file ({self}), and {TRACKER}, which is written last, names step {last}: the save of this one was not finished"
+            ),
+            _ => format!(
+                "no step here has this file ({self}), and {TRACKER}, which is written last, names no step: nothing says that the save was finished"
+            ),
+        })
+    }
+
+    /// What a step without the marker was found complete by.
+    pub(super) fn note(self, files: &RoleFiles<'_>, world: u32) -> String {
+        let kinds: Vec<&str> = Content::ALL
+            .into_iter()
+            .filter(|c| files.of(world, *c).is_some())
+            .map(Content::word)
+            .collect();
+        let kinds = kinds.join(", ");
+        let by = match self {
+            Self::Tracker {
+                says: Tracker::Step(last),
+                ..
+            } => format!("{TRACKER}, which is written last and names step {last}"),
+            Self::Tracker { .. } if files.root_config.is_none() => {
+                format!("the dataloader's state, which is written before {TRACKER} alone")
+            }
+            Self::Tracker { .. } | Self::Marker => {
+                "config.json in the role itself, which rank 0 writes after its shards".to_owned()
+            }
+        };
+        format!("no {MARKER} ({self}): judged by the names of its shards ({kinds} of {world} ranks) and by {by}")
+    }
+}
+
+/// Whose save it is taken for.
+impl fmt::Display for FinishRule<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Marker => f.write_str("taken for a save of verl 0.4.0 or older"),
+            Self::Tracker {
+                release: Some(release), ..
+            } => write!(f, "this is {release}, which writes none"),
+            Self::Tracker { release: None, .. } => {
+                f.write_str("taken for a save of verl 0.4.0 or older, or of a fork such as EasyR1")
+            }
+        }
+    }
+}
