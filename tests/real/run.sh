@@ -22,7 +22,7 @@ export SHARED=$work
 
 only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
-scripts=(verl_hazards areal_launchers stalls slurm_gang recovery launch_script standby areal_stalls fsdp2_stalls areal_recovery ray_recovery ray_nodes proofs ppo_recovery hf_recovery reshard verl_versions
+scripts=(verl_hazards areal_launchers stalls slurm_gang recovery launch_script standby areal_stalls fsdp2_stalls areal_recovery ray_recovery ray_nodes proofs ppo_recovery hf_recovery reshard verl_versions verl_releases
   merge merge_formats zero migrate verl_contents areal_dialect rehearsal asked pickle_names omegaconf_differential unsafe_differential json_differential
   kubernetes same_class torch_failures upload)
 # The second: areal without us, whose version is pinned.
@@ -32,6 +32,10 @@ verl_hazards() { "$python" "$here/verl_hazards.py"; }
 verl_versions() {
   "$here/install_verl_versions.sh" "$venv"
   "$python" "$here/verl_versions.py" "$programs/examples/verl_view" "$(dirname "$venv")/.verl-versions"
+}
+verl_releases() {
+  "$here/install_verl_versions.sh" "$venv"
+  "$python" "$here/verl_releases.py" "$programs" "$(dirname "$venv")/.verl-versions"
 }
 verl_contents() {
   PYTHONPATH=$here VERL_USE_EXTERNAL_MODULES=verl_cpu_platform VERL_PLATFORM=cpu VERL_ENGINE_DEVICE=cuda \

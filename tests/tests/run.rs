@@ -97,6 +97,8 @@ mod told;
 mod top;
 #[path = "run/undead.rs"]
 mod undead;
+#[path = "run/unmarked.rs"]
+mod unmarked;
 #[path = "run/ways.rs"]
 mod ways;
 #[path = "run/ways_odd.rs"]

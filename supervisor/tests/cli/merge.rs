@@ -65,6 +65,35 @@ fn a_root_gives_its_newest_proven_step_or_the_one_that_is_named() {
     assert_eq!(config["dtype"], "float32");
 }
 
+/// verl 0.4.0 keeps configuration and tokenizer beside the shards; EasyR1 only leaves the file out.
+#[test]
+fn steps_without_fsdp_config_are_merged_from_their_root_and_by_number() {
+    let world = world();
+    copy_fixture("verl_ppo_0_4_0_w2", &world.path("old"));
+    for step in [1, 2] {
+        fs::remove_file(world.path(&format!("ckpt/global_step_{step}/actor/fsdp_config.json"))).unwrap();
+    }
+    for root in ["old", "ckpt"] {
+        let said = world.run(&["verify", root, "--depth", "full"]);
+        said.tells(0, &["taken for a save of verl 0.4.0 or older", "names step 2"]);
+        for (args, target) in [(vec![root], "newest"), (vec![root, "--step", "1"], "first")] {
+            let target = format!("{root}-{target}");
+            let said = world.run(&[&["merge"], args.as_slice(), &["--target", &target]].concat());
+            said.tells(0, &[]);
+            for name in ["config.json", "tokenizer.json", "model.safetensors"] {
+                assert!(world.path(&target).join(name).is_file(), "{target}/{name}");
+            }
+        }
+    }
+    fs::write(world.path("ckpt/latest_checkpointed_iteration.txt"), "1").unwrap();
+    world
+        .run(&["verify", "ckpt/global_step_2"])
+        .tells(20, &["names step 1: the save of this one was not finished"]);
+    world
+        .run(&["merge", "ckpt", "--target", "finished"])
+        .tells(0, &["from step 1 of"]);
+}
+
 #[test]
 fn bytes_that_rotted_end_it_before_anything_has_its_name() {
     let world = world();

@@ -36,6 +36,7 @@ pub struct Saver {
     contents: Contents,
     pause: Duration,
     saved: Vec<PathBuf>,
+    marked: bool,
 }
 
 /// Contents saved.
@@ -58,6 +59,7 @@ impl Saver {
             contents: settings.save_contents.clone(),
             pause: Duration::from_millis(settings.save_ms),
             saved: Vec::new(),
+            marked: settings.fsdp_config,
         }
     }
 
@@ -92,7 +94,7 @@ impl Saver {
             }
         }
         if rank == 0 {
-            write_configs(&role, state.network, world)?;
+            write_configs(&role, state.network, world, self.marked)?;
         }
         gang.barrier()?;
         if rank == 0 {
@@ -120,7 +122,7 @@ impl Saver {
         };
         fs::write(&path, &bytes[..length]).map_err(raise(&path))?;
         if gang.rank == 0 {
-            write_configs(&role, state.network, gang.world)?;
+            write_configs(&role, state.network, gang.world, self.marked)?;
             fs::File::create(self.tracker()).map_err(raise(&self.tracker()))?;
         }
         gang.barrier()
@@ -171,7 +173,7 @@ impl Saver {
     }
 }
 
-fn write_configs(role: &Path, network: &Network, world: usize) -> Result<(), Failure> {
+fn write_configs(role: &Path, network: &Network, world: usize, marked: bool) -> Result<(), Failure> {
     let huggingface = role.join("huggingface");
     let model = json!({
         "architectures": ["DemoPerceptron"],
@@ -181,11 +183,8 @@ fn write_configs(role: &Path, network: &Network, world: usize) -> Result<(), Fai
     });
     let sharding = json!({"FSDP_version": 1, "world_size": world});
     fs::create_dir_all(&huggingface).map_err(raise(&huggingface))?;
-    let files = [
-        (huggingface.join("config.json"), model),
-        (role.join("fsdp_config.json"), sharding),
-    ];
-    for (path, value) in files {
+    let marker = marked.then(|| (role.join("fsdp_config.json"), sharding));
+    for (path, value) in [(huggingface.join("config.json"), model)].into_iter().chain(marker) {
         fs::write(&path, indented(&value)).map_err(raise(&path))?;
     }
     Ok(())

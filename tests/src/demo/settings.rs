@@ -81,6 +81,8 @@ pub struct Settings {
     pub lives: bool,
     /// The step before which rank 0 waits for a file called `go` beside the root.
     pub hold_at: Option<u64>,
+    /// Write `fsdp_config.json`.
+    pub fsdp_config: bool,
     /// Added to each printed loss of an attempt that resumed.
     pub shift_resumed: u64,
     /// The step whose loss is printed as no number.
@@ -173,6 +175,7 @@ impl Reader<'_> {
             save_ms: self.int("demo.save_ms")?.unsigned_abs(),
             lives: self.flag("demo.lives"),
             hold_at: self.optional_int("demo.hold_at"),
+            fsdp_config: self.flag("demo.fsdp_config"),
             shift_resumed: self.optional_int("demo.shift_resumed").unwrap_or_default(),
             nan_at: self.optional_int("demo.nan_at"),
             hide_nan: self.flag("demo.hide_nan"),

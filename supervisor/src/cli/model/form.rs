@@ -136,6 +136,7 @@ pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, Cli
 /// Directory of the files that belong to the weights in `dir`.
 fn beside(dir: &Utf8Path, files: &Files) -> Utf8PathBuf {
     let own = dir.file_name().unwrap_or_default();
+    let has_config = |dir: &Utf8Path| dir.join("config.json").is_file();
     let parent = dir.parent().unwrap_or(dir);
     match files {
         // Trainer writes them beside the directory with DeepSpeed's files.
@@ -148,6 +149,8 @@ fn beside(dir: &Utf8Path, files: &Files) -> Utf8PathBuf {
         Files::Distributed("") if own == RECOVER => export(parent),
         Files::Distributed("") if own == "dist_ckpt" => parent.join(HUGGINGFACE),
         Files::Distributed("model/dist_ckpt") => dir.join(WRITTEN[0]),
+        // verl 0.4.0 and older keep them beside the shards.
+        Files::Fsdp(_) if has_config(dir) && !has_config(&dir.join(HUGGINGFACE)) => dir.to_owned(),
         _ => dir.join(HUGGINGFACE),
     }
 }

@@ -61,24 +61,35 @@ fn fsdp() {
     }
 }
 
-/// [layout.fsdp_old] verl 0.4 writes no `fsdp_config.json`, and configuration and tokenizer into the role itself | The number of ranks is taken from the names, which have to agree
+/// [layout.fsdp_old] verl 0.4.0 writes no `fsdp_config.json`, and configuration and tokenizer into the role itself | The number of ranks is taken from the names, which have to agree; the tracker says which saves were finished
 #[test]
 fn fsdp_old() {
-    let bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
-    for step in [1, 2] {
-        bench.lose(step, "actor/fsdp_config.json");
-        for name in names(&bench.step(step, "actor/huggingface")) {
-            let from = bench.step(step, &format!("actor/huggingface/{name}"));
-            fs::rename(from, bench.step(step, &format!("actor/{name}"))).unwrap();
-        }
-        bench.lose(step, "actor/huggingface");
-    }
-    bench.verify("global_step_2").tells(0, &[]);
-    bench.plan().starts_at(2);
+    let mut bench = Bench::ppo().with("verl_ppo_0_4_0_w2");
+    bench.set("supervisor.trainer_version", json!("0.4.0"));
+    bench
+        .verify("global_step_2")
+        .tells(0, &["fsdp_config_not_written", "names step 2"]);
+    bench.plan().starts_at(2).loses(&[]);
     bench.lose(2, "actor/model_world_size_2_rank_1.pt");
     bench
         .verify("global_step_2")
         .tells(20, &["model_world_size_2_rank_1.pt"]);
+    bench.plan().starts_at(1);
+}
+
+/// [layout.unmarked] EasyR1 writes no `fsdp_config.json` either, and is no release of verl's | Where no step of the root has the file, names and tracker decide: a step above the tracker was not finished, and of verl 0.4.1 and later the file is required
+#[test]
+fn unmarked() {
+    let mut bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    bench.lose(1, "actor/fsdp_config.json");
+    bench.verify("global_step_1").tells(20, &["fsdp_config_missing"]);
+    bench.lose(2, "actor/fsdp_config.json");
+    bench.verify("global_step_2").tells(0, &["EasyR1", "names step 2"]);
+    fs::write(bench.root().join("latest_checkpointed_iteration.txt"), "1").unwrap();
+    bench.verify("global_step_1").tells(0, &[]);
+    bench.verify("global_step_2").tells(20, &["was not finished"]);
+    bench.set("supervisor.trainer_version", json!("0.4.0"));
+    bench.plan().starts_at(1);
 }
 
 /// [layout.mixed_world_sizes] A save with another number of ranks into the same directory leaves the older shards there | `fsdp_config.json` says which count; the others are mentioned

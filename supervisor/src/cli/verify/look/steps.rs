@@ -12,7 +12,7 @@ use std::fs;
 use std::io;
 use supervise_checkpoint::{FileKind, FileReport, Limits, inspect};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
-use supervise_host::io_worker::{FileSource, RUN_DIR_NAME, fact_of, walk};
+use supervise_host::io_worker::{FileSource, RUN_DIR_NAME, fact_of, read_tracker, walk};
 use supervise_trainers::{Expectation, StepTracker};
 
 /// Steps beside one that are looked at, the nearest ones.
@@ -49,6 +49,12 @@ pub(super) fn judge(
             siblings(&mut *tracker, dir, prefix);
         }
     }
+    let root = match kind {
+        Kind::Root => Some(dir),
+        Kind::Role => dir.parent().and_then(Utf8Path::parent),
+        Kind::Step | Kind::Live | Kind::Set(_) => dir.parent(),
+    };
+    read_tracker(root.unwrap_or(dir), &mut *tracker);
     let what = match kind {
         Kind::Root => "root",
         Kind::Role => "role",
