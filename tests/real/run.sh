@@ -22,7 +22,7 @@ export SHARED=$work
 
 only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
-scripts=(verl_hazards areal_launchers stalls slurm_gang recovery launch_script standby areal_stalls fsdp2_stalls areal_recovery ray_recovery ray_nodes proofs ppo_recovery hf_recovery reshard verl_versions verl_releases
+scripts=(verl_hazards areal_launchers stalls slurm_gang recovery launch_script standby areal_stalls fsdp2_stalls areal_recovery ray_recovery ray_nodes proofs ppo_recovery hf_recovery reshard verl_versions verl_releases queue_damage
   merge merge_formats zero migrate verl_contents areal_dialect rehearsal asked pickle_names omegaconf_differential unsafe_differential json_differential
   kubernetes same_class torch_failures upload)
 # The second: areal without us, whose version is pinned.

@@ -192,6 +192,10 @@ pub const CODES: &[(&str, &str)] = &[
         "the end of the file holds zeros: its blocks were never written",
     ),
     (
+        "transfer_queue_units",
+        "the units of a saved transfer queue are not listed as TransferQueue lists them",
+    ),
+    (
         "unfamiliar_global",
         "loading names or calls what no known trainer writes",
     ),

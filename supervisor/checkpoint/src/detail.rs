@@ -3,6 +3,7 @@
 use crate::dcp::{Dcp, DcpFacts};
 use crate::json::{Frequencies, StepInfo, TrainerState};
 use crate::megatron::{DistBackend, Manifest};
+use crate::queue::QueueFacts;
 use crate::safetensors::Index;
 use crate::torch::TorchFacts;
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,9 @@ pub struct FileDetail {
     /// Items of the list that a pickle is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<u64>,
+    /// Content of a file of a saved TransferQueue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueFacts>,
     /// How ranks shared the model, in a configuration that Megatron writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel: Option<Parallel>,

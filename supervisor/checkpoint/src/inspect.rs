@@ -10,7 +10,7 @@ use crate::plan::{Extent, ReadPlan};
 use crate::raw::shown;
 use crate::source::{Reader, Source};
 use crate::torch::{Tensor, TorchFacts};
-use crate::{bare, dcp, json, loader, megatron, safetensors, torch, zip};
+use crate::{bare, dcp, json, loader, megatron, queue, safetensors, torch, zip};
 use std::collections::HashSet;
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, Level, Verdict};
@@ -191,6 +191,9 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
             if let Some(root) = pickle.root {
                 loader::check(&pickle.heap, root, &mut out.findings);
             }
+            out.facts.queue = pickle
+                .root
+                .and_then(|root| queue::unit(&pickle.heap, root, &mut out.findings));
             let items = pickle.root.and_then(|root| pickle.heap.items(root));
             out.facts.items = items.map(|list| list.len() as u64);
             let list = items.unwrap_or_default().iter().chain(&pickle.root);
@@ -206,6 +209,14 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
         }
         FileKind::Integrity => {
             out.facts.integrity = megatron::integrity(file, limits)?;
+            out.read_all = true;
+        }
+        FileKind::QueueMetadata => {
+            out.facts.queue = Some(queue::metadata(file, limits)?);
+            out.read_all = true;
+        }
+        FileKind::QueueUnits => {
+            out.facts.queue = Some(queue::units(file, limits)?);
             out.read_all = true;
         }
         FileKind::Text => text(file, out)?,

@@ -42,6 +42,10 @@ pub enum FileKind {
     Integrity,
     /// `metadata.json` of a directory that Megatron wrote.
     MegatronMetadata,
+    /// `metadata.json` of a saved TransferQueue.
+    QueueMetadata,
+    /// Which units of storage a saved TransferQueue has.
+    QueueUnits,
     /// Text.
     Text,
     /// Bytes of no known format.
@@ -66,6 +70,7 @@ impl FileKind {
             ".metadata" => Self::DcpMetadata,
             "ckpt_contents.json" => Self::CkptContents,
             "integrity.json" => Self::Integrity,
+            "storage_unit_info.json" | "su_info.json" => Self::QueueUnits,
             _ if ends(".distcp") => Self::Distcp,
             _ if ends(".safetensors.index.json") || ends(".bin.index.json") => Self::SafetensorsIndex,
             _ if ends(".safetensors") => Self::Safetensors,

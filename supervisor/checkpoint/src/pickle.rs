@@ -121,8 +121,10 @@ impl Pickle {
         }
         let mut strange = Vec::new();
         for (id, g) in (0..).zip(self.heap.globals()) {
-            // Where it only names nested classes, those names are judged instead.
-            if danger::is_getattr(&g.module, &g.name) && g.usage == Use::Named && !self.heap.holds(id) {
+            // Where it only names nested classes, those names are judged instead; where it only loads storages, their bytes are.
+            let reads_as_value =
+                danger::is_getattr(&g.module, &g.name) || danger::is_storage_loader(&g.module, &g.name);
+            if reads_as_value && g.usage == Use::Named && !self.heap.holds(id) {
                 continue;
             }
             match danger::class(&g.module, &g.name, g.usage) {

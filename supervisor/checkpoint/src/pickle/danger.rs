@@ -11,10 +11,12 @@
 mod known;
 mod names;
 mod shape;
+mod storage;
 mod words;
 
 pub(super) use known::{Rule, rule};
 pub(super) use shape::{is_usual, is_usual_state, may_grow};
+pub(super) use storage::is_storage;
 
 use super::heap::Use;
 use names::{DANGEROUS_MODULES, DANGEROUS_NAMES, FOREIGN_ROOTS, HARD_ROOTS, OLD_ROOTS, STANDARD_ROOTS};
@@ -57,6 +59,11 @@ pub fn class(module: &str, name: &str, usage: Use) -> Class {
 /// Returns true if this is Python's `getattr`, under either of its module's names.
 pub(super) fn is_getattr(module: &str, name: &str) -> bool {
     matches!(module, "builtins" | "__builtin__") && name == "getattr"
+}
+
+/// Returns true if this is torch's loader of a storage that was pickled by itself.
+pub(super) fn is_storage_loader(module: &str, name: &str) -> bool {
+    module == "torch.storage" && name == "_load_from_bytes"
 }
 
 /// Returns true if a name looks like that of a class, or of a class inside a class.

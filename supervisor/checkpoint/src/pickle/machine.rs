@@ -300,6 +300,11 @@ impl Machine<'_> {
         if let Some((module, name)) = self.nested_class(callee, args).filter(|_| kind == CallKind::Reduce) {
             return self.import(module, name);
         }
+        if kind == CallKind::Reduce && self.is_storage(callee, args) {
+            // Nothing that a pickle writes has this form: a call of what is no name is dangerous.
+            let storage = Call::new(kind, Value::None, args, kwargs);
+            return self.push_object(Object::Call(Box::new(storage)));
+        }
         let usage = match kind {
             CallKind::New | CallKind::NewEx => Use::Made,
             CallKind::Reduce | CallKind::Instance => Use::Called,

@@ -19,6 +19,7 @@ mod listed;
 mod malice;
 mod mutations;
 mod plain;
+mod queue;
 mod real;
 mod sources;
 mod state;

@@ -203,6 +203,9 @@ torch._utils | _rebuild_wrapper_subclass | call:cdttiddb
 torch._utils | _rebuild_device_tensor_from_numpy _rebuild_device_tensor_from_cpu_tensor _rebuild_xla_tensor | call:ddxb
 torch._tensor torch.tensor | _rebuild_from_type_v2 _rebuild_from_type | call:W
 
+# TransferQueue 0.1.11: the state of its controller.
+transfer_queue.controller | DataPartitionStatus FieldMeta | new: attributes
+
 # torch: tensors spread over ranks.
 torch.distributed.tensor torch.distributed._tensor torch.distributed._tensor.api torch.distributed.tensor._api | DTensor | tensor
 torch.distributed.tensor.placement_types torch.distributed._tensor.placement_types | DTensor | tensor

@@ -82,7 +82,10 @@ fn is(heap: &Heap, letter: u8, value: Value) -> bool {
         ),
         b'D' => !matches!(heap.object(value), None | Some(Object::Call(_) | Object::Persistent(_))),
         b'q' => fraction(heap, value),
-        b's' => matches!(heap.object(value), Some(Object::Persistent(_))),
+        b's' => {
+            let made = heap.call(value).is_some_and(|call| call.callee == Value::None);
+            made || matches!(heap.object(value), Some(Object::Persistent(_)))
+        }
         b'o' => hooks(heap, value),
         b'a' => attributes(heap, value),
         b'f' => value == Value::None || of(heap, value).is_some_and(|r| r.factory),

@@ -60,6 +60,17 @@ impl Machine<'_> {
         sound.then(|| (owner.module.clone(), format!("{}.{name}", owner.name)))
     }
 
+    /// torch's loader of a storage, with the bytes of exactly one.
+    pub(super) fn is_storage(&self, callee: Value, args: Value) -> bool {
+        let is_loader = |g: &Global| danger::is_storage_loader(&g.module, &g.name);
+        match self.heap.items(args) {
+            Some([Value::Bytes(bytes)]) if matches!(self.heap.object(args), Some(Object::Tuple(_))) => {
+                self.heap.global(callee).is_some_and(is_loader) && danger::is_storage(self.heap.bytes(*bytes))
+            }
+            _ => false,
+        }
+    }
+
     /// Only an imported name may be called; what a rebuilding function calls for us must be one, too.
     pub(super) fn judge_callee(&mut self, callee: Value, args: Value, usage: Use) {
         let Value::Global(id) = callee else {
