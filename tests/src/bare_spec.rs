@@ -43,6 +43,8 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
             load_wish: false,
             megatron: None,
             fsdp_size: None,
+            sequence: None,
+            keep: None,
         }],
         resume: ResumeIntent::Auto,
         keep: None,

@@ -415,6 +415,20 @@ pub struct TrainerNote {
 }
 
 impl CheckpointSummary {
+    /// Roles of it were deleted: what is left is no checkpoint.
+    pub fn lose_roles(&mut self, gone: &[CkptId]) {
+        let before = self.roles.len();
+        let went = |role: &str| gone.iter().any(|id| id.0 == self.id.0.join(role));
+        let left: Vec<String> = self.roles.iter().filter(|role| !went(role)).cloned().collect();
+        if left.len() < before {
+            self.roles = left;
+            self.verdict = Verdict::Incomplete;
+            self.proven = None;
+            self.part = None;
+            self.husk = true;
+        }
+    }
+
     /// Whole, proven to at least `depth`.
     #[must_use]
     pub fn is_proven(&self, depth: Depth) -> bool {

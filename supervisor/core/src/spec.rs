@@ -78,6 +78,19 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
+    /// Roles are kept in different numbers of steps.
+    #[must_use]
+    pub fn keeps_by_role(&self) -> bool {
+        self.roles.iter().any(|role| role.keep.is_some())
+    }
+
+    /// The smallest number of steps in which the trainer keeps all that it saves.
+    #[must_use]
+    pub fn least_kept(&self) -> Option<u32> {
+        let of_roles = self.roles.iter().filter_map(|role| role.keep).min();
+        of_roles.or(self.keep)
+    }
+
     /// The words that call the trainer: the command's own, or those that its script was seen to use.
     #[must_use]
     pub fn trainer_command(&self) -> &[String] {
@@ -184,6 +197,12 @@ pub struct RoleSpec {
     /// Ranks that share one copy of the model (`fsdp_size`; below 1: all of them); `None`: another strategy, or not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fsdp_size: Option<i64>,
+    /// Ranks that share a sequence, where each group of them has one state of the dataloader; `None`: it has none of its own, or not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u32>,
+    /// The user's number of steps to keep it in, where roles have different ones; `None`: in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<u32>,
 }
 
 /// The settings that decide which of Megatron's checkpoints a role can be loaded from.

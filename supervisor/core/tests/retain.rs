@@ -237,3 +237,59 @@ fn too_many_that_wait_for_a_look_leave_the_newest_two_and_all_that_are_sound() {
     let (s, spec) = printed(&[2, 4, 6, 8, 10], 5);
     assert_eq!(gone(&s, &spec), [""; 0]);
 }
+
+/// Two roles, kept in these numbers, of steps that hold these.
+fn roles_gone(keep: [Option<u32>; 2], steps: &[(u64, &[&str])]) -> Vec<String> {
+    let saved: Vec<u64> = steps.iter().map(|(step, _)| *step).collect();
+    let (mut s, mut spec) = printed(&saved, u64::MAX);
+    spec.keep = None;
+    spec.roles.push(spec.roles[0].clone());
+    spec.roles[1].name = "critic".to_owned();
+    for (role, keep) in spec.roles.iter_mut().zip(keep) {
+        role.keep = keep;
+    }
+    for c in &mut s.scan.as_mut().unwrap().steps {
+        let (_, roles) = steps.iter().find(|(step, _)| *step == c.step.0).unwrap();
+        c.roles = ["actor", "critic"].map(str::to_owned).to_vec();
+        let gone: Vec<CkptId> = ["actor", "critic"]
+            .iter()
+            .filter(|role| !roles.contains(role))
+            .map(|role| CkptId(c.id.0.join(role)))
+            .collect();
+        c.lose_roles(&gone);
+    }
+    gone(&s, &spec)
+}
+
+const BOTH: &[&str] = &["actor", "critic"];
+
+#[test]
+fn each_role_is_kept_at_its_own_number_and_two_whole_steps_stay() {
+    let all: Vec<(u64, &[&str])> = [2, 4, 6, 8, 10].map(|step| (step, BOTH)).into();
+    // One alone is kept in two steps; the other in all.
+    assert_eq!(
+        roles_gone([Some(1), None], &all),
+        ["global_step_2/actor", "global_step_4/actor", "global_step_6/actor"]
+    );
+    assert_eq!(roles_gone([None, Some(4)], &all), ["global_step_2/critic"]);
+    assert_eq!(
+        roles_gone([Some(2), Some(4)], &all),
+        ["global_step_2", "global_step_4/actor", "global_step_6/actor"]
+    );
+    assert_eq!(roles_gone([Some(2), None], &all[3..]), [""; 0]);
+}
+
+#[test]
+fn roles_that_are_left_of_a_step_go_at_their_own_number() {
+    let left: &[(u64, &[&str])] = &[
+        (2, &["critic"]),
+        (4, &["critic"]),
+        (6, &["critic"]),
+        (8, BOTH),
+        (10, BOTH),
+    ];
+    assert_eq!(roles_gone([Some(2), None], left), [""; 0]);
+    assert_eq!(roles_gone([Some(2), Some(3)], left), ["global_step_2", "global_step_4"]);
+    let bare: &[(u64, &[&str])] = &[(2, &[]), (4, BOTH), (6, BOTH)];
+    assert_eq!(roles_gone([Some(2), None], bare), ["global_step_2"]);
+}

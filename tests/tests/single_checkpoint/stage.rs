@@ -119,6 +119,8 @@ fn role(name: &str) -> RoleSpec {
         load_wish: false,
         megatron: None,
         fsdp_size: None,
+        sequence: None,
+        keep: None,
     }
 }
 

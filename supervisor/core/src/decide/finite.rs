@@ -118,7 +118,7 @@ impl Deciding<'_> {
     /// The run does not go back, and the trainer itself deletes older steps: it must not come to the last finite one.
     fn guards_finite(&self) -> bool {
         let p = &self.spec.policy;
-        let keeps = self.spec.saves.is_steps() && self.spec.keep.is_some();
+        let keeps = self.spec.saves.is_steps() && self.spec.least_kept().is_some();
         keeps && p.recovery && p.prove && !p.observe && self.s.mode == Mode::Running
     }
 
@@ -133,7 +133,7 @@ impl Deciding<'_> {
         let newer = self.s.sound_steps().iter().filter(|(step, _)| *step > finite).count();
         let trainers = self
             .spec
-            .keep
+            .least_kept()
             .unwrap_or(u32::MAX)
             .saturating_add(self.spec.policy.keep_raise);
         if newer.saturating_add(2) < trainers as usize {

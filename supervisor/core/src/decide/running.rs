@@ -122,6 +122,9 @@ impl Deciding<'_> {
         if is_due {
             let text = match self.spec.saves.is_in_place() {
                 true => format!("{} newer generations are proven", self.spec.policy.protect.keep.max(2)),
+                false if self.spec.keeps_by_role() => {
+                    "two newer steps are proven (each role is kept at its own number)".to_owned()
+                }
                 false => {
                     let keep = self.spec.keep.unwrap_or_default();
                     format!("{} newer steps are proven (kept: {keep})", keep.max(2))

@@ -194,6 +194,9 @@ impl State {
                     // As text: to compare them part by part is what most of a long journal's prunes would take.
                     let went = |c: &CheckpointSummary| gone.iter().any(|id| id.0.as_str() == c.id.0.as_str());
                     scan.steps.retain(|c| !went(c));
+                    for c in &mut scan.steps {
+                        c.lose_roles(&gone);
+                    }
                 }
             }
             _ => {}

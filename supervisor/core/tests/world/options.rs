@@ -126,6 +126,8 @@ pub(crate) fn spec() -> RunSpec {
             load_wish: false,
             megatron: None,
             fsdp_size: None,
+            sequence: None,
+            keep: None,
         }],
         resume: ResumeIntent::Auto,
         keep: None,

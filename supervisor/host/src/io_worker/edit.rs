@@ -81,7 +81,7 @@ pub(super) fn prune(root: &Utf8Path, steps: &[CkptId], records: Option<&Utf8Path
     let bin = root.join(OURS).join("pruned");
     make_dir(&bin).map_err(|e| disk_error(&format!("creating {bin}"), &e))?;
     for id in steps {
-        inside(id).map_err(|e| disk_error(&format!("pruning {id}"), &e))?;
+        let step = prunable(id).map_err(|e| disk_error(&format!("pruning {id}"), &e))?;
         let to = bin.join(id.0.as_str().replace('/', "_"));
         let renamed = match fs::rename(root.join(&id.0), &to) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -92,7 +92,7 @@ pub(super) fn prune(root: &Utf8Path, steps: &[CkptId], records: Option<&Utf8Path
         };
         renamed.map_err(|e| disk_error(&format!("pruning {id}"), &e))?;
         if let Some(records) = records {
-            forget(records, id);
+            forget(records, &step);
         }
     }
     // What an earlier death left here goes too.
@@ -210,6 +210,19 @@ pub(super) fn inside(id: &CkptId) -> io::Result<()> {
     Ok(())
 }
 
+/// The step that is deleted, or one role of which is.
+fn prunable(id: &CkptId) -> io::Result<CkptId> {
+    let step = match id.0.as_str().split_once('/') {
+        Some((step, role)) => {
+            inside(&CkptId(role.into()))?;
+            CkptId(step.into())
+        }
+        None => id.clone(),
+    };
+    inside(&step)?;
+    Ok(step)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::temp_dir;
@@ -273,6 +286,17 @@ mod tests {
         let (_keep, root) = temp_dir();
         for bad in ["../x", "a/b", "", ".supervise", "/etc"] {
             assert!(perform(&root, &[aside(bad)], "t", None).is_err(), "{bad}");
+        }
+        for bad in [
+            "../x",
+            "a/b/c",
+            "a/..",
+            "a/",
+            "/etc",
+            "",
+            ".supervise",
+            ".supervise/journal",
+        ] {
             assert!(prune(&root, &[CkptId(bad.into())], None).is_err(), "{bad}");
         }
     }
@@ -286,5 +310,9 @@ mod tests {
         prune(&root, &[CkptId("global_step_2".into())], None).unwrap();
         assert!(!root.join("global_step_2").exists());
         assert!(root.join("global_step_4/actor").exists());
+        fs::create_dir_all(root.join("global_step_4/critic")).unwrap();
+        prune(&root, &[CkptId("global_step_4/actor".into())], None).unwrap();
+        assert!(!root.join("global_step_4/actor").exists());
+        assert!(root.join("global_step_4/critic").exists());
     }
 }

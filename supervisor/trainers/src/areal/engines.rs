@@ -30,6 +30,8 @@ fn role(v: &mut Reader<'_>, name: &str, key: &str, backend: Option<Backend>, bar
         load_contents: contents(loads_bare),
         load_wish: loads_bare,
         fsdp_size: None,
+        sequence: None,
+        keep: None,
         megatron: backend.filter(Backend::is_megatron).map(|b| MegatronSpec {
             parallel: Parallel {
                 tensor: b.tensor,

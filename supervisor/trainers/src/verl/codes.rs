@@ -1,10 +1,19 @@
 //! Codes of findings that only verl has, with what each means.
 
 /// In alphabetical order.
-pub(super) const CODES: [(&str, &str); 4] = [
+pub(super) const CODES: [(&str, &str); 10] = [
+    (
+        "data_ranks_differ",
+        "the dataloader's state is of another number of data-parallel ranks than the run has",
+    ),
     (
         "fsdp_config_not_written",
         "no fsdp_config.json, as verl 0.4.0 and older save: names and tracker tell that the save was finished",
+    ),
+    ("keep_two", "of a role that is kept once, two are kept"),
+    (
+        "manifest_differs",
+        "the manifest says something of the checkpoint that its files or its own entries do not",
     ),
     (
         "megatron_v1_layout",
@@ -14,5 +23,14 @@ pub(super) const CODES: [(&str, &str); 4] = [
         "mistyped_key",
         "a key that verl does not have, and that is almost one it has",
     ),
+    ("no_effect", "a switch of Megatron's where another strategy trains"),
     ("overruled_by_verl", "verl itself changes what this setting says"),
+    (
+        "transfer_queue_of_other_step",
+        "the saved transfer queue says that it is of another step",
+    ),
+    (
+        "transfer_queue_size",
+        "values that a unit of the transfer queue keeps on a disk have another size than it says",
+    ),
 ];

@@ -144,7 +144,25 @@ fn retention(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
                 "keep_one",
                 format!("{key}=1: verl deletes the only older {what} as soon as the new one is written, before it is proven; keep at least 2"),
             ));
+        } else if *n == 1 {
+            out.push(Finding::note(
+                "keep_two",
+                format!("{key}=1: two steps are kept, because the newest may turn out not to be whole"),
+            ));
         }
+    }
+    let unset = spec
+        .roles
+        .iter()
+        .filter(|role| spec.keeps_by_role() && role.keep.is_none());
+    for role in unset {
+        out.push(Finding::note(
+            "keep_all",
+            format!(
+                "trainer.max_{0}_ckpt_to_keep is not set: the {0} of every step stays on disk",
+                role.name
+            ),
+        ));
     }
     if facts.keep.is_empty() {
         out.push(Finding::note(

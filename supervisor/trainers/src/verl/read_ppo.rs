@@ -29,7 +29,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
     }
     let mut async_keys = vec![format!("{ACTOR}.checkpoint.async_save")];
     async_keys.extend(critic.then(|| "critic.checkpoint.async_save".to_owned()));
-    let (keep, keep_keys) = keep(reader, critic);
+    let (keep, keep_keys) = keep(reader, &mut roles);
     check_trainer(reader, trainer, roles.iter().any(|r| r.megatron.is_some()));
     let mut not_restored = requested::not_restored(&roles);
     not_restored.push(StateKind::Rollout);
@@ -156,19 +156,23 @@ fn world(reader: &mut Reader<'_>) -> Option<u32> {
     ranks.filter(|_| mode.as_deref() != Some("separate_async"))
 }
 
-/// The user's number, only where every role has one: a step is pruned as a whole.
-fn keep(reader: &mut Reader<'_>, critic: bool) -> (Option<u32>, Vec<(String, u32)>) {
-    let mut keys = vec!["trainer.max_actor_ckpt_to_keep"];
-    keys.extend(critic.then_some("trainer.max_critic_ckpt_to_keep"));
-    let all: Option<Vec<(String, u32)>> = keys
-        .into_iter()
-        .map(|key| {
-            let n = reader.int(key).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0)?;
-            Some((key.to_owned(), n))
-        })
-        .collect();
-    let all = all.unwrap_or_default();
-    (all.iter().map(|(_, n)| *n).max(), all)
+/// The user's number of steps, and the numbers that are set by their keys. Roles whose numbers differ are told theirs.
+fn keep(reader: &mut Reader<'_>, roles: &mut [RoleSpec]) -> (Option<u32>, Vec<(String, u32)>) {
+    let mut set = Vec::new();
+    let mut numbers = Vec::new();
+    for role in roles.iter() {
+        let key = format!("trainer.max_{}_ckpt_to_keep", role.name);
+        let number = reader.int(&key).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
+        set.extend(number.map(|n| (key, n)));
+        numbers.push(number);
+    }
+    if numbers.iter().any(|n| *n != numbers[0]) {
+        for (role, number) in roles.iter_mut().zip(&numbers) {
+            role.keep = *number;
+        }
+    }
+    let all: Option<Vec<u32>> = numbers.into_iter().collect();
+    (all.and_then(|all| all.into_iter().max()), set)
 }
 
 /// Limits of the older trainer, and runs that train nothing.

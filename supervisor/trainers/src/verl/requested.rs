@@ -196,6 +196,8 @@ pub(crate) fn role(reader: &mut Reader<'_>, name: &str, megatron: Option<Megatro
         load_wish,
         megatron,
         fsdp_size,
+        sequence: None,
+        keep: None,
     }
 }
 

@@ -377,7 +377,10 @@ fn a_plan_tells_what_a_crash_costs() {
         text.contains("costs up to 10 steps") && text.contains("validates_first"),
         "{text}"
     );
-    assert!(!text.contains("keep_one"), "the number is raised: {text}");
+    assert!(
+        !text.contains("keep_one") && text.contains("two steps are kept"),
+        "the number is raised: {text}"
+    );
     ppo.policy.prune = false;
     ppo.roles[0].save_contents = vec!["model".into()];
     ppo.cadence = SaveCadence {

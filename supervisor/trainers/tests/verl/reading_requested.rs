@@ -60,14 +60,20 @@ fn the_number_to_keep_counts_where_every_role_has_one() {
     let keep = |more: &str| {
         let line: &'static str = Box::leak(format!("{text}{more}").into_boxed_str());
         let read = command(line).good();
-        (read.keep, read.facts.keep.len())
+        let roles: Vec<Option<u32>> = read.roles.iter().map(|role| role.keep).collect();
+        (read.keep, read.facts.keep.len(), roles)
     };
-    assert_eq!(keep("algorithm.adv_estimator=grpo"), (Some(2), 1));
-    assert_eq!(keep("trainer.max_critic_ckpt_to_keep=5"), (Some(5), 2));
-    assert_eq!(keep(""), (None, 0), "the critic's steps are all kept");
+    assert_eq!(keep("algorithm.adv_estimator=grpo"), (Some(2), 1, vec![None]));
+    assert_eq!(keep("trainer.max_critic_ckpt_to_keep=2"), (Some(2), 2, vec![None; 2]));
+    assert_eq!(
+        keep("trainer.max_critic_ckpt_to_keep=5"),
+        (Some(5), 2, vec![Some(2), Some(5)])
+    );
+    // The critic of every step is kept; verl deletes actors all the same, so their number is raised.
+    assert_eq!(keep(""), (None, 1, vec![Some(2), None]));
     assert_eq!(
         keep("algorithm.adv_estimator=grpo trainer.max_actor_ckpt_to_keep=0"),
-        (None, 0)
+        (None, 0, vec![None])
     );
 }
 

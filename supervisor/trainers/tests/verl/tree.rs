@@ -211,6 +211,8 @@ pub(crate) fn role(name: &str) -> RoleSpec {
         load_wish: false,
         megatron: None,
         fsdp_size: None,
+        sequence: None,
+        keep: None,
     }
 }
 

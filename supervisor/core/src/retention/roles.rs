@@ -1,0 +1,55 @@
+//! Retention where the trainer keeps another number of each role, or all of some.
+
+use super::{Spare, Surplus, is_whole};
+use crate::checkpoint::{CheckpointSummary, CkptId};
+use crate::id::Step;
+use crate::spec::RunSpec;
+use crate::state::State;
+
+/// Roles of steps above their number, or steps if all of theirs are, newest first. Two proven steps stay whole, and so does all above them.
+pub(super) fn surplus(s: &State, spec: &RunSpec) -> Option<Surplus> {
+    let (scan, care) = (s.scan.as_ref()?, s.care.as_ref()?);
+    let ours = || {
+        scan.steps
+            .iter()
+            .filter(|c| !c.id.0.is_absolute() && !s.is_doubtful(c))
+            .filter(|c| c.husk || is_whole(c))
+            // What stood below the step taken into care is an older run's.
+            .filter(|c| care.step.is_none_or(|from| c.step >= from))
+    };
+    let second = ours().filter(|c| c.is_proven(spec.policy.depth)).nth(1)?;
+    let holds = |c: &CheckpointSummary, role: &str| c.roles.iter().any(|r| r == role);
+    // Of each role, the oldest step that keeps it.
+    let oldest = |role: &str, keep: u32| -> Option<Step> {
+        let last = ours().filter(|c| holds(c, role)).nth(keep.max(2) as usize - 1)?;
+        Some(last.step.min(second.step))
+    };
+    let limits: Vec<(&str, Option<Step>)> = spec
+        .roles
+        .iter()
+        .map(|role| (role.name.as_str(), role.keep.and_then(|keep| oldest(&role.name, keep))))
+        .collect();
+    let mut steps = Vec::new();
+    for c in ours().filter(|c| c.step < second.step) {
+        let spare = |id: CkptId| Spare {
+            step: c.step,
+            id,
+            is_husk: c.husk,
+        };
+        let goes = |limit: &Option<Step>| limit.is_some_and(|limit| c.step < limit);
+        let there = || limits.iter().filter(|(role, _)| holds(c, role));
+        if there().all(|(_, limit)| goes(limit)) {
+            steps.push(spare(c.id.clone()));
+        } else {
+            let roles = there().filter(|(_, limit)| goes(limit));
+            steps.extend(roles.map(|(role, _)| spare(CkptId(c.id.0.join(role)))));
+        }
+    }
+    let most = spec.roles.iter().filter_map(|r| r.keep).max().unwrap_or(u32::MAX);
+    let most = most.saturating_add(spec.policy.keep_raise) as usize;
+    let whole = scan.steps.iter().filter(|c| !c.id.0.is_absolute() && is_whole(c));
+    Some(Surplus {
+        steps,
+        is_full: whole.count() > most,
+    })
+}
