@@ -22,6 +22,7 @@ pub mod migrate;
 mod mistyped;
 mod names;
 mod preflight;
+mod queue;
 mod ranks;
 mod ray;
 pub(crate) mod read;

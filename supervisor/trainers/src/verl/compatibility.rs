@@ -71,6 +71,10 @@ fn fits(
         } else if let Some(why) = cannot_load(role, world).or_else(|| other_mesh(role, run?.fsdp_size?)) {
             return Resumability::Not { why };
         }
+        let groups = run.and_then(|run| world?.checked_div(run.sequence?));
+        if groups.is_some_and(|ranks| !data.fits(ranks)) {
+            lost.push(StateKind::DataOrder);
+        }
         let saved = |c: Content| match run {
             Some(spec) => spec.save_contents.iter().any(|s| s == c.word()),
             None => true,

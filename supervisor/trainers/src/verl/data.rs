@@ -4,12 +4,14 @@
 //! from the beginning of the epoch.
 
 use super::judge::Layout;
+use super::queue;
 use super::ranks::Ranks;
 use super::role::RoleState;
 use super::steps::Neighbours;
-use super::survey::{QUEUE, Survey};
-use camino::Utf8Path;
+use super::survey::Survey;
+use crate::adapter::Expectation;
 use supervise_core::checkpoint::{Finding, StateKind, Verdict};
+use supervise_core::id::Step;
 
 /// A difference between modification times below this is no order.
 const SLACK_NS: i64 = 2_000_000_000;
@@ -19,9 +21,16 @@ const SLACK_NS: i64 = 2_000_000_000;
 pub(crate) struct DataState {
     no_data: bool,
     no_queue: bool,
+    /// It is there for so many data-parallel ranks.
+    parts: u32,
 }
 
 impl DataState {
+    /// A run with so many data-parallel ranks finds the state of each. With fewer of them, each goes on in another one's place.
+    pub(crate) fn fits(self, ranks: u32) -> bool {
+        self.parts == 0 || self.parts == ranks
+    }
+
     /// Losses of a resume.
     pub(crate) fn lost(self) -> &'static [StateKind] {
         match (self.no_data, self.no_queue) {
@@ -35,6 +44,7 @@ impl DataState {
 
 /// Judges the dataloader's state and the transfer queue. `one_file`: SFT's state stands in one file, where that is known.
 pub(crate) fn judge_data(
+    (expect, step): (&Expectation, Step),
     survey: &Survey<'_>,
     layout: Layout,
     one_file: Option<bool>,
@@ -72,9 +82,10 @@ pub(crate) fn judge_data(
             if let Some(data) = survey.data {
                 findings.extend(data.findings());
             }
-            state.no_queue = judge_queue(survey, findings);
+            state.no_queue = queue::judge(expect, step, survey, findings);
         }
     }
+    state.parts = u32::try_from(survey.data_parts.len()).unwrap_or(u32::MAX);
     findings.extend(order_of_times(oldest, roles));
     state
 }
@@ -125,33 +136,6 @@ fn uneven(survey: &Survey<'_>) -> Option<Finding> {
     let mut finding = Finding::warning("data_of_other_step", detail).in_file(file.path);
     finding.rank = Some(part);
     Some(finding)
-}
-
-/// Returns whether a queue was meant to be saved and is not there.
-fn judge_queue(survey: &Survey<'_>, findings: &mut Vec<Finding>) -> bool {
-    if survey.queue.is_empty() {
-        if survey.queue_unfinished {
-            findings.push(Finding::warning(
-                "transfer_queue_unfinished",
-                "the save of the transfer queue was killed: rollouts that were waiting in it are lost",
-            ));
-        }
-        return survey.queue_unfinished;
-    }
-    for name in QUEUE {
-        match survey.queue.get(name) {
-            Some(file) => findings.extend(file.findings()),
-            None => findings.push(
-                Finding::error(
-                    "transfer_queue_missing",
-                    Verdict::Incomplete,
-                    "a part of the saved transfer queue is missing",
-                )
-                .in_file(Utf8Path::new("transfer_queue").join(name)),
-            ),
-        }
-    }
-    false
 }
 
 /// Shards newer than the file that is written after them: a save into an older step's directory, or a copy. Doubtful, no more: a copy

@@ -113,6 +113,7 @@ pub(crate) fn judge(case: &Case<'_>) -> (CheckpointSummary, Option<Marks>) {
     let roles = judge_roles(case, &survey, layout, &mut summary.findings);
     let one_file = Layouts::of(case.expect).one_data_file;
     let data = data::judge_data(
+        (case.expect, case.step),
         &survey,
         layout,
         one_file,
@@ -120,6 +121,14 @@ pub(crate) fn judge(case: &Case<'_>) -> (CheckpointSummary, Option<Marks>) {
         &case.neighbours,
         &mut summary.findings,
     );
+    let run = expected(case, layout, "");
+    let ranks = run.and_then(|run| case.expect.world?.checked_div(run.sequence?));
+    if let Some(ranks) = ranks.filter(|ranks| layout == Layout::Sft && !data.fits(*ranks)) {
+        let detail = format!(
+            "the dataloader's state is not that of {ranks} data-parallel ranks, as this run has them (trainer ranks by engine.ulysses_sequence_parallel_size): after a resume samples are skipped or trained again"
+        );
+        summary.findings.push(Finding::warning("data_ranks_differ", detail));
+    }
     summary.findings.extend(odd_entries(&survey));
     let marks = survey.proofs.then(|| marks(&survey));
     if let Some(marks) = &marks {
@@ -369,7 +378,21 @@ fn finish(
     summary.reshard = compatibility::reshard(case, layout, roles, data).filter(|_| whole);
     summary.holds = holds_of(roles, &summary.contents);
     summary.part = degraded::left(case, summary, survey, roles);
+    summary.husk = is_remnant(case, survey, &summary.findings);
     order(&mut summary.findings);
+}
+
+/// Retention deletes whole roles of older steps and leaves the rest: what a newer step has is not here, and the dataloader's state, which is
+/// written after all roles, is. Nothing else may be wrong with it.
+fn is_remnant(case: &Case<'_>, survey: &Survey<'_>, findings: &[Finding]) -> bool {
+    let mut errors = findings.iter().filter(|f| f.level == Level::Error).peekable();
+    let deleted = |f: &Finding| {
+        f.code == "role_missing"
+            && f.role
+                .as_deref()
+                .is_some_and(|role| !survey.has_role_dir(role) && case.neighbours.newer_has_role(role))
+    };
+    survey.data.is_some() && errors.peek().is_some() && errors.all(deleted)
 }
 
 /// How deep the proof of the least proven file went; `None` where one was not looked into.

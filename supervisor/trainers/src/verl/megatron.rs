@@ -202,6 +202,7 @@ impl Role<'_, '_> {
             self.identity(step, manifest)
                 .into_iter()
                 .chain(promises(manifest))
+                .chain(self.contradictions(manifest))
                 .map(|f| f.in_file(file)),
         );
         for (content, entry) in [
@@ -253,6 +254,37 @@ impl Role<'_, '_> {
                 "it was not written by Megatron's manager",
             )
         })
+    }
+
+    /// Statements of the manifest about the whole that its own entries, or the files, contradict.
+    fn contradictions(&self, manifest: &Manifest) -> Vec<Finding> {
+        let mut out = Vec::new();
+        let mut differs = |detail: String| out.push(Finding::error("manifest_differs", Verdict::Damaged, detail));
+        let dist = manifest.entries.iter().any(ManifestEntry::is_dist);
+        if let Some(said) = manifest.saved_any_dist_ckpt.filter(|said| *said != dist) {
+            let has = if dist { "some" } else { "none" };
+            differs(format!(
+                "saved_any_dist_ckpt is {said}, and {has} of its entries are of Megatron's own writer"
+            ));
+        }
+        let adapters =
+            manifest.entry("peft_adapters").is_some() || manifest.entries.iter().any(|e| e.adapter.is_some());
+        let whole = manifest.entry("model").is_some_and(|e| !e.is_dist()) && !adapters;
+        if adapters && !manifest.backend.peft || whole && manifest.backend.peft {
+            differs(format!(
+                "backend.peft is {}, and its entries say the opposite",
+                manifest.backend.peft
+            ));
+        }
+        let ranks = || self.files.parts.keys().filter_map(|path| rank_of(path));
+        if let Some((world, rank)) = manifest
+            .world_size
+            .zip(ranks().max())
+            .filter(|(world, rank)| rank >= world)
+        {
+            differs(format!("world_size is {world}, and rank {rank} wrote files"));
+        }
+        out
     }
 
     fn json(&self, path: &str) -> Vec<Finding> {
@@ -372,6 +404,12 @@ fn together(parts: &Parts<'_>, role: &Utf8Path, dir: &str, kind: SetKind) -> Vec
     // The manifest names the configuration itself: a missing one is told there.
     out.retain(|f| f.code != "config_missing");
     out
+}
+
+/// The rank that wrote `__R_I.distcp`.
+fn rank_of(path: &str) -> Option<u64> {
+    let name = path.rsplit('/').next()?.strip_prefix("__")?.strip_suffix(".distcp")?;
+    name.split_once('_')?.0.parse().ok()
 }
 
 /// Contents that were to be saved and are not in the manifest's own list.

@@ -20,11 +20,18 @@ fn not_restored(reader: &mut Reader<'_>, roles: &[RoleSpec]) -> Vec<StateKind> {
     out
 }
 
+/// Trainer over Ray: one process reads the data.
+fn is_over_ray(input: &ReadInput<'_>) -> bool {
+    matches!(command::entry(input.command), Some((Entry::SftRay, _)))
+}
+
+const SEQUENCE: &str = "engine.ulysses_sequence_parallel_size";
+
 /// Reads it; problems stay in the reader.
 pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput {
     let older = reader.basis.tree == Tree::SftOld;
     let megatron = strategy::read(reader, "");
-    let role = requested::role(reader, "", megatron);
+    let mut role = requested::role(reader, "", megatron);
     let root = requested::root(reader, input.cwd);
     if let Some(root) = root.as_deref().filter(|r| holds_step(r)) {
         let message = format!(
@@ -50,6 +57,10 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         .filter(|n| *n > 0);
     let ray = ray::read(reader, input, true);
     let (gang, world) = ranks(reader, input, &ray);
+    // Over Ray there is one dataloader, and Megatron's ranks are counted in another way.
+    if !older && role.megatron.is_none() && !is_over_ray(input) {
+        role.sequence = reader.positive(SEQUENCE).or(Some(1));
+    }
     strategy::check(reader, &role, world);
     let roles = vec![role];
     ReadOutput {

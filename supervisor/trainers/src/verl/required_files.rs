@@ -5,6 +5,7 @@
 
 use super::evidence::File;
 use super::megatron;
+use super::queue;
 use super::survey::{RoleFiles, Survey};
 use supervise_checkpoint::{FileKind, Need};
 
@@ -58,8 +59,10 @@ pub(crate) fn each<'a>(survey: &Survey<'a>, visit: &mut dyn FnMut(Wanted<'a>) ->
     for (_, file) in &survey.data_parts {
         visit(Wanted::new(*file, FileKind::TorchZip))?;
     }
-    if let Some(file) = survey.queue.get("metadata.json") {
-        visit(Wanted::new(*file, FileKind::Json))?;
+    for (name, file) in &survey.queue {
+        if let Some(kind) = queue::kind(name) {
+            visit(Wanted::new(*file, kind))?;
+        }
     }
     Some(())
 }

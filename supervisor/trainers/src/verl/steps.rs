@@ -143,6 +143,13 @@ impl Neighbours<'_> {
             .take(NEIGHBOURS)
     }
 
+    /// A newer step has files of a role.
+    pub(crate) fn newer_has_role(&self, role: &str) -> bool {
+        let dir = format!("{role}/");
+        let newer = self.steps.range((Bound::Excluded(self.of), Bound::Unbounded));
+        newer.into_iter().any(|(_, e)| e.starting_with(&dir).next().is_some())
+    }
+
     /// Another step that was finished holds a critic.
     pub(crate) fn have_critic(&self) -> bool {
         self.newest().any(Entry::finished_with_critic)

@@ -155,8 +155,10 @@ fn legacy_bridge(reader: &mut Reader<'_>, keys: &Keys) -> bool {
 
 /// Tells what is wrong with the switches of a role, and what they mean for a resume.
 pub(crate) fn check(reader: &mut Reader<'_>, role: &RoleSpec, world: Option<u32>) {
-    let Some(run) = role.megatron else { return };
     let keys = Keys::in_tree(&role.name, reader.basis.tree);
+    let Some(run) = role.megatron else {
+        return has_no_effect(reader, &role.name);
+    };
     // Older releases write in another way where one is not there.
     if reader.basis.since(Version::V0_9, 0) {
         check_writers(reader, role, run, &keys);
@@ -176,6 +178,37 @@ pub(crate) fn check(reader: &mut Reader<'_>, role: &RoleSpec, world: Option<u32>
     }
 }
 
+/// Switches of Megatron's that a person set where another strategy trains.
+const MEGATRON_SWITCHES: [&str; 9] = [
+    "use_mbridge",
+    "vanilla_mbridge",
+    "use_dist_checkpointing",
+    "dist_ckpt_optim_fully_reshardable",
+    "distrib_optim_fully_reshardable_mem_efficient",
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+];
+
+fn has_no_effect(reader: &mut Reader<'_>, role: &str) {
+    let at = match role {
+        "" => "engine",
+        "critic" => "critic.megatron",
+        _ => "actor_rollout_ref.actor.megatron",
+    };
+    for name in MEGATRON_SWITCHES {
+        let key = format!("{at}.{name}");
+        if reader.is_said(&key) {
+            reader.warn(
+                "no_effect",
+                &key,
+                "it is a switch of Megatron's, and FSDP trains this role: it has no effect",
+            );
+        }
+    }
+}
+
 /// State that a resume brings back, and under which conditions.
 fn tell(reader: &mut Reader<'_>, run: MegatronSpec, keys: &Keys) {
     if !run.schedule {
@@ -190,7 +223,7 @@ fn tell(reader: &mut Reader<'_>, run: MegatronSpec, keys: &Keys) {
         reader.warn(
             "resharding",
             &key,
-            "each save gathers the whole optimizer in the memory of one rank's host, which may not hold it, so watch that memory; in return ranks that share the model in any other way can load it",
+            "each save gathers the whole optimizer in the memory of one rank's host, which may not hold it, so watch that memory (distrib_optim_fully_reshardable_mem_efficient=True gathers in pieces over Gloo: slower, with less of it); in return ranks that share the model in any other way can load it",
         );
     } else {
         reader.note(

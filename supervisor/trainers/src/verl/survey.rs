@@ -21,11 +21,13 @@ pub(crate) struct Survey<'a> {
     pub(crate) data: Option<File<'a>>,
     /// `data_R.pt` by R, sorted.
     pub(crate) data_parts: Vec<(u32, File<'a>)>,
-    /// Content of `transfer_queue/`, by name.
+    /// Content of `transfer_queue/`, by path below it.
     pub(crate) queue: BTreeMap<&'a str, File<'a>>,
     /// `actor/` or `critic/` is there, with or without files.
     pub(crate) role_dirs: bool,
-    /// `transfer_queue.tmp/` is there: its writer was killed.
+    /// Which of them are.
+    dirs: Vec<&'a str>,
+    /// `transfer_queue.tmp/` is there, or `transfer_queue.old/`: its writer was killed.
     pub(crate) queue_unfinished: bool,
     /// Symbolic links and entries that are neither files nor directories.
     pub(crate) odd: Vec<&'a str>,
@@ -195,6 +197,11 @@ impl<'a> Survey<'a> {
         survey
     }
 
+    /// The directory of a role is there, with or without files.
+    pub(crate) fn has_role_dir(&self, role: &str) -> bool {
+        self.dirs.contains(&role) || self.roles.contains_key(role) || self.odd.contains(&role)
+    }
+
     fn add(&mut self, file: File<'a>) {
         let File { path, fact, .. } = file;
         match fact.kind {
@@ -232,8 +239,11 @@ impl<'a> Survey<'a> {
     }
 
     fn add_dir(&mut self, path: &'a str) {
-        self.role_dirs |= matches!(path, "actor" | "critic");
-        self.queue_unfinished |= path == "transfer_queue.tmp";
+        if matches!(path, "actor" | "critic") {
+            self.role_dirs = true;
+            self.dirs.push(path);
+        }
+        self.queue_unfinished |= matches!(path, "transfer_queue.tmp" | "transfer_queue.old");
         if names_a_file(path) {
             self.misplaced.push(path);
         }
@@ -327,7 +337,7 @@ fn names_a_file(path: &str) -> bool {
     };
     let beside = || {
         let queue = name.strip_prefix("transfer_queue/");
-        name == "data.pt" || names::data_part(name).is_some() || queue.is_some_and(|n| QUEUE.contains(&n))
+        name == "data.pt" || names::data_part(name).is_some() || queue.is_some_and(|n| super::queue::kind(n).is_some())
     };
     let own = [
         "fsdp_config.json",

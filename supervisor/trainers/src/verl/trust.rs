@@ -1,5 +1,7 @@
 //! Names that a step's files import.
 
+use super::evidence::File;
+use super::queue;
 use super::required_files;
 use super::survey::Survey;
 use crate::adapter::Expectation;
@@ -12,5 +14,22 @@ pub(crate) fn unfamiliar(expect: &Expectation, survey: &Survey<'_>) -> Vec<Strin
         facts.extend(wanted.file.torch());
         Some(())
     });
-    not_trusted(expect, facts.into_iter())
+    let mut out = not_trusted(expect, facts.into_iter());
+    let is_unread = |file: &&File<'_>| queue::is_too_large(expect, file);
+    let all = expect.trust_globals.iter().any(|pattern| pattern == "*");
+    out.extend(
+        survey
+            .queue
+            .values()
+            .filter(is_unread)
+            .filter(|_| !all)
+            .take(1)
+            .map(|file| {
+                format!(
+                    "{}, which is too large to be looked into with this proof.memory",
+                    file.path
+                )
+            }),
+    );
+    out
 }

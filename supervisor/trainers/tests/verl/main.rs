@@ -23,6 +23,7 @@ mod reading;
 mod reading_requested;
 mod reading_sft;
 mod reading_values;
+mod retention;
 mod sft;
 mod tree;
 mod trust;

@@ -179,6 +179,18 @@ fn a_manifest_that_speaks_of_something_else_is_damage() {
             "dist_missing",
         ),
         (
+            "\"world_size\": 2",
+            "\"world_size\": 1",
+            Verdict::Damaged,
+            "manifest_differs",
+        ),
+        (
+            "\"saved_any_dist_ckpt\": true",
+            "\"saved_any_dist_ckpt\": false",
+            Verdict::Damaged,
+            "manifest_differs",
+        ),
+        (
             "\"framework\": \"megatron\"",
             "\"framework\": \"other\"",
             Verdict::Unknown,
@@ -401,6 +413,7 @@ fn exported(adapters: bool) -> (Files, Vec<FileFact>) {
     all.extend(export.iter().map(|(p, bytes)| (name(p), bytes.clone())));
     let manifest = "global_step_2/actor/ckpt_contents.json";
     let old = String::from_utf8(all[Utf8Path::new(manifest)].clone()).unwrap();
+    let old = old.replace("\"peft\": false", &format!("\"peft\": {adapters}"));
     let at = old.find("\"model\": {").unwrap();
     let end = at + old[at..].find("},").unwrap() + 2;
     let new = format!("{}{entry}{}", &old[..at], &old[end..]);

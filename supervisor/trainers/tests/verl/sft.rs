@@ -99,3 +99,30 @@ fn a_ppo_step_does_not_fit() {
     assert_eq!(seen.verdict, Verdict::Whole);
     assert!(matches!(&seen.resume, Resumability::Not { why } if why.contains("PPO")));
 }
+
+/// Ranks that share a sequence share a dataloader: other groups of them read other samples.
+#[test]
+fn another_division_by_sequences_is_not_exact() {
+    let run = |sequence: u32| {
+        let mut expect = run(true, 4, &[""]);
+        expect.roles.as_mut().unwrap()[0].sequence = Some(sequence);
+        expect
+    };
+    for (parts, sequence, exact) in [
+        (4, 1, true),
+        (2, 2, true),
+        (1, 4, true),
+        (4, 2, false),
+        (2, 1, false),
+        (1, 2, false),
+    ] {
+        let seen = Tree::new().sft(2, 4, parts).judge(&run(sequence), 2);
+        assert_eq!(seen.verdict, Verdict::Whole, "{parts} {sequence}");
+        let lost = Resumability::Degraded {
+            lost: vec![StateKind::DataOrder],
+        };
+        let wanted = if exact { Resumability::Exact } else { lost };
+        assert_eq!(seen.resume, wanted, "{parts} {sequence}");
+        assert_eq!(codes(&seen).contains(&"data_ranks_differ"), !exact);
+    }
+}

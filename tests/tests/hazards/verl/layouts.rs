@@ -148,22 +148,59 @@ fn critic() {
     bench.plan().starts_at(1).moves_aside(2);
 }
 
-/// [layout.transfer_queue] v1's asynchronous modes save `transfer_queue/`, built under another name and renamed | A queue that was begun and not finished makes the step incomplete
+/// [layout.transfer_queue] v1's asynchronous modes save `transfer_queue/`, built under another name and renamed | Proven as a whole: each unit that its list names, each value beside a unit by its size, pickles read without running them; a queue that was begun and not finished costs the rollouts in it
 #[test]
 fn transfer_queue() {
-    let bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
-    fs::create_dir(bench.step(2, "transfer_queue")).unwrap();
-    fs::write(
-        bench.step(2, "transfer_queue/metadata.json"),
-        r#"{"storage_saved": true}"#,
-    )
-    .unwrap();
-    bench.verify("global_step_2").tells(20, &["transfer_queue"]);
-    fs::write(bench.step(2, "transfer_queue/controller_state.pkl"), b"\x80\x04N.").unwrap();
-    bench.verify("global_step_2").tells(0, &[]);
-    fs::rename(bench.step(2, "transfer_queue"), bench.step(2, "transfer_queue.tmp")).unwrap();
-    let said = bench.verify("global_step_2");
-    said.tells(said.code, &["transfer_queue"]);
+    let queue = |kind: &str| {
+        let bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+        let from = crate::bench::fixtures().join(format!("verl_transfer_queue/{kind}/transfer_queue"));
+        copy_tree(&from, &bench.step(2, "transfer_queue")).unwrap();
+        bench
+    };
+    for kind in ["memory", "ssd"] {
+        queue(kind).verify("global_step_2").tells(0, &["restores all"]);
+        let bench = queue(kind);
+        let dir = bench.step(2, "transfer_queue/simple_storage");
+        for name in names(&dir) {
+            let (path, bench) = (format!("transfer_queue/simple_storage/{name}"), queue(kind));
+            bench.lose(2, &path);
+            bench.verify("global_step_2").tells(20, &["transfer_queue"]);
+            if !name.ends_with(".blobs") {
+                let bench = queue(kind);
+                bench.cut(2, &path);
+                let said = bench.verify("global_step_2");
+                assert!(matches!(said.code, 20 | 21), "{path}: {said:#?}");
+            }
+        }
+        for path in ["simple_storage", "metadata.json", "controller_state.pkl"] {
+            let bench = queue(kind);
+            bench.lose(2, &format!("transfer_queue/{path}"));
+            bench.verify("global_step_2").tells(20, &["transfer_queue_missing"]);
+        }
+        let bench = queue(kind);
+        let state = bench.step(2, "transfer_queue/controller_state.pkl");
+        fs::write(state, b"cos\nsystem\n(S'id'\ntR.").unwrap();
+        bench.verify("global_step_2").tells(22, &["os.system"]);
+        let bench = queue(kind);
+        bench.edit(
+            2,
+            "transfer_queue/metadata.json",
+            "\"global_steps\": 2",
+            "\"global_steps\": 1",
+        );
+        bench.verify("global_step_2").tells(21, &["saved at step 1"]);
+    }
+    let bench = queue("ssd");
+    let dir = bench.step(2, "transfer_queue/simple_storage");
+    let beside = names(&dir).into_iter().find(|name| name.ends_with(".blobs")).unwrap();
+    let value = names(&dir.join(&beside)).into_iter().next().unwrap();
+    bench.cut(2, &format!("transfer_queue/simple_storage/{beside}/{value}"));
+    bench.verify("global_step_2").tells(20, &["transfer_queue_size"]);
+    for left in ["transfer_queue.tmp", "transfer_queue.old"] {
+        let bench = queue("memory");
+        fs::rename(bench.step(2, "transfer_queue"), bench.step(2, left)).unwrap();
+        bench.verify("global_step_2").tells(0, &["transfer_queue_unfinished"]);
+    }
 }
 
 /// [layout.husk] Retention leaves a step with nothing but `data.pt` | No checkpoint and no damage: it is passed over in peace

@@ -188,7 +188,7 @@ fn val_only() {
     bench.plan().finds("validates_only");
 }
 
-/// [switch.max_ckpt_to_keep] `max_actor_ckpt_to_keep`, `max_critic_ckpt_to_keep`, SFT's `max_ckpt_to_keep`: verl deletes before the new step is proven | Raised by two for verl, and kept by `supervise`; left alone where none is set, where a role has none, and where nothing is pruned
+/// [switch.max_ckpt_to_keep] `max_actor_ckpt_to_keep`, `max_critic_ckpt_to_keep`, SFT's `max_ckpt_to_keep`: verl deletes before the new step is proven | Each that is set is raised by two for verl, and kept by `supervise`, role by role; two whole steps stay; left alone where none is set and where nothing is pruned
 #[test]
 fn max_ckpt_to_keep() {
     let mut bench = Bench::ppo();
@@ -201,10 +201,32 @@ fn max_ckpt_to_keep() {
     bench
         .set("algorithm.adv_estimator", json!("gae"))
         .set("trainer.max_actor_ckpt_to_keep", json!(3));
-    bench.plan().leaves("to_keep");
+    bench
+        .plan()
+        .passes("trainer.max_actor_ckpt_to_keep=5")
+        .leaves("max_critic_ckpt_to_keep")
+        .says("max_critic_ckpt_to_keep is not set");
     let mut bench = Bench::sft();
     bench.set("trainer.max_ckpt_to_keep", json!(1));
-    bench.plan().passes("trainer.max_ckpt_to_keep=3");
+    bench.plan().passes("trainer.max_ckpt_to_keep=3").finds("keep_two");
+}
+
+/// [switch.ulysses] `engine.ulysses_sequence_parallel_size` decides how many data-parallel ranks SFT has, and each has its own `data_R.pt` | A resume with another one is not exact: the data order is lost, which is said
+#[test]
+fn ulysses() {
+    let mut bench = Bench::sft().with("verl_sft_fsdp2_w2");
+    bench.plan().starts_at(2).loses(&[]);
+    bench.set("engine.ulysses_sequence_parallel_size", json!(2));
+    bench.plan().starts_at(2).loses(&["data_order"]);
+}
+
+/// [switch.megatron_without_megatron] Megatron's switches in the configuration of an FSDP run | They have no effect, which is said
+#[test]
+fn megatron_without_megatron() {
+    let mut bench = Bench::ppo();
+    bench.plan().is_silent_on("no_effect");
+    bench.actor("megatron.dist_ckpt_optim_fully_reshardable", json!(true));
+    bench.plan().finds("no_effect");
 }
 
 /// [switch.total_training_steps] Ends the run at this step, else the epochs do | Its end is proven where it is known; where only the epochs say it, it is read from the trainer's own output
