@@ -228,7 +228,7 @@ fn may_arrange(s: &State, edits: &[DiskEdit]) -> Result<(), String> {
     Ok(())
 }
 
-/// 6: never the newest two whole steps, never the resume point, never what an older run left.
+/// 6: never the newest two whole steps, the resume point only below two of them, never what an older run left.
 fn may_prune(s: &State, spec: &RunSpec, disk: &Disk, ids: &[CkptId]) -> Result<(), String> {
     // A proof of the structure cannot see it.
     let hidden = spec.policy.depth == Depth::Structure;
@@ -246,7 +246,7 @@ fn may_prune(s: &State, spec: &RunSpec, disk: &Disk, ids: &[CkptId]) -> Result<(
         check(!is_good || newer >= 2, 6, || format!("{id} is one of the newest two"))?;
         let resume = s.attempt.as_ref().map(|a| &a.order.from);
         let held = matches!(resume, Some(StartPoint::Step { ckpt, .. }) if ckpt == id);
-        check(!held, 6, || format!("{id} is the resume point"))?;
+        check(!held || newer >= 2, 6, || format!("{id} is the resume point"))?;
         let care = s.care.as_ref().and_then(|c| c.step).map(|c| c.0);
         check(number >= care, 6, || format!("{id} is an older run's"))?;
     }

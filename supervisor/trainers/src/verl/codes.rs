@@ -1,7 +1,7 @@
 //! Codes of findings that only verl has, with what each means.
 
 /// In alphabetical order.
-pub(super) const CODES: [(&str, &str); 10] = [
+pub(super) const CODES: [(&str, &str); 9] = [
     (
         "data_ranks_differ",
         "the dataloader's state is of another number of data-parallel ranks than the run has",
@@ -23,7 +23,6 @@ pub(super) const CODES: [(&str, &str); 10] = [
         "mistyped_key",
         "a key that verl does not have, and that is almost one it has",
     ),
-    ("no_effect", "a switch of Megatron's where another strategy trains"),
     ("overruled_by_verl", "verl itself changes what this setting says"),
     (
         "transfer_queue_of_other_step",
