@@ -3,6 +3,7 @@
 //! verl writes a number without leading zeros. A name that only looks like one of its names (`global_step_0010`,
 //! `global_steps_10`) is never taken for it: verl itself would read something else there.
 
+use supervise_checkpoint::FileKind;
 use supervise_core::id::Step;
 
 /// Returns true if an entry can only stand in a directory of a role.
@@ -135,6 +136,29 @@ pub(crate) fn shard(name: &str) -> Option<Shard> {
 /// Reads `data_R.pt`, the dataloader state of one data-parallel rank of the SFT trainer.
 pub(crate) fn data_part(name: &str) -> Option<u32> {
     number(name.strip_prefix("data_")?.strip_suffix(".pt")?)
+}
+
+/// Directory of the units, and the list of them in it: as TransferQueue 0.1.11 writes them, and as its documentation names them.
+pub(super) const QUEUE_UNITS: [(&str, &str); 2] = [
+    ("simple_storage", "storage_unit_info.json"),
+    ("storage_units", "su_info.json"),
+];
+
+/// Kind of a file of the queue that is looked into. Values on their own disk have no form: their sizes are known.
+pub(super) fn queue_file(name: &str) -> Option<FileKind> {
+    let units = QUEUE_UNITS.iter().find_map(|(dir, list)| {
+        let inside = name.strip_prefix(dir)?.strip_prefix('/')?;
+        let is_unit = inside.starts_with("su_") && inside.ends_with(".pkl") && !inside.contains('/');
+        match inside == *list {
+            true => Some(FileKind::QueueUnits),
+            false => is_unit.then_some(FileKind::Pickle),
+        }
+    });
+    match name {
+        "metadata.json" => Some(FileKind::QueueMetadata),
+        "controller_state.pkl" => Some(FileKind::Pickle),
+        _ => units,
+    }
 }
 
 /// Reads `model-00001-of-00003.safetensors`: the part and how many there are.

@@ -4,36 +4,14 @@
 //! a disk has them in `UNIT.pkl.blobs/`. All is built under `transfer_queue.tmp` and renamed; an older one is `transfer_queue.old` meanwhile.
 
 use super::evidence::File;
+use super::names::{QUEUE_UNITS, queue_file};
 use super::survey::{QUEUE, Survey};
 use crate::adapter::Expectation;
 use camino::Utf8Path;
 use std::collections::BTreeMap;
-use supervise_checkpoint::{FileKind, QueueFacts};
+use supervise_checkpoint::QueueFacts;
 use supervise_core::checkpoint::{Finding, Level, Verdict};
 use supervise_core::id::Step;
-
-/// Directory of the units, and the list of them in it: as TransferQueue 0.1.11 writes them, and as its documentation names them.
-const UNITS: [(&str, &str); 2] = [
-    ("simple_storage", "storage_unit_info.json"),
-    ("storage_units", "su_info.json"),
-];
-
-/// Kind of a file of the queue that is looked into. Values on their own disk have no form: their sizes are known.
-pub(super) fn kind(name: &str) -> Option<FileKind> {
-    let units = UNITS.iter().find_map(|(dir, list)| {
-        let inside = name.strip_prefix(dir)?.strip_prefix('/')?;
-        let is_unit = inside.starts_with("su_") && inside.ends_with(".pkl") && !inside.contains('/');
-        match inside == *list {
-            true => Some(FileKind::QueueUnits),
-            false => is_unit.then_some(FileKind::Pickle),
-        }
-    });
-    match name {
-        "metadata.json" => Some(FileKind::QueueMetadata),
-        "controller_state.pkl" => Some(FileKind::Pickle),
-        _ => units,
-    }
-}
 
 /// Judges it. Returns whether a queue was meant to be saved and is not there.
 pub(super) fn judge(expect: &Expectation, step: Step, survey: &Survey<'_>, findings: &mut Vec<Finding>) -> bool {
@@ -51,7 +29,7 @@ pub(super) fn judge(expect: &Expectation, step: Step, survey: &Survey<'_>, findi
             findings.push(missing(name));
         }
     }
-    let looked = survey.queue.iter().filter(|(name, _)| kind(name).is_some());
+    let looked = survey.queue.iter().filter(|(name, _)| queue_file(name).is_some());
     for (_, file) in looked {
         findings.extend(said_of(expect, file));
     }
@@ -93,9 +71,9 @@ fn facts<'a>(file: &File<'a>) -> Option<&'a QueueFacts> {
 /// The units that their list names, and the values beside each. `saved`: the queue says that there are some.
 fn judge_units(queue: &BTreeMap<&str, File<'_>>, saved: bool, findings: &mut Vec<Finding>) {
     let list = |(dir, list): &(&'static str, &'static str)| Some((*dir, queue.get(format!("{dir}/{list}").as_str())?));
-    let Some((dir, list)) = UNITS.iter().find_map(list) else {
+    let Some((dir, list)) = QUEUE_UNITS.iter().find_map(list) else {
         if saved {
-            findings.push(missing(&format!("{}/{}", UNITS[0].0, UNITS[0].1)));
+            findings.push(missing(&format!("{}/{}", QUEUE_UNITS[0].0, QUEUE_UNITS[0].1)));
         }
         return;
     };

@@ -5,7 +5,7 @@
 
 use super::evidence::File;
 use super::megatron;
-use super::queue;
+use super::names;
 use super::survey::{RoleFiles, Survey};
 use supervise_checkpoint::{FileKind, Need};
 
@@ -60,7 +60,7 @@ pub(crate) fn each<'a>(survey: &Survey<'a>, visit: &mut dyn FnMut(Wanted<'a>) ->
         visit(Wanted::new(*file, FileKind::TorchZip))?;
     }
     for (name, file) in &survey.queue {
-        if let Some(kind) = queue::kind(name) {
+        if let Some(kind) = names::queue_file(name) {
             visit(Wanted::new(*file, kind))?;
         }
     }

@@ -337,7 +337,7 @@ fn names_a_file(path: &str) -> bool {
     };
     let beside = || {
         let queue = name.strip_prefix("transfer_queue/");
-        name == "data.pt" || names::data_part(name).is_some() || queue.is_some_and(|n| super::queue::kind(n).is_some())
+        name == "data.pt" || names::data_part(name).is_some() || queue.is_some_and(|n| names::queue_file(n).is_some())
     };
     let own = [
         "fsdp_config.json",
