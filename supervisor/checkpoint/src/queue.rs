@@ -64,7 +64,7 @@ pub(crate) fn units(file: &Reader<'_>, limits: &Limits) -> Result<QueueFacts, Bo
     let wrong = |what: &str| Err(Box::new(Finding::error("transfer_queue_units", Verdict::Damaged, what)));
     let mut positions: Vec<u32> = said.iter().map(|u| u.position).collect();
     positions.sort_unstable();
-    if said.is_empty() || !positions.iter().copied().eq(0..said.len() as u32) {
+    if said.is_empty() || !positions.iter().copied().eq((0..).take(said.len())) {
         return wrong("the positions of the units of storage are not 0, 1 and so on");
     }
     if said.iter().any(|u| !is_name(&u.storage_unit_id)) {
