@@ -66,8 +66,17 @@ fn told(a: &Attempt) -> Diagnosis {
             d.text = format!("{} (as seen while it ran: {why})", d.text);
             d
         }
+        Some(logs) if is_beside_the_call(a, logs) => from_words(a),
         Some(logs) => from_the_logs(a, logs),
     }
+}
+
+/// The line that tells the cause was printed before the script called the trainer, or by a trainer that was killed from outside.
+fn is_beside_the_call(a: &Attempt, logs: &LogCause) -> bool {
+    let Some(place) = &logs.root else { return false };
+    let before = a.called.get(&place.worker).is_some_and(|line| place.line <= *line);
+    let tells = |class: &str| tells_of_a_kill(&RuleKind::Failure(class.to_owned()));
+    before || was_call_killed(a) && !logs.class.as_deref().is_some_and(tells)
 }
 
 /// A node from which nothing was heard is the cause of the connections to it that broke.

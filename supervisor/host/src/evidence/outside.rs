@@ -146,6 +146,8 @@ mod tests {
             slurm_job: None,
             ray: vec![dir.join("none"), dir.to_owned()],
             secrets: Vec::new(),
+            rules: Vec::new(),
+            logs_alone: false,
         };
         let mut found = ray(&order);
         found.sort();
