@@ -14,7 +14,7 @@ use supervise_core::finiteness::WeightsLook;
 use supervise_core::id::{AttemptNo, Step};
 use supervise_core::journal::{self, Journal};
 use supervise_core::record::{ActKind, Ask, Outcome, Record};
-use supervise_core::retention::prune;
+use supervise_core::retention::{look_before_prune, prune};
 use supervise_core::spec::{RunSpec, SavePolicy};
 use supervise_core::state::{Mode, State};
 
@@ -63,12 +63,7 @@ impl Recorded {
                 // The build of then did not look at the weights of the last step.
                 if let Some(ckpt) = looks_at_weights(&now.asks) {
                     let mut seen = state.clone();
-                    seen.weights.push(WeightsLook {
-                        ckpt,
-                        step: Step(u64::MAX),
-                        files: Some(0),
-                        tensors: None,
-                    });
+                    seen.weights.push(finite(ckpt));
                     now = decide(&seen, &self.spec, &met);
                 }
                 let now = now.records;
@@ -91,6 +86,15 @@ impl Recorded {
                 state.apply(record);
             }
         }
+    }
+}
+
+fn finite(ckpt: CkptId) -> WeightsLook {
+    WeightsLook {
+        ckpt,
+        step: Step(u64::MAX),
+        files: Some(0),
+        tensors: None,
     }
 }
 
@@ -161,7 +165,7 @@ fn finished(s: &State) {
 #[test]
 fn a_run_with_a_directory_for_each_step_is_folded_and_decided_as_then() {
     let run = Recorded::of("steps");
-    let s = run.folded();
+    let mut s = run.folded();
     finished(&s);
     assert_eq!(
         steps(&s),
@@ -179,7 +183,10 @@ fn a_run_with_a_directory_for_each_step_is_folded_and_decided_as_then() {
             "exit 0",
         ]
     );
-    // Two newer ones are proven: what the attempt began from goes, too.
+    // Two newer ones are proven: what the attempt began from goes, too, once a newer one is known to be finite.
+    let newest = CkptId("global_step_8".into());
+    assert_eq!(look_before_prune(&s, &run.spec), Some(newest.clone()));
+    s.weights.push(finite(newest));
     assert_eq!(prune(&s, &run.spec), [CkptId("global_step_4".into())]);
     assert_eq!(run.spec.saves, SavePolicy::Steps);
     run.decides_as_then();

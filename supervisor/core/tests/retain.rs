@@ -258,6 +258,8 @@ fn roles_gone(keep: [Option<u32>; 2], steps: &[(u64, &[&str])]) -> Vec<String> {
             .collect();
         c.lose_roles(&gone);
     }
+    let newest = saved.last().copied().unwrap();
+    looked(&mut s, newest, &[]);
     gone(&s, &spec)
 }
 

@@ -11,7 +11,6 @@ fn place(kind: &str) -> Utf8PathBuf {
     fixtures.join(kind).join("transfer_queue")
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests bring the files")]
 fn units(kind: &str) -> Vec<Utf8PathBuf> {
     let all = place(kind).join("simple_storage").read_dir_utf8().unwrap();
     let mut out: Vec<Utf8PathBuf> = all.map(|e| e.unwrap().into_path()).collect();
