@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, PinsHash, Resumability, Verdict};
 use supervise_core::decide::decide;
 use supervise_core::event::{ActOutput, Activity, Event, EventKind, Phase, ScanReport, Tracker};
+use supervise_core::finiteness::OddTensors;
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Seq, Step, Term, Tick, WallMs};
 use supervise_core::journal::encode_all;
-use supervise_core::record::{ActKind, Record};
+use supervise_core::record::{ActKind, Ask, Record};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::io_worker::{Answer, Client, Identity, Question, own_claim};
@@ -283,6 +284,19 @@ impl Run {
             if pruned {
                 self.scan()?;
             }
+        }
+        // The weights of every step are finite.
+        let looks = decided.asks.into_iter().find_map(|ask| match ask {
+            Ask::Finite { ckpt } if !self.state.was_looked_at(&ckpt) => Some(ckpt),
+            _ => None,
+        });
+        if let Some(ckpt) = looks {
+            self.feed(EventKind::Finite {
+                attempt: AttemptNo(1),
+                ckpt,
+                odd: Some(0),
+                tensors: Some(OddTensors::new(400, Vec::new())),
+            })?;
         }
         Ok(())
     }
