@@ -257,7 +257,7 @@ fn real_generators_are_sound() {
         );
         seen += 1;
     }
-    assert_eq!(seen, 12);
+    assert_eq!(seen, 16);
 }
 
 #[test]
