@@ -55,6 +55,9 @@ const COMMENT_VARIABLE: &str = "SUPERVISE_JOB_COMMENT";
 /// Names that only a directory in PATH carries: as a function they would hide the tool from itself.
 const NO_FUNCTIONS: [&str; 1] = ["env"];
 
+/// Tools of the machine, which no environment brings: a function of the name of one that is not there would pretend that it is.
+const TOOLS: [&str; 4] = ["uv", "nohup", "timeout", "numactl"];
+
 /// Versions of the interpreter that may have a name of their own.
 const VERSIONS: std::ops::Range<u32> = 8..20;
 
@@ -88,6 +91,7 @@ impl Shims {
         let versions = VERSIONS.map(|n| format!("python3.{n}"));
         let there = |name: &String| is_there(path, name);
         let mut names: Vec<String> = program_names().map(str::to_owned).collect();
+        names.retain(|name| !TOOLS.contains(&name.as_str()) || there(name));
         names.extend(versions.filter(there));
         let present: Vec<&String> = names.iter().filter(|n| there(n)).collect();
         // Another program, or other names, get directories of their own: what runs is never changed under it.

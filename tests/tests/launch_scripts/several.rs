@@ -31,6 +31,39 @@ fn a_second_training_is_held_back_and_said() {
 }
 
 #[test]
+fn a_second_call_is_the_same_training_only_if_all_of_it_is_the_same() {
+    for body in [
+        "CALL out; CALL out --do_eval; touch done",
+        "mkdir -p b; CALL out; (cd b; CALL out); touch done",
+        "echo a: 1 > x.yaml; CALL out --config x.yaml; echo a: 2 > x.yaml; CALL out --config x.yaml; touch done",
+    ] {
+        let stage = Stage::new();
+        stage.run("bash", body).expect(8).says("held back: trl sft");
+        assert_eq!(stage.calls().len(), 1, "{body}");
+        assert!(!fs::exists(stage.scene.path("done")).unwrap(), "{body}");
+    }
+    let stage = Stage::new();
+    stage.run("bash", "while true; do CALL out; done").expect(0);
+}
+
+/// What learning did to the script's own files makes it go on to another training.
+#[test]
+fn another_training_than_the_one_that_was_learnt_is_not_run_in_its_place() {
+    let stage = Stage::new();
+    let body = "for dir in out other; do mkdir $dir.lock || continue; CALL $dir; done";
+    let ended = stage.run("bash", body);
+    ended.expect(78).says(
+        "calls another training than the one that was learned: `--output_dir other` instead of `--output_dir out`",
+    );
+    assert!(stage.calls().is_empty());
+    // A time in its root is no other training.
+    let stage = Stage::new();
+    let ended = stage.run("bash", "CALL out/$(date +%Y%m%d_%H%M%S.%N)");
+    ended.expect(0);
+    assert_eq!(stage.calls().len(), 1);
+}
+
+#[test]
 fn two_trainings_at_once_are_one_and_the_other_is_named() {
     for body in [
         "CALL out &\nfirst=$!\nwhile [ ! -e out/checkpoint-2 ]; do sleep 0.05; done\nCALL other; echo \"other: $?\"\nrm hold\nwait $first",
@@ -79,6 +112,23 @@ fn calls_of_one_training_for_several_nodes_all_start() {
     ended.expect(0);
     let nodes = fs::read_to_string(stage.scene.path("nodes")).unwrap();
     assert_eq!(nodes.lines().count(), 2, "{nodes}");
+}
+
+#[test]
+fn calls_of_one_training_for_several_ranks_all_start() {
+    for variable in ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"] {
+        let stage = Stage::new();
+        stage.write(
+            "bin/torchrun",
+            &format!("#!/bin/bash\necho ${variable} >> ranks\n[ ${variable} = 0 ] || exit 0\nshift\nexec python3 bin/trl \"$@\"\n"),
+        );
+        stage.write("train.py", "");
+        let call = CALL.replace("trl sft", "train.py");
+        let body = format!("for n in 0 1; do {variable}=$n torchrun {call} out & done\nwait");
+        stage.run("bash", &body).expect(0);
+        let ranks = fs::read_to_string(stage.scene.path("ranks")).unwrap();
+        assert_eq!(ranks.lines().count(), 2, "{variable}: {ranks}");
+    }
 }
 
 #[test]

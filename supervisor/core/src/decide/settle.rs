@@ -296,6 +296,17 @@ impl Deciding<'_> {
             self.finish(Outcome::Finished { step }, vec![reason]);
             return false;
         }
+        let all_gone = newest.is_none() && self.s.mark.is_some() && self.is_done(a);
+        if a.succeeded() && (self.s.mark >= Some(last) || all_gone) {
+            let text = format!(
+                "all {last} planned steps were done, and the last one is not there any more: it was moved or deleted after the training"
+            );
+            let reason = Reason::new("moved_after_the_end", text);
+            self.decided(charge, vec![reason.clone()]);
+            let step = self.s.mark;
+            self.finish(Outcome::Finished { step }, vec![reason]);
+            return false;
+        }
         let at = match newest {
             Some(step) => format!("the newest whole step is {step}, not {last}"),
             None => format!("no step is whole; the last planned one is {last}"),

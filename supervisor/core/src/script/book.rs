@@ -27,6 +27,8 @@ pub struct ScriptCall {
     pub root: String,
     /// The call in words.
     pub what: String,
+    /// The same for the same call again, in the same directory, with the same files of settings.
+    pub identity: String,
     /// How it ended.
     pub end: Option<ExitStatus>,
 }
@@ -59,7 +61,8 @@ pub struct CallBook {
 impl CallBook {
     /// Decides about a call; `fits`: our words can be put into it; `is_learnt`: its root is the one that was learnt.
     #[must_use]
-    pub fn answer(&self, place: CallPlace, root: &str, fits: bool, is_learnt: bool) -> CallAnswer {
+    pub fn answer(&self, call: &ScriptCall, fits: bool, is_learnt: bool) -> CallAnswer {
+        let (place, root) = (call.place, &call.root);
         if self.calls.is_empty() {
             return match fits && is_learnt {
                 true => CallAnswer::Start,
@@ -69,13 +72,13 @@ impl CallBook {
         if self.calls.iter().any(|c| c.end.is_some_and(|end| !end.is_success())) {
             return CallAnswer::Over;
         }
-        let is_same = fits && self.calls.iter().all(|c| c.root == root);
+        let is_same = fits && self.calls.iter().all(|c| c.root == *root);
         if is_same && self.calls.iter().all(|c| is_another_part(c.place, place)) {
             return CallAnswer::Start;
         }
         match self.calls.iter().any(|c| c.end.is_none()) {
             true => CallAnswer::HoldBack { at_once: true },
-            false if is_same => CallAnswer::Again,
+            false if is_same && self.calls.iter().any(|c| c.identity == call.identity) => CallAnswer::Again,
             false => CallAnswer::HoldBack { at_once: false },
         }
     }
@@ -139,6 +142,24 @@ mod tests {
 
     const ALONE: CallPlace = CallPlace { rank: None, node: None };
 
+    fn call(place: CallPlace, root: &str, identity: &str) -> ScriptCall {
+        ScriptCall {
+            place,
+            root: root.to_owned(),
+            what: "python3 a".to_owned(),
+            identity: identity.to_owned(),
+            end: None,
+        }
+    }
+
+    #[test]
+    fn other_words_with_the_same_root_are_another_training() {
+        let book = begun(&[(ALONE, Some(ExitStatus::Code(0)))]);
+        assert_eq!(book.answer(&call(ALONE, "a", "1"), true, true), CallAnswer::Again);
+        let answer = book.answer(&call(ALONE, "a", "2"), true, true);
+        assert_eq!(answer, CallAnswer::HoldBack { at_once: false });
+    }
+
     fn node(n: u32) -> CallPlace {
         CallPlace {
             rank: None,
@@ -153,6 +174,7 @@ mod tests {
                 place: *place,
                 root: "a".to_owned(),
                 what: "python3 a".to_owned(),
+                identity: "1".to_owned(),
                 end: *end,
             };
             book.begin(call);
@@ -187,7 +209,7 @@ mod tests {
                 CallAnswer::Again,
             ),
         ] {
-            let answer = begun(&before).answer(place, root, fits, root == "a");
+            let answer = begun(&before).answer(&call(place, root, "1"), fits, root == "a");
             assert_eq!(answer, expected, "{before:?} {place:?} {root} {fits}");
         }
     }
@@ -195,8 +217,8 @@ mod tests {
     #[test]
     fn a_call_with_another_root_waits_for_the_one_that_was_learnt() {
         let book = CallBook::default();
-        assert_eq!(book.answer(ALONE, "b", true, false), CallAnswer::Wait);
-        assert_eq!(book.answer(ALONE, "a", true, true), CallAnswer::Start);
+        assert_eq!(book.answer(&call(ALONE, "b", "1"), true, false), CallAnswer::Wait);
+        assert_eq!(book.answer(&call(ALONE, "a", "1"), true, true), CallAnswer::Start);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Step, Term, WorkerId};
 use supervise_core::lease::Until;
 use supervise_core::numbers::StepNumbers;
 use supervise_core::scan::{RuleKind, ScanRule};
-use supervise_core::script::{CallPlace, ScriptNews};
+use supervise_core::script::{CallPlace, ScriptCall, ScriptNews};
 
 /// Longest message in either direction, in bytes, newline included.
 pub const MESSAGE_LIMIT: usize = 1 << 20;
@@ -201,9 +201,28 @@ pub struct CallClaim {
     /// They are those that were learnt.
     #[serde(default)]
     pub is_learnt: bool,
+    /// What makes it another training than the one that was learnt; `None`: nothing, or a date in its root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other: Option<String>,
+    /// Hash of its words, its directory and the files of settings that it names: the same call again has the same.
+    #[serde(default)]
+    pub identity: String,
     /// The call, shortened, secrets redacted.
     #[serde(default)]
     pub what: String,
+}
+
+impl CallClaim {
+    /// The call that it claims.
+    pub(crate) fn as_call(&self) -> ScriptCall {
+        ScriptCall {
+            place: self.place,
+            root: self.root.clone(),
+            what: self.what.clone(),
+            identity: self.identity.clone(),
+            end: None,
+        }
+    }
 }
 
 /// One worker to start.

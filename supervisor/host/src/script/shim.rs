@@ -11,12 +11,14 @@ use camino::{Utf8Path, Utf8PathBuf};
 use nix::unistd::{AccessFlags, access};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 use supervise_core::event::ExitStatus;
+use supervise_core::id::fnv64;
 use supervise_core::script::{CallOrder, CallPlace};
 use supervise_trainers::script_call;
 
@@ -31,6 +33,10 @@ const REPORT_AGAIN: Duration = Duration::from_millis(500);
 const LOOKED_AT: i32 = 1000;
 /// Variables by which a script says which node its call stands for.
 const NODE_VARIABLES: [&str; 3] = ["PET_NODE_RANK", "NODE_RANK", "GROUP_RANK"];
+/// Variables by which launchers of single ranks (torchrun's own workers, Open MPI, MPICH, Slurm) say which rank a call is.
+const RANK_VARIABLES: [&str; 4] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
+/// Bytes that are read of a file of settings that a call names.
+const SETTINGS: u64 = 1 << 20;
 /// Exit codes: the shell's for a program that is not there, and ours for a wrong configuration and a machine in the way.
 const NOT_FOUND: i32 = 127;
 const CONFIG: i32 = 78;
@@ -216,15 +222,91 @@ fn claim(call: &[String], order: &CallOrder) -> CallClaim {
     let root = script_call::root(call);
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
     let by_environment = || NODE_VARIABLES.into_iter().find_map(number);
+    let is_learnt = root == order.root;
+    let other = (!is_learnt && !differs_in_a_date(&root, &order.root)).then(|| {
+        format!(
+            "the script calls another training than the one that was learned: `{root}` instead of `{}`; start one `supervise run` for each",
+            order.root
+        )
+    });
     CallClaim {
         place: CallPlace {
-            rank: number("RANK"),
+            rank: RANK_VARIABLES.into_iter().find_map(number),
             node: script_call::node_rank(call).or_else(by_environment),
         },
-        is_learnt: root == order.root,
+        is_learnt,
+        other,
         what: shown(call, &root),
+        identity: identity(call),
         root,
     }
+}
+
+/// The same for the same call again: its words, its directory, and what stands in the files of settings that it names.
+fn identity(call: &[String]) -> String {
+    let mut all = std::env::current_dir().unwrap_or_default().into_os_string().into_vec();
+    for word in call {
+        all.push(0);
+        all.extend_from_slice(word.as_bytes());
+        let file = Utf8Path::new(word.rsplit('=').next().unwrap_or(word));
+        let holds_settings = matches!(file.extension(), Some("yaml" | "yml" | "json" | "toml"));
+        if holds_settings
+            && file.is_file()
+            && let Ok(file) = std::fs::File::open(file)
+        {
+            // One that cannot be read counts as an empty one.
+            let _ = file.take(SETTINGS).read_to_end(&mut all);
+        }
+    }
+    format!("{:016x}", fnv64(&all))
+}
+
+/// Two roots that differ in dates, times or hashes alone, as a script makes them anew at each start.
+fn differs_in_a_date(one: &str, other: &str) -> bool {
+    let (one, other) = (without_dates(one), without_dates(other));
+    one == other
+}
+
+/// The text with a mark in the place of each date, time or hash: digits with signs between them, six at least, or seven of a hash.
+fn without_dates(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let is_start = out.chars().last().is_none_or(|c| !c.is_ascii_alphanumeric());
+        let digits = rest.len()
+            - rest
+                .trim_start_matches(|c: char| c.is_ascii_digit() || "-_:.T".contains(c))
+                .len();
+        let stamp = rest
+            .get(..digits)
+            .unwrap_or_default()
+            .trim_end_matches(|c: char| !c.is_ascii_digit());
+        let hash = rest.len()
+            - rest
+                .trim_start_matches(|c: char| c.is_ascii_digit() || ('a'..='f').contains(&c))
+                .len();
+        let hash = rest.get(..hash).unwrap_or_default();
+        let ends = |part: &str| {
+            let after = rest.get(part.len()..).and_then(|r| r.chars().next());
+            after.is_none_or(|c| !c.is_ascii_alphanumeric())
+        };
+        let is_stamp = first.is_ascii_digit()
+            && stamp.bytes().filter(u8::is_ascii_digit).count() >= 6
+            && (ends(stamp) || stamp.len() > 8);
+        let is_hash = hash.len() >= 7 && ends(hash) && hash.bytes().any(|b| b.is_ascii_digit());
+        let part = match (is_start, is_stamp, is_hash) {
+            (true, true, _) => stamp,
+            (true, false, true) => hash,
+            _ => {
+                out.push(first);
+                rest = rest.get(first.len_utf8()..).unwrap_or_default();
+                continue;
+            }
+        };
+        out.push('*');
+        rest = rest.get(part.len()..).unwrap_or_default();
+    }
+    out
 }
 
 /// A call in few words, of which its root is one.
@@ -398,6 +480,25 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(name_of(OsStr::new(argv0)).as_deref(), name, "{argv0}");
+        }
+    }
+
+    #[test]
+    fn only_a_date_or_a_hash_makes_no_other_root() {
+        for (one, other, same) in [
+            ("out/20261128_210400", "out/20261128_210512", true),
+            ("out/2026-11-28T21:04:00", "out/2026-11-28T21:05:12", true),
+            ("ppo_1764363840", "ppo_1764363901", true),
+            ("runs/3f9c2ab1", "runs/77aa01fe", true),
+            ("out/a", "out/b", false),
+            ("out/8192", "out/16384", false),
+            ("out-1", "out-2", false),
+            ("lr-1e-5/20261128", "lr-1e-6/20261128", false),
+            ("a/20261128_210400", "b/20261128_210400", false),
+            ("mathlarge1", "mathsmall2", false),
+            ("out", "", false),
+        ] {
+            assert_eq!(differs_in_a_date(one, other), same, "{one} {other}");
         }
     }
 

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::{ProcRef, WorkerId};
-use supervise_core::script::{CallAnswer, CallBook, CallPlace, ScriptCall, ScriptNews, worker_of};
+use supervise_core::script::{CallAnswer, CallBook, CallPlace, ScriptNews, worker_of};
 use supervise_trainers::script_call;
 
 /// Callers that are kept waiting; more are let go.
@@ -122,7 +122,7 @@ impl Guard {
     fn on_call(&mut self, refused: Option<String>, claim: CallClaim, mut from: Connection, now: u64) {
         let fits = refused.is_none();
         let book = &self.calls.book;
-        let answer = book.answer(claim.place, &claim.root, fits, claim.is_learnt);
+        let answer = book.answer(&claim.as_call(), fits, claim.is_learnt);
         match answer {
             CallAnswer::Start => return self.begin_call(claim, from),
             CallAnswer::Wait => {
@@ -164,12 +164,7 @@ impl Guard {
                 what: claim.what.clone(),
             }));
         }
-        let call = self.calls.book.begin(ScriptCall {
-            place: claim.place,
-            root: claim.root,
-            what: claim.what,
-            end: None,
-        });
+        let call = self.calls.book.begin(claim.as_call());
         self.calls.shims.push(shim);
         // A shim that is gone already has no need of the answer.
         let _ = from.send(FromGuard::MayStart);
@@ -212,7 +207,9 @@ impl Guard {
 
     /// How a worker that ended counts: by the calls of its script, where it made some. `None`: one of them runs.
     pub(super) fn status_by_calls(&mut self, at: usize, own: ExitStatus, now: u64) -> Option<ExitStatus> {
-        if matches!(self.calls.waits, Some((Some(_), ..))) {
+        let refuses =
+            |(why, claim, ..): &(Option<String>, CallClaim, Connection, u64)| why.is_some() || claim.other.is_some();
+        if self.calls.waits.as_ref().is_some_and(refuses) {
             self.end_wait(u64::MAX);
         }
         let id = self.workers.get(at)?.id;
@@ -287,8 +284,9 @@ impl Guard {
     /// The call that was learnt has not come: another root may have the time in its name, anything else is refused.
     fn end_wait(&mut self, now: u64) {
         match self.calls.waits.take_if(|(.., until)| now >= *until) {
-            Some((None, claim, caller, _)) => self.begin_call(claim, caller),
-            Some((Some(why), claim, caller, _)) => {
+            Some((None, claim, caller, _)) if claim.other.is_none() => self.begin_call(claim, caller),
+            Some((refused, claim, caller, _)) => {
+                let why = refused.or_else(|| claim.other.clone()).unwrap_or_default();
                 self.news(FromGuard::Shim(FromShim::Refuses { why, claim }));
                 self.hold(caller);
             }
