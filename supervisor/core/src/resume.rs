@@ -10,6 +10,7 @@ mod nothing;
 mod question;
 mod reshard;
 mod step;
+mod tail;
 mod unproven;
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, Resumability, StateKind, Verdict};
@@ -17,14 +18,17 @@ use crate::event::ScanReport;
 use crate::generations::{beyond, is_distrusted, is_older};
 use crate::id::Step;
 use crate::reason::{Evidence, Reason};
-use crate::record::{DiskEdit, Notice, Outcome, StartPoint};
+use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
-use crate::state::{Attempt, Mode, State, StepOrigin};
+use crate::state::{Mode, State, StepOrigin};
 use degraded::or_degraded;
 use fit::{from_path, from_step};
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
 use question::{linked, rolled_back, set_back, stranger, unsafe_step, went_back};
+use tail::failed_after_training;
 use unproven::unproven;
+
+pub use tail::is_overrun;
 
 pub use next::in_next_term;
 
@@ -269,17 +273,6 @@ fn vanished(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<Reason> {
     })
 }
 
-/// The last attempt failed, and what its command does after the last step counts.
-fn failed_after_training(s: &State, spec: &RunSpec) -> bool {
-    let failed = |a: &Attempt| {
-        a.diagnosis.is_some()
-            && a.first_failure.is_some()
-            && !a.succeeded()
-            && !a.noticed.contains_key(&Notice::DoneButStays)
-    };
-    spec.has_tail && s.attempt.as_ref().is_some_and(failed)
-}
-
 fn from_newest(
     s: &State,
     spec: &RunSpec,
@@ -353,6 +346,11 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
         if from.is_none() && is_distrusted(s, spec, &c.id) {
             let text = format!("{} failed before: passed over", c.id);
             reasons.push(Reason::new("distrusted", text));
+            continue;
+        }
+        if from.is_none() && is_overrun(s, spec, c.step) {
+            let text = format!("{} was saved beyond the last planned step: passed over", c.id);
+            reasons.push(Reason::new("overrun", text));
             continue;
         }
         // Whatever it is, a person has to vouch for it; nobody else can hold up the run with it.

@@ -6,6 +6,7 @@
 //! call becomes the real program, unchanged.
 //! A shim's words are data: read with limits, compared, shown, never executed.
 
+mod dates;
 mod listen;
 mod mirror;
 mod shim;

@@ -61,9 +61,10 @@ impl Resolved {
         places::check_resume_path(out, &self.run_dir)?;
         let started = d.learnt.as_ref().map_or(&out.command, |_| &sources.command);
         command::check(started, &sources.cwd, &sources.settings.env)?;
-        // Another machine may see other files.
+        // Another machine may see other files; and a run that was started before may have its workers still.
+        let was_started = mount::exists(&self.run_dir.join("journal"));
         let there = match out.gang.nodes {
-            0 | 1 => command::check_file(started, &sources.cwd, &sources.settings.env),
+            0 | 1 if !was_started => command::check_file(started, &sources.cwd, &sources.settings.env),
             _ => Ok(()),
         };
         match there {

@@ -185,6 +185,13 @@ fn of_ranks<'a>(words: &[&'a str]) -> Option<StartedFile<'a>> {
         .iter()
         .position(|w| other(w) || w.ends_with(".py") && !w.starts_with('-'))?;
     let script = words.get(at).filter(|w| !other(w))?;
+    // A word that is neither an option nor the value of one comes before it: that is the script.
+    let before = words.get(..at).unwrap_or_default();
+    let takes_value = |w: &&str| w.starts_with('-') && !w.contains('=');
+    let is_script = |n: usize| !before[n].starts_with('-') && (n == 0 || !takes_value(&before[n - 1]));
+    if (0..before.len()).any(is_script) {
+        return None;
+    }
     found(script, false)
 }
 

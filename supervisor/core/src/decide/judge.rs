@@ -112,7 +112,10 @@ impl Deciding<'_> {
         };
         let alike = |f: &&Failure| f.diagnosis.fingerprint == d.fingerprint;
         let before = self.s.failures.iter().filter(alike);
-        let before: Vec<&Failure> = before.filter(|f| f.diagnosis.step == d.step).collect();
+        // After the training, one place is as good as another.
+        let last_planned = last_step(&self.s, self.spec).filter(|_| self.spec.has_tail);
+        let place = |d: &Diagnosis| d.step.map(|step| last_planned.map_or(step, |last| step.min(last)));
+        let before: Vec<&Failure> = before.filter(|f| place(&f.diagnosis) == place(d)).collect();
         let same = before.len();
         let last = self.s.failures.last().filter(alike);
         let may_step_back = self.s.step_backs < self.spec.policy.step_backs && self.has_older(from);

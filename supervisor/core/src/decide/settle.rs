@@ -11,6 +11,7 @@ use crate::id::{Ms, Step};
 use crate::reason::Reason;
 use crate::record::{Ask, Condition, Decision, Diagnosis, Outcome, StartPoint};
 use crate::resume::{last_step, scan_width};
+use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use crate::state::{Attempt, Mode};
 
@@ -237,6 +238,13 @@ impl Deciding<'_> {
             .filter(|c| c.step > a.order.from.step())
             .and_then(|c| c.trainer_note);
         let says_so = a.ended || note.is_some_and(|note| note.ends);
+        // A save on demand ends the training as well, and is no end of it: its trainer was told to, or saved out of turn.
+        let told = |means: &RuleKind| matches!(means, RuleKind::Failure(class) if class.starts_with("sched."));
+        let out_of_turn = |step: Step| self.spec.cadence.every.is_some_and(|n| step.0 % n.max(1) != 0);
+        let on_demand = note.is_some_and(|note| note.ends) && newest.is_some_and(|c| out_of_turn(c.step));
+        if on_demand || a.sightings.iter().any(|(means, _)| told(means)) {
+            return None;
+        }
         (self.spec.may_end_early && a.succeeded() && says_so).then(|| {
             let at = a.step.max(newest.map(|c| c.step)).unwrap_or_default();
             format!("the trainer ended its training by itself at step {at} of {last}, as early stopping does")

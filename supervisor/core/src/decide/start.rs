@@ -10,7 +10,7 @@ use crate::limits::limit_hint;
 use crate::reason::Reason;
 use crate::record::{ActKind, Ask, Condition, Decision, DiskEdit, LaunchOrder, Outcome, StartPoint};
 use crate::rehearsal;
-use crate::resume::{Choice, choose, scan_width};
+use crate::resume::{Choice, choose, is_overrun, scan_width};
 use crate::state::Mode;
 
 /// Terms in a row that launched without a new mark.
@@ -115,6 +115,7 @@ impl Deciding<'_> {
             .map(|c| (c.step, c.proven));
         if let Some((step, Some(depth))) = newest
             && self.s.mark.is_none_or(|m| step > m)
+            && !is_overrun(&self.s, self.spec, step)
         {
             // Saves that follow each other quickly must not put off the proof for ever.
             let is_waiting = self.s.mark.is_some_and(|m| self.is_unproven(m));

@@ -5,7 +5,7 @@ use super::ends::rank;
 use super::{Weight, action, build, from_its_stop, hint, root, said, shorten, unsaid};
 use crate::event::ExitStatus;
 use crate::log_cause::{LogCause, LogPlace};
-use crate::record::Diagnosis;
+use crate::record::{Diagnosis, StartPoint};
 use crate::scan::RuleKind;
 use crate::state::Attempt;
 
@@ -23,6 +23,9 @@ pub(super) fn from_the_logs(a: &Attempt, logs: &LogCause) -> Diagnosis {
 
 fn weighed(a: &Attempt, logs: &LogCause) -> Diagnosis {
     if let Some(d) = killed_for_memory(a, logs) {
+        return d;
+    }
+    if let Some(d) = torn_since(a, logs) {
         return d;
     }
     let by_us = a.was_ended_by_us() || a.script.is_some();
@@ -57,6 +60,25 @@ fn weighed(a: &Attempt, logs: &LogCause) -> Diagnosis {
         (None, None) if a.succeeded() => build(a, "end.early_success", "all workers exited with code 0".into(), ""),
         (None, None) => build(a, "kill.unknown", "the workers ended out of sight".into(), ""),
     }
+}
+
+/// A shard that is not there is one of another number of ranks to who reads the line alone. The step that was resumed from was proven with
+/// all of its shards, and the number of ranks was compared before the launch: one is gone.
+fn torn_since(a: &Attempt, logs: &LogCause) -> Option<Diagnosis> {
+    let is_proven = matches!(a.order.from, StartPoint::Step { .. });
+    let is_shard = |p: &&LogPlace| p.text.contains("No such file") && p.text.contains("_world_size_");
+    let of_ranks = logs.class.as_deref() == Some("ckpt.mismatch") && is_proven;
+    let place = logs.root.as_ref().filter(|_| of_ranks).filter(is_shard)?;
+    let text = format!(
+        "worker {} line {}: {} (it was there when the step was proven)",
+        place.worker,
+        place.line,
+        shorten(&place.text)
+    );
+    Some(Diagnosis {
+        worker: Some(place.worker),
+        ..build(a, "ckpt.corrupt", text, &place.text)
+    })
 }
 
 /// The first end that the launcher reports is that of one of its own processes.

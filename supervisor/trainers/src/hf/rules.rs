@@ -40,6 +40,11 @@ pub(crate) fn rules() -> Vec<ScanRule> {
             RuleKind::End,
         ),
         ScanRule::new(
+            "hf.on_demand",
+            r"SIGTERM received, will request JIT checkpoint|Starting JIT checkpointing\.\.\.",
+            RuleKind::Failure("sched.preempt".to_owned()),
+        ),
+        ScanRule::new(
             "hf.not_empty",
             r"Output directory .* already exists and is not empty",
             RuleKind::Failure("cfg.args".to_owned()),

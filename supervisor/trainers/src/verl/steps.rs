@@ -30,6 +30,8 @@ pub(crate) struct VerlSteps {
     odd: BTreeMap<String, RootName>,
     earlier: Vec<Earlier>,
     pointer: Tracker,
+    /// A step of this root had the file that FSDP's manager writes since verl 0.4.1: its trainer writes it.
+    was_marked: bool,
 }
 
 /// One step directory.
@@ -130,6 +132,7 @@ impl Entry {
 pub(crate) struct Neighbours<'a> {
     steps: &'a BTreeMap<Step, Entry>,
     of: Step,
+    was_marked: bool,
 }
 
 impl Neighbours<'_> {
@@ -157,7 +160,7 @@ impl Neighbours<'_> {
 
     /// A step of this root, itself among them, has the file that FSDP's manager writes since verl 0.4.1.
     pub(crate) fn are_marked(&self) -> bool {
-        self.steps.values().any(Entry::is_marked)
+        self.was_marked || self.steps.values().any(Entry::is_marked)
     }
 
     /// The most parts of dataloader state in another step of this world size.
@@ -175,6 +178,7 @@ impl VerlSteps {
             odd: BTreeMap::new(),
             earlier: Vec::new(),
             pointer: Tracker::Missing,
+            was_marked: false,
         }
     }
 
@@ -233,7 +237,10 @@ impl StepTracker for VerlSteps {
                 }
             }
             (None, _) => self.steps.entry(step).or_default().dir = Some(fact.clone()),
-            (Some(rest), _) => self.steps.entry(step).or_default().put(rest, fact),
+            (Some(rest), _) => {
+                self.was_marked |= rest.rsplit('/').next() == Some(MARKER);
+                self.steps.entry(step).or_default().put(rest, fact);
+            }
         }
     }
 
@@ -261,6 +268,7 @@ impl StepTracker for VerlSteps {
         let neighbours = Neighbours {
             steps: &self.steps,
             of: step,
+            was_marked: self.was_marked,
         };
         let (summary, marks) = judge::judge(&judge::Case {
             lineage: self.lineage(step),

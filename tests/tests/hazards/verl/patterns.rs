@@ -94,9 +94,9 @@ fn nccl() {
 #[test]
 fn worker_death() {
     let died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n";
-    is(died, "kill.unknown", "relaunch_later");
+    is(died, "ray.actor_died", "relaunch_later");
     let unheard = "ray.exceptions.ActorUnavailableError: The actor d5a1 is unavailable: The actor is temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14.\n";
-    is(unheard, "kill.unknown", "relaunch_later");
+    is(unheard, "ray.actor_died", "relaunch_later");
     is(
         &format!("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n{died}"),
         "mem.ray_oom",

@@ -115,7 +115,7 @@ fn each_file_of_another_step_is_named() {
 fn a_copy_of_every_whole_step_is_whole() {
     let mut sets = 0;
     for name in supervise_tests::harness::names(&fixtures()) {
-        if !name.starts_with("verl_") {
+        if !name.starts_with("verl_") || name == "verl_transfer_queue" {
             continue;
         }
         sets += 1;
