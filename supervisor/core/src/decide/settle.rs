@@ -240,7 +240,12 @@ impl Deciding<'_> {
         let says_so = a.ended || note.is_some_and(|note| note.ends);
         // A save on demand ends the training as well, and is no end of it: its trainer was told to, or saved out of turn.
         let told = |means: &RuleKind| matches!(means, RuleKind::Failure(class) if class.starts_with("sched."));
-        let out_of_turn = |step: Step| self.spec.cadence.every.is_some_and(|n| step.0 % n.max(1) != 0);
+        let out_of_turn = |step: Step| {
+            self.spec
+                .cadence
+                .every
+                .is_some_and(|n| !step.0.is_multiple_of(n.max(1)))
+        };
         let on_demand = note.is_some_and(|note| note.ends) && newest.is_some_and(|c| out_of_turn(c.step));
         if on_demand || a.sightings.iter().any(|(means, _)| told(means)) {
             return None;
