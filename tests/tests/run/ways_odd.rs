@@ -153,12 +153,12 @@ fn a_living_trainer_is_taken_over_without_running_its_script() {
 
 #[test]
 fn a_root_with_the_time_in_its_name_is_asked_about() {
-    let stage = Stage::new("checkpoints/p/e_1");
+    let stage = Stage::new("checkpoints/p/e_20261128_000001");
     let path = script(
         &stage.scene.path("run.sh"),
         &format!(
             "#!/bin/bash\nN=$(cat {count} 2>/dev/null || echo 0); N=$((N + 1)); echo $N > {count}\npython3 -m verl.trainer.main_ppo \
-             trainer.project_name=p trainer.experiment_name=e_$N trainer.n_gpus_per_node=1 algorithm.adv_estimator=grpo {}\n",
+             trainer.project_name=p trainer.experiment_name=e_20261128_00000$N trainer.n_gpus_per_node=1 algorithm.adv_estimator=grpo {}\n",
             SMALL.join(" "),
             count = stage.scene.path("count").display()
         ),
@@ -171,7 +171,7 @@ fn a_root_with_the_time_in_its_name_is_asked_about() {
         .ask(&words)
         .expect(78)
         .says("is the time in its name?")
-        .says("checkpoints/p/e_1");
+        .says("checkpoints/p/e_20261128_000001");
 }
 
 #[test]

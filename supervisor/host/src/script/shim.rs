@@ -220,7 +220,12 @@ fn report(way: &Way, call: usize, status: ExitStatus) {
 
 /// Which training, and which part of it, a call would start.
 fn claim(call: &[String], order: &CallOrder) -> CallClaim {
-    let root = script_call::root(call);
+    // A script that passes {overrides} on has ours in its call already.
+    let is_ours = |word: &&String| order.ours.contains(word) || order.ahead.contains(word);
+    let written: Vec<String> = call.iter().filter(|word| !is_ours(word)).cloned().collect();
+    // One that wrote the same words itself was learnt with them.
+    let root = Some(script_call::root(call)).filter(|root| *root == order.root);
+    let root = root.unwrap_or_else(|| script_call::root(&written));
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
     let by_environment = || NODE_VARIABLES.into_iter().find_map(number);
     let is_learnt = root == order.root;
@@ -238,7 +243,7 @@ fn claim(call: &[String], order: &CallOrder) -> CallClaim {
         is_learnt,
         other,
         what: shown(call, &root),
-        identity: identity(call),
+        identity: identity(&written),
         root,
     }
 }
