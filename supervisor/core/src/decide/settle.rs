@@ -309,10 +309,11 @@ impl Deciding<'_> {
             self.finish(Outcome::Finished { step }, vec![reason]);
             return false;
         }
-        let all_gone = newest.is_none() && self.s.mark.is_some() && self.is_done(a);
+        // A script may clean up before the last save was seen: there the good end of its call tells.
+        let all_gone = newest.is_none() && self.s.mark.is_some() && (self.is_done(a) || !a.called.is_empty());
         if a.succeeded() && (self.s.mark >= Some(last) || all_gone) {
             let text = format!(
-                "all {last} planned steps were done, and the last one is not there any more: it was moved or deleted after the training"
+                "the training ended well, and step {last}, the last planned one, is not there any more: it was moved or deleted after the training"
             );
             let reason = Reason::new("moved_after_the_end", text);
             self.decided(charge, vec![reason.clone()]);
