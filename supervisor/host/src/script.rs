@@ -6,7 +6,6 @@
 //! call becomes the real program, unchanged.
 //! A shim's words are data: read with limits, compared, shown, never executed.
 
-mod dates;
 mod listen;
 mod mirror;
 mod shim;
@@ -212,6 +211,12 @@ mod tests {
         assert!(shims.bin.join("env").is_symlink());
         assert!(!shims.bin.join("accelerate").exists());
         assert!(shims.all.join("accelerate").is_symlink());
+        // A tool of the machine that is not there must not seem to be.
+        let bare = Shims::make(dir, exe, "/nowhere").unwrap();
+        for tool in TOOLS {
+            assert!(!bare.names.iter().any(|name| name == tool), "{tool}");
+        }
+        assert!(bare.names.iter().any(|name| name == "python3"));
         let mut env = BTreeMap::from([("PATH".to_owned(), "/bin".to_owned())]);
         shims.dress(&mut env, "name", None).unwrap();
         assert_eq!(env["PATH"], format!("{}:/bin", shims.bin));

@@ -119,14 +119,3 @@ fn a_training_is_finished_though_its_script_moves_the_steps_away() {
         assert_eq!(stage.calls().len(), 1);
     }
 }
-
-/// A function of its name would pretend that the program is there.
-#[test]
-fn a_tool_that_is_not_there_stays_away() {
-    let stage = Stage::new();
-    let path = format!("{}:/usr/bin:/bin", stage.scene.path("bin").display());
-    let body = format!(
-        "export PATH=$PATH:{path}\ncommand -v numactl_x uv_x; for t in uv numactl; do type -P $t > /dev/null || ! type -t $t || exit 9; done\nCALL out"
-    );
-    stage.run("bash", &body).expect(0);
-}
