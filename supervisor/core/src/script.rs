@@ -4,8 +4,10 @@
 //! where it would start the trainer, and then, at every launch, with our words put into that one call.
 
 mod book;
+mod dates;
 
 pub use book::{CallAnswer, CallBook, CallPlace, ScriptCall, worker_of};
+pub use dates::differs_in_dates;
 
 use crate::exit::ExitStatus;
 use crate::id::{WorkerId, fnv64};

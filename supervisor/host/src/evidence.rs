@@ -2,7 +2,7 @@
 //!
 //! A helper of its own: it reads `/proc`, the kernel's log and files on mounts that may hang, and nobody waits for it for long. What a
 //! decision may need comes first, as one line on standard output ([`Facts`]); the files in `attempts/N/evidence/` are written
-//! after that. When the attempt's last process is gone it is told how the attempt ended ([`Ended`]), and answers with the cause that the
+//! after that. When the attempt's last process is gone it is told how the attempt ended ([`AttemptEnd`]), and answers with the cause that the
 //! logs tell ([`LogCause`]), a second line. Everything has a bound in time and size, and what could not be read says why.
 
 mod dumps;
@@ -89,7 +89,7 @@ pub struct Order {
 
 /// No process of the attempt is left: its logs are whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct AttemptEnd {
     /// The first end that was a failure, as a shell tells it.
     pub exit: Option<i32>,
 }
@@ -188,7 +188,7 @@ fn write_all(order: &Order, files: impl IntoIterator<Item = (String, String)>) {
 }
 
 /// The word that no process is left; `None` where nobody says so any more.
-fn wait_for_gone(input: &mut BufReader<File>) -> Option<Ended> {
+fn wait_for_gone(input: &mut BufReader<File>) -> Option<AttemptEnd> {
     // It may have come with the order.
     if input.buffer().is_empty() {
         let mut fds = [PollFd::new(input.get_ref().as_fd(), PollFlags::POLLIN)];

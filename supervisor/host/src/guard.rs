@@ -26,7 +26,7 @@ mod pulses;
 pub mod record;
 mod run;
 mod scratch;
-mod setup;
+pub(crate) mod setup;
 mod tail;
 mod tree;
 mod worker;

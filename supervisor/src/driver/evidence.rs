@@ -16,7 +16,7 @@ use supervise_core::machine::Facts;
 use supervise_core::reason::Reason;
 use supervise_core::record::{Act, ActKind, Then};
 use supervise_core::state::Mode;
-use supervise_host::evidence::{DIRECTORY, Ended, Order, RECORDS, command};
+use supervise_host::evidence::{AttemptEnd, DIRECTORY, Order, RECORDS, command};
 use supervise_host::guard::protocol::ToGuard;
 use supervise_host::process::kill::signal_process;
 use supervise_host::process::{list_descendants, proc_stat};
@@ -290,7 +290,7 @@ impl Driver {
         let exit = first.and_then(|(_, status)| status.number());
         let Some(g) = &mut self.gathering else { return };
         (g.next, g.until) = (Next::Logs, Some(until));
-        let (Some(mut input), Ok(line)) = (g.input.take(), wire::encode(&Ended { exit })) else {
+        let (Some(mut input), Ok(line)) = (g.input.take(), wire::encode(&AttemptEnd { exit })) else {
             // It is asked once it has its order.
             return;
         };

@@ -22,7 +22,7 @@ pub(super) const TEXTS: [&str; 10] = [
 
 /// An end that a launcher reports.
 #[derive(Debug, Clone)]
-pub(super) struct Ended {
+pub(super) struct ReportedEnd {
     pub(super) status: ExitStatus,
     pub(super) file: usize,
     /// The line that reports it.

@@ -3,7 +3,7 @@
 //! Lines without one of the table's texts are never looked at by themselves: an automaton runs over the bytes and finds those that
 //! have one. Records of training are looked for only as long as something waits to be explained by them.
 
-use super::ends::{self, Ended, Ends};
+use super::ends::{self, Ends, ReportedEnd};
 use super::patterns::{OTHERS, Patterns};
 use super::rules::{self, Stage, failure_rules, user_rules};
 use super::shape::Shape;
@@ -98,7 +98,7 @@ pub struct Reading {
     pub(super) logs: Vec<Log>,
     pub(super) found: Vec<Found>,
     /// The first ends that launchers report, and one of those that only followed.
-    pub(super) ends: Vec<Ended>,
+    pub(super) ends: Vec<ReportedEnd>,
     pub(super) followed: Option<ExitStatus>,
     buffer: Vec<u8>,
     tail: Vec<u8>,
@@ -445,7 +445,7 @@ impl Reading {
             Some(end @ (ExitStatus::Signal(15) | ExitStatus::Code(143))) => {
                 self.followed = self.followed.or(Some(end));
             }
-            Some(status) if self.ends.len() < FOUND => self.ends.push(Ended {
+            Some(status) if self.ends.len() < FOUND => self.ends.push(ReportedEnd {
                 status,
                 file: self.logs.len().saturating_sub(1),
                 line: self.line,

@@ -1,6 +1,6 @@
 //! The verdict on logs that were read: class, root, what followed, and the answer to a first occurrence.
 
-use super::ends::Ended;
+use super::ends::ReportedEnd;
 use super::reading::{Found, Log, Reading, START};
 use super::shape::Doubt;
 use super::weigh::{COMPLETED, Clue, GRACE, Weight, choose, class_of, is_telling, weight};
@@ -217,8 +217,8 @@ impl Reading {
     }
 
     /// The first end that a launcher reports and that no step of training follows.
-    fn first_end(&self) -> Option<&Ended> {
-        let still = |end: &&Ended| {
+    fn first_end(&self) -> Option<&ReportedEnd> {
+        let still = |end: &&ReportedEnd| {
             self.logs
                 .get(end.file)
                 .is_some_and(|log| log.steps.count < end.steps.saturating_add(2))
@@ -418,7 +418,7 @@ fn place(f: &Found) -> Place {
     }
 }
 
-fn reported(end: &Ended) -> Place {
+fn reported(end: &ReportedEnd) -> Place {
     Place {
         file: end.file,
         line: end.line,

@@ -1,6 +1,6 @@
 //! The cause that the logs of an attempt tell, read as `supervise diagnose` reads them.
 
-use super::{Ended, Order};
+use super::{AttemptEnd, Order};
 use crate::guard::record::OUTPUT_ENDS;
 use crate::hidden_places::HiddenLog;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -26,7 +26,7 @@ const BLOCK: usize = 1 << 20;
 const ROTATED: u32 = 1000;
 
 /// The cause, without secrets.
-pub(super) fn cause(order: &Order, ended: Ended, reading: Option<Reading>) -> LogCause {
+pub(super) fn cause(order: &Order, ended: AttemptEnd, reading: Option<Reading>) -> LogCause {
     let Some(mut reading) = reading else {
         return LogCause::unread("the table of classes does not compile");
     };
@@ -125,7 +125,7 @@ mod tests {
         fs::write(dir.join("worker-2.log"), "the end\n").unwrap();
         fs::write(dir.join("worker-1.log"), "Connection closed by peer\n").unwrap();
         let order = order(dir, vec![at(1), at(2), at(3)]);
-        let told = |exit| cause(&order, Ended { exit }, Reading::new(&[]).ok());
+        let told = |exit| cause(&order, AttemptEnd { exit }, Reading::new(&[]).ok());
         let found = told(Some(1));
         assert_eq!(found.class.as_deref(), Some("mem.cuda_oom"));
         let root = found.root.unwrap();

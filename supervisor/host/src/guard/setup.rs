@@ -16,7 +16,7 @@ const OUTPUT_PIPE: i32 = 256 << 10;
 pub(crate) const KEEP_ENVIRONMENT: (&str, &str) = ("SPT_NOENV", "1");
 
 /// Signals that people and schedulers send.
-const ASKED: [Signal; 7] = [
+pub(crate) const ASKED: [Signal; 7] = [
     Signal::SIGTERM,
     Signal::SIGINT,
     Signal::SIGHUP,

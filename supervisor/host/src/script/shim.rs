@@ -1,6 +1,5 @@
 //! Our program under another name, called by a script.
 
-use super::dates::differs_in_a_date;
 use super::mirror::Mirror;
 use super::trainer;
 use super::{COMMENT_VARIABLE, SBATCH, VERSIONS, Way, function, program_names};
@@ -20,7 +19,7 @@ use std::process::Command;
 use std::time::Duration;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::fnv64;
-use supervise_core::script::{CallOrder, CallPlace};
+use supervise_core::script::{CallOrder, CallPlace, differs_in_dates};
 use supervise_trainers::script_call;
 
 /// A call that was recorded, or is not to be made, is held so long: its script is ended meanwhile.
@@ -188,7 +187,7 @@ fn go(name: &str, way: &Way, order: &CallOrder, args: Vec<OsString>, call: usize
         }
     };
     let mut mirror = None;
-    let started = trainer::Signals::block().and_then(|signals| {
+    let started = trainer::HandedSignals::block().and_then(|signals| {
         mirror = output.and_then(|pipe| Mirror::start(&pipe));
         trainer::run(command, &signals)
     });
@@ -229,7 +228,7 @@ fn claim(call: &[String], order: &CallOrder) -> CallClaim {
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
     let by_environment = || NODE_VARIABLES.into_iter().find_map(number);
     let is_learnt = root == order.root;
-    let other = (!is_learnt && !differs_in_a_date(&root, &order.root)).then(|| {
+    let other = (!is_learnt && !differs_in_dates(&root, &order.root)).then(|| {
         format!(
             "the script calls another training than the one that was learned: `{root}` instead of `{}`; start one `supervise run` for each",
             order.root

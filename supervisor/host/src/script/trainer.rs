@@ -3,6 +3,7 @@
 //! Nothing else changes for the script: signals reach the trainer once, whether they are sent to the process or to its group, the
 //! trainer dies with our program, and our program ends with its exit code or by its signal.
 
+use crate::guard::setup::ASKED;
 use crate::process::reap::reap_one;
 use crate::process::spawn::dies_with_us;
 use nix::sys::resource::{Resource, setrlimit};
@@ -15,30 +16,23 @@ use std::process::Command;
 use supervise_core::event::ExitStatus;
 
 /// Signals that are handed on.
-const HANDED_ON: [Signal; 8] = [
-    Signal::SIGTERM,
-    Signal::SIGINT,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGCONT,
-    Signal::SIGALRM,
-];
+fn handed_on() -> impl Iterator<Item = Signal> {
+    ASKED.into_iter().chain([Signal::SIGCONT])
+}
 
 /// Signals that this process takes in its own time. Made before any thread, which would take them otherwise.
-pub(super) struct Signals {
+pub(super) struct HandedSignals {
     fd: SignalFd,
     before: SigSet,
 }
 
-impl Signals {
+impl HandedSignals {
     /// Blocks them.
     ///
     /// # Errors
     /// The kernel refuses (descriptors).
     pub(super) fn block() -> io::Result<Self> {
-        let mut signals: SigSet = HANDED_ON.into_iter().collect();
+        let mut signals: SigSet = handed_on().collect();
         signals.add(Signal::SIGCHLD);
         let before = SigSet::thread_get_mask()?;
         signals.thread_block()?;
@@ -51,7 +45,7 @@ impl Signals {
 ///
 /// # Errors
 /// It cannot be started.
-pub(super) fn run(mut command: Command, signals: &Signals) -> io::Result<ExitStatus> {
+pub(super) fn run(mut command: Command, signals: &HandedSignals) -> io::Result<ExitStatus> {
     let leads = getpgrp() == getpid();
     if leads {
         command.process_group(0);
