@@ -66,17 +66,29 @@ fn told(a: &Attempt) -> Diagnosis {
             d.text = format!("{} (as seen while it ran: {why})", d.text);
             d
         }
-        Some(logs) if is_beside_the_call(a, logs) => from_words(a),
-        Some(logs) => from_the_logs(a, logs),
+        Some(logs) => match beside_the_call(a, logs) {
+            Some(why) => {
+                let mut d = from_words(a);
+                d.text = format!("{} ({why})", d.text);
+                d
+            }
+            None => from_the_logs(a, logs),
+        },
     }
 }
 
-/// The line that tells the cause was printed before the script called the trainer, or by a trainer that was killed from outside.
-fn is_beside_the_call(a: &Attempt, logs: &LogCause) -> bool {
-    let Some(place) = &logs.root else { return false };
+/// Why the line that tells the cause does not count, if a script called the trainer.
+fn beside_the_call(a: &Attempt, logs: &LogCause) -> Option<String> {
+    let place = logs.root.as_ref()?;
+    let class = logs.class.as_deref()?;
     let before = a.called.get(&place.worker).is_some_and(|line| place.line <= *line);
-    let tells = |class: &str| tells_of_a_kill(&RuleKind::Failure(class.to_owned()));
-    before || was_call_killed(a) && !logs.class.as_deref().is_some_and(tells)
+    let is_kill = tells_of_a_kill(&RuleKind::Failure(class.to_owned()));
+    let why = match (before, was_call_killed(a) && !is_kill) {
+        (true, _) => "it was printed before the script called the trainer",
+        (false, true) => "the trainer was killed from outside",
+        (false, false) => return None,
+    };
+    Some(format!("not {class} of line {}: {why}", place.line))
 }
 
 /// A node from which nothing was heard is the cause of the connections to it that broke.
