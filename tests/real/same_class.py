@@ -2,7 +2,8 @@
 
 usage: same_class.py PROGRAMS
 
-A rank that is killed, that crashes, that raises, that runs out of memory and that exits. The rank that was killed is named. Ends with `5 passed`.
+A rank that is killed, that crashes, that raises, that runs out of memory and that exits. The rank that was killed is named. An exception whose
+words nobody kept is read from torch's error file. Ends with `6 passed`.
 """
 
 import json
@@ -14,6 +15,13 @@ from pathlib import Path
 TRAIN = """
 import os, signal, sys
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+
+@record
+def recorded():
+    raise KeyError("loss")
+
 
 how = sys.argv[1]
 dist.init_process_group("gloo")
@@ -28,6 +36,8 @@ for step in range(1, 4):
             os.kill(os.getpid(), signal.SIGSEGV)
         if how == "raise":
             raise KeyError("loss")
+        if how == "recorded":
+            recorded()
         if how == "memory":
             raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
         if how == "exit":
@@ -60,7 +70,16 @@ def main(supervise: str) -> None:
             assert expected in (None, found["class"]), (how, found)
             assert how != "kill" or found["text"].startswith("rank 1 under the launcher"), found
             print(f"{how}: {found['class']}")
-    print(f"{len(ENDS)} passed")
+        # Nobody keeps what torchrun prints.
+        run = f"{place}/recorded"
+        words = [word for s in ("trainer=plain", f"run_dir={run}", "retries=0") for word in ("--set", f"supervisor.{s}")]
+        command = ["bash", "-c", f"exec {torchrun} --nproc_per_node 2 {script} recorded >/dev/null 2>&1"]
+        subprocess.run([supervise, "run", *words, "--", *command], capture_output=True, cwd=place)
+        found = told(supervise, "explain", run)["attempts"][-1]["diagnosis"]
+        assert found["class"] == "code.type_key", found
+        assert found["text"].startswith("the error file of worker 0: KeyError"), found
+        print(f"recorded: {found['class']}")
+    print(f"{len(ENDS) + 1} passed")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 use crate::id::WorkerId;
 use serde::{Deserialize, Serialize};
+use std::fmt::{self, Display, Formatter};
 
 /// The cause that the logs of an attempt tell.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -37,10 +38,40 @@ pub struct LogCause {
 pub struct LogPlace {
     /// The worker.
     pub worker: WorkerId,
+    /// Where the line stands.
+    #[serde(default, skip_serializing_if = "LogSource::is_output")]
+    pub source: LogSource,
     /// Its line, from 1.
     pub line: u64,
     /// The line.
     pub text: String,
+}
+
+/// What a worker left that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogSource {
+    /// Its output.
+    #[default]
+    Output,
+    /// Its torch error file.
+    ErrorFile,
+}
+
+impl LogSource {
+    fn is_output(&self) -> bool {
+        *self == Self::Output
+    }
+}
+
+/// `worker 3 line 12`.
+impl Display for LogPlace {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.source {
+            LogSource::Output => write!(f, "worker {} line {}", self.worker, self.line),
+            LogSource::ErrorFile => write!(f, "the error file of worker {}", self.worker),
+        }
+    }
 }
 
 impl LogCause {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use supervise_core::diagnosis::{Reading, diagnose};
 use supervise_core::event::{Event, EventKind, ExitStatus};
 use supervise_core::id::{ActId, AttemptNo, Term, Tick, WallMs, WorkerId};
+use supervise_core::log_cause::LogSource;
 use supervise_core::machine::Facts;
 use supervise_core::reason::Reason;
 use supervise_core::record::{Act, ActKind, Decision, Diagnosis, LaunchOrder, Record, StartPoint, Then};
@@ -136,7 +137,7 @@ fn settled(reading: &mut Reading, bytes: &[u8], status: ExitStatus) -> Diagnosis
     reading.feed(bytes);
     reading.end_log();
     let worker = WorkerId(1);
-    let logs = reading.verdict(status.number()).cause(&[worker]);
+    let logs = reading.verdict(status.number()).cause(&[(worker, LogSource::Output)]);
     let mut s = State::default();
     let order = LaunchOrder {
         attempt: AttemptNo(1),

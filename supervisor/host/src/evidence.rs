@@ -7,6 +7,7 @@
 
 mod dumps;
 mod endings;
+mod error_files;
 mod exits;
 mod flight;
 mod logs;
@@ -42,6 +43,7 @@ use supervise_core::machine::Facts;
 
 /// The directory of an attempt's evidence, in the attempt's.
 pub const DIRECTORY: &str = "evidence";
+pub use error_files::error_file;
 pub use flight::RECORDS;
 /// Bytes of one file.
 const FILE: usize = 1 << 20;

@@ -16,7 +16,7 @@ use supervise_core::machine::Facts;
 use supervise_core::reason::Reason;
 use supervise_core::record::{Act, ActKind, Then};
 use supervise_core::state::Mode;
-use supervise_host::evidence::{AttemptEnd, DIRECTORY, Order, RECORDS, command};
+use supervise_host::evidence::{AttemptEnd, DIRECTORY, Order, RECORDS, command, error_file};
 use supervise_host::guard::protocol::ToGuard;
 use supervise_host::process::kill::signal_process;
 use supervise_host::process::{list_descendants, proc_stat};
@@ -397,7 +397,7 @@ pub(super) fn helping_variables(
         .filter(|(names, _)| !names.iter().any(|name| env.contains_key(*name)));
     let all = unset.flat_map(|(names, value)| names.iter().map(|name| ((*name).to_owned(), (*value).to_owned())));
     let error = rank.map(|rank| {
-        let file = dir.join(format!("error-{rank}.json")).into_string();
+        let file = attempt.join(error_file(rank)).into_string();
         ("TORCHELASTIC_ERROR_FILE".to_owned(), file)
     });
     all.chain(error.filter(|(name, _)| !env.contains_key(name))).collect()

@@ -18,6 +18,7 @@ use crate::render::record::outcome_words;
 use crate::run_order::RunOrder;
 use camino::Utf8PathBuf;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::process::Child;
 use std::time::Duration;
 use supervise_config::{redact_call, redact_words};
 use supervise_core::event::{EventKind, Living};
@@ -28,6 +29,7 @@ use supervise_core::resume::answered_again;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;
 use supervise_host::allocation::Allocation;
+use supervise_host::guard::Standby;
 use supervise_host::guard::nodes::FENCED_MS;
 use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard};
 use supervise_host::io_worker::{Answer, Identity, Loaded, Question, Taken, own_claim};
@@ -384,6 +386,8 @@ impl Driver {
         self.tell_manager();
         self.printer.finish(&self.state, &self.ledger, &self.spec);
         self.end_rehearsal().await;
+        // Interpreters that waited for a next attempt end before we do.
+        let standby = self.standby.take().map(Standby::dismiss);
         if let Some(link) = &mut self.guard {
             link.say(&ToGuard::Bye);
         }
@@ -415,6 +419,9 @@ impl Driver {
         // A file system that hangs must not keep us: the lease is then known by our process being gone.
         let _ = tokio::time::timeout(LAST_WORDS, last).await;
         let _ = tokio::time::timeout(GUARD_ENDS, self.guard_ends()).await;
+        if let Some(standby) = standby {
+            let _ = tokio::time::timeout(GUARD_ENDS, has_ended(standby)).await;
+        }
         self.end_evidence().await;
         self.work.abandon();
         self.store.abandon();
@@ -438,6 +445,12 @@ impl Driver {
         while guard.is_some_and(is_alive) {
             tokio::time::sleep(GUARD_LOOK).await;
         }
+    }
+}
+
+async fn has_ended(mut child: Child) {
+    while matches!(child.try_wait(), Ok(None)) {
+        tokio::time::sleep(GUARD_LOOK).await;
     }
 }
 

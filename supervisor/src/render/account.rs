@@ -7,13 +7,14 @@ use serde::Serialize;
 use supervise_core::collectives::Collectives;
 use supervise_core::ending::Ending;
 use supervise_core::id::{Step, WallMs};
-use supervise_core::log_cause::LogPlace;
+use supervise_core::log_cause::{LogPlace, LogSource};
 use supervise_core::machine::{Facts, KernelKind};
 use supervise_core::record::Diagnosis;
 use supervise_core::scan::RuleKind;
 use supervise_core::stacks::Stacks;
 use supervise_core::state::Attempt;
 use supervise_core::taxonomy;
+use supervise_host::evidence::error_file;
 
 /// Lines of evidence, and of what followed.
 const LINES: usize = 3;
@@ -263,9 +264,13 @@ fn read_place<'a>(a: &'a Attempt, d: &Diagnosis) -> Option<&'a LogPlace> {
 }
 
 fn read_line(no: u32, p: &LogPlace) -> Pointer {
+    let (file, line) = match p.source {
+        LogSource::Output => (format!("worker-{}.log", p.worker), Some(p.line)),
+        LogSource::ErrorFile => (error_file(p.worker.0), None),
+    };
     Pointer {
-        file: Some(format!("attempts/{no:04}/worker-{}.log", p.worker)),
-        line: Some(p.line),
+        file: Some(format!("attempts/{no:04}/{file}")),
+        line,
         text: one_line(&p.text, LONG),
     }
 }

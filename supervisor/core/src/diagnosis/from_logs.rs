@@ -70,9 +70,7 @@ fn torn_since(a: &Attempt, logs: &LogCause) -> Option<Diagnosis> {
     let of_ranks = logs.class.as_deref() == Some("ckpt.mismatch") && is_proven;
     let place = logs.root.as_ref().filter(|_| of_ranks).filter(is_shard)?;
     let text = format!(
-        "worker {} line {}: {} (it was there when the step was proven)",
-        place.worker,
-        place.line,
+        "{place}: {} (it was there when the step was proven)",
         shorten(&place.text)
     );
     Some(Diagnosis {
@@ -96,7 +94,7 @@ fn at(a: &Attempt, class: &str, logs: &LogCause, place: &LogPlace) -> Diagnosis 
     // Steps that only the trainer's own form shows came before it.
     let at_start = logs.at_start && a.step.is_none();
     let key = if at_start { super::AT_START } else { class };
-    let text = format!("worker {} line {}: {}", place.worker, place.line, shorten(&place.text));
+    let text = format!("{place}: {}", shorten(&place.text));
     // Which echo or warning comes first is chance.
     let line = if logs.sure { place.text.as_str() } else { "" };
     Diagnosis {

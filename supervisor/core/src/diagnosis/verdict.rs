@@ -6,7 +6,7 @@ use super::shape::Doubt;
 use super::weigh::{COMPLETED, Clue, GRACE, Weight, choose, class_of, is_telling, weight};
 use crate::event::ExitStatus;
 use crate::id::WorkerId;
-use crate::log_cause::{LogCause, LogPlace};
+use crate::log_cause::{LogCause, LogPlace, LogSource};
 use crate::record::Action;
 use crate::scan::{QUOTED, USER};
 use crate::taxonomy;
@@ -77,13 +77,17 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// The cause that it names, where the logs are those of these workers, in order.
+    /// The cause that it names, where the logs are these workers', in order.
     #[must_use]
-    pub fn cause(self, workers: &[WorkerId]) -> LogCause {
-        let place = |p: Place| LogPlace {
-            worker: workers.get(p.file).copied().unwrap_or(WorkerId(0)),
-            line: p.line,
-            text: p.text,
+    pub fn cause(self, logs: &[(WorkerId, LogSource)]) -> LogCause {
+        let place = |p: Place| {
+            let (worker, source) = logs.get(p.file).copied().unwrap_or_default();
+            LogPlace {
+                worker,
+                source,
+                line: p.line,
+                text: p.text,
+            }
         };
         LogCause {
             sure: self.root.is_some() && self.confidence != Confidence::Low,

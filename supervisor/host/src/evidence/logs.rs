@@ -1,6 +1,6 @@
 //! The cause that the logs of an attempt tell, read as `supervise diagnose` reads them.
 
-use super::{AttemptEnd, Order};
+use super::{AttemptEnd, Order, error_files};
 use crate::guard::record::OUTPUT_ENDS;
 use crate::hidden_places::HiddenLog;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use supervise_config::redact_text;
 use supervise_core::diagnosis::Reading;
 use supervise_core::id::WorkerId;
-use supervise_core::log_cause::LogCause;
+use supervise_core::log_cause::{LogCause, LogSource};
 
 /// The last output is on its way to the disk for so long at most.
 const WRITTEN: Duration = Duration::from_secs(2);
@@ -32,13 +32,13 @@ pub(super) fn cause(order: &Order, ended: AttemptEnd, reading: Option<Reading>) 
     };
     wait_until_written(&order.attempt.join("tree"));
     let until = Instant::now() + TIME;
-    let mut workers = Vec::new();
+    let mut logs = Vec::new();
     for worker in 0..u32::try_from(order.workers.len()).unwrap_or_default() {
         let files = files_of(&order.attempt, worker);
         if files.is_empty() {
             continue;
         }
-        workers.push(WorkerId(worker));
+        logs.push((WorkerId(worker), LogSource::Output));
         reading.begin();
         for file in &files {
             match read(file, &mut reading, until) {
@@ -49,10 +49,20 @@ pub(super) fn cause(order: &Order, ended: AttemptEnd, reading: Option<Reading>) 
         }
         reading.end_log();
     }
-    let mut cause = reading.verdict(ended.exit).cause(&workers);
+    let mut cause = reading.verdict(ended.exit).cause(&logs);
+    if !cause.sure && ended.exit != Some(0) {
+        // A rank whose output goes elsewhere tells its exception there alone.
+        for (worker, text) in error_files::read(order) {
+            logs.push((worker, LogSource::ErrorFile));
+            reading.begin();
+            reading.feed(text.as_bytes());
+            reading.end_log();
+        }
+        cause = reading.verdict(ended.exit).cause(&logs);
+    }
     if cause.class.as_deref() == Some("ckpt.missing_part") {
         reading.forget_starts();
-        let other = reading.verdict(ended.exit).cause(&workers);
+        let other = reading.verdict(ended.exit).cause(&logs);
         cause.else_cause = (other != cause).then(|| Box::new(other));
     }
     for text in cause.texts() {

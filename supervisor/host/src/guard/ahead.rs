@@ -302,6 +302,16 @@ impl Waiting {
         (out, why.unwrap_or_else(went))
     }
 
+    /// Ends the interpreters, for which there will be no order.
+    pub(crate) fn end(self) {
+        let all: Vec<Interpreter> = self.interpreters.into_iter().chain(self.forked).collect();
+        // At once, then waited for one by one.
+        for one in &all {
+            kill_all_of(one.started.pid);
+        }
+        all.into_iter().for_each(Interpreter::end);
+    }
+
     /// A part of the order that is not as it was expected; the arguments are looked at by the interpreters.
     fn difference(&self, order: &GuardOrder) -> Option<&'static str> {
         let expected = &self.order;

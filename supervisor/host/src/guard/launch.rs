@@ -156,14 +156,23 @@ fn begin_drafted(
     mut tether: Tether,
 ) -> io::Result<Begun> {
     let files = Files::new(&draft.order, Some(&draft))?;
+    let waiting = Waiting::start(draft, &files);
+    let order = match orders.read().and_then(|order| orders.wait_for_word().map(|()| order)) {
+        Ok(order) => order,
+        Err(e) => {
+            // No order will come. Our parent waits for us, and so for them.
+            if let Ok(waiting) = waiting {
+                waiting.end();
+            }
+            return Err(e);
+        }
+    };
     let early = Early {
         // Without them the order's workers are started as ever.
-        waiting: Some(Waiting::start(draft, &files)),
+        waiting: Some(waiting),
         files: Some(files),
         held: None,
     };
-    let order = orders.read()?;
-    orders.wait_for_word()?;
     if let Err(what) = named(&mut tether, &order) {
         return Ok(failed(&mut connection, what));
     }
