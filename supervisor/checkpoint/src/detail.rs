@@ -53,6 +53,9 @@ pub struct FileDetail {
     /// Content of `trainer_state.json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trainer_state: Option<TrainerState>,
+    /// Words of a small text file, without blanks around them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
     /// How often AReaL asked itself whether to save.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checks: Option<u64>,

@@ -18,6 +18,9 @@ use supervise_core::checkpoint::{Finding, Level, Verdict};
 /// Text files are looked at up to this size; the rest is left to the read plan.
 const TEXT: u64 = 1 << 20;
 
+/// Text of at most so many bytes is a fact by itself: a pointer's.
+const WORDS: usize = 256;
+
 /// The unit in which file systems lose writes.
 const BLOCK: usize = 4096;
 /// Text may end with a zero or two (UTF-16, old habits), but not with this many.
@@ -316,6 +319,8 @@ fn text(file: &Reader<'_>, out: &mut Inspected) -> Result<(), Box<Finding>> {
     if !out.read_all {
         out.plan = whole(file.len());
     }
+    let words = std::str::from_utf8(&bytes).ok().map(str::trim);
+    out.facts.text = words.filter(|w| w.len() <= WORDS).map(str::to_owned);
     Ok(())
 }
 

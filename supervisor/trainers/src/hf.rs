@@ -10,6 +10,7 @@ mod read;
 mod rules;
 mod script;
 mod steps;
+mod v1;
 
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, Words};
 use crate::read::{ReadInput, ReadOutput};
@@ -35,7 +36,11 @@ const WORDS: Words = Words {
 };
 
 /// Knowledge that is found here and nowhere else.
-const CODES: [(&str, &str); 3] = [
+const CODES: [(&str, &str); 5] = [
+    (
+        "deepspeed_universal",
+        "DeepSpeed's copy for another number of ranks, which no resume loads by itself",
+    ),
     (
         "known_by_flags",
         "nothing but its flags tells which trainer the command starts",
@@ -48,6 +53,7 @@ const CODES: [(&str, &str); 3] = [
         "told_not_passed_on",
         "a setting is believed and cannot be given to the command",
     ),
+    ("state_missing", "a file of state that the step before has is not there"),
 ];
 
 /// The adapter of Hugging Face's `Trainer`.
@@ -114,7 +120,12 @@ impl Adapter for HfAdapter {
     }
 
     fn is_step(&self, name: &str, names: &[String]) -> bool {
-        let marks = |n: &String| matches!(n.as_str(), names::STATE | names::SCHEDULE | names::SENTINEL);
+        let marks = |n: &String| {
+            matches!(
+                n.as_str(),
+                names::STATE | names::SCHEDULE | names::SENTINEL | names::V1_COMPLETE
+            )
+        };
         matches!(names::root_name(name), names::RootName::Step(_)) || names.iter().any(marks)
     }
 

@@ -7,9 +7,13 @@ use super::call::{self, Style};
 use super::script;
 use crate::adapter::{Help, HostFacts, LaunchPlan};
 use crate::command;
+use camino::Utf8Path;
 use supervise_core::reason::Reason;
 use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::RunSpec;
+use supervise_core::spec::{ResumeIntent, RunSpec};
+
+/// A switch of ms-swift.
+pub(super) const RESUME_ONLY_MODEL: &str = "resume_only_model";
 
 /// The command that is started.
 pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
@@ -40,6 +44,7 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
                 root.ok_or_else(|| Reason::new("no_root", "the output directory is not known as an absolute path"))?;
             words = without(call::RESUME);
             let path = root.join(&ckpt.0);
+            with_all_state(style, spec, &path, &mut plan);
             match call::spelt(style, call::RESUME, path.as_str()) {
                 Some(word) => plan.overrides.push(word),
                 None => plan.notes.push(format!(
@@ -73,6 +78,22 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     plan.notes
         .extend(command::forbid_restarts(&mut plan.argv, by_environment));
     Ok(plan)
+}
+
+/// ms-swift's `resume_only_model` is a wish for the step that the user named: of a step of the run's own nothing is to be lost.
+fn with_all_state(style: Style, spec: &RunSpec, step: &Utf8Path, plan: &mut LaunchPlan) {
+    let is_named = matches!(&spec.resume, ResumeIntent::Path { path, .. } if path == step);
+    let said = call::settings(spec.trainer_command());
+    let is_on = |text: &String| !matches!(text.to_lowercase().as_str(), "false" | "no" | "f" | "n" | "0");
+    if is_named || !said.get(RESUME_ONLY_MODEL).is_some_and(is_on) {
+        return;
+    }
+    if let Some(word) = call::spelt(style, RESUME_ONLY_MODEL, "false") {
+        plan.overrides.push(word);
+        plan.notes.push(format!(
+            "{RESUME_ONLY_MODEL} is switched off: the step is one of this run, and its optimizer, schedule and random states are restored"
+        ));
+    }
 }
 
 /// `save_total_limit` goes by time of modification and counts torn steps too: it is raised, and the supervisor keeps the user's number.

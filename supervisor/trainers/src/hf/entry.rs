@@ -70,4 +70,7 @@ pub(crate) struct Siblings {
     pub(crate) optimizer: bool,
     pub(crate) schedule: bool,
     pub(crate) scaler: bool,
+    /// The finished step before it has this. The step after a change of the configuration is the only one that is taken for incomplete.
+    pub(crate) rollout: bool,
+    pub(crate) entropy: bool,
 }

@@ -21,6 +21,17 @@ const FINDINGS: usize = 64;
 /// State that a resume of `Trainer` goes on without, silently.
 const SILENT: [What; 3] = [What::Optimizer, What::Schedule, What::Rng];
 
+/// State that a summary lists.
+const CONTENTS: [What; 7] = [
+    What::Weights,
+    What::Optimizer,
+    What::Schedule,
+    What::Rng,
+    What::Rollout,
+    What::Entropy,
+    What::Data,
+];
+
 /// One step to be judged, with all that may be looked at.
 #[derive(Debug)]
 pub(crate) struct Case<'a> {
@@ -101,10 +112,16 @@ fn not_a_step(case: &Case<'_>, parts: &Parts) -> Option<Finding> {
         let detail = "nothing in it is a file that Hugging Face's Trainer writes";
         return Some(Finding::error("unknown_layout", Verdict::Unknown, detail));
     }
-    (parts.form == Form::LocalShards).then(|| {
-        let detail = "FSDP saved a file a rank (LOCAL_STATE_DICT): whether all are there and fit is not known here";
-        Finding::error("unknown_layout", Verdict::Unknown, detail)
-    })
+    let detail = match parts.form {
+        Form::LocalShards => {
+            "FSDP saved a file a rank (LOCAL_STATE_DICT): whether all are there and fit is not known here"
+        }
+        Form::Accelerate => {
+            "accelerate's save_state wrote it, no Trainer: whether all is there is known to the program that saved it"
+        }
+        Form::Plain | Form::Fsdp | Form::DeepSpeed | Form::V1 => return None,
+    };
+    Some(Finding::error("unknown_layout", Verdict::Unknown, detail))
 }
 
 /// The reports on files below a directory, by path relative to it.
@@ -141,12 +158,13 @@ impl Seen<'_> {
         summary.layout = Cow::Borrowed(match self.parts.form {
             Form::DeepSpeed => "hf_deepspeed",
             Form::Fsdp => "hf_fsdp",
-            Form::Plain | Form::LocalShards => "hf_trainer",
+            Form::V1 => "llamafactory_v1",
+            Form::Plain | Form::LocalShards | Form::Accelerate => "hf_trainer",
         });
         summary.world = self.parts.world();
         let whole =
             |what: What| self.parts.has(what) && by_part.get(&what).is_none_or(|f| verdict(f) == Verdict::Whole);
-        summary.contents = [What::Weights, What::Optimizer, What::Schedule, What::Rng]
+        summary.contents = CONTENTS
             .into_iter()
             .filter(|w| self.parts.has(*w))
             .map(|w| w.word().to_owned())
@@ -207,7 +225,21 @@ impl Seen<'_> {
         let mut say = |what, file: &str, finding: Finding| out.push((what, finding.in_file(file)));
         let lacks = Verdict::Incomplete;
         let parts = &self.parts;
-        if parts.sentinel {
+        if parts.form == Form::V1 {
+            if !self.files.has(names::V1_COMPLETE) {
+                let detail = "it is written last and is not there: the save goes on, or was killed; LLaMA-Factory passes the step over";
+                let finding = Finding::error("unfinished", lacks, detail);
+                say(What::State, names::V1_COMPLETE, finding);
+            }
+            if !parts.has(What::State) {
+                let detail = "it is not there: every resume from here would fail";
+                say(
+                    What::State,
+                    names::V1_STATE,
+                    Finding::error("unfinished", lacks, detail),
+                );
+            }
+        } else if parts.sentinel {
             let detail = "a save on demand did not end";
             say(
                 What::State,
@@ -217,6 +249,9 @@ impl Seen<'_> {
         } else if !parts.has(What::State) {
             let detail = "it is written last and is not there: the save goes on, or was killed; every resume from here would fail";
             say(What::State, names::STATE, Finding::error("unfinished", lacks, detail));
+        }
+        if let Some(finding) = self.pointer() {
+            say(What::Weights, names::LATEST, finding);
         }
         let loads = names::WEIGHTS.iter().any(|n| self.files.by_path.contains_key(n));
         if !parts.has(What::Weights) || parts.form == Form::Plain && !loads && !self.has_adapters() {
@@ -255,9 +290,21 @@ impl Seen<'_> {
                 Finding::error("scaler_missing", lacks, detail),
             );
         }
+        for (what, file, wanted) in [
+            (What::Rollout, names::ROLLOUT, siblings.rollout),
+            (What::Entropy, names::ENTROPY, siblings.entropy),
+        ] {
+            if wanted && !parts.has(what) {
+                let detail = "the step before it has this file: a resume would begin this state anew and say nothing";
+                say(what, file, Finding::error("state_missing", lacks, detail));
+            }
+        }
         if let Some((rank, lost, of)) = self.lost_ranks().filter(|_| saved) {
             let detail = format!("the random states of {lost} of {of} ranks are not there, the first is rank {rank}");
-            let file = format!("rng_state_{rank}.pth");
+            let file = match parts.form {
+                Form::V1 => format!("{}/rank_{rank}.pt", names::V1_RNG),
+                _ => format!("rng_state_{rank}.pth"),
+            };
             say(What::Rng, &file, Finding::error("rng_missing", lacks, detail));
         } else if saved && parts.world().is_none() {
             say(
@@ -267,6 +314,24 @@ impl Seen<'_> {
             );
         }
         out
+    }
+
+    /// DeepSpeed loads the directory that its pointer names.
+    fn pointer(&self) -> Option<Finding> {
+        let told = self.reports.get(names::LATEST)?.facts.text.as_deref()?;
+        let tag = self.parts.tag.as_deref().filter(|tag| *tag != told)?;
+        Some(match self.files.has_dir(told) && !told.is_empty() {
+            true => Finding::error(
+                "deepspeed_steps",
+                Verdict::Unknown,
+                format!("it names {told}, whose form is not read here, and not {tag}"),
+            ),
+            false => Finding::error(
+                "latest_missing",
+                Verdict::Damaged,
+                format!("it names {told}, which is not there: nothing would be loaded"),
+            ),
+        })
     }
 
     fn has_adapters(&self) -> bool {
@@ -280,7 +345,8 @@ impl Seen<'_> {
     /// than one rank; how many there must have been beyond those only the configuration tells.
     fn lost_ranks(&self) -> Option<(u32, u32, u32)> {
         let ranks = &self.parts.ranks;
-        let of = self.parts.world().filter(|_| !ranks.is_empty())?.max(2);
+        let of = self.parts.world().filter(|_| !ranks.is_empty())?;
+        let of = of.max(if self.parts.form == Form::V1 { 1 } else { 2 });
         let first = (0..of).find(|r| !ranks.contains(r))?;
         let there = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
         Some((first, of.saturating_sub(there), of))
@@ -298,6 +364,10 @@ impl Seen<'_> {
 
     /// What is left where only such state is missing or torn as `Trainer` goes on without, once it is put away.
     fn part(&self, whole: &dyn Fn(What) -> bool) -> Option<Part> {
+        let torn = |what: &What| self.parts.has(*what) && !whole(*what);
+        if [What::Rollout, What::Entropy, What::Data].iter().any(torn) {
+            return None;
+        }
         let (optimizer, rng) = (whole(What::Optimizer) && whole(What::Schedule), whole(What::Rng));
         let scaler = !self.parts.has(What::Scaler) || whole(What::Scaler);
         let all = optimizer && rng && scaler;
@@ -316,6 +386,7 @@ impl Seen<'_> {
             What::Optimizer | What::Schedule => !optimizer,
             What::Scaler => !scaler,
             What::Rng => !rng,
+            What::Rollout | What::Entropy | What::Data => false,
         };
         let (gone, left): (Vec<_>, Vec<_>) = self.parts.groups.iter().partition(|(what, _)| is_lost(what));
         let aside: Vec<Utf8PathBuf> = gone

@@ -16,6 +16,17 @@ pub(crate) const RNG: &str = "rng_state.pth";
 pub(crate) const LATEST: &str = "latest";
 /// Name of the optimizer: by `Trainer`, and by accelerate for FSDP.
 pub(crate) const OPTIMIZERS: [&str; 2] = ["optimizer.pt", "optimizer.bin"];
+/// What TRL's asynchronous trainers save of their rollouts, before all else.
+pub(crate) const ROLLOUT: &str = "rollout_state.json";
+/// What TRL's GRPO saves of its entropy controller, after all else.
+pub(crate) const ENTROPY: &str = "entropy_ctrl_state.json";
+/// Position of a run of LLaMA-Factory's own trainer (`USE_V1=1`).
+pub(crate) const V1_STATE: &str = "metadata.json";
+/// Written last by that trainer: it loads no step by itself that has none.
+pub(crate) const V1_COMPLETE: &str = "CHECKPOINT_COMPLETE";
+/// Its directories of one file a rank.
+pub(crate) const V1_RNG: &str = "rng_state";
+pub(crate) const V1_DATA: &str = "dataloader";
 /// Any one of these is what weights are loaded from.
 pub(crate) const WEIGHTS: [&str; 7] = [
     "model.safetensors",
@@ -72,6 +83,18 @@ pub(crate) fn rng_rank(name: &str) -> Option<u32> {
     (canonical && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
+/// The rank of `rank_R.pt`.
+pub(crate) fn file_rank(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix("rank_")?.strip_suffix(".pt")?;
+    let canonical = digits == "0" || !digits.starts_with('0');
+    (canonical && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+/// Returns true if accelerate's `save_state` writes a file of this name, and `Trainer` does not.
+pub(crate) fn is_of_accelerate(name: &str) -> bool {
+    name.starts_with("random_states_") && name.ends_with(".pkl")
+}
+
 /// Returns true if a directory in a step holds a distributed checkpoint of FSDP: of the weights, of the optimizer.
 pub(crate) fn is_fsdp_dir(dir: &str, stem: &str) -> bool {
     let number = dir.strip_prefix(stem).and_then(|rest| rest.strip_prefix('_'));
@@ -121,6 +144,9 @@ mod tests {
         for name in ["rng_state.pth", "rng_state_01.pth", "rng_state_.pth", "rng_state_1.pt"] {
             assert_eq!(rng_rank(name), None, "{name}");
         }
+        assert_eq!(file_rank("rank_3.pt"), Some(3));
+        assert_eq!(file_rank("rank_03.pt"), None);
+        assert!(is_of_accelerate("random_states_0.pkl"));
         assert!(is_fsdp_dir("pytorch_model_fsdp_0", "pytorch_model_fsdp"));
         assert!(is_fsdp_dir("optimizer_0", "optimizer"));
         assert!(!is_fsdp_dir("optimizer_best", "optimizer"));

@@ -1,6 +1,6 @@
 //! The files of one step by what they hold, and what each group of them lacks by its names.
 
-use super::names;
+use super::{names, v1};
 use camino::Utf8Path;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::set::{self, SetKind};
@@ -22,6 +22,12 @@ pub(crate) enum What {
     Scaler,
     /// Random states of the ranks.
     Rng,
+    /// Where the rollouts are, in a file of their own.
+    Rollout,
+    /// The entropy controller.
+    Entropy,
+    /// Position in the data, in files of their own.
+    Data,
 }
 
 impl What {
@@ -34,6 +40,9 @@ impl What {
             Self::Schedule => "schedule",
             Self::Scaler => "scaler",
             Self::Rng => "rng",
+            Self::Rollout => "rollout",
+            Self::Entropy => "entropy",
+            Self::Data => "data",
         }
     }
 }
@@ -61,11 +70,11 @@ impl Group {
         self.needs.is_empty()
     }
 
-    fn add(&mut self, path: &str, kind: FileKind) {
+    pub(crate) fn add(&mut self, path: &str, kind: FileKind) {
         self.needs.push(Need::new(path, kind));
     }
 
-    fn add_set(&mut self, dir: &str, kind: SetKind, files: &Files<'_>) {
+    pub(crate) fn add_set(&mut self, dir: &str, kind: SetKind, files: &Files<'_>) {
         let needs = set::needs(kind, files.in_dir(dir).map(|(name, _)| name));
         self.needs
             .extend(needs.into_iter().map(|need| need.under(Utf8Path::new(dir))));
@@ -128,12 +137,17 @@ pub(crate) struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    fn has(&self, path: &str) -> bool {
+    pub(crate) fn has(&self, path: &str) -> bool {
         self.by_path.contains_key(path)
     }
 
+    /// A directory of the step holds files.
+    pub(crate) fn has_dir(&self, dir: &str) -> bool {
+        self.in_dir(dir).next().is_some()
+    }
+
     /// Files directly in a directory of the step, by name.
-    fn in_dir(&self, dir: &str) -> impl Iterator<Item = (&'a str, u64)> {
+    pub(crate) fn in_dir(&self, dir: &str) -> impl Iterator<Item = (&'a str, u64)> {
         self.by_path.iter().filter_map(move |(path, size)| {
             let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
             (above == dir).then_some((name, *size))
@@ -147,6 +161,9 @@ impl<'a> Files<'a> {
     }
 }
 
+/// End of the name of a directory that DeepSpeed made for another number of ranks.
+const UNIVERSAL: &str = "_universal";
+
 /// How a step was saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -158,6 +175,10 @@ pub(crate) enum Form {
     DeepSpeed,
     /// A file a rank: which of them belong together is not read here.
     LocalShards,
+    /// LLaMA-Factory's own trainer.
+    V1,
+    /// `save_state` of accelerate, by a program of its own.
+    Accelerate,
 }
 
 /// A step, sorted.
@@ -171,13 +192,20 @@ pub(crate) struct Parts {
     pub(crate) one_process: bool,
     /// A save on demand was not finished.
     pub(crate) sentinel: bool,
+    /// DeepSpeed's directory that was looked into.
+    pub(crate) tag: Option<String>,
 }
 
 impl Parts {
     pub(crate) fn of(files: &Files<'_>) -> Self {
         let dirs = files.dirs();
         let fsdp = |dir: &&str| names::is_fsdp_dir(dir, "pytorch_model_fsdp");
-        let form = if files.has(names::LATEST) || dirs.iter().any(|d| d.starts_with("global_step")) {
+        let of_accelerate = |(name, _): (&str, u64)| names::is_of_accelerate(name);
+        let form = if !files.has(names::STATE) && files.in_dir("").any(of_accelerate) {
+            Form::Accelerate
+        } else if v1::is_one(files) {
+            Form::V1
+        } else if files.has(names::LATEST) || dirs.iter().any(|d| d.starts_with("global_step")) {
             Form::DeepSpeed
         } else if dirs.iter().any(fsdp) {
             Form::Fsdp
@@ -192,7 +220,12 @@ impl Parts {
             ranks: files.in_dir("").filter_map(|(name, _)| names::rng_rank(name)).collect(),
             one_process: files.has(names::RNG),
             sentinel: files.has(names::SENTINEL),
+            tag: None,
         };
+        if form == Form::V1 {
+            v1::sort(&mut parts, files);
+            return parts;
+        }
         parts.single(files);
         parts.weights(files, &dirs);
         parts.optimizer(files, &dirs);
@@ -217,7 +250,7 @@ impl Parts {
         numbered.or(self.one_process.then_some(1))
     }
 
-    fn group(&mut self, what: What) -> &mut Group {
+    pub(crate) fn group(&mut self, what: What) -> &mut Group {
         self.groups.entry(what).or_default()
     }
 
@@ -227,6 +260,8 @@ impl Parts {
             (What::Schedule, names::SCHEDULE, FileKind::TorchZip),
             (What::Scaler, names::SCALER, FileKind::TorchZip),
             (What::Rng, names::RNG, FileKind::TorchZip),
+            (What::Rollout, names::ROLLOUT, FileKind::Json),
+            (What::Entropy, names::ENTROPY, FileKind::Json),
         ] {
             if files.has(name) {
                 self.group(what).add(name, kind);
@@ -276,7 +311,15 @@ impl Parts {
             );
             self.group(What::Weights).findings.push(lost.in_file(names::LATEST));
         }
-        let steps: Vec<&&str> = dirs.iter().filter(|d| d.starts_with("global_step")).collect();
+        let mut steps: Vec<&&str> = dirs.iter().filter(|d| d.starts_with("global_step")).collect();
+        // DeepSpeed's ds_to_universal puts its copy beside what it was made from, and leaves the pointer as it is.
+        if steps.len() > 1
+            && let Some(copy) = steps.extract_if(.., |d| d.ends_with(UNIVERSAL)).next()
+        {
+            let detail = "a copy for another number of ranks: it is not loaded, and was not looked into";
+            let note = Finding::note("deepspeed_universal", detail).in_file(*copy);
+            self.group(What::Weights).findings.push(note);
+        }
         let [dir] = steps.as_slice() else {
             let detail = format!(
                 "{} directories of DeepSpeed are there, and one is expected",
@@ -292,6 +335,7 @@ impl Parts {
                 .push(Finding::error("deepspeed_steps", verdict, detail));
             return;
         };
+        self.tag = Some((**dir).to_owned());
         let mut optimizers = 0;
         for (name, _) in files.in_dir(dir) {
             let path = format!("{dir}/{name}");

@@ -1,6 +1,7 @@
 //! The configuration of a run by its command and YAML: `TrainingArguments`, whoever passes them on.
 
 use super::HF;
+use super::arrange::RESUME_ONLY_MODEL;
 use super::call;
 use super::names::{self, RootName};
 use crate::command;
@@ -101,6 +102,11 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     }
     if said.is("ignore_data_skip") {
         out.not_restored.push(StateKind::DataOrder);
+    }
+    // In a file it cannot be switched off for a resume.
+    if said.is(RESUME_ONLY_MODEL) && !call::settings(input.command).contains_key(RESUME_ONLY_MODEL) {
+        out.not_restored
+            .extend([StateKind::Optimizer, StateKind::LrSchedule, StateKind::Rng]);
     }
     out.findings = findings(&said, &out, style);
     if style == call::Style::None && !input.set.is_empty() {

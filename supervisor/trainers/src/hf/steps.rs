@@ -47,14 +47,21 @@ impl HfSteps {
         let finished = others
             .filter(|(_, e)| e.below.contains_key(names::STATE))
             .take(SIBLINGS);
-        finished.fold(Siblings::default(), |known, (_, e)| {
+        let mut known = finished.fold(Siblings::default(), |known, (_, e)| {
             let parts = Parts::of(&e.files());
             Siblings {
                 optimizer: known.optimizer || parts.has(What::Optimizer),
                 schedule: known.schedule || parts.has(What::Schedule),
                 scaler: known.scaler || parts.has(What::Scaler),
+                ..known
             }
-        })
+        });
+        let mut before = self.steps.range(..of).rev().map(|(_, e)| e);
+        if let Some(before) = before.find(|e| e.below.contains_key(names::STATE)) {
+            known.rollout = before.below.contains_key(names::ROLLOUT);
+            known.entropy = before.below.contains_key(names::ENTROPY);
+        }
+        known
     }
 }
 

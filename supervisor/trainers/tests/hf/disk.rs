@@ -90,7 +90,7 @@ impl Disk {
         self.judge(&Expectation::default()).remove(0)
     }
 
-    fn prove(&self, tracker: &dyn StepTracker, id: &CkptId) -> BTreeMap<Utf8PathBuf, FileReport> {
+    pub(crate) fn prove(&self, tracker: &dyn StepTracker, id: &CkptId) -> BTreeMap<Utf8PathBuf, FileReport> {
         let mut reports: BTreeMap<Utf8PathBuf, FileReport> = BTreeMap::new();
         for need in tracker.needs(id, Depth::Structure) {
             let source = self.files[&need.path].as_slice();

@@ -328,6 +328,31 @@ fn a_launch_names_the_step_as_the_program_takes_it() {
 }
 
 #[test]
+fn a_step_of_the_runs_own_is_resumed_with_all_its_state() {
+    let swift = "swift sft --output_dir out --save_steps 2 --add_version false";
+    let asked = format!("{swift} --resume_from_checkpoint out/checkpoint-4 --resume_only_model true");
+    let own = launched(&asked, None, Some(6));
+    assert!(
+        own.argv.contains(&"--resume_only_model=false".to_owned()),
+        "{:?}",
+        own.argv
+    );
+    assert!(
+        own.notes.iter().any(|note| note.contains("resume_only_model")),
+        "{:?}",
+        own.notes
+    );
+    // The step that the user named is begun as the user said.
+    for plan in [launched(&asked, None, Some(4)), launched(swift, None, Some(6))] {
+        assert!(
+            !plan.argv.iter().any(|w| w.starts_with("--resume_only_model=")),
+            "{:?}",
+            plan.argv
+        );
+    }
+}
+
+#[test]
 fn the_examples_are_read() {
     for (text, command) in [
         (

@@ -4,4 +4,5 @@
 
 mod disk;
 mod launch;
+mod relatives;
 mod steps;
