@@ -53,6 +53,7 @@ pub fn bare(run: &str, root: &Utf8Path, run_dir: &Utf8Path) -> RunSpec {
         saves: SavePolicy::Steps,
         numbering: Numbering::Steps,
         may_end_early: false,
+        saves_at_stop: false,
         has_tail: false,
     }
 }

@@ -231,11 +231,13 @@ impl Scanner {
                 let rule = match (through, chained) {
                     _ if self.quoted => "py.exception.quoted",
                     (Through::Neither, false) => "py.exception",
+                    (Through::State, false) => "py.exception.state",
                     (Through::Load, false) => "py.exception.load",
                     (Through::Save, false) => "py.exception.save",
                     (Through::Reward, false) => "py.exception.reward",
                     (Through::Init, false) => "py.exception.init",
                     (Through::Neither, true) => "py.exception.chained",
+                    (Through::State, true) => "py.exception.chained.state",
                     (Through::Load, true) => "py.exception.chained.load",
                     (Through::Save, true) => "py.exception.chained.save",
                     (Through::Reward, true) => "py.exception.chained.reward",

@@ -75,9 +75,19 @@ pub struct RunSpec {
     /// The command goes on after the last step with work that counts, such as saving the model: if that fails, the run is not finished.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_tail: bool,
+    /// The trainer saves a step when it is told to end, before it ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub saves_at_stop: bool,
 }
 
 impl RunSpec {
+    /// The time that SIGTERM leaves the workers where the run is to end.
+    #[must_use]
+    pub fn last_grace(&self) -> Ms {
+        let (stop, save) = (self.policy.stop_grace, self.policy.save_grace);
+        if self.saves_at_stop { stop.max(save) } else { stop }
+    }
+
     /// Roles are kept in different numbers of steps.
     #[must_use]
     pub fn keeps_by_role(&self) -> bool {

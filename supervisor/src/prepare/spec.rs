@@ -72,6 +72,7 @@ impl Checked {
             saves: out.saves,
             numbering: out.numbering,
             may_end_early: out.may_end_early,
+            saves_at_stop: out.saves_at_stop,
             has_tail: out.has_tail,
             // A script is started as it is.
             command: match &learnt {

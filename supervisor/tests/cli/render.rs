@@ -46,6 +46,7 @@ fn spec() -> RunSpec {
         saves: SavePolicy::Steps,
         numbering: Numbering::Steps,
         may_end_early: false,
+        saves_at_stop: false,
         has_tail: false,
     }
 }

@@ -126,6 +126,7 @@ fn launched(out: ReadOutput, file: &str) -> Vec<String> {
         saves: out.saves,
         numbering: out.numbering,
         may_end_early: out.may_end_early,
+        saves_at_stop: out.saves_at_stop,
         has_tail: out.has_tail,
     };
     let order = LaunchOrder {

@@ -166,6 +166,7 @@ fn relaunch(out: ReadOutput, version: Option<&str>) -> Json {
         saves: SavePolicy::Steps,
         numbering: Numbering::Steps,
         may_end_early: false,
+        saves_at_stop: false,
         has_tail: false,
     };
     let order = LaunchOrder {

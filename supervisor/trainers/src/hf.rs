@@ -36,7 +36,7 @@ const WORDS: Words = Words {
 };
 
 /// Knowledge that is found here and nowhere else.
-const CODES: [(&str, &str); 5] = [
+const CODES: [(&str, &str); 6] = [
     (
         "deepspeed_universal",
         "DeepSpeed's copy for another number of ranks, which no resume loads by itself",
@@ -48,6 +48,10 @@ const CODES: [(&str, &str); 5] = [
     (
         "padded_name",
         "a step's name with leading zeros, which the trainer would take for that step and never writes",
+    ),
+    (
+        "saves_at_stop",
+        "the trainer saves when it is told to end, each rank by itself",
     ),
     (
         "told_not_passed_on",

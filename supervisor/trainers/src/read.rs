@@ -88,6 +88,8 @@ pub struct ReadOutput {
     pub may_end_early: bool,
     /// The command goes on after the last step with work that counts.
     pub has_tail: bool,
+    /// The trainer saves a step when it is told to end, before it ends.
+    pub saves_at_stop: bool,
     /// The run is to be resumed: `false` also where the trainer's own command switches that off.
     pub recovery: bool,
     /// Machines that the configuration asks for, where it says so.
@@ -135,6 +137,7 @@ impl ReadOutput {
             saves: SavePolicy::Steps,
             numbering: Numbering::Steps,
             may_end_early: false,
+            saves_at_stop: false,
             has_tail: false,
             recovery: true,
             machines: None,

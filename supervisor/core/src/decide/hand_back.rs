@@ -27,7 +27,7 @@ impl Deciding<'_> {
         let Some(left) = left.filter(|_| !self.s.is_to_stop() && !self.spec.policy.observe) else {
             return;
         };
-        let lead = Ms(self.spec.policy.stop_grace.0.saturating_add(LEAD.0));
+        let lead = Ms(self.spec.last_grace().0.saturating_add(LEAD.0));
         // A job that is shorter than this is used, too.
         if left <= lead && self.s.has_launched() {
             return self.hand_back("the scheduler's time limit", Some(left));
@@ -66,7 +66,7 @@ impl Deciding<'_> {
         let Some(usable) = self.usable() else {
             return self.e.at.after(p.save_grace);
         };
-        let save = Ms(usable.0 - p.stop_grace.0.min(usable.0 / 2));
+        let save = Ms(usable.0 - self.spec.last_grace().0.min(usable.0 / 2));
         // Until then the machine would do nothing else.
         self.e.at.after(if self.hands_back() {
             save
@@ -88,7 +88,7 @@ impl Deciding<'_> {
     /// The same, after SIGTERM.
     pub(super) fn kill_sooner(&mut self, gently: bool) {
         if let Some(usable) = self.usable().filter(|_| gently) {
-            let due = self.s.since.after(self.spec.policy.stop_grace);
+            let due = self.s.since.after(self.spec.last_grace());
             self.wake(TimerKey::KillDue, usable.min(due.since(self.e.at)));
         }
     }

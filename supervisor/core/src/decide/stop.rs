@@ -24,7 +24,11 @@ impl Deciding<'_> {
         self.decided(Decision::Stop { then, gently }, reasons.clone());
         if gently {
             self.act(ActKind::Signal { signal: 15 }, reasons);
-            self.wake(TimerKey::KillDue, self.within(self.spec.policy.stop_grace));
+            let grace = match then {
+                Then::Stopped => self.spec.last_grace(),
+                _ => self.spec.policy.stop_grace,
+            };
+            self.wake(TimerKey::KillDue, self.within(grace));
         } else {
             self.act(ActKind::KillTree, reasons);
             self.wake(TimerKey::KillDue, KILL_AGAIN);

@@ -107,6 +107,7 @@ fn by_text(s: &Sighting, stage: Stage) -> &'static str {
         .find(|row| row.errors.iter().any(|needle| holds(needle)))
         .map_or("code.exception", |row| row.name);
     match class {
+        "data.bad_sample" if s.rule.ends_with(".state") => "ckpt.corrupt",
         "ckpt.save_failed" if !s.rule.ends_with(".save") => "code.exception",
         "code.exception" | "code.type_key" | "file.missing" if s.rule.ends_with(".save") => "ckpt.save_failed",
         "code.type_key" if stage != Stage::Stepping => "code.at_start",
@@ -242,6 +243,50 @@ mod tests {
         assert_eq!(action_at(Stage::Starting), Action::Stop);
         assert_eq!(action_at(Stage::Resuming), Action::Stop);
         assert_eq!(action_at(Stage::Stepping), Action::RelaunchOnce);
+    }
+
+    #[test]
+    fn a_position_that_cannot_be_read_is_no_sample() {
+        let text = "json.decoder.JSONDecodeError: Unterminated string starting at: line 1 column 20 (char 19)";
+        let through = |rule: &str| {
+            let s = Sighting {
+                rule: rule.to_owned(),
+                ..said(text)
+            };
+            by_text(&s, Stage::Stepping)
+        };
+        assert_eq!(through("py.exception.state"), "ckpt.corrupt");
+        // `json.load` of a data set is a load, too.
+        assert_eq!(through("py.exception.load"), "data.bad_sample");
+    }
+
+    #[test]
+    fn what_a_resume_of_hugging_faces_trainer_refuses_has_its_class() {
+        for (text, class) in [
+            (
+                "ValueError: Can't find a valid checkpoint at out/checkpoint-4",
+                "ckpt.corrupt",
+            ),
+            (
+                "ValueError: No valid checkpoint found in output directory (out)",
+                "cfg.args",
+            ),
+            (
+                "ValueError: Output directory (out) already exists and is not empty. Use --overwrite_output_dir to overcome.",
+                "cfg.args",
+            ),
+            (
+                "ValueError: Due to a serious vulnerability issue in `torch.load`, even with `weights_only=True`, we now require users to upgrade torch",
+                "loader.version",
+            ),
+            (
+                "ValueError: The following zero checkpoints paths are missing: ['out/checkpoint-4/global_step4/zero_pp_rank_1_mp_rank_00_optim_states.pt']",
+                "ckpt.corrupt",
+            ),
+            ("ValueError: no valid checkpoint among the candidates", "code.at_start"),
+        ] {
+            assert_eq!(classify_exception(&said(text), Stage::Starting), class, "{text}");
+        }
     }
 
     #[test]

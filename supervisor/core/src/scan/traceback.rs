@@ -25,6 +25,8 @@ const LINES: u32 = 2000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Through {
     Neither,
+    /// It reads the position that a step holds.
+    State,
     Load,
     Save,
     /// The frame asks for rewards.
@@ -72,6 +74,7 @@ pub(super) struct Tracebacks {
     exception: Regex,
     /// A class of the script itself stands without its module, right below the program's lines.
     own: Regex,
+    state: Regex,
     load: Regex,
     save: Regex,
     reward: Regex,
@@ -88,6 +91,8 @@ impl Tracebacks {
                 r"^(?-u:(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)(?:\(\w+\))?|StopIteration)(?::|\s*$)|Exception: \S|(?:[A-Za-z_]\w*\.)+[A-Z]\w*(?:\(\w+\))?(?::|\s*$))",
             )?,
             own: Regex::new(r"^(?-u:[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]+)+(?:: |\s*$))")?,
+            // `trainer_state.json` of Hugging Face's `Trainer`.
+            state: Regex::new(r#"(?-u)/trainer_callback\.py", line \d+, in load_from_json\b"#)?,
             load: Regex::new(
                 r"(?-u), line \d+, in (?:\w*load_(?:checkpoint|ckpt|state_dict|recover|optimizer|model_state|dist)\w*|load|_?resume\w*|\w*restore\w*|_load_from_checkpoint|load_state_dict)\b",
             )?,
@@ -165,6 +170,8 @@ impl Tracebacks {
                 open.ignored |= memchr::memmem::find(text, TRACKER).is_some();
                 if self.save.is_match(text) {
                     open.through = Through::Save;
+                } else if self.state.is_match(text) {
+                    open.through = Through::State;
                 } else if open.through == Through::Neither && self.load.is_match(text) {
                     open.through = Through::Load;
                 } else if open.through == Through::Neither && self.reward.is_match(text) {

@@ -91,6 +91,7 @@ pub(super) const ROWS: &[Row] = &[
         line("storage has wrong|file in archive|ZIP archive|is not a ZIP|Bad magic number", r"storage has wrong (?:byte )?size|file in archive is not in a subdirectory|not a ZIP archive|is not a ZIP|Bad magic number for (?:file|central)"),
         line("BadZipFile", r"BadZipFile"),
         holds("The following zero checkpoints paths are missing"),
+        line("Can't find a valid checkpoint", r"^ValueError: Can't find a valid checkpoint at \S"),
         line("safetensors", r"safetensors.{0,80}(?:corrupt|truncated|incomplete)"),
         line("checksum|CRC", r"checkpoint.{0,120}checksum (?:mismatch|does not match|failed)|(?:CRC|crc|checksum).{0,30}(?:mismatch|does not match).{0,120}(?:checkpoint|shard|\.pt|\.distcp)"),
     ])

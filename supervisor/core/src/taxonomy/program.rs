@@ -65,6 +65,8 @@ pub(super) const ROWS: &[Row] = &[
         line("submission failed", r"(?:srun|sbatch|salloc): error: Batch job submission failed: (?:Invalid|Requested partition configuration)"),
         line("yaml.", r"yaml\.(?:scanner|parser|constructor|composer)\.\w+Error"),
         line("DeepSpeedConfigError", r"DeepSpeedConfigError"),
+        line("already exists and is not empty", r"^ValueError: Output directory \(.{1,300}\) already exists and is not empty"),
+        line("No valid checkpoint found", r"^ValueError: No valid checkpoint found in output directory \("),
         // More processes than GPUs.
         line("Duplicate GPU detected", r"Duplicate GPU detected ?:"),
         line("invalid device ordinal", r"(?:CUDA|HIP|cuda)\b.{0,40}invalid device ordinal"),
@@ -116,6 +118,7 @@ pub(super) const ROWS: &[Row] = &[
         line("CXXABI", r"version `CXXABI_[\d.]+' not found"),
  // torch 2.6 and later load weights only, unless they are told otherwise: the file is as it was saved.
         line("Weights only load failed", r"Weights only load failed"),
+        line("serious vulnerability", r"^ValueError: Due to a serious vulnerability issue in `torch\.load`"),
         line("numpy.dtype size changed", r"numpy\.dtype size changed, may indicate binary incompatibility"),
         line("compiled|built", r"(?:ImportError|RuntimeError).{0,200}(?:compiled|built) (?:with|against|for|using).{0,80}(?:CUDA|torch|NumPy|version)"),
     ])

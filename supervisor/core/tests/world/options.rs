@@ -141,6 +141,7 @@ pub(crate) fn spec() -> RunSpec {
         saves: SavePolicy::Steps,
         numbering: Numbering::Steps,
         may_end_early: false,
+        saves_at_stop: false,
         has_tail: false,
     }
 }
@@ -193,6 +194,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "says-end" => habits.says_end = true,
         "goes-on-from" => habits.goes_on_from = Some(number?),
         "has-tail" => spec.has_tail = true,
+        "saves-at-stop" => spec.saves_at_stop = true,
         "may-end-early" => spec.may_end_early = true,
         "numbered-else" => spec.numbering = Numbering::Else,
         "says-failed" => habits.says_failed = true,

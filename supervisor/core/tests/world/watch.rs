@@ -135,7 +135,7 @@ impl Watch {
 
     /// As time goes by: every wait has an end.
     pub(crate) fn clock(&self, s: &State, spec: &RunSpec, now: u64) -> Result<(), String> {
-        let grace = spec.policy.stop_grace.0 + 1000;
+        let grace = spec.last_grace().0 + 1000;
         check(self.stopping.is_none_or(|t| now <= t + grace), 5, || {
             "SIGTERM was not enough, and the tree was not killed".to_owned()
         })?;

@@ -76,8 +76,10 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         .and_then(|n| u32::try_from(n).ok())
         .filter(|_| !keeps_best);
     // A save on demand ends the training as well, and is no end of it.
+    let on_demand = said.is("enable_jit_checkpoint");
     out.has_tail = true;
-    out.may_end_early = !said.is("enable_jit_checkpoint");
+    out.may_end_early = !on_demand;
+    out.saves_at_stop = on_demand;
     out.facts.keep = out
         .keep
         .map(|n| ("save_total_limit".to_owned(), n))
@@ -220,6 +222,12 @@ fn findings(said: &Said, out: &ReadOutput, style: call::Style) -> Vec<Finding> {
         found.push(Finding::warning(
             "save_only_model",
             "save_only_model: steps hold no optimizer and no schedule; a resume begins both anew, and is refused unless degraded_resume allows it",
+        ));
+    }
+    if out.saves_at_stop {
+        found.push(Finding::warning(
+            "saves_at_stop",
+            "enable_jit_checkpoint: at SIGTERM each rank saves by itself, 3 s later and in the middle of a step; a rank that hears it later than another may hang, and the step it leaves may not be whole: the run then goes on from an older one",
         ));
     }
     if matches!(said.text("save_strategy"), Some("no")) {

@@ -220,6 +220,7 @@ impl Case {
             saves: out.saves,
             numbering: out.numbering,
             may_end_early: out.may_end_early,
+            saves_at_stop: out.saves_at_stop,
             has_tail: out.has_tail,
         }
     }

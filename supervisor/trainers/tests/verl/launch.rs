@@ -51,6 +51,7 @@ pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
         saves: SavePolicy::Steps,
         numbering: Numbering::Steps,
         may_end_early: false,
+        saves_at_stop: false,
         has_tail: false,
     }
 }
