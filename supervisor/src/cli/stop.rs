@@ -18,7 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use supervise_core::id::{Ms, ProcRef, Term};
 use supervise_core::record::Outcome;
-use supervise_core::spec::Policy;
+use supervise_core::spec::{Policy, RunSpec};
 use supervise_core::state::Mode;
 use supervise_host::guard;
 use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard};
@@ -220,16 +220,22 @@ fn patience(seen: &Seen) -> Duration {
     } else {
         Duration::ZERO
     };
-    Duration::from_millis(policy.stop_grace.0.saturating_add(policy.save_grace.0)).saturating_add(BEYOND + jobs)
+    Duration::from_millis(policy.save_grace.0).saturating_add(last_grace(seen) + BEYOND + jobs)
+}
+
+/// See [`RunSpec::last_grace`].
+fn last_grace(seen: &Seen) -> Duration {
+    let grace = seen
+        .spec
+        .as_ref()
+        .map_or(Policy::default().stop_grace, RunSpec::last_grace);
+    Duration::from_millis(grace.0)
 }
 
 fn grace(args: &Args, seen: &Seen) -> Duration {
-    let default = Policy::default();
-    let policy = seen.spec.as_ref().map_or(&default, |s| &s.policy);
-    if args.now {
-        Duration::ZERO
-    } else {
-        Duration::from_millis(policy.stop_grace.0)
+    match args.now {
+        true => Duration::ZERO,
+        false => last_grace(seen),
     }
 }
 
