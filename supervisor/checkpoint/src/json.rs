@@ -164,6 +164,9 @@ pub struct TrainerState {
     /// Steps that the run it was written by had planned; 0: not known.
     #[serde(default)]
     pub max_steps: u64,
+    /// Steps between saves: a resume goes on with this number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save_steps: Option<u64>,
     /// The best step so far, by the metric that the run watches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<u64>,
@@ -178,6 +181,8 @@ struct WrittenState {
     global_step: u64,
     #[serde(default)]
     max_steps: u64,
+    #[serde(default)]
+    save_steps: Option<serde_json::Value>,
     #[serde(default)]
     best_model_checkpoint: Option<serde_json::Value>,
     #[serde(default)]
@@ -317,6 +322,11 @@ pub(crate) fn trainer_state(file: &Reader<'_>, limits: &Limits) -> Result<Traine
     Ok(TrainerState {
         global_step: state.global_step,
         max_steps: state.max_steps,
+        save_steps: state
+            .save_steps
+            .as_ref()
+            .and_then(serde_json::Value::as_u64)
+            .filter(|n| *n > 0),
         best: state.best(),
         ends: state.ends(),
     })

@@ -412,6 +412,9 @@ pub struct TrainerNote {
     /// The trainer had decided to end its training when it saved the step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends: bool,
+    /// Steps between saves, which a resume from the step goes on with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save_every: Option<u64>,
 }
 
 impl CheckpointSummary {

@@ -3,6 +3,7 @@
 use crate::checkpoint::{CheckpointSummary, Verdict};
 use crate::creep::{Creep, Forecast, Resource};
 use crate::id::{Ms, Step};
+use crate::interval::save_interval;
 use crate::resume::last_step;
 use crate::spec::RunSpec;
 use crate::state::State;
@@ -96,10 +97,7 @@ pub fn dangers(s: &State, spec: &RunSpec) -> Vec<Danger> {
     let before = all.filter(|f| last.is_none_or(|last| f.until < last));
     before
         .map(|forecast| {
-            let every = spec
-                .cadence
-                .every
-                .filter(|every| *every > 0 && forecast.what == Resource::Disk);
+            let every = save_interval(s, spec).filter(|every| *every > 0 && forecast.what == Resource::Disk);
             Danger {
                 save: every.map(|every| Step((forecast.until.0 / every).saturating_add(1).saturating_mul(every))),
                 left: left(&a.creep, forecast.until, a.step),

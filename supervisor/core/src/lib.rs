@@ -26,6 +26,7 @@ pub mod gang;
 pub mod generations;
 pub mod gpu;
 pub mod id;
+mod interval;
 pub mod journal;
 pub mod lease;
 pub mod ledger;

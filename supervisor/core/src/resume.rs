@@ -17,6 +17,7 @@ use crate::checkpoint::{CheckpointSummary, CkptId, Depth, Resumability, StateKin
 use crate::event::ScanReport;
 use crate::generations::{beyond, is_distrusted, is_older};
 use crate::id::Step;
+use crate::interval::kept_interval;
 use crate::reason::{Evidence, Reason};
 use crate::record::{DiskEdit, Outcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
@@ -364,6 +365,7 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
                 let better = from.is_none().then(|| exact_below(s, spec, scan, c)).flatten();
                 let Some(better) = better else {
                     reasons.extend(judged_anew(s, c));
+                    reasons.extend(kept_interval(spec, c));
                     reasons.insert(0, found(c, from.map(|_| wish_words(s, spec))));
                     return Newest::Found(c, reasons);
                 };

@@ -290,6 +290,9 @@ pub struct Attempt {
     pub term: Term,
     /// The order.
     pub order: LaunchOrder,
+    /// Steps between its saves, where the step that it resumes from says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save_every: Option<u64>,
     /// When the workers ran.
     pub launched: Option<Tick>,
     /// The same for people.

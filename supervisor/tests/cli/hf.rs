@@ -32,6 +32,29 @@ fn a_root_a_step_and_a_renamed_step_are_judged() {
 }
 
 #[test]
+fn the_interval_that_a_step_holds_is_kept_and_said() {
+    let world = world();
+    let program = world.path("llamafactory-cli");
+    fs::write(&program, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(
+        world.path("x.yaml"),
+        "output_dir: out\nsave_steps: 3\nnum_train_epochs: 1\n",
+    )
+    .unwrap();
+    let plan = |more: &[&str]| world.run(&[&["plan", "--", program.as_str(), "train", "x.yaml"], more].concat());
+    plan(&[]).tells(
+        0,
+        &[
+            "would resume from checkpoint-4",
+            "goes on saving every 2 steps",
+            "not the 3 of the configuration",
+        ],
+    );
+    assert!(!plan(&["save_steps=2"]).out.contains("goes on saving"));
+}
+
+#[test]
 fn a_torn_save_is_named_with_the_file_that_is_missing() {
     let world = world();
     fs::remove_file(world.path("out/checkpoint-4/trainer_state.json")).unwrap();

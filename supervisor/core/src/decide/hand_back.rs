@@ -7,6 +7,7 @@ use super::words::span_words;
 use crate::durations::Clock;
 use crate::event::TimerKey;
 use crate::id::{Ms, Tick};
+use crate::interval::save_interval;
 use crate::reason::Reason;
 use crate::record::{Decision, Outcome, Then};
 use crate::resume::last_step;
@@ -104,7 +105,7 @@ impl Deciding<'_> {
 
     /// The newest step that is to be saved and was not proven: its save may not have begun yet.
     fn newest_unsaved(&self) -> Option<u64> {
-        let (a, every) = (self.s.live()?, self.spec.cadence.every?.max(1));
+        let (a, every) = (self.s.live()?, save_interval(&self.s, self.spec)?.max(1));
         let at = a.step?.0;
         let saved = self.s.mark.unwrap_or_default().max(a.order.from.step()).0;
         Some(at - at % every).filter(|newest| *newest > saved)
@@ -113,7 +114,10 @@ impl Deciding<'_> {
     /// A machine that is taken away: the next save begins and ends before, by what this run has shown. What is trained after the last
     /// save is lost anyway.
     pub(super) fn save_is_due(&self, until: Tick) -> bool {
-        let (Some(a), Some(every)) = (self.s.live().filter(|_| self.hands_back()), self.spec.cadence.every) else {
+        let (Some(a), Some(every)) = (
+            self.s.live().filter(|_| self.hands_back()),
+            save_interval(&self.s, self.spec),
+        ) else {
             return false;
         };
         let at = a.step.unwrap_or_default().max(a.order.from.step()).0;

@@ -6,6 +6,7 @@
 use super::Deciding;
 use crate::event::Sighting;
 use crate::id::Step;
+use crate::interval::save_interval;
 use crate::reason::{Evidence, Reason};
 use crate::record::{Decision, Notice, StartPoint, Then};
 use crate::scan::RuleKind;
@@ -16,7 +17,7 @@ impl Deciding<'_> {
         if !matches!(self.s.mode, Mode::Running) || self.spec.policy.observe {
             return;
         }
-        let (Some(from), Some(every)) = (self.resumed_from(), self.spec.cadence.every) else {
+        let (Some(from), Some(every)) = (self.resumed_from(), save_interval(&self.s, self.spec)) else {
             return;
         };
         let Some(step) = self.s.attempt.as_ref().and_then(|a| a.step) else {
@@ -106,7 +107,7 @@ impl Deciding<'_> {
             text: sighting.text.chars().take(200).collect(),
         });
         self.notice(what, text, reason.clone());
-        let every = self.spec.cadence.every;
+        let every = save_interval(&self.s, self.spec);
         let is_behind = what == Notice::UnconfirmedResume && every.is_some_and(|n| first.0.saturating_add(n) <= from.0);
         if is_behind && self.spec.policy.prove && !self.spec.policy.observe {
             let text = format!("the trainer printed step {first}, but it was to resume from {from}: it did not resume");

@@ -8,6 +8,7 @@ use crate::checkpoint::Depth;
 use crate::diagnosis::diagnose;
 use crate::event::TimerKey;
 use crate::id::{Ms, Step};
+use crate::interval::save_interval;
 use crate::reason::Reason;
 use crate::record::{Ask, Condition, Decision, Diagnosis, Outcome, StartPoint};
 use crate::resume::{last_step, scan_width};
@@ -240,12 +241,8 @@ impl Deciding<'_> {
         let says_so = a.ended || note.is_some_and(|note| note.ends);
         // A save on demand ends the training as well, and is no end of it: its trainer was told to, or saved out of turn.
         let told = |means: &RuleKind| matches!(means, RuleKind::Failure(class) if class.starts_with("sched."));
-        let out_of_turn = |step: Step| {
-            self.spec
-                .cadence
-                .every
-                .is_some_and(|n| !step.0.is_multiple_of(n.max(1)))
-        };
+        let out_of_turn =
+            |step: Step| save_interval(&self.s, self.spec).is_some_and(|n| !step.0.is_multiple_of(n.max(1)));
         let on_demand = note.is_some_and(|note| note.ends) && newest.is_some_and(|c| out_of_turn(c.step));
         if on_demand || a.sightings.iter().any(|(means, _)| told(means)) {
             return None;

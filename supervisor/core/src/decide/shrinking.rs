@@ -4,6 +4,7 @@ use super::Deciding;
 use crate::creep::Resource;
 use crate::danger::{Danger, dangers};
 use crate::id::{Ms, Step};
+use crate::interval::save_interval;
 use crate::reason::Reason;
 use crate::record::{Notice, Then};
 use crate::state::Mode;
@@ -42,7 +43,7 @@ impl Deciding<'_> {
 
     /// The step of the nth save after this step.
     fn save_after(&self, step: Step, nth: u64) -> Option<Step> {
-        let every = self.spec.cadence.every?.max(1);
+        let every = save_interval(&self.s, self.spec)?.max(1);
         Some(Step((step.0 / every).saturating_add(nth).saturating_mul(every)))
     }
 
@@ -85,7 +86,7 @@ impl Deciding<'_> {
             return false;
         };
         // A step of its own, and nothing trained beyond it; else it waits for the next save, where it lasts until then.
-        let every = self.spec.cadence.every.unwrap_or_default();
+        let every = save_interval(&self.s, self.spec).unwrap_or_default();
         let fresh = a.step.is_some_and(|s| s.0 <= mark.0.saturating_add(1));
         if !fresh && d.forecast.until.0 >= mark.0.saturating_add(every) {
             return false;

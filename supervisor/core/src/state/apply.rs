@@ -328,8 +328,19 @@ impl State {
                 self.reached = self.reached.max(a.step.filter(|_| !a.apart));
             }
             let mark_before = self.mark;
-            self.attempt = Some(Attempt::begin(order, self.term, self.now, mark_before));
+            let mut attempt = Attempt::begin(order, self.term, self.now, mark_before);
+            attempt.save_every = self.interval_of(&order.from);
+            self.attempt = Some(attempt);
         }
+    }
+
+    /// Steps between the saves of a trainer that resumes from there.
+    fn interval_of(&self, from: &StartPoint) -> Option<u64> {
+        let StartPoint::Step { ckpt, .. } = from else {
+            return None;
+        };
+        let step = self.scan.as_ref()?.steps.iter().find(|c| c.id == *ckpt)?;
+        step.trainer_note?.save_every
     }
 
     fn on_decision(&mut self, what: &Decision, at: Tick) {

@@ -85,6 +85,7 @@ impl Attempt {
             no: order.attempt,
             term,
             order: order.clone(),
+            save_every: None,
             launched: None,
             launched_wall: None,
             guard: None,

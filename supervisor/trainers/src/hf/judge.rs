@@ -185,6 +185,7 @@ impl Seen<'_> {
         let note = state.map(|s| TrainerNote {
             best: s.best.map(Step),
             ends: s.ends,
+            save_every: s.save_steps,
         });
         summary.trainer_note = note.filter(|n| *n != TrainerNote::default());
         let facts = self.reports.values().filter_map(|r| r.facts.torch.as_ref());

@@ -121,13 +121,17 @@ fn what_a_state_says_of_its_run_is_noted() {
     };
     let note = |best: Option<u64>, ends| {
         let best = best.map(Step);
-        Some(TrainerNote { best, ends })
+        Some(TrainerNote {
+            best,
+            ends,
+            save_every: Some(2),
+        })
     };
     let stops = |is: bool| {
         format!(r#"{{"stateful_callbacks": {{"TrainerControl": {{"args": {{"should_training_stop": {is}}}}}}}}}"#)
     };
     assert_eq!(noted(&stops(true)), note(None, true));
-    assert_eq!(noted(&stops(false)), None);
+    assert_eq!(noted(&stops(false)), note(None, false));
     for (state, best) in [
         (
             r#"{"best_global_step": 2, "best_model_checkpoint": "out/checkpoint-2"}"#,
@@ -142,7 +146,7 @@ fn what_a_state_says_of_its_run_is_noted() {
         (r#"{"best_global_step": "2", "best_model_checkpoint": null}"#, None),
     ] {
         let state = format!(r#"{{"stateful_callbacks": [], {}"#, &state[1..]);
-        assert_eq!(noted(&state), best.and_then(|n| note(Some(n), false)), "{state}");
+        assert_eq!(noted(&state), note(best, false), "{state}");
     }
 }
 
