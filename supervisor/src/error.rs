@@ -11,6 +11,7 @@ use std::fmt;
 use supervise_config::{ConfigError, redact_text};
 use supervise_core::checkpoint::Verdict;
 use supervise_core::id::RunId;
+use supervise_trainers::one_node::node_part;
 
 /// Kind of failure: it decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -167,11 +168,19 @@ impl CliError {
 
     /// The run, or the script, has a living supervisor on this machine.
     #[must_use]
-    pub fn already_running(run: &RunId) -> Self {
+    pub fn already_running(run: &RunId, command: &[String]) -> Self {
         let pid = control::supervisor_pid(run).map_or_else(String::new, |pid| format!(" (pid {pid})"));
-        Self::lease_held(format!("run {run} is already running{pid}")).hint(format!(
-            "`supervise status {run}` shows it, `supervise stop {run}` ends it"
-        ))
+        let held = Self::lease_held(format!("run {run} is already running{pid}"));
+        // The run of another node is not to be ended from here.
+        match node_part(command) {
+            Some(part) => held.hint(format!(
+                "this command is {}, and the run may be that of another node, of which `supervise status {run}` tells more; one supervisor starts the ranks of all nodes: `supervise sbatch` and gang.nodes",
+                part.words()
+            )),
+            None => held.hint(format!(
+                "`supervise status {run}` shows it, `supervise stop {run}` ends it"
+            )),
+        }
     }
 
     /// A signal ended it before anything was started.

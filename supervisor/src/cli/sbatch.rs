@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use supervise_config::{redact_text, redact_words};
 use supervise_host::slurm;
 use supervise_trainers::Machines;
+use supervise_trainers::one_node::{NodePart, node_part};
 
 pub(super) const EXAMPLES: &str = "  supervise sbatch ppo.yaml                                   print the script
   supervise sbatch ppo.yaml --submit -- --partition=gpu --time=24:00:00
@@ -66,6 +67,9 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         command: trainer.clone(),
         ..Request::default()
     };
+    if let Some(part) = node_part(&trainer) {
+        return Err(on_one_node(part, &trainer));
+    }
     let needs = prepare::batch_needs(request).map_err(|e| after_the_second(e, &args))?;
     let grace = &needs.settings.grace;
     let batch = Batch {
@@ -115,6 +119,20 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         super::print(&text)?;
     }
     Ok(Exit::Finished.code())
+}
+
+/// The job would start the command on its first node, where it waits for the others.
+fn on_one_node(part: NodePart, trainer: &[String]) -> CliError {
+    let what = shell_word(trainer.first().map_or("the command", String::as_str));
+    CliError::config(format!(
+        "{what} starts the ranks of one node, and the training has {}: the job starts it on the first node only, where it would wait for the others",
+        part.nodes
+    ))
+    .hint(format!(
+        "have supervise start the ranks of all nodes: --set supervisor.gang.launcher=gang --set supervisor.gang.nodes={} --set supervisor.gang.workers=GPUS_OF_A_NODE, and the command without its launcher (python3 TRAIN.py …)",
+        part.nodes
+    ))
+    .hint("or put srun before the command, with --ntasks-per-node=1 and a rendezvous that needs no node rank (--rdzv_backend=c10d)")
 }
 
 /// The file to write, if any: `-` is standard output.

@@ -61,7 +61,7 @@ pub(super) async fn term(
     let listener = match control::bind(&spec.run) {
         Ok(l) => l,
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
-            return Err(CliError::already_running(&spec.run));
+            return Err(CliError::already_running(&spec.run, &spec.command));
         }
         Err(e) => return Err(CliError::environment(format!("the control socket cannot be made: {e}"))),
     };

@@ -15,9 +15,11 @@ use super::state_dir::registry_file;
 use crate::error::CliError;
 use crate::render::config::{ConfigView, Started};
 use crate::run_order::{Prepared, RunOrder};
+use supervise_core::checkpoint::Finding;
 use supervise_core::spec::RunSpec;
 use supervise_host::script::Submitter;
 use supervise_trainers::adapter;
+use supervise_trainers::one_node::node_part;
 use supervise_trainers::read::ReadOutput;
 
 impl Checked {
@@ -49,6 +51,13 @@ impl Checked {
                 .flat_map(|room| check_room(room, out.keep, &mut policy)),
         );
         findings.extend(self.findings);
+        findings.extend(node_part(&command).map(|part| {
+            let detail = format!(
+                "the command starts the ranks of {}: this supervisor sees, ends and starts those alone, and the others wait for them; one supervisor starts them all with gang.nodes, inside a Slurm job",
+                part.words()
+            );
+            Finding::warning("one_node", detail)
+        }));
         let told = told(&discovered, &out);
         let spec = RunSpec {
             config_hash,

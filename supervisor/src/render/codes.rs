@@ -174,6 +174,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "another file stands in the place of one that was proven",
     ),
     ("nothing_saved", "nothing was saved here yet"),
+    ("one_node", "the command starts the ranks of one node of several"),
     (
         "optimizer_missing",
         "the optimizer's state, or a rank's part of it, is not there",

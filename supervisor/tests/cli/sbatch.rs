@@ -74,6 +74,30 @@ fn a_job_that_could_only_be_refused_is_not_written() {
 }
 
 #[test]
+fn a_command_for_one_node_of_several_is_not_submitted_alone() {
+    let world = World::new();
+    let flags = "t.py --output_dir out --save_steps 2 --logging_steps 1";
+    let asked = |before: &str, command: &str| {
+        let words = format!("sbatch {before} -- --time=1-0 -- {command} {flags}");
+        world.run(&words.split_whitespace().collect::<Vec<_>>())
+    };
+    let refused = asked("", "torchrun --nnodes=2 --nproc_per_node=8");
+    refused.refuses(78, &["starts the ranks of one node", "gang.nodes=2", "put srun before"]);
+    asked("", "accelerate launch --num_machines 4 --machine_rank 0").refuses(78, &["the training has 4"]);
+    // Both hints work.
+    asked("", "srun torchrun --nnodes=2 --rdzv_backend=c10d").tells(0, &["exec "]);
+    let gang = "--set supervisor.gang.launcher=gang --set supervisor.gang.nodes=2 --set supervisor.gang.workers=8";
+    asked(gang, "python3").tells(0, &["#SBATCH --nodes=2"]);
+    let torchrun = world.path("torchrun");
+    fs::write(&torchrun, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&torchrun, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(world.path("t.py"), "").unwrap();
+    let plan = format!("plan -- {torchrun} --nnodes 2 --node_rank 1 {flags}");
+    let plan = world.run(&plan.split_whitespace().collect::<Vec<_>>());
+    plan.tells(0, &["node 1 of 2", "[one_node]"]);
+}
+
+#[test]
 fn the_script_asks_for_what_the_yaml_says() {
     let world = World::new();
     world.write("my run.yaml", DEMO);

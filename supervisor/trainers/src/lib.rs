@@ -12,6 +12,7 @@ pub mod hydra;
 pub mod job;
 pub mod kit;
 pub mod launch;
+pub mod one_node;
 pub mod plain;
 pub mod python_command;
 pub mod read;

@@ -44,7 +44,7 @@ pub(super) fn steps_in(root: &Utf8Path) -> BTreeSet<String> {
 pub(super) fn living(c: &Sources) -> Result<Option<Learnt>, CliError> {
     for start in starts(c) {
         if control::lives(&start.run) {
-            return Err(CliError::already_running(&start.run));
+            return Err(CliError::already_running(&start.run, &c.command));
         }
         if control::guard_lives(&start.run) {
             return last_learnt(&start).map(Some).ok_or_else(|| {
