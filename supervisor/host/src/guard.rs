@@ -21,6 +21,7 @@ mod log_queue;
 mod memory;
 pub mod nodes;
 mod numbers;
+mod orders;
 pub mod protocol;
 mod pulses;
 pub mod record;

@@ -3,6 +3,7 @@
 mod arrange;
 mod call;
 mod entry;
+mod groups;
 mod judge;
 mod names;
 mod parts;

@@ -3,6 +3,7 @@
 //! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
 
 use crate::address::{self, Role};
+use crate::guard::Primer;
 use crate::guard::ahead::{Draft, Files, Waiting, worker_env};
 use crate::guard::connection::Connection;
 use crate::guard::facts::Facts;
@@ -10,7 +11,8 @@ use crate::guard::keeper::{Half, Keeper, Tether, part, part_early};
 use crate::guard::log_queue::{LogQueue, log_writer_order, null};
 use crate::guard::memory::Memory;
 use crate::guard::nodes::Nodes;
-use crate::guard::protocol::{FromGuard, GuardOrder, ORDER_LIMIT, WorkerOrder};
+use crate::guard::orders::{Orders, read_json};
+use crate::guard::protocol::{FromGuard, GuardOrder, WorkerOrder};
 use crate::guard::pulses::Pulses;
 use crate::guard::record::boot_line;
 use crate::guard::run::calls::{Calls, look_every};
@@ -19,20 +21,17 @@ use crate::guard::scratch;
 use crate::guard::setup::{pipe, signals};
 use crate::guard::tree::Tree;
 use crate::guard::worker::{WORKERS_LIMIT, Worker};
-use crate::guard::{GO, Primer};
 use crate::process::cgroup::{Leaf, leaf_name};
 use crate::process::spawn::{Gate, Place, Program, Started, Wiring, close_inherited, start, take_standard};
 use crate::process::{boottime_ms, own_ref};
 use nix::sys::signalfd::SignalFd;
-use serde::de::DeserializeOwned;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 use supervise_core::event::Ahead;
 use supervise_core::id::WorkerId;
-use supervise_core::scan::ScanRule;
 
 /// The process that has its order.
 pub(crate) enum Begun {
@@ -214,54 +213,6 @@ fn detach() {
     let _ = nix::sys::prctl::set_child_subreaper(true);
     // Until it has its order, it guards nothing.
     let _ = nix::sys::prctl::set_name(c"supervise-spare");
-}
-
-/// The way on which an order comes, and then the word to begin: until that is heard no program is started, and nothing on a disk is
-/// changed.
-struct Orders {
-    file: BufReader<File>,
-    /// For an order that has none.
-    rules: Vec<ScanRule>,
-}
-
-impl Orders {
-    fn new(file: File, rules: Vec<ScanRule>) -> Self {
-        Self {
-            file: BufReader::with_capacity(64 << 10, file),
-            rules,
-        }
-    }
-
-    fn read(&mut self) -> io::Result<GuardOrder> {
-        let mut line = Vec::new();
-        let limit = u64::try_from(ORDER_LIMIT).unwrap_or(u64::MAX);
-        let mut limited = (&mut self.file).take(limit.saturating_add(1));
-        limited.read_until(b'\n', &mut line)?;
-        let mut order: GuardOrder = serde_json::from_slice(&line)?;
-        if order.rules.is_empty() {
-            order.rules = std::mem::take(&mut self.rules);
-        }
-        Ok(order)
-    }
-
-    fn wait_for_word(mut self) -> io::Result<()> {
-        let mut word = [0];
-        self.file.read_exact(&mut word)?;
-        match word == [GO] {
-            true => Ok(()),
-            false => Err(io::ErrorKind::InvalidData.into()),
-        }
-    }
-}
-
-fn read_json<T: DeserializeOwned>(file: File) -> io::Result<T> {
-    let mut json = Vec::new();
-    let limit = u64::try_from(ORDER_LIMIT).unwrap_or(u64::MAX);
-    file.take(limit.saturating_add(1)).read_to_end(&mut json)?;
-    if json.len() > ORDER_LIMIT {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    Ok(serde_json::from_slice(&json)?)
 }
 
 /// A guard that has said all it had to say is gone within this.

@@ -1,6 +1,6 @@
 //! One step directory as its listing says.
 
-use super::parts::Files;
+use super::groups::Files;
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{EntryKind, FileFact, PinsHash};

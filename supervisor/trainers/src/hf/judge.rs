@@ -4,8 +4,9 @@
 //! from its start. So a step that lacks what it was saved with is not whole, whatever `Trainer` would do with it.
 
 use super::entry::{Entry, Siblings};
+use super::groups::{Files, What};
 use super::names::{self, RootName};
-use super::parts::{Files, Form, Parts, What};
+use super::parts::{Form, Parts};
 use crate::adapter::Expectation;
 use camino::Utf8PathBuf;
 use std::borrow::Cow;

@@ -1,9 +1,10 @@
 //! The steps under an output directory, folded from file facts as they come.
 
 use super::entry::{Entry, Siblings};
+use super::groups::What;
 use super::judge::{self, step_of};
 use super::names::{self, RootName};
-use super::parts::{Parts, What};
+use super::parts::Parts;
 use crate::adapter::{Expectation, StepTracker};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::cmp::Reverse;
