@@ -132,14 +132,14 @@ pub(super) fn know_secrets(tree: &ConfigTree) {
 /// The YAML that a command gives to a trainer's own reader. A Python script of somebody else's may have an option of that name.
 /// `named`: the framework that the flags name.
 fn config_in_command(command: &[String], cwd: &Utf8Path, named: Option<&str>) -> Option<Utf8PathBuf> {
-    adapters().find_map(|trainer| {
-        let file = Utf8PathBuf::from(trainer.config_in(command)?);
-        if file.as_str().contains(['{', '$']) {
-            return None;
-        }
-        let text = read_if_there(&cwd.join(&file)).ok().flatten();
-        let is_meant = |text: String| trainer.is_config(&text, file.as_str());
-        let is_named = named == Some(trainer.framework());
-        (is_named || trainer.is_called(command) || text.is_some_and(is_meant)).then_some(file)
-    })
+    let files = adapters().flat_map(|a| a.configs_in(command).into_iter().map(move |file| (a, file)));
+    let files = files.filter(|(_, file)| !file.contains(['{', '$']));
+    let found = files
+        .map(|(a, file)| (a, Utf8PathBuf::from(file)))
+        .find(|(trainer, file)| {
+            let text = || read_if_there(&cwd.join(file)).ok().flatten();
+            let is_named = named == Some(trainer.framework());
+            is_named || trainer.is_called(command) || text().is_some_and(|text| trainer.is_config(&text, file.as_str()))
+        });
+    found.map(|(_, file)| file)
 }

@@ -14,6 +14,7 @@ mod diagnose;
 mod docs;
 mod foreign;
 mod hf;
+mod hf_commands;
 mod install;
 mod journal_page;
 mod megatron;

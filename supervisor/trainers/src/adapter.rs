@@ -337,6 +337,10 @@ pub trait Adapter: Sync {
     fn config_in(&self, _command: &[String]) -> Option<String> {
         None
     }
+    /// Files that a command names and that may be that configuration: what is none is told by its content.
+    fn configs_in(&self, command: &[String]) -> Vec<String> {
+        self.config_in(command).into_iter().collect()
+    }
     /// Returns true if a text is a configuration of this trainer, be there something wrong with it. `name`: its file, for errors.
     fn is_config(&self, _text: &str, _name: &str) -> bool {
         false

@@ -7,6 +7,7 @@ mod groups;
 mod judge;
 mod names;
 mod parts;
+mod program;
 mod read;
 mod rules;
 mod script;
@@ -16,8 +17,8 @@ mod v1;
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, Words};
 use crate::read::{ReadInput, ReadOutput};
 use crate::script_call::Call;
-use supervise_config::ConfigError;
 use supervise_config::compose::Composed;
+use supervise_config::{ConfigError, parse_trainer_yaml};
 use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
@@ -91,7 +92,7 @@ impl Adapter for HfAdapter {
     }
 
     fn programs(&self) -> &'static [&'static str] {
-        &call::PROGRAMS
+        &program::PROGRAMS
     }
 
     fn call_root(&self, words: &[String]) -> String {
@@ -107,9 +108,7 @@ impl Adapter for HfAdapter {
     }
 
     fn is_meant(&self, composed: &Composed) -> bool {
-        let has = |key: &str| composed.tree.get(key).is_some();
-        let telling = ["per_device_train_batch_size", "num_train_epochs", "save_steps"];
-        !has("trainer") && has("output_dir") && telling.into_iter().any(has)
+        is_meant(&|key: &str| composed.tree.get(key).is_some())
     }
 
     fn refuses_block(&self) -> bool {
@@ -118,6 +117,15 @@ impl Adapter for HfAdapter {
 
     fn config_in(&self, command: &[String]) -> Option<String> {
         call::config_in(command)
+    }
+
+    fn configs_in(&self, command: &[String]) -> Vec<String> {
+        call::configs_in(command)
+    }
+
+    fn is_config(&self, text: &str, name: &str) -> bool {
+        let node = parse_trainer_yaml(text, name);
+        node.is_ok_and(|node| is_meant(&|key: &str| node.child(key).is_some()))
     }
 
     fn step_prefix(&self) -> Option<&'static str> {
@@ -153,6 +161,11 @@ impl Adapter for HfAdapter {
     fn preflight(&self, spec: &RunSpec, _facts: &TrainerFacts) -> Vec<Finding> {
         cadence(spec).into_iter().collect()
     }
+}
+
+/// Returns true if a configuration with these keys can only be one of these.
+fn is_meant(has: &dyn Fn(&str) -> bool) -> bool {
+    !has("trainer") && call::is_meant(has)
 }
 
 /// Cost of a crash.

@@ -1,5 +1,6 @@
 //! A command that starts a training on Hugging Face's `Trainer`: what it says, and how it is told more.
 
+use super::program::{self, Program, program};
 use std::collections::BTreeMap;
 
 /// How a program takes settings of the `Trainer` from its command line.
@@ -31,48 +32,25 @@ const TELLING: [&str; 15] = [
     "do_train",
     "ddp_find_unused_parameters",
 ];
+/// Further keys of `TrainingArguments` that files of other trainers do not have.
+const TELLING_IN_FILES: [&str; 6] = [
+    "num_train_epochs",
+    "per_device_eval_batch_size",
+    "lr_scheduler_type",
+    "eval_steps",
+    "gradient_checkpointing_kwargs",
+    "remove_unused_columns",
+];
 /// Flags of scripts on accelerate alone: what they save has other names.
 const OTHERS: [&str; 2] = ["checkpointing_steps", "checkpoints_total_limit"];
-/// TRL's commands that train, and ms-swift's.
-const TRL: [&str; 8] = ["sft", "dpo", "grpo", "kto", "reward", "rloo", "gkd", "online_dpo"];
-const SWIFT: [&str; 3] = ["sft", "pt", "rlhf"];
-const LLAMA_FACTORY: [&str; 2] = ["llamafactory-cli", "lmf"];
-/// All of these, by the names that scripts call them by.
-pub(crate) const PROGRAMS: [&str; 4] = ["trl", "swift", "llamafactory-cli", "lmf"];
 /// Shells: the words behind one are a script's, which hands them on or does not.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
+/// Files in a command that are looked into.
+const FILES: usize = 8;
 /// The setting that names the step to resume from.
 pub(crate) const RESUME: &str = "resume_from_checkpoint";
 /// The setting that names the checkpoint root.
 pub(crate) const OUTPUT_DIR: &str = "output_dir";
-
-/// The program that a command starts and that is known by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Program {
-    Trl,
-    Swift,
-    LlamaFactory,
-}
-
-fn program(command: &[String]) -> Option<(Program, usize)> {
-    command.windows(2).enumerate().find_map(|(at, words)| {
-        let [name, verb] = words else { return None };
-        let (name, verb) = (name.rsplit('/').next().unwrap_or(name), verb.as_str());
-        let found = match name {
-            "trl" if TRL.contains(&verb) => Program::Trl,
-            "-m" if verb.strip_prefix("trl.scripts.").is_some_and(|v| TRL.contains(&v)) => Program::Trl,
-            "swift" if SWIFT.contains(&verb) => Program::Swift,
-            _ if LLAMA_FACTORY.contains(&name) && verb == "train" => Program::LlamaFactory,
-            _ => return None,
-        };
-        Some((found, at + 2))
-    })
-}
-
-/// Returns true if a command starts ms-swift.
-pub(crate) fn is_swift(command: &[String]) -> bool {
-    matches!(program(command), Some((Program::Swift, _)))
-}
 
 /// Returns true if a command starts such a training, by its program or by its flags.
 pub(crate) fn is_called(command: &[String]) -> bool {
@@ -93,8 +71,8 @@ fn is_script(command: &[String]) -> bool {
 /// Identity of a command, for comparison: the program with its verb, else the script or the module.
 pub(crate) fn entry(command: &[String]) -> String {
     let base = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
-    if let Some((_, after)) = program(command) {
-        let named = command.get(after.saturating_sub(2)..after).unwrap_or_default();
+    if let Some(found) = program(command) {
+        let named = command.get(found.words.clone()).unwrap_or_default();
         return named.iter().map(base).collect::<Vec<_>>().join(" ");
     }
     let module = command.windows(2).find(|words| words[0] == "-m").map(|words| &words[1]);
@@ -112,6 +90,12 @@ fn telling_flags(command: &[String]) -> usize {
     TELLING.iter().filter(|name| flags.contains_key(**name)).count()
 }
 
+/// Returns true if a file that has these keys holds settings of such a training.
+pub(crate) fn is_meant(has: impl Fn(&str) -> bool) -> bool {
+    let mut telling = TELLING.iter().chain(&TELLING_IN_FILES);
+    has(OUTPUT_DIR) && telling.any(|key| has(key)) && !OTHERS.iter().any(|key| has(key))
+}
+
 /// Returns true if scripts on accelerate alone resume from a step of this name.
 fn is_of_others(value: &str) -> bool {
     let name = value.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -121,31 +105,54 @@ fn is_of_others(value: &str) -> bool {
 /// How settings are given to what a command starts.
 pub(crate) fn style(command: &[String]) -> Style {
     match program(command) {
-        Some((Program::LlamaFactory, _)) => Style::Pairs,
-        Some((Program::Trl | Program::Swift, _)) => Style::Flags,
+        Some(found) => match found.program {
+            Program::LlamaFactory if found.file(command).is_some() => Style::Pairs,
+            Program::LlamaFactory | Program::Trl | Program::Swift => Style::Flags,
+            // Its options have changed from release to release; it finds the newest step by itself.
+            Program::Axolotl => Style::None,
+        },
         // Whoever says that it is one needs no second flag to be believed.
         None if telling_flags(command) >= 1 => Style::Flags,
         None => Style::None,
     }
 }
 
-/// The YAML that a command reads its settings from, as it is written there.
+/// The file that a command reads its settings from, as it is written there.
 pub(crate) fn config_in(command: &[String]) -> Option<String> {
-    let (found, after) = program(command)?;
-    let named = match found {
-        Program::LlamaFactory => command.get(after).cloned(),
-        Program::Trl | Program::Swift => flags(command.get(after..)?).get("config").cloned(),
+    let found = program(command)?;
+    match found.program {
+        Program::LlamaFactory | Program::Axolotl => found.file(command).cloned(),
+        Program::Trl | Program::Swift => {
+            let own = command.get(found.words.end..)?;
+            flags(own).get("config").cloned().filter(|file| program::is_file(file))
+        }
+    }
+}
+
+/// Files that a command names and that may hold its settings, as they are written there: its own where its program is known, else all,
+/// which only their content tells.
+pub(crate) fn configs_in(command: &[String]) -> Vec<String> {
+    if program(command).is_some() {
+        return config_in(command).into_iter().collect();
+    }
+    if is_script(command) {
+        return Vec::new();
+    }
+    let value = |word: &String| match word.strip_prefix("--").and_then(|flag| flag.split_once('=')) {
+        Some((_, value)) => value.to_owned(),
+        None => word.clone(),
     };
-    named.filter(|file| file.ends_with(".yaml") || file.ends_with(".yml"))
+    let named = command.iter().map(value).filter(|word| program::is_file(word));
+    named.take(FILES).collect()
 }
 
 /// Settings in a command, by the name of each setting; the last one counts.
 pub(crate) fn settings(command: &[String]) -> BTreeMap<String, String> {
-    match program(command) {
-        Some((Program::LlamaFactory, after)) => command
+    match style(command) {
+        Style::Pairs => command
             .iter()
-            .skip(after)
             .filter_map(|word| word.split_once('='))
+            .filter(|(key, _)| !key.starts_with('-'))
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect(),
         _ => flags(command),
@@ -245,6 +252,9 @@ mod tests {
                 true,
             ),
             ("llamafactory-cli train x.yaml", Style::Pairs, true),
+            ("torchrun src/train.py {config} a=1", Style::Pairs, true),
+            ("llamafactory-cli train --stage sft --output_dir o", Style::Flags, true),
+            ("axolotl train c.yml", Style::None, true),
             ("swift sft --model m", Style::Flags, true),
             ("python3 train.py --output_dir out", Style::None, false),
             ("python3 train.py", Style::None, false),
@@ -314,6 +324,20 @@ mod tests {
         );
         assert_eq!(config_in(&words("trl sft --config c.yaml")).as_deref(), Some("c.yaml"));
         assert_eq!(config_in(&words("python3 t.py --config c.yaml")), None);
+        for (command, files) in [
+            ("python3 t.py --config c.yaml", "c.yaml"),
+            (
+                "accelerate launch --config_file a.yaml t.py --config=c.json d.yml",
+                "a.yaml c.json d.yml",
+            ),
+            ("bash t.sh c.yaml", ""),
+            ("llamafactory-cli train a.json b.yaml", "a.json"),
+            ("torchrun src/train.py {config} a.yaml", "{config}"),
+        ] {
+            assert_eq!(configs_in(&words(command)).join(" "), files, "{command}");
+        }
+        let said = settings(&words("llamafactory-cli train --output_dir o --save_steps 7"));
+        assert_eq!(said.get("save_steps").map(String::as_str), Some("7"));
         let world = accelerate_world(&words("accelerate launch --num_processes 4 t.py --num_processes 9"));
         assert_eq!(world, Some(4));
     }

@@ -4,6 +4,7 @@ use super::HF;
 use super::arrange::RESUME_ONLY_MODEL;
 use super::call;
 use super::names::{self, RootName};
+use super::program::{self, Program};
 use crate::command;
 use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
@@ -66,6 +67,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     let mut wrong = Vec::new();
     out.root = output_dir(&said, input).map_err(|e| wrong.push(e)).unwrap_or_default();
     wrong.extend(versions(&said, input).err());
+    wrong.extend(cannot_resume(&said, input).err());
     let style = call::style(input.command);
     out.cadence = cadence(&said, style != call::Style::None || input.composed.is_some());
     out.last_step = said.number("max_steps").map(Step);
@@ -130,7 +132,12 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
 
 /// The command, with the place of the YAML marked: it may be a copy that is given.
 fn named(input: &ReadInput<'_>) -> Vec<String> {
-    let file = input.composed.and_then(|_| call::config_in(input.command));
+    let named = call::configs_in(input.command).into_iter();
+    let is_it = |word: &String| Some(input.cwd.join(word).as_path()) == input.config_file;
+    let file = input.composed.and_then(|_| {
+        let own = call::config_in(input.command);
+        own.or_else(|| named.clone().find(is_it))
+    });
     let marked = |word: &String| match &file {
         Some(file) if word == file => command::CONFIG.to_owned(),
         Some(file) => match word.strip_suffix(file.as_str()).filter(|head| head.ends_with('=')) {
@@ -177,7 +184,8 @@ fn resume(said: &Said, input: &ReadInput<'_>) -> Result<ResumeIntent, ConfigErro
 
 /// The output directory as the trainer takes it: `~` is the home directory there.
 fn output_dir(said: &Said, input: &ReadInput<'_>) -> Result<Option<Utf8PathBuf>, ConfigError> {
-    let Some(text) = said.text(call::OUTPUT_DIR) else {
+    let default = || default_dir(input.command);
+    let Some(text) = said.text(call::OUTPUT_DIR).or_else(default) else {
         return Ok(None);
     };
     let Some(rest) = text.strip_prefix('~') else {
@@ -197,10 +205,47 @@ fn output_dir(said: &Said, input: &ReadInput<'_>) -> Result<Option<Utf8PathBuf>,
     }
 }
 
+/// The output directory of a program that is told none.
+fn default_dir(command: &[String]) -> Option<&'static str> {
+    match program::program(command)?.program {
+        Program::Trl => Some("trainer_output"),
+        Program::Axolotl => Some("./model-out"),
+        Program::Swift | Program::LlamaFactory => None,
+    }
+}
+
+/// Programs that begin anew whatever they have saved: said before the first launch, not after the first crash.
+fn cannot_resume(said: &Said, input: &ReadInput<'_>) -> Result<(), ConfigError> {
+    let found = program::program(input.command).filter(|_| input.recovery);
+    let once = "or run it once, without relaunches: --no-recovery";
+    match found.map(|found| found.program) {
+        Some(Program::Axolotl) if !said.is("auto_resume_from_checkpoints") => Err(refused(
+            "auto_resume_from_checkpoints",
+            "axolotl looks for its checkpoints only if auto_resume_from_checkpoints is true: a relaunch would begin anew and write over them"
+                .to_owned(),
+            &format!("set auto_resume_from_checkpoints: true in its YAML, {once}"),
+        )),
+        Some(Program::LlamaFactory) if is_value_head(said) => {
+            let stage = said.text("stage").unwrap_or_default();
+            Err(refused(
+                "stage",
+                format!("LLaMA-Factory cannot resume stage {stage} with finetuning_type full: it does not find the value head in its own checkpoint"),
+                &format!("set finetuning_type: lora, {once}"),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_value_head(said: &Said) -> bool {
+    let full = said.text("finetuning_type") == Some("full");
+    full && matches!(said.text("stage"), Some("rm" | "ppo"))
+}
+
 /// ms-swift begins a new directory at every start unless it is told not to.
 fn versions(said: &Said, input: &ReadInput<'_>) -> Result<(), ConfigError> {
     let is_off = |text: &str| matches!(text.to_lowercase().as_str(), "false" | "no" | "f" | "n" | "0");
-    if !input.recovery || !call::is_swift(input.command) || said.text(ADD_VERSION).is_some_and(is_off) {
+    if !input.recovery || !program::is(input.command, Program::Swift) || said.text(ADD_VERSION).is_some_and(is_off) {
         return Ok(());
     }
     Err(refused(

@@ -1,0 +1,150 @@
+//! Programs that train on Hugging Face's `Trainer` and are known by their names.
+
+use crate::command::CONFIG;
+use std::ops::Range;
+
+/// TRL's commands that train, and ms-swift's.
+const TRL: [&str; 10] = [
+    "sft",
+    "dpo",
+    "grpo",
+    "kto",
+    "reward",
+    "rloo",
+    "gkd",
+    "online_dpo",
+    "distillation",
+    "async_grpo",
+];
+const SWIFT: [&str; 3] = ["sft", "pt", "rlhf"];
+const LLAMA_FACTORY: [&str; 2] = ["llamafactory-cli", "lmf"];
+/// All of these, by the names that scripts call them by.
+pub(crate) const PROGRAMS: [&str; 5] = ["trl", "swift", "llamafactory-cli", "lmf", "axolotl"];
+
+/// A program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
+    Trl,
+    Swift,
+    LlamaFactory,
+    Axolotl,
+}
+
+/// The program that a command starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) program: Program,
+    /// The words that name it; its own come behind them.
+    pub(crate) words: Range<usize>,
+}
+
+impl Named {
+    /// The file of settings that stands right behind its name.
+    pub(crate) fn file<'a>(&self, command: &'a [String]) -> Option<&'a String> {
+        command.get(self.words.end).filter(|word| is_file(word))
+    }
+}
+
+/// Returns true if a word names a file of settings, or stands for one.
+pub(crate) fn is_file(word: &str) -> bool {
+    if word == CONFIG {
+        return true;
+    }
+    let ends = [".yaml", ".yml", ".json"].into_iter().any(|end| word.ends_with(end));
+    ends && !word.starts_with('-')
+}
+
+/// The program that a command starts, where it is known by its name.
+pub(crate) fn program(command: &[String]) -> Option<Named> {
+    (0..command.len()).find_map(|at| {
+        let (program, count) = begins(command.get(at..)?)?;
+        let words = at..at + count;
+        Some(Named { program, words })
+    })
+}
+
+/// The program that these words begin with, and how many of them name it.
+fn begins(words: &[String]) -> Option<(Program, usize)> {
+    let path = words.first()?.as_str();
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let next = words.get(1).map_or("", String::as_str);
+    let third = words.get(2).map_or("", String::as_str);
+    Some(match name {
+        "trl" if TRL.contains(&next) => (Program::Trl, 2),
+        "swift" if SWIFT.contains(&next) => (Program::Swift, 2),
+        "axolotl" if next == "train" => (Program::Axolotl, 2),
+        "-m" if next == "trl.cli" && TRL.contains(&third) => (Program::Trl, 3),
+        "-m" => (module(next)?, 2),
+        _ if LLAMA_FACTORY.contains(&name) && next == "train" => (Program::LlamaFactory, 2),
+        _ if path.ends_with(".py") => (script(path, next)?, 1),
+        _ => return None,
+    })
+}
+
+/// The program whose module this is, as `-m` takes it.
+fn module(name: &str) -> Option<Program> {
+    if name == "axolotl.cli.train" {
+        return Some(Program::Axolotl);
+    }
+    let (package, verb) = name.rsplit_once('.')?;
+    match package {
+        "trl.scripts" if TRL.contains(&verb) => Some(Program::Trl),
+        "swift.cli" if SWIFT.contains(&verb) => Some(Program::Swift),
+        _ => None,
+    }
+}
+
+/// The program whose source this script is; `next`: the word behind it.
+fn script(path: &str, next: &str) -> Option<Program> {
+    let parts: Vec<&str> = path.trim_end_matches(".py").rsplit('/').take(3).collect();
+    match parts.as_slice() {
+        // LLaMA-Factory's own, beside which many a repository has one of that name.
+        ["train", "src", ..] if is_file(next) => Some(Program::LlamaFactory),
+        ["launcher", "llamafactory", ..] => Some(Program::LlamaFactory),
+        ["train", "cli", "axolotl"] => Some(Program::Axolotl),
+        [verb, "scripts", "trl"] if TRL.contains(verb) => Some(Program::Trl),
+        [verb, "cli", "swift"] if SWIFT.contains(verb) => Some(Program::Swift),
+        _ => None,
+    }
+}
+
+/// Returns true if a command starts this program.
+pub(crate) fn is(command: &[String], wanted: Program) -> bool {
+    program(command).is_some_and(|found| found.program == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_known_however_they_are_called() {
+        for (text, wanted) in [
+            ("trl sft --config x.yaml", Some(Program::Trl)),
+            ("trl distillation --config x.yaml", Some(Program::Trl)),
+            ("trl env", None),
+            ("python3 -m trl.cli dpo --config x.yaml", Some(Program::Trl)),
+            ("accelerate launch -m trl.scripts.grpo", Some(Program::Trl)),
+            (
+                "accelerate launch /v/trl/scripts/sft.py --output_dir o",
+                Some(Program::Trl),
+            ),
+            ("swift rlhf --rlhf_type dpo", Some(Program::Swift)),
+            ("torchrun /v/swift/cli/sft.py --model m", Some(Program::Swift)),
+            ("llamafactory-cli train x.json", Some(Program::LlamaFactory)),
+            ("torchrun src/train.py x.yaml", Some(Program::LlamaFactory)),
+            (
+                "accelerate launch --config_file f.yaml src/train.py x.yml",
+                Some(Program::LlamaFactory),
+            ),
+            ("torchrun src/train.py --output_dir o", None),
+            ("python3 train.py x.yaml", None),
+            ("axolotl train c.yml", Some(Program::Axolotl)),
+            ("axolotl preprocess c.yml", None),
+            ("accelerate launch -m axolotl.cli.train c.yml", Some(Program::Axolotl)),
+        ] {
+            let command: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            assert_eq!(program(&command).map(|found| found.program), wanted, "{text}");
+        }
+    }
+}
