@@ -24,6 +24,7 @@ mod looks;
 mod notify;
 mod rehearsal;
 mod secrets;
+mod seen;
 mod service;
 mod start;
 
@@ -136,6 +137,7 @@ struct Driver {
     key: String,
     rehearsal: Option<Rehearsing>,
     telling: Telling,
+    seeing: seen::Seeing,
     gathering: Option<Gathering>,
     evidence_tasks: Vec<EvidenceTask>,
     /// The helper that gathers the next evidence.
@@ -289,6 +291,7 @@ impl Driver {
         let dead = dead.into_iter().chain(looks).flatten().map(|pause| now.after(pause));
         let finish = self.finish_due.iter().map(|(at, _)| *at).chain(self.fence_due());
         let finish = finish.chain(self.evidence_due());
+        let finish = finish.chain(self.sees().then(|| self.seeing.due()));
         timers
             .chain(io_workers)
             .chain(dead)
@@ -325,6 +328,7 @@ impl Driver {
         self.check_io_workers(now);
         self.check_guard(now);
         self.check_evidence(now);
+        self.look_for_trainer(false);
         self.tell_of_a_wait(now);
         if self.finish_due.as_ref().is_some_and(|(at, _)| *at <= now) && self.over.is_none() {
             // The end changes nothing on disk; the next term finds out from there what this one could not write.

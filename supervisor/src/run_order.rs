@@ -2,13 +2,13 @@
 
 use camino::Utf8PathBuf;
 use supervise_config::ConfigTree;
-use supervise_config::settings::Settings;
+use supervise_config::settings::{InterpreterChoice, Settings};
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::RunSpec;
 use supervise_host::interpreter::Interpreter;
 use supervise_host::io_worker::Room;
 use supervise_host::script::{Shims, Submitter};
-use supervise_trainers::TrainerFacts;
+use supervise_trainers::{TrainerFacts, registry};
 
 /// The program to run, and what a person should know of it.
 #[derive(Debug, Clone)]
@@ -61,6 +61,30 @@ pub struct RunOrder {
     pub told: String,
     /// The trainer's YAML as it is given to the trainer, where it is not the user's own file.
     pub copy: Option<Copy>,
+}
+
+/// Launchers of ranks that are Python programs.
+const LAUNCHERS: [&str; 3] = ["torchrun", "accelerate", "deepspeed"];
+/// The setting by which a person says that nothing is to be known of the checkpoints.
+const PLAIN_SAID: &str = "plain";
+
+impl RunOrder {
+    /// Python that runs first in the interpreters of this run, where its command tells nothing of the trainer in it. A person who says
+    /// that the command is plain is believed.
+    #[must_use]
+    pub fn hook(&self, spec: &RunSpec, argv: &[String]) -> Option<&'static str> {
+        let policy = &spec.policy;
+        let wished = policy.recovery && policy.prove && !policy.observe;
+        let ours = self.settings.interpreter == InterpreterChoice::Auto && spec.gang.nodes <= 1;
+        let is_said = self.settings.trainer.as_str() == PLAIN_SAID;
+        registry::hook(spec).filter(|_| wished && ours && !is_said && is_python(argv))
+    }
+}
+
+/// The words start an interpreter, or a launcher that is a Python program.
+fn is_python(argv: &[String]) -> bool {
+    let program = argv.first().map(|p| p.rsplit('/').next().unwrap_or(p));
+    program.is_some_and(|p| p.starts_with("python") || LAUNCHERS.contains(&p))
 }
 
 /// The trainer's YAML without our block, for a trainer that refuses a key that it does not know.

@@ -127,6 +127,25 @@ def a_script_that_takes_no_flags_finds_what_was_left_for_it(b):
     same(out / "checkpoint-6", straight / "checkpoint-6")
 
 
+def a_script_with_everything_in_its_code_is_given_the_proven_step(b):
+    """`train()` is called without a step: it is seen as it begins, by one rank or by two, and given one after each kill."""
+    straight = b.work / "code_straight"
+    b.call([sys.executable, TRAIN, "--code", straight, "trainer"])
+    for kind in ("trainer", "own", "seq2seq"):
+        out = b.work / f"code_{kind}"
+        faults = [{"kind": "kill", "step": 4, "rank": 0}, {"kind": "torn", "step": 6, "rank": 0}]
+        said = b.run(f"code_{kind}", faults, [sys.executable, TRAIN, "--code", out, kind])
+        for words in ("the trainer saves in", "resume from checkpoint-2", "resume from checkpoint-4", "moved aside: checkpoint-6",
+                      "finished: step 6 is proven"):
+            assert words in said, f"{words}:\n{said}"
+        same(out / "checkpoint-6", straight / "checkpoint-6")
+    out = b.work / "code_ranks"
+    faults = [{"kind": "kill", "step": 4, "rank": 1}]
+    said = b.run("code_ranks", faults, [*TORCHRUN, TRAIN, "--code", out, "trainer"])
+    assert "the trainer saves in" in said and "the trainer resumed from 2" in said, said
+    same(out / "checkpoint-6", b.straight / "checkpoint-6")
+
+
 def a_step_without_its_optimizer_is_asked_about(b):
     out = b.copy("asked")
     for step in (4, 6):
@@ -190,7 +209,8 @@ def what_follows_the_last_step_is_done(b):
 
 
 CASES = [alone_a_torn_save_ends_every_start_and_a_missing_optimizer_is_told_by_nobody, killed_in_a_step_and_in_a_save,
-         a_script_that_takes_no_flags_finds_what_was_left_for_it, a_step_without_its_optimizer_is_asked_about,
+         a_script_that_takes_no_flags_finds_what_was_left_for_it, a_script_with_everything_in_its_code_is_given_the_proven_step,
+         a_step_without_its_optimizer_is_asked_about,
          a_script_that_does_not_resume_is_ended_before_it_saves, early_stopping_is_an_end, the_best_step_is_kept,
          what_follows_the_last_step_is_done]
 

@@ -1,6 +1,7 @@
 """A tiny training on Hugging Face's Trainer, or on TRL's SFTTrainer, that can be told to die.
 
 usage: hf_train.py FLAGS OF TrainingArguments          as most scripts are: HfArgumentParser, resumes where --resume_from_checkpoint says
+       hf_train.py --code OUT trainer|own|seq2seq      as many scripts are: everything in the code, and `train()` is given nothing
        hf_train.py --sft OUT STEPS                     TRL, with everything in the code: resumes from what get_last_checkpoint finds
 
 FAULTS and FAULT_LEDGER are those of fault_hooks.py, of which these kinds are known here: `kill`: SIGKILL when step N begins; `hold`: it waits there; `torn`: SIGKILL when
@@ -24,7 +25,7 @@ import on_gpu
 
 DEAF = os.environ.get("HF_DEAF") == "1"
 TAIL = os.environ.get("HF_TAIL")
-ON_CPU = "--use_cpu" in sys.argv or "--sft" in sys.argv
+ON_CPU = any(word in sys.argv for word in ("--use_cpu", "--sft", "--code"))
 WORDS = 64
 
 
@@ -119,8 +120,24 @@ def by_itself(out, steps):
     trainer.train(resume_from_checkpoint=os.path.isdir(out) and get_last_checkpoint(out) or None)
 
 
+def by_code(out, kind):
+    """Everything in the code, and nothing of resuming: `Trainer`, a subclass of it, `Seq2SeqTrainer`."""
+    from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+    class Own(Trainer):
+        def train(self, *args, **more):
+            return super().train(*args, **more)
+
+    kinds = {"trainer": (Trainer, TrainingArguments), "own": (Own, TrainingArguments), "seq2seq": (Seq2SeqTrainer, Seq2SeqTrainingArguments)}
+    trainer, arguments = kinds[kind]
+    args = arguments(output_dir=out, max_steps=6, save_steps=2, logging_steps=1, per_device_train_batch_size=4, use_cpu=True, report_to="none")
+    trainer(model=model(), args=args, train_dataset=Data(), callbacks=[Faults()]).train()
+
+
 if sys.argv[1:2] == ["--sft"]:
     by_itself(sys.argv[2], int(sys.argv[3]))
+elif sys.argv[1:2] == ["--code"]:
+    by_code(sys.argv[2], sys.argv[3])
 else:
     by_flags()
 if torch.distributed.is_initialized():

@@ -71,6 +71,8 @@ mod rehearsals;
 mod rollback;
 #[path = "run/scripts.rs"]
 mod scripts;
+#[path = "run/seen.rs"]
+mod seen;
 #[path = "run/serve.rs"]
 mod serve;
 #[path = "run/serve_back.rs"]

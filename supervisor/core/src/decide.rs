@@ -251,6 +251,7 @@ impl Deciding<'_> {
             | EventKind::Space { .. }
             | EventKind::JournalStalled { .. }
             | EventKind::Rehearsed(_)
+            | EventKind::TrainerSeen(_)
             | EventKind::Told { .. }
             | EventKind::Evidence { .. }
             | EventKind::Collected { .. } => {}

@@ -18,6 +18,7 @@ use crate::numbers::StepNumbers;
 use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
+use crate::seen::TrainerSeen;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 
@@ -186,6 +187,8 @@ pub enum EventKind {
     CheckpointsChanged(ScanDiff),
     /// A relaunch was tried in advance.
     Rehearsed(Rehearsal),
+    /// A trainer of which the command tells nothing was seen while it ran.
+    TrainerSeen(TrainerSeen),
     /// A wake-up that was asked for.
     Timer(TimerKey),
     /// The disk of the checkpoint root was asked; it leaves no record but what it leads to.

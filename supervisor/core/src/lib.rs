@@ -44,6 +44,7 @@ pub mod resume;
 pub mod retention;
 pub mod scan;
 pub mod script;
+pub mod seen;
 pub mod spec;
 pub mod stacks;
 pub mod state;

@@ -40,6 +40,7 @@ use crate::rehearsal::Rehearsal;
 use crate::reshard::{Cut, Derived};
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
+use crate::seen::TrainerSeen;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -197,6 +198,9 @@ pub struct State {
     /// The last relaunch that was tried in advance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rehearsal: Option<Rehearsal>,
+    /// The trainer that was seen while it ran, where the command tells of none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<TrainerSeen>,
     /// How long things took, over all attempts.
     #[serde(default, skip_serializing_if = "Clocks::is_empty")]
     pub clocks: Clocks,

@@ -62,7 +62,7 @@ pub(super) fn place(name: &str) -> Result<RunCheckpoints, CliError> {
         return Err(CliError::environment(problem.clone()));
     }
     if let Ok(seen) = &found
-        && let Some(place) = seen.spec.as_ref().and_then(RunCheckpoints::of)
+        && let Some(place) = seen.spec_as_seen().as_ref().and_then(RunCheckpoints::of)
     {
         return Ok(place);
     }

@@ -251,6 +251,7 @@ impl Driver {
             interpreters: self.runs_interpreters(&plan.argv),
             ray: self.starts_ray(&plan.argv),
             endings: self.tells_endings(&plan.argv),
+            hook: self.hook(&plan.argv),
             secrets: supervise_config::known_secrets(),
             nodes: (self.spec.gang.nodes > 1).then(|| NodesOrder {
                 nodes: self.spec.gang.nodes,

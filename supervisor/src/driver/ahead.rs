@@ -15,7 +15,7 @@ use supervise_host::guard::Standby;
 use supervise_host::guard::ahead::{Draft, WorkersOfRay, own_notes, workers_of_ray};
 use supervise_host::process::usage;
 use supervise_host::system::free_port;
-use supervise_trainers::{HostFacts, Ray, adapter};
+use supervise_trainers::{HostFacts, Ray, TrainerFacts, adapter};
 
 /// The first step is looked for this often.
 const LOOK: Ms = Ms::secs(1);
@@ -117,7 +117,7 @@ impl Driver {
         Ok(())
     }
 
-    fn exchange(&mut self, standby: Standby) {
+    pub(super) fn exchange(&mut self, standby: Standby) {
         if let Some(old) = self.standby.replace(standby) {
             self.children.push(old.dismiss());
         }
@@ -268,7 +268,10 @@ impl Driver {
     pub(super) fn host_facts(&self, order: &LaunchOrder) -> HostFacts {
         HostFacts {
             env: environment::own(),
-            trainer: self.order.facts.clone(),
+            trainer: TrainerFacts {
+                hooked: self.hook(&self.spec.command).is_some(),
+                ..self.order.facts.clone()
+            },
             began: self.state.care.as_ref().map_or(order.attempt, |c| c.attempt).0,
         }
     }

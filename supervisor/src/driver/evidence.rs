@@ -256,6 +256,8 @@ impl Driver {
 
     /// No process is left: told at once, or once the facts are there and the logs are read. Nobody who wants an end waits for them.
     pub(super) fn on_guard_saw_it_gone(&mut self, attempt: AttemptNo) {
+        // It keeps what was told of the trainer, and goes.
+        self.look_for_trainer(true);
         if self.state.is_to_stop() || !self.is_to_be_diagnosed(attempt) {
             return self.all_gone(attempt);
         }

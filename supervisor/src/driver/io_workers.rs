@@ -11,6 +11,7 @@ use supervise_core::checkpoint::CkptId;
 use supervise_core::event::{ActError, ActOutput, EventKind, TimerKey, signal_name};
 use supervise_core::id::{ActId, AttemptNo, Ms, Step, Tick};
 use supervise_core::record::{Act, ActKind, LaunchOrder};
+use supervise_core::seen::TrainerSeen;
 use supervise_host::io_worker::{Answer, DiskRoom, IoReply, IoRequest, NO_THREAD, Question, Seen};
 use supervise_host::process::{boottime_ms, own_program, proc_stat};
 use supervise_host::wire;
@@ -56,6 +57,8 @@ pub(super) enum Tag {
     Append(u64),
     /// The lease.
     Bump,
+    /// A root that a trainer was seen to save in.
+    Seen(Box<TrainerSeen>),
     /// Nobody waits for it.
     Nothing,
     /// The beginning of the term.
@@ -394,6 +397,7 @@ impl Driver {
                 };
                 self.feed(EventKind::Space { free, files, works });
             }
+            Tag::Seen(seen) => self.on_seen_root(*seen, &answer),
             Tag::Usage(attempt, step) => self.on_disk_usage(attempt, step, answer),
             Tag::Finite(attempt, ckpt) => {
                 let found = match answer {

@@ -32,6 +32,9 @@ pub(super) enum Seen {
 impl Driver {
     /// No process of the attempt is left here; what it had submitted, and what runs on other nodes, ends before that is told.
     pub(super) fn on_tree_gone(&mut self, attempt: AttemptNo, unkillable: Vec<ProcRef>, seen: Seen) {
+        let Some((attempt, unkillable, seen)) = self.holds_tree_end((attempt, unkillable, seen)) else {
+            return;
+        };
         let query = self.job_of(attempt).filter(|_| !self.ended_well(attempt));
         let jobs = self.slurm_jobs();
         let nodes = self.unseen_nodes(seen);

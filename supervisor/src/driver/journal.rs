@@ -326,7 +326,7 @@ impl Driver {
         Question::Adopt {
             run_dir: self.spec.run_dir.clone(),
             term,
-            lease_dir: lease_dir(&self.spec),
+            lease_dir: lease_dir(&self.order.spec),
             ground: self.journal.ground.clone(),
         }
     }

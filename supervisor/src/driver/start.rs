@@ -138,6 +138,7 @@ pub(super) async fn term(
         told: BTreeSet::new(),
         key: taken.key.clone(),
         rehearsal: None,
+        seeing: super::seen::Seeing::default(),
         gathering: None,
         evidence_tasks: Vec::new(),
         helper_ahead: None,
@@ -155,6 +156,7 @@ pub(super) async fn term(
         order,
         printer,
     };
+    driver.take_seen();
     driver.begin(term, &loaded, hello, &mut inputs).await?;
     driver.turn(&mut inputs).await;
     driver.end().await;
@@ -290,7 +292,7 @@ impl Driver {
             run_dir: self.spec.run_dir.clone(),
             term,
             spec: Box::new(without_secrets(&self.spec)),
-            lease_dir: lease_dir(&self.spec),
+            lease_dir: lease_dir(&self.order.spec),
             registry: self.order.registry.clone(),
         };
         if hello.is_none() {

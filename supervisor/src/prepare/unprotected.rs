@@ -29,8 +29,13 @@ pub(super) fn tell(request: &Request, prepared: &mut Prepared) {
     }
     let cwd = prepared.order.spec.cwd.clone();
     let found = candidates(request, &cwd).into_iter().find(protects);
+    let order = &prepared.order;
     let how = match found {
         Some(request) => format!("to protect it: {}", proposed(&request.again(&["run"], &[]))),
+        _ if order.hook(&order.spec, &order.spec.command).is_some() => format!(
+            "if it trains on {}, that is seen while it runs: from then on its steps are proven, and a restart resumes",
+            registry::seen_trainers()
+        ),
         None => format!(
             "no command is known that would protect it: that takes {}",
             registry::frameworks()

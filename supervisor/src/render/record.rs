@@ -127,6 +127,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
         } if sighting.count == 1 => return sighted(*attempt, means, sighting),
         EventKind::Script { attempt, news } => format!("attempt {attempt}: {}", script::words(news)),
         EventKind::Rehearsed(r) => rehearsed(&r.result),
+        EventKind::TrainerSeen(seen) => seen.words(),
         EventKind::TimeGap { missing } => format!(
             "the machine slept or stood still for {}: clocks are shifted",
             span(*missing)

@@ -28,6 +28,7 @@ use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
 use supervise_core::script::CallOrder;
+use supervise_core::seen::TrainerSeen;
 use supervise_core::spec::{Degraded, ResumeIntent, RoleSpec, RunSpec, SavePolicy, TrainerKind};
 
 /// Form of a run's checkpoints by its configuration. `None` everywhere: judge what is there.
@@ -137,6 +138,8 @@ pub trait StepTracker: Send {
 /// Facts of the configuration beyond the run's specification, needed again at every launch.
 #[derive(Debug, Clone, Default)]
 pub struct TrainerFacts {
+    /// Our Python runs in its interpreter, and hands it the step to resume from.
+    pub hooked: bool,
     /// The user's numbers of steps to keep, by the trainer's key.
     pub keep: Vec<(String, u32)>,
     /// The user's own overrides from the command line, passed on before ours.
@@ -335,6 +338,19 @@ pub trait Adapter: Sync {
     }
     /// The configuration that a command gives to the trainer's own reader, as it is written there.
     fn config_in(&self, _command: &[String]) -> Option<String> {
+        None
+    }
+    /// Python that runs first in the interpreter of a command which tells nothing of the trainer in it: it tells of that
+    /// ([`seen`](Self::seen)), and may hand it the step to resume from.
+    fn hook(&self, _spec: &RunSpec) -> Option<&'static str> {
+        None
+    }
+    /// It can be seen so.
+    fn is_seen(&self) -> bool {
+        false
+    }
+    /// The trainer of which that Python told. `known`: what it told in an attempt before.
+    fn seen(&self, _told: &str, _known: Option<&TrainerSeen>) -> Option<TrainerSeen> {
         None
     }
     /// Files that a command names and that may be that configuration: what is none is told by its content.

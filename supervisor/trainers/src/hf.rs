@@ -8,9 +8,11 @@ mod judge;
 mod names;
 mod parts;
 mod program;
+mod ranks;
 mod read;
 mod rules;
 mod script;
+mod seen;
 mod steps;
 mod v1;
 
@@ -24,6 +26,7 @@ use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
 use supervise_core::script::CallOrder;
+use supervise_core::seen::TrainerSeen;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
 /// Hugging Face's `Trainer`, whichever of its relatives.
@@ -117,6 +120,19 @@ impl Adapter for HfAdapter {
 
     fn config_in(&self, command: &[String]) -> Option<String> {
         call::config_in(command)
+    }
+
+    fn hook(&self, spec: &RunSpec) -> Option<&'static str> {
+        let is_blind = call::style(spec.trainer_command()) == call::Style::None && spec.learnt.is_none();
+        is_blind.then_some(seen::HOOK)
+    }
+
+    fn is_seen(&self) -> bool {
+        true
+    }
+
+    fn seen(&self, told: &str, known: Option<&TrainerSeen>) -> Option<TrainerSeen> {
+        seen::seen(told, known)
     }
 
     fn configs_in(&self, command: &[String]) -> Vec<String> {

@@ -5,6 +5,7 @@ use crate::read::{ReadInput, ReadOutput};
 use crate::{areal, hf, plain, verl};
 use supervise_config::compose::Composed;
 use supervise_config::{ConfigError, ErrorKind};
+use supervise_core::seen::TrainerSeen;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
 /// Every adapter, in the order in which a run is asked whose it is; the last one takes what nobody else knows.
@@ -81,6 +82,29 @@ pub fn entry() -> String {
 #[must_use]
 pub fn called(command: &[String]) -> Option<&'static dyn Adapter> {
     adapters().find(|a| a.is_called(command))
+}
+
+/// Python that tells of the trainer in the interpreter of a command which tells nothing, and may hand it a step.
+#[must_use]
+pub fn hook(spec: &RunSpec) -> Option<&'static str> {
+    let own = adapter(spec.trainer);
+    match own.has_steps() {
+        true => own.hook(spec),
+        false => adapters().find_map(|a| a.hook(spec)),
+    }
+}
+
+/// The trainer of which that told. `known`: what it told in an attempt before.
+#[must_use]
+pub fn seen(told: &str, known: Option<&TrainerSeen>) -> Option<TrainerSeen> {
+    adapters().find_map(|a| a.seen(told, known))
+}
+
+/// The trainers that can be seen so, in words.
+#[must_use]
+pub fn seen_trainers() -> String {
+    let all = adapters().filter(|a| a.is_seen()).map(|a| a.words().name);
+    all.collect::<Vec<_>>().join(", ")
 }
 
 /// The frameworks whose calls are known, in words.

@@ -74,6 +74,7 @@ impl Rig {
             interpreters: false,
             ray: false,
             endings: false,
+            hook: None,
             secrets: Vec::new(),
             cgroup: false,
             scratch: None,

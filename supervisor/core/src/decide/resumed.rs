@@ -134,6 +134,10 @@ impl Deciding<'_> {
 
     /// Ended before its first save can destroy what is there.
     fn failed_resume(&mut self, reason: Reason) {
+        // A step is offered to a program that was not asked whether it takes one.
+        if self.s.seen.is_some() {
+            return;
+        }
         self.stop(Then::Diagnose, false, vec![reason]);
     }
 }

@@ -22,6 +22,7 @@ pub(super) fn event_word(kind: &EventKind) -> &'static str {
         EventKind::Script { .. } => "news of the script",
         EventKind::Checkpoints(_) | EventKind::CheckpointsChanged(_) => "scan",
         EventKind::Rehearsed(_) => "rehearsal",
+        EventKind::TrainerSeen(_) => "a trainer seen",
         EventKind::Timer(_) => "timer",
         EventKind::Space { .. } => "free space",
         EventKind::TimeGap { .. } => "time gap",

@@ -107,6 +107,7 @@ impl State {
                 self.displaced = true;
             }
             EventKind::Rehearsed(rehearsal) => self.rehearsal = Some(rehearsal.clone()),
+            EventKind::TrainerSeen(seen) => self.seen = Some(seen.clone()),
             _ => self.on_attempt_fact(e),
         }
     }

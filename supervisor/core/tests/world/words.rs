@@ -67,6 +67,7 @@ fn fact(e: &Event) -> String {
         EventKind::Checkpoints(r) => scan(r),
         EventKind::CheckpointsChanged(d) => format!("{} steps changed", d.len()),
         EventKind::Rehearsed(r) => format!("a relaunch was tried in advance: {:?}", r.result),
+        EventKind::TrainerSeen(seen) => seen.words(),
         EventKind::Space { free, .. } => format!("free space: {free:?}"),
         EventKind::Timer(key) => format!("timer {key:?}"),
         EventKind::TimeGap { missing } => format!("{} s of time are missing", missing.0 / 1000),

@@ -1,23 +1,20 @@
 //! Exceptions that ended interpreters, from the memory in which the guard keeps them.
 
 use super::Order;
-use crate::guard::ahead::ENDINGS;
-use std::fs::{self, File};
+use crate::guard::ahead::{ENDINGS, memory_of};
+use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
 use supervise_core::ending::{self, Ending};
 use supervise_core::id::WorkerId;
 
 /// Bytes that are read of it.
 const MOST: u64 = 8 << 20;
-/// Open files of a guard that are looked at.
-const FILES: usize = 16_384;
 
 /// The exceptions, without secrets: by worker, the first to end first.
 pub(super) fn read(order: &Order) -> Vec<Ending> {
     let guards = order.known.iter().filter(|p| !order.workers.contains(p));
     let mut text = Vec::new();
-    for file in guards.filter_map(|guard| memory(guard.pid)) {
+    for file in guards.filter_map(|guard| memory_of(guard.pid, ENDINGS)) {
         if let Ok(file) = File::open(file) {
             // Whatever can be read of it is worth a look.
             let _ = file.take(MOST).read_to_end(&mut text);
@@ -34,14 +31,6 @@ pub(super) fn read(order: &Order) -> Vec<Ending> {
         raised.kind = safe(&raised.kind);
     }
     found
-}
-
-fn memory(guard: i32) -> Option<PathBuf> {
-    let wanted = format!("/memfd:{ENDINGS} (deleted)");
-    let entries = fs::read_dir(format!("/proc/{guard}/fd")).ok()?;
-    let paths = entries.flatten().take(FILES).map(|e| e.path());
-    let mut found = paths.filter(|path| fs::read_link(path).is_ok_and(|to| to.as_os_str() == wanted.as_str()));
-    found.next()
 }
 
 /// `exceptions.txt`.

@@ -21,9 +21,10 @@ use crate::process::spawn::{Place, Started};
 use crate::process::tree::running_children;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::os::fd::{IntoRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use supervise_core::event::Ahead;
 
@@ -38,6 +39,10 @@ const FILE_NAME: &str = "sitecustomize.py";
 /// Variable that bears the mark of an attempt while its interpreter waits; as long as the real name, which takes its place: until
 /// then whoever ends an attempt by its mark must not meet it.
 const AWAITED: &str = "SUPERVISE_AWAITED";
+
+/// Open files of a guard that are looked at, and bytes of what is told of a trainer.
+const OPEN_FILES: usize = 16_384;
+const TOLD_MOST: u64 = 64 << 10;
 
 /// The interpreter says that it waits before anything else. One that does not would run the trainer itself, soon: until then it can
 /// write no file, and it is looked at this often.
@@ -98,12 +103,16 @@ pub(crate) struct Files {
     notes: (i32, String),
     /// The file to which interpreters add the exception that ends them.
     endings: String,
+    /// The file for what the trainer is seen to do.
+    told: Option<String>,
     /// The imports of the interpreter that is forked, and the name of its socket.
     forks: Option<(String, String)>,
 }
 
 /// Name of the memory in which a guard keeps the exceptions that ended its interpreters.
 pub(crate) const ENDINGS: &str = "endings";
+/// Name of that for what their trainer is seen to do.
+pub(crate) const TOLD: &str = "trainer";
 
 impl Files {
     /// Makes them for an order, or, where its interpreters wait already, for a draft.
@@ -112,10 +121,11 @@ impl Files {
     /// No memory, or no descriptor.
     pub(crate) fn new(order: &GuardOrder, draft: Option<&Draft>) -> io::Result<Self> {
         // It is compiled at each start: as little as is needed.
+        let hook = order.hook.as_deref().unwrap_or_default();
         let file = match (order.interpreters, order.ray) {
-            (true, true) => [START, AHEAD, OF_RAY, BEGIN].concat(),
-            (true, false) => [START, AHEAD, BEGIN].concat(),
-            (false, _) => [START, AT_ONCE].concat(),
+            (true, true) => [START, hook, AHEAD, OF_RAY, BEGIN].concat(),
+            (true, false) => [START, hook, AHEAD, BEGIN].concat(),
+            (false, _) => [START, hook, AT_ONCE].concat(),
         };
         let forked = |workers: &WorkersOfRay| -> io::Result<_> {
             // Nothing of a run's own names: who looks for its guard must not meet it.
@@ -127,6 +137,13 @@ impl Files {
             place: lasting("interpreter", &archive(FILE_NAME, file.as_bytes()))?.1,
             notes: lasting("interpreter", imports.as_bytes())?,
             endings: lasting(ENDINGS, &[])?.1,
+            told: order
+                .hook
+                .iter()
+                .map(|_| lasting(TOLD, &[]))
+                .next()
+                .transpose()?
+                .map(|(_, name)| name),
             forks: draft.and_then(|d| d.ray.as_ref()).map(forked).transpose()?,
         })
     }
@@ -151,6 +168,11 @@ impl Files {
         }
         let ending = order.endings.then(|| self.endings.clone());
         ours.extend(ending.map(|file| ("SUPERVISE_ENDING".to_owned(), file)));
+        ours.extend(
+            self.told
+                .iter()
+                .map(|file| ("SUPERVISE_TRAINER".to_owned(), file.clone())),
+        );
         ours
     }
 
@@ -165,6 +187,24 @@ impl Files {
         ours.extend(path.map(|_| ("SUPERVISE_PYTHONPATH".to_owned(), "1".to_owned())));
         ours
     }
+}
+
+/// The memory of this name that a guard keeps, as a file.
+pub(crate) fn memory_of(guard: i32, name: &str) -> Option<PathBuf> {
+    let wanted = format!("/memfd:{name} (deleted)");
+    let entries = fs::read_dir(format!("/proc/{guard}/fd")).ok()?;
+    let paths = entries.flatten().take(OPEN_FILES).map(|e| e.path());
+    let mut found = paths.filter(|path| fs::read_link(path).is_ok_and(|to| to.as_os_str() == wanted.as_str()));
+    found.next()
+}
+
+/// The trainer of an attempt as its interpreters told of it; `None`: none has.
+#[must_use]
+pub fn told_of_trainer(guard: i32) -> Option<String> {
+    let file = File::open(memory_of(guard, TOLD)?).ok()?;
+    let mut text = Vec::new();
+    file.take(TOLD_MOST).read_to_end(&mut text).ok()?;
+    (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The environment of a worker, the mark first. `files`: its interpreter runs ours first.

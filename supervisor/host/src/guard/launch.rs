@@ -381,7 +381,7 @@ fn start_workers(
     let mut workers = Vec::with_capacity(order.workers.len());
     let place = leaf.and_then(|l| Some((l.directory().ok()?, l.entrance().ok()?)));
     let files = match early.files.take() {
-        None if order.interpreters || order.endings => Files::new(order, None).ok(),
+        None if order.interpreters || order.endings || order.hook.is_some() => Files::new(order, None).ok(),
         files => files,
     };
     let cgroup = place.as_ref().map(as_place);

@@ -78,6 +78,9 @@ pub struct GuardOrder {
     /// They are interpreters that leave the exception which ends them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub endings: bool,
+    /// Python that runs first in them, and tells of the trainer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<String>,
     /// Values that are hidden in what the guard says and writes down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,

@@ -164,6 +164,7 @@ fn order(what: &Recording) -> GuardOrder {
         interpreters: false,
         ray: false,
         endings: false,
+        hook: None,
         secrets: supervise_config::known_secrets(),
     }
 }

@@ -52,6 +52,13 @@ fn quoted(words: &[&str]) -> String {
 }
 
 impl Seen {
+    /// The specification, with the trainer that was seen while it ran.
+    pub(in crate::cli) fn spec_as_seen(&self) -> Option<RunSpec> {
+        let trainer = self.state.as_ref().and_then(|s| s.seen.as_ref());
+        let spec = self.spec.as_ref()?;
+        Some(trainer.map_or_else(|| spec.clone(), |seen| seen.applied(spec)))
+    }
+
     /// The gate of every command that does more than show the run: what its directory says names processes, jobs and files, and is obeyed
     /// only if this user or root wrote it and nobody else could. A supervisor that answered spoke for itself.
     ///

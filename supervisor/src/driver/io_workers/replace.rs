@@ -39,6 +39,7 @@ impl Driver {
                     act,
                     result: Err(error()),
                 }),
+                Tag::Seen(_) => self.look_anew(),
                 // It is asked again.
                 Tag::Finite(attempt, ckpt) => self.feed(EventKind::Finite {
                     attempt,

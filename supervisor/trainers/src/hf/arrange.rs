@@ -5,6 +5,7 @@
 
 use super::call::{self, Style};
 use super::script;
+use super::seen::STEP_VARIABLE;
 use crate::adapter::{Help, HostFacts, LaunchPlan};
 use crate::command;
 use camino::Utf8Path;
@@ -47,6 +48,12 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
             with_all_state(style, spec, &path, &mut plan);
             match call::spelt(style, call::RESUME, path.as_str()) {
                 Some(word) => plan.overrides.push(word),
+                None if host.trainer.hooked => {
+                    plan.notes.push(format!(
+                        "if the script gives train() no step, it is given {path}; supervisor.interpreter=plain leaves the script alone"
+                    ));
+                    plan.env.push((STEP_VARIABLE.to_owned(), path.into_string()));
+                }
                 None => plan.notes.push(format!(
                     "the script is to resume from {path} by itself: it is the newest step in the output directory"
                 )),

@@ -209,20 +209,6 @@ pub(crate) fn spelt(style: Style, key: &str, value: &str) -> Option<String> {
     }
 }
 
-/// Ranks that `accelerate launch` would start, where the command says it in numbers.
-pub(crate) fn accelerate_world(command: &[String]) -> Option<u32> {
-    let at = command.windows(2).position(|words| {
-        let [name, verb] = words else { return false };
-        name.rsplit('/').next() == Some("accelerate") && verb == "launch"
-    })?;
-    let own = command.get(at + 2..)?;
-    let end = own
-        .iter()
-        .position(|w| w.ends_with(".py") || w == "-m")
-        .unwrap_or(own.len());
-    flags(own.get(..end)?).get("num_processes")?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,8 +324,6 @@ mod tests {
         }
         let said = settings(&words("llamafactory-cli train --output_dir o --save_steps 7"));
         assert_eq!(said.get("save_steps").map(String::as_str), Some("7"));
-        let world = accelerate_world(&words("accelerate launch --num_processes 4 t.py --num_processes 9"));
-        assert_eq!(world, Some(4));
     }
 
     #[test]

@@ -357,6 +357,13 @@ impl Seen<'_> {
     fn resume(&self, saved: bool) -> Resumability {
         use StateKind::{DataOrder, LrSchedule, Optimizer, Rng};
         let lost = match (self.case.expect.world, self.parts.world()) {
+            (Some(run), Some(step)) if run != step && self.parts.form == Form::DeepSpeed => {
+                return Resumability::Not {
+                    why: format!(
+                        "{step} ranks saved it with DeepSpeed, which loads ZeRO's states with no other number, and the run has {run}: start it with {step} ranks, or convert the step with ds_to_universal"
+                    ),
+                };
+            }
             _ if !saved => vec![Optimizer, LrSchedule, Rng],
             (Some(run), Some(step)) if run != step => vec![Rng, DataOrder],
             _ => return Resumability::Exact,

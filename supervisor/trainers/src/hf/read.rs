@@ -5,6 +5,7 @@ use super::arrange::RESUME_ONLY_MODEL;
 use super::call;
 use super::names::{self, RootName};
 use super::program::{self, Program};
+use super::ranks;
 use crate::command;
 use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
@@ -87,7 +88,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         .map(|n| ("save_total_limit".to_owned(), n))
         .into_iter()
         .collect();
-    out.world = command::torchrun_world(input.command).or_else(|| call::accelerate_world(input.command));
+    out.world = ranks::world(input.command, input.env);
     if let Some(workers) = input.workers {
         out.gang = GangSpec {
             launcher: LauncherKind::Gang,

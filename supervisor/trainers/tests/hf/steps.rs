@@ -251,6 +251,22 @@ fn deepspeed_saves_have_a_pointer_and_a_file_for_each_rank() {
     let disk = state(disk, "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
     let c = by_names(&disk);
     assert_eq!((c.verdict, c.proven), (Verdict::Whole, None), "{:?}", c.findings);
+    for (run, fits) in [(2, true), (8, false), (1, false)] {
+        let expect = Expectation {
+            world: Some(run),
+            ..Expectation::default()
+        };
+        let mut tracker = disk.tracker(&expect);
+        let (id, _) = tracker.steps().remove(0);
+        let judged = tracker.judge(&id, Depth::Structure, &std::collections::BTreeMap::new());
+        let both = format!(
+            "2 ranks saved it with DeepSpeed, which loads ZeRO's states with no other number, and the run has {run}"
+        );
+        match &judged.resume {
+            Resumability::Not { why } => assert!(!fits && why.contains(&both), "{why}"),
+            other => assert!(fits, "{run}: {other:?}"),
+        }
+    }
     assert_eq!(why(&by_names(&disk.clone().without(&at("latest")))), ["latest_missing"]);
     let c = by_names(&disk.without(&at("global_step4/mp_rank_00_model_states.pt")));
     assert_eq!(why(&c), ["weights_missing"]);

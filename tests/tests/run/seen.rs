@@ -1,0 +1,147 @@
+//! Scripts with everything in their code: the trainer is seen while it runs, its steps are proven, and a relaunch is given one.
+
+use super::scene;
+use std::fs;
+use supervise_tests::harness::Scene;
+
+/// As much of the module as a training needs: it saves whole steps every two, and is killed once, after step 3.
+const TRAINER: &str = r#"
+import json, os, shutil, signal
+
+class Args:
+    def __init__(self, output_dir, save_steps=2, max_steps=6, save_strategy="steps", save_total_limit=None):
+        self.output_dir, self.save_steps, self.max_steps = output_dir, save_steps, max_steps
+        self.save_strategy, self.save_total_limit = save_strategy, save_total_limit
+
+class Trainer:
+    def __init__(self, args):
+        self.args = args
+
+    def train(self, resume_from_checkpoint=None, trial=None, **more):
+        log = open(os.environ["LOG"], "a")
+        print("given", resume_from_checkpoint and os.path.basename(resume_from_checkpoint), file=log, flush=True)
+        first = int(str(resume_from_checkpoint).rsplit("-", 1)[1]) if resume_from_checkpoint else 0
+        for step in range(first + 1, self.args.max_steps + 1):
+            print(step, file=log, flush=True)
+            if step % self.args.save_steps == 0:
+                self.save(step)
+            if step == 3 and not os.path.exists(os.environ["LOG"] + ".killed"):
+                open(os.environ["LOG"] + ".killed", "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def save(self, step):
+        place = f"{self.args.output_dir}/checkpoint-{step}"
+        shutil.copytree(os.environ["STEP"], place)
+        with open(f"{place}/trainer_state.json") as f:
+            state = json.load(f)
+        state.update(global_step=step, max_steps=self.args.max_steps)
+        with open(f"{place}/trainer_state.json", "w") as f:
+            json.dump(state, f)
+"#;
+
+const HEAD: &str = "import sys\nfrom transformers.trainer import Args, Trainer\nout = sys.argv[1]\n";
+
+/// Runs a script to its end: what it did, and what a person was told.
+fn run(scene: &mut Scene, script: &str, settings: &[&str], code: i32) -> (String, String) {
+    let site = scene.path("site/transformers");
+    fs::create_dir_all(&site).unwrap();
+    fs::write(site.join("__init__.py"), "").unwrap();
+    fs::write(site.join("trainer.py"), TRAINER).unwrap();
+    let train = scene.path("train.py");
+    fs::write(&train, format!("{HEAD}{script}")).unwrap();
+    let (log, out, run_dir) = (scene.path("log"), scene.path("out"), scene.path("run"));
+    let step = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/hf_trainer_w2/checkpoint-2");
+    scene
+        .env("PYTHONPATH", scene.path("site").to_str().unwrap())
+        .env("LOG", log.to_str().unwrap())
+        .env("STEP", step);
+    let run_dir = format!("run_dir={}", run_dir.display());
+    let all = ["retries=3", "backoff.initial=50ms", "backoff.max=50ms", &run_dir];
+    let settings: Vec<String> = all.iter().chain(settings).map(|s| format!("supervisor.{s}")).collect();
+    let mut words = vec!["run"];
+    words.extend(settings.iter().flat_map(|s| ["--set", s]));
+    words.extend(["--", "python3", train.to_str().unwrap(), out.to_str().unwrap()]);
+    let ended = scene.start_with(&words).wait();
+    ended.expect(code);
+    (fs::read_to_string(log).unwrap().replace('\n', " "), ended.text.clone())
+}
+
+#[test]
+fn a_script_with_everything_in_its_code_resumes() {
+    for script in [
+        "Trainer(Args(out)).train()\n",
+        "class Own(Trainer):\n  def train(self, *args, **more):\n    return super().train(*args, **more)\nOwn(Args(out)).train(None)\n",
+        "Trainer(Args(out)).train(resume_from_checkpoint=False)\n",
+    ] {
+        let mut scene = scene();
+        let (did, told) = run(&mut scene, script, &[], 0);
+        assert_eq!(
+            did.replace("False", "None"),
+            "given None 1 2 3 given checkpoint-2 3 4 5 6 ",
+            "{told}"
+        );
+        for words in [
+            "saves in",
+            "every 2 steps",
+            "resume from checkpoint-2",
+            "it is given",
+            "finished: step 6 is proven",
+        ] {
+            assert!(told.contains(words), "{words}: {told}");
+        }
+    }
+}
+
+#[test]
+fn a_script_that_asks_by_itself_is_left_to_it() {
+    let script = "import os\nlast = sorted(os.listdir(out))[-1:] if os.path.isdir(out) else []\n\
+                  Trainer(Args(out)).train(resume_from_checkpoint=out + '/' + last[0] if last else None)\n";
+    let mut scene = scene();
+    let (did, told) = run(&mut scene, script, &[], 0);
+    assert_eq!(did, "given None 1 2 3 given checkpoint-2 3 4 5 6 ", "{told}");
+}
+
+#[test]
+fn what_may_be_another_trainings_step_is_not_given() {
+    // Two trainings into one directory.
+    let mut twice = scene();
+    let script = "import shutil; shutil.rmtree(out, True)\nTrainer(Args(out, max_steps=2)).train()\nTrainer(Args(out, save_steps=3, max_steps=3)).train()\n";
+    let (did, told) = run(&mut twice, script, &[], 0);
+    assert!(!did.contains("given checkpoint"), "{did}: {told}");
+    assert!(
+        told.contains("watched only: it trains into this directory more than once"),
+        "{told}"
+    );
+    // Steps of an earlier training.
+    let mut before = scene();
+    fs::create_dir_all(before.path("out/checkpoint-90")).unwrap();
+    let script = "import shutil; shutil.rmtree(out + '/checkpoint-2', True)\nTrainer(Args(out)).train()\n";
+    let (did, told) = run(&mut before, script, &[], 0);
+    assert!(!did.contains("given checkpoint"), "{did}: {told}");
+    assert!(told.contains("1 steps were there when it began anew"), "{told}");
+    // A person says that nothing is to be done.
+    for setting in ["trainer=plain", "interpreter=plain"] {
+        let mut plain = scene();
+        let script = "import shutil; shutil.rmtree(out, True)\nTrainer(Args(out)).train()\n";
+        let (did, told) = run(&mut plain, script, &[setting], 0);
+        assert!(
+            !did.contains("given checkpoint") && !told.contains("saves in"),
+            "{did}: {told}"
+        );
+    }
+}
+
+#[test]
+fn a_hook_that_fails_breaks_nothing() {
+    // Arguments that it cannot read, a module without the class, a class that cannot be changed.
+    let odd = "class Odd:\n  def __getattr__(self, name):\n    raise RuntimeError(name)\n\
+               class Own(Trainer):\n  def __init__(self):\n    self.args = Odd()\n";
+    let script = format!("{odd}try:\n  Own().train()\nexcept RuntimeError:\n  pass\nopen(out, 'w').write('done')\n");
+    let mut scene = scene();
+    let (did, told) = run(&mut scene, &script, &[], 0);
+    assert!(
+        did.starts_with("given None") && !told.contains("saves in"),
+        "{did}: {told}"
+    );
+    assert_eq!(fs::read_to_string(scene.path("out")).unwrap(), "done");
+}
