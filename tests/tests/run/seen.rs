@@ -2,11 +2,11 @@
 
 use super::scene;
 use std::fs;
-use supervise_tests::harness::Scene;
+use supervise_tests::harness::{Scene, Supervisor, wait_for};
 
 /// As much of the module as a training needs: it saves whole steps every two, and is killed once, after step 3.
 const TRAINER: &str = r#"
-import json, os, shutil, signal
+import json, os, shutil, signal, time
 
 class Args:
     def __init__(self, output_dir, save_steps=2, max_steps=6, save_strategy="steps", save_total_limit=None):
@@ -25,6 +25,8 @@ class Trainer:
             print(step, file=log, flush=True)
             if step % self.args.save_steps == 0:
                 self.save(step)
+            while step == 3 and "HOLD" in os.environ and not os.path.exists(os.environ["LOG"] + ".go"):
+                time.sleep(0.02)
             if step == 3 and not os.path.exists(os.environ["LOG"] + ".killed"):
                 open(os.environ["LOG"] + ".killed", "w").close()
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -43,6 +45,16 @@ const HEAD: &str = "import sys\nfrom transformers.trainer import Args, Trainer\n
 
 /// Runs a script to its end: what it did, and what a person was told.
 fn run(scene: &mut Scene, script: &str, settings: &[&str], code: i32) -> (String, String) {
+    let ended = start(scene, script, settings).wait();
+    ended.expect(code);
+    (did(scene), ended.text.clone())
+}
+
+fn did(scene: &Scene) -> String {
+    fs::read_to_string(scene.path("log")).unwrap().replace('\n', " ")
+}
+
+fn start(scene: &mut Scene, script: &str, settings: &[&str]) -> Supervisor {
     let site = scene.path("site/transformers");
     fs::create_dir_all(&site).unwrap();
     fs::write(site.join("__init__.py"), "").unwrap();
@@ -61,9 +73,7 @@ fn run(scene: &mut Scene, script: &str, settings: &[&str], code: i32) -> (String
     let mut words = vec!["run"];
     words.extend(settings.iter().flat_map(|s| ["--set", s]));
     words.extend(["--", "python3", train.to_str().unwrap(), out.to_str().unwrap()]);
-    let ended = scene.start_with(&words).wait();
-    ended.expect(code);
-    (fs::read_to_string(log).unwrap().replace('\n', " "), ended.text.clone())
+    scene.start_with(&words)
 }
 
 #[test]
@@ -144,4 +154,46 @@ fn a_hook_that_fails_breaks_nothing() {
         "{did}: {told}"
     );
     assert_eq!(fs::read_to_string(scene.path("out")).unwrap(), "done");
+}
+
+#[test]
+fn what_was_seen_is_known_to_the_next_term() {
+    let mut scene = scene();
+    scene.env("HOLD", "1");
+    let script = "Trainer(Args(out)).train()\n";
+    let first = start(&mut scene, script, &[]);
+    wait_for("the trainer is seen", || first.text().contains("step 2 is proven"));
+    first.kill();
+    let second = start(&mut scene, script, &[]);
+    wait_for("the living guard is taken over", || {
+        second.text().contains("taken over")
+    });
+    fs::write(scene.path("log.go"), "").unwrap();
+    second.wait().expect(0).says("resume from checkpoint-2");
+    assert_eq!(did(&scene), "given None 1 2 3 given checkpoint-2 3 4 5 6 ");
+}
+
+#[test]
+fn a_root_with_another_runs_journal_is_left_to_that() {
+    let mut scene = scene();
+    let root = format!("supervisor.root={}", scene.path("out").display());
+    let other = [
+        "run",
+        "--set",
+        "supervisor.trainer=hf",
+        "--set",
+        &root,
+        "--",
+        "python3",
+        "-c",
+        "pass",
+    ];
+    scene.start_with(&other).wait().expect(0);
+    let script = "import shutil; shutil.rmtree(out + '/checkpoint-2', True)\nTrainer(Args(out)).train()\n";
+    let (did, told) = run(&mut scene, script, &[], 0);
+    assert!(!did.contains("given checkpoint"), "{did}: {told}");
+    assert!(
+        told.contains("another run of supervise has its journal there"),
+        "{told}"
+    );
 }
