@@ -49,6 +49,7 @@ settings! {
         standby_memory: Option<u64> = "null", Kind::OptionalSize;
         /// Python interpreters that are started here say more of their end: a hang tells the line at which each rank stands, and an exception
         /// that ends a worker is known also where its output does not tell it.
+        /// A trainer whose settings stand in the code of a script alone is seen, and handed the proven step at a restart, where that is known.
         interpreter: InterpreterChoice = "auto";
         /// Proving a checkpoint before a resume.
         proof: Proof;
