@@ -136,6 +136,19 @@ def world_size(b, case):
     assert (stage.dcp(root) / "__1_0.distcp").exists()
 
 
+def parallel_sizes(b, case):
+    """[resume.parallel] As many ranks, spread otherwise: exit code 0, and it goes on at another place in the data."""
+    root = b.root(case, 3)
+    done = b.again(case, root, what="fsdp:d1t2 instead of fsdp:d2", expected="other weights", backend="fsdp:d1t2")
+    assert ALARM not in done.text and done.steps == [4, 5, 6], done.text[-2000:]
+
+
+def another_backend(b, case):
+    """[resume.backend] A backend does not load what another one saved."""
+    root = b.root(case, 3)
+    b.again(case, root, what="archon:d2 instead of fsdp:d2", expected="crash: CheckpointException", backend="archon:d2")
+
+
 def user(b, case):
     """[resume.user] With another name of the user it looks elsewhere, finds nothing and starts anew."""
     root = b.root(case, 3)

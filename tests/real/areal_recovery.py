@@ -92,6 +92,27 @@ def announced(b):
     assert "finished" in again or "nothing to do" in again or "would resume" in again, again
 
 
+def spread_otherwise(b):
+    """The same number of ranks, spread otherwise: refused, and with consent it goes on and says what is lost."""
+    case = b.case("spread", 4, batch=8)
+    case.run()
+    case.steps(6)
+    case.yaml.write_text(case.yaml.read_text().replace("fsdp:d2", "fsdp:d1t2"))
+    text = case.run(code=4)
+    assert "default was saved as fsdp:d2 and this run has fsdp:d1t2" in text and "degraded_resume=model_only" in text, text[-4000:]
+    assert stage.step_of(case.root) == 4
+    case.yaml.write_text(case.yaml.read_text().replace("fsdp:d1t2", "archon:d2"))
+    text = case.run(code=3)
+    assert "default was saved by fsdp (fsdp:d2)" in text, text[-4000:]
+    case.yaml.write_text(case.yaml.read_text().replace("archon:d2", "fsdp:d1t2"))
+    text = case.run("--set", "supervisor.degraded_resume=model_only")
+    assert "NOT restored: data order, parallel sizes" in text and stage.step_of(case.root) == 6, text[-4000:]
+    case.steps(8)
+    case.yaml.write_text(case.yaml.read_text().replace("fsdp:d2", "fsdp:d1t2"))
+    text = case.run()
+    assert "parallel sizes" not in text and stage.step_of(case.root) == 8, text[-4000:]
+
+
 def flip(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2 | 3] ^= 0x02
@@ -109,4 +130,4 @@ def other(kept, live, name, step=4):
 
 
 if __name__ == "__main__":
-    sys.exit(areal_bench.main([damaged_before, announced, killed_in_saves], STEPS))
+    sys.exit(areal_bench.main([damaged_before, announced, spread_otherwise, killed_in_saves], STEPS))

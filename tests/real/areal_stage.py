@@ -103,12 +103,12 @@ def train(model, root, steps, keep, **knobs):
         trainer.train()
 
 
-def config(model, root, steps, *, world=2, batch=8, freq=1, schedule="constant", **more):
+def config(model, root, steps, *, world=2, batch=8, freq=1, schedule="constant", backend=None, **more):
     """areal_sft.py's configuration, on so many ranks; 64 samples make 8 steps of an epoch with the batch of 8."""
     from areal_sft import config
 
     made = config(str(model), str(root), steps, None)
-    made.actor.backend = f"fsdp:d{world}"
+    made.actor.backend = backend or f"fsdp:d{world}"
     made.cluster.n_gpus_per_node = world
     made.train_dataset.batch_size = batch
     made.recover.freq_steps = freq

@@ -312,7 +312,7 @@ choices! {
         Never = "never",
         /// the order of the data
         DataOrder = "data_order",
-        /// everything but the weights: optimizer, learning-rate schedule, random numbers
+        /// everything but the weights: optimizer, learning-rate schedule, random numbers; parallel sizes that AReaL wants to be the same
         ModelOnly = "model_only",
         /// nothing: the run ends with exit code 4 and says what would be lost and how to agree
         Ask = "ask",

@@ -215,6 +215,8 @@ pub enum StateKind {
     DataOrder,
     /// Rollout engines' seeds and in-flight rollouts.
     Rollout,
+    /// The parallel sizes that the trainer wants to be the same at each resume.
+    Parallel,
 }
 
 impl StateKind {
@@ -228,6 +230,7 @@ impl StateKind {
             Self::Rng => "random number generators",
             Self::DataOrder => "data order",
             Self::Rollout => "rollout seeds and in-flight rollouts",
+            Self::Parallel => "parallel sizes",
         }
     }
 }

@@ -19,8 +19,10 @@ use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use crate::seen::TrainerSeen;
+use crate::spec::Spread;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// One thing that happened, with the two times and a random number for jitter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,6 +62,9 @@ pub enum EventKind {
         /// Version of the trainer where known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trainer_version: Option<String>,
+        /// How each role is spread over ranks, where saves do not tell it.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        spread: BTreeMap<String, Spread>,
         /// A guard of an earlier term still lives with these workers.
         living: Option<Living>,
         /// Processes of earlier attempts that no guard holds any more.

@@ -9,6 +9,7 @@ mod next;
 mod nothing;
 mod question;
 mod reshard;
+mod spread;
 mod step;
 mod tail;
 mod unproven;

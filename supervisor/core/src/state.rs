@@ -12,6 +12,7 @@ mod invariants;
 mod memory;
 mod own;
 mod pace;
+mod spreads;
 mod term;
 mod weights;
 mod wishes;
@@ -22,6 +23,7 @@ pub use invariants::Broken;
 pub use memory::{Allocation, Care, Failure, Held, LetGo, NotKept, RollBack, StopWish};
 pub use own::{OwnStep, StepOrigin};
 pub use pace::Pace;
+pub use spreads::Spreads;
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
 use crate::collapse::Course;
@@ -183,6 +185,9 @@ pub struct State {
     /// Steps that were cut anew, the last ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub derived: Vec<Derived>,
+    /// How each save is spread over ranks.
+    #[serde(default, skip_serializing_if = "Spreads::is_empty")]
+    pub spreads: Spreads,
     /// Disk edits were begun since the last launch: what differs from before may be ours, whether or not they were seen to end.
     #[serde(default)]
     pub arranging: bool,

@@ -459,6 +459,7 @@ impl World {
             config: self.spec.config_hash,
             trainer_version: self.spec.trainer_version.clone(),
             living,
+            spread: self.spec.saves.spread(),
             orphans,
         });
         if let Some(p) = self.proc.as_ref().filter(|_| waits) {

@@ -352,6 +352,7 @@ impl Driver {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: self.spec.config_hash,
             trainer_version: self.spec.trainer_version.clone(),
+            spread: self.spec.saves.spread(),
             living,
             orphans,
         });

@@ -27,7 +27,14 @@ const LONGEST: supervise_core::id::Ms = supervise_core::id::Ms::secs(366 * 86_40
 const FOREIGN: usize = 300;
 
 /// Reasons that are said beside the first one.
-const SAID: [&str; 4] = ["vanished", "beyond", "stopped_early", "tail_failed"];
+const SAID: [&str; 6] = [
+    "vanished",
+    "beyond",
+    "stopped_early",
+    "tail_failed",
+    "spread_changed",
+    "spread_not_recorded",
+];
 
 /// Words of a record for a person; `None` where it says nothing new. `s` is the state after it.
 #[must_use]

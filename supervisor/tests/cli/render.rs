@@ -102,6 +102,7 @@ fn begins() -> EventKind {
         config: 1,
         trainer_version: None,
         living: None,
+        spread: Default::default(),
         orphans: Vec::new(),
     }
 }

@@ -186,6 +186,7 @@ impl Run {
             config: 0,
             trainer_version: None,
             living: None,
+            spread: Default::default(),
             orphans: Vec::new(),
         })?;
         run.scan()?;

@@ -104,6 +104,8 @@ const SECTIONS: &[Section] = &[
             "user",
             "identity",
             "world_size",
+            "parallel",
+            "backend",
             "critic",
             "schedule",
             "second_epoch",

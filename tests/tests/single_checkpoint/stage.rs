@@ -51,6 +51,7 @@ impl Stage {
         spec.saves = SavePolicy::InPlace(InPlace {
             store: store.clone(),
             exit_says_nothing: false,
+            spread: Default::default(),
             own: live.own(),
         });
         Self {

@@ -1,6 +1,7 @@
 //! A step that the run is to go on from: whether it can, as it is or cut anew.
 
 use super::reshard::{cut_anew, wanted};
+use super::spread::{self, Change};
 use super::step::{Loaded, allowed, from_loaded};
 use super::{Choice, depth_of, is_elsewhere, refusal_reason};
 use crate::checkpoint::{CheckpointSummary, Resumability, StateKind, Verdict};
@@ -25,8 +26,11 @@ pub(super) fn from_step(
     if let Some(reshard) = wanted(spec, c) {
         return cut_anew(s, spec, scan, c, reshard, care, foreign, reasons);
     }
-    let lost = match fitness(spec, c) {
-        Ok(lost) => lost,
+    let lost = match fitness(s, spec, c) {
+        Ok((lost, told)) => {
+            reasons.extend(told);
+            lost
+        }
         Err((outcome, reason)) => {
             reasons.insert(0, reason);
             return Choice::Refuse { outcome, reasons };
@@ -80,18 +84,42 @@ pub(super) fn from_path(s: &State, spec: &RunSpec, scan: &ScanReport, path: &Utf
 }
 
 /// Losses at a resume from this step, or why it is not allowed.
-fn fitness(spec: &RunSpec, c: &CheckpointSummary) -> Result<Vec<StateKind>, (Outcome, Reason)> {
-    match &c.resume {
-        Resumability::Exact => Ok(Vec::new()),
-        Resumability::Degraded { lost } => allowed(spec, c, lost),
+fn fitness(
+    s: &State,
+    spec: &RunSpec,
+    c: &CheckpointSummary,
+) -> Result<(Vec<StateKind>, Option<Reason>), (Outcome, Reason)> {
+    let lost: &[StateKind] = match &c.resume {
+        Resumability::Exact => &[],
+        Resumability::Degraded { lost } => lost.as_slice(),
         Resumability::Not { why } => {
             let offer = match c.reshard.is_some() && !spec.policy.elastic && !is_elsewhere(&c.id) {
                 true => ". With `supervisor.elastic: true` the run cuts it by itself, and keeps it as it is",
                 false => "",
             };
-            let why = format!("{} is whole but does not fit this run: {why}{offer}", c.id);
-            let reason = Reason::new("does_not_fit", why.clone());
-            Err((Outcome::Deterministic { why }, reason))
+            return Err(unfit(c, &format!("{why}{offer}")));
+        }
+    };
+    match spread::change(s, spec, c) {
+        Change::None => Ok((allowed(spec, c, lost)?, None)),
+        Change::NotRecorded(told) => Ok((allowed(spec, c, lost)?, Some(told))),
+        Change::Backend(why) => Err(unfit(c, &why)),
+        Change::Sizes { lost: more, text } => {
+            let lost: Vec<StateKind> = lost.iter().copied().chain(more).collect();
+            match allowed(spec, c, &lost) {
+                Ok(lost) => Ok((lost, Some(Reason::new("spread_changed", text)))),
+                Err((_, mut refused)) => {
+                    refused.text = format!("{text}. {}", refused.text);
+                    let why = refused.text.clone();
+                    Err((Outcome::NoProof { why }, refused))
+                }
+            }
         }
     }
+}
+
+fn unfit(c: &CheckpointSummary, why: &str) -> (Outcome, Reason) {
+    let why = format!("{} is whole but does not fit this run: {why}", c.id);
+    let reason = Reason::new("does_not_fit", why.clone());
+    (Outcome::Deterministic { why }, reason)
 }

@@ -19,6 +19,7 @@ pub fn in_next_term(mut state: State, spec: &RunSpec, boot: String) -> State {
         version: String::new(),
         config: spec.config_hash,
         trainer_version: spec.trainer_version.clone(),
+        spread: spec.saves.spread(),
         living: None,
         orphans: Vec::new(),
     };

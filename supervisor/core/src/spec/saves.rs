@@ -7,6 +7,7 @@
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// The places of a trainer's saves. Written as `live` of a specification, which is there for [`SavePolicy::InPlace`] only.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -40,6 +41,23 @@ impl SavePolicy {
             Self::InPlace(place) => Some(place),
         }
     }
+
+    /// How each role is spread over ranks; empty where saves tell it.
+    #[must_use]
+    pub fn spread(&self) -> BTreeMap<String, Spread> {
+        self.in_place().map(|place| place.spread.clone()).unwrap_or_default()
+    }
+}
+
+/// How a role is spread over ranks when it saves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    /// What runs it: another one cannot load what this one saved.
+    pub backend: String,
+    /// Its parallel sizes, as the trainer writes them, each spread in one way only.
+    pub sizes: String,
+    /// Shares that the data is dealt out in, each with a place of its own.
+    pub shares: u32,
 }
 
 impl From<Option<InPlace>> for SavePolicy {
@@ -65,6 +83,9 @@ pub struct InPlace {
     /// The command ends with an error even where the training came to its end.
     #[serde(default)]
     pub exit_says_nothing: bool,
+    /// How each role is spread over ranks, where its saves do not tell it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub spread: BTreeMap<String, Spread>,
     /// Fields that only the trainer's adapter reads.
     #[serde(flatten)]
     pub own: Map<String, Value>,

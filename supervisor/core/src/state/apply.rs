@@ -114,6 +114,7 @@ impl State {
 
     fn on_scan(&mut self, report: ScanReport) {
         self.note_own(&report);
+        self.note_spreads(&report);
         if self.live().is_none() && report.unreadable.is_none() && self.settled.is_none() {
             self.settled = Some(report.steps.iter().map(|c| c.id.clone()).collect());
         }
@@ -324,6 +325,7 @@ impl State {
             self.arranged = 0;
             self.arranging = false;
             self.settled = None;
+            self.spreads.begin_attempt(self.scan.as_ref());
             if let Some(a) = &self.attempt {
                 keep(&mut self.before, &a.numbers);
                 self.reached = self.reached.max(a.step.filter(|_| !a.apart));

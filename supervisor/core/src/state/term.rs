@@ -12,6 +12,7 @@ impl State {
             boot,
             config,
             trainer_version,
+            spread,
             living,
             ..
         } = &e.kind
@@ -37,6 +38,7 @@ impl State {
             }
         }
         self.config = *config;
+        self.spreads.begin_term(spread);
         if trainer_version.is_some() {
             self.trainer_before = self.trainer_version.take();
             self.trainer_version.clone_from(trainer_version);

@@ -169,6 +169,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
             spec.saves = SavePolicy::InPlace(InPlace {
                 store: "/store-of-the-run".into(),
                 exit_says_nothing: false,
+                spread: Default::default(),
                 own: Map::default(),
             });
         }

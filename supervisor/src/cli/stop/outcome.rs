@@ -77,6 +77,7 @@ fn began(state: &State, term: Term) -> EventKind {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         config: state.config,
         trainer_version: None,
+        spread: std::collections::BTreeMap::new(),
         living: None,
         orphans: Vec::new(),
     }

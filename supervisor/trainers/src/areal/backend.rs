@@ -30,6 +30,27 @@ impl Backend {
             .checked_mul(self.context)
     }
 
+    /// Its name and sizes, written in one way only.
+    pub(super) fn canonical(&self) -> (&'static str, String) {
+        let name = match self.kind {
+            Kind::Fsdp => "fsdp",
+            Kind::Archon => "archon",
+            Kind::Megatron => "megatron",
+            Kind::Inference => "inference",
+        };
+        let more = [
+            ('p', self.pipeline),
+            ('t', self.tensor),
+            ('c', self.context),
+            ('e', self.expert),
+        ];
+        let more = more
+            .into_iter()
+            .filter(|(_, n)| *n > 1)
+            .map(|(letter, n)| format!("{letter}{n}"));
+        (name, format!("{name}:d{}{}", self.data, more.collect::<String>()))
+    }
+
     /// Returns true if schedule and random numbers are in its checkpoints.
     pub(super) fn is_megatron(&self) -> bool {
         self.kind == Kind::Megatron
@@ -143,6 +164,18 @@ mod tests {
         ] {
             let read = parse(text).unwrap();
             assert_eq!((read.kind, read.world()), (kind, Some(world)), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_spread_is_written_in_one_way() {
+        for (text, written) in [
+            ("fsdp:d2", "fsdp:d2"),
+            ("fsdp[actor]:t2", "fsdp:d1t2"),
+            ("fsdp: c1 t2 d2", "fsdp:d2t2"),
+            ("megatron:(attn:d1p2t4|ffn:d1p2e4)", "megatron:d1p2t4e4"),
+        ] {
+            assert_eq!(parse(text).unwrap().canonical().1, written, "{text}");
         }
     }
 

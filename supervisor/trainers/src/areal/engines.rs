@@ -3,8 +3,9 @@
 use super::backend::{Backend, Kind};
 use super::fields::{INT, REAL, TEXT, is};
 use crate::kit::Reader;
+use std::collections::BTreeMap;
 use supervise_core::checkpoint::StateKind;
-use supervise_core::spec::{MegatronSpec, Parallel, RoleSpec};
+use supervise_core::spec::{MegatronSpec, Parallel, RoleSpec, Spread};
 
 /// The engines whose state is saved. The actor is always called `default`.
 pub(super) fn roles(v: &mut Reader<'_>, actor: Option<Backend>) -> Vec<RoleSpec> {
@@ -12,11 +13,32 @@ pub(super) fn roles(v: &mut Reader<'_>, actor: Option<Backend>) -> Vec<RoleSpec>
     let load = is(v, "recover.no_load_optim");
     let mut out = vec![role(v, "default", "actor", actor, save, save || load)];
     if v.is_set("critic") {
-        let critic = v.get("critic.backend", TEXT);
-        let critic = critic.and_then(|text| super::backend::parse(&text).ok()).or(actor);
+        let critic = critic(v, actor);
         out.push(role(v, "critic", "critic", critic, save, save || load));
     }
     out
+}
+
+/// How each of them is spread over ranks. `shared`: the controller deals the data out, not the ranks.
+pub(super) fn spread(v: &mut Reader<'_>, actor: Option<Backend>, shared: bool) -> BTreeMap<String, Spread> {
+    let of = |backend: Backend| {
+        let (name, sizes) = backend.canonical();
+        Spread {
+            backend: name.to_owned(),
+            sizes,
+            shares: if shared { 1 } else { backend.data },
+        }
+    };
+    let critic = critic(v, actor).filter(|_| v.is_set("critic"));
+    let all = [("default", actor), ("critic", critic)];
+    all.into_iter()
+        .filter_map(|(role, backend)| Some((role.to_owned(), of(backend?))))
+        .collect()
+}
+
+fn critic(v: &mut Reader<'_>, actor: Option<Backend>) -> Option<Backend> {
+    let said = v.get("critic.backend", TEXT);
+    said.and_then(|text| super::backend::parse(&text).ok()).or(actor)
 }
 
 fn role(v: &mut Reader<'_>, name: &str, key: &str, backend: Option<Backend>, bare: bool, loads_bare: bool) -> RoleSpec {

@@ -311,6 +311,25 @@ fn in_all(holds: &BTreeMap<String, Vec<String>>) -> Vec<String> {
         .collect()
 }
 
+/// Megatron's files are others than those of FSDP and Archon.
+fn other_writer(case: &Case<'_>) -> Option<String> {
+    let parts = case.files.parts();
+    let mut roles = case.expect.roles.iter().flatten();
+    roles.find_map(|role| {
+        let dir = state_dir(&role.name);
+        let (_, kind, _) = parts.iter().find(|(d, ..)| *d == dir)?;
+        let (was, now) = match (*kind == SetKind::MegatronDist, role.megatron.is_some()) {
+            (true, false) => ("by Megatron", "FSDP or Archon"),
+            (false, true) => ("by FSDP or Archon, not by Megatron", "Megatron"),
+            _ => return None,
+        };
+        Some(format!(
+            "the state of {} was saved {was}, and this run loads it with {now}, which would fail: choose the backend that saved it, or another trial_name",
+            role.name
+        ))
+    })
+}
+
 /// Returns true if this run can be resumed from it.
 fn resumability(case: &Case<'_>, c: &CheckpointSummary, info: Option<StepInfo>) -> Resumability {
     let live = Sets::live(case.expect);
@@ -320,6 +339,9 @@ fn resumability(case: &Case<'_>, c: &CheckpointSummary, info: Option<StepInfo>) 
         let why = format!(
             "{wrote} processes wrote their place in the data, and {ranks} of this run would load it: AReaL would start from nothing without a word"
         );
+        return Resumability::Not { why };
+    }
+    if let Some(why) = other_writer(case) {
         return Resumability::Not { why };
     }
     for role in case.expect.roles.iter().flatten() {

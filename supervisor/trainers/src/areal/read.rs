@@ -62,6 +62,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     };
     check_world(v, &form, actor, world);
     let roles = engines::roles(v, actor);
+    let spread = engines::spread(v, actor, matches!(form, Form::Controller));
     let not_restored = engines::not_restored(v, actor, is_rl);
     engines::check(v, actor, is_rl);
     let last_step = v.get("total_train_steps", INT).and_then(|n| u64::try_from(n).ok());
@@ -96,6 +97,8 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     let frequencies = frequency::wanted(v);
     let in_place = place.as_ref().zip(live).map(|(place, live)| InPlace {
         store: place.store.clone(),
+        // In which way the command starts the ranks is not known, so neither is who deals the data out.
+        spread: if form == Form::Unknown { BTreeMap::new() } else { spread },
         // They end with an error whatever happened.
         exit_says_nothing: matches!(form, Form::Launcher(_)),
         own: Live { frequencies, ..live }.own(),

@@ -1,9 +1,10 @@
 //! Where it resumes, and what comes back.
 
 use crate::areal_bench::Areal;
+use crate::areal_run::Run;
 use crate::stage::{Stage, files, live};
 use camino::Utf8PathBuf;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use supervise_core::checkpoint::Verdict;
 use supervise_core::record::DiskEdit;
@@ -40,6 +41,52 @@ fn another_number_of_ranks() {
     bench
         .plan()
         .does_not_launch(&["2 processes wrote their place in the data"]);
+}
+
+/// [resume.parallel] As many ranks that are spread otherwise load it without a word, and go on at another place in the data | Recorded with each save and compared before each launch: without `degraded_resume: model_only` it does not launch, with it says what is lost; where nothing is recorded, that is said
+#[test]
+fn ranks_that_are_spread_otherwise() {
+    let run = Run::new("sys.exit(train())").until(4);
+    run.run(&[]).expect(0);
+    let run = run.until(6).set("actor", "backend", json!("fsdp:d1t2"));
+    let refused = run.run(&[]);
+    refused
+        .expect(4)
+        .says("default was saved as fsdp:d1 and this run has fsdp:d1t2")
+        .says("can only be resumed without its parallel sizes")
+        .says("--set supervisor.degraded_resume=model_only");
+    let agreed = run.run(&["--set", "supervisor.degraded_resume=model_only"]);
+    agreed
+        .expect(0)
+        .says("this run has fsdp:d1t2")
+        .says("NOT restored: parallel sizes");
+    // What it saved since is its own.
+    let run = run.until(8);
+    let same = run.run(&[]);
+    same.expect(0);
+    assert!(!same.text.contains("parallel sizes"), "{}", same.text);
+    assert_eq!(run.trained(), [1, 2, 3, 4, 5, 6, 7, 8]);
+
+    let foreign = Run::new("sys.exit(train())");
+    foreign.saved(4);
+    foreign.run(&[]).expect(0).says("(default fsdp:d1) is not recorded");
+}
+
+/// [resume.backend] No backend loads what another one saved: each launch ends with an exception | It does not launch, and names the backend that saved it
+#[test]
+fn another_backend() {
+    for backend in ["archon:d1", "megatron:d1"] {
+        let run = Run::new("sys.exit(train())").until(4);
+        run.run(&[]).expect(0);
+        let run = run.until(6).set("actor", "backend", json!(backend));
+        let refused = run.run(&[]);
+        refused.expect(3).says("this run loads it with");
+        assert_eq!(run.launches(), 1);
+    }
+    Areal::genuine()
+        .with("fsdp:d2", "megatron:d2")
+        .plan()
+        .does_not_launch(&["not by Megatron"]);
 }
 
 /// [resume.user, resume.identity] The user's name is a part of the checkpoint root: with another one it finds nothing and begins anew | The name is written into the environment of every launch, so that it cannot change between two

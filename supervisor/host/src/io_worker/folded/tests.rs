@@ -53,6 +53,7 @@ fn begins(term: u32) -> Record {
             config: 7,
             trainer_version: None,
             living: None,
+            spread: Default::default(),
             orphans: Vec::new(),
         },
     })

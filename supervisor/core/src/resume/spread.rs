@@ -1,0 +1,83 @@
+//! A save of a run that was spread over ranks otherwise than it is now.
+
+use crate::checkpoint::{CheckpointSummary, StateKind};
+use crate::generations::save_of;
+use crate::reason::Reason;
+use crate::spec::{RunSpec, Spread};
+use crate::state::State;
+
+/// Comparison of a save with the run that is to load it.
+pub(super) enum Change {
+    /// There is nothing to compare, or it is the same.
+    None,
+    /// It can be loaded, and this is lost.
+    Sizes {
+        /// State that is lost.
+        lost: Vec<StateKind>,
+        /// What differs, in words.
+        text: String,
+    },
+    /// It cannot be loaded: why.
+    Backend(String),
+    /// Nobody recorded who wrote it.
+    NotRecorded(Reason),
+}
+
+/// The difference between this save and the run.
+pub(super) fn change(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Change {
+    let Some(place) = spec.saves.in_place().filter(|place| !place.spread.is_empty()) else {
+        return Change::None;
+    };
+    let Some(saved) = save_of(&c.id).and_then(|save| s.spreads.of(save)) else {
+        let now: Vec<String> = place.spread.iter().map(|(role, now)| said(role, now)).collect();
+        let text = format!(
+            "whether {} was saved with the same backend and parallel sizes ({}) is not recorded: if they were others, the resume is not exact, and this is not checked",
+            c.id,
+            now.join(", ")
+        );
+        return Change::NotRecorded(Reason::new("spread_not_recorded", text));
+    };
+    let roles = place.spread.iter();
+    let pairs = roles.filter_map(|(role, now)| Some((role, saved.get(role)?, now)));
+    let differ: Vec<(&String, &Spread, &Spread)> = pairs.filter(|(_, was, now)| was != now).collect();
+    if let Some((role, was, now)) = differ.iter().find(|(_, was, now)| was.backend != now.backend) {
+        return Change::Backend(format!(
+            "{role} was saved by {} ({}), and this run loads it with {} ({}): a backend loads what it saved itself; choose the one that saved it, or let the run start in an empty checkpoint directory",
+            was.backend, was.sizes, now.backend, now.sizes
+        ));
+    }
+    if differ.is_empty() {
+        return Change::None;
+    }
+    let mut lost = vec![StateKind::Parallel];
+    let words = differ.iter().map(|(role, was, now)| {
+        let other_data = was.shares != now.shares;
+        if other_data {
+            lost.push(StateKind::DataOrder);
+        }
+        let data = match other_data {
+            true => format!(
+                ", so that the data is dealt out in {} and not in {}: its place is another one, samples come again or are left out",
+                shares(now.shares),
+                was.shares
+            ),
+            false => String::new(),
+        };
+        format!("{role} was saved as {} and this run has {}{data}", was.sizes, now.sizes)
+    });
+    let text = words.collect::<Vec<_>>().join("; ");
+    lost.sort_unstable();
+    lost.dedup();
+    Change::Sizes { lost, text }
+}
+
+fn said(role: &str, spread: &Spread) -> String {
+    format!("{role} {}", spread.sizes)
+}
+
+fn shares(n: u32) -> String {
+    match n {
+        1 => "one share".to_owned(),
+        n => format!("{n} shares"),
+    }
+}

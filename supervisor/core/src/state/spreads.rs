@@ -1,0 +1,73 @@
+//! How the roles of each save were spread over ranks, as far as the journal saw who wrote it.
+//!
+//! Only where one checkpoint is overwritten: the name of such a save is the same in each copy of it.
+
+use super::State;
+use crate::event::ScanReport;
+use crate::generations::save_of;
+use crate::spec::Spread;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of the saves that are there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Spreads {
+    /// As the configuration of the term says.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    term: BTreeMap<String, Spread>,
+    /// As it said when the last attempt was launched.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    attempt: BTreeMap<String, Spread>,
+    /// By save; empty where nobody saw who wrote it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    saves: BTreeMap<String, BTreeMap<String, Spread>>,
+}
+
+impl Spreads {
+    /// Nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// How a save was spread; `None`: not recorded.
+    pub(crate) fn of(&self, save: &str) -> Option<&BTreeMap<String, Spread>> {
+        self.saves.get(save).filter(|roles| !roles.is_empty())
+    }
+
+    pub(super) fn begin_term(&mut self, spread: &BTreeMap<String, Spread>) {
+        self.term.clone_from(spread);
+    }
+
+    /// What is there before an attempt is not of that attempt.
+    pub(super) fn begin_attempt(&mut self, scan: Option<&ScanReport>) {
+        self.attempt.clone_from(&self.term);
+        for save in scan.into_iter().flat_map(saves) {
+            self.saves.entry(save.to_owned()).or_default();
+        }
+    }
+}
+
+fn saves(report: &ScanReport) -> impl Iterator<Item = &str> {
+    report.steps.iter().filter_map(|c| save_of(&c.id))
+}
+
+impl State {
+    /// A save that appears while an attempt is watched is of that attempt.
+    pub(super) fn note_spreads(&mut self, report: &ScanReport) {
+        if report.unreadable.is_some() {
+            return;
+        }
+        let is_watched = self.watched && (self.live().is_some() || self.settled.is_none());
+        let known = &mut self.spreads;
+        if is_watched && !known.attempt.is_empty() {
+            for save in saves(report) {
+                let attempt = &known.attempt;
+                known.saves.entry(save.to_owned()).or_insert_with(|| attempt.clone());
+            }
+        }
+        let there: BTreeSet<&str> = saves(report).collect();
+        known.saves.retain(|save, _| there.contains(save.as_str()));
+    }
+}
