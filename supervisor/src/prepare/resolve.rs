@@ -13,6 +13,7 @@ use super::discovery::Discovered;
 use super::path::{absolute, canonical};
 use super::sources;
 use crate::error::CliError;
+use crate::render::proposed;
 use crate::run_order::Release;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::ConfigTree;
@@ -59,7 +60,7 @@ impl Discovered {
     /// Reads it as the trainer would.
     pub(super) fn resolve(self) -> Result<Resolved, CliError> {
         let (out, release) = understand_release(&self)?;
-        command::is_given(&out.command)?;
+        is_started(&self, &out)?;
         self.placed(out, release)
     }
 
@@ -111,6 +112,21 @@ impl Discovered {
             notes,
         })
     }
+}
+
+/// The command is there; where it is not, the trainer is named with the one that would start it.
+fn is_started(d: &Discovered, out: &ReadOutput) -> Result<(), CliError> {
+    let trainer = adapter(out.kind);
+    let given = command::is_given(&out.command);
+    let Some(proposal) = trainer.proposal(&out.tree).filter(|_| given.is_err()) else {
+        return given;
+    };
+    let mut words = d.sources.request.again(&["run"], &[]);
+    words.push("--".to_owned());
+    words.extend(proposal);
+    let name = trainer.words().name;
+    let text = format!("this is a configuration of {name}, which a script of yours starts: nothing says which one");
+    Err(CliError::config(text).hint(proposed(&words)))
 }
 
 /// The trainer's own part, read as the release that would run reads it.

@@ -101,11 +101,43 @@ fn a_run_is_found_by_its_file_its_root_and_its_store() {
     }
 }
 
+/// AReaL 0.5 has no `actor.backend`; what it had is `allocation_mode`.
+#[test]
+fn a_release_before_the_first_known_is_named_and_runs_without_recovery() {
+    let world = world("scheduler: {type: local}\n");
+    let command = ["--", "sh", "train.py"];
+    let plan = |more: &[&str]| run(&world, &[&["plan", "x.yaml"], more, &command].concat());
+    let old = ["--set", "supervisor.trainer_version=0.5.3"];
+    plan(&old).refuses(
+        78,
+        &["AReaL 0.5.3 is not known here: known from 1.0 on", "--no-recovery"],
+    );
+    plan(&["--set", "supervisor.trainer_version=1.0.4"]).tells(0, &["would start from nothing"]);
+    let started = run(
+        &world,
+        &[&["run", "x.yaml", "--no-recovery"], &old[..], &command].concat(),
+    );
+    started.tells(0, &["AReaL 0.5.3 is not known here", "nothing that it saves is proven"]);
+    let given = fs::read_to_string(world.path("given.txt")).unwrap();
+    assert!(given.trim_end().ends_with("x.yaml"), "no word of ours: {given}");
+    let yaml = fs::read_to_string(world.path("x.yaml")).unwrap();
+    let yaml = yaml.replace("backend: 'fsdp:d1'", "path: p");
+    world.write("x.yaml", &format!("allocation_mode: fsdp:d1\n{yaml}"));
+    plan(&[]).refuses(78, &["allocation_mode, and no actor.backend"]);
+    plan(&["--no-recovery"]).tells(0, &["would start as written"]);
+}
+
 #[test]
 fn what_areal_would_end_at_is_told_before() {
     let plain = world("");
     run(&plain, &["plan", "x.yaml", "--", "sh", "train.py"]).refuses(78, &["scheduler.type", "scheduler.type=local"]);
-    run(&plain, &["plan", "x.yaml"]).refuses(78, &["nothing says how this trainer is started"]);
+    run(&plain, &["plan", "x.yaml"]).refuses(
+        78,
+        &[
+            "a configuration of AReaL",
+            "supervise run x.yaml -- python3 YOUR_SCRIPT.py +scheduler.type=local",
+        ],
+    );
     let local = world("scheduler: {type: local}\n");
     fs::remove_dir(local.path("share")).unwrap();
     run(&local, &["run", "x.yaml", "--", "sh", "train.py"]).refuses(78, &["cluster.fileroot", "mkdir -p"]);

@@ -19,8 +19,8 @@ use crate::slurm::SlurmJobs;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
-use supervise_config::ConfigError;
 use supervise_config::compose::Composed;
+use supervise_config::{ConfigError, ConfigTree};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Finding, PinsHash};
 use supervise_core::event::Tracker;
 use supervise_core::id::Step;
@@ -282,6 +282,10 @@ pub trait Adapter: Sync {
     /// Returns true if its configuration alone, without a command, tells which run is meant.
     fn is_run_by_file(&self) -> bool {
         false
+    }
+    /// The command that starts such a configuration, with a name in capitals for what only the user knows; `None`: it is not known.
+    fn proposal(&self, _tree: &ConfigTree) -> Option<Vec<String>> {
+        None
     }
     /// The words behind the interpreter that make a command compose and print its configuration instead of training; `None`: it
     /// cannot be tried in advance.

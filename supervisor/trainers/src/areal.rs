@@ -14,6 +14,7 @@ mod judge;
 mod layout;
 mod live;
 mod names;
+mod older;
 mod place;
 mod preflight;
 mod ray;
@@ -35,7 +36,7 @@ use crate::slurm::SlurmJobs;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_checkpoint::pointer::{GENERATIONS, LATEST};
 use supervise_config::compose::Composed;
-use supervise_config::{ConfigError, Node, parse_trainer_yaml};
+use supervise_config::{ConfigError, ConfigTree, Node, parse_trainer_yaml};
 use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
@@ -123,6 +124,10 @@ impl Adapter for ArealAdapter {
         Some("areal")
     }
 
+    fn has_releases(&self) -> bool {
+        true
+    }
+
     fn refuses_block(&self) -> bool {
         true
     }
@@ -183,6 +188,10 @@ impl Adapter for ArealAdapter {
 
     fn is_run_by_file(&self) -> bool {
         true
+    }
+
+    fn proposal(&self, tree: &ConfigTree) -> Option<Vec<String>> {
+        Some(call::proposal(tree))
     }
 
     fn is_called(&self, command: &[String]) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::command;
 use crate::read::ReadInput;
+use supervise_config::{ConfigTree, Origin, Value};
 use supervise_core::spec::LauncherKind;
 
 /// AReaL's launchers of the older kind, by the names of their modules.
@@ -137,6 +138,20 @@ pub(super) fn config_option(command: &[String]) -> Option<ConfigOption> {
             file,
         })
     })
+}
+
+/// The command of a configuration that names none: the user's script, and a scheduler where the file names none.
+pub(super) fn proposal(tree: &ConfigTree) -> Vec<String> {
+    let scheduler = tree.get("scheduler.type");
+    let is_written = scheduler.is_some_and(|node| !matches!(node.origin, Origin::Default { .. }));
+    let local = match scheduler.map(|node| &node.value) {
+        Some(Value::Str(_)) => None,
+        // Hydra wants a plus before a key that the file has not.
+        _ if is_written => Some("scheduler.type=local"),
+        _ => Some("+scheduler.type=local"),
+    };
+    let words = ["python3", "YOUR_SCRIPT.py"].into_iter().chain(local);
+    words.map(str::to_owned).collect()
 }
 
 /// The command with the file that is to be passed in place of the one it names, or added behind the script.

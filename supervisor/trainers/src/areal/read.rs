@@ -12,6 +12,7 @@ use super::fields::{INT, TEXT, is};
 use super::frequency;
 use super::jobs;
 use super::live::Live;
+use super::older;
 use super::place::{names, place};
 use super::ray;
 use crate::adapter::{Payload, TrainerFacts};
@@ -32,8 +33,11 @@ use supervise_core::spec::{GangSpec, InPlace, LauncherKind, SaveCadence};
 /// # Errors
 /// Everything that is wrong with it.
 pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
-    let tree = effective(input)?;
     let env = |name: &str| call::env(input, name);
+    if let Some(release) = older::release(input) {
+        return older::read(input, &release, &env);
+    }
+    let tree = effective(input)?;
     let recovery = input.recovery && (input.recovery_said || !is_switched_off(&tree, &env));
     let mut values = Reader::new(&tree, (), &env, recovery);
     let v = &mut values;

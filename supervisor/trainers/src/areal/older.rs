@@ -1,0 +1,104 @@
+//! Releases of AReaL before those that are known here: named, and supervised as they are where recovery is off.
+//!
+//! Until 0.5.3 keys, defaults and the way to a resume are others: what is read here would be wrong there.
+
+use super::call::{self, Form};
+use super::live::Live;
+use super::place::place;
+use crate::kit::Reader;
+use crate::read::{ReadInput, ReadOutput};
+use supervise_config::interpolation::Env;
+use supervise_config::{ConfigError, ErrorKind};
+use supervise_core::checkpoint::Finding;
+use supervise_core::spec::{GangSpec, InPlace, LauncherKind};
+
+/// The oldest series that is known.
+const KNOWN: &str = "1.0";
+
+/// The release, in words, where it is older than what is known.
+pub(super) fn release(input: &ReadInput<'_>) -> Option<String> {
+    match input.version {
+        Some(version) => is_older(version).then(|| format!("AReaL {version}")),
+        None => has_its_keys(input).then(|| "this release of AReaL (allocation_mode, and no actor.backend)".to_owned()),
+    }
+}
+
+fn is_older(version: &str) -> bool {
+    let first = version.trim().trim_start_matches('v').split('.').next();
+    first == Some("0")
+}
+
+/// Since 1.0 each engine says its own backend.
+fn has_its_keys(input: &ReadInput<'_>) -> bool {
+    let written = call::overrides(input.command).into_iter();
+    let mut said = written.chain(input.set.iter().map(String::as_str));
+    let has = |key: &str| input.composed.is_some_and(|c| c.tree.get(key).is_some());
+    has("allocation_mode") && !has("actor.backend") && !said.any(|text| text.contains("actor.backend"))
+}
+
+/// Its run, of which nothing is protected.
+///
+/// # Errors
+/// Recovery is on, and how it saves and resumes is not known.
+pub(super) fn read(input: &ReadInput<'_>, release: &str, env: Env<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
+    if input.recovery {
+        let text = format!(
+            "{release} is not known here: known from {KNOWN} on. Before, keys and resumes are others, so nothing of this configuration was read"
+        );
+        let hint = "--no-recovery supervises it as it is: it is started again after a failure, and AReaL resumes by its own recover.mode; nothing that it saves is proven or kept. If another release runs, supervisor.trainer_version says which";
+        return Err(vec![ConfigError::new(ErrorKind::BadValue, text).with_hint(hint)]);
+    }
+    let form = call::form(input);
+    let tree = input.composed.map(|c| c.tree.clone());
+    let mut out = ReadOutput::blank(super::AREAL);
+    let place = tree
+        .as_ref()
+        .and_then(|tree| place(&mut Reader::new(tree, (), env, false), input));
+    out.root = place.as_ref().map(|place| place.root.clone());
+    let kept = place.map(|place| InPlace {
+        exit_says_nothing: matches!(form, Form::Launcher(_)),
+        spread: std::collections::BTreeMap::new(),
+        store: place.store,
+        own: Live {
+            user: place.user,
+            ..Live::default()
+        }
+        .own(),
+    });
+    out.saves = kept.into();
+    out.tree = tree.unwrap_or(out.tree);
+    if let Some(workers) = input.workers.filter(|_| form == Form::Ranks) {
+        out.gang = GangSpec {
+            launcher: LauncherKind::Gang,
+            workers,
+            ..out.gang
+        };
+    }
+    out.command = call::with_config(input.command);
+    out.facts.settings = input.set.to_vec();
+    out.recovery = false;
+    out.findings.push(Finding::warning(
+        "version_unknown",
+        format!("{release} is not known here (known from {KNOWN} on): it is started as it is, and nothing that it saves is proven or kept"),
+    ));
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_before_the_first_known_are_told() {
+        for (version, older) in [
+            ("0.5.3", true),
+            ("0.3.0.post2", true),
+            ("1.0.4", false),
+            ("1.0.0rc1", false),
+            ("2.0.0", false),
+            ("10.0", false),
+        ] {
+            assert_eq!(is_older(version), older, "{version}");
+        }
+    }
+}
