@@ -150,10 +150,12 @@ def main(cases, steps):
     """The command line of both: PROGRAMS [--work DIR] [--only CASE]."""
     parser = argparse.ArgumentParser()
     parser.add_argument("programs", type=Path)
-    parser.add_argument("--only", action="append")
+    parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--work", type=Path)
     args = parser.parse_args()
-    todo = [c for c in cases if not args.only or c.__name__ in args.only]
+    todo = [c for c in cases if not args.only or any(text in c.__name__ for text in args.only)]
+    if missing := [text for text in args.only if not any(text in c.__name__ for c in cases)]:
+        parser.error(f"no case has {missing[0]!r} in its name: {', '.join(c.__name__ for c in cases)}")
     failed = []
     with tempfile.TemporaryDirectory(prefix="areal-") as work:
         bench = Bench(args.programs.resolve(), (args.work or Path(work)).resolve(), steps)

@@ -12,7 +12,23 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 QUESTIONS = 32
+SUPERVISOR = "supervisor:\n  backoff: {initial: 200ms}\n  scan_interval: 200ms\n"
 WORKER = "[{gpu: 0, cpu: 1, mem: 1, cmd: python HERE/areal_worker.py}]".replace("HERE", str(HERE))
+# A critic of the same size, after the actor.
+CRITIC = """\
+critic:
+  experiment_name: ${experiment_name}
+  trial_name: ${trial_name}
+  path: MODEL
+  backend: fsdp:d2
+  is_critic: true
+  dtype: float32
+  attn_impl: sdpa
+  gradient_checkpointing: false
+  optimizer: {lr: 1e-3, warmup_steps_proportion: 0.0, lr_scheduler_type: constant}
+  ppo_n_minibatches: 1
+  scheduling_spec: WORKER
+""".replace("WORKER", WORKER)
 # root, model, steps: as in areal_bench.YAML. stale: how many versions an answer may be behind; tokens: how long it may be.
 YAML = """\
 experiment_name: real
@@ -78,13 +94,14 @@ def reward(prompt, completions, prompt_ids, completion_ids, **_):
 
 
 def main():
-    from areal.api.cli_args import GRPOConfig, load_expr_config
+    from areal.api.cli_args import GRPOConfig, PPOConfig, load_expr_config
     from areal.trainer.rl_trainer import PPOTrainer
     from areal_faulty import give_time
     from datasets import Dataset
 
     give_time(float(os.environ.get("SLOW_START", "600")))
-    config = load_expr_config(sys.argv[1:], GRPOConfig)[0]
+    has_critic = "\ncritic:" in Path(sys.argv[sys.argv.index("--config") + 1]).read_text()
+    config = load_expr_config(sys.argv[1:], PPOConfig if has_critic else GRPOConfig)[0]
     rows = [{"messages": [{"role": "user", "content": f"What is {i} + {i}?"}], "answer": str(2 * i)} for i in range(QUESTIONS)]
     workflow = {"reward_fn": "areal_ppo.reward", "gconfig": config.gconfig, "tokenizer": config.tokenizer_path}
     with PPOTrainer(config, train_dataset=Dataset.from_list(rows)) as trainer:

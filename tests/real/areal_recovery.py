@@ -2,7 +2,7 @@
 
 usage: areal_recovery.py PROGRAMS [--work DIR] [--only CASE]
 
-PROGRAMS is the folder with the built `supervise`. Run it with the python of install_areal.sh's environment; it takes about seven
+PROGRAMS is the folder with the built `supervise`. Run it with the python of install_areal.sh's environment; it takes about twelve
 minutes. What areal makes of the same without `supervise` is in areal_alone.py; its launchers and controllers are in
 areal_launchers.py. Within the first epoch and with a constant schedule, every tensor and every loss must be those of a run in
 one go; beyond, it must have been said before that they will not be. Ends with `N passed, M failed`.
@@ -13,7 +13,9 @@ import shutil
 import sys
 
 import areal_bench
+import areal_ppo
 import areal_stage as stage
+from areal_bench import HERE
 from recovery import FULL
 
 STEPS = 16
@@ -113,6 +115,46 @@ def spread_otherwise(b):
     assert "parallel sizes" not in text and stage.step_of(case.root) == 8, text[-4000:]
 
 
+class PpoCase(areal_bench.Case):
+    def steps(self, steps):
+        model = self.bench.stage.model
+        text = areal_ppo.YAML.format(root=self.root, model=model, steps=steps, tokens=8, stale=0, freq=1)
+        gpus = text.replace("n_gpus_per_node: 3", "n_gpus_per_node: 5")
+        self.yaml.write_text(gpus + areal_ppo.CRITIC.replace("MODEL", str(model)) + areal_ppo.SUPERVISOR)
+
+    def env(self, faults, user=stage.USER):
+        return areal_ppo.environment(self.root.parent, self.ledger, faults) | {"LOGNAME": user}
+
+
+def ppo_with_a_critic(b):
+    """areal's PPO with a critic, an actor killed in mid-step: the actor goes on, the critic begins anew, and both are said."""
+    root = b.work / "critic"
+    (root / "names").mkdir(parents=True)
+    case = PpoCase(b, root, {})
+    case.steps(5)
+    text = case.run(faults=[{"kind": "kill", "step": 3, "rank": 1}], command=("python3", HERE / "areal_ppo.py", "scheduler.type=local"))
+    assert "saves the critic and does not load it" in text, text[-6000:]
+    told = [line for line in text.splitlines() if line.startswith("not restored at the last resume")]
+    assert told and "critic" in told[0], text[-4000:]
+    assert stage.step_of(root) == 5, text[-4000:]
+    for engine in ("default", "critic"):
+        updates = [v for name, v in counts(stage.trial(root) / engine / "recover_checkpoint")]
+        print(f"  {engine}: {max(updates)} updates", flush=True)
+        assert max(updates) == (5 if engine == "default" else 3), (engine, updates)
+
+
+def counts(folder):
+    """How many updates each parameter's optimizer has counted."""
+    import torch
+    from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+    from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+
+    state = {}
+    _load_state_dict(state, FileSystemReader(folder), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
+    return [(name, int(v)) for name, v in stage.flat(state) if name.endswith(".step") and isinstance(v, torch.Tensor)]
+
+
 def flip(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2 | 3] ^= 0x02
@@ -130,4 +172,4 @@ def other(kept, live, name, step=4):
 
 
 if __name__ == "__main__":
-    sys.exit(areal_bench.main([damaged_before, announced, spread_otherwise, killed_in_saves], STEPS))
+    sys.exit(areal_bench.main([damaged_before, announced, spread_otherwise, ppo_with_a_critic, killed_in_saves], STEPS))

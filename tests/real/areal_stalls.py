@@ -26,7 +26,6 @@ from own_network import own_network
 
 STEPS = 16
 PPO_STEPS = 90  # a multiple of what is saved
-SUPERVISOR = "supervisor:\n  backoff: {initial: 200ms}\n  scan_interval: 200ms\n"
 STALL = "  stall: {minimum: 10s, factor: 1.0, hard: 20m}\n"
 SFT_FAULTS = [{"kind": "hang", "step": 4, "rank": 1}, {"kind": "spin", "step": 14, "rank": 0}]
 # An actor counts its steps anew in each attempt, the rollout server has the version of the weights.
@@ -54,7 +53,7 @@ def sft(b):
 
 class PpoCase(areal_bench.Case):
     def steps(self, steps):
-        self.yaml.write_text(areal_ppo.YAML.format(root=self.root, model=self.bench.stage.model, steps=steps, tokens=16, stale=1, freq=5) + SUPERVISOR + STALL)
+        self.yaml.write_text(areal_ppo.YAML.format(root=self.root, model=self.bench.stage.model, steps=steps, tokens=16, stale=1, freq=5) + areal_ppo.SUPERVISOR + STALL)
 
     def env(self, faults, user=stage.USER):
         return areal_ppo.environment(self.root.parent, self.ledger, faults) | {"LOGNAME": user, "FAULT_PACE": "1"}

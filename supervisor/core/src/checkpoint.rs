@@ -215,6 +215,8 @@ pub enum StateKind {
     DataOrder,
     /// Rollout engines' seeds and in-flight rollouts.
     Rollout,
+    /// A model beside the one that is trained, which judges it: saved and not loaded.
+    Critic,
     /// The parallel sizes that the trainer wants to be the same at each resume.
     Parallel,
 }
@@ -230,6 +232,7 @@ impl StateKind {
             Self::Rng => "random number generators",
             Self::DataOrder => "data order",
             Self::Rollout => "rollout seeds and in-flight rollouts",
+            Self::Critic => "critic (begins anew)",
             Self::Parallel => "parallel sizes",
         }
     }

@@ -88,6 +88,9 @@ pub(super) fn not_restored(v: &mut Reader<'_>, actor: Option<Backend>, is_rl: bo
     if is_rl {
         out.push(StateKind::Rollout);
     }
+    if v.is_set("critic") {
+        out.push(StateKind::Critic);
+    }
     out
 }
 

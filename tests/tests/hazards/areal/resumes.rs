@@ -138,7 +138,7 @@ fn who_relaunches() {
         .says(&["++recover.retries=0", "recover.retries=7"]);
 }
 
-/// [resume.critic] The critic is saved and never loaded: after a resume it begins anew | Said before the first launch; and its state has to be whole all the same
+/// [resume.critic] The critic is saved and never loaded: after a resume it begins anew | Said before the first launch, and among what was not restored at each resume; and its state has to be whole all the same
 #[test]
 fn the_critic_begins_anew() {
     let said = "saves the critic and does not load it";
@@ -146,7 +146,7 @@ fn the_critic_begins_anew() {
         .with_critic()
         .plan()
         .begins_anew()
-        .says(&["critic_not_restored", said]);
+        .says(&["critic_not_restored", said, "\"critic\""]);
     Areal::new().plan().is_silent_on("critic_not_restored");
     Areal::genuine()
         .with_critic()
