@@ -256,7 +256,8 @@ settings! {
         skip_validation: bool = false;
         /// `PYTHONUNBUFFERED`, `HYDRA_FULL_ERROR`, `RAY_DEDUP_LOGS`, `VERL_SFT_LOGGING_LEVEL`: what goes wrong is told in full, and at once.
         environment: bool = true;
-        /// All attempts go on in one run of Weights & Biases (`WANDB_RUN_ID`, `WANDB_RESUME`).
+        /// All attempts go on in one run of Weights & Biases, or of SwanLab (`WANDB_RUN_ID`, `WANDB_RESUME`, `SWANLAB_RUN_ID`, `SWANLAB_RESUME`); nothing is
+        /// set where one of the tool's two variables is. MLflow begins a run of its own at each attempt unless `MLFLOW_RUN_ID` names one.
         wandb: bool = true;
     }
 }

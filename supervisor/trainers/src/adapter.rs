@@ -12,6 +12,7 @@ pub use in_place::InPlace;
 pub use payload::Payload;
 pub use words::{UserPart, Words};
 
+use crate::kit::MetricsTool;
 use crate::launch::Ray;
 use crate::read::{ReadInput, ReadOutput};
 use crate::script_call::Call;
@@ -148,6 +149,8 @@ pub struct TrainerFacts {
     pub ray: Ray,
     /// How often the trainer's own launcher would begin again, where the user said it.
     pub retries: Option<u32>,
+    /// Tools that keep its metrics, where they begin anew at each start.
+    pub trackers: Vec<MetricsTool>,
     /// Directories that the trainer does not make: by the key that names them.
     pub must_exist: Vec<(String, Utf8PathBuf)>,
     /// Further facts that the adapter reads at a launch.

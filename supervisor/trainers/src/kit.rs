@@ -1,10 +1,12 @@
 //! Parts that adapters share, whichever trainer they speak for. Nothing in it knows one.
 
+pub(crate) mod experiment;
 mod pins;
 mod reader;
 mod summary;
 mod trust;
 
+pub use experiment::MetricsTool;
 pub(crate) use pins::PinsSum;
 pub use pins::pins;
 pub(crate) use reader::{Kind, Reader};

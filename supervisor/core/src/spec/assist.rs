@@ -14,7 +14,7 @@ pub struct Assist {
     pub skip_validation: bool,
     /// Output that tells what went wrong, at once.
     pub environment: bool,
-    /// All attempts go on in one run of Weights & Biases.
+    /// All attempts go on in one run of each tool that keeps metrics.
     pub wandb: bool,
     /// When the machine is taken away, in seconds since 1970; `None`: not known.
     pub deadline: Option<u64>,

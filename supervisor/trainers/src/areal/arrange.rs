@@ -7,6 +7,7 @@ use super::ray;
 use crate::adapter::{Help, HostFacts, LaunchPlan};
 use crate::command;
 use crate::job;
+use crate::kit::experiment;
 use supervise_core::reason::Reason;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{LauncherKind, RunSpec};
@@ -29,6 +30,7 @@ pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     if spec.policy.assist.environment {
         plan.help(vec![unbuffered()], spec, host);
     }
+    experiment::go_on(&mut plan, &host.trainer.trackers, spec, order, host);
     let by_environment = host.is_set(spec, "PET_MAX_RESTARTS");
     plan.notes
         .extend(command::forbid_restarts(&mut plan.argv, by_environment));

@@ -18,7 +18,7 @@ use super::ray;
 use crate::adapter::{Payload, TrainerFacts};
 use crate::command;
 use crate::hydra;
-use crate::kit::Reader;
+use crate::kit::{MetricsTool, Reader};
 use crate::launch::{self, Ray};
 use crate::read::{Machines, ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
@@ -90,6 +90,11 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         slurm: jobs::known(v, input, &form, &place.user),
         async_save: actor.is_some_and(|a| a.is_megatron()) && is(v, "actor.megatron.async_save"),
     });
+    // Its id at Weights & Biases is always the same.
+    let swanlab = v
+        .get("stats_logger.swanlab.mode", TEXT)
+        .is_some_and(|mode| mode != "disabled");
+    let trackers = swanlab.then_some(MetricsTool::Swanlab).into_iter().collect();
     let must_exist = must_exist(v, input, &form);
     let machines = machines(v, &form);
     let retries = v.needed("recover.retries", INT);
@@ -120,6 +125,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
             settings: input.set.to_vec(),
             retries: retries.and_then(|n| u32::try_from(n).ok()),
             own: Payload::new(Mode(mode)),
+            trackers,
             ray,
             must_exist,
             ..TrainerFacts::default()

@@ -9,6 +9,7 @@ use super::seen::STEP_VARIABLE;
 use crate::adapter::{Help, HostFacts, LaunchPlan};
 use crate::command;
 use camino::Utf8Path;
+use crate::kit::experiment;
 use supervise_core::reason::Reason;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{ResumeIntent, RunSpec};
@@ -80,6 +81,10 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     plan.call = learnt.map(|learnt| script::call_order(learnt, &plan.overrides, &order.from));
     if spec.policy.assist.environment {
         plan.help(vec![told_in_time()], spec, host);
+    }
+    // What else a script starts would go on in the same experiment.
+    if is_ours {
+        experiment::go_on(&mut plan, &host.trainer.trackers, spec, order, host);
     }
     let by_environment = host.is_set(spec, "PET_MAX_RESTARTS");
     plan.notes

@@ -7,16 +7,18 @@ use super::names::{self, RootName};
 use super::program::{self, Program};
 use super::ranks;
 use crate::command;
+use crate::kit::MetricsTool;
 use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
-use supervise_config::{ConfigError, ErrorKind, Value};
+use supervise_config::{ConfigError, ErrorKind, Node, Value};
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::id::Step;
 use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, SaveCadence};
 
 /// `TrainingArguments.save_steps` where nothing is said.
 const SAVE_STEPS: u64 = 500;
+const REPORT_TO: &str = "report_to";
 const ADD_VERSION: &str = "add_version";
 
 /// Settings by name: of the YAML, of the command over it, of `--set` over both.
@@ -56,6 +58,34 @@ impl Said {
     }
 }
 
+/// Tools that `report_to` names, one or several of them.
+fn trackers(said: &Said, input: &ReadInput<'_>) -> Vec<MetricsTool> {
+    let mut names: Vec<&str> = said.text(REPORT_TO).into_iter().collect();
+    let list = input
+        .composed
+        .and_then(|c| c.tree.get(REPORT_TO))
+        .map(|node| &node.value);
+    if let Some(Value::List(items)) = list {
+        names.extend(items.iter().filter_map(Node::as_str));
+    }
+    let flag = input
+        .command
+        .iter()
+        .position(|word| word.trim_start_matches('-') == REPORT_TO);
+    let behind = input
+        .command
+        .iter()
+        .skip(flag.map_or(usize::MAX, |at| at.saturating_add(1)));
+    names.extend(behind.take_while(|word| !word.starts_with('-')).map(String::as_str));
+    let mut out: Vec<MetricsTool> = Vec::new();
+    for tracker in names.into_iter().filter_map(MetricsTool::of) {
+        if !out.contains(&tracker) {
+            out.push(tracker);
+        }
+    }
+    out
+}
+
 /// Reads a run.
 pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
     let said = Said::of(input);
@@ -65,6 +95,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     }
     out.command = named(input);
     out.facts.settings = input.set.to_vec();
+    out.facts.trackers = trackers(&said, input);
     let mut wrong = Vec::new();
     out.root = output_dir(&said, input).map_err(|e| wrong.push(e)).unwrap_or_default();
     wrong.extend(versions(&said, input).err());

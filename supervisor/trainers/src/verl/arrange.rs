@@ -8,6 +8,7 @@ use crate::adapter::{HostFacts, LaunchPlan};
 use crate::command;
 use crate::hydra::{encode_list, encode_str};
 use crate::job;
+use crate::kit::experiment;
 use crate::verl::assist;
 use crate::verl::call;
 use crate::verl::defaults::Tree;
@@ -40,6 +41,7 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
         plan.overrides.extend(async_overrides(sft, host, &mut plan.notes));
     }
     plan.help(assist::helps(sft, spec, order, host), spec, host);
+    experiment::go_on(&mut plan, &assist::trackers(host), spec, order, host);
     let ray = ray::apart(sft, spec, order, host);
     plan.overrides.extend(ray.overrides);
     plan.scratch = ray.scratch;

@@ -4,6 +4,7 @@ use super::Facts;
 use super::version::Version;
 use crate::adapter::{Help, HostFacts};
 use crate::hydra::encode_list;
+use crate::kit::MetricsTool;
 use crate::launch::Ray;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
@@ -25,7 +26,6 @@ pub(crate) fn helps(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
         out.extend(logger(spec, order, host));
     }
     out.extend(expiry(sft, spec, host).filter(|_| assist.expiry));
-    out.extend(wandb(spec, host).filter(|_| assist.wandb));
     let relaunch = matches!(order.from, StartPoint::Step { .. });
     out.extend(
         (assist.skip_validation && relaunch && Facts::of(&host.trainer).validates_first).then(|| Help {
@@ -98,18 +98,10 @@ fn expiry(sft: bool, spec: &RunSpec, host: &HostFacts) -> Option<Help> {
     Some(help)
 }
 
-/// One run there for all attempts since the run was taken into care: a fresh start counts its steps anew.
-fn wandb(spec: &RunSpec, host: &HostFacts) -> Option<Help> {
-    if !Facts::of(&host.trainer).loggers.iter().any(|l| l == "wandb") || host.is_set(spec, "WANDB_RUN_ID") {
-        return None;
-    }
-    let mut help = Help::new(
-        "assist.wandb",
-        "all attempts go on in one run of Weights & Biases, not in a new one each",
-    );
-    help.set("WANDB_RUN_ID", &format!("{}-{}", spec.run, host.began));
-    help.set("WANDB_RESUME", "allow");
-    Some(help)
+/// Tools that keep its metrics.
+pub(crate) fn trackers(host: &HostFacts) -> Vec<MetricsTool> {
+    let loggers = &Facts::of(&host.trainer).loggers;
+    loggers.iter().filter_map(|name| MetricsTool::of(name)).collect()
 }
 
 fn version(spec: &RunSpec) -> Option<Version> {

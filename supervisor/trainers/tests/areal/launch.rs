@@ -1,6 +1,6 @@
 //! Commands, and what is put into them.
 
-use super::case::{Case, command};
+use super::case::{Case, command, set};
 use supervise_core::spec::LauncherKind;
 
 #[test]
@@ -69,4 +69,20 @@ fn a_script_that_cannot_be_seen_has_to_pass_our_words_on() {
     let notes = command("bash run.sh {config}").launch().notes;
     assert!(notes.iter().any(|n| n.contains("has to pass them on")), "{notes:?}");
     assert!(Case::default().launch().notes.is_empty());
+}
+
+/// At Weights & Biases AReaL names its run itself; at SwanLab it does not.
+#[test]
+fn attempts_go_on_in_one_experiment_of_swanlab() {
+    let ours = |case: Case| {
+        let plan = case.launch();
+        let mine = plan.env.into_iter().filter(|(name, _)| name.contains("_RUN_ID"));
+        mine.collect::<Vec<_>>()
+    };
+    assert_eq!(ours(set(&["+stats_logger.wandb.mode=online"])), []);
+    let named = ours(set(&["+stats_logger.swanlab.mode=online"]));
+    assert!(
+        matches!(&named[..], [(name, id)] if name == "SWANLAB_RUN_ID" && id.ends_with("00001")),
+        "{named:?}"
+    );
 }

@@ -452,3 +452,34 @@ fn a_step_is_told_by_a_bar_that_something_is_printed_behind() {
         assert_eq!(seen.collect::<Vec<_>>(), wanted, "{behind}");
     }
 }
+
+/// One run of each tool that `report_to` names; where it is not said, nothing is set.
+#[test]
+fn attempts_go_on_in_one_experiment() {
+    let ours = |command: &str, yaml| {
+        let plan = launched(command, yaml, Some(5));
+        let is_id = |name: &str| name.ends_with("_RUN_ID");
+        let ids = plan.env.iter().filter(|(name, _)| is_id(name));
+        ids.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+    };
+    let base = "trl sft --output_dir /data/out --save_steps 5";
+    let (wandb, swanlab) = (
+        "WANDB_RUN_ID=feedfacefeedface-1",
+        "SWANLAB_RUN_ID=feedfacefeedface00001",
+    );
+    assert_eq!(
+        ours(&format!("{base} --report_to wandb swanlab --seed 1"), None),
+        [wandb, swanlab]
+    );
+    assert_eq!(ours(&format!("{base} --report_to=wandb"), None), [wandb]);
+    let yaml = "output_dir: /data/out\nsave_steps: 5\nnum_train_epochs: 1\nreport_to: [tensorboard, swanlab]\n";
+    assert_eq!(ours("llamafactory-cli train x.yaml", Some(yaml)), [swanlab]);
+    for quiet in [
+        "",
+        " --report_to none",
+        " --report_to tensorboard --run_name wandb",
+        " --report_to mlflow",
+    ] {
+        assert!(ours(&format!("{base}{quiet}"), None).is_empty(), "{quiet}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use crate::launch::{FULL, PPO, from_step, order, spec};
 use std::collections::BTreeMap;
+use supervise_core::id::AttemptNo;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{Assist, RunSpec};
 use supervise_trainers::Payload;
@@ -74,8 +75,8 @@ fn each_help_is_given_with_its_reason_and_can_be_switched_off() {
         "assist.environment",
         "assist.logger",
         "assist.expiry",
-        "assist.wandb",
         "assist.skip_validation",
+        "assist.wandb",
     ];
     assert_eq!(given(&plan), settings);
     // 300 s early: a save takes its time.
@@ -89,8 +90,8 @@ fn each_help_is_given_with_its_reason_and_can_be_switched_off() {
         |a| a.environment = false,
         |a| a.logger = false,
         |a| a.expiry = false,
-        |a| a.wandb = false,
         |a| a.skip_validation = false,
+        |a| a.wandb = false,
     ];
     for (change, setting) in off.into_iter().zip(settings) {
         let mut assist = all();
@@ -200,6 +201,33 @@ fn attempts_go_on_in_one_run_of_wandb_until_a_start_from_nothing() {
     assert_eq!(id(&from_step(10, FULL), 1), "r-1");
     assert_eq!(id(&from_step(20, FULL), 1), "r-1");
     assert_eq!(id(&order(StartPoint::Fresh), 4), "r-4");
+}
+
+#[test]
+fn each_tool_goes_on_in_its_experiment_and_what_the_user_set_is_left() {
+    let spec = ppo(Assist::default(), None);
+    let loggers = facts(&["console", "wandb", "swanlab", "mlflow"]);
+    let plan = launched(&spec, &from_step(10, FULL), loggers.clone(), &[]);
+    assert_eq!(env(&plan, "SWANLAB_RESUME"), Some("allow"));
+    assert_eq!(env(&plan, "SWANLAB_RUN_ID"), Some("r00003"));
+    // MLflow gives the ids, and ends on others.
+    assert_eq!(env(&plan, "MLFLOW_RUN_ID"), None);
+    // A mode without an id, as `must`, would end the trainer if an id were put beside it.
+    for (set, ours) in [
+        ("WANDB_RESUME", "WANDB_RUN_ID"),
+        ("SWANLAB_RESUME", "SWANLAB_RUN_ID"),
+        ("SWANLAB_RUN_ID", "SWANLAB_RESUME"),
+    ] {
+        let plan = launched(&spec, &from_step(10, FULL), loggers.clone(), &[(set, "must")]);
+        assert_eq!((env(&plan, ours), env(&plan, set)), (None, None), "{set}");
+    }
+    let mut first = order(StartPoint::Fresh);
+    let told = |order: &LaunchOrder| {
+        let notes = launched(&spec, order, loggers.clone(), &[]).notes;
+        notes.iter().filter(|note| note.contains("MLFLOW_RUN_ID")).count()
+    };
+    first.attempt = AttemptNo(1);
+    assert_eq!((told(&first), told(&from_step(10, FULL))), (1, 0));
 }
 
 #[test]

@@ -232,15 +232,17 @@ fn deterministic() {
     assert_eq!(attempts, 3);
 }
 
-/// [failure.wandb_run] W&B begins a new run at each resume | All attempts go on in one run: its id is given to each of them, unless the user gave one
+/// [failure.wandb_run] W&B and SwanLab begin a new run at each resume | All attempts go on in one run: its id is given to each of them, unless the user gave an id or a mode
 #[test]
 fn wandb_run() {
     let mut bench = Bench::ppo();
-    bench.set("trainer.logger", json!(["console", "wandb"]));
+    bench.set("trainer.logger", json!(["console", "wandb", "swanlab"]));
     bench
         .plan()
         .exports("WANDB_RESUME", "allow")
-        .exports("WANDB_RUN_ID", "");
+        .exports("WANDB_RUN_ID", "")
+        .exports("SWANLAB_RESUME", "allow")
+        .exports("SWANLAB_RUN_ID", "");
 }
 
 /// [failure.data_order] Releases before 0.7 may resume with another order of the data, or in another epoch | Told before the launch, and named with all that a resume does not bring back

@@ -1,0 +1,89 @@
+//! One experiment for all attempts, with the tools that draw a run's curves: each would begin a new one at every relaunch.
+
+use crate::adapter::{Help, HostFacts, LaunchPlan};
+use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::spec::RunSpec;
+
+/// A tool that keeps a run's metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricsTool {
+    /// Weights & Biases.
+    Wandb,
+    /// SwanLab.
+    Swanlab,
+    /// MLflow, which gives the ids itself and refuses others.
+    Mlflow,
+}
+
+impl MetricsTool {
+    /// Known by the name that trainers give it.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        match name {
+            "wandb" => Some(Self::Wandb),
+            "swanlab" => Some(Self::Swanlab),
+            "mlflow" => Some(Self::Mlflow),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Wandb => "Weights & Biases",
+            Self::Swanlab => "SwanLab",
+            Self::Mlflow => "MLflow",
+        }
+    }
+
+    /// Variables by which the user decides it. One of them is enough: an id and a mode of two minds would end the trainer.
+    fn variables(self) -> &'static [&'static str] {
+        match self {
+            Self::Wandb => &["WANDB_RUN_ID", "WANDB_RESUME"],
+            Self::Swanlab => &["SWANLAB_RUN_ID", "SWANLAB_RESUME"],
+            Self::Mlflow => &["MLFLOW_RUN_ID"],
+        }
+    }
+}
+
+/// Lets all attempts since the run was taken into care go on in one experiment of each tool: a fresh start counts its steps anew.
+pub(crate) fn go_on(
+    plan: &mut LaunchPlan,
+    trackers: &[MetricsTool],
+    spec: &RunSpec,
+    order: &LaunchOrder,
+    host: &HostFacts,
+) {
+    if !spec.policy.assist.wandb || order.from == StartPoint::AsIs {
+        return;
+    }
+    let is_free = |tracker: &MetricsTool| !tracker.variables().iter().any(|name| host.is_set(spec, name));
+    for tracker in trackers.iter().copied().filter(is_free) {
+        match tracker {
+            MetricsTool::Mlflow if order.attempt.0 <= 1 => plan.notes.push(
+                "MLflow: each attempt begins a run of its own there, for MLflow gives the ids; to go on in one of them, set MLFLOW_RUN_ID"
+                    .to_owned(),
+            ),
+            MetricsTool::Mlflow => {}
+            MetricsTool::Wandb | MetricsTool::Swanlab => plan.help(vec![one(tracker, spec, host)], spec, host),
+        }
+    }
+}
+
+fn one(tracker: MetricsTool, spec: &RunSpec, host: &HostFacts) -> Help {
+    let mut help = Help::new(
+        "assist.wandb",
+        format!(
+            "all attempts go on in one run of {}, not in a new one each; of steps that are trained twice it keeps the first numbers",
+            tracker.name()
+        ),
+    );
+    let id = match tracker {
+        // SwanLab takes 21 small letters and digits.
+        MetricsTool::Swanlab => format!("{}{:05}", spec.run, host.began),
+        MetricsTool::Wandb | MetricsTool::Mlflow => format!("{}-{}", spec.run, host.began),
+    };
+    let values = [id.as_str(), "allow"];
+    for (name, value) in tracker.variables().iter().zip(values) {
+        help.set(name, value);
+    }
+    help
+}
