@@ -31,6 +31,8 @@ pub enum Found {
     },
     /// The trainer's installation brings it.
     ByTrainer,
+    /// Not here, and the trainer's installation may bring it: which names it has is not known.
+    Unknown,
     /// Nobody has it.
     Missing,
 }
@@ -108,6 +110,8 @@ pub struct Composed {
     pub choices: BTreeMap<String, Choice>,
     /// The search path the primary configuration asks for.
     pub search_path: Vec<String>,
+    /// What would be wrong if the trainer's installation did not bring it either.
+    pub unknown: Vec<ConfigError>,
     /// Doubts.
     pub findings: Vec<ConfigFinding>,
 }
@@ -121,6 +125,7 @@ pub fn compose(loader: &dyn Loader, name: &str, overrides: &[GroupOverride]) -> 
         layers: Vec::new(),
         choices: walk.choices(),
         search_path: Vec::new(),
+        unknown: walk.take_unknown(),
         findings: Vec::new(),
     };
     for element in elements {

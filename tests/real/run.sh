@@ -32,6 +32,7 @@ verl_hazards() { "$python" "$here/verl_hazards.py"; }
 verl_versions() {
   "$here/install_verl_versions.sh" "$venv"
   "$python" "$here/verl_versions.py" "$programs/examples/verl_view" "$(dirname "$venv")/.verl-versions"
+  "$python" "$here/verl_primaries.py" "$programs/supervise" "$(dirname "$venv")/.verl-versions"
 }
 verl_releases() {
   "$here/install_verl_versions.sh" "$venv"

@@ -36,6 +36,8 @@ pub(super) struct Walk<'a> {
     deletions: BTreeMap<String, (Option<String>, bool)>,
     known: BTreeMap<String, Choice>,
     trainers: BTreeSet<String>,
+    /// Of them those that nobody here knows, with what is wrong if the trainer does not bring them.
+    unknown: BTreeMap<String, Option<ConfigError>>,
     visited: usize,
 }
 
@@ -49,6 +51,7 @@ impl<'a> Walk<'a> {
             deletions: BTreeMap::new(),
             known: BTreeMap::new(),
             trainers: BTreeSet::new(),
+            unknown: BTreeMap::new(),
             visited: 0,
         };
         for change in overrides {
@@ -135,6 +138,10 @@ impl<'a> Walk<'a> {
         let found = match self.loader.load(config)? {
             Found::Missing => return Ok(None),
             Found::ByTrainer => None,
+            Found::Unknown => {
+                self.unknown.insert(config.to_owned(), None);
+                None
+            }
             Found::Text { text, file } => Some(read(config, &text, &file)?),
         };
         if found.is_none() {
@@ -197,7 +204,10 @@ impl<'a> Walk<'a> {
         match found {
             None if element.optional => Ok(Vec::new()),
             None => Err(self.not_found(&element, parent)),
-            Some(None) => Ok(vec![element]),
+            Some(None) => {
+                self.doubt(&element, parent);
+                Ok(vec![element])
+            }
             Some(Some(loaded)) => self.visit_list(element, &config, loaded, depth, interpolated),
         }
     }
@@ -434,6 +444,20 @@ impl<'a> Walk<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Keeps what is wrong with an entry if the trainer does not bring it; one that is optional may be missing.
+    fn doubt(&mut self, element: &Element, parent: Option<&str>) {
+        let config = collapsed(&element.config_path());
+        if self.unknown.contains_key(&config) && !element.optional {
+            let error = self.not_found(element, parent);
+            self.unknown.insert(config, Some(error));
+        }
+    }
+
+    /// What is wrong if the trainer does not bring what nobody here knows.
+    pub(super) fn take_unknown(&mut self) -> Vec<ConfigError> {
+        std::mem::take(&mut self.unknown).into_values().flatten().collect()
     }
 
     fn not_found(&self, element: &Element, parent: Option<&str>) -> ConfigError {

@@ -61,6 +61,7 @@ impl Discovered {
     pub(super) fn resolve(self) -> Result<Resolved, CliError> {
         let (out, release) = understand_release(&self)?;
         is_started(&self, &out)?;
+        release.check_module(&out.command)?;
         self.placed(out, release)
     }
 
@@ -195,6 +196,9 @@ fn understand_with(
         printed,
     };
     seen(&input);
+    if let Some(error) = nowhere(d) {
+        return Err(error);
+    }
     let mut out = read(&input).map_err(|e| match cadence::proposal(d, &e, trainer(d)) {
         Some(command) => CliError::of_config(&e).hint(command),
         None => CliError::of_config(&e),
@@ -214,6 +218,13 @@ fn understand_with(
         true => Ok(out),
         false => command::is_given(&out.command).map(|()| out),
     }
+}
+
+/// A configuration that is named and lies nowhere, where the trainer's installation brings none.
+fn nowhere(d: &Discovered) -> Option<CliError> {
+    let composed = d.sources.composed.as_ref()?;
+    let brings_none = trainer(d).own_configs().is_empty();
+    (brings_none && !composed.unknown.is_empty()).then(|| CliError::of_config(&composed.unknown))
 }
 
 /// The launcher of the ranks, where the settings say it.

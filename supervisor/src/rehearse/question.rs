@@ -25,6 +25,8 @@ pub(crate) struct Complaint {
     pub(crate) text: String,
     /// The override that it does not take.
     pub(crate) refused: Option<String>,
+    /// It is the call's own; otherwise nobody could be asked.
+    pub(crate) is_answer: bool,
 }
 
 /// A call that is asked for something else than training, by the interpreter that would run it.
@@ -51,7 +53,11 @@ impl Question {
     /// # Errors
     /// It complained, or could not be started.
     pub(crate) fn compose(&self, words: &[String]) -> Result<ConfigTree, Complaint> {
-        let said = self.ask(words).map_err(|text| Complaint { text, refused: None })?;
+        let said = self.ask(words).map_err(|text| Complaint {
+            text,
+            refused: None,
+            is_answer: false,
+        })?;
         let how = match said.status.is_success() {
             true => match configuration(&said.output) {
                 Some(tree) => return Ok(tree),
@@ -70,6 +76,7 @@ impl Question {
         Err(Complaint {
             text,
             refused: refused_key(&said.errors).map(|key| one_line(key, SAID)),
+            is_answer: true,
         })
     }
 

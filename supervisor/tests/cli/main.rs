@@ -31,6 +31,7 @@ mod sbatch;
 mod seams;
 mod secrets;
 mod verify;
+mod verl_edges;
 mod world;
 
 /// Says that a test proves nothing here; under `CI=true` that fails.

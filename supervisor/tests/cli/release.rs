@@ -119,6 +119,7 @@ fn a_source_checkout_is_found_and_nothing_of_it_is_imported() {
     let world = world();
     world.write("verl/__init__.py", "open('imported', 'w')\n");
     world.write("verl/version/version", "0.6.1\n");
+    world.write("verl/trainer/main_ppo.py", "open('imported', 'w')\n");
     // Names that the question itself imports.
     for name in ["json.py", "os.py", "importlib.py"] {
         world.write(name, "open('imported', 'w')\n");

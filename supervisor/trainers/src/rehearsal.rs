@@ -144,18 +144,27 @@ pub fn parsed(text: &str) -> Option<ConfigTree> {
     is_one.then(|| ConfigTree::new(node))
 }
 
-/// The last line of what was complained of. Hydra's advice on how to see more is none, and neither is the list of places in which it
-/// looked for a configuration.
+/// The last thing that was complained of, by its first line. Hydra's advice on how to see more is none, and neither are the lists that
+/// it puts below, nor what OmegaConf adds of the place.
 #[must_use]
 pub fn last_complaint(errors: &str) -> &str {
-    let advice = [
+    let added = [
         "Set the environment variable HYDRA_FULL_ERROR",
-        "Config search path:",
-        "provider=",
+        "full_key: ",
+        "object_type=",
+        "reference_type=",
     ];
-    let mut lines = errors.lines().rev().map(str::trim);
-    let told = lines.find(|l| !l.is_empty() && !advice.iter().any(|a| l.starts_with(a)));
-    told.unwrap_or_default()
+    let lines = || errors.lines().rev().filter(|line| !line.trim().is_empty());
+    let mut is_below = false;
+    for line in lines() {
+        let is_indented = line.starts_with([' ', '\t']);
+        let heads_list = is_below && line.ends_with(':');
+        if !is_indented && !heads_list && !added.iter().any(|a| line.starts_with(a)) {
+            return line.trim();
+        }
+        is_below = is_indented;
+    }
+    lines().next().unwrap_or_default().trim()
 }
 
 /// The key that Hydra says it does not know, from the end of what it complained of.
@@ -245,5 +254,25 @@ mod tests {
         let places = "Cannot find primary config 'nope'. Check that it's in your config search path.\n\nConfig search path:\n\t\
                       provider=hydra, path=pkg://hydra.conf\n\tprovider=schema, path=structured://\n";
         assert!(last_complaint(places).starts_with("Cannot find primary config 'nope'"));
+        for (errors, first) in [
+            (
+                "Traceback (most recent call last):\n  File \"a.py\", line 1\nomegaconf.errors.ConfigKeyError: Key '--cfg' not in 'Config'\n    \
+                 full_key: --cfg\n    object_type=Config\n",
+                "omegaconf.errors.ConfigKeyError: Key '--cfg' not in 'Config'",
+            ),
+            (
+                "In 'ppo_trainer': Could not find 'actor/x'\n\nAvailable options in 'actor':\n\tdp_actor\n\nConfig search path:\n\tprovider=hydra\n",
+                "In 'ppo_trainer': Could not find 'actor/x'",
+            ),
+            (
+                "Key 'x' is not in struct\nfull_key: x\nobject_type=dict\n",
+                "Key 'x' is not in struct",
+            ),
+            ("  only this\n", "only this"),
+            ("ValueError: why\nand more:\n", "and more:"),
+            ("", ""),
+        ] {
+            assert_eq!(last_complaint(errors), first, "{errors}");
+        }
     }
 }

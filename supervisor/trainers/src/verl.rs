@@ -11,6 +11,7 @@ mod compatibility;
 mod data;
 mod defaults;
 mod degraded;
+mod easyr1;
 mod evidence;
 mod facts;
 mod finished;

@@ -48,18 +48,18 @@ pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> 
         Some(tree) if !asking || run_of(d, version, &tree).is_some_and(|run| control::guard_lives(&run)) => tree,
         _ if left_out.is_some() => {
             let why = left_out.unwrap_or_default();
-            return without(first, &asks, unknown(d, ""), &why);
+            return without(first, &asks, |e| unknown(d, e, ""), &why);
         }
         _ if !asking => {
             let words = d.sources.request.again(&["plan", "--learn"], &[]);
             let how = "`supervise plan --learn` asks the trainer itself, which runs its code; `supervise run` does the same first";
             let how = format!("{how}: {}", proposed(&words));
-            return without(first, &asks, unknown(d, " until it is asked itself"), &how);
+            return without(first, &asks, |e| unknown(d, e, " until it is asked itself"), &how);
         }
         _ if !answers(&asks, &question) => {
             let (_, word) = asks.only_if.clone().unwrap_or_default();
             let why = format!("its file does not name {word}, so that it is not asked: it might train instead");
-            return without(first, &asks, unknown(d, "").hint(PLAIN), &why);
+            return without(first, &asks, |e| unknown(d, e, "").hint(PLAIN), &why);
         }
         _ => match asked(d, &asks, &question) {
             Ok(tree) => {
@@ -75,15 +75,22 @@ pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> 
                     .by_hand(&asks.words)
                     .map(|command| format!("to try it: {command}"));
                 let hinted = |e: CliError| by_hand.into_iter().fold(e, CliError::hint).hint(PLAIN);
-                if let Some(key) = complaint.refused {
-                    return Err(hinted(CliError::config(format!(
-                        "`{}` itself does not take the override of {key}: every launch would fail",
-                        shown(d)
-                    ))));
-                }
-                // What the trainer complains of comes before what we do not know.
-                let text = format!("`{}` does not compose its configuration: {}", shown(d), complaint.text);
-                return without(first, &asks, hinted(CliError::config(text)), "it was asked itself");
+                let call = shown(d, &asks);
+                let text = match &complaint.refused {
+                    Some(key) => {
+                        format!("`{call}` itself does not take the override of {key}: every launch would fail")
+                    }
+                    None => format!("`{call}` does not compose its configuration: {}", complaint.text),
+                };
+                // One who wants no resume may start what we cannot read; one who could not be asked said nothing.
+                return match first {
+                    Ok(mut out) if !complaint.is_answer || !d.sources.settings.recovery => {
+                        let told = format!("{}, and it was asked itself: {text}", asks.why);
+                        out.findings.insert(0, Finding::warning("trainer_not_asked", told));
+                        Ok(out)
+                    }
+                    _ => Err(hinted(CliError::config(text)).hint(format!("{}: it was asked itself", asks.why))),
+                };
             }
         },
     };
@@ -101,25 +108,35 @@ fn run_of(d: &Discovered, version: Option<&str>, tree: &ConfigTree) -> Option<Ru
     Some(identity::run_id(out.kind, root.as_deref(), cwd, &out.command))
 }
 
-/// Input that is read without an answer, with why there is none; `error`: where that is not enough.
+/// Input that is read without an answer, with why there is none; `error`: what is said of a reading that failed.
 fn without(
     first: Result<ReadOutput, CliError>,
     asks: &Asks,
-    error: CliError,
+    error: impl FnOnce(CliError) -> CliError,
     why: &str,
 ) -> Result<ReadOutput, CliError> {
     let told = format!("{}: {why}", asks.why);
-    let mut out = first.map_err(|_| error.hint(told.clone()))?;
+    let mut out = first.map_err(|e| error(e).hint(told.clone()))?;
     out.findings.push(Finding::note("trainer_not_asked", told));
     Ok(out)
 }
 
-fn unknown(d: &Discovered, until: &str) -> CliError {
-    CliError::config(format!("what `{}` saves is not known{until}", shown(d)))
+/// What is said where nobody was asked: what is wrong with the user's own file stays as it is.
+fn unknown(d: &Discovered, first: CliError, until: &str) -> CliError {
+    let names_unknown = d.sources.composed.as_ref().is_some_and(|c| !c.unknown.is_empty());
+    match names_unknown {
+        true => first,
+        false => CliError::config(format!(
+            "what `{}` saves is not known{until}",
+            one_line(&shown_command(d.call()), 200)
+        )),
+    }
 }
 
-fn shown(d: &Discovered) -> String {
-    one_line(&shown_command(d.call()), 200)
+/// The call that was asked.
+fn shown(d: &Discovered, asks: &Asks) -> String {
+    let call = if d.call().is_empty() { &asks.command } else { d.call() };
+    one_line(&shown_command(call), 200)
 }
 
 fn environment_of(d: &Discovered) -> BTreeMap<String, String> {
@@ -139,7 +156,10 @@ fn answers(asks: &Asks, question: &Question) -> bool {
 fn asked(d: &Discovered, asks: &Asks, question: &Question) -> Result<ConfigTree, Complaint> {
     if !d.sources.request.quiet {
         let why = &asks.why;
-        printer::err(&format!("note: {why}: asking `{}` for its configuration\n", shown(d)));
+        printer::err(&format!(
+            "note: {why}: asking `{}` for its configuration\n",
+            shown(d, asks)
+        ));
     }
     question.compose(&asks.words)
 }

@@ -1,10 +1,11 @@
 //! Release of the trainer that would run: what the settings say, else what the command's own interpreter says.
 
 use crate::error::CliError;
+use crate::mount;
 use crate::prepare::discovery::Discovered;
 use crate::render::{one_line, shown_command};
 use crate::run_order::{Prepared, Release};
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::Origin;
 use supervise_host::interpreter::{self, Interpreter};
 use supervise_trainers::read::ReadOutput;
@@ -38,6 +39,32 @@ impl Release {
                 }
             }
         }
+    }
+
+    /// Refuses a call of a module that the package surely does not have: its folder is there, and no file of that name in it.
+    ///
+    /// # Errors
+    /// There is no such module.
+    pub(super) fn check_module(&self, command: &[String]) -> Result<(), CliError> {
+        let found = self.interpreter.as_ref().and_then(|said| {
+            let module = module_of(command, &said.package)?;
+            Some((said, Utf8Path::new(&said.source()?.at), module))
+        });
+        let Some((said, at, module)) = found else { return Ok(()) };
+        let below = module[said.package.len()..].trim_start_matches('.').replace('.', "/");
+        let is_there = |path: Utf8PathBuf| mount::is_file(&path);
+        let is_module = below.is_empty() || is_there(at.join(format!("{below}.py"))) || mount::is_dir(&at.join(&below));
+        if is_module || !is_there(at.join("__init__.py")) {
+            return Ok(());
+        }
+        let version = self.version.as_deref().unwrap_or("of an unknown version");
+        Err(CliError::config(format!(
+            "{} {version}, which lies in {at}, has no module {module}: `{}` would end at once",
+            said.package,
+            one_line(&shown_command(command), 200)
+        ))
+        .hint("name the entry point that it has: supervise run … -- python3 -m MODULE …")
+        .hint("or activate the environment of the release that is meant"))
     }
 
     /// Notes for a person about it before the launch.
@@ -80,20 +107,23 @@ pub fn check_importable(p: &Prepared) -> Result<(), CliError> {
     .hint("where that is not so, supervisor.trainer_version says which release runs, and nothing is asked"))
 }
 
-/// Returns true if the command is an interpreter, or torchrun, that is told to run a module of this package.
+/// Returns true if the command runs a module of this package.
 fn is_module_of(command: &[String], package: &str) -> bool {
+    module_of(command, package).is_some()
+}
+
+/// The module of this package that an interpreter, or torchrun, is told to run.
+fn module_of<'a>(command: &'a [String], package: &str) -> Option<&'a str> {
     let program = command.first().and_then(|w| w.rsplit('/').next()).unwrap_or_default();
     let here = program == "torchrun" || program.starts_with("python");
-    let is_module = |pair: &[String]| match pair {
-        [flag, name] => {
-            let below = name
-                .strip_prefix(package)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-            (flag == "-m" || flag == "--module") && below
+    let module = |pair: &'a [String]| match pair {
+        [flag, name] if flag == "-m" || flag == "--module" => {
+            let rest = name.strip_prefix(package)?;
+            (rest.is_empty() || rest.starts_with('.')).then_some(name.as_str())
         }
-        _ => false,
+        _ => None,
     };
-    here && command.windows(2).any(is_module)
+    command.windows(2).filter(|_| here).find_map(module)
 }
 
 /// Asks the interpreter of a configuration's command.

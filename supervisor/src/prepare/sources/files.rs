@@ -178,11 +178,13 @@ impl Loader for Beside<'_> {
             }
             Err(Unread::Io(e)) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 // A group that stands here is the user's; any other may be the installation's.
-                let theirs = adapters().any(|a| a.own_configs().contains(&config))
-                    || config
-                        .split_once('/')
-                        .is_some_and(|(group, _)| !mount::is_dir(&self.dir.join(group)));
-                Ok(if theirs { Found::ByTrainer } else { Found::Missing })
+                let is_own = || adapters().any(|a| a.own_configs().contains(&config));
+                Ok(match config.split_once('/') {
+                    Some((group, _)) if mount::is_dir(&self.dir.join(group)) => Found::Missing,
+                    Some(_) => Found::ByTrainer,
+                    None if is_own() => Found::ByTrainer,
+                    None => Found::Unknown,
+                })
             }
             Err(e) => Err(ConfigError::new(ErrorKind::Compose, e.told(&file).message)),
         }

@@ -17,6 +17,9 @@ const PPOS: [&str; 2] = [ROOT, "actor_rollout_ref"];
 
 /// The question to verl, where one is left open here.
 pub(super) fn asks(input: &ReadInput<'_>, sft: bool) -> Option<Asks> {
+    if super::easyr1::refused(input).is_some() {
+        return None;
+    }
     let basis = super::basis(input, sft);
     let why = open(input, &basis)?;
     let command = call(input, &basis)?;
@@ -64,6 +67,10 @@ fn open(input: &ReadInput<'_>, basis: &Basis) -> Option<String> {
     let mut said = overrides.iter().copied().chain(input.set.iter().map(String::as_str));
     let searches = said.any(|text| command::override_key(text) == "hydra.searchpath") && input.config_file.is_none();
     let is_said = |key: &str| overrides.iter().any(|text| command::override_key(text) == key);
+    let is_unknown = input.composed.is_some_and(|c| !c.unknown.is_empty());
+    if is_unknown {
+        return Some("its defaults list names a configuration that is not known here".to_owned());
+    }
     if read::names_unread(input) || searches || read::is_recipe_without_place(input, is_said) {
         return Some("the command's configuration is not read here".to_owned());
     }

@@ -36,7 +36,10 @@ impl Basis {
 pub(crate) fn of(input: &ReadInput<'_>, sft: bool) -> Basis {
     let release = input.version.and_then(Release::of);
     let engine = engine(input, sft);
-    let megatron = engine.as_deref() == Some("megatron");
+    let megatron = match engine.as_deref() {
+        Some(engine) => engine == "megatron",
+        None => !sft && is_all_of_megatron(input, release),
+    };
     let tree = match (sft, megatron) {
         (false, false) => Tree::Ppo,
         (false, true) => Tree::PpoMegatron,
@@ -45,6 +48,13 @@ pub(crate) fn of(input: &ReadInput<'_>, sft: bool) -> Basis {
         (true, true) => Tree::SftMegatron,
     };
     Basis { tree, release, engine }
+}
+
+/// Returns true if the file holds all of Megatron's configuration, as a copy of that of a release without groups does.
+fn is_all_of_megatron(input: &ReadInput<'_>, release: Option<Release>) -> bool {
+    let get = |key: &str| input.composed.and_then(|c| c.tree.get(key));
+    let strategy = get("actor_rollout_ref.actor.strategy").and_then(Node::as_str);
+    strategy == Some("megatron") && super::default_keys(Tree::PpoMegatron, release).all(|key| get(key).is_some())
 }
 
 /// Returns true if it is the older SFT trainer: the command says it, the keys, or a release that has no other.

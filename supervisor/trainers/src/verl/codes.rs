@@ -1,7 +1,11 @@
 //! Codes of findings that only verl has, with what each means.
 
 /// In alphabetical order.
-pub(super) const CODES: [(&str, &str); 9] = [
+pub(super) const CODES: [(&str, &str); 10] = [
+    (
+        "config_not_read",
+        "the trainer is given a configuration that is not read here",
+    ),
     (
         "data_ranks_differ",
         "the dataloader's state is of another number of data-parallel ranks than the run has",

@@ -17,7 +17,7 @@ use supervise_core::spec::TrainerKind;
 pub(crate) const GROUPS: [&str; 5] = ["model_engine", "engine", "optim", "model", "profiler"];
 
 /// Configurations that verl's installation brings at the top of its folder.
-pub(super) const OWN_CONFIGS: [&str; 9] = [
+pub(super) const OWN_CONFIGS: [&str; 12] = [
     "ppo_trainer",
     "ppo_megatron_trainer",
     "one_step_off_ppo_trainer",
@@ -27,6 +27,9 @@ pub(super) const OWN_CONFIGS: [&str; 9] = [
     "sft_trainer_engine",
     "sft_trainer",
     "evaluation",
+    "generation",
+    "legacy_reward_impl",
+    "reward_manager",
 ];
 
 /// verl's own configurations, whose content is known.
@@ -41,16 +44,37 @@ const VERLS_OWN: [&str; 8] = [
     "fully_async_ppo_megatron_trainer",
 ];
 
+/// Keys of the configurations of verl's other trainers, and where these begin.
+const OTHER_ENTRIES: [(&str, &str); 3] = [
+    (
+        "async_training",
+        "verl.experimental.fully_async_policy.fully_async_main",
+    ),
+    (
+        "rollout.n_gpus_per_node",
+        "verl.experimental.one_step_off_policy.main_ppo",
+    ),
+    ("env.rollout", "verl.experimental.vla.main_ppo"),
+];
+
+/// Where verl's own configurations are, for Hydra.
+const VERLS_PLACE: &str = "pkg://verl.trainer.config";
+
 /// Reads a configuration.
 ///
 /// # Errors
 /// Everything that is wrong with it, each with its key, its place and what to do next.
 pub(super) fn read(input: &ReadInput<'_>, sft: bool) -> Result<ReadOutput, Vec<ConfigError>> {
+    if let Some(error) = super::easyr1::refused(input) {
+        return Err(vec![error]);
+    }
     let basis = super::basis(input, sft);
     let tree = effective(input, &basis)?;
     let mut reader = Reader::new(&tree, &basis, input.env, input.recovery);
     check_version(&mut reader, input.version);
+    check_composed(&mut reader, input);
     check_order(&mut reader, input.composed);
+    check_other_entry(&mut reader, input);
     match input.printed {
         Some(_) => super::asked::check(&mut reader, input, sft),
         None => check_command(&mut reader, input),
@@ -91,6 +115,19 @@ fn check_version(reader: &mut Reader<'_>, version: Option<&str>) {
     ));
 }
 
+/// A configuration that is named, lies nowhere here and is in no table of verl's: verl may have it, or end at its start.
+fn check_composed(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
+    let unknown = input.composed.filter(|_| input.printed.is_none());
+    for error in unknown.into_iter().flat_map(|c| &c.unknown) {
+        if reader.resumes() {
+            reader.problems.push(error.clone());
+        } else {
+            let detail = format!("{error}: verl may have it; what it says is not read here");
+            reader.findings.push(Finding::warning("config_not_read", detail));
+        }
+    }
+}
+
 /// Values of a file beneath verl's own configuration has no effect where verl says anything.
 fn check_order(reader: &mut Reader<'_>, composed: Option<&Composed>) {
     if composed.is_some_and(is_beneath) {
@@ -98,6 +135,23 @@ fn check_order(reader: &mut Reader<'_>, composed: Option<&Composed>) {
             "overruled_by_verl",
             "defaults: verl's own configuration is listed after values of this file and overrules them; list it before `_self_`",
         ));
+    }
+}
+
+/// Without a command the entry point is that of PPO: a file for another trainer of verl's would train something else.
+fn check_other_entry(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
+    let (Some(composed), Some(file), true) = (input.composed, input.config_file, input.command.is_empty()) else {
+        return;
+    };
+    let said = OTHER_ENTRIES.iter().find(|(key, _)| composed.tree.get(key).is_some());
+    if let Some((key, module)) = said {
+        reader.problem(
+            key,
+            format!(
+                "{file} is a configuration of `{module}`, and without a command verl.trainer.main_ppo would be started"
+            ),
+            &format!("name the entry point: supervise run {file} -- python3 -m {module}"),
+        );
     }
 }
 
@@ -162,6 +216,9 @@ pub(super) fn called(command: &[String]) -> Option<TrainerKind> {
 
 /// The trainer that has such keys.
 pub(super) fn meant(composed: &Composed) -> Option<TrainerKind> {
+    if super::easyr1::is_meant(composed) {
+        return Some(PPO);
+    }
     let layer = |name: &str| composed.layers.iter().any(|l| l.config == name);
     let has = |key: &str| composed.tree.get(key).is_some();
     if layer("sft_trainer_engine") || layer("sft_trainer") {
@@ -285,8 +342,16 @@ fn by_path(composed: &Composed, file: &Utf8Path) -> Vec<String> {
     let dir = file.parent().map_or("/", Utf8Path::as_str);
     let name = file.file_stem().unwrap_or_default();
     let mut out = vec![format!("--config-path={dir}"), format!("--config-name={name}")];
-    if composed.layers.iter().any(|l| l.by_trainer) && composed.search_path.is_empty() {
-        out.push("hydra.searchpath=[pkg://verl.trainer.config]".to_owned());
+    let mut places = composed.search_path.clone();
+    let is_there = places.iter().any(|place| place == VERLS_PLACE);
+    if composed.layers.iter().any(|l| l.by_trainer) && !is_there && places.iter().all(|place| is_plain(place)) {
+        places.push(VERLS_PLACE.to_owned());
+        out.push(format!("hydra.searchpath=[{}]", places.join(",")));
     }
     out
+}
+
+/// A place that can stand in a list of Hydra's as it is.
+fn is_plain(place: &str) -> bool {
+    place.chars().all(|c| c.is_ascii_alphanumeric() || "_-./:".contains(c))
 }
