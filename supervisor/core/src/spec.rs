@@ -259,6 +259,8 @@ impl Parallel {
 pub enum ResumeIntent {
     /// The newest proven step, or fresh where nothing is there.
     Auto,
+    /// The same, and the trainer finds it by its tracker: it may load more by that way than by a path.
+    Tracker,
     /// From nothing, once.
     Disabled,
     /// From this step directory, once (absolute).

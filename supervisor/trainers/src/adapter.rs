@@ -76,7 +76,7 @@ impl Expectation {
             named: spec.policy.from,
             named_path: match &spec.resume {
                 ResumeIntent::Path { path, .. } => Some(path.clone()),
-                ResumeIntent::Auto | ResumeIntent::Disabled => None,
+                ResumeIntent::Auto | ResumeIntent::Tracker | ResumeIntent::Disabled => None,
             },
             memory: spec.policy.memory,
             version: spec.trainer_version.clone(),
@@ -124,6 +124,10 @@ pub trait StepTracker: Send {
     fn pins(&self, ckpt: &CkptId) -> Option<PinsHash>;
     /// Things worth saying that belong to no step.
     fn remarks(&self) -> Vec<String>;
+    /// Returns true if an entry of this name can only be one of its steps.
+    fn is_step_name(&self, _name: &str) -> bool {
+        false
+    }
     /// Drops a step that is no longer of interest (it went aside).
     fn forget(&mut self, ckpt: &CkptId);
     /// The name of the trainer's own pointer, directly under the root; empty where it has none.

@@ -181,6 +181,8 @@ const SECTIONS: &[Section] = &[
             "disable",
             "path",
             "other_word",
+            "auto_alone",
+            "none_at_all",
             "path_parsing",
             "world_size",
             "parallel_sizes",

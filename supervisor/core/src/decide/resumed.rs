@@ -10,6 +10,7 @@ use crate::interval::save_interval;
 use crate::reason::{Evidence, Reason};
 use crate::record::{Decision, Notice, StartPoint, Then};
 use crate::scan::RuleKind;
+use crate::spec::ResumeIntent;
 use crate::state::Mode;
 
 impl Deciding<'_> {
@@ -125,6 +126,10 @@ impl Deciding<'_> {
 
     /// The path that the present attempt was ordered to resume from. One with a space in it is broken over lines by who prints it.
     fn ordered_path(&self) -> Option<String> {
+        // It is given no path.
+        if self.spec.resume == ResumeIntent::Tracker {
+            return None;
+        }
         let StartPoint::Step { ckpt, .. } = &self.s.live()?.order.from else {
             return None;
         };

@@ -62,10 +62,11 @@ pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut rea
             return fresh(s, scan, false, false, reasons);
         }
         if steps == 0 && scan.tracker.is_absent() {
-            reasons.insert(
-                0,
-                Reason::new("empty_root", "the checkpoint root holds no step: this is a fresh start"),
-            );
+            let text = match scan.remarks.last() {
+                None => "the checkpoint root holds no step: this is a fresh start".to_owned(),
+                Some(told) => format!("the checkpoint root itself holds no step: this is a fresh start; {told}"),
+            };
+            reasons.insert(0, Reason::new("empty_root", text));
             return fresh(s, scan, false, true, reasons);
         }
         if spec.policy.allow_fresh {

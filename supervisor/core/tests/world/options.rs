@@ -196,6 +196,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "goes-on-from" => habits.goes_on_from = Some(number?),
         "has-tail" => spec.has_tail = true,
         "saves-at-stop" => spec.saves_at_stop = true,
+        "by-tracker" => spec.resume = ResumeIntent::Tracker,
         "may-end-early" => spec.may_end_early = true,
         "numbered-else" => spec.numbering = Numbering::Else,
         "says-failed" => habits.says_failed = true,

@@ -3,6 +3,7 @@
 
 use super::fs_kind::{Clock, FsKind};
 use super::identity::RUN_DIR_NAME;
+use super::nested_steps::nested_steps;
 use super::proof::{FileProver, Wish};
 use super::proof_cache::ProofCache;
 use super::proof_record::{ProofRecords, Remembered};
@@ -156,6 +157,10 @@ impl Prover {
         }
         out.remarks = self.cache.steps.remarks();
         out.remarks.extend(self.remarks.iter().cloned());
+        if out.steps.is_empty() {
+            let is_step = |name: &str| self.cache.steps.is_step_name(name);
+            out.remarks.extend(nested_steps(&self.root, &is_step));
+        }
         out
     }
 

@@ -1,11 +1,12 @@
 //! A launch order as verl's command line and environment.
 //!
 //! The resume is always said in full (`resume_path` and the step, or `disable`), never left to verl's tracker file: with `auto` a missing or
-//! stale tracker starts from step 0 without a word. Later duplicates win in Hydra, so ours come last.
+//! stale tracker starts from step 0 without a word. Only a trainer that is not known keeps its `auto`: it may load more by that way, and the
+//! tracker was mended. Later duplicates win in Hydra, so ours come last.
 
 use super::Facts;
 use crate::adapter::{HostFacts, LaunchPlan};
-use crate::command;
+use crate::command::{self, Entry};
 use crate::hydra::{encode_list, encode_str};
 use crate::job;
 use crate::kit::experiment;
@@ -22,10 +23,12 @@ use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
 use supervise_core::reason::{Evidence, Reason};
 use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::spec::{RoleSpec, RunSpec};
+use supervise_core::spec::{ResumeIntent, RoleSpec, RunSpec};
 
 /// State that verl loads at a resume. FSDP ignores exported weights there; for Megatron `model` is wherever the weights were saved.
 const LOADABLE: [&str; 3] = ["model", "optimizer", "extra"];
+
+const BY_PATH: &str = "trainer.resume_mode=resume_path";
 
 /// Command and environment of one launch.
 pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
@@ -36,6 +39,7 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
         if spec.learnt.is_none() {
             check_not_shadowed(&spec.command, &resume)?;
         }
+        plan.notes.extend(replaced(spec, &resume));
         plan.overrides.extend(resume);
         plan.overrides.extend(retention_overrides(spec, host, &mut plan.notes));
         plan.overrides.extend(async_overrides(sft, host, &mut plan.notes));
@@ -75,6 +79,18 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
     Ok(plan)
 }
 
+/// Said of a trainer that is only taken for one of verl's, and may load more with `auto` than by a path.
+fn replaced(spec: &RunSpec, resume: &[String]) -> Option<String> {
+    let is_assumed = matches!(
+        command::entry(spec.trainer_command()),
+        Some((Entry::Foreign | Entry::Other, _))
+    );
+    let by_path = resume.iter().any(|o| o == BY_PATH);
+    (is_assumed && by_path).then(|| {
+        format!("{BY_PATH} takes the place of what is written: what this trainer loads with `auto` alone is not loaded")
+    })
+}
+
 fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<Vec<String>, Reason> {
     let root = spec
         .root
@@ -82,8 +98,11 @@ fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
         .filter(|root| root.is_absolute())
         .ok_or_else(|| Reason::new("no_root", "the checkpoint root is not known as an absolute path"))?;
     let mut out = Vec::new();
+    let by_tracker = spec.resume == ResumeIntent::Tracker;
     match &order.from {
         StartPoint::AsIs => return Ok(out),
+        // Without a tracker `auto` begins anew.
+        StartPoint::Fresh if by_tracker => {}
         StartPoint::Fresh => out.push("trainer.resume_mode=disable".to_owned()),
         StartPoint::Step {
             ckpt,
@@ -94,7 +113,12 @@ fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
         } => {
             let path = root.join(&ckpt.0);
             check_path(sft, &path, *step)?;
-            out.push("trainer.resume_mode=resume_path".to_owned());
+            if by_tracker && ckpt.0 == names::step_dir(*step) {
+                out.extend(load_overrides(spec, host, load, roles, &order.lost)?);
+                out.push(format!("trainer.default_local_dir={}", encode_str(root.as_str())));
+                return Ok(out);
+            }
+            out.push(BY_PATH.to_owned());
             out.push(format!("trainer.resume_from_path={}", encode_str(path.as_str())));
             out.extend(load_overrides(spec, host, load, roles, &order.lost)?);
         }

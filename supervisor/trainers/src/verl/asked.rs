@@ -152,7 +152,7 @@ pub(super) fn check(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) {
         None => reader.warn(
             "entry_assumed",
             "command",
-            format!("`{module}` is not known, and its configuration is verl's: it is taken for a trainer built on RayPPOTrainer, which saves global_step_N there and resumes by trainer.resume_mode"),
+            format!("`{module}` is not known, and its configuration is verl's: it is taken for a trainer built on RayPPOTrainer, which saves global_step_N there and resumes by trainer.resume_mode; `auto` stays as it is written, and the tracker names the step"),
         ),
     }
 }

@@ -10,7 +10,7 @@ use crate::launch;
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
-use supervise_core::spec::{Numbering, RoleSpec, SaveCadence};
+use supervise_core::spec::{Numbering, ResumeIntent, RoleSpec, SaveCadence};
 
 const ACTOR: &str = "actor_rollout_ref.actor";
 
@@ -41,7 +41,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         last_step: last_step(reader, trainer),
         indivisible: batch::indivisible(reader, &roles, world),
         world,
-        resume: requested::resume(reader, input.cwd, false),
+        resume: resume(reader, input),
         keep,
         gang: launch::ray::gang(&ray),
         facts: TrainerFacts {
@@ -89,6 +89,35 @@ fn trainer(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Trainer {
             false => Trainer::V0,
         },
         _ => Trainer::V0,
+    }
+}
+
+/// Request of the user, where the trainer can resume at all.
+fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ResumeIntent {
+    const MODE: &str = "trainer.resume_mode";
+    let mut said = command::overrides_in(input.command)
+        .into_iter()
+        .chain(input.set.iter().map(String::as_str));
+    // Hydra adds only what is not there.
+    let is_added =
+        said.any(|text| text.starts_with('+') && !text.starts_with("++") && command::override_key(text) == MODE);
+    if reader.is_composed() && (is_added || !reader.has(MODE)) {
+        let version = input
+            .version
+            .map_or("this release of verl".to_owned(), |v| format!("verl {v}"));
+        reader.no_recovery(
+            "cannot_resume",
+            "trainer.default_local_dir",
+            format!("{version} has no {MODE}: its trainer cannot resume, and started again it trains from step 0 and writes over its steps"),
+            "use a verl that can resume",
+        );
+        return ResumeIntent::Disabled;
+    }
+    let intent = requested::resume(reader, input.cwd, false);
+    match command::entry(input.command) {
+        // What else it keeps, and loads with `auto` alone, is not known.
+        Some((Entry::Foreign | Entry::Other, _)) if intent == ResumeIntent::Auto => ResumeIntent::Tracker,
+        _ => intent,
     }
 }
 

@@ -308,6 +308,10 @@ impl StepTracker for VerlSteps {
         crate::kit::first(told.collect())
     }
 
+    fn is_step_name(&self, name: &str) -> bool {
+        matches!(names::root_name(name), RootName::Step(_))
+    }
+
     fn forget(&mut self, ckpt: &CkptId) {
         if let RootName::Step(step) = names::root_name(ckpt.0.as_str()) {
             self.steps.remove(&step);

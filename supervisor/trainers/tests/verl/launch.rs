@@ -134,6 +134,38 @@ fn a_resume_is_said_in_full_and_comes_last() {
 }
 
 #[test]
+fn a_trainer_that_is_only_taken_for_verls_finds_the_step_by_its_tracker() {
+    let mut spec = spec(
+        supervise_trainers::verl::PPO,
+        "python3 -m mine.main trainer.n_gpus_per_node=2",
+    );
+    let says = |plan: &LaunchPlan, key: &str| plan.overrides.iter().any(|o| o.starts_with(key));
+    let resume = |spec: &RunSpec| arrange(spec, &from_step(120, FULL), TrainerFacts::default());
+    let replaced = resume(&spec);
+    assert!(says(&replaced, "trainer.resume_mode=resume_path"));
+    assert!(
+        replaced.notes.iter().any(|n| n.contains("with `auto` alone")),
+        "{:?}",
+        replaced.notes
+    );
+    spec.resume = ResumeIntent::Tracker;
+    let fresh = arrange(&spec, &order(StartPoint::Fresh), TrainerFacts::default());
+    for plan in [resume(&spec), fresh] {
+        assert!(!says(&plan, "trainer.resume_mode") && !says(&plan, "trainer.resume_from_path"));
+        assert_eq!(value(&plan, "trainer.default_local_dir"), r"/ckpt/it's \${a}");
+        assert!(!plan.notes.iter().any(|n| n.contains("with `auto` alone")));
+    }
+    assert!(says(&resume(&spec), "actor_rollout_ref.actor.checkpoint.load_contents"));
+    // No tracker names a step that stands elsewhere.
+    let mut elsewhere = from_step(120, FULL);
+    if let StartPoint::Step { ckpt, .. } = &mut elsewhere.from {
+        *ckpt = CkptId(".supervise/aside/global_step_120".into());
+    }
+    let plan = arrange(&spec, &elsewhere, TrainerFacts::default());
+    assert!(says(&plan, "trainer.resume_mode=resume_path"));
+}
+
+#[test]
 fn sft_has_its_own_keys() {
     let spec = spec(
         supervise_trainers::verl::SFT,

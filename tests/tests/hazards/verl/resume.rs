@@ -241,3 +241,76 @@ fn a_start_from_nothing_in_silence_is_ended() {
     bench.run(&[]).tells(3, &["starts from nothing"]);
     assert_eq!(bench.diagnosis().0, "ckpt.missing_part");
 }
+
+/// An interpreter with a release of verl that composes this for a module of one's own.
+fn python(bench: &Bench, verl: &str, mode: &str) -> String {
+    let answer = format!(
+        r#"{{"program":"/fake/python","python":"3.11.9","packages":{{}},"verl":{{"at":"/fake/verl","version":"{verl}"}}}}"#
+    );
+    let root = bench.root();
+    let trainer =
+        json!({"default_local_dir": root, "save_freq": 1, "nnodes": 1, "n_gpus_per_node": 2, "logger": ["console"]});
+    let trainer = trainer.to_string().replacen('{', &format!("{{{mode}"), 1);
+    let composed = format!(
+        "actor_rollout_ref: {{actor: {{strategy: fsdp2}}}}\nalgorithm: {{adv_estimator: grpo}}\ntrainer: {trainer}\n"
+    );
+    fs::write(bench.path("composed"), composed).unwrap();
+    let at = bench.path("composed").display().to_string();
+    bench.program(
+        "python3",
+        &format!(
+            "case \"$*\" in *'--cfg job') cat {at};; *'read(1 << 20)'*) echo hydra.main;; *) echo 'supervise-interpreter:{answer}';; esac\n"
+        ),
+    )
+}
+
+/// [resume.auto_alone] A trainer built on verl's classes may keep more beside its steps, and load it with `auto` alone: resumed by a path, Absolute-Zero-Reasoner begins its data anew without a word | Where a trainer is only taken for one of verl's, `auto` stays as it is written, the pointer is mended, and the first printed step is compared with the one that was meant
+#[test]
+fn auto_stays_for_a_trainer_that_is_not_known() {
+    let bench = Bench::ppo().with("verl_ppo_fsdp2_w2");
+    fs::remove_file(bench.tracker()).unwrap();
+    let python = python(&bench, "0.9.1", "\"resume_mode\": \"auto\", ");
+    let call = [
+        "plan",
+        "--learn",
+        "--json",
+        "--",
+        &python,
+        "-m",
+        "mine.main",
+        "trainer.n_gpus_per_node=2",
+    ];
+    let said = bench.ask(&call);
+    said.tells(0, &["global_step_2", "write_tracker", "`auto` stays as it is written"]);
+    assert!(
+        !said.out.contains("trainer.resume_mode=") && !said.out.contains("resume_from_path="),
+        "{}",
+        said.out
+    );
+}
+
+/// [resume.none_at_all] verl 0.1, as forks hold it, has no `resume_mode`: started again it trains from step 0 and writes over `actor/global_step_N` | Refused with 78 where verl composes a configuration without it, one that adds the key as well; `--no-recovery` starts it as it is written, and steps one level below the root are named
+#[test]
+fn a_release_without_the_key_cannot_resume() {
+    let bench = Bench::ppo();
+    let python = python(&bench, "0.1", "");
+    let call = [
+        "--",
+        &python,
+        "-m",
+        "verl.trainer.main_ppo",
+        "trainer.n_gpus_per_node=2",
+    ];
+    let with = |more: &[&str]| bench.ask(&[&["plan", "--learn", "--json"], more, &call].concat());
+    let told = "verl 0.1 has no trainer.resume_mode: its trainer cannot resume";
+    with(&[]).tells(78, &[told, "--no-recovery"]);
+    with(&["--set", "+trainer.resume_mode=auto"]).tells(78, &[told]);
+    let said = with(&["--no-recovery"]);
+    said.tells(0, &[told, "\"from\": \"as_is\""]);
+    assert!(!said.out.contains("trainer.resume_mode="), "{}", said.out);
+    fs::create_dir_all(bench.root().join("actor/global_step_4")).unwrap();
+    let nested = "actor/global_step_4 looks like a step and does not stand in the root itself";
+    let root = bench.root().display().to_string();
+    bench.ask(&["checkpoints", &root]).tells(0, &[nested]);
+    bench.plan().starts_afresh().says(nested);
+}

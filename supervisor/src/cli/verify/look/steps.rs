@@ -12,7 +12,7 @@ use std::fs;
 use std::io;
 use supervise_checkpoint::{FileKind, FileReport, Limits, inspect};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
-use supervise_host::io_worker::{FileSource, RUN_DIR_NAME, fact_of, read_tracker, walk};
+use supervise_host::io_worker::{FileSource, RUN_DIR_NAME, fact_of, nested_steps, read_tracker, walk};
 use supervise_trainers::{Expectation, StepTracker};
 
 /// Steps beside one that are looked at, the nearest ones.
@@ -65,6 +65,10 @@ pub(super) fn judge(
         ..PathView::new(named, what, Verdict::Whole)
     };
     view.remarks.extend(unlike(dir, prefix).filter(|_| kind == Kind::Step));
+    if number(dir, prefix).is_none() && kind != Kind::Role {
+        view.remarks
+            .extend(nested_steps(dir, &|name| tracker.is_step_name(name)));
+    }
     // Oldest first: what a step counts is compared with those before it.
     for (id, _) in tracker
         .steps()
