@@ -4,7 +4,8 @@ another name, and does what it would launch compose to what it read, with that r
 usage: python verl_primaries.py SUPERVISE WHEELS            (WHEELS: made by install_verl_versions.sh)
 
 Files of verl's other trainers (fully asynchronous, one-step-off) are refused without a command, and taken with the command that the hint
-names. What is not known (torchtitan, veomni) is refused by its key.
+names. What is not known (torchtitan, veomni) is refused by its key. The examples for verl on FSDP are planned first, and what they would launch
+is composed and checked by the installed verl.
 """
 
 import json
@@ -16,11 +17,14 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from hydra import compose, initialize_config_dir, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 warnings.simplefilter("ignore")
+HERE = Path(__file__).resolve().parent
 ENTRIES = {"ppo": "verl.trainer.main_ppo", "sft_trainer": "verl.trainer.fsdp_sft_trainer", "sft_trainer_engine": "verl.trainer.sft_trainer"}
 OTHERS = {"fully_async": "verl.experimental.fully_async_policy.fully_async_main", "one_step_off": "verl.experimental.one_step_off_policy.main_ppo"}
 UNKNOWN = ("torchtitan", "veomni")
@@ -100,12 +104,36 @@ def one(supervise, release, file, work):
             check(release, view, module)
 
 
+def example(supervise, file, model):
+    """A configuration of ours as verl itself takes it: the installed release composes what would be launched, and its own check accepts it."""
+    from verl.utils.config import validate_config
+
+    places = {"trainer.default_local_dir": "/r", "actor_rollout_ref.model.path": model, "critic.model.path": model}
+    argv = [str(supervise), "plan", str(file), "--json", *(word for key, value in places.items() for word in ("--set", f"{key}={value}"))]
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, (file.name, done.stderr[-800:])
+    argv = json.loads(done.stdout)["argv"]
+    assert argv[: argv.index("-m") + 2][1:] == ["-m", "verl.trainer.main_ppo"], argv
+    GlobalHydra.instance().clear()
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose(config_name="ppo_trainer", overrides=argv[argv.index("-m") + 2 :])
+    said = OmegaConf.load(file)
+    for key in ("trainer.save_freq", "algorithm.adv_estimator", "actor_rollout_ref.actor.strategy", "actor_rollout_ref.rollout.name"):
+        assert OmegaConf.select(config, key) == OmegaConf.select(said, key), key
+    validate_config(config, use_reference_policy=config.actor_rollout_ref.actor.use_kl_loss, use_critic=config.algorithm.adv_estimator == "gae")
+
+
 def main():
     supervise, wheels = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
     versions = sorted(name for name in os.listdir(wheels) if name[0].isdigit() and not name.endswith(".part"))
     work = Path(tempfile.mkdtemp(prefix="verl-primaries-"))
     failed = 0
     try:
+        subprocess.run([sys.executable, HERE / "make_tiny_model.py", work / "model"], check=True, stdout=subprocess.DEVNULL)
+        for file in sorted((HERE / "../../examples/configs").glob("verl_fsdp_*.yaml")):
+            example(supervise, file, work / "model")
+            print(f"{file.name}: composed and accepted by the installed verl", flush=True)
         for version in versions:
             release = wheels / version
             files = primaries(release)

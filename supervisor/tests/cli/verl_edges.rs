@@ -195,3 +195,22 @@ fn a_file_of_another_trainer_of_verls_does_not_start_ppo() {
             .tells(0, &["would"]);
     }
 }
+
+#[test]
+fn the_examples_for_fsdp_start_verl_by_themselves() {
+    let world = World::new();
+    let python = python(&world, "0.9.1", "exit 3");
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/configs");
+    for (file, critic) in [("verl_fsdp_grpo.yaml", false), ("verl_fsdp_ppo.yaml", true)] {
+        let text = fs::read_to_string(dir.join(file)).unwrap();
+        world.write(file, &text);
+        let call = ["plan", file, "--json", "--", &python, CALL[0], CALL[1]];
+        let view = world.run(&call).json();
+        let argv = view["argv"].to_string();
+        assert!(argv.contains("++actor_rollout_ref.actor.strategy='fsdp2'"), "{argv}");
+        assert_eq!(argv.contains("critic.checkpoint.save_contents"), critic, "{argv}");
+        let findings = view["findings"].as_array().unwrap().iter();
+        let warned: Vec<_> = findings.filter(|f| f["level"] == "warning").collect();
+        assert!(warned.is_empty(), "{warned:#?}");
+    }
+}
