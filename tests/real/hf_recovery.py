@@ -192,6 +192,39 @@ def the_best_step_is_kept(b):
     assert Path(best).name == "checkpoint-2", best
 
 
+HUB = """
+import sys
+from huggingface_hub import HfApi
+from transformers import Trainer
+
+
+LIST = HfApi._prepare_upload_folder_additions
+
+
+def told(*args, **named):
+    print("uploads", sorted(o.path_in_repo for o in LIST(*args, **named)), flush=True)
+    sys.exit()
+
+
+HfApi._prepare_upload_folder_additions = told
+HfApi().upload_folder(repo_id="a/b", folder_path=sys.argv[2], ignore_patterns=["_*", "checkpoint-*"])
+"""
+
+
+def what_supervise_writes_is_not_uploaded(b):
+    script, out = b.work / "hub.py", b.work / "hub"
+    out.mkdir()
+    (out / "config.json").write_text("{}")
+    script.write_text(HUB)
+    words = [script, "--output_dir", out, "--save_steps", 2, "--logging_steps", 1, "--push_to_hub", "true"]
+    for command in ([sys.executable, *words], [*TORCHRUN[:-1], "--nproc-per-node=1", *words]):
+        b.call([b.programs / "supervise", "run", *OURS, "--set", "supervisor.retries=0", "--", *command], code=None)
+        logs = sorted((out / ".supervise/attempts").glob("*/worker-0.log"))
+        told = [line for line in logs[-1].read_text().splitlines() if line.startswith("uploads")]
+        assert told == ["uploads ['config.json']"], (command, told, logs[-1].read_text()[-3000:])
+        shutil.rmtree(out / ".supervise")
+
+
 def what_follows_the_last_step_is_done(b):
     out, mark = b.work / "tail", b.work / "tail.mark"
     command = [sys.executable, *flags(out)]
@@ -210,6 +243,7 @@ def what_follows_the_last_step_is_done(b):
 
 CASES = [alone_a_torn_save_ends_every_start_and_a_missing_optimizer_is_told_by_nobody, killed_in_a_step_and_in_a_save,
          a_script_that_takes_no_flags_finds_what_was_left_for_it, a_script_with_everything_in_its_code_is_given_the_proven_step,
+         what_supervise_writes_is_not_uploaded,
          a_step_without_its_optimizer_is_asked_about,
          a_script_that_does_not_resume_is_ended_before_it_saves, early_stopping_is_an_end, the_best_step_is_kept,
          what_follows_the_last_step_is_done]

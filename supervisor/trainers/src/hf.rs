@@ -41,10 +41,14 @@ const WORDS: Words = Words {
 };
 
 /// Knowledge that is found here and nowhere else.
-const CODES: [(&str, &str); 6] = [
+const CODES: [(&str, &str); 7] = [
     (
         "deepspeed_universal",
         "DeepSpeed's copy for another number of ranks, which no resume loads by itself",
+    ),
+    (
+        "hub_upload",
+        "push_to_hub, and what supervise writes into the output directory",
     ),
     (
         "known_by_flags",
@@ -124,7 +128,7 @@ impl Adapter for HfAdapter {
 
     fn hook(&self, spec: &RunSpec) -> Option<&'static str> {
         let is_blind = call::style(spec.trainer_command()) == call::Style::None && spec.learnt.is_none();
-        is_blind.then_some(seen::HOOK)
+        (is_blind || call::pushes_to_hub(&spec.command)).then_some(seen::HOOK)
     }
 
     fn is_seen(&self) -> bool {

@@ -51,6 +51,8 @@ const FILES: usize = 8;
 pub(crate) const RESUME: &str = "resume_from_checkpoint";
 /// The setting that names the checkpoint root.
 pub(crate) const OUTPUT_DIR: &str = "output_dir";
+/// The switch that uploads the output directory.
+pub(crate) const PUSH_TO_HUB: &str = "push_to_hub";
 
 /// Returns true if a command starts such a training, by its program or by its flags.
 pub(crate) fn is_called(command: &[String]) -> bool {
@@ -198,6 +200,13 @@ pub(crate) fn without(command: &[String], name: &str) -> Vec<String> {
         }
     }
     out
+}
+
+/// Returns true if the command's own flags have the trainer upload its output directory.
+pub(crate) fn pushes_to_hub(command: &[String]) -> bool {
+    let said = settings(command);
+    let on = |text: &String| matches!(text.as_str(), "true" | "True" | "TRUE" | "1" | "yes");
+    said.get(PUSH_TO_HUB).is_some_and(on)
 }
 
 /// One setting as the program takes it.

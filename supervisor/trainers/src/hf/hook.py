@@ -19,6 +19,7 @@ class Loader:
             self.watched.wrap(module.Trainer)
         except Exception:
             self.watched.tell({"failed": True})
+        hide_from_hub()
 
 
 class Watched:
@@ -103,6 +104,16 @@ class Watched:
                     os.close(file)
         except Exception:
             pass
+
+
+def hide_from_hub():
+    """What supervise writes into the output directory is no part of the model that `push_to_hub` uploads."""
+    try:
+        from huggingface_hub import hf_api
+
+        hf_api.DEFAULT_IGNORE_PATTERNS.extend([".supervise", ".supervise/*", ".supervise.copied-*"])
+    except Exception:
+        pass
 
 
 def is_launcher():

@@ -301,6 +301,12 @@ fn findings(said: &Said, out: &ReadOutput, style: call::Style) -> Vec<Finding> {
             "save_only_model: steps hold no optimizer and no schedule; a resume begins both anew, and is refused unless degraded_resume allows it",
         ));
     }
+    if said.is(call::PUSH_TO_HUB) {
+        found.push(Finding::warning(
+            "hub_upload",
+            "push_to_hub uploads output_dir. In a Python that supervise starts by these flags, or by none, it leaves .supervise out; a script, a container or a YAML with this switch uploads the workers' output and command lines with it: upload after the run instead (hf upload REPO DIR --exclude '.supervise/*')",
+        ));
+    }
     if out.saves_at_stop {
         found.push(Finding::warning(
             "saves_at_stop",
