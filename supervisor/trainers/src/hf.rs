@@ -16,7 +16,7 @@ mod seen;
 mod steps;
 mod v1;
 
-use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, Words};
+use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, Payload, StepTracker, TrainerFacts, Words};
 use crate::read::{ReadInput, ReadOutput};
 use crate::script_call::Call;
 use supervise_config::compose::Composed;
@@ -120,6 +120,13 @@ impl Adapter for HfAdapter {
 
     fn refuses_block(&self) -> bool {
         true
+    }
+
+    fn expect(&self, spec: &RunSpec) -> Expectation {
+        Expectation {
+            own: Payload::new(ranks::of_node(spec.trainer_command())),
+            ..Expectation::of(spec)
+        }
     }
 
     fn config_in(&self, command: &[String]) -> Option<String> {

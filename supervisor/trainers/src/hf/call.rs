@@ -204,9 +204,12 @@ pub(crate) fn without(command: &[String], name: &str) -> Vec<String> {
 
 /// Returns true if the command's own flags have the trainer upload its output directory.
 pub(crate) fn pushes_to_hub(command: &[String]) -> bool {
-    let said = settings(command);
-    let on = |text: &String| matches!(text.as_str(), "true" | "True" | "TRUE" | "1" | "yes");
-    said.get(PUSH_TO_HUB).is_some_and(on)
+    settings(command).get(PUSH_TO_HUB).is_some_and(|text| is_on(text))
+}
+
+/// Returns true if a switch of this value is on.
+pub(crate) fn is_on(text: &str) -> bool {
+    matches!(text, "true" | "True" | "TRUE" | "1" | "yes")
 }
 
 /// One setting as the program takes it.

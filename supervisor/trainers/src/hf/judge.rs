@@ -7,6 +7,7 @@ use super::entry::{Entry, Siblings};
 use super::groups::{Files, What};
 use super::names::{self, RootName};
 use super::parts::{Form, Parts};
+use super::ranks::NodeRanks;
 use crate::adapter::Expectation;
 use camino::Utf8PathBuf;
 use std::borrow::Cow;
@@ -162,7 +163,7 @@ impl Seen<'_> {
             Form::V1 => "llamafactory_v1",
             Form::Plain | Form::LocalShards | Form::Accelerate => "hf_trainer",
         });
-        summary.world = self.parts.world();
+        summary.world = self.world();
         let whole =
             |what: What| self.parts.has(what) && by_part.get(&what).is_none_or(|f| verdict(f) == Verdict::Whole);
         summary.contents = CONTENTS
@@ -347,6 +348,11 @@ impl Seen<'_> {
     /// than one rank; how many there must have been beyond those only the configuration tells.
     fn lost_ranks(&self) -> Option<(u32, u32, u32)> {
         let ranks = &self.parts.ranks;
+        if let Some(node) = self.node_ranks().filter(|_| !ranks.is_empty()) {
+            let lost = (node.first..node.end).filter(|r| !ranks.contains(r));
+            let count = u32::try_from(lost.clone().count()).unwrap_or(u32::MAX);
+            return lost.min().map(|first| (first, count, node.end - node.first));
+        }
         let of = self.parts.world().filter(|_| !ranks.is_empty())?;
         let of = of.max(if self.parts.form == Form::V1 { 1 } else { 2 });
         let first = (0..of).find(|r| !ranks.contains(r))?;
@@ -354,9 +360,23 @@ impl Seen<'_> {
         Some((first, of.saturating_sub(there), of))
     }
 
+    /// The ranks of this node, if those of others save elsewhere.
+    fn node_ranks(&self) -> Option<NodeRanks> {
+        let node = self.case.expect.own.get::<Option<NodeRanks>>().copied().flatten()?;
+        // A directory that all nodes share has the files of all.
+        let others = |rank: &u32| !(node.first..node.end).contains(rank);
+        (!self.parts.ranks.iter().any(others)).then_some(node)
+    }
+
+    /// Ranks that saved the step, wherever their files stand.
+    fn world(&self) -> Option<u32> {
+        self.node_ranks()
+            .map_or_else(|| self.parts.world(), |node| Some(node.world))
+    }
+
     fn resume(&self, saved: bool) -> Resumability {
         use StateKind::{DataOrder, LrSchedule, Optimizer, Rng};
-        let lost = match (self.case.expect.world, self.parts.world()) {
+        let lost = match (self.case.expect.world, self.world()) {
             (Some(run), Some(step)) if run != step && self.parts.form == Form::DeepSpeed => {
                 return Resumability::Not {
                     why: format!(

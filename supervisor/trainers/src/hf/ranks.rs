@@ -1,7 +1,9 @@
 //! The number of ranks that a command's launcher starts, where the command or the environment says it.
 
+use super::call;
 use super::program::{Program, program};
 use crate::command;
+use crate::one_node::node_part;
 
 /// Counts them; `None`: it is not said in numbers.
 pub(crate) fn world(words: &[String], env: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
@@ -10,6 +12,34 @@ pub(crate) fn world(words: &[String], env: &dyn Fn(&str) -> Option<String>) -> O
         .or_else(|| of_deepspeed(words))
         .or_else(|| of_program(words, env))
         .filter(|n| *n > 0)
+}
+
+/// Ranks of one node whose files stand on that node alone (`save_on_each_node`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeRanks {
+    /// Its first rank.
+    pub(crate) first: u32,
+    /// One behind its last rank.
+    pub(crate) end: u32,
+    /// Ranks of all nodes.
+    pub(crate) world: u32,
+}
+
+/// The ranks whose files a command's steps hold here, if those of other nodes stand there.
+pub(crate) fn of_node(words: &[String]) -> Option<NodeRanks> {
+    let said = call::settings(words);
+    said.get("save_on_each_node").filter(|text| call::is_on(text))?;
+    let part = node_part(words)?;
+    let world = world(words, &|_| None)?;
+    let each = world
+        .checked_div(part.nodes)
+        .filter(|n| *n > 0 && world % part.nodes == 0)?;
+    let first = part.rank.filter(|rank| *rank < part.nodes)?.checked_mul(each)?;
+    Some(NodeRanks {
+        first,
+        end: first + each,
+        world,
+    })
 }
 
 /// `accelerate launch --num_processes N`.

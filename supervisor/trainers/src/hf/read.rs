@@ -54,7 +54,7 @@ impl Said {
     }
 
     fn is(&self, key: &str) -> bool {
-        matches!(self.text(key), Some("true" | "True" | "TRUE" | "1" | "yes"))
+        self.text(key).is_some_and(call::is_on)
     }
 }
 

@@ -11,7 +11,7 @@ use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::scan::{RuleKind, Scanner};
 use supervise_core::spec::{Policy, ResumeIntent, RunSpec};
 use supervise_trainers::hf::HF;
-use supervise_trainers::{HostFacts, LaunchPlan, ReadInput, ReadOutput, adapter, read, registry};
+use supervise_trainers::{Expectation, HostFacts, LaunchPlan, ReadInput, ReadOutput, adapter, read, registry};
 
 struct One(String);
 
@@ -93,6 +93,11 @@ fn launched(command: &str, yaml: Option<&str>, step: Option<u64>) -> LaunchPlan 
         nodes: 1,
     };
     adapter(HF).arrange(&spec(out), &order, &host).unwrap()
+}
+
+/// Expectations of the run that a command starts.
+pub(crate) fn expectation(command: &[String]) -> Expectation {
+    adapter(HF).expect(&spec(looked_at(&command.join(" "), None)))
 }
 
 fn spec(out: ReadOutput) -> RunSpec {

@@ -1,7 +1,7 @@
 //! Steps that programs around `Trainer` write, and state that newer releases of them add.
 
 use crate::disk::{Disk, why};
-use supervise_core::checkpoint::{Depth, Level, Verdict};
+use supervise_core::checkpoint::{Depth, Level, Resumability, Verdict};
 use supervise_trainers::Expectation;
 
 fn at(name: &str) -> String {
@@ -121,4 +121,60 @@ fn deepspeeds_pointer_says_which_of_its_directories_counts() {
     for lost in [&b"global_step2"[..], b"", b"../.."] {
         assert_eq!(judged(lost).verdict, Verdict::Damaged, "{lost:?}");
     }
+}
+
+#[test]
+fn a_node_that_saves_alone_needs_its_own_ranks_only() {
+    let command = "torchrun --nnodes=2 --node_rank=RANK --nproc_per_node=2 t.py --output_dir o --save_steps 2 --save_on_each_node True --logging_steps 1";
+    let judged = |rank: &str, disk: Disk| {
+        let words: Vec<String> = command.replace("RANK", rank).split(' ').map(str::to_owned).collect();
+        disk.judge(&crate::launch::expectation(&words)).remove(0)
+    };
+    // Ranks 0 and 1 of 4.
+    let first = judged("0", Disk::genuine());
+    assert_eq!(
+        (first.verdict, &first.resume),
+        (Verdict::Whole, &Resumability::Exact),
+        "{:?}",
+        first.findings
+    );
+    assert_eq!(first.world, Some(4));
+    let second = Disk::genuine();
+    let moved = ["checkpoint-2", "checkpoint-4"].iter().fold(second, |disk, step| {
+        [(0, 2), (1, 3)].iter().fold(disk, |disk, (from, to)| {
+            let bytes = disk.files[camino::Utf8Path::new(&format!("{step}/rng_state_{from}.pth"))].clone();
+            let renamed = String::from_utf8_lossy(&bytes).contains("rng_state");
+            assert!(renamed);
+            disk.without(&format!("{step}/rng_state_{from}.pth"))
+                .put(&format!("{step}/rng_state_{to}.pth"), &named(&bytes, *from, *to))
+        })
+    });
+    let c = judged("1", moved.clone());
+    assert_eq!((c.verdict, c.world), (Verdict::Whole, Some(4)), "{:?}", c.findings);
+    let c = judged("1", moved.clone().without(&at("rng_state_3.pth")));
+    assert_eq!(
+        (c.verdict, why(&c)),
+        (Verdict::Incomplete, vec!["rng_missing".to_owned()])
+    );
+    // Node 0 finds nothing of its own there.
+    assert_ne!(judged("0", moved).verdict, Verdict::Whole);
+}
+
+/// The same archive under another rank's name, of the same length.
+fn named(bytes: &[u8], from: u32, to: u32) -> Vec<u8> {
+    let (from, to) = (
+        format!("rng_state_{from}/").into_bytes(),
+        format!("rng_state_{to}/").into_bytes(),
+    );
+    let mut out = bytes.to_vec();
+    let places: Vec<usize> = out
+        .windows(from.len())
+        .enumerate()
+        .filter(|(_, w)| *w == from)
+        .map(|(at, _)| at)
+        .collect();
+    for at in places {
+        out[at..at + to.len()].copy_from_slice(&to);
+    }
+    out
 }
