@@ -5,6 +5,7 @@ mod call;
 mod entry;
 mod groups;
 mod judge;
+mod marks;
 mod names;
 mod parts;
 mod program;

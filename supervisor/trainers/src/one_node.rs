@@ -1,7 +1,5 @@
 //! A command that starts the ranks of one node of several: each node needs it, and none starts it elsewhere.
 
-use crate::script_call::node_rank;
-
 /// The part of a training that a command starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodePart {
@@ -70,6 +68,23 @@ pub fn node_part(command: &[String]) -> Option<NodePart> {
     })
 }
 
+/// Options of launchers by which a call says which node it stands for.
+const NODE_OPTIONS: [&str; 2] = ["node-rank", "machine-rank"];
+
+/// The rank of the node that a call stands for, where it says so.
+#[must_use]
+pub fn node_rank(words: &[String]) -> Option<u32> {
+    let name = |word: &str| word.trim_start_matches('-').replace('_', "-");
+    words.iter().enumerate().find_map(|(at, word)| {
+        let (option, value) = match word.strip_prefix("--")?.split_once('=') {
+            Some((option, value)) => (option, Some(value)),
+            None => (word.as_str(), words.get(at + 1).map(String::as_str)),
+        };
+        NODE_OPTIONS.contains(&name(option).as_str()).then_some(())?;
+        value?.parse().ok()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +116,20 @@ mod tests {
             ("python3 t.py", None),
         ] {
             assert_eq!(part(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_call_says_which_node_it_is() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for (text, node) in [
+            ("torchrun --nnodes 2 --node_rank 1 t.py", Some(1)),
+            ("torchrun --node-rank=0 t.py", Some(0)),
+            ("accelerate launch --machine_rank 3 t.py", Some(3)),
+            ("torchrun --node_rank x t.py", None),
+            ("python3 t.py", None),
+        ] {
+            assert_eq!(node_rank(&words(text)), node, "{text}");
         }
     }
 }

@@ -65,23 +65,6 @@ pub fn root(words: &[String]) -> String {
     trainer.map_or_else(String::new, |a| a.call_root(words))
 }
 
-/// Options of launchers by which a call says which node it stands for.
-const NODE_OPTIONS: [&str; 2] = ["node-rank", "machine-rank"];
-
-/// The rank of the node that a call stands for, where it says so.
-#[must_use]
-pub fn node_rank(words: &[String]) -> Option<u32> {
-    let name = |word: &str| word.trim_start_matches('-').replace('_', "-");
-    words.iter().enumerate().find_map(|(at, word)| {
-        let (option, value) = match word.strip_prefix("--")?.split_once('=') {
-            Some((option, value)) => (option, Some(value)),
-            None => (word.as_str(), words.get(at + 1).map(String::as_str)),
-        };
-        NODE_OPTIONS.contains(&name(option).as_str()).then_some(())?;
-        value?.parse().ok()
-    })
-}
-
 /// The first thing that differs, in words.
 pub(crate) fn difference(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> String {
     let said = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), |v| format!("`{v}`"));
@@ -138,16 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_says_which_training_and_which_node_it_is() {
-        for (text, node) in [
-            ("torchrun --nnodes 2 --node_rank 1 t.py", Some(1)),
-            ("torchrun --node-rank=0 t.py", Some(0)),
-            ("accelerate launch --machine_rank 3 t.py", Some(3)),
-            ("torchrun --node_rank x t.py", None),
-            ("python3 t.py", None),
-        ] {
-            assert_eq!(node_rank(&words(text)), node, "{text}");
-        }
+    fn a_call_says_which_training_it_is() {
         let of = |text: &str| root(&words(text));
         let verl = "python3 -m verl.trainer.main_ppo trainer.default_local_dir=";
         assert_eq!(

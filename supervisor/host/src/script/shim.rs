@@ -20,6 +20,7 @@ use std::time::Duration;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::fnv64;
 use supervise_core::script::{CallOrder, CallPlace, differs_in_dates};
+use supervise_trainers::one_node::node_rank;
 use supervise_trainers::script_call;
 
 /// A call that was recorded, or is not to be made, is held so long: its script is ended meanwhile.
@@ -237,7 +238,7 @@ fn claim(call: &[String], order: &CallOrder) -> CallClaim {
     CallClaim {
         place: CallPlace {
             rank: RANK_VARIABLES.into_iter().find_map(number),
-            node: script_call::node_rank(call).or_else(by_environment),
+            node: node_rank(call).or_else(by_environment),
         },
         is_learnt,
         other,

@@ -12,7 +12,7 @@ use crate::adapter::Expectation;
 use camino::Utf8PathBuf;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use supervise_checkpoint::{FileReport, Marks};
+use supervise_checkpoint::FileReport;
 use supervise_core::checkpoint::{
     CheckpointSummary, CkptId, Depth, EntryKind, Finding, Level, Part, Resumability, StateKind, TrainerNote, Verdict,
 };
@@ -127,7 +127,10 @@ fn not_a_step(case: &Case<'_>, parts: &Parts) -> Option<Finding> {
 }
 
 /// The reports on files below a directory, by path relative to it.
-fn below<'a>(dir: &str, reports: &'a BTreeMap<Utf8PathBuf, FileReport>) -> BTreeMap<&'a str, &'a FileReport> {
+pub(super) fn below<'a>(
+    dir: &str,
+    reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
+) -> BTreeMap<&'a str, &'a FileReport> {
     let inside = |path: &'a Utf8PathBuf| path.as_str().strip_prefix(dir)?.strip_prefix('/');
     reports
         .iter()
@@ -483,31 +486,6 @@ fn order(findings: &mut Vec<Finding>) {
             "more_findings",
             format!("{more} more findings are not listed"),
         ));
-    }
-}
-
-/// Counters of a step that rise, and the digest of its files.
-pub(crate) fn marks(step: Step, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
-    let dir = names::step_dir(step);
-    let own = below(&dir, reports);
-    let torch = |name: &str| own.get(name)?.facts.torch.as_ref();
-    let optimizer = names::OPTIMIZERS
-        .iter()
-        .find_map(|n| torch(n)?.optimizer_steps.iter().max().copied());
-    let schedule = torch(names::SCHEDULE).and_then(|f| f.scheduler_steps);
-    let counted = [("optimizer", optimizer), ("schedule", schedule)];
-    let crcs: Option<Vec<_>> = own
-        .iter()
-        .map(|(p, r)| Some((camino::Utf8Path::new(*p), r.crc?)))
-        .collect();
-    Marks {
-        counters: counted
-            .into_iter()
-            .filter_map(|(name, n)| Some((name.to_owned(), n?)))
-            .collect(),
-        digest: crcs
-            .filter(|all| !all.is_empty())
-            .map(supervise_checkpoint::marks::digest),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::entry::{Entry, Siblings};
 use super::groups::What;
 use super::judge::{self, step_of};
+use super::marks;
 use super::names::{self, RootName};
 use super::parts::Parts;
 use crate::adapter::{Expectation, StepTracker};
@@ -158,7 +159,7 @@ impl StepTracker for HfSteps {
     }
 
     fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
-        step_of(ckpt).map_or_else(Marks::default, |step| judge::marks(step, reports))
+        step_of(ckpt).map_or_else(Marks::default, |step| marks::marks(step, reports))
     }
 
     fn remember(&mut self, _earlier: Vec<Earlier>) {}
