@@ -27,7 +27,7 @@ use degraded::or_degraded;
 use fit::{from_path, from_step};
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
 use question::{linked, rolled_back, set_back, stranger, unsafe_step, went_back};
-use tail::failed_after_training;
+use tail::undone_tail;
 use unproven::unproven;
 
 pub use tail::is_overrun;
@@ -296,11 +296,10 @@ fn from_newest(
     {
         let text = format!("step {} is the last planned one ({last})", c.step);
         reasons.push(Reason::new("last_step", text));
-        if !failed_after_training(s, spec) {
+        let Some(undone) = undone_tail(s, spec) else {
             return Choice::Finished { step: c.step, reasons };
-        }
-        let text = "the command failed after its last step: what it does there, such as saving the model, is not done";
-        reasons.push(Reason::new("tail_failed", text));
+        };
+        reasons.push(undone);
     }
     let is_known = last_step(s, spec).is_some() && s.finished == Some(c.step);
     if is_known && spec.may_end_early && !asked {

@@ -2,19 +2,24 @@
 
 use super::last_step;
 use crate::id::Step;
+use crate::reason::Reason;
 use crate::record::Notice;
 use crate::spec::RunSpec;
 use crate::state::{Attempt, State};
 
-/// The last attempt failed, and what its command does after the last step counts.
-pub(super) fn failed_after_training(s: &State, spec: &RunSpec) -> bool {
-    let failed = |a: &Attempt| {
-        a.diagnosis.is_some()
-            && a.first_failure.is_some()
-            && !a.succeeded()
-            && !a.noticed.contains_key(&Notice::DoneButStays)
+/// Why what the command does after its last step is not done, where that counts.
+pub(super) fn undone_tail(s: &State, spec: &RunSpec) -> Option<Reason> {
+    let is_open = |a: &&Attempt| {
+        spec.has_tail && a.launched.is_some() && !a.succeeded() && !a.noticed.contains_key(&Notice::DoneButStays)
     };
-    spec.has_tail && s.attempt.as_ref().is_some_and(failed)
+    let a = s.attempt.as_ref().filter(is_open)?;
+    let how = match a.diagnosis.is_some() && a.first_failure.is_some() {
+        true => "the command failed after its last step",
+        false if a.ended_by_us.is_some() => "the command was ended after its last step",
+        false => "the command was not seen to end after its last step",
+    };
+    let text = format!("{how}: what it does there, such as saving the model, is not known to be done");
+    Some(Reason::new("tail_failed", text))
 }
 
 /// A trainer that is resumed at its last planned step may train on before it comes to its end: that step is no progress of the run.
