@@ -23,6 +23,7 @@ pub use resolve::{Identified, asked, check_importable, package, run_ids_at};
 pub use sources::{Sources, proof_memory};
 pub(crate) use spec::{answers, failure_lines};
 pub use state_dir::{listed_file, listed_runs, registry_file, searched, state_dir, unreadable_registry};
+pub use unprotected::PLAIN_CODE;
 
 use crate::error::CliError;
 use crate::run_order::Prepared;

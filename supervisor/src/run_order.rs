@@ -65,6 +65,8 @@ pub struct RunOrder {
 
 /// Launchers of ranks that are Python programs.
 const LAUNCHERS: [&str; 3] = ["torchrun", "accelerate", "deepspeed"];
+/// Programs that become the one behind them, in the same environment.
+const WRAPPERS: [&str; 2] = ["env", "nohup"];
 /// The setting by which a person says that nothing is to be known of the checkpoints.
 const PLAIN_SAID: &str = "plain";
 
@@ -83,8 +85,14 @@ impl RunOrder {
 
 /// The words start an interpreter, or a launcher that is a Python program.
 fn is_python(argv: &[String]) -> bool {
-    let program = argv.first().map(|p| p.rsplit('/').next().unwrap_or(p));
-    program.is_some_and(|p| p.starts_with("python") || LAUNCHERS.contains(&p))
+    let base = |p: &String| p.rsplit('/').next().unwrap_or(p).to_owned();
+    let is_wrapper = |word: &&String| WRAPPERS.contains(&base(word).as_str()) || word.contains('=');
+    let mut words = argv.iter().skip_while(is_wrapper);
+    let program = words.next().map(base);
+    // Without its environment, or its site, it runs nothing of ours.
+    let mut switches = words.take_while(|w| w.starts_with('-') && !matches!(w.as_str(), "-c" | "-m"));
+    let is_deaf = |word: &String| !word.starts_with("--") && word.contains(['E', 'I', 'S']);
+    program.is_some_and(|p| p.starts_with("python") && !switches.any(is_deaf) || LAUNCHERS.contains(&p.as_str()))
 }
 
 /// The trainer's YAML without our block, for a trainer that refuses a key that it does not know.

@@ -4,7 +4,7 @@ use super::run::Source;
 use super::{asked, target};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::prepare::{Learning, Request, prepare};
+use crate::prepare::{Learning, PLAIN_CODE, Request, prepare};
 use crate::rehearse::{not_rehearsed, rehearse};
 use crate::render::doubts;
 use crate::render::plan::{OPEN_CASE, PlanView};
@@ -111,6 +111,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         .and_then(|s| answered_again(s, &prepared.order.spec))
         .cloned();
     let found = seen.state.unwrap_or_default();
+    take_trainer(&found, &mut prepared);
     if let Some(held) = found.held.as_ref().filter(|_| !alive.supervisor.alive) {
         notes.push(format!(
             "{}: a start launches nothing before `supervise unhold`",
@@ -155,6 +156,21 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         None if has("not_here") || has("override_unknown") => Exit::Config.code(),
         None => Exit::Finished.code(),
     })
+}
+
+/// A trainer of which the command tells nothing is known once it was seen.
+fn take_trainer(state: &State, prepared: &mut Prepared) {
+    let spec = &prepared.order.spec;
+    let Some(seen) = state.seen.as_ref().filter(|_| spec.root.is_none()) else {
+        return;
+    };
+    let applied = seen.applied(spec);
+    let note = Finding::note("trainer_seen", seen.words());
+    if applied.root.is_some() {
+        prepared.findings.retain(|f| f.code != PLAIN_CODE);
+    }
+    prepared.order.spec = applied;
+    prepared.findings.push(note);
 }
 
 /// Said where no control group would hold the workers.

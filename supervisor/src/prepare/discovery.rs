@@ -107,11 +107,14 @@ fn is_script(command: &[String], cwd: &Utf8Path) -> bool {
     }
 }
 
-/// The file begins with `#!` and a shell.
+/// The file begins with `#!` and a shell, or is text without it by a shell's suffix, which `sh` runs.
 fn has_shell(file: &Utf8Path) -> bool {
     let head = mount::is_file(file).then(|| mount::read(file, 256));
     let Some(Ok((text, _))) = head else { return false };
     let line = text.lines().next().unwrap_or_default();
+    if !line.starts_with("#!") {
+        return matches!(file.extension(), Some("sh" | "bash")) && !text.contains('\0');
+    }
     let mut words = line.strip_prefix("#!").unwrap_or_default().split(['/', ' ', '\t']);
     words.any(|w| SHELLS.contains(&w))
 }

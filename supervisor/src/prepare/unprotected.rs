@@ -14,7 +14,7 @@ use supervise_trainers::registry;
 use supervise_trainers::started_file::started_file;
 
 /// The code of what is told.
-const CODE: &str = "plain_command";
+pub const PLAIN_CODE: &str = "plain_command";
 /// The setting that names the trainer.
 const TRAINER: &str = "supervisor.trainer=";
 /// Bytes of a script that are looked at.
@@ -41,9 +41,9 @@ pub(super) fn tell(request: &Request, prepared: &mut Prepared) {
             registry::frameworks()
         ),
     };
-    for finding in prepared.findings.iter_mut().filter(|f| f.code == CODE) {
+    for finding in prepared.findings.iter_mut().filter(|f| f.code == PLAIN_CODE) {
         let detail = format!("{}; {how}", finding.detail);
-        *finding = Finding::warning(CODE, detail);
+        *finding = Finding::warning(PLAIN_CODE, detail);
     }
 }
 

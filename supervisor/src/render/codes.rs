@@ -242,6 +242,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "only the trainer itself could say what its configuration comes to, and it was not asked, or did not answer",
     ),
     (
+        "trainer_seen",
+        "the trainer of a command that tells nothing, as it was seen",
+    ),
+    (
         "transfer_queue_missing",
         "a part of the saved transfer queue is missing",
     ),

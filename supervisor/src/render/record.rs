@@ -449,7 +449,7 @@ pub fn outcome_words(o: &Outcome) -> String {
     match o {
         Outcome::Finished { step: Some(step) } => format!("finished: step {step} is proven"),
         Outcome::Finished { step: None } => {
-            "finished: the trainer ended well; which step is the last one cannot be known".to_owned()
+            "finished: the command ended with exit code 0; which step is the last one cannot be known".to_owned()
         }
         Outcome::ScriptUnfinished { step, why } => {
             let at = step.map_or_else(String::new, |step| format!(" at step {step}"));

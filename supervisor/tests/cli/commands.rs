@@ -336,7 +336,14 @@ fn any_command_is_supervised_and_found_again() {
         "-c",
         "echo working; exit 0",
     ]);
-    said.tells(0, &["plain", "start as written", "finished: the trainer ended well"]);
+    said.tells(
+        0,
+        &[
+            "plain",
+            "start as written",
+            "finished: the command ended with exit code 0",
+        ],
+    );
     let view = world.run(&["status", "--json"]).json()[0].clone();
     assert_eq!(view["trainer"], "plain");
     assert!(view["root"].is_null());

@@ -79,7 +79,7 @@ fn a_run_is_found_by_the_yaml_that_its_command_was_given() {
     fs::write(world.path("x.yaml"), yaml).unwrap();
     world
         .run(&["run", "--", program.as_str(), "train", "x.yaml"])
-        .tells(0, &["start from nothing", "ended well"]);
+        .tells(0, &["start from nothing", "ended with exit code 0"]);
     let output = world.run(&["logs", "x.yaml"]);
     output.tells(
         0,

@@ -31,6 +31,9 @@ impl State {
             self.forget_steps();
             // It may plan more steps than were printed before, and print other numbers.
             self.total = None;
+            if let Some(seen) = &mut self.seen {
+                seen.last_step = None;
+            }
             self.before.clear();
             self.course = Course::default();
             if let Some(a) = self.attempt.as_mut() {

@@ -17,6 +17,15 @@ use supervise_trainers::registry;
 
 pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> {
     let script = shown_command(&c.command);
+    let silent = |seen: &[String]| {
+        let python = seen
+            .iter()
+            .find(|call| call.starts_with("python") && call.contains(".py"))?;
+        Some(format!(
+            "`{python}` tells nothing of its trainer by its words: if it trains on {}, start it without the script (supervise run -- {python}), where it is seen while it runs, or give its settings as flags",
+            registry::seen_trainers()
+        ))
+    };
     let by_name = "call the trainer's program by its name (python3, torchrun, accelerate, trl): a call by path goes past supervise; or put {overrides} into the command and hand \"$@\" on to the trainer";
     match heard {
         Heard::Call { called, .. } if called.past && !marks(&c.command, "{overrides}") => {
@@ -49,7 +58,7 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
         ))
         .hint(plain(c))
         .hint("where it only prepares, and the trainer comes after it: --set supervisor.learn_step=30m")
-        .hint(by_name)),
+        .hint(silent(&[shown_command(&words)]).unwrap_or_else(|| by_name.to_owned()))),
         Heard::Overdue { seen } => Err(CliError::config(format!(
             "`{script}` has started no trainer that is known ({}) within {} s{}",
             registry::frameworks(),
@@ -66,7 +75,8 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
                 registry::frameworks(),
                 listed(&seen)
             ));
-            e = e.with_lines(last_lines(&output)).hint(by_name);
+            let hint = silent(&seen).unwrap_or_else(|| by_name.to_owned());
+            e = e.with_lines(last_lines(&output)).hint(hint);
             Err(e.hint(plain(c)))
         }
     }

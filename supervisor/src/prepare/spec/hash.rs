@@ -1,9 +1,14 @@
 //! The hash that makes a configuration another one.
 
+use crate::mount;
 use crate::prepare::discovery::Discovered;
 use supervise_config::settings::DegradedResume;
 use supervise_core::id::fnv64;
 use supervise_trainers::read::ReadOutput;
+use supervise_trainers::started_file::started_file;
+
+/// Bytes of a script that count.
+const SCRIPT: u64 = 1 << 20;
 
 /// A hash over what the trainer is given, which release of it that is, and whom we trust: another one resets
 /// remembered failures.
@@ -28,6 +33,14 @@ pub(super) fn config_hash(out: &ReadOutput, d: &Discovered, version: Option<&str
     for word in command.iter().chain(script) {
         text.push_str(word);
         text.push('\0');
+    }
+    // A script that tells nothing by its words may plan more steps now.
+    if d.learnt.is_none() && out.root.is_none() {
+        let file = started_file(&out.command).map(|f| d.sources.cwd.join(f.path));
+        if let Some(Ok((script, _))) = file.map(|file| mount::read_small(&file, SCRIPT)) {
+            text.push_str(&script);
+            text.push('\0');
+        }
     }
     for (name, value) in &d.sources.settings.env {
         text.push_str(&format!("{name}={value}\0"));

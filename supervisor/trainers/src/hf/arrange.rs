@@ -47,6 +47,11 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
             words = without(call::RESUME);
             let path = root.join(&ckpt.0);
             with_all_state(style, spec, &path, &mut plan);
+            if spec.last_step.is_some_and(|last| order.from.step() >= last) {
+                plan.notes.push(
+                    "Trainer trains one step more where it resumes at the last one, and what the command does after it is done with those weights; the planned step stays as it is".to_owned(),
+                );
+            }
             match call::spelt(style, call::RESUME, path.as_str()) {
                 Some(word) => plan.overrides.push(word),
                 None if host.trainer.hooked => {

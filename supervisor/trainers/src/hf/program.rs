@@ -18,6 +18,8 @@ const TRL: [&str; 10] = [
 ];
 const SWIFT: [&str; 3] = ["sft", "pt", "rlhf"];
 const LLAMA_FACTORY: [&str; 2] = ["llamafactory-cli", "lmf"];
+/// Its commands that train; those beside `train` are of its newer trainer (`USE_V1=1`).
+const LLAMA_VERBS: [&str; 4] = ["train", "sft", "rm", "dpo"];
 /// All of these, by the names that scripts call them by.
 pub(crate) const PROGRAMS: [&str; 5] = ["trl", "swift", "llamafactory-cli", "lmf", "axolotl"];
 
@@ -75,7 +77,7 @@ fn begins(words: &[String]) -> Option<(Program, usize)> {
         "axolotl" if next == "train" => (Program::Axolotl, 2),
         "-m" if next == "trl.cli" && TRL.contains(&third) => (Program::Trl, 3),
         "-m" => (module(next)?, 2),
-        _ if LLAMA_FACTORY.contains(&name) && next == "train" => (Program::LlamaFactory, 2),
+        _ if LLAMA_FACTORY.contains(&name) && LLAMA_VERBS.contains(&next) => (Program::LlamaFactory, 2),
         _ if path.ends_with(".py") => (script(path, next)?, 1),
         _ => return None,
     })
@@ -132,6 +134,8 @@ mod tests {
             ("swift rlhf --rlhf_type dpo", Some(Program::Swift)),
             ("torchrun /v/swift/cli/sft.py --model m", Some(Program::Swift)),
             ("llamafactory-cli train x.json", Some(Program::LlamaFactory)),
+            ("llamafactory-cli sft x.yaml", Some(Program::LlamaFactory)),
+            ("llamafactory-cli chat x.yaml", None),
             ("torchrun src/train.py x.yaml", Some(Program::LlamaFactory)),
             (
                 "accelerate launch --config_file f.yaml src/train.py x.yml",

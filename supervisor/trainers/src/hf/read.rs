@@ -78,6 +78,10 @@ fn trackers(said: &Said, input: &ReadInput<'_>) -> Vec<MetricsTool> {
         .skip(flag.map_or(usize::MAX, |at| at.saturating_add(1)));
     names.extend(behind.take_while(|word| !word.starts_with('-')).map(String::as_str));
     let mut out: Vec<MetricsTool> = Vec::new();
+    // All that are installed.
+    if names.contains(&"all") {
+        names = vec!["wandb", "swanlab"];
+    }
     for tracker in names.into_iter().filter_map(MetricsTool::of) {
         if !out.contains(&tracker) {
             out.push(tracker);

@@ -35,7 +35,7 @@ pub(crate) fn seen(text: &str, known: Option<&TrainerSeen>) -> Option<TrainerSee
     let told = |line: &str| serde_json::from_str::<Told>(line).ok();
     let all: Vec<Told> = text.lines().take(LINES).filter_map(told).collect();
     let first = all.iter().find(|t| t.count == 1 && is_place(&t.root))?;
-    let again = all.iter().any(|t| t.count > 1 && t.root == first.root);
+    let again = all.iter().find(|t| t.count > 1);
     let every = (first.strategy == "steps").then(|| first.save_steps.as_u64()).flatten();
     Some(TrainerSeen {
         trainer: HF,
@@ -51,12 +51,17 @@ pub(crate) fn seen(text: &str, known: Option<&TrainerSeen>) -> Option<TrainerSee
 }
 
 /// Why a step of this training may be none of this run's, or would not be taken.
-fn unfit(first: &Told, again: bool, known: Option<&TrainerSeen>) -> Option<String> {
+fn unfit(first: &Told, again: Option<&Told>, known: Option<&TrainerSeen>) -> Option<String> {
     let inside = |path: &Utf8PathBuf| path.parent() == Some(first.root.as_path());
-    if again {
-        return Some(
-            "it trains into this directory more than once, and which step is of which training is not known".to_owned(),
-        );
+    if let Some(again) = again {
+        return Some(match again.root == first.root {
+            true => "it trains into this directory more than once, and which step is of which training is not known"
+                .to_owned(),
+            false => format!(
+                "it trains a second time, into {}, and the steps of one say nothing of the other; one script for each is protected",
+                again.root
+            ),
+        });
     }
     if known.is_some_and(|k| k.root != first.root) {
         return Some("each start saves into another directory".to_owned());
@@ -118,6 +123,17 @@ mod tests {
         );
         let twice = line("") + &line("").replace("\"count\":1", "\"count\":2");
         assert!(seen(&twice, None).unwrap().watched.unwrap().contains("more than once"));
+        let other = line("")
+            + &line("")
+                .replace("\"count\":1", "\"count\":2")
+                .replace("\"/o\"", "\"/p\"");
+        assert!(
+            seen(&other, None)
+                .unwrap()
+                .watched
+                .unwrap()
+                .contains("a second time, into /p")
+        );
         let moved = line("").replace("\"/o\"", "\"/p\"");
         assert!(
             seen(&moved, Some(&found))
