@@ -38,12 +38,19 @@ pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>
     })
 }
 
-/// There is a command at all.
-pub(super) fn is_given(command: &[String]) -> Result<(), CliError> {
-    match command.is_empty() {
-        true => Err(CliError::config("nothing says how this trainer is started").hint(GIVE_A_COMMAND)),
-        false => Ok(()),
+/// There is a command at all. `config`: the file that was named in its place.
+pub(super) fn is_given(command: &[String], config: Option<&Utf8Path>) -> Result<(), CliError> {
+    if !command.is_empty() {
+        return Ok(());
     }
+    let error = CliError::config("nothing says how this trainer is started").hint(GIVE_A_COMMAND);
+    let starter = match config.and_then(Utf8Path::extension) {
+        Some("sh" | "bash") => "bash",
+        Some("py") => "python3",
+        _ => return Err(error),
+    };
+    let words = [starter.to_owned(), config.map(ToString::to_string).unwrap_or_default()];
+    Err(error.hint(format!("supervise run -- {}", shown_command(&words))))
 }
 
 /// The command's program exists.

@@ -118,7 +118,7 @@ impl Discovered {
 /// The command is there; where it is not, the trainer is named with the one that would start it.
 fn is_started(d: &Discovered, out: &ReadOutput) -> Result<(), CliError> {
     let trainer = adapter(out.kind);
-    let given = command::is_given(&out.command);
+    let given = command::is_given(&out.command, d.sources.request.config.as_deref());
     let Some(proposal) = trainer.proposal(&out.tree).filter(|_| given.is_err()) else {
         return given;
     };
@@ -216,7 +216,7 @@ fn understand_with(
     }
     match adapter(out.kind).is_run_by_file() {
         true => Ok(out),
-        false => command::is_given(&out.command).map(|()| out),
+        false => command::is_given(&out.command, d.sources.request.config.as_deref()).map(|()| out),
     }
 }
 

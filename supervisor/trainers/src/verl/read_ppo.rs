@@ -98,9 +98,18 @@ fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ResumeIntent {
     let mut said = command::overrides_in(input.command)
         .into_iter()
         .chain(input.set.iter().map(String::as_str));
-    // Hydra adds only what is not there.
-    let is_added =
-        said.any(|text| text.starts_with('+') && !text.starts_with("++") && command::override_key(text) == MODE);
+    // Hydra adds only what is not there, and with two signs adds or sets it.
+    let given = said.find(|text| text.starts_with('+') && command::override_key(text) == MODE);
+    let is_added = given.is_some_and(|text| !text.starts_with("++"));
+    if reader.is_composed() && reader.has(MODE) && given.is_some() && !is_added {
+        reader.no_recovery(
+            "cannot_resume",
+            MODE,
+            "++ adds the key to a verl that does not have it, and would not read it: whether this one can resume is not known",
+            "write it without the signs: verl then says whether it has it",
+        );
+        return ResumeIntent::Disabled;
+    }
     if reader.is_composed() && (is_added || !reader.has(MODE)) {
         let version = input
             .version
