@@ -105,3 +105,26 @@ impl Stage {
         text.lines().map(str::to_owned).collect()
     }
 }
+
+#[test]
+fn a_training_with_everything_in_its_code_is_not_started_to_learn_it() {
+    let stage = Stage::new();
+    let train = "import sys\nfrom transformers import Trainer\nopen('trained', 'w').close()\nTrainer().train()\n";
+    stage.write("t.py", train);
+    for call in ["python3 t.py", "torchrun --nproc_per_node 2 t.py"] {
+        let ended = stage.run(
+            "bash",
+            &format!("echo prepared >prepared\n{call} | cat\necho after >after"),
+        );
+        ended
+            .expect(78)
+            .says("which trains by what its code says")
+            .says(&format!("supervise run -- {call}"));
+        let there = |name: &str| stage.scene.path(name).exists();
+        assert_eq!(
+            (there("prepared"), there("trained"), there("after")),
+            (true, false, false),
+            "{call}"
+        );
+    }
+}

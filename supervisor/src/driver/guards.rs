@@ -262,6 +262,7 @@ impl Driver {
             FromShim::Again => ScriptNews::Again,
             // Calls before the trainer's own are the script's affair.
             FromShim::Passes { .. }
+            | FromShim::Trains { .. }
             | FromShim::Called(_)
             | FromShim::Starts { .. }
             | FromShim::Returned { .. }

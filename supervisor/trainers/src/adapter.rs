@@ -351,6 +351,10 @@ pub trait Adapter: Sync {
     fn config_in(&self, _command: &[String]) -> Option<String> {
         None
     }
+    /// A Python script of this text starts this trainer with everything in its code.
+    fn trains_by_code(&self, _text: &str) -> bool {
+        false
+    }
     /// Python that runs first in the interpreter of a command which tells nothing of the trainer in it: it tells of that
     /// ([`seen`](Self::seen)), and may hand it the step to resume from.
     fn hook(&self, _spec: &RunSpec) -> Option<&'static str> {

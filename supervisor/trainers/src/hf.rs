@@ -134,6 +134,11 @@ impl Adapter for HfAdapter {
         call::config_in(command)
     }
 
+    fn trains_by_code(&self, text: &str) -> bool {
+        let imports = ["import transformers", "from transformers", "import trl", "from trl"];
+        imports.iter().any(|words| text.contains(words)) && text.contains("Trainer(") && text.contains(".train(")
+    }
+
     fn hook(&self, spec: &RunSpec) -> Option<&'static str> {
         let is_blind = call::style(spec.trainer_command()) == call::Style::None && spec.learnt.is_none();
         (is_blind || call::pushes_to_hub(&spec.command)).then_some(seen::HOOK)

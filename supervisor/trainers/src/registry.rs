@@ -84,6 +84,12 @@ pub fn called(command: &[String]) -> Option<&'static dyn Adapter> {
     adapters().find(|a| a.is_called(command))
 }
 
+/// A Python script of this text trains by what it says itself.
+#[must_use]
+pub fn trains_by_code(text: &str) -> bool {
+    adapters().any(|a| a.trains_by_code(text))
+}
+
 /// Python that tells of the trainer in the interpreter of a command which tells nothing, and may hand it a step.
 #[must_use]
 pub fn hook(spec: &RunSpec) -> Option<&'static str> {

@@ -153,6 +153,11 @@ pub enum FromShim {
         /// Its first words.
         words: Vec<String>,
     },
+    /// A Python script is called that trains by what its code says; it is not started.
+    Trains {
+        /// Its first words.
+        words: Vec<String>,
+    },
     /// A trainer is called, to be recorded.
     Called(Box<Called>),
     /// A trainer is about to be started with our words; it asks whether it may.

@@ -65,6 +65,11 @@ pub enum Heard {
         /// The last of its output.
         output: String,
     },
+    /// It calls a Python script that trains by what its code says.
+    Trains {
+        /// The call.
+        words: Vec<String>,
+    },
     /// It ended, and called a trainer from the background.
     Background,
     /// It does something that lasts, and is no trainer that is known.
@@ -111,6 +116,7 @@ pub fn record(what: &Recording, tell: &mut dyn FnMut(Duration)) -> io::Result<He
             Some(FromGuard::Shim(FromShim::Called(called))) => break Heard::Call { called, starts_ray },
             Some(FromGuard::Shim(FromShim::Passes { words })) if starts(&words) => starts_ray = true,
             Some(FromGuard::Shim(FromShim::Passes { words })) if seen.len() < SEEN => seen.push(words.join(" ")),
+            Some(FromGuard::Shim(FromShim::Trains { words })) => break Heard::Trains { words },
             Some(FromGuard::Launched { workers, .. }) => script = workers.first().copied(),
             Some(FromGuard::Exited { status: how, .. }) => status = Some(how),
             Some(FromGuard::TreeGone { unkillable }) if unkillable.is_empty() => {

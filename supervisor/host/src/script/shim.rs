@@ -21,7 +21,8 @@ use supervise_core::event::ExitStatus;
 use supervise_core::id::fnv64;
 use supervise_core::script::{CallOrder, CallPlace, differs_in_dates};
 use supervise_trainers::one_node::node_rank;
-use supervise_trainers::script_call;
+use supervise_trainers::started_file::started_file;
+use supervise_trainers::{registry, script_call};
 
 /// A call that was recorded, or is not to be made, is held so long: its script is ended meanwhile.
 const HELD: Duration = Duration::from_secs(120);
@@ -38,6 +39,8 @@ const NODE_VARIABLES: [&str; 3] = ["PET_NODE_RANK", "NODE_RANK", "GROUP_RANK"];
 const RANK_VARIABLES: [&str; 4] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
 /// Bytes that are read of a file of settings that a call names.
 const SETTINGS: u64 = 1 << 20;
+/// Bytes of a script that are looked at.
+const SCRIPT: u64 = 256 << 10;
 /// Exit codes: the shell's for a program that is not there, and ours for a wrong configuration and a machine in the way.
 const NOT_FOUND: i32 = 127;
 const CONFIG: i32 = 78;
@@ -70,6 +73,13 @@ pub fn main(name: &str, args: Vec<OsString>) -> i32 {
     call.extend(words);
     match (&way.order, script_call::is_call(&call)) {
         (None, true) => record(&way, call),
+        (None, false) if trains_by_code(&call) => {
+            match tell(&way, FromShim::Trains { words: cut(&call) }) {
+                Ok(stream) => hold(&stream),
+                Err(e) => say(&format!("the call of {name} could not be told: {e}")),
+            }
+            CONFIG
+        }
         (None, false) => {
             // Heard before the script goes on, so that what comes later is not heard first; without an answer it goes on as well.
             if let Ok(stream) = tell(&way, FromShim::Passes { words: cut(&call) }) {
@@ -81,6 +91,20 @@ pub fn main(name: &str, args: Vec<OsString>) -> i32 {
         // What Ray starts now outlives this call, and its workers must not find us.
         (Some(_), false) => become_real(name, args, (name == "ray").then_some(&way)),
     }
+}
+
+/// The call starts a Python script that would train, and nothing in its words tells so.
+fn trains_by_code(call: &[String]) -> bool {
+    let Some(file) = started_file(call).filter(|f| f.path.ends_with(".py")) else {
+        return false;
+    };
+    let mut text = Vec::new();
+    let path = Utf8Path::new(file.path);
+    let read = path.is_file()
+        && std::fs::File::open(path)
+            .and_then(|f| f.take(SCRIPT).read_to_end(&mut text))
+            .is_ok();
+    read && registry::trains_by_code(&String::from_utf8_lossy(&text))
 }
 
 /// Submits a job that says where it comes from. Slurm ends it, wherever it runs: it bears no mark by which processes are ended, and

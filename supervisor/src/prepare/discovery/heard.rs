@@ -20,11 +20,8 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
     let silent = |seen: &[String]| {
         let python = seen
             .iter()
-            .find(|call| call.starts_with("python") && call.contains(".py"))?;
-        Some(format!(
-            "`{python}` tells nothing of its trainer by its words: if it trains on {}, start it without the script (supervise run -- {python}), where it is seen while it runs, or give its settings as flags",
-            registry::seen_trainers()
-        ))
+            .find(|call| call.starts_with("python") && call.contains(".py"));
+        python.map(|call| directly(call))
     };
     let by_name = "call the trainer's program by its name (python3, torchrun, accelerate, trl): a call by path goes past supervise; or put {overrides} into the command and hand \"$@\" on to the trainer";
     match heard {
@@ -47,6 +44,15 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
             .hint(plain(c))),
             None => Ok(kept(*called, starts_ray)),
         },
+        Heard::Trains { words } => {
+            let call = shown_command(&words);
+            Err(CliError::config(format!(
+                "`{script}` calls `{}`, which trains by what its code says: it was not started, and the script was ended there",
+                one_line(&call, 300)
+            ))
+            .hint(directly(&call))
+            .hint(plain(c)))
+        }
         Heard::Background => Err(CliError::config(format!(
             "`{script}` exited before its trainer started"
         ))
@@ -80,6 +86,14 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
             Err(e.hint(plain(c)))
         }
     }
+}
+
+/// How a call that tells nothing of its trainer is protected.
+fn directly(call: &str) -> String {
+    format!(
+        "`{call}` tells nothing of its trainer by its words: if it trains on {}, start it without the script (supervise run -- {call}), where it is seen while it runs, or give its settings as flags",
+        registry::seen_trainers()
+    )
 }
 
 /// How a script is run whose trainer nobody knows.

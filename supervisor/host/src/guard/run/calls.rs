@@ -106,7 +106,7 @@ impl Guard {
             }
             FromShim::Spoilt { what } => self.news(FromGuard::Script(ScriptNews::Spoilt { what })),
             // Nobody but the recorder asks for calls.
-            FromShim::Called(_) if self.order.script != Some(ScriptWatch::Record) => return,
+            FromShim::Called(_) | FromShim::Trains { .. } if self.order.script != Some(ScriptWatch::Record) => return,
             word => self.news(FromGuard::Shim(word)),
         }
         self.hold(from);
