@@ -153,7 +153,9 @@ fn what_torchs_error_handler_writes_is_kept_for_each_rank() {
     scene
         .start_plain(&gang, &["python3", program.to_str().unwrap()])
         .wait()
-        .expect(6);
+        .expect(3)
+        .says("the error file of worker")
+        .says("code.type_key");
     let dir = evidence(&scene.path("")).unwrap();
     for rank in 0..2 {
         let text = fs::read(dir.join(format!("error-{rank}.json"))).unwrap();

@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 use supervise_core::event::Ahead;
 use supervise_core::id::ProcRef;
 
-/// An interpreter that waits needs a moment to look at the files that count; one that imports is in the middle of a module.
-pub(super) const GOES_WITHIN: Duration = Duration::from_secs(3);
+/// An interpreter that waits needs a moment to look at the files that count, and more where others have the processors; one that imports is in the
+/// middle of a module. A new one would take longer.
+pub(super) const GOES_WITHIN: Duration = Duration::from_secs(10);
 /// The interpreter says that it waits before anything else. One that does not would run the trainer itself, soon: until then it can
 /// write no file.
 const WAITS_WITHIN_CPU: Duration = Duration::from_millis(500);
