@@ -91,7 +91,8 @@ fn is_python(argv: &[String]) -> bool {
     let program = words.next().map(base);
     // Without its environment, or its site, it runs nothing of ours.
     let mut switches = words.take_while(|w| w.starts_with('-') && !matches!(w.as_str(), "-c" | "-m"));
-    let is_deaf = |word: &String| !word.starts_with("--") && word.contains(['E', 'I', 'S']);
+    let has_value = |word: &String| ["--", "-W", "-X"].iter().any(|begin| word.starts_with(begin));
+    let is_deaf = |word: &String| !has_value(word) && word.contains(['E', 'I', 'S']);
     program.is_some_and(|p| p.starts_with("python") && !switches.any(is_deaf) || LAUNCHERS.contains(&p.as_str()))
 }
 
@@ -111,5 +112,34 @@ impl Copy {
     #[must_use]
     pub fn path(&self) -> Utf8PathBuf {
         self.dir.join(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_python;
+
+    #[test]
+    fn what_hears_us_is_an_interpreter_in_our_environment() {
+        let hears = |text: &str| is_python(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        for heard in [
+            "python3 t.py",
+            "/v/bin/python3.11 -u -Wignore::SyntaxWarning t.py -E",
+            "env A=E nohup python3 t.py",
+            "torchrun --nproc_per_node 2 t.py",
+            "python3 -m torch.distributed.run t.py",
+        ] {
+            assert!(hears(heard), "{heard}");
+        }
+        for deaf in [
+            "python3 -E t.py",
+            "python3 -uI t.py",
+            "python3 -S -m m",
+            "bash t.sh",
+            "uv run t.py",
+            "",
+        ] {
+            assert!(!hears(deaf), "{deaf}");
+        }
     }
 }
