@@ -75,7 +75,8 @@ fn a_save_in_progress_may_finish() {
     run.signal(15);
     run.signal(15);
     run.wait().expect(143);
-    assert_eq!(scene.tracked(), Some(4));
+    // The tracker is written after the step, and mended by the next start where that was not waited for.
+    assert!(matches!(scene.tracked(), None | Some(4)), "{:?}", scene.tracked());
     let step = scene.step(4);
     scene
         .ask(&["verify", step.to_str().unwrap(), "--depth", "full"])
