@@ -5,7 +5,7 @@ use crate::reason::Reason;
 use crate::spec::RunSpec;
 use crate::state::State;
 
-/// Steps between the saves of the attempt that lives; of the next one if none does.
+/// Steps between the saves of the last attempt.
 pub(crate) fn save_interval(s: &State, spec: &RunSpec) -> Option<u64> {
     let every = spec.cadence.every?;
     Some(s.attempt.as_ref().and_then(|a| a.save_every).unwrap_or(every))

@@ -7,7 +7,7 @@ use supervise_core::event::{ActError, EventKind, TimerKey};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Tick};
 use supervise_core::seen::TrainerSeen;
 use supervise_host::guard::ahead::told_of_trainer;
-use supervise_host::io_worker::{Answer, Question};
+use supervise_host::io_worker::{Answer, Question, RUN_DIR_NAME};
 use supervise_trainers::registry;
 
 /// It is looked for this often, and this often once it was found.
@@ -15,8 +15,6 @@ const LOOK: Ms = Ms::secs(1);
 const LOOK_AGAIN: Ms = Ms::secs(10);
 /// The end of an attempt waits so long for a file system that does not answer.
 const PATIENCE: Ms = Ms::secs(15);
-/// Directory of a run of its own in a checkpoint root.
-const OURS: &str = ".supervise";
 
 /// Looks at what the interpreters of an attempt tell.
 #[derive(Debug, Default)]
@@ -80,7 +78,7 @@ impl Driver {
             return self.on_seen(seen);
         }
         // A run of its own may have that root.
-        let run_dir = seen.root.join(OURS);
+        let run_dir = seen.root.join(RUN_DIR_NAME);
         self.work
             .ask(Tag::Seen(Box::new(seen)), Question::Peek { run_dir }, now);
     }

@@ -155,7 +155,7 @@ pub enum FromShim {
     },
     /// A Python script is called that trains by what its code says; it is not started.
     Trains {
-        /// Its first words.
+        /// Its words, without secrets.
         words: Vec<String>,
     },
     /// A trainer is called, to be recorded.

@@ -74,7 +74,8 @@ pub fn main(name: &str, args: Vec<OsString>) -> i32 {
     match (&way.order, script_call::is_call(&call)) {
         (None, true) => record(&way, call),
         (None, false) if trains_by_code(&call) => {
-            match tell(&way, FromShim::Trains { words: cut(&call) }) {
+            let words = supervise_config::redact_words(&call);
+            match tell(&way, FromShim::Trains { words }) {
                 Ok(stream) => hold(&stream),
                 Err(e) => say(&format!("the call of {name} could not be told: {e}")),
             }

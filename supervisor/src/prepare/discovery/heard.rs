@@ -91,7 +91,7 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
 /// How a call that tells nothing of its trainer is protected.
 fn directly(call: &str) -> String {
     format!(
-        "`{call}` tells nothing of its trainer by its words: if it trains on {}, start it without the script (supervise run -- {call}), where it is seen while it runs, or give its settings as flags",
+        "`{call}` tells nothing of its trainer by its words: if it trains on {}, start it without the script, from the directory that the script is in by then (supervise run -- {call}): it is seen while it runs; or give its settings as flags",
         registry::seen_trainers()
     )
 }

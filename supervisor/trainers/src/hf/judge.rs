@@ -272,9 +272,13 @@ impl Seen<'_> {
         let saved = SILENT.iter().any(|w| parts.has(*w)) || siblings.optimizer;
         if saved && !parts.has(What::Optimizer) && parts.form != Form::DeepSpeed {
             let detail = "the optimizer's state is not there: a resume would begin with a fresh one and say nothing";
+            let file = match parts.form {
+                Form::V1 => super::v1::STATE_DICT,
+                _ => "optimizer.pt",
+            };
             say(
                 What::Optimizer,
-                "optimizer.pt",
+                file,
                 Finding::error("optimizer_missing", lacks, detail),
             );
         }

@@ -12,7 +12,7 @@ use supervise_core::checkpoint::{Finding, Verdict};
 const MODEL: &str = "model";
 const OPTIMIZER: &str = "optimizer";
 /// The optimizer of a run without FSDP.
-const STATE_DICT: &str = "optimizer/state_dict.pt";
+pub(crate) const STATE_DICT: &str = "optimizer/state_dict.pt";
 
 /// A step has this form: its mark, or its position beside files that `Trainer` never writes.
 pub(crate) fn is_one(files: &Files<'_>) -> bool {
