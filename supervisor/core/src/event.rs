@@ -19,7 +19,7 @@ use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use crate::seen::TrainerSeen;
-use crate::spec::Spread;
+use crate::spec::RoleSpread;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ pub enum EventKind {
         trainer_version: Option<String>,
         /// How each role is spread over ranks, where saves do not tell it.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        spread: BTreeMap<String, Spread>,
+        spread: BTreeMap<String, RoleSpread>,
         /// A guard of an earlier term still lives with these workers.
         living: Option<Living>,
         /// Processes of earlier attempts that no guard holds any more.

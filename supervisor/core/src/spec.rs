@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 pub use assist::Assist;
-pub use saves::{AcceptAhead, InPlace, Protect, SavePolicy, Spread};
+pub use saves::{AcceptAhead, InPlace, Protect, RoleSpread, SavePolicy};
 pub use trainer::TrainerKind;
 
 /// Everything about one run that a term needs. Frozen when the term begins.

@@ -7,6 +7,7 @@ mod groups;
 mod judge;
 mod marks;
 mod names;
+mod padded;
 mod parts;
 mod program;
 mod ranks;

@@ -1,7 +1,7 @@
 //! A step that the run is to go on from: whether it can, as it is or cut anew.
 
 use super::reshard::{cut_anew, wanted};
-use super::spread::{self, Change};
+use super::spread::{self, SpreadChange};
 use super::step::{Loaded, allowed, from_loaded};
 use super::{Choice, depth_of, is_elsewhere, refusal_reason};
 use crate::checkpoint::{CheckpointSummary, Resumability, StateKind, Verdict};
@@ -101,10 +101,10 @@ fn fitness(
         }
     };
     match spread::change(s, spec, c) {
-        Change::None => Ok((allowed(spec, c, lost)?, None)),
-        Change::NotRecorded(told) => Ok((allowed(spec, c, lost)?, Some(told))),
-        Change::Backend(why) => Err(unfit(c, &why)),
-        Change::Sizes { lost: more, text } => {
+        SpreadChange::None => Ok((allowed(spec, c, lost)?, None)),
+        SpreadChange::NotRecorded(told) => Ok((allowed(spec, c, lost)?, Some(told))),
+        SpreadChange::Backend(why) => Err(unfit(c, &why)),
+        SpreadChange::Sizes { lost: more, text } => {
             let lost: Vec<StateKind> = lost.iter().copied().chain(more).collect();
             match allowed(spec, c, &lost) {
                 Ok(lost) => Ok((lost, Some(Reason::new("spread_changed", text)))),

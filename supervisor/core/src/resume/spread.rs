@@ -3,11 +3,11 @@
 use crate::checkpoint::{CheckpointSummary, StateKind};
 use crate::generations::save_of;
 use crate::reason::Reason;
-use crate::spec::{RunSpec, Spread};
+use crate::spec::{RoleSpread, RunSpec};
 use crate::state::State;
 
 /// Comparison of a save with the run that is to load it.
-pub(super) enum Change {
+pub(super) enum SpreadChange {
     /// There is nothing to compare, or it is the same.
     None,
     /// It can be loaded, and this is lost.
@@ -24,9 +24,9 @@ pub(super) enum Change {
 }
 
 /// The difference between this save and the run.
-pub(super) fn change(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Change {
+pub(super) fn change(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> SpreadChange {
     let Some(place) = spec.saves.in_place().filter(|place| !place.spread.is_empty()) else {
-        return Change::None;
+        return SpreadChange::None;
     };
     let Some(saved) = save_of(&c.id).and_then(|save| s.spreads.of(save)) else {
         let now: Vec<String> = place.spread.iter().map(|(role, now)| said(role, now)).collect();
@@ -35,19 +35,19 @@ pub(super) fn change(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Change
             c.id,
             now.join(", ")
         );
-        return Change::NotRecorded(Reason::new("spread_not_recorded", text));
+        return SpreadChange::NotRecorded(Reason::new("spread_not_recorded", text));
     };
     let roles = place.spread.iter();
     let pairs = roles.filter_map(|(role, now)| Some((role, saved.get(role)?, now)));
-    let differ: Vec<(&String, &Spread, &Spread)> = pairs.filter(|(_, was, now)| was != now).collect();
+    let differ: Vec<(&String, &RoleSpread, &RoleSpread)> = pairs.filter(|(_, was, now)| was != now).collect();
     if let Some((role, was, now)) = differ.iter().find(|(_, was, now)| was.backend != now.backend) {
-        return Change::Backend(format!(
+        return SpreadChange::Backend(format!(
             "{role} was saved by {} ({}), and this run loads it with {} ({}): a backend loads what it saved itself; choose the one that saved it, or let the run start in an empty checkpoint directory",
             was.backend, was.sizes, now.backend, now.sizes
         ));
     }
     if differ.is_empty() {
-        return Change::None;
+        return SpreadChange::None;
     }
     let mut lost = vec![StateKind::Parallel];
     let words = differ.iter().map(|(role, was, now)| {
@@ -68,10 +68,10 @@ pub(super) fn change(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Change
     let text = words.collect::<Vec<_>>().join("; ");
     lost.sort_unstable();
     lost.dedup();
-    Change::Sizes { lost, text }
+    SpreadChange::Sizes { lost, text }
 }
 
-fn said(role: &str, spread: &Spread) -> String {
+fn said(role: &str, spread: &RoleSpread) -> String {
     format!("{role} {}", spread.sizes)
 }
 

@@ -44,14 +44,14 @@ impl SavePolicy {
 
     /// How each role is spread over ranks; empty where saves tell it.
     #[must_use]
-    pub fn spread(&self) -> BTreeMap<String, Spread> {
+    pub fn spread(&self) -> BTreeMap<String, RoleSpread> {
         self.in_place().map(|place| place.spread.clone()).unwrap_or_default()
     }
 }
 
 /// How a role is spread over ranks when it saves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spread {
+pub struct RoleSpread {
     /// What runs it: another one cannot load what this one saved.
     pub backend: String,
     /// Its parallel sizes, as the trainer writes them, each spread in one way only.
@@ -85,7 +85,7 @@ pub struct InPlace {
     pub exit_says_nothing: bool,
     /// How each role is spread over ranks, where its saves do not tell it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub spread: BTreeMap<String, Spread>,
+    pub spread: BTreeMap<String, RoleSpread>,
     /// Fields that only the trainer's adapter reads.
     #[serde(flatten)]
     pub own: Map<String, Value>,

@@ -5,7 +5,7 @@
 use super::State;
 use crate::event::ScanReport;
 use crate::generations::save_of;
-use crate::spec::Spread;
+use crate::spec::RoleSpread;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Spreads {
     /// As the configuration of the term says.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    term: BTreeMap<String, Spread>,
+    term: BTreeMap<String, RoleSpread>,
     /// As it said when the last attempt was launched.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    attempt: BTreeMap<String, Spread>,
+    attempt: BTreeMap<String, RoleSpread>,
     /// By save; empty where nobody saw who wrote it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    saves: BTreeMap<String, BTreeMap<String, Spread>>,
+    saves: BTreeMap<String, BTreeMap<String, RoleSpread>>,
 }
 
 impl Spreads {
@@ -32,11 +32,11 @@ impl Spreads {
     }
 
     /// How a save was spread; `None`: not recorded.
-    pub(crate) fn of(&self, save: &str) -> Option<&BTreeMap<String, Spread>> {
+    pub(crate) fn of(&self, save: &str) -> Option<&BTreeMap<String, RoleSpread>> {
         self.saves.get(save).filter(|roles| !roles.is_empty())
     }
 
-    pub(super) fn begin_term(&mut self, spread: &BTreeMap<String, Spread>) {
+    pub(super) fn begin_term(&mut self, spread: &BTreeMap<String, RoleSpread>) {
         self.term.clone_from(spread);
     }
 

@@ -11,7 +11,7 @@ use crate::guard::keeper::{Half, Keeper, Tether, part, part_early};
 use crate::guard::log_queue::{LogQueue, log_writer_order, null};
 use crate::guard::memory::Memory;
 use crate::guard::nodes::Nodes;
-use crate::guard::orders::{Orders, read_json};
+use crate::guard::orders::{OrderReader, read_json};
 use crate::guard::protocol::{FromGuard, GuardOrder, WorkerOrder};
 use crate::guard::pulses::Pulses;
 use crate::guard::record::boot_line;
@@ -72,7 +72,7 @@ pub(crate) fn begin(primed: bool) -> io::Result<Begun> {
         let primer = read_json(File::from(take_standard(2)?))?;
         return begin_primed(primer, order_file, connection, signals);
     }
-    let mut orders = Orders::new(order_file, Vec::new());
+    let mut orders = OrderReader::new(order_file, Vec::new());
     let order = orders.read()?;
     if let Err(what) = wait_for_predecessors(&order) {
         return Ok(failed(&mut connection, what));
@@ -115,7 +115,7 @@ fn begin_primed(
     mut connection: Connection,
     signals: SignalFd,
 ) -> io::Result<Begun> {
-    let mut orders = Orders::new(order_file, primer.rules.into_owned());
+    let mut orders = OrderReader::new(order_file, primer.rules.into_owned());
     let mut tether = match part_early()? {
         Half::Keeper(keeper) => {
             drop((orders, connection, signals));
@@ -149,7 +149,7 @@ fn named(tether: &mut Tether, order: &GuardOrder) -> Result<(), String> {
 /// Interpreters import until the order comes.
 fn begin_drafted(
     draft: Draft,
-    mut orders: Orders,
+    mut orders: OrderReader,
     mut connection: Connection,
     signals: SignalFd,
     mut tether: Tether,

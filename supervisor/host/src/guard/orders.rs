@@ -9,13 +9,13 @@ use supervise_core::scan::ScanRule;
 
 /// The way on which an order comes, and then the word to begin: until that is heard no program is started, and nothing on a disk is
 /// changed.
-pub(super) struct Orders {
+pub(super) struct OrderReader {
     file: BufReader<File>,
     /// For an order that has none.
     rules: Vec<ScanRule>,
 }
 
-impl Orders {
+impl OrderReader {
     pub(super) fn new(file: File, rules: Vec<ScanRule>) -> Self {
         Self {
             file: BufReader::with_capacity(64 << 10, file),

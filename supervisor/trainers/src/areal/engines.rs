@@ -5,7 +5,7 @@ use super::fields::{INT, REAL, TEXT, is};
 use crate::kit::Reader;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::StateKind;
-use supervise_core::spec::{MegatronSpec, Parallel, RoleSpec, Spread};
+use supervise_core::spec::{MegatronSpec, Parallel, RoleSpec, RoleSpread};
 
 /// The engines whose state is saved. The actor is always called `default`.
 pub(super) fn roles(v: &mut Reader<'_>, actor: Option<Backend>) -> Vec<RoleSpec> {
@@ -20,10 +20,10 @@ pub(super) fn roles(v: &mut Reader<'_>, actor: Option<Backend>) -> Vec<RoleSpec>
 }
 
 /// How each of them is spread over ranks. `shared`: the controller deals the data out, not the ranks.
-pub(super) fn spread(v: &mut Reader<'_>, actor: Option<Backend>, shared: bool) -> BTreeMap<String, Spread> {
+pub(super) fn spread(v: &mut Reader<'_>, actor: Option<Backend>, shared: bool) -> BTreeMap<String, RoleSpread> {
     let of = |backend: Backend| {
         let (name, sizes) = backend.canonical();
-        Spread {
+        RoleSpread {
             backend: name.to_owned(),
             sizes,
             shares: if shared { 1 } else { backend.data },

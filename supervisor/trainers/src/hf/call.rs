@@ -1,6 +1,6 @@
 //! A command that starts a training on Hugging Face's `Trainer`: what it says, and how it is told more.
 
-use super::program::{self, Program, program};
+use super::program::{self, KnownProgram, program};
 use std::collections::BTreeMap;
 
 /// How a program takes settings of the `Trainer` from its command line.
@@ -108,10 +108,10 @@ fn is_of_others(value: &str) -> bool {
 pub(crate) fn style(command: &[String]) -> Style {
     match program(command) {
         Some(found) => match found.program {
-            Program::LlamaFactory if found.file(command).is_some() => Style::Pairs,
-            Program::LlamaFactory | Program::Trl | Program::Swift => Style::Flags,
+            KnownProgram::LlamaFactory if found.file(command).is_some() => Style::Pairs,
+            KnownProgram::LlamaFactory | KnownProgram::Trl | KnownProgram::Swift => Style::Flags,
             // Its options have changed from release to release; it finds the newest step by itself.
-            Program::Axolotl => Style::None,
+            KnownProgram::Axolotl => Style::None,
         },
         // Whoever says that it is one needs no second flag to be believed.
         None if telling_flags(command) >= 1 => Style::Flags,
@@ -123,8 +123,8 @@ pub(crate) fn style(command: &[String]) -> Style {
 pub(crate) fn config_in(command: &[String]) -> Option<String> {
     let found = program(command)?;
     match found.program {
-        Program::LlamaFactory | Program::Axolotl => found.file(command).cloned(),
-        Program::Trl | Program::Swift => {
+        KnownProgram::LlamaFactory | KnownProgram::Axolotl => found.file(command).cloned(),
+        KnownProgram::Trl | KnownProgram::Swift => {
             let own = command.get(found.words.end..)?;
             flags(own).get("config").cloned().filter(|file| program::is_file(file))
         }

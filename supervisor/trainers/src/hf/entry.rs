@@ -1,6 +1,6 @@
 //! One step directory as its listing says.
 
-use super::groups::Files;
+use super::groups::StepListing;
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{EntryKind, FileFact, PinsHash};
@@ -24,8 +24,8 @@ impl Entry {
         files.map(|(path, fact)| (path.as_str(), fact))
     }
 
-    pub(crate) fn files(&self) -> Files<'_> {
-        Files {
+    pub(crate) fn files(&self) -> StepListing<'_> {
+        StepListing {
             by_path: self.regular().map(|(path, fact)| (path, fact.size)).collect(),
         }
     }

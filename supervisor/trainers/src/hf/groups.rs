@@ -8,7 +8,7 @@ use supervise_core::checkpoint::{Depth, Finding};
 
 /// A part of the state that is saved in files of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum What {
+pub(crate) enum StatePart {
     /// Position of the run: step, epoch, logs.
     State,
     /// Weights, or adapters.
@@ -29,7 +29,7 @@ pub(crate) enum What {
     Data,
 }
 
-impl What {
+impl StatePart {
     /// The word in a summary's contents.
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ struct Set {
 
 /// One part of the state in one step.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct PartFiles {
     /// Files to be looked into, relative to the step.
     pub(crate) needs: Vec<Need>,
     sets: Vec<Set>,
@@ -63,7 +63,7 @@ pub(crate) struct Group {
     pub(crate) findings: Vec<Finding>,
 }
 
-impl Group {
+impl PartFiles {
     /// Nothing of it is there.
     pub(crate) fn is_empty(&self) -> bool {
         self.needs.is_empty()
@@ -73,7 +73,7 @@ impl Group {
         self.needs.push(Need::new(path, kind));
     }
 
-    pub(crate) fn add_set(&mut self, dir: &str, kind: SetKind, files: &Files<'_>) {
+    pub(crate) fn add_set(&mut self, dir: &str, kind: SetKind, files: &StepListing<'_>) {
         let needs = set::needs(kind, files.in_dir(dir).map(|(name, _)| name));
         self.needs
             .extend(needs.into_iter().map(|need| need.under(Utf8Path::new(dir))));
@@ -82,7 +82,7 @@ impl Group {
     }
 
     /// Names or files that show more when they are compared.
-    pub(crate) fn compare(&self, files: &Files<'_>, reports: &BTreeMap<&str, &FileReport>) -> Vec<Finding> {
+    pub(crate) fn compare(&self, files: &StepListing<'_>, reports: &BTreeMap<&str, &FileReport>) -> Vec<Finding> {
         let mut out = self.findings.clone();
         for found in &self.sets {
             out.extend(found.compare(self, files, reports));
@@ -101,7 +101,12 @@ impl Group {
 
 impl Set {
     /// Verdict on the set's files together; what each is alone is told by its own report.
-    fn compare(&self, group: &Group, files: &Files<'_>, reports: &BTreeMap<&str, &FileReport>) -> Vec<Finding> {
+    fn compare(
+        &self,
+        group: &PartFiles,
+        files: &StepListing<'_>,
+        reports: &BTreeMap<&str, &FileReport>,
+    ) -> Vec<Finding> {
         let sizes: BTreeMap<String, u64> = files
             .in_dir(&self.dir)
             .map(|(name, size)| (name.to_owned(), size))
@@ -131,11 +136,11 @@ impl Set {
 
 /// Names and sizes of the regular files of a step.
 #[derive(Debug, Default)]
-pub(crate) struct Files<'a> {
+pub(crate) struct StepListing<'a> {
     pub(crate) by_path: BTreeMap<&'a str, u64>,
 }
 
-impl<'a> Files<'a> {
+impl<'a> StepListing<'a> {
     pub(crate) fn has(&self, path: &str) -> bool {
         self.by_path.contains_key(path)
     }

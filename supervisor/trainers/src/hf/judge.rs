@@ -4,7 +4,7 @@
 //! from its start. So a step that lacks what it was saved with is not whole, whatever `Trainer` would do with it.
 
 use super::entry::{Entry, Siblings};
-use super::groups::{Files, What};
+use super::groups::{StatePart, StepListing};
 use super::names::{self, RootName};
 use super::parts::{Form, Parts};
 use super::ranks::NodeRanks;
@@ -21,17 +21,17 @@ use supervise_core::id::{Step, WallMs};
 /// Findings kept of one step; the rest is counted.
 const FINDINGS: usize = 64;
 /// State that a resume of `Trainer` goes on without, silently.
-const SILENT: [What; 3] = [What::Optimizer, What::Schedule, What::Rng];
+const SILENT: [StatePart; 3] = [StatePart::Optimizer, StatePart::Schedule, StatePart::Rng];
 
 /// State that a summary lists.
-const CONTENTS: [What; 7] = [
-    What::Weights,
-    What::Optimizer,
-    What::Schedule,
-    What::Rng,
-    What::Rollout,
-    What::Entropy,
-    What::Data,
+const CONTENTS: [StatePart; 7] = [
+    StatePart::Weights,
+    StatePart::Optimizer,
+    StatePart::Schedule,
+    StatePart::Rng,
+    StatePart::Rollout,
+    StatePart::Entropy,
+    StatePart::Data,
 ];
 
 /// One step to be judged, with all that may be looked at.
@@ -75,20 +75,6 @@ pub(crate) fn judge(case: &Case<'_>) -> CheckpointSummary {
         reports,
     };
     seen.into_summary(summary)
-}
-
-/// A directory that `Trainer` would take for a step, by a name that it never writes: what is in it is not looked at.
-pub(crate) fn padded(ckpt: &CkptId, step: Step) -> CheckpointSummary {
-    let right = names::step_dir(step);
-    let detail = format!(
-        "{ckpt} has leading zeros: Trainer would take it for step {step}, and never writes such a name; rename it to {right} to resume from it, or move it out of the output directory"
-    );
-    let mut summary = crate::kit::blank(ckpt.clone(), step);
-    summary.resume = Resumability::Not { why: detail.clone() };
-    summary
-        .findings
-        .push(Finding::error("padded_name", Verdict::Unknown, detail));
-    summary
 }
 
 fn not_a_step(case: &Case<'_>, parts: &Parts) -> Option<Finding> {
@@ -140,14 +126,14 @@ pub(super) fn below<'a>(
 
 struct Seen<'a> {
     case: &'a Case<'a>,
-    files: Files<'a>,
+    files: StepListing<'a>,
     parts: Parts,
     reports: BTreeMap<&'a str, &'a FileReport>,
 }
 
 impl Seen<'_> {
     fn into_summary(self, mut summary: CheckpointSummary) -> CheckpointSummary {
-        let mut by_part: BTreeMap<What, Vec<Finding>> = BTreeMap::new();
+        let mut by_part: BTreeMap<StatePart, Vec<Finding>> = BTreeMap::new();
         for (what, group) in &self.parts.groups {
             let found = by_part.entry(*what).or_default();
             for need in &group.needs {
@@ -168,7 +154,7 @@ impl Seen<'_> {
         });
         summary.world = self.world();
         let whole =
-            |what: What| self.parts.has(what) && by_part.get(&what).is_none_or(|f| verdict(f) == Verdict::Whole);
+            |what: StatePart| self.parts.has(what) && by_part.get(&what).is_none_or(|f| verdict(f) == Verdict::Whole);
         summary.contents = CONTENTS
             .into_iter()
             .filter(|w| self.parts.has(*w))
@@ -226,7 +212,7 @@ impl Seen<'_> {
     }
 
     /// Contents that the step was saved with and does not hold.
-    fn missing(&self) -> Vec<(What, Finding)> {
+    fn missing(&self) -> Vec<(StatePart, Finding)> {
         let mut out = Vec::new();
         let mut say = |what, file: &str, finding: Finding| out.push((what, finding.in_file(file)));
         let lacks = Verdict::Incomplete;
@@ -235,12 +221,12 @@ impl Seen<'_> {
             if !self.files.has(names::V1_COMPLETE) {
                 let detail = "it is written last and is not there: the save goes on, or was killed; LLaMA-Factory passes the step over";
                 let finding = Finding::error("unfinished", lacks, detail);
-                say(What::State, names::V1_COMPLETE, finding);
+                say(StatePart::State, names::V1_COMPLETE, finding);
             }
-            if !parts.has(What::State) {
+            if !parts.has(StatePart::State) {
                 let detail = "it is not there: every resume from here would fail";
                 say(
-                    What::State,
+                    StatePart::State,
                     names::V1_STATE,
                     Finding::error("unfinished", lacks, detail),
                 );
@@ -248,61 +234,65 @@ impl Seen<'_> {
         } else if parts.sentinel {
             let detail = "a save on demand did not end";
             say(
-                What::State,
+                StatePart::State,
                 names::SENTINEL,
                 Finding::error("unfinished", lacks, detail),
             );
-        } else if !parts.has(What::State) {
+        } else if !parts.has(StatePart::State) {
             let detail = "it is written last and is not there: the save goes on, or was killed; every resume from here would fail";
-            say(What::State, names::STATE, Finding::error("unfinished", lacks, detail));
+            say(
+                StatePart::State,
+                names::STATE,
+                Finding::error("unfinished", lacks, detail),
+            );
         }
         if let Some(finding) = self.pointer() {
-            say(What::Weights, names::LATEST, finding);
+            say(StatePart::Weights, names::LATEST, finding);
         }
         let loads = names::WEIGHTS.iter().any(|n| self.files.by_path.contains_key(n));
-        if !parts.has(What::Weights) || parts.form == Form::Plain && !loads && !self.has_adapters() {
+        if !parts.has(StatePart::Weights) || parts.form == Form::Plain && !loads && !self.has_adapters() {
             let detail = "no weights that a resume loads are there";
             say(
-                What::Weights,
+                StatePart::Weights,
                 "model.safetensors",
                 Finding::error("weights_missing", lacks, detail),
             );
         }
         let siblings = &self.case.siblings;
         let saved = SILENT.iter().any(|w| parts.has(*w)) || siblings.optimizer;
-        if saved && !parts.has(What::Optimizer) && parts.form != Form::DeepSpeed {
+        if saved && !parts.has(StatePart::Optimizer) && parts.form != Form::DeepSpeed {
             let detail = "the optimizer's state is not there: a resume would begin with a fresh one and say nothing";
             let file = match parts.form {
                 Form::V1 => super::v1::STATE_DICT,
                 _ => "optimizer.pt",
             };
             say(
-                What::Optimizer,
+                StatePart::Optimizer,
                 file,
                 Finding::error("optimizer_missing", lacks, detail),
             );
         }
         // With DeepSpeed the schedule may be its own, and stand in its files.
         let schedule = siblings.schedule || saved && parts.form != Form::DeepSpeed;
-        if schedule && !parts.has(What::Schedule) {
+        if schedule && !parts.has(StatePart::Schedule) {
             let detail = "the learning-rate schedule is not there: a resume would begin it and the optimizer anew and say nothing";
             say(
-                What::Schedule,
+                StatePart::Schedule,
                 names::SCHEDULE,
                 Finding::error("schedule_missing", lacks, detail),
             );
         }
-        if siblings.scaler && !parts.has(What::Scaler) {
+        if siblings.scaler && !parts.has(StatePart::Scaler) {
             let detail = "the loss scale is not there, and other steps have it";
             say(
-                What::Scaler,
+                StatePart::Scaler,
                 names::SCALER,
                 Finding::error("scaler_missing", lacks, detail),
             );
         }
         for (what, file, wanted) in [
-            (What::Rollout, names::ROLLOUT, siblings.rollout),
-            (What::Entropy, names::ENTROPY, siblings.entropy),
+            (StatePart::Rollout, names::ROLLOUT, siblings.rollout),
+            (StatePart::Entropy, names::ENTROPY, siblings.entropy),
         ] {
             if wanted && !parts.has(what) {
                 let detail = "the step before it has this file: a resume would begin this state anew and say nothing";
@@ -315,10 +305,10 @@ impl Seen<'_> {
                 Form::V1 => format!("{}/rank_{rank}.pt", names::V1_RNG),
                 _ => format!("rng_state_{rank}.pth"),
             };
-            say(What::Rng, &file, Finding::error("rng_missing", lacks, detail));
+            say(StatePart::Rng, &file, Finding::error("rng_missing", lacks, detail));
         } else if saved && parts.world().is_none() {
             say(
-                What::Rng,
+                StatePart::Rng,
                 names::RNG,
                 Finding::error("rng_missing", lacks, "the random states are not there"),
             );
@@ -399,15 +389,21 @@ impl Seen<'_> {
     }
 
     /// What is left where only such state is missing or torn as `Trainer` goes on without, once it is put away.
-    fn part(&self, whole: &dyn Fn(What) -> bool) -> Option<Part> {
-        let torn = |what: &What| self.parts.has(*what) && !whole(*what);
-        if [What::Rollout, What::Entropy, What::Data].iter().any(torn) {
+    fn part(&self, whole: &dyn Fn(StatePart) -> bool) -> Option<Part> {
+        let torn = |what: &StatePart| self.parts.has(*what) && !whole(*what);
+        if [StatePart::Rollout, StatePart::Entropy, StatePart::Data]
+            .iter()
+            .any(torn)
+        {
             return None;
         }
-        let (optimizer, rng) = (whole(What::Optimizer) && whole(What::Schedule), whole(What::Rng));
-        let scaler = !self.parts.has(What::Scaler) || whole(What::Scaler);
+        let (optimizer, rng) = (
+            whole(StatePart::Optimizer) && whole(StatePart::Schedule),
+            whole(StatePart::Rng),
+        );
+        let scaler = !self.parts.has(StatePart::Scaler) || whole(StatePart::Scaler);
         let all = optimizer && rng && scaler;
-        if all || !whole(What::State) || !whole(What::Weights) || self.parts.form != Form::Plain {
+        if all || !whole(StatePart::State) || !whole(StatePart::Weights) || self.parts.form != Form::Plain {
             return None;
         }
         let mut lost = Vec::new();
@@ -417,12 +413,12 @@ impl Seen<'_> {
         if !rng {
             lost.push(StateKind::Rng);
         }
-        let is_lost = |what: &What| match what {
-            What::State | What::Weights => false,
-            What::Optimizer | What::Schedule => !optimizer,
-            What::Scaler => !scaler,
-            What::Rng => !rng,
-            What::Rollout | What::Entropy | What::Data => false,
+        let is_lost = |what: &StatePart| match what {
+            StatePart::State | StatePart::Weights => false,
+            StatePart::Optimizer | StatePart::Schedule => !optimizer,
+            StatePart::Scaler => !scaler,
+            StatePart::Rng => !rng,
+            StatePart::Rollout | StatePart::Entropy | StatePart::Data => false,
         };
         let (gone, left): (Vec<_>, Vec<_>) = self.parts.groups.iter().partition(|(what, _)| is_lost(what));
         let aside: Vec<Utf8PathBuf> = gone
@@ -444,7 +440,7 @@ impl Seen<'_> {
     fn odd(&self) -> Vec<Finding> {
         let is_state = |path: &str| {
             let alone = BTreeMap::from([(path, 0)]);
-            !Parts::of(&Files { by_path: alone }).is_foreign()
+            !Parts::of(&StepListing { by_path: alone }).is_foreign()
         };
         let odd = self.case.entry.odd().map(|path| {
             let finding = if is_state(path) || names::is_state_dir(path) {

@@ -1,6 +1,6 @@
 //! The files of one step by what they hold, and what each group of them lacks by its names.
 
-use super::groups::{Files, Group, What};
+use super::groups::{PartFiles, StatePart, StepListing};
 use super::{names, v1};
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::FileKind;
@@ -31,7 +31,7 @@ pub(crate) enum Form {
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) form: Form,
-    pub(crate) groups: BTreeMap<What, Group>,
+    pub(crate) groups: BTreeMap<StatePart, PartFiles>,
     /// Ranks whose random states are there; a run of one process: rank 0 alone.
     pub(crate) ranks: BTreeSet<u32>,
     /// The random states are of a run with one process.
@@ -43,7 +43,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    pub(crate) fn of(files: &Files<'_>) -> Self {
+    pub(crate) fn of(files: &StepListing<'_>) -> Self {
         let dirs = files.dirs();
         let fsdp = |dir: &&str| names::is_fsdp_dir(dir, "pytorch_model_fsdp");
         let of_accelerate = |(name, _): (&str, u64)| names::is_of_accelerate(name);
@@ -86,7 +86,7 @@ impl Parts {
         self.groups.is_empty() && self.form == Form::Plain && !self.sentinel
     }
 
-    pub(crate) fn has(&self, what: What) -> bool {
+    pub(crate) fn has(&self, what: StatePart) -> bool {
         self.groups.get(&what).is_some_and(|g| !g.is_empty())
     }
 
@@ -96,66 +96,69 @@ impl Parts {
         numbered.or(self.one_process.then_some(1))
     }
 
-    pub(crate) fn group(&mut self, what: What) -> &mut Group {
+    pub(crate) fn group(&mut self, what: StatePart) -> &mut PartFiles {
         self.groups.entry(what).or_default()
     }
 
-    fn single(&mut self, files: &Files<'_>) {
+    fn single(&mut self, files: &StepListing<'_>) {
         for (what, name, kind) in [
-            (What::State, names::STATE, FileKind::TrainerState),
-            (What::Schedule, names::SCHEDULE, FileKind::TorchZip),
-            (What::Scaler, names::SCALER, FileKind::TorchZip),
-            (What::Rng, names::RNG, FileKind::TorchZip),
-            (What::Rollout, names::ROLLOUT, FileKind::Json),
-            (What::Entropy, names::ENTROPY, FileKind::Json),
+            (StatePart::State, names::STATE, FileKind::TrainerState),
+            (StatePart::Schedule, names::SCHEDULE, FileKind::TorchZip),
+            (StatePart::Scaler, names::SCALER, FileKind::TorchZip),
+            (StatePart::Rng, names::RNG, FileKind::TorchZip),
+            (StatePart::Rollout, names::ROLLOUT, FileKind::Json),
+            (StatePart::Entropy, names::ENTROPY, FileKind::Json),
         ] {
             if files.has(name) {
                 self.group(what).add(name, kind);
             }
         }
         for (name, _) in files.in_dir("").filter(|(n, _)| names::rng_rank(n).is_some()) {
-            self.group(What::Rng).add(name, FileKind::TorchZip);
+            self.group(StatePart::Rng).add(name, FileKind::TorchZip);
         }
     }
 
-    fn weights(&mut self, files: &Files<'_>, dirs: &BTreeSet<&str>) {
+    fn weights(&mut self, files: &StepListing<'_>, dirs: &BTreeSet<&str>) {
         let is_set = |(name, _): (&str, u64)| set::recognise(std::iter::once(name)) == Some(SetKind::Weights);
         if files.in_dir("").any(is_set) {
-            self.group(What::Weights).add_set("", SetKind::Weights, files);
+            self.group(StatePart::Weights).add_set("", SetKind::Weights, files);
         }
         if files.has("adapter_model.bin") {
-            self.group(What::Weights).add("adapter_model.bin", FileKind::TorchZip);
+            self.group(StatePart::Weights)
+                .add("adapter_model.bin", FileKind::TorchZip);
         }
         for dir in dirs {
             if names::is_fsdp_dir(dir, "pytorch_model_fsdp") {
-                self.group(What::Weights).add_set(dir, SetKind::Dcp, files);
+                self.group(StatePart::Weights).add_set(dir, SetKind::Dcp, files);
             } else if files.has(&format!("{dir}/adapter_model.safetensors")) {
                 // Several adapters: each in a directory of its own.
-                self.group(What::Weights).add_set(dir, SetKind::Weights, files);
+                self.group(StatePart::Weights).add_set(dir, SetKind::Weights, files);
             }
         }
     }
 
-    fn optimizer(&mut self, files: &Files<'_>, dirs: &BTreeSet<&str>) {
+    fn optimizer(&mut self, files: &StepListing<'_>, dirs: &BTreeSet<&str>) {
         for name in names::OPTIMIZERS.into_iter().filter(|n| files.has(n)) {
-            self.group(What::Optimizer).add(name, FileKind::TorchZip);
+            self.group(StatePart::Optimizer).add(name, FileKind::TorchZip);
         }
         for dir in dirs.iter().filter(|d| names::is_fsdp_dir(d, "optimizer")) {
-            self.group(What::Optimizer).add_set(dir, SetKind::Dcp, files);
+            self.group(StatePart::Optimizer).add_set(dir, SetKind::Dcp, files);
         }
     }
 
     /// The pointer is written before the ranks are done: what they must have written is counted by their random states.
-    fn deepspeed(&mut self, files: &Files<'_>, dirs: &BTreeSet<&str>) {
+    fn deepspeed(&mut self, files: &StepListing<'_>, dirs: &BTreeSet<&str>) {
         if files.has(names::LATEST) {
-            self.group(What::Weights).add(names::LATEST, FileKind::Text);
+            self.group(StatePart::Weights).add(names::LATEST, FileKind::Text);
         } else {
             let lost = Finding::error(
                 "latest_missing",
                 Verdict::Incomplete,
                 "DeepSpeed's pointer is not there: nothing would be loaded",
             );
-            self.group(What::Weights).findings.push(lost.in_file(names::LATEST));
+            self.group(StatePart::Weights)
+                .findings
+                .push(lost.in_file(names::LATEST));
         }
         let mut steps: Vec<&&str> = dirs.iter().filter(|d| d.starts_with("global_step")).collect();
         // DeepSpeed's ds_to_universal puts its copy beside what it was made from, and leaves the pointer as it is.
@@ -164,7 +167,7 @@ impl Parts {
         {
             let detail = "a copy for another number of ranks: it is not loaded, and was not looked into";
             let note = Finding::note("deepspeed_universal", detail).in_file(*copy);
-            self.group(What::Weights).findings.push(note);
+            self.group(StatePart::Weights).findings.push(note);
         }
         let [dir] = steps.as_slice() else {
             let detail = format!(
@@ -176,7 +179,7 @@ impl Parts {
             } else {
                 Verdict::Unknown
             };
-            self.group(What::Weights)
+            self.group(StatePart::Weights)
                 .findings
                 .push(Finding::error("deepspeed_steps", verdict, detail));
             return;
@@ -187,22 +190,22 @@ impl Parts {
             let path = format!("{dir}/{name}");
             if name.ends_with("_optim_states.pt") {
                 optimizers += 1;
-                self.group(What::Optimizer).add(&path, FileKind::TorchZip);
+                self.group(StatePart::Optimizer).add(&path, FileKind::TorchZip);
             } else if name.ends_with(".pt") {
-                self.group(What::Weights).add(&path, FileKind::TorchZip);
+                self.group(StatePart::Weights).add(&path, FileKind::TorchZip);
             }
         }
         let models = files.in_dir(dir).any(|(n, _)| n.ends_with("_model_states.pt"));
         if !models {
             let detail = "no file of model states is there";
             let finding = Finding::error("weights_missing", Verdict::Incomplete, detail);
-            self.group(What::Weights).findings.push(finding.in_file(*dir));
+            self.group(StatePart::Weights).findings.push(finding.in_file(*dir));
         }
         let world = self.world().unwrap_or(1);
         if optimizers < world {
             let detail = format!("{optimizers} of {world} ranks' optimizer states are there");
             let finding = Finding::error("optimizer_missing", Verdict::Incomplete, detail);
-            self.group(What::Optimizer).findings.push(finding.in_file(*dir));
+            self.group(StatePart::Optimizer).findings.push(finding.in_file(*dir));
         }
     }
 }

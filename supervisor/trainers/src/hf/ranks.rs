@@ -1,7 +1,7 @@
 //! The number of ranks that a command's launcher starts, where the command or the environment says it.
 
 use super::call;
-use super::program::{Program, program};
+use super::program::{KnownProgram, program};
 use crate::command;
 use crate::one_node::node_part;
 
@@ -73,12 +73,12 @@ fn cards(host: &str) -> Option<u32> {
 fn of_program(words: &[String], env: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
     let found = program(words)?;
     match found.program {
-        Program::Trl => option(words.get(found.words.end..)?, "num_processes")?.parse().ok(),
-        Program::LlamaFactory | Program::Swift => {
+        KnownProgram::Trl => option(words.get(found.words.end..)?, "num_processes")?.parse().ok(),
+        KnownProgram::LlamaFactory | KnownProgram::Swift => {
             let number = |name: &str| env(name).map(|text| text.parse::<u32>().ok());
             number("NPROC_PER_NODE")??.checked_mul(number("NNODES").unwrap_or(Some(1))?)
         }
-        Program::Axolotl => None,
+        KnownProgram::Axolotl => None,
     }
 }
 

@@ -4,7 +4,7 @@ use super::HF;
 use super::arrange::RESUME_ONLY_MODEL;
 use super::call;
 use super::names::{self, RootName};
-use super::program::{self, Program};
+use super::program::{self, KnownProgram};
 use super::ranks;
 use crate::command;
 use crate::kit::MetricsTool;
@@ -244,9 +244,9 @@ fn output_dir(said: &Said, input: &ReadInput<'_>) -> Result<Option<Utf8PathBuf>,
 /// The output directory of a program that is told none.
 fn default_dir(command: &[String]) -> Option<&'static str> {
     match program::program(command)?.program {
-        Program::Trl => Some("trainer_output"),
-        Program::Axolotl => Some("./model-out"),
-        Program::Swift | Program::LlamaFactory => None,
+        KnownProgram::Trl => Some("trainer_output"),
+        KnownProgram::Axolotl => Some("./model-out"),
+        KnownProgram::Swift | KnownProgram::LlamaFactory => None,
     }
 }
 
@@ -255,13 +255,13 @@ fn cannot_resume(said: &Said, input: &ReadInput<'_>) -> Result<(), ConfigError> 
     let found = program::program(input.command).filter(|_| input.recovery);
     let once = "or run it once, without relaunches: --no-recovery";
     match found.map(|found| found.program) {
-        Some(Program::Axolotl) if !said.is("auto_resume_from_checkpoints") => Err(refused(
+        Some(KnownProgram::Axolotl) if !said.is("auto_resume_from_checkpoints") => Err(refused(
             "auto_resume_from_checkpoints",
             "axolotl looks for its checkpoints only if auto_resume_from_checkpoints is true: a relaunch would begin anew and write over them"
                 .to_owned(),
             &format!("set auto_resume_from_checkpoints: true in its YAML, {once}"),
         )),
-        Some(Program::LlamaFactory) if is_value_head(said) => {
+        Some(KnownProgram::LlamaFactory) if is_value_head(said) => {
             let stage = said.text("stage").unwrap_or_default();
             Err(refused(
                 "stage",
@@ -281,7 +281,8 @@ fn is_value_head(said: &Said) -> bool {
 /// ms-swift begins a new directory at every start unless it is told not to.
 fn versions(said: &Said, input: &ReadInput<'_>) -> Result<(), ConfigError> {
     let is_off = |text: &str| matches!(text.to_lowercase().as_str(), "false" | "no" | "f" | "n" | "0");
-    if !input.recovery || !program::is(input.command, Program::Swift) || said.text(ADD_VERSION).is_some_and(is_off) {
+    if !input.recovery || !program::is(input.command, KnownProgram::Swift) || said.text(ADD_VERSION).is_some_and(is_off)
+    {
         return Ok(());
     }
     Err(refused(

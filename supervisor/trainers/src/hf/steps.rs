@@ -1,10 +1,11 @@
 //! The steps under an output directory, folded from file facts as they come.
 
 use super::entry::{Entry, Siblings};
-use super::groups::What;
+use super::groups::StatePart;
 use super::judge::{self, step_of};
 use super::marks;
 use super::names::{self, RootName};
+use super::padded;
 use super::parts::Parts;
 use crate::adapter::{Expectation, StepTracker};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -52,9 +53,9 @@ impl HfSteps {
         let mut known = finished.fold(Siblings::default(), |known, (_, e)| {
             let parts = Parts::of(&e.files());
             Siblings {
-                optimizer: known.optimizer || parts.has(What::Optimizer),
-                schedule: known.schedule || parts.has(What::Schedule),
-                scaler: known.scaler || parts.has(What::Scaler),
+                optimizer: known.optimizer || parts.has(StatePart::Optimizer),
+                schedule: known.schedule || parts.has(StatePart::Schedule),
+                scaler: known.scaler || parts.has(StatePart::Scaler),
                 ..known
             }
         });
@@ -146,7 +147,7 @@ impl StepTracker for HfSteps {
     fn judge(&mut self, ckpt: &CkptId, depth: Depth, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> CheckpointSummary {
         let Some((step, entry)) = self.entry(ckpt) else {
             let padded = self.padded.get(ckpt.0.as_str());
-            return padded.map_or_else(|| crate::kit::unknown_step(ckpt), |step| judge::padded(ckpt, *step));
+            return padded.map_or_else(|| crate::kit::unknown_step(ckpt), |step| padded::padded(ckpt, *step));
         };
         judge::judge(&judge::Case {
             step,

@@ -1,7 +1,7 @@
 //! The files of a step that LLaMA-Factory's own trainer wrote (`USE_V1=1`, 0.9.5): it is no `Trainer`, and its steps have the same names.
 //! Source: `v1/core/utils/checkpoint.py`.
 
-use super::groups::{Files, Group, What};
+use super::groups::{PartFiles, StatePart, StepListing};
 use super::names::{self, V1_COMPLETE, V1_DATA, V1_RNG, V1_STATE};
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::FileKind;
@@ -15,42 +15,45 @@ const OPTIMIZER: &str = "optimizer";
 pub(crate) const STATE_DICT: &str = "optimizer/state_dict.pt";
 
 /// A step has this form: its mark, or its position beside files that `Trainer` never writes.
-pub(crate) fn is_one(files: &Files<'_>) -> bool {
+pub(crate) fn is_one(files: &StepListing<'_>) -> bool {
     let own = [V1_RNG, V1_DATA, MODEL];
     files.has(V1_COMPLETE) || files.has(V1_STATE) && !files.has(names::STATE) && own.iter().any(|d| files.has_dir(d))
 }
 
 /// Its files, sorted, and the ranks that saved.
-pub(crate) fn sort(files: &Files<'_>) -> (BTreeMap<What, Group>, BTreeSet<u32>) {
-    let mut groups: BTreeMap<What, Group> = BTreeMap::new();
+pub(crate) fn sort(files: &StepListing<'_>) -> (BTreeMap<StatePart, PartFiles>, BTreeSet<u32>) {
+    let mut groups: BTreeMap<StatePart, PartFiles> = BTreeMap::new();
     if files.has(V1_STATE) {
         groups
-            .entry(What::State)
+            .entry(StatePart::State)
             .or_default()
             .add(V1_STATE, FileKind::TrainerState);
     }
     if files.has(names::SCHEDULE) {
         groups
-            .entry(What::Schedule)
+            .entry(StatePart::Schedule)
             .or_default()
             .add(names::SCHEDULE, FileKind::TorchZip);
     }
     let kind = set::recognise(files.in_dir(MODEL).map(|(name, _)| name));
     if let Some(kind @ (SetKind::Dcp | SetKind::Weights)) = kind {
-        groups.entry(What::Weights).or_default().add_set(MODEL, kind, files);
+        groups
+            .entry(StatePart::Weights)
+            .or_default()
+            .add_set(MODEL, kind, files);
     }
     if files.has(STATE_DICT) {
         groups
-            .entry(What::Optimizer)
+            .entry(StatePart::Optimizer)
             .or_default()
             .add(STATE_DICT, FileKind::TorchZip);
     } else if set::recognise(files.in_dir(OPTIMIZER).map(|(name, _)| name)) == Some(SetKind::Dcp) {
         groups
-            .entry(What::Optimizer)
+            .entry(StatePart::Optimizer)
             .or_default()
             .add_set(OPTIMIZER, SetKind::Dcp, files);
     }
-    let mut ranks = |dir: &str, what: What| {
+    let mut ranks = |dir: &str, what: StatePart| {
         let names = files
             .in_dir(dir)
             .filter_map(|(name, _)| Some((name, names::file_rank(name)?)));
@@ -63,11 +66,11 @@ pub(crate) fn sort(files: &Files<'_>) -> (BTreeMap<What, Group>, BTreeSet<u32>) 
         }
         found.into_keys().collect::<BTreeSet<u32>>()
     };
-    let (rng, data) = (ranks(V1_RNG, What::Rng), ranks(V1_DATA, What::Data));
+    let (rng, data) = (ranks(V1_RNG, StatePart::Rng), ranks(V1_DATA, StatePart::Data));
     if let Some(rank) = rng.symmetric_difference(&data).next() {
         let (what, lacks, has) = match rng.contains(rank) {
-            true => (What::Data, V1_DATA, V1_RNG),
-            false => (What::Rng, V1_RNG, V1_DATA),
+            true => (StatePart::Data, V1_DATA, V1_RNG),
+            false => (StatePart::Rng, V1_RNG, V1_DATA),
         };
         let detail = format!("rank {rank} has no file, and it has one in {has}");
         let finding = Finding::error("rng_missing", Verdict::Incomplete, detail);
