@@ -36,10 +36,10 @@ use crate::scan::{QUOTED, RuleKind, USER};
 use crate::script::ScriptNews;
 use crate::stacks::Stacks;
 use crate::state::Attempt;
-use crate::taxonomy;
+use crate::taxonomy::{self, Weight};
 use from_logs::from_the_logs;
 use verdict::public;
-use weigh::{Clue, Weight, choose, class_of, is_telling};
+use weigh::{Clue, choose, class_of, is_telling};
 
 /// Finds out what ended an attempt: its logs, read as `supervise diagnose` reads them, where the machine and our own acts show nothing else.
 #[must_use]

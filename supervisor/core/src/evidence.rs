@@ -5,6 +5,7 @@
 use crate::event::ExitStatus;
 use crate::machine::{Facts, KernelKind};
 use crate::state::Attempt;
+use crate::taxonomy::class_of_xid;
 
 /// A disk with less room is full: no save fits.
 const FULL: u64 = 16 << 20;
@@ -39,7 +40,7 @@ fn shown(a: &Attempt, facts: &Facts, told: &str) -> Option<(&'static str, String
     }
     if let Some(line) = of(&|k| matches!(k, KernelKind::Xid(_)))
         && let KernelKind::Xid(number) = line.kind
-        && let Some(class) = xid_class(number).filter(|_| open || told.starts_with("gpu.") || told == "native.crash")
+        && let Some(class) = class_of_xid(number).filter(|_| open || told.starts_with("gpu.") || told == "native.crash")
     {
         return Some((class, format!("the kernel: {}", line.text)));
     }
@@ -64,24 +65,6 @@ fn shown(a: &Attempt, facts: &Facts, told: &str) -> Option<(&'static str, String
         return Some(("disk.full", text.to_owned()));
     }
     None
-}
-
-/// The class of an error of NVIDIA's driver; `None` for those that are no failure, or follow from another.
-fn xid_class(number: u32) -> Option<&'static str> {
-    Some(match number {
-        48 | 140 | 171 | 172 => "gpu.ecc_uncorrectable",
-        94 => "gpu.ecc_contained",
-        95 => "gpu.ecc_uncontained",
-        64 => "gpu.row_remap_failed",
-        79 => "gpu.fallen_off_bus",
-        74 | 136 | 144..=150 | 155 => "gpu.nvlink",
-        119 | 120 => "gpu.gsp",
-        46 | 62 | 109 | 110 | 143 | 158 => "gpu.halt",
-        8 | 11 | 13 | 25 | 31 | 32 | 39..=41 | 60 | 68..=71 | 75..=77 | 80 | 82..=86 | 126..=135 | 137 | 139 => {
-            "gpu.app_fault"
-        }
-        _ => return None,
-    })
 }
 
 /// The words that stay the same from one time to the next: no process, no size.

@@ -11,22 +11,6 @@ use std::collections::BTreeMap;
 /// The user's changes: a class (`mem.cuda_oom`) or a family (`mem.*`), and the answer to it.
 pub type Changes = BTreeMap<String, Action>;
 
-/// Families of which no checkpoint is the cause: memory, disks, configuration, network, hardware, people, services and our own deaths.
-/// A hang says nothing of one.
-const NO_CHECKPOINT: [&str; 23] = [
-    "mem", "disk", "store", "host", "hub", "cfg", "loader", "comm", "gpu", "node", "sched", "op", "kill", "own", "ray",
-    "engine", "reward", "sandbox", "logger", "compile", "end", "hang", "rollout",
-];
-
-/// Classes that cost no retry: others ended the attempt, and it will go on.
-const SPARED: [&str; 5] = [
-    "sched.timelimit",
-    "sched.preempt",
-    "sched.node_fail",
-    "node.silent",
-    "op.signal",
-];
-
 /// The same failure at the same step so often is no accident, where a restart was expected to help.
 const OFTEN: u32 = 3;
 
@@ -61,8 +45,8 @@ pub fn rule(changes: &Changes, class: &str, first: Action) -> Rule {
         class: class.to_owned(),
         answer,
         proofs: proofs(class, answer, change.is_some()),
-        suspects: answer != Action::Stop && !NO_CHECKPOINT.contains(&family(class)),
-        spared: SPARED.contains(&class),
+        suspects: answer != Action::Stop && blames_checkpoint(class),
+        spared: is_spared(class),
         rest: match (class, answer) {
             ("hub.rate", _) => PATIENCE,
             (_, Action::Wait) => Ms::secs(5),
@@ -100,6 +84,21 @@ fn entry<'a>(changes: &'a Changes, class: &str) -> Option<(&'a String, &'a Actio
     changes.get_key_value(class).or_else(|| changes.get_key_value(&whole))
 }
 
+/// Others ended the attempt, and it will go on.
+fn is_spared(class: &str) -> bool {
+    taxonomy::row(class).is_some_and(|row| !row.costs_retry)
+}
+
+/// A checkpoint may be the cause. A class that only another release knows is taken for one of its family.
+fn blames_checkpoint(class: &str) -> bool {
+    match taxonomy::row(class) {
+        Some(row) => row.blames_checkpoint,
+        None => taxonomy::rows()
+            .filter(|row| family(row.name) == family(class))
+            .all(|row| row.blames_checkpoint),
+    }
+}
+
 fn family(class: &str) -> &str {
     class.split('.').next().unwrap_or(class)
 }
@@ -114,7 +113,7 @@ fn proofs(class: &str, answer: Action, is_changed: bool) -> Option<u32> {
         Action::FallBack if class.starts_with("num.") && !is_changed => Some(2),
         Action::FallBack => None,
         // A plain SIGKILL says nothing about the program, and neither do a signal from outside and Ray's word that a process is gone.
-        _ if matches!(class, "kill.unknown" | "ray.actor_died") || SPARED.contains(&class) => None,
+        _ if matches!(class, "kill.unknown" | "ray.actor_died") || is_spared(class) => None,
         // A full disk is nobody's error, and others may make room.
         _ if class == "disk.full" => None,
         Action::Relaunch | Action::RelaunchLater | Action::Node | Action::Wait => Some(OFTEN),
@@ -212,10 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn each_family_stands_on_one_side() {
-        for family in NO_CHECKPOINT {
-            assert!(is_known(&format!("{family}.*")), "{family}");
-        }
+    fn a_checkpoint_is_suspected_only_if_it_may_be_the_cause() {
         for class in [
             "ckpt.corrupt",
             "native.crash",
@@ -234,6 +230,7 @@ mod tests {
             "cfg.args",
             "kill.unknown",
             "hang.startup",
+            "mem.of_a_newer_release",
         ] {
             assert!(!of(class).suspects, "{class}");
         }

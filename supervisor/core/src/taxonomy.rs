@@ -1,38 +1,21 @@
-//! The classes of failure: one row each, with the lines that tell it, the first answer, and what a person should do.
+//! The rulebook: classes of failure, one row each, with the lines that tell it, the first answer, and what a person should do.
 //!
-//! The rows stand in order of precedence: where two patterns match one line, the class of the earlier row counts. The kernel and
-//! the scheduler come before memory and disks, these before checkpoints and programs, and communication comes last, for it mostly
-//! tells of another's death.
+//! It is written in `rules/*.toml`; the build script checks it and makes this table of it. The rows stand in order of precedence: if
+//! two patterns match one line, the class of the earlier row counts. The kernel and the scheduler come before memory and disks, these
+//! before checkpoints and programs, and communication comes last because it mostly tells of another's death.
 
-mod checkpoint;
-mod comm;
-mod gpu;
-mod host;
-mod node;
-mod program;
 mod row;
-mod runtime;
-mod sched;
 
-pub use row::{Kind, Line, Row};
+pub use row::{Kind, Line, Row, Weight};
 
 use crate::record::Action;
 
-/// The files of the table, in order of precedence.
-const PARTS: [&[Row]; 8] = [
-    gpu::ROWS,
-    node::ROWS,
-    sched::ROWS,
-    host::ROWS,
-    checkpoint::ROWS,
-    program::ROWS,
-    runtime::ROWS,
-    comm::ROWS,
-];
+/// The rows, in order of precedence.
+static ROWS: &[Row] = &include!(concat!(env!("OUT_DIR"), "/rulebook.rs"));
 
 /// All rows, in order of precedence.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    PARTS.into_iter().flatten()
+    ROWS.iter()
 }
 
 /// The row of a class.
@@ -46,6 +29,13 @@ pub fn row(class: &str) -> Option<&'static Row> {
 #[must_use]
 pub fn action(class: &str) -> Action {
     row(class).and_then(|r| r.action).unwrap_or(Action::RelaunchLater)
+}
+
+/// The class of an error of NVIDIA's driver; `None` for those that are no failure or follow from another.
+#[must_use]
+pub fn class_of_xid(number: u32) -> Option<&'static str> {
+    let fails = |r: &&Row| !matches!(r.kind, Kind::Cascade | Kind::Report);
+    rows().filter(fails).find(|r| r.xids.contains(&number)).map(|r| r.name)
 }
 
 /// Symptoms: never a root where anything else is known.
@@ -72,23 +62,10 @@ pub fn letter(action: Action) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
-    fn a_class_has_one_row() {
-        let names: BTreeSet<&str> = rows().map(|r| r.name).collect();
-        assert_eq!(names.len(), rows().count());
-        assert!(names.len() >= 92, "{}", names.len());
-    }
-
-    #[test]
-    fn a_row_has_patterns_and_examples_or_says_what_tells_it() {
-        for r in rows() {
-            let patterns = !r.lines.is_empty() || !r.errors.is_empty();
-            assert!(patterns || r.told_by.is_some(), "{}", r.name);
-            assert_eq!(patterns, !r.example.is_empty() && !r.lookalike.is_empty(), "{}", r.name);
-            assert!(r.advice.ends_with('.'), "{}", r.name);
-        }
+    fn the_rulebook_has_its_classes() {
+        assert!(rows().count() >= 92, "{}", rows().count());
     }
 
     #[test]

@@ -54,14 +54,16 @@ fn every_exit_code_is_on_the_page() {
 
 #[test]
 fn every_class_is_on_the_page() {
-    let mut table = String::from("| class | kind | action | do |\n| --- | --- | --- | --- |\n");
+    let mut table = String::from("| class | meaning | kind | action |\n| --- | --- | --- | --- |\n");
+    let mut advice = String::from("| class | do |\n| --- | --- |\n");
     let mut told = String::new();
     let mut rows: Vec<_> = supervise_core::taxonomy::rows().collect();
     rows.sort_by_key(|row| row.name);
     for row in rows {
         let action = row.action.map_or("–", supervise_core::taxonomy::letter);
         let kind = row.kind.letter();
-        table.push_str(&format!("| `{}` | {kind} | {action} | {} |\n", row.name, row.advice));
+        table.push_str(&format!("| `{}` | {} | {kind} | {action} |\n", row.name, row.meaning));
+        advice.push_str(&format!("| `{}` | {} |\n", row.name, row.advice));
         if let Some(source) = row.told_by {
             let also = if row.lines.is_empty() && row.errors.is_empty() {
                 ""
@@ -71,7 +73,8 @@ fn every_class_is_on_the_page() {
             told.push_str(&format!("- `{}`: {also}{source}\n", row.name));
         }
     }
-    table.push_str("\nNot by lines of output alone are told:\n\n");
+    table.push_str(&format!("\nWhat to do:\n\n{advice}"));
+    table.push_str("\nThese classes need more than a line of output, or none:\n\n");
     table.push_str(&told);
     keep_part("docs/diagnosis.md", "classes", &table);
 }

@@ -2,12 +2,13 @@
 //! trainer's own.
 
 use super::ends::rank;
-use super::{Weight, action, build, from_its_stop, hint, root, said, shorten, unsaid};
+use super::{action, build, from_its_stop, hint, root, said, shorten, unsaid};
 use crate::event::ExitStatus;
 use crate::log_cause::{LogCause, LogPlace};
 use crate::record::{Diagnosis, StartPoint};
 use crate::scan::RuleKind;
 use crate::state::Attempt;
+use crate::taxonomy::Weight;
 
 /// The class is that of the logs, unless the words name what else is known.
 pub(super) fn from_the_logs(a: &Attempt, logs: &LogCause) -> Diagnosis {

@@ -210,26 +210,17 @@ mod tests {
                 Some(RuleKind::Failure(class)) => known(&class),
                 _ => "",
             };
-            let (line, other) = (class_of(row.example), class_of(row.lookalike));
+            let line = class_of(row.example);
+            let taken = row.lookalikes.iter().filter(|l| class_of(l) == row.name).count();
             let raised = || classify_exception(&said(row.example), Stage::Stepping);
             if line != row.name && (!line.is_empty() || raised() != row.name) {
                 wrong.push(format!("{}: its example is {line} or {}", row.name, raised()));
             }
-            if other == row.name {
-                wrong.push(format!("{}: its look-alike is taken for it", row.name));
+            if taken > 0 {
+                wrong.push(format!("{}: a look-alike is taken for it", row.name));
             }
         }
         assert!(wrong.is_empty(), "{wrong:#?}");
-    }
-
-    #[test]
-    fn every_pattern_compiles_and_is_tried_where_its_text_stands() {
-        for row in taxonomy::rows() {
-            for line in row.lines.iter().filter(|l| !l.regex.is_empty()) {
-                let compiled = regex::bytes::Regex::new(&insensitive(line.regex));
-                assert!(compiled.is_ok(), "{}: {}", row.name, line.regex);
-            }
-        }
     }
 
     #[test]

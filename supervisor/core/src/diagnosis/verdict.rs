@@ -3,13 +3,13 @@
 use super::ends::ReportedEnd;
 use super::reading::{Found, Log, Reading, START};
 use super::shape::Doubt;
-use super::weigh::{COMPLETED, Clue, GRACE, Weight, choose, class_of, is_telling, weight};
+use super::weigh::{COMPLETED, Clue, GRACE, choose, class_of, is_telling, weight};
 use crate::event::ExitStatus;
 use crate::id::WorkerId;
 use crate::log_cause::{LogCause, LogPlace, LogSource};
 use crate::record::Action;
 use crate::scan::{QUOTED, USER};
-use crate::taxonomy;
+use crate::taxonomy::{self, Weight};
 
 /// Lines of what followed that are told.
 const CASCADE: usize = 20;

@@ -3,7 +3,7 @@
 
 use super::stall::is_wait;
 use crate::event::ExitStatus;
-use crate::taxonomy::{self, Kind};
+use crate::taxonomy::{self, Weight};
 
 /// Words of torch where a checkpoint could not be loaded or saved on all ranks.
 const SUM: &str = "CheckpointException ranks:";
@@ -27,25 +27,6 @@ pub(crate) struct Clue<'a> {
     pub(crate) loose: bool,
     /// The user's own rule told it.
     pub(crate) own: bool,
-}
-
-/// Strength of a clue; the smallest counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Weight {
-    /// The kernel, the driver, the memory of the machine.
-    Machine,
-    /// A cause by itself.
-    Cause,
-    /// A cause where no other is known: mostly it follows from one.
-    Effect,
-    /// Follows from the end of another.
-    Symptom,
-    /// A runtime that gives up because of what it printed before.
-    Abort,
-    /// A warning, or the end of what was retried.
-    Hint,
-    /// Ends no run.
-    Report,
 }
 
 /// The clue that counts, if any does.
@@ -151,7 +132,7 @@ pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
     if is_of_another(clue) || is_tried_by_kubernetes(text) || text.contains("NOT ENDING WITH SIGNALS") {
         return Weight::Symptom;
     }
-    let own = of_class(clue.class);
+    let own = taxonomy::row(clue.class).map_or(Weight::Cause, |r| r.tier);
     // A runtime that ends itself says why on another line.
     if clue.class == "native.crash" && is_abort(text) {
         return Weight::Abort;
@@ -161,44 +142,6 @@ pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
         return Weight::Abort;
     }
     own
-}
-
-fn of_class(class: &str) -> Weight {
-    let kind = taxonomy::row(class).map_or(Kind::Unclear, |r| r.kind);
-    match (class, kind) {
-        ("gpu.nvlink" | "gpu.recovery_action" | "gpu.ecc_contained" | "mem.host_oom" | "mem.ray_oom", _) => {
-            Weight::Machine
-        }
-        ("ray.task_error", _) => Weight::Hint,
-        ("end.budget", _) => Weight::Abort,
-        (
-            "cfg.command"
-            | "engine.sglang_watchdog"
-            | "node.nic"
-            | "comm.store"
-            | "comm.init"
-            | "engine.http"
-            | "data.loader"
-            | "kill.unknown"
-            | "op.signal"
-            | "sched.cancel"
-            | "ckpt.save_failed"
-            | "engine.weight_sync"
-            | "rollout.stall"
-            | "logger.remote"
-            | "engine.all_gone"
-            | "disk.slow"
-            | "hang.startup"
-            | "hang.step"
-            | "hang.save"
-            | "hang.exit",
-            _,
-        ) => Weight::Effect,
-        (_, Kind::Cascade) => Weight::Symptom,
-        (_, Kind::Report) => Weight::Report,
-        (class, Kind::Hardware) if class.starts_with("gpu.") || class.starts_with("node.") => Weight::Machine,
-        _ => Weight::Cause,
-    }
 }
 
 /// What a pod waits for at its start: tried until it comes, so that whatever is said later says more.

@@ -1,4 +1,4 @@
-//! One row of the table of classes.
+//! One row of the rulebook.
 
 use crate::record::Action;
 
@@ -37,7 +37,26 @@ impl Kind {
     }
 }
 
-/// A pattern for a line: it holds one of these texts, and matches the expression where there is one. Case does not matter to either.
+/// Strength of a clue; the smallest counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// The kernel, the driver, the memory of the machine.
+    Machine,
+    /// A cause by itself.
+    Cause,
+    /// A cause if no other is known: mostly it follows from one.
+    Effect,
+    /// Follows from the end of another.
+    Symptom,
+    /// A runtime that gives up because of what it printed before.
+    Abort,
+    /// A warning, or the end of what was retried.
+    Hint,
+    /// Ends no run.
+    Report,
+}
+
+/// A pattern for a line: it holds one of these texts and matches the expression, if there is one. Case does not matter to either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line {
     /// Texts that are looked for first, among those of all rows at once; `|` stands between them.
@@ -51,72 +70,30 @@ pub struct Line {
 pub struct Row {
     /// Its stable name.
     pub name: &'static str,
+    /// What happened, in a few words.
+    pub meaning: &'static str,
     /// Its nature.
     pub kind: Kind,
     /// The answer to a first occurrence; `None`: it is only reported.
     pub action: Option<Action>,
+    /// Strength of a line of this class beside lines of others.
+    pub tier: Weight,
+    /// A checkpoint may be the cause.
+    pub blames_checkpoint: bool,
+    /// A relaunch after it costs a retry.
+    pub costs_retry: bool,
+    /// Numbers of the driver's Xid messages of this class.
+    pub xids: &'static [u32],
     /// Patterns that count anywhere in the output.
     pub lines: &'static [Line],
     /// Texts that count only in the line that ends a traceback, case as written.
     pub errors: &'static [&'static str],
     /// A line of this class.
     pub example: &'static str,
-    /// A line that looks like it and is none.
-    pub lookalike: &'static str,
-    /// The source of the answer where no line has it.
+    /// Lines that look like it and are not of it.
+    pub lookalikes: &'static [&'static str],
+    /// What tells the class if no line does.
     pub told_by: Option<&'static str>,
     /// The next thing for a person to do.
     pub advice: &'static str,
-}
-
-/// A line that holds this text.
-pub(super) const fn holds(text: &'static str) -> Line {
-    Line { holds: text, regex: "" }
-}
-
-/// A line that holds this text and matches.
-pub(super) const fn line(holds: &'static str, regex: &'static str) -> Line {
-    Line { holds, regex }
-}
-
-/// A row without patterns.
-pub(super) const fn class(name: &'static str, kind: Kind, action: Option<Action>, advice: &'static str) -> Row {
-    Row {
-        name,
-        kind,
-        action,
-        lines: &[],
-        errors: &[],
-        example: "",
-        lookalike: "",
-        told_by: None,
-        advice,
-    }
-}
-
-impl Row {
-    /// The same with patterns for lines.
-    pub(super) const fn lines(mut self, lines: &'static [Line]) -> Self {
-        self.lines = lines;
-        self
-    }
-
-    /// The same with texts that end a traceback.
-    pub(super) const fn errors(mut self, errors: &'static [&'static str]) -> Self {
-        self.errors = errors;
-        self
-    }
-
-    /// The same with a line of the class, and one that looks like it and is none.
-    pub(super) const fn examples(mut self, example: &'static str, lookalike: &'static str) -> Self {
-        self.example = example;
-        self.lookalike = lookalike;
-        self
-    }
-
-    /// The same with the source of the answer, where no line has it or lines alone do not do.
-    pub(super) const fn told_by(mut self, source: &'static str) -> Self {
-        self.told_by = Some(source);
-        self
-    }
 }

@@ -1,0 +1,227 @@
+//! Compiles the rulebook: checks the files of `rules/` and writes them as a table, so that a mistake in one does not compile and
+//! nothing is parsed at run time.
+
+#![expect(clippy::disallowed_methods, reason = "a build script reads its sources")]
+
+use regex::bytes::Regex;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// The files, in order of precedence: if patterns of two classes match one line, the earlier class counts.
+const FILES: [&str; 8] = [
+    "gpu",
+    "node",
+    "sched",
+    "host",
+    "checkpoint",
+    "program",
+    "runtime",
+    "comm",
+];
+
+/// Lengths of five minutes and more, in seconds, minutes and hours.
+const LONG: [&str; 3] = [
+    r"(?:[3-9]\d\d|\d{4,}|\d{1,3},\d{3})(?:\.\d+)? ?(?:s\b|sec\w*)",
+    r"(?:[5-9]|\d{2,})(?:\.\d+)? ?min(?:utes?|s)?\b",
+    r"\d+(?:\.\d+)? ?h(?:ours?|rs?)?\b",
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    class: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    code: String,
+    meaning: String,
+    kind: Kind,
+    action: Option<Action>,
+    tier: Option<Tier>,
+    #[serde(default)]
+    blames_checkpoint: bool,
+    #[serde(default = "yes")]
+    costs_retry: bool,
+    advice: String,
+    told_by: Option<String>,
+    #[serde(default)]
+    example: String,
+    #[serde(default)]
+    lookalikes: Vec<String>,
+    #[serde(default)]
+    xid: Vec<u32>,
+    #[serde(default)]
+    lines: Vec<Line>,
+    #[serde(default)]
+    errors: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    holds: String,
+    #[serde(default)]
+    regex: String,
+    /// What stands before and behind a wait of five minutes or more. The part before it takes no digit of the number.
+    long_wait: Option<[String; 2]>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Transient,
+    Deterministic,
+    Hardware,
+    Cascade,
+    Operator,
+    Unclear,
+    Report,
+}
+
+/// The words of the setting, and two that it does not have.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Action {
+    Relaunch,
+    RelaunchLater,
+    RelaunchOnce,
+    Stop,
+    #[serde(rename = "step_back")]
+    FallBack,
+    #[serde(rename = "other_node")]
+    Node,
+    Wait,
+    #[serde(rename = "end_and_relaunch")]
+    Kill,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Tier {
+    Machine,
+    Cause,
+    Effect,
+    Symptom,
+    Abort,
+    Hint,
+    Report,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=rules");
+    let mut table = String::from("[\n");
+    let mut codes = BTreeSet::new();
+    for name in FILES {
+        let path = format!("rules/{name}.toml");
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+        let file: File = toml::from_str(&text).map_err(|e| format!("{path}: {e}"))?;
+        for entry in file.class {
+            let row = row(&entry).map_err(|e| format!("{path}: {}: {e}", entry.code))?;
+            if !codes.insert(entry.code.clone()) {
+                return Err(format!("{path}: {} stands in the rulebook twice", entry.code).into());
+            }
+            table.push_str(&row);
+        }
+    }
+    table.push(']');
+    let out = std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?;
+    std::fs::write(Path::new(&out).join("rulebook.rs"), table)?;
+    Ok(())
+}
+
+/// The entry as a `Row`.
+fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
+    check(of)?;
+    let mut lines = Vec::new();
+    if !of.xid.is_empty() {
+        let numbers: Vec<String> = of.xid.iter().map(u32::to_string).collect();
+        // The forms that kernel logs and monitors give a numbered message of the driver.
+        let regex = format!(
+            r"\bXid(?: error)?s?\s*(?:\([^)]{{1,60}}\))?\s*[:=]?\s*(?:{})\b",
+            numbers.join("|")
+        );
+        lines.push(("xid".to_owned(), regex));
+    }
+    for line in &of.lines {
+        lines.push((line.holds.clone(), regex_of(line)));
+    }
+    let mut patterns = String::new();
+    for (holds, regex) in &lines {
+        Regex::new(&format!("(?i-u){regex}"))?;
+        write!(patterns, "Line {{ holds: {holds:?}, regex: {regex:?} }}, ")?;
+    }
+    let tier = of.tier.unwrap_or(match of.kind {
+        Kind::Cascade => Tier::Symptom,
+        Kind::Report => Tier::Report,
+        _ => Tier::Cause,
+    });
+    let action = of
+        .action
+        .map_or_else(|| "None".to_owned(), |a| format!("Some(Action::{a:?})"));
+    Ok(format!(
+        "    Row {{ name: {:?}, meaning: {:?}, kind: Kind::{:?}, action: {action}, tier: Weight::{tier:?}, blames_checkpoint: {}, \
+         costs_retry: {}, xids: &{:?}, lines: &[{patterns}], errors: &{:?}, example: {:?}, lookalikes: &{:?}, told_by: {:?}, advice: {:?} }},\n",
+        of.code,
+        of.meaning,
+        of.kind,
+        of.blames_checkpoint,
+        of.costs_retry,
+        of.xid,
+        of.errors,
+        of.example,
+        of.lookalikes,
+        of.told_by,
+        of.advice,
+    ))
+}
+
+fn regex_of(line: &Line) -> String {
+    match &line.long_wait {
+        None => line.regex.clone(),
+        Some([before, behind]) => LONG.map(|length| format!("{before}{length}{behind}")).join("|"),
+    }
+}
+
+/// What an entry must have beside what its form asks for.
+fn check(of: &Entry) -> Result<(), String> {
+    let is_word = |part: &str| {
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+        !part.is_empty() && part.bytes().all(plain)
+    };
+    let Some((family, name)) = of.code.split_once('.').filter(|(f, n)| is_word(f) && is_word(n)) else {
+        return Err("a code is a family and a name, like `mem.cuda_oom`".to_owned());
+    };
+    if family == "user" {
+        return Err(format!("the family of `user.{name}` is the user's own"));
+    }
+    let has_patterns = !(of.lines.is_empty() && of.errors.is_empty() && of.xid.is_empty());
+    if has_patterns == of.example.is_empty() || has_patterns == of.lookalikes.is_empty() {
+        return Err("a class with patterns has an `example` and `lookalikes`, and only such a class".to_owned());
+    }
+    if !has_patterns && of.told_by.is_none() {
+        return Err("a class without patterns says in `told_by` what tells it".to_owned());
+    }
+    if of.action.is_none() && of.kind != Kind::Report {
+        return Err("only a class of the kind `report` has no `action`".to_owned());
+    }
+    if !of.advice.ends_with('.') || of.meaning.is_empty() || of.meaning.ends_with('.') {
+        return Err("`advice` is a sentence, and `meaning` is words without a full stop".to_owned());
+    }
+    if of
+        .lines
+        .iter()
+        .any(|l| l.holds.is_empty() || l.long_wait.is_some() && !l.regex.is_empty())
+    {
+        return Err("a line has `holds`, and a `regex` or a `long_wait` or neither".to_owned());
+    }
+    Ok(())
+}
