@@ -74,7 +74,7 @@ fn every_class_is_on_the_page() {
         }
     }
     table.push_str(&format!("\nWhat to do:\n\n{advice}"));
-    table.push_str("\nThese classes need more than a line of output, or none:\n\n");
+    table.push_str("\nThese classes are also, or only, known by something other than a line of output:\n\n");
     table.push_str(&told);
     keep_part("docs/diagnosis.md", "classes", &table);
 }
