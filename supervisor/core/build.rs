@@ -2,13 +2,24 @@
 //! nothing is parsed at run time.
 
 #![expect(clippy::disallowed_methods, reason = "a build script reads its sources")]
+#![expect(clippy::print_stderr, reason = "cargo shows it")]
 
+#[path = "src/action/answer.rs"]
+#[expect(unreachable_pub, reason = "the core exports it")]
+mod answer;
+#[path = "src/taxonomy/nature.rs"]
+#[expect(dead_code, unreachable_pub, reason = "the core uses the rest")]
+mod nature;
+
+use answer::Action;
+use nature::{Kind, Weight};
 use regex::bytes::Regex;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::process::ExitCode;
 
 /// The files, in order of precedence: if patterns of two classes match one line, the earlier class counts.
 const FILES: [&str; 8] = [
@@ -41,8 +52,8 @@ struct Entry {
     code: String,
     meaning: String,
     kind: Kind,
-    action: Option<Action>,
-    tier: Option<Tier>,
+    action: Option<String>,
+    tier: Option<Weight>,
     #[serde(default)]
     blames_checkpoint: bool,
     #[serde(default = "yes")]
@@ -71,63 +82,38 @@ struct Line {
     long_wait: Option<[String; 2]>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, PartialEq)]
-#[serde(rename_all = "snake_case")]
-enum Kind {
-    Transient,
-    Deterministic,
-    Hardware,
-    Cascade,
-    Operator,
-    Unclear,
-    Report,
-}
-
-/// The words of the setting, and two that it does not have.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Action {
-    Relaunch,
-    RelaunchLater,
-    RelaunchOnce,
-    Stop,
-    #[serde(rename = "step_back")]
-    FallBack,
-    #[serde(rename = "other_node")]
-    Node,
-    Wait,
-    #[serde(rename = "end_and_relaunch")]
-    Kill,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Tier {
-    Machine,
-    Cause,
-    Effect,
-    Symptom,
-    Abort,
-    Hint,
-    Report,
-}
-
 fn yes() -> bool {
     true
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
     println!("cargo::rerun-if-changed=rules");
+    match compile() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compile() -> Result<(), Box<dyn Error>> {
+    let known = FILES.map(|name| format!("{name}.toml"));
+    for entry in std::fs::read_dir("rules")? {
+        let name = entry?.file_name();
+        if !known.iter().any(|known| name == **known) {
+            return Err(format!("rules/{}: FILES in build.rs does not name this file", name.display()).into());
+        }
+    }
     let mut table = String::from("[\n");
     let mut codes = BTreeSet::new();
-    for name in FILES {
-        let path = format!("rules/{name}.toml");
+    for path in known.map(|name| format!("rules/{name}")) {
         let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
         let file: File = toml::from_str(&text).map_err(|e| format!("{path}: {e}"))?;
         for entry in file.class {
             let row = row(&entry).map_err(|e| format!("{path}: {}: {e}", entry.code))?;
             if !codes.insert(entry.code.clone()) {
-                return Err(format!("{path}: {} stands in the rulebook twice", entry.code).into());
+                return Err(format!("{path}: {} is in the rulebook twice", entry.code).into());
             }
             table.push_str(&row);
         }
@@ -159,14 +145,15 @@ fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
         Regex::new(&format!("(?i-u){regex}"))?;
         write!(patterns, "Line {{ holds: {holds:?}, regex: {regex:?} }}, ")?;
     }
-    let tier = of.tier.unwrap_or(match of.kind {
-        Kind::Cascade => Tier::Symptom,
-        Kind::Report => Tier::Report,
-        _ => Tier::Cause,
-    });
-    let action = of
-        .action
-        .map_or_else(|| "None".to_owned(), |a| format!("Some(Action::{a:?})"));
+    let action = match &of.action {
+        None => "None".to_owned(),
+        Some(word) => {
+            let known = Action::ALL.map(Action::word).join(", ");
+            let action = Action::of_word(word).ok_or_else(|| format!("the action `{word}` is not one of {known}"))?;
+            format!("Some(Action::{action:?})")
+        }
+    };
+    let tier = of.tier.unwrap_or(of.kind.tier());
     Ok(format!(
         "    Row {{ name: {:?}, meaning: {:?}, kind: Kind::{:?}, action: {action}, tier: Weight::{tier:?}, blames_checkpoint: {}, \
          costs_retry: {}, xids: &{:?}, lines: &[{patterns}], errors: &{:?}, example: {:?}, lookalikes: &{:?}, told_by: {:?}, advice: {:?} }},\n",

@@ -173,26 +173,6 @@ pub fn next(rule: &Rule, case: &Case) -> Next {
     }
 }
 
-/// The words of the setting, and what they stand for.
-pub const WORDS: [(&str, Action); 6] = [
-    ("relaunch", Action::Relaunch),
-    ("relaunch_later", Action::RelaunchLater),
-    ("relaunch_once", Action::RelaunchOnce),
-    ("stop", Action::Stop),
-    ("step_back", Action::FallBack),
-    ("wait", Action::Wait),
-];
-
-/// An answer in the words of the setting; those that it has no word for have one of their own.
-#[must_use]
-pub fn word(action: Action) -> &'static str {
-    match action {
-        Action::Node => "other_node",
-        Action::Kill => "end_and_relaunch",
-        known => WORDS.iter().find(|(_, a)| *a == known).map_or("", |(word, _)| word),
-    }
-}
-
 /// Returns true if an entry of the setting names a class, or a family that has some.
 #[must_use]
 pub fn is_known(entry: &str) -> bool {

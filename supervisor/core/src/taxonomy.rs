@@ -4,9 +4,11 @@
 //! two patterns match one line, the class of the earlier row counts. The kernel and the scheduler come before memory and disks, these
 //! before checkpoints and programs, and communication comes last because it mostly tells of another's death.
 
+mod nature;
 mod row;
 
-pub use row::{Kind, Line, Row, Weight};
+pub use nature::{Kind, Weight};
+pub use row::{Line, Row};
 
 use crate::record::Action;
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use supervise_core::action::FailureLine;
 use supervise_core::diagnosis::action;
-use supervise_core::policy::{Changes, Rule, rule, rules, word};
+use supervise_core::policy::{Changes, Rule, rule, rules};
 use supervise_core::taxonomy::{letter, row};
 
 /// One rule.
@@ -75,7 +75,7 @@ fn view(rule: Rule) -> RuleView {
     RuleView {
         nature: known.map_or("?", |r| r.kind.letter()),
         advice: known.map_or("", |r| r.advice),
-        answer: word(rule.answer),
+        answer: rule.answer.word(),
         letter: letter(rule.answer),
         ends_after: rule.proofs,
         suspects_checkpoint: rule.suspects,

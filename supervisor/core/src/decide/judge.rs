@@ -39,7 +39,10 @@ impl Deciding<'_> {
             },
         )];
         if let Some(key) = rule.as_ref().and_then(|r| r.changed.as_ref()) {
-            let answer = crate::policy::word(rule.as_ref().map_or(crate::record::Action::Relaunch, |r| r.answer));
+            let answer = rule
+                .as_ref()
+                .map_or(crate::record::Action::Relaunch, |r| r.answer)
+                .word();
             let setting = format!("policy.{key}: {answer}");
             let text = format!("your policy answers {key} with {answer}");
             reasons.push(Reason::new("users_policy", text).with(Evidence::Setting(setting)));

@@ -1,60 +1,7 @@
 //! One row of the rulebook.
 
+use super::nature::{Kind, Weight};
 use crate::record::Action;
-
-/// Nature of a class of failures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A restart is expected to help.
-    Transient,
-    /// The same again.
-    Deterministic,
-    /// A restart elsewhere, or after a reset.
-    Hardware,
-    /// A symptom of another's death.
-    Cascade,
-    /// A person or the scheduler.
-    Operator,
-    /// A second signal is needed.
-    Unclear,
-    /// Reported; it ends no run.
-    Report,
-}
-
-impl Kind {
-    /// The letter of the table.
-    #[must_use]
-    pub fn letter(self) -> &'static str {
-        match self {
-            Self::Transient => "T",
-            Self::Deterministic => "D",
-            Self::Hardware => "H",
-            Self::Cascade => "C",
-            Self::Operator => "O",
-            Self::Unclear => "?",
-            Self::Report => "–",
-        }
-    }
-}
-
-/// Strength of a clue; the smallest counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Weight {
-    /// The kernel, the driver, the memory of the machine.
-    Machine,
-    /// A cause by itself.
-    Cause,
-    /// A cause if no other is known: mostly it follows from one.
-    Effect,
-    /// Follows from the end of another.
-    Symptom,
-    /// A runtime that gives up because of what it printed before.
-    Abort,
-    /// A warning, or the end of what was retried.
-    Hint,
-    /// Ends no run.
-    Report,
-}
 
 /// A pattern for a line: it holds one of these texts and matches the expression, if there is one. Case does not matter to either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,60 @@
+//! Answers to a failure, in the words of settings and the rulebook. The build script reads them too.
+
+use serde::{Deserialize, Serialize};
+
+/// Answer to a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Relaunch now.
+    Relaunch,
+    /// Relaunch with back-off.
+    RelaunchLater,
+    /// Relaunch once, then stop.
+    RelaunchOnce,
+    /// Stop and tell why.
+    Stop,
+    /// Fall back one step.
+    FallBack,
+    /// Relaunch without that node.
+    Node,
+    /// Wait for a condition, then relaunch.
+    Wait,
+    /// Take evidence, end what hangs, then relaunch.
+    Kill,
+}
+
+impl Action {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Relaunch,
+        Self::RelaunchLater,
+        Self::RelaunchOnce,
+        Self::Stop,
+        Self::FallBack,
+        Self::Node,
+        Self::Wait,
+        Self::Kill,
+    ];
+
+    /// The word that settings and the rulebook use. A setting cannot choose `other_node` and `end_and_relaunch`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Relaunch => "relaunch",
+            Self::RelaunchLater => "relaunch_later",
+            Self::RelaunchOnce => "relaunch_once",
+            Self::Stop => "stop",
+            Self::FallBack => "step_back",
+            Self::Node => "other_node",
+            Self::Wait => "wait",
+            Self::Kill => "end_and_relaunch",
+        }
+    }
+
+    /// The action of a word.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.word() == word)
+    }
+}
