@@ -109,10 +109,8 @@ pub fn needed_depth(s: &State, spec: &RunSpec) -> Depth {
         let wanted = wanted_step(s, spec);
         let may_be = |c: &&CheckpointSummary| match wanted {
             Some(step) => c.step == step,
-            None => {
-                let is_asked = !is_elsewhere(&c.id) || wanted_path(s, spec);
-                is_asked && !c.husk && !is_distrusted(s, spec, &c.id)
-            }
+            None if wanted_path(s, spec) => is_named(spec, c),
+            None => !is_elsewhere(&c.id) && !c.husk && !is_distrusted(s, spec, &c.id),
         };
         let steps = s.scan.iter().flat_map(|scan| &scan.steps);
         steps
@@ -175,6 +173,17 @@ fn wanted_path(s: &State, spec: &RunSpec) -> bool {
     s.care
         .as_ref()
         .is_none_or(|c| c.intent != spec.resume || !s.wish_done && c.step == Some(*step))
+}
+
+/// This is the step that `resume_path` names.
+fn is_named(spec: &RunSpec, c: &CheckpointSummary) -> bool {
+    let ResumeIntent::Path { path, .. } = &spec.resume else {
+        return false;
+    };
+    match &spec.root {
+        Some(root) => root.join(&c.id.0) == *path,
+        None => c.id.0 == *path,
+    }
 }
 
 /// `--fresh` or `disable`, until the launch from nothing.

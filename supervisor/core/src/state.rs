@@ -25,7 +25,7 @@ pub use own::{OwnStep, StepOrigin};
 pub use pace::Pace;
 pub use spreads::Spreads;
 
-use crate::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
+use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Resumability, Verdict};
 use crate::collapse::Course;
 use crate::creep::Creep;
 use crate::durations::Clocks;
@@ -107,6 +107,9 @@ pub struct State {
     /// Steps that this run wrote or accepted, by their directories: what the file system said of them then.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub own: BTreeMap<String, OwnStep>,
+    /// Steps that were there when the last attempt was launched and that this run did not write, with their pins.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub foreign: BTreeMap<String, PinsHash>,
     /// An attempt was alive in this term: what it writes is seen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub watched: bool,

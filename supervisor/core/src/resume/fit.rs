@@ -3,7 +3,7 @@
 use super::reshard::{cut_anew, wanted};
 use super::spread::{self, SpreadChange};
 use super::step::{Loaded, allowed, from_loaded};
-use super::{Choice, depth_of, is_elsewhere, refusal_reason};
+use super::{Choice, depth_of, is_elsewhere, is_named, refusal_reason};
 use crate::checkpoint::{CheckpointSummary, Resumability, StateKind, Verdict};
 use crate::event::ScanReport;
 use crate::reason::Reason;
@@ -47,12 +47,8 @@ pub(super) fn from_step(
 }
 
 pub(super) fn from_path(s: &State, spec: &RunSpec, scan: &ScanReport, path: &Utf8PathBuf) -> Choice {
-    let is_it = |c: &&CheckpointSummary| match &spec.root {
-        Some(root) => root.join(&c.id.0) == *path,
-        None => c.id.0 == *path,
-    };
     let asked = Reason::new("resume_path", format!("the configuration asks for {path}"));
-    match scan.steps.iter().find(is_it) {
+    match scan.steps.iter().find(|c| is_named(spec, c)) {
         Some(c) if c.is_proven(depth_of(s, spec, c)) => {
             let care = s.care.as_ref().is_none_or(|k| k.intent != spec.resume) || s.care_is_unfinished();
             from_step(s, spec, scan, c, care, care, vec![asked])

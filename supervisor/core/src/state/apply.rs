@@ -325,6 +325,7 @@ impl State {
             self.arranged = 0;
             self.arranging = false;
             self.settled = None;
+            self.note_foreign();
             self.spreads.begin_attempt(self.scan.as_ref());
             if let Some(a) = &self.attempt {
                 keep(&mut self.before, &a.numbers);

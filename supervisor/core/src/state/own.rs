@@ -1,7 +1,7 @@
 //! The steps that this run wrote, and how that is known.
 //!
-//! A step's number says nothing about who wrote it. What counts is what the file system said about its files (their pins) while
-//! an attempt of this run was alive and watched, or when the step was accepted as a resume point.
+//! A step's number says nothing about who wrote it. A step is this run's if its files came to be what they are (their pins)
+//! while an attempt of this run was alive and watched, or if it was accepted as a resume point.
 
 use super::State;
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash};
@@ -61,7 +61,7 @@ impl State {
                     read: known.read || is_read,
                     ..known
                 },
-                _ if is_watched || put_back && is_live(&c.id) => OwnStep {
+                _ if is_watched && self.foreign.get(name) != Some(&c.pins) || put_back && is_live(&c.id) => OwnStep {
                     pins: c.pins,
                     read: is_read,
                 },
@@ -82,6 +82,15 @@ impl State {
             self.own
                 .retain(|name, _| name.starts_with('/') || names.contains(name.as_str()));
         }
+    }
+
+    /// An attempt is launched: it did not write what is there now.
+    pub(super) fn note_foreign(&mut self) {
+        let steps = self.scan.iter().flat_map(|scan| &scan.steps);
+        self.foreign = steps
+            .filter(|c| self.origin_of(c) != StepOrigin::Own)
+            .map(|c| (c.id.to_string(), c.pins))
+            .collect();
     }
 
     /// A step was accepted as a resume point: it is this run's from now on.
