@@ -61,7 +61,7 @@ struct Entry {
     advice: String,
     told_by: Option<String>,
     #[serde(default)]
-    example: String,
+    examples: Vec<String>,
     #[serde(default)]
     lookalikes: Vec<String>,
     #[serde(default)]
@@ -107,6 +107,9 @@ fn compile() -> Result<(), Box<dyn Error>> {
     }
     let mut table = String::from("[\n");
     let mut codes = BTreeSet::new();
+    let mut classes = String::new();
+    let mut examples = String::from("[\n");
+    let mut families: Vec<String> = Vec::new();
     for path in known.map(|name| format!("rules/{name}")) {
         let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
         let file: File = toml::from_str(&text).map_err(|e| format!("{path}: {e}"))?;
@@ -116,12 +119,64 @@ fn compile() -> Result<(), Box<dyn Error>> {
                 return Err(format!("{path}: {} is in the rulebook twice", entry.code).into());
             }
             table.push_str(&row);
+            writeln!(
+                classes,
+                "    /// `{}`: {}.\n    {},",
+                entry.code,
+                entry.meaning,
+                variant(&entry.code)
+            )?;
+            writeln!(
+                examples,
+                "    (Class::{}, &{:?}, &{:?}),",
+                variant(&entry.code),
+                entry.examples,
+                entry.lookalikes
+            )?;
+            let family = family(&entry.code);
+            if !families.iter().any(|known| known == family) {
+                families.push(family.to_owned());
+            }
         }
     }
     table.push(']');
+    examples.push(']');
     let out = std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?;
     std::fs::write(Path::new(&out).join("rulebook.rs"), table)?;
+    std::fs::write(Path::new(&out).join("examples.rs"), examples)?;
+    std::fs::write(Path::new(&out).join("classes.rs"), enums(&classes, &families)?)?;
     Ok(())
+}
+
+/// The enums of classes and families.
+fn enums(classes: &str, families: &[String]) -> Result<String, Box<dyn Error>> {
+    const DERIVES: &str = "#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]";
+    let mut out = format!(
+        "/// A class of failures in the rulebook, in order of precedence.\n{DERIVES}\npub enum Class {{\n{classes}}}\n\n\
+         /// The first part of a class's code.\n{DERIVES}\npub enum Family {{\n"
+    );
+    for family in families {
+        writeln!(out, "    /// `{family}.*`.\n    {},", variant(family))?;
+    }
+    out.push_str("}\n\nimpl Family {\n    const ALL: &[(&str, Self)] = &[\n");
+    for family in families {
+        writeln!(out, "        ({family:?}, Self::{}),", variant(family))?;
+    }
+    out.push_str("    ];\n}\n");
+    Ok(out)
+}
+
+/// The name of a code's variant: `MemCudaOom` for `mem.cuda_oom`.
+fn variant(code: &str) -> String {
+    let word = |word: &str| {
+        let (first, rest) = word.split_at(1.min(word.len()));
+        first.to_ascii_uppercase() + rest
+    };
+    code.split(['.', '_']).map(word).collect()
+}
+
+fn family(code: &str) -> &str {
+    code.split('.').next().unwrap_or(code)
 }
 
 /// The entry as a `Row`.
@@ -155,8 +210,10 @@ fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
     };
     let tier = of.tier.unwrap_or(of.kind.tier());
     Ok(format!(
-        "    Row {{ name: {:?}, meaning: {:?}, kind: Kind::{:?}, action: {action}, tier: Weight::{tier:?}, blames_checkpoint: {}, \
-         costs_retry: {}, xids: &{:?}, lines: &[{patterns}], errors: &{:?}, example: {:?}, lookalikes: &{:?}, told_by: {:?}, advice: {:?} }},\n",
+        "    Row {{ class: Class::{}, family: Family::{}, code: {:?}, meaning: {:?}, kind: Kind::{:?}, action: {action}, tier: Weight::{tier:?}, blames_checkpoint: {}, \
+         costs_retry: {}, xids: &{:?}, lines: &[{patterns}], errors: &{:?}, told_by: {:?}, advice: {:?} }},\n",
+        variant(&of.code),
+        variant(family(&of.code)),
         of.code,
         of.meaning,
         of.kind,
@@ -164,8 +221,6 @@ fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
         of.costs_retry,
         of.xid,
         of.errors,
-        of.example,
-        of.lookalikes,
         of.told_by,
         of.advice,
     ))
@@ -191,8 +246,8 @@ fn check(of: &Entry) -> Result<(), String> {
         return Err(format!("the family of `user.{name}` is the user's own"));
     }
     let has_patterns = !(of.lines.is_empty() && of.errors.is_empty() && of.xid.is_empty());
-    if has_patterns == of.example.is_empty() || has_patterns == of.lookalikes.is_empty() {
-        return Err("a class with patterns has an `example` and `lookalikes`, and only such a class".to_owned());
+    if has_patterns == of.examples.is_empty() || has_patterns == of.lookalikes.is_empty() {
+        return Err("a class with patterns has `examples` and `lookalikes`, and only such a class".to_owned());
     }
     if !has_patterns && of.told_by.is_none() {
         return Err("a class without patterns says in `told_by` what tells it".to_owned());

@@ -4,6 +4,7 @@ mod answer;
 
 pub use answer::Action;
 
+use crate::taxonomy::FailureClass;
 use serde::{Deserialize, Serialize};
 
 /// A line of output that tells a failure, as the user named it.
@@ -12,5 +13,5 @@ pub struct FailureLine {
     /// Regular expression over a line without colours and launcher prefixes.
     pub pattern: String,
     /// Class of the failure: one of the table, or `user.` and a name.
-    pub class: String,
+    pub class: FailureClass,
 }

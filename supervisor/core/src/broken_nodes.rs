@@ -5,11 +5,12 @@ use crate::diagnosis::teller;
 use crate::record::Diagnosis;
 use crate::spec::{GangSpec, LauncherKind};
 use crate::state::{Attempt, Failure};
+use crate::taxonomy::{Class, Family};
 
 /// The node on which the worker runs that told of broken hardware.
 #[must_use]
 pub fn broken_node(a: &Attempt, d: &Diagnosis, gang: &GangSpec) -> Option<String> {
-    let is_hardware = d.class.starts_with("gpu.") || d.class == "node.pcie";
+    let is_hardware = d.class.is_in(Family::Gpu) || d.class == Class::NodePcie;
     if d.action != Action::Node || !is_hardware || gang.launcher != LauncherKind::Gang {
         return None;
     }
@@ -21,7 +22,9 @@ pub fn broken_node(a: &Attempt, d: &Diagnosis, gang: &GangSpec) -> Option<String
 #[must_use]
 pub fn broken_nodes(failures: &[Failure]) -> Vec<(String, String)> {
     let told = failures.iter().map(|f| &f.diagnosis);
-    let mut nodes: Vec<(String, String)> = told.filter_map(|d| Some((d.node.clone()?, d.class.clone()))).collect();
+    let mut nodes: Vec<(String, String)> = told
+        .filter_map(|d| Some((d.node.clone()?, d.class.to_string())))
+        .collect();
     nodes.sort();
     nodes.dedup_by(|a, b| a.0 == b.0);
     nodes
@@ -34,10 +37,10 @@ mod tests {
 
     #[test]
     fn each_broken_node_is_named_once_with_what_it_caused() {
-        let failure = |node: Option<&str>, class: &str| Failure {
+        let failure = |node: Option<&str>, class: Class| Failure {
             attempt: AttemptNo(1),
             diagnosis: Diagnosis {
-                class: class.to_owned(),
+                class: class.into(),
                 action: Action::Node,
                 fingerprint: 1,
                 step: None,
@@ -49,15 +52,15 @@ mod tests {
             trained: false,
         };
         let failures = [
-            failure(Some("n2"), "gpu.ecc_uncorrectable"),
-            failure(None, "mem.cuda_oom"),
-            failure(Some("n1"), "gpu.fallen_off_bus"),
-            failure(Some("n2"), "gpu.ecc_uncorrectable"),
+            failure(Some("n2"), Class::GpuEccUncorrectable),
+            failure(None, Class::MemCudaOom),
+            failure(Some("n1"), Class::GpuFallenOffBus),
+            failure(Some("n2"), Class::GpuEccUncorrectable),
         ];
-        let named = [("n1", "gpu.fallen_off_bus"), ("n2", "gpu.ecc_uncorrectable")];
+        let named = [("n1", Class::GpuFallenOffBus), ("n2", Class::GpuEccUncorrectable)];
         assert_eq!(
             broken_nodes(&failures),
-            named.map(|(n, c)| (n.to_owned(), c.to_owned()))
+            named.map(|(n, c)| (n.to_owned(), c.code().to_owned()))
         );
     }
 }

@@ -6,8 +6,6 @@
 mod endings;
 mod ends;
 mod from_logs;
-#[cfg(test)]
-mod lookalikes;
 mod patterns;
 mod reading;
 mod refine;
@@ -27,6 +25,7 @@ pub(crate) use verdict::AT_START;
 pub use verdict::{Confidence, Place, Verdict};
 
 use crate::collectives::Collectives;
+use crate::end_cause::EndCause;
 use crate::event::{ExitStatus, Phase, Sighting};
 use crate::evidence::better;
 use crate::id::{Step, WorkerId, fnv64};
@@ -36,7 +35,7 @@ use crate::scan::{QUOTED, RuleKind, USER};
 use crate::script::ScriptNews;
 use crate::stacks::Stacks;
 use crate::state::Attempt;
-use crate::taxonomy::{self, Weight};
+use crate::taxonomy::{Class, FailureClass, Family, Kind, Weight};
 use from_logs::from_the_logs;
 use verdict::public;
 use weigh::{Clue, choose, class_of, is_telling};
@@ -80,9 +79,9 @@ fn told(a: &Attempt) -> Diagnosis {
 /// Why the line that tells the cause does not count, if a script called the trainer.
 fn beside_the_call(a: &Attempt, logs: &LogCause) -> Option<String> {
     let place = logs.root.as_ref()?;
-    let class = logs.class.as_deref()?;
+    let class = logs.class.as_ref()?;
     let before = a.called.get(&place.worker).is_some_and(|line| place.line <= *line);
-    let is_kill = tells_of_a_kill(&RuleKind::Failure(class.to_owned()));
+    let is_kill = tells_of_a_kill(&RuleKind::Failure(class.clone()));
     let why = match (before, was_call_killed(a) && !is_kill) {
         (true, _) => "it was printed before the script called the trainer",
         (false, true) => "the trainer was killed from outside",
@@ -93,10 +92,10 @@ fn beside_the_call(a: &Attempt, logs: &LogCause) -> Option<String> {
 
 /// A node from which nothing was heard is the cause of the connections to it that broke.
 fn with_the_node(a: &Attempt, told: Diagnosis) -> Diagnosis {
-    match a.nodes.silent().filter(|_| told.class.starts_with("comm.")) {
+    match a.nodes.silent().filter(|_| told.class.is_in(Family::Comm)) {
         Some(nodes) => {
             let text = format!("nothing is heard of node {nodes} any more; {}", told.text);
-            build(a, "node.silent", text, nodes)
+            build(a, Class::NodeSilent, text, nodes)
         }
         None => told,
     }
@@ -104,7 +103,7 @@ fn with_the_node(a: &Attempt, told: Diagnosis) -> Diagnosis {
 
 /// The exception that ended a worker, as its interpreter left it, where the output tells of none.
 fn from_the_ending(a: &Attempt, told: Diagnosis) -> Diagnosis {
-    let Some((worker, ExitStatus::Code(1))) = a.first_failure.filter(|_| told.class == "exit.unexplained") else {
+    let Some((worker, ExitStatus::Code(1))) = a.first_failure.filter(|_| told.class == Class::ExitUnexplained) else {
         return told;
     };
     let endings = a.evidence.iter().flat_map(|facts| &facts.endings);
@@ -124,9 +123,9 @@ fn from_the_ending(a: &Attempt, told: Diagnosis) -> Diagnosis {
 /// Ranks that stood still or waited in vain: the flight recorder may name the one they waited for, and their stacks show where they stand.
 fn with_the_rank(a: &Attempt, mut told: Diagnosis) -> Diagnosis {
     let Some(facts) = &a.evidence else { return told };
-    let hung = told.class.starts_with("hang.");
+    let hung = told.class.is_in(Family::Hang);
     let calls = facts.collectives.as_ref();
-    let calls = calls.filter(|_| hung || told.class.starts_with("comm."));
+    let calls = calls.filter(|_| hung || told.class.is_in(Family::Comm));
     let stacks = facts.stacks.as_ref().filter(|_| hung);
     if hung {
         told.worker = stacks.and_then(Stacks::odd).or(told.worker);
@@ -143,23 +142,22 @@ fn from_our_acts(a: &Attempt) -> Option<Diagnosis> {
     if a.scratch && a.order.from.step().0 > 0 {
         return Some(named(
             a,
-            "ckpt.missing_part",
+            Class::CkptMissingPart,
             "the trainer started from nothing although a resume was ordered",
         ));
     }
-    if let Some(why) = a.ended_by_us.as_ref().filter(|w| w.contains("did not resume")) {
-        return Some(named(a, "ckpt.missing_part", why));
-    }
-    if let Some(why) = a.ended_by_us.as_ref().filter(|_| a.spoilt) {
-        return Some(named(a, "num.nan", why));
+    match &a.ended_by_us {
+        Some(EndCause::NotResumed(why)) => return Some(named(a, Class::CkptMissingPart, why)),
+        Some(cause) if a.spoilt => return Some(named(a, Class::NumNan, cause.words())),
+        _ => {}
     }
     if let Some(why) = a.noticed.get(&Notice::DoneButStays) {
-        return Some(named(a, "end.early_success", why));
+        return Some(named(a, Class::EndEarlySuccess, why));
     }
     a.guard_lost.then(|| {
         named(
             a,
-            "own.guard_lost",
+            Class::OwnGuardLost,
             "the guard of this attempt died; its workers were ended with it",
         )
     })
@@ -184,26 +182,24 @@ fn from_words(a: &Attempt) -> Diagnosis {
     }
     match a.first_failure {
         Some((w, status)) => unsaid(a, w, status),
-        None if a.succeeded() => build(a, "end.early_success", "all workers exited with code 0".into(), ""),
-        None => build(a, "kill.unknown", "the workers ended out of sight".into(), ""),
+        None if a.succeeded() => build(a, Class::EndEarlySuccess, "all workers exited with code 0".into(), ""),
+        None => build(a, Class::KillUnknown, "the workers ended out of sight".into(), ""),
     }
 }
 
 /// We ended it because it stood still, or its script would have gone on without us.
 fn from_its_stop(a: &Attempt) -> Option<Diagnosis> {
-    if let Some(why) = &a.ended_by_us
-        && why.contains("stuck")
-    {
+    if let Some(EndCause::Stalled(why)) = &a.ended_by_us {
         let class = match a.phase {
-            Phase::Startup => "hang.startup",
-            Phase::Save => "hang.save",
-            Phase::Step | Phase::Validate | Phase::Exit => "hang.step",
+            Phase::Startup => Class::HangStartup,
+            Phase::Save => Class::HangSave,
+            Phase::Step | Phase::Validate | Phase::Exit => Class::HangStep,
         };
         return Some(build(a, class, why.clone(), ""));
     }
     (a.script == Some(ScriptNews::Again)).then(|| {
         let text = "the trainer ended, and the script would have started it again".to_owned();
-        build(a, "exit.unexplained", text, "")
+        build(a, Class::ExitUnexplained, text, "")
     })
 }
 
@@ -218,40 +214,46 @@ fn was_call_killed(a: &Attempt) -> bool {
 
 /// Who kills says so for a whole process: an OOM killer, a scheduler, a machine that is taken away.
 fn tells_of_a_kill(means: &RuleKind) -> bool {
-    let RuleKind::Failure(class) = means else { return false };
-    ["mem.host_oom", "mem.ray_oom", "sched.", "node.", "user."]
-        .iter()
-        .any(|of| class.starts_with(of))
+    match means {
+        RuleKind::Failure(FailureClass::Known(class)) => {
+            matches!(class, Class::MemHostOom | Class::MemRayOom)
+                || matches!(class.family(), Family::Sched | Family::Node)
+        }
+        RuleKind::Failure(FailureClass::User(_)) => true,
+        _ => false,
+    }
 }
 
 /// A worker failed, and no cause was printed: its exit, and what follows from the ends of others.
 fn unsaid(a: &Attempt, w: WorkerId, status: ExitStatus) -> Diagnosis {
     // Ray says that one of its processes died, and of what nobody does.
-    if class_of(status) == "exit.unexplained" && lost_a_process(a) {
+    if class_of(status) == Class::ExitUnexplained && lost_a_process(a) {
         let text = format!(
             "worker {w} {}: a process of its Ray cluster died, and nothing says of what",
             status.words()
         );
-        return build(a, "kill.unknown", text, "");
+        return build(a, Class::KillUnknown, text, "");
     }
     if !is_telling(status)
         && let Some((class, s)) =
             root(a.standing(), a, Weight::Hint).or_else(|| root(a.sightings.iter(), a, Weight::Effect))
-        && (class_of(status) == "exit.unexplained" || class == "comm.nccl_timeout")
+        && (class_of(status) == Class::ExitUnexplained || class == Class::CommNcclTimeout)
     {
         let text = format!("{}: {}", place(s), shorten(&s.text));
         return build(a, class, text, "");
     }
-    let class = class_of(status);
+    let class = class_of(status).into();
     // Our own kills were told apart above.
-    let text = format!("worker {w} {}{}", status.words(), hint(class));
+    let text = format!("worker {w} {}{}", status.words(), hint(&class));
     build(a, class, text, "")
 }
 
 /// Words behind an end that nothing else tells of.
-fn hint(class: &str) -> &'static str {
+fn hint(class: &FailureClass) -> &'static str {
     match class {
-        "kill.unknown" => ", from outside: by somebody, or an OOM killer that left no record here (see dmesg)",
+        FailureClass::Known(Class::KillUnknown) => {
+            ", from outside: by somebody, or an OOM killer that left no record here (see dmesg)"
+        }
         _ => "",
     }
 }
@@ -266,18 +268,18 @@ pub fn last_lines(a: &Attempt) -> &[String] {
     if known { &[] } else { &a.lines }
 }
 
-fn named(a: &Attempt, class: &str, text: &str) -> Diagnosis {
+fn named(a: &Attempt, class: Class, text: &str) -> Diagnosis {
     build(a, class, text.to_owned(), "")
 }
 
 /// The worker whose output tells of this class, where that is the cause.
-pub(crate) fn teller(a: &Attempt, class: &str) -> Option<WorkerId> {
+pub(crate) fn teller(a: &Attempt, class: &FailureClass) -> Option<WorkerId> {
     let logs = a.evidence.as_ref().and_then(|facts| facts.logs.as_ref());
-    if let Some(logs) = logs.filter(|l| l.class.as_deref() == Some(class)) {
+    if let Some(logs) = logs.filter(|l| l.class.as_ref() == Some(class)) {
         return logs.root.as_ref().map(|p| p.worker);
     }
     let (told, s) = root(a.standing(), a, Weight::Effect)?;
-    (told == class).then_some(s.worker)
+    (told == *class).then_some(s.worker)
 }
 
 /// The sighting that counts, if it is at least that strong. The launcher's end of the others, and a signal, tell nothing.
@@ -285,15 +287,15 @@ fn root<'a>(
     seen: impl Iterator<Item = &'a (RuleKind, Sighting)>,
     a: &Attempt,
     least: Weight,
-) -> Option<(&'a str, &'a Sighting)> {
-    let seen: Vec<(Clue<'_>, &'a str, &Sighting)> = seen
+) -> Option<(FailureClass, &'a Sighting)> {
+    let seen: Vec<(Clue<'_>, FailureClass, &Sighting)> = seen
         .filter_map(|(means, s)| {
             let (class, named) = match means {
-                RuleKind::Failure(class) if class.starts_with("user.") => (rules::known(class), class.as_str()),
-                RuleKind::Failure(class) => (rules::known(class), rules::known(class)),
+                RuleKind::Failure(class @ FailureClass::User(_)) => (class.counts_as(), class.clone()),
+                RuleKind::Failure(class) => (class.counts_as(), class.counts_as().into()),
                 RuleKind::Exception => {
                     let class = rules::classify_exception(s, stage(a));
-                    (class, class)
+                    (class, class.into())
                 }
                 _ => return None,
             };
@@ -304,29 +306,29 @@ fn root<'a>(
                 loose: s.rule.ends_with(QUOTED),
                 own: s.rule.starts_with(USER),
             };
-            (!matches!(class, "comm.launcher_teardown" | "op.signal")).then_some((clue, named, s))
+            (!matches!(class, Class::CommLauncherTeardown | Class::OpSignal)).then_some((clue, named, s))
         })
         .collect();
     let clues: Vec<Clue<'_>> = seen.iter().map(|(clue, ..)| *clue).collect();
     let choice = choose(&clues).filter(|c| c.weight <= least)?;
-    seen.get(choice.at).map(|(_, named, s)| (*named, *s))
+    seen.get(choice.at).map(|(_, named, s)| (named.clone(), *s))
 }
 
 /// The trainer's own word that it failed, where nothing it printed beside that is known.
-fn said(a: &Attempt) -> Option<(&str, &Sighting)> {
+fn said(a: &Attempt) -> Option<(FailureClass, &Sighting)> {
     let (_, s) = a.sightings.iter().find(|(means, _)| *means == RuleKind::Failed)?;
     let class = rules::classify_exception(s, stage(a));
-    (!is_symptom(class)).then_some((class, s))
+    (!is_symptom(class)).then(|| (class.into(), s))
 }
 
 /// Symptoms, and the end that a signal from outside makes of an exception: the others' ends say more.
-fn is_symptom(class: &str) -> bool {
-    taxonomy::is_cascade(class) || class == "op.signal"
+fn is_symptom(class: Class) -> bool {
+    class.row().kind == Kind::Cascade || class == Class::OpSignal
 }
 
 /// All that was seen is that a process of Ray's died.
 fn lost_a_process(a: &Attempt) -> bool {
-    let died = |means: &RuleKind| matches!(means, RuleKind::Failure(class) if class == "ray.actor_died");
+    let died = |means: &RuleKind| *means == RuleKind::Failure(Class::RayActorDied.into());
     a.sightings.iter().any(|(means, _)| died(means))
 }
 
@@ -338,13 +340,13 @@ fn stage(a: &Attempt) -> rules::Stage {
     }
 }
 
-fn build(a: &Attempt, class: &str, text: String, line: &str) -> Diagnosis {
-    let mut key = class.to_owned();
+fn build(a: &Attempt, class: impl Into<FailureClass>, text: String, line: &str) -> Diagnosis {
+    let class = class.into();
+    let mut key = class.code().to_owned();
     key.push('\n');
     key.push_str(&normalise(line));
     Diagnosis {
-        class: public(class).to_owned(),
-        action: action(class),
+        action: action(&class),
         fingerprint: fnv64(key.as_bytes()),
         step: a.step.or(resumed_at(a)),
         text,
@@ -352,6 +354,10 @@ fn build(a: &Attempt, class: &str, text: String, line: &str) -> Diagnosis {
         // The ends of those that we ended tell nothing.
         worker: a.first_failure.filter(|_| !a.was_ended_by_us()).map(|(w, _)| w),
         at_start: class == AT_START,
+        class: match class {
+            FailureClass::Known(class) => public(class).into(),
+            other => other,
+        },
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::event::ExitStatus;
 use crate::machine::{Facts, KernelKind};
 use crate::state::Attempt;
-use crate::taxonomy::class_of_xid;
+use crate::taxonomy::{Class, FailureClass, Family, class_of_xid};
 
 /// A disk with less room is full: no save fits.
 const FULL: u64 = 16 << 20;
@@ -14,7 +14,7 @@ const FULL: u64 = 16 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Better {
     /// Class.
-    pub class: &'static str,
+    pub class: Class,
     /// In words.
     pub text: String,
     /// The part of them that stays the same from one time to the next.
@@ -23,24 +23,25 @@ pub struct Better {
 
 /// The cause that the evidence of an attempt shows, where its output told of another class; `None` where that stands.
 #[must_use]
-pub fn better(a: &Attempt, told: &str) -> Option<Better> {
+pub fn better(a: &Attempt, told: &FailureClass) -> Option<Better> {
     let (class, text) = shown(a, a.evidence.as_ref()?, told)?;
     let shape = shape(&text);
     Some(Better { class, text, shape })
 }
 
 /// A class that the facts show, where the log did not know better.
-fn shown(a: &Attempt, facts: &Facts, told: &str) -> Option<(&'static str, String)> {
-    let open =
-        told.starts_with("kill.") || told.starts_with("comm.") || matches!(told, "exit.unexplained" | "ray.actor_died");
+fn shown(a: &Attempt, facts: &Facts, told: &FailureClass) -> Option<(Class, String)> {
+    let unknown = [Class::ExitUnexplained, Class::RayActorDied];
+    let open = told.is_in(Family::Kill) || told.is_in(Family::Comm) || unknown.iter().any(|class| told == class);
     let of = |want: &dyn Fn(KernelKind) -> bool| facts.lines.iter().find(|l| want(l.kind));
     let oom = facts.lines.iter().rev().find(|l| l.kind == KernelKind::Oom && l.ours);
     if let Some(line) = oom.filter(|_| open) {
-        return Some(("mem.host_oom", format!("the kernel: {}", line.text)));
+        return Some((Class::MemHostOom, format!("the kernel: {}", line.text)));
     }
     if let Some(line) = of(&|k| matches!(k, KernelKind::Xid(_)))
         && let KernelKind::Xid(number) = line.kind
-        && let Some(class) = class_of_xid(number).filter(|_| open || told.starts_with("gpu.") || told == "native.crash")
+        && let Some(class) =
+            class_of_xid(number).filter(|_| open || told.is_in(Family::Gpu) || *told == Class::NativeCrash)
     {
         return Some((class, format!("the kernel: {}", line.text)));
     }
@@ -49,7 +50,7 @@ fn shown(a: &Attempt, facts: &Facts, told: &str) -> Option<(&'static str, String
         a.first_failure,
         Some((_, ExitStatus::Signal(7) | ExitStatus::Code(135)))
     );
-    if (bus || told == "mem.shm")
+    if (bus || *told == Class::MemShm)
         && facts
             .shm
             .is_some_and(|(free, size)| free < size / 100 || free < 1 << 20)
@@ -57,12 +58,12 @@ fn shown(a: &Attempt, facts: &Facts, told: &str) -> Option<(&'static str, String
         let who = a
             .first_failure
             .map_or_else(String::new, |(w, e)| format!("worker {w} {}: ", e.words()));
-        return Some(("mem.shm", format!("{who}/dev/shm is full")));
+        return Some((Class::MemShm, format!("{who}/dev/shm is full")));
     }
-    let odd = open && !told.starts_with("kill.") || told.starts_with("code.") || told == "ckpt.save_failed";
+    let odd = open && !told.is_in(Family::Kill) || told.is_in(Family::Code) || *told == Class::CkptSaveFailed;
     if odd && full(facts.disk) {
         let text = "the disk of the checkpoints is full; the error that was printed may only follow from that";
-        return Some(("disk.full", text.to_owned()));
+        return Some((Class::DiskFull, text.to_owned()));
     }
     None
 }
@@ -131,11 +132,11 @@ mod tests {
             ..Facts::default()
         };
         let d = ended(ExitStatus::Signal(9), told(true));
-        assert_eq!(d.class, "mem.host_oom");
+        assert_eq!(d.class, Class::MemHostOom);
         assert!(d.text.contains("Killed process 77"), "{}", d.text);
         // The GPU that went away explains it then.
-        assert_eq!(ended(ExitStatus::Signal(9), told(false)).class, "gpu.fallen_off_bus");
-        assert_eq!(ended(ExitStatus::Signal(9), Facts::default()).class, "kill.unknown");
+        assert_eq!(ended(ExitStatus::Signal(9), told(false)).class, Class::GpuFallenOffBus);
+        assert_eq!(ended(ExitStatus::Signal(9), Facts::default()).class, Class::KillUnknown);
     }
 
     #[test]
@@ -145,16 +146,16 @@ mod tests {
             shm: Some((0, 64 << 20)),
             ..Facts::default()
         };
-        assert_eq!(ended(ExitStatus::Code(1), full.clone()).class, "disk.full");
+        assert_eq!(ended(ExitStatus::Code(1), full.clone()).class, Class::DiskFull);
         let bus = ended(ExitStatus::Signal(7), full.clone());
-        assert_eq!(bus.class, "mem.shm");
+        assert_eq!(bus.class, Class::MemShm);
         assert!(bus.text.contains("/dev/shm is full"), "{}", bus.text);
         let room = Facts {
             disk: Some((1 << 39, 1 << 40)),
             ..Facts::default()
         };
-        assert_eq!(ended(ExitStatus::Code(1), room).class, "exit.unexplained");
-        assert_eq!(ended(ExitStatus::Signal(9), full).class, "kill.unknown");
+        assert_eq!(ended(ExitStatus::Code(1), room).class, Class::ExitUnexplained);
+        assert_eq!(ended(ExitStatus::Signal(9), full).class, Class::KillUnknown);
     }
 
     #[test]

@@ -247,7 +247,7 @@ impl Ledger {
                 }
                 Decision::Diagnosed(d) => {
                     self.ended(s, None);
-                    self.named(&d.class);
+                    self.named(d.class.code());
                 }
                 Decision::StartFrom { order, care: true, .. } => {
                     // Another beginning: what was trained before it is not trained again.

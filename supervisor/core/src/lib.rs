@@ -16,6 +16,7 @@ pub mod decide;
 pub mod diagnosis;
 pub mod diff;
 pub mod durations;
+pub mod end_cause;
 pub mod ending;
 pub mod equivalence;
 pub mod event;

@@ -1,6 +1,7 @@
 //! The cause of an attempt's end as its logs tell it, read whole when its last process is gone: what `supervise diagnose` says of them.
 
 use crate::id::WorkerId;
+use crate::taxonomy::FailureClass;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 
@@ -9,7 +10,7 @@ use std::fmt::{self, Display, Formatter};
 pub struct LogCause {
     /// Class; `None`: they tell of no failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub class: Option<String>,
+    pub class: Option<FailureClass>,
     /// An error of the program before its first step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_start: bool,

@@ -5,7 +5,7 @@
 
 use crate::id::Ms;
 use crate::record::Action;
-use crate::taxonomy::{self, Kind};
+use crate::taxonomy::{self, Class, FailureClass, Family, Kind};
 use std::collections::BTreeMap;
 
 /// The user's changes: a class (`mem.cuda_oom`) or a family (`mem.*`), and the answer to it.
@@ -21,7 +21,7 @@ const PATIENCE: Ms = Ms::secs(60);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// The class.
-    pub class: String,
+    pub class: FailureClass,
     /// The answer.
     pub answer: Action,
     /// The same failure at the same step so many times ends the run; `None`: only the retries are counted.
@@ -38,18 +38,18 @@ pub struct Rule {
 
 /// The rule for a class; `first` is the answer that its diagnosis gave.
 #[must_use]
-pub fn rule(changes: &Changes, class: &str, first: Action) -> Rule {
+pub fn rule(changes: &Changes, class: &FailureClass, first: Action) -> Rule {
     let change = entry(changes, class);
     let answer = change.map_or(first, |(_, action)| *action);
     Rule {
-        class: class.to_owned(),
+        class: class.clone(),
         answer,
         proofs: proofs(class, answer, change.is_some()),
         suspects: answer != Action::Stop && blames_checkpoint(class),
         spared: is_spared(class),
-        rest: match (class, answer) {
-            ("hub.rate", _) => PATIENCE,
-            (_, Action::Wait) => Ms::secs(5),
+        rest: match answer {
+            _ if *class == Class::HubRate => PATIENCE,
+            Action::Wait => Ms::secs(5),
             _ => Ms(0),
         },
         changed: change.map(|(key, _)| key.clone()),
@@ -61,8 +61,11 @@ pub fn rule(changes: &Changes, class: &str, first: Action) -> Rule {
 pub fn rules(changes: &Changes) -> Vec<Rule> {
     let ends = |r: &&taxonomy::Row| r.kind != Kind::Report;
     let rows = taxonomy::rows().filter(ends);
-    rows.map(|r| rule(changes, r.name, crate::diagnosis::action(r.name)))
-        .collect()
+    rows.map(|row| {
+        let class = row.class.into();
+        rule(changes, &class, crate::diagnosis::action(&class))
+    })
+    .collect()
 }
 
 /// Returns true if a failure can be of that class: one of the table, or one of the user's own.
@@ -75,47 +78,45 @@ pub fn is_class(name: &str) -> bool {
                 .bytes()
                 .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
     };
-    taxonomy::row(name).is_some() || own.is_some_and(plain)
+    Class::of_code(name).is_some() || own.is_some_and(plain)
 }
 
 /// The class itself counts before its family.
-fn entry<'a>(changes: &'a Changes, class: &str) -> Option<(&'a String, &'a Action)> {
-    let whole = format!("{}.*", family(class));
-    changes.get_key_value(class).or_else(|| changes.get_key_value(&whole))
+fn entry<'a>(changes: &'a Changes, class: &FailureClass) -> Option<(&'a String, &'a Action)> {
+    let code = class.code();
+    let family = code.split('.').next().unwrap_or(code);
+    let whole = format!("{family}.*");
+    changes.get_key_value(code).or_else(|| changes.get_key_value(&whole))
 }
 
 /// Others ended the attempt, and it will go on.
-fn is_spared(class: &str) -> bool {
-    taxonomy::row(class).is_some_and(|row| !row.costs_retry)
+fn is_spared(class: &FailureClass) -> bool {
+    class.row().is_some_and(|row| !row.costs_retry)
 }
 
 /// A checkpoint may be the cause. A class that only another release knows is taken for one of its family.
-fn blames_checkpoint(class: &str) -> bool {
-    match taxonomy::row(class) {
+fn blames_checkpoint(class: &FailureClass) -> bool {
+    match class.row() {
         Some(row) => row.blames_checkpoint,
         None => taxonomy::rows()
-            .filter(|row| family(row.name) == family(class))
+            .filter(|row| class.is_in(row.family))
             .all(|row| row.blames_checkpoint),
     }
 }
 
-fn family(class: &str) -> &str {
-    class.split('.').next().unwrap_or(class)
-}
-
-fn proofs(class: &str, answer: Action, is_changed: bool) -> Option<u32> {
+fn proofs(class: &FailureClass, answer: Action, is_changed: bool) -> Option<u32> {
     match answer {
         Action::Stop => Some(1),
         // A hang at the same step again is no accident.
         Action::RelaunchOnce | Action::Kill => Some(2),
-        Action::Relaunch if class.starts_with("hang.") && !is_changed => Some(2),
+        Action::Relaunch if class.is_in(Family::Hang) && !is_changed => Some(2),
         // An older step has the same numbers before it.
-        Action::FallBack if class.starts_with("num.") && !is_changed => Some(2),
+        Action::FallBack if class.is_in(Family::Num) && !is_changed => Some(2),
         Action::FallBack => None,
         // A plain SIGKILL says nothing about the program, and neither do a signal from outside and Ray's word that a process is gone.
-        _ if matches!(class, "kill.unknown" | "ray.actor_died") || is_spared(class) => None,
+        _ if *class == Class::KillUnknown || *class == Class::RayActorDied || is_spared(class) => None,
         // A full disk is nobody's error, and others may make room.
-        _ if class == "disk.full" => None,
+        _ if *class == Class::DiskFull => None,
         Action::Relaunch | Action::RelaunchLater | Action::Node | Action::Wait => Some(OFTEN),
     }
 }
@@ -177,8 +178,8 @@ pub fn next(rule: &Rule, case: &Case) -> Next {
 #[must_use]
 pub fn is_known(entry: &str) -> bool {
     match entry.strip_suffix(".*") {
-        Some(name) => taxonomy::rows().any(|r| family(r.name) == name),
-        None => taxonomy::row(entry).is_some() || entry.starts_with("user."),
+        Some(name) => taxonomy::Family::of_code(name).is_some_and(|_| !name.contains('.')),
+        None => !matches!(entry.into(), FailureClass::Unknown(_)),
     }
 }
 
@@ -186,39 +187,40 @@ pub fn is_known(entry: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn of(class: &str) -> Rule {
-        rule(&Changes::new(), class, crate::diagnosis::action(class))
+    fn of(class: impl Into<FailureClass>) -> Rule {
+        let class = class.into();
+        rule(&Changes::new(), &class, crate::diagnosis::action(&class))
     }
 
     #[test]
     fn a_checkpoint_is_suspected_only_if_it_may_be_the_cause() {
         for class in [
-            "ckpt.corrupt",
-            "native.crash",
-            "code.exception",
-            "num.nan",
-            "exit.unexplained",
+            Class::CkptCorrupt,
+            Class::NativeCrash,
+            Class::CodeException,
+            Class::NumNan,
+            Class::ExitUnexplained,
         ] {
-            assert!(of(class).suspects, "{class}");
+            assert!(of(class).suspects, "{class:?}");
         }
         for class in [
-            "mem.cuda_oom",
-            "disk.full",
-            "comm.store",
-            "gpu.app_fault",
-            "op.signal",
-            "cfg.args",
-            "kill.unknown",
-            "hang.startup",
-            "mem.of_a_newer_release",
+            Class::MemCudaOom,
+            Class::DiskFull,
+            Class::CommStore,
+            Class::GpuAppFault,
+            Class::OpSignal,
+            Class::CfgArgs,
+            Class::KillUnknown,
+            Class::HangStartup,
         ] {
-            assert!(!of(class).suspects, "{class}");
+            assert!(!of(class).suspects, "{class:?}");
         }
+        assert!(!of("mem.of_a_newer_release").suspects);
     }
 
     #[test]
     fn a_class_ends_after_its_proofs() {
-        let ends = |class: &str, same| {
+        let ends = |class: Class, same| {
             next(
                 &of(class),
                 &Case {
@@ -227,10 +229,10 @@ mod tests {
                 },
             ) == Next::End
         };
-        assert!(ends("cfg.args", 1));
-        assert!(!ends("mem.cuda_oom", 1) && ends("mem.cuda_oom", 2));
-        assert!(!ends("comm.store", 2) && ends("comm.store", 3));
-        assert!(!ends("kill.unknown", 99) && !ends("op.signal", 99) && !ends("disk.full", 99));
+        assert!(ends(Class::CfgArgs, 1));
+        assert!(!ends(Class::MemCudaOom, 1) && ends(Class::MemCudaOom, 2));
+        assert!(!ends(Class::CommStore, 2) && ends(Class::CommStore, 3));
+        assert!(!ends(Class::KillUnknown, 99) && !ends(Class::OpSignal, 99) && !ends(Class::DiskFull, 99));
     }
 
     #[test]
@@ -241,10 +243,13 @@ mod tests {
             trained: true,
             ..Case::default()
         };
-        assert_eq!(next(&of("code.shape"), &case(1)), Next::GoOn);
-        assert_eq!(next(&of("code.shape"), &case(2)), Next::End);
+        assert_eq!(next(&of(Class::CodeShape), &case(1)), Next::GoOn);
+        assert_eq!(next(&of(Class::CodeShape), &case(2)), Next::End);
         let stop = Changes::from([("code.*".to_owned(), Action::Stop)]);
-        assert_eq!(next(&rule(&stop, "code.shape", Action::Stop), &case(1)), Next::End);
+        assert_eq!(
+            next(&rule(&stop, &Class::CodeShape.into(), Action::Stop), &case(1)),
+            Next::End
+        );
     }
 
     #[test]
@@ -256,30 +261,30 @@ mod tests {
             may_step_back: true,
             ..Case::default()
         };
-        assert_eq!(next(&of("native.crash"), &at_the_start), Next::Suspect);
-        assert_eq!(next(&of("mem.cuda_oom"), &at_the_start), Next::End);
+        assert_eq!(next(&of(Class::NativeCrash), &at_the_start), Next::Suspect);
+        assert_eq!(next(&of(Class::MemCudaOom), &at_the_start), Next::End);
         let trained = Case {
             trained: true,
             ..at_the_start
         };
-        assert_eq!(next(&of("native.crash"), &trained), Next::End);
+        assert_eq!(next(&of(Class::NativeCrash), &trained), Next::End);
         let not_of_it = Case {
             at_the_start: false,
             ..at_the_start
         };
-        assert_eq!(next(&of("native.crash"), &not_of_it), Next::End);
+        assert_eq!(next(&of(Class::NativeCrash), &not_of_it), Next::End);
         let nowhere = Case {
             may_step_back: false,
             ..at_the_start
         };
-        assert_eq!(next(&of("native.crash"), &nowhere), Next::End);
+        assert_eq!(next(&of(Class::NativeCrash), &nowhere), Next::End);
         let older = Case {
             same: 1,
             at_the_start: false,
             stepped_back: true,
             ..at_the_start
         };
-        assert_eq!(next(&of("native.crash"), &older), Next::Suspect);
+        assert_eq!(next(&of(Class::NativeCrash), &older), Next::Suspect);
     }
 
     #[test]
@@ -288,7 +293,10 @@ mod tests {
             ("mem.*".to_owned(), Action::Stop),
             ("mem.cuda_oom".to_owned(), Action::Relaunch),
         ]);
-        let of = |class: &str| rule(&changes, class, crate::diagnosis::action(class));
+        let of = |class: &str| {
+            let class = class.into();
+            rule(&changes, &class, crate::diagnosis::action(&class))
+        };
         assert_eq!(
             (of("mem.shm").answer, of("mem.shm").changed.as_deref()),
             (Action::Stop, Some("mem.*"))

@@ -140,7 +140,10 @@ mod tests {
             assert_eq!(kind(line), None, "{line}");
         }
         let failed = kind("Restarting dead engine 3 failed: CUDA out of memory. Tried to allocate 2.00 GiB");
-        assert_eq!(failed, Some(RuleKind::Failure("mem.cuda_oom".into())));
+        assert_eq!(
+            failed,
+            Some(RuleKind::Failure(crate::taxonomy::Class::MemCudaOom.into()))
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::event::{Event, TimerKey};
 use crate::id::{ActId, AttemptNo, Step, Term, Tick, WorkerId};
 use crate::reason::Reason;
 use crate::spec::ResumeIntent;
+use crate::taxonomy::FailureClass;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -348,7 +349,7 @@ pub enum Condition {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnosis {
     /// Class as in the failure table (`mem.cuda_oom`, `kill.unknown`).
-    pub class: String,
+    pub class: FailureClass,
     /// Answer of the table.
     pub action: Action,
     /// Same root, same hash.

@@ -18,6 +18,7 @@ pub use strip::strip;
 use crate::event::{Phase, Sighting};
 use crate::id::WorkerId;
 use crate::numbers::{Measure, Numbers, number_of};
+use crate::taxonomy::FailureClass;
 use regex::bytes::{Regex, RegexSet};
 use sample::Samples;
 use serde::{Deserialize, Serialize};
@@ -65,7 +66,7 @@ pub enum RuleKind {
     /// The trainer says that it failed; what it does then may take hours.
     Failed,
     /// A failure of this class (`mem.cuda_oom`).
-    Failure(String),
+    Failure(FailureClass),
     /// An exception ended a traceback; its text is classified by the diagnosis.
     Exception,
 }
@@ -348,11 +349,16 @@ fn hit(kind: RuleKind, rule: &str, worker: WorkerId, line: u64, text: &[u8], num
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::taxonomy::Class;
 
     fn scanner() -> Scanner {
         Scanner::new(vec![
             ScanRule::new("step", r"\bstep:(\d+) - ", RuleKind::Step),
-            ScanRule::new("oom", r"CUDA out of memory", RuleKind::Failure("mem.cuda_oom".into())),
+            ScanRule::new(
+                "oom",
+                r"CUDA out of memory",
+                RuleKind::Failure(Class::MemCudaOom.into()),
+            ),
         ])
         .unwrap()
     }
@@ -384,7 +390,11 @@ mod tests {
             ScanRule::new("bar", r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+) \[", RuleKind::Bar),
             ScanRule::new("step", r"step (\d+)", RuleKind::Step),
             ScanRule::new("beat", r" (\d+)/\d+ ", RuleKind::Beat),
-            ScanRule::new("oom", r"CUDA out of memory", RuleKind::Failure("mem.cuda_oom".into())),
+            ScanRule::new(
+                "oom",
+                r"CUDA out of memory",
+                RuleKind::Failure(Class::MemCudaOom.into()),
+            ),
         ])
         .unwrap();
         let mut rules = |line: &str| {

@@ -17,7 +17,6 @@ mod term;
 mod weights;
 mod wishes;
 
-pub(crate) use attempt::failed_words;
 pub use heard::Heard;
 pub use invariants::Broken;
 pub use memory::{Allocation, Care, Failure, Held, LetGo, NotKept, RollBack, StopWish};
@@ -29,6 +28,7 @@ use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Resumability, Verdi
 use crate::collapse::Course;
 use crate::creep::Creep;
 use crate::durations::Clocks;
+use crate::end_cause::EndCause;
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
 use crate::finiteness::WeightsLook;
 use crate::gang::Nodes;
@@ -384,7 +384,7 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Facts>,
     /// We ended it, for this reason.
-    pub ended_by_us: Option<String>,
+    pub ended_by_us: Option<EndCause>,
     /// That was because its weights are no numbers any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spoilt: bool,

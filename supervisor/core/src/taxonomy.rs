@@ -4,9 +4,11 @@
 //! two patterns match one line, the class of the earlier row counts. The kernel and the scheduler come before memory and disks, these
 //! before checkpoints and programs, and communication comes last because it mostly tells of another's death.
 
+mod class;
 mod nature;
 mod row;
 
+pub use class::{Class, FailureClass, Family};
 pub use nature::{Kind, Weight};
 pub use row::{Line, Row};
 
@@ -20,30 +22,18 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
     ROWS.iter()
 }
 
-/// The row of a class.
-#[must_use]
-pub fn row(class: &str) -> Option<&'static Row> {
-    rows().find(|r| r.name == class)
-}
-
 /// The answer to a first occurrence. A class that this version does not know gets another try after a pause: a false stop costs
-/// more than a false retry. So does one that is only reported, where nothing else tells why an attempt ended.
+/// more than a false retry. So does one that is only reported, if nothing else tells why an attempt ended.
 #[must_use]
-pub fn action(class: &str) -> Action {
-    row(class).and_then(|r| r.action).unwrap_or(Action::RelaunchLater)
+pub fn action(class: &FailureClass) -> Action {
+    class.row().and_then(|r| r.action).unwrap_or(Action::RelaunchLater)
 }
 
 /// The class of an error of NVIDIA's driver; `None` for those that are no failure or follow from another.
 #[must_use]
-pub fn class_of_xid(number: u32) -> Option<&'static str> {
+pub fn class_of_xid(number: u32) -> Option<Class> {
     let fails = |r: &&Row| !matches!(r.kind, Kind::Cascade | Kind::Report);
-    rows().filter(fails).find(|r| r.xids.contains(&number)).map(|r| r.name)
-}
-
-/// Symptoms: never a root where anything else is known.
-#[must_use]
-pub fn is_cascade(class: &str) -> bool {
-    row(class).is_some_and(|r| r.kind == Kind::Cascade)
+    rows().filter(fails).find(|r| r.xids.contains(&number)).map(|r| r.class)
 }
 
 /// The letter of an action.
@@ -72,7 +62,6 @@ mod tests {
 
     #[test]
     fn an_unknown_class_is_tried_again_later() {
-        assert_eq!(action("made.up"), Action::RelaunchLater);
-        assert!(!is_cascade("made.up"));
+        assert_eq!(action(&"made.up".into()), Action::RelaunchLater);
     }
 }

@@ -57,7 +57,7 @@ fn told(reading: &mut Reading, bytes: &[u8], exit: Option<i32>) -> (String, Stri
     let verdict = reading.verdict(exit);
     let none = || "none".to_owned();
     (
-        verdict.class.unwrap_or_else(none),
+        verdict.class.map_or_else(none, String::from),
         verdict.action.map_or_else(none, |a| letter(a).to_owned()),
     )
 }

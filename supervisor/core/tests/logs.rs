@@ -14,6 +14,7 @@ use supervise_core::id::{ActId, AttemptNo, ProcRef, Step, Term, Tick, WallMs, Wo
 use supervise_core::record::{Act, ActKind, Action, Diagnosis, LaunchOrder, Record, StartPoint};
 use supervise_core::scan::{Hit, RuleKind, ScanRule, Scanner};
 use supervise_core::state::{Attempt, State};
+use supervise_core::taxonomy::{Class, FailureClass};
 
 /// Failing logs: (name, resumed at, rank that failed first, how, class, action).
 const FAILING: &[(&str, u64, u32, ExitStatus, &str, Action)] = {
@@ -178,7 +179,7 @@ fn each_failing_log_gets_its_class_whichever_rank_is_heard_first() {
         for ranks in [[0, 1], [1, 0]] {
             let d = told(ranks);
             assert_eq!(
-                (d.class.as_str(), d.action),
+                (d.class.code(), d.action),
                 (*class, *action),
                 "{name} {ranks:?}: {}",
                 d.text
@@ -192,7 +193,7 @@ fn each_failing_log_gets_its_class_whichever_rank_is_heard_first() {
 fn the_users_lines_count_before_the_tables_and_in_a_traceback() {
     let line = |pattern: &str, class: &str| FailureLine {
         pattern: pattern.to_owned(),
-        class: class.to_owned(),
+        class: class.into(),
     };
     let mut rules = user_rules(&[line("no licence", "user.licence"), line("my heap", "mem.host_oom")]);
     rules.extend(failure_rules());
@@ -217,15 +218,15 @@ fn the_users_lines_count_before_the_tables_and_in_a_traceback() {
     let raised = ["Traceback (most recent call last):", "  File \"a.py\", line 1, in f"];
     assert_eq!(
         told(&[raised[0], raised[1], "RuntimeError: no licence"]),
-        "user.licence"
+        FailureClass::from("user.licence")
     );
     assert_eq!(
         told(&["my heap is full", "OSError: [Errno 28] No space left on device"]),
-        "mem.host_oom"
+        Class::MemHostOom
     );
     assert_eq!(
         told(&["OSError: [Errno 28] No space left on device", "WARNING no licence"]),
-        "user.licence"
+        FailureClass::from("user.licence")
     );
     // Text of a model is none of the program's lines.
     let quoted = [
@@ -234,7 +235,7 @@ fn the_users_lines_count_before_the_tables_and_in_a_traceback() {
         "[score] 0.0",
         "OSError: [Errno 28] No space left on device",
     ];
-    assert_eq!(told(&quoted), "disk.full");
+    assert_eq!(told(&quoted), Class::DiskFull);
 }
 
 #[test]
@@ -246,7 +247,7 @@ fn what_the_training_went_on_after_is_no_cause() {
     };
     let failure = |class: &str, line: u64| EventKind::Sighted {
         attempt: AttemptNo(1),
-        means: RuleKind::Failure(class.to_owned()),
+        means: RuleKind::Failure(class.into()),
         sighting: supervise_core::event::Sighting {
             rule: class.to_owned(),
             worker: WorkerId(0),
@@ -283,7 +284,7 @@ fn what_the_training_went_on_after_is_no_cause() {
             lines: Vec::new(),
         },
     );
-    assert_eq!(diagnose(&seen.0.attempt.unwrap()).class, "disk.full");
+    assert_eq!(diagnose(&seen.0.attempt.unwrap()).class, Class::DiskFull);
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn finished(s: &State) {
         (s.attempts, s.charged, a.resumed, a.gone),
         (AttemptNo(2), 0, Some(Step(4)), true)
     );
-    let failed: Vec<&str> = s.failures.iter().map(|f| f.diagnosis.class.as_str()).collect();
+    let failed: Vec<&str> = s.failures.iter().map(|f| f.diagnosis.class.code()).collect();
     assert_eq!(failed, ["kill.unknown"]);
 }
 

@@ -9,6 +9,7 @@ use super::{Driver, Internal};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use supervise_core::end_cause::STALLED;
 use supervise_core::event::{EventKind, ExitStatus};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Tick};
 use supervise_core::log_cause::LogCause;
@@ -93,7 +94,7 @@ impl Driver {
 
     /// A kill of what stands still waits until it was looked at. `true`: it waits.
     pub(super) fn is_looked_at_first(&mut self, act: &Act, reasons: &[Reason]) -> bool {
-        let stalled = reasons.iter().any(|r| r.code.starts_with("stall"));
+        let stalled = reasons.iter().any(|r| r.code == STALLED);
         let held = self.guard.as_ref().filter(|l| !l.gone).map(|l| l.attempt);
         let (ActKind::KillTree, true, Some(attempt)) = (&act.kind, stalled, held) else {
             return false;

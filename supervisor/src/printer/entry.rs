@@ -82,7 +82,7 @@ fn class(r: &Record) -> Option<&str> {
         Record::Decided {
             what: Decision::Diagnosed(d),
             ..
-        } => Some(&d.class),
+        } => Some(d.class.code()),
         _ => None,
     }
 }
@@ -129,7 +129,7 @@ mod tests {
         let diagnosed = Record::Decided {
             at: Tick(1),
             what: Decision::Diagnosed(Diagnosis {
-                class: "mem.cuda_oom".to_owned(),
+                class: "mem.cuda_oom".into(),
                 action: Action::Stop,
                 fingerprint: 1,
                 step: Some(Step(4)),

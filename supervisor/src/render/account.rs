@@ -13,7 +13,7 @@ use supervise_core::record::Diagnosis;
 use supervise_core::scan::RuleKind;
 use supervise_core::stacks::Stacks;
 use supervise_core::state::Attempt;
-use supervise_core::taxonomy;
+use supervise_core::taxonomy::{Class, FailureClass};
 use supervise_host::evidence::error_file;
 
 /// Lines of evidence, and of what followed.
@@ -175,12 +175,12 @@ impl Account {
             followed,
             ruled_out: a.evidence.as_ref().map(|f| ruled_out(f, &d.class)).unwrap_or_default(),
             decided: seen.decided.clone(),
-            todo: taxonomy::row(&d.class).map(|row| row.advice.to_owned()),
+            todo: d.class.row().map(|row| row.advice.to_owned()),
         }
     }
 
     /// Its lines, each with a word in front.
-    pub(super) fn lines(&self, class: &str) -> Vec<String> {
+    pub(super) fn lines(&self, class: &FailureClass) -> Vec<String> {
         let place = [
             self.worker.map(|w| format!("worker {w}")),
             self.host.as_ref().map(|h| format!("on {h}")),
@@ -309,13 +309,13 @@ fn said(text: String) -> Pointer {
 }
 
 /// Causes that the facts of the machine rule out.
-fn ruled_out(facts: &Facts, class: &str) -> Vec<String> {
+fn ruled_out(facts: &Facts, class: &FailureClass) -> Vec<String> {
     let mut out = Vec::new();
     let has = |want: fn(KernelKind) -> bool| facts.lines.iter().any(|l| want(l.kind));
     match &facts.unread {
         Some(why) => out.push(format!("the kernel's log was not looked at ({})", one_line(why, 120))),
         None => {
-            if !has(|k| k == KernelKind::Oom) && class != "mem.host_oom" {
+            if !has(|k| k == KernelKind::Oom) && *class != Class::MemHostOom {
                 out.push("the kernel killed nothing for want of memory".to_owned());
             }
             if !has(|k| {

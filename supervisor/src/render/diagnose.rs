@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use supervise_config::redact_text;
 use supervise_core::diagnosis::{Place, Verdict};
-use supervise_core::taxonomy::{self, letter};
+use supervise_core::taxonomy::{FailureClass, letter};
 
 /// A line of a log, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -55,15 +55,15 @@ impl View {
             format!("{name} {}", why.words())
         });
         let none = || "none".to_owned();
-        let class = v.class.clone();
+        let row = v.class.as_ref().and_then(FailureClass::row);
         Self {
-            advice: class.as_deref().and_then(taxonomy::row).map(|r| r.advice.to_owned()),
-            class: class.unwrap_or_else(none),
+            advice: row.map(|r| r.advice.to_owned()),
+            class: v.class.clone().map_or_else(none, String::from),
             action: v.action.map_or_else(none, |a| letter(a).to_owned()),
             confidence: v.confidence.word().to_owned(),
             root: v.root.as_ref().map(place),
             cascade: v.cascade.iter().map(place).collect(),
-            runner_up: v.runner_up.clone(),
+            runner_up: v.runner_up.clone().map(String::from),
             step: v.step,
             doubt,
         }

@@ -234,7 +234,7 @@ impl Teller {
         story.argv = a.argv.iter().map(|w| super::shown_word(w)).collect();
         story.step = a.step;
         story.exits = a.exits.iter().map(|(w, e)| (w.0, *e)).collect();
-        story.ended_by_us.clone_from(&a.ended_by_us);
+        story.ended_by_us = a.ended_by_us.as_ref().map(|cause| cause.words().to_owned());
         story.diagnosis.clone_from(&a.diagnosis);
         story.sightings = a
             .sightings

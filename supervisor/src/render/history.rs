@@ -170,7 +170,7 @@ impl HistoryView {
 
 fn past(s: &Story, next: Option<&Story>, ways: &Ways) -> Past {
     let (class, cause) = match (&s.diagnosis, &s.ended_by_us, s.exits.first()) {
-        (Some(d), ..) => (Some(d.class.clone()), Some(d.text.clone())),
+        (Some(d), ..) => (Some(d.class.to_string()), Some(d.text.clone())),
         (None, Some(why), _) => (None, Some(format!("the supervisor ended it ({why})"))),
         (None, None, Some((worker, exit))) => (None, Some(format!("worker {worker} {}", exit.words()))),
         (None, None, None) => (None, None),

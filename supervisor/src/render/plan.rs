@@ -383,7 +383,7 @@ impl PlanView {
             time::span(policy.backoff_max)
         ));
         if !policy.lines.is_empty() {
-            let classes: BTreeSet<&str> = policy.lines.iter().map(|l| l.class.as_str()).collect();
+            let classes: BTreeSet<&str> = policy.lines.iter().map(|l| l.class.code()).collect();
             let classes: Vec<&str> = classes.into_iter().collect();
             let lines = super::count(policy.lines.len() as u64, "pattern");
             out.push_str(&format!("  your rules   {lines} tell {}\n", shown(&classes.join(", "))));

@@ -2,11 +2,10 @@
 
 use super::terminal::shown;
 use serde::Serialize;
-use std::collections::BTreeSet;
 use supervise_core::action::FailureLine;
 use supervise_core::diagnosis::action;
 use supervise_core::policy::{Changes, Rule, rule, rules};
-use supervise_core::taxonomy::{letter, row};
+use supervise_core::taxonomy::letter;
 
 /// One rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,13 +52,10 @@ impl PolicyView {
     #[must_use]
     pub fn of(changes: &Changes, lines: &[FailureLine], retries: u32, step_backs: u32) -> Self {
         let mut rules: Vec<RuleView> = rules(changes).into_iter().map(view).collect();
-        let own: BTreeSet<&str> = lines
-            .iter()
-            .map(|l| l.class.as_str())
-            .filter(|c| row(c).is_none())
-            .collect();
-        rules.extend(own.into_iter().map(|class| view(rule(changes, class, action(class)))));
+        let own = lines.iter().map(|l| &l.class).filter(|class| class.row().is_none());
+        rules.extend(own.map(|class| view(rule(changes, class, action(class)))));
         rules.sort_by(|a, b| a.class.cmp(&b.class));
+        rules.dedup_by(|a, b| a.class == b.class);
         Self {
             version: 1,
             retries,
@@ -71,7 +67,7 @@ impl PolicyView {
 }
 
 fn view(rule: Rule) -> RuleView {
-    let known = row(&rule.class);
+    let known = rule.class.row();
     RuleView {
         nature: known.map_or("?", |r| r.kind.letter()),
         advice: known.map_or("", |r| r.advice),
@@ -82,7 +78,7 @@ fn view(rule: Rule) -> RuleView {
         costs_retry: !rule.spared,
         pause_ms: rule.rest.0,
         changed_by: rule.changed,
-        class: rule.class,
+        class: rule.class.into(),
     }
 }
 
@@ -132,7 +128,7 @@ pub fn text(view: &PolicyView) -> String {
     let own = match view.lines.as_slice() {
         [] => String::new(),
         lines => {
-            let cells = |l: &FailureLine| vec![shown(&l.class).to_string(), shown(&l.pattern).to_string()];
+            let cells = |l: &FailureLine| vec![shown(l.class.code()).to_string(), shown(&l.pattern).to_string()];
             let rows: Vec<Vec<String>> = lines.iter().map(cells).collect();
             format!("\n{}", super::table(&["YOURS (rules)", "PATTERN"], &rows))
         }

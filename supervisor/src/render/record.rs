@@ -20,6 +20,7 @@ use supervise_core::record::{
 use supervise_core::rehearsal::Rehearsed;
 use supervise_core::scan::RuleKind;
 use supervise_core::state::State;
+use supervise_core::taxonomy::{Class, FailureClass};
 
 /// A longer wait is one without an end.
 const LONGEST: supervise_core::id::Ms = supervise_core::id::Ms::secs(366 * 86_400);
@@ -414,8 +415,8 @@ pub fn start_point(from: &StartPoint) -> String {
 pub fn diagnosis(d: &Diagnosis) -> String {
     let step = d.step.map(|s| format!(" at step {s}")).unwrap_or_default();
     // These two name no cause.
-    let class = match d.class.as_str() {
-        "exit.unexplained" | "kill.unknown" => String::new(),
+    let class = match &d.class {
+        FailureClass::Known(Class::ExitUnexplained | Class::KillUnknown) => String::new(),
         class => format!(" ({class})"),
     };
     format!("{}{class}{step}; {}", one_line(&d.text, FOREIGN), action(d.action))

@@ -190,7 +190,7 @@ impl Trace {
                     sighting: s,
                 } => {
                     let class = match means {
-                        RuleKind::Failure(class) => class,
+                        RuleKind::Failure(class) => class.code(),
                         _ => "exception",
                     };
                     let text = one_line(&s.text, NAME);
@@ -211,7 +211,7 @@ impl Trace {
                         json!({"step": step.0, "because": because}),
                     ),
                     Decision::Diagnosed(d) => fault(
-                        &d.class,
+                        d.class.code(),
                         json!({"text": d.text, "step": d.step.map(|s| s.0), "diagnosis": true}),
                     ),
                     Decision::Suspect { what } => fault("looks stuck", json!({"what": what})),

@@ -58,19 +58,19 @@ fn every_class_is_on_the_page() {
     let mut advice = String::from("| class | do |\n| --- | --- |\n");
     let mut told = String::new();
     let mut rows: Vec<_> = supervise_core::taxonomy::rows().collect();
-    rows.sort_by_key(|row| row.name);
+    rows.sort_by_key(|row| row.code);
     for row in rows {
         let action = row.action.map_or("–", supervise_core::taxonomy::letter);
         let kind = row.kind.letter();
-        table.push_str(&format!("| `{}` | {} | {kind} | {action} |\n", row.name, row.meaning));
-        advice.push_str(&format!("| `{}` | {} |\n", row.name, row.advice));
+        table.push_str(&format!("| `{}` | {} | {kind} | {action} |\n", row.code, row.meaning));
+        advice.push_str(&format!("| `{}` | {} |\n", row.code, row.advice));
         if let Some(source) = row.told_by {
             let also = if row.lines.is_empty() && row.errors.is_empty() {
                 ""
             } else {
                 "also by "
             };
-            told.push_str(&format!("- `{}`: {also}{source}\n", row.name));
+            told.push_str(&format!("- `{}`: {also}{source}\n", row.code));
         }
     }
     table.push_str(&format!("\nWhat to do:\n\n{advice}"));

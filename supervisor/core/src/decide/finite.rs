@@ -13,12 +13,13 @@ use crate::record::{Action, Ask, BACK_TO_FINITE, Condition, Decision, Diagnosis,
 use crate::resume::{Choice, choose};
 use crate::retention::look_before_prune;
 use crate::state::{Attempt, Mode};
+use crate::taxonomy::Class;
 
 /// Records in a row whose loss is no number.
 const IN_A_ROW: u32 = 3;
 
 /// The class whose row in the policy has to ask for it.
-const CLASS: &str = "num.nan";
+const CLASS: Class = Class::NumNan;
 
 /// What the weights of the last step mean for an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,8 +111,10 @@ impl Deciding<'_> {
         if !self.may_go_back() {
             return self.end_before_it_is_deleted(finite, &found);
         }
-        let text =
-            format!("{found}: back to step {finite}, the newest step whose numbers are finite (policy: {CLASS})");
+        let text = format!(
+            "{found}: back to step {finite}, the newest step whose numbers are finite (policy: {})",
+            CLASS.code()
+        );
         self.stop(Then::Diagnose, false, vec![Reason::new(BACK_TO_FINITE, text)]);
     }
 
@@ -148,10 +151,10 @@ impl Deciding<'_> {
 
     /// The attempt was ended so: the run ends with it.
     pub(super) fn is_hopeless(&mut self, a: &Attempt) -> bool {
-        let Some(why) = a.ended_by_us.clone().filter(|_| a.hopeless) else {
+        let Some(cause) = a.ended_by_us.as_ref().filter(|_| a.hopeless) else {
             return false;
         };
-        self.end_as_lost(a, why);
+        self.end_as_lost(a, cause.words().to_owned());
         true
     }
 
@@ -262,7 +265,10 @@ impl Deciding<'_> {
             self.end_as_lost(&a, format!("{found}; {newest}"));
             return LastWeights::Later;
         };
-        let text = format!("{found}; back to step {step}, the newest step whose numbers are finite (policy: {CLASS})");
+        let text = format!(
+            "{found}; back to step {step}, the newest step whose numbers are finite (policy: {})",
+            CLASS.code()
+        );
         self.diagnosed_as_lost(&a, &text, Action::FallBack);
         let reason = Reason::new(BACK_TO_FINITE, text);
         let newer = self.s.sound_steps().into_iter().take_while(|(s, _)| *s > step);
@@ -293,7 +299,7 @@ impl Deciding<'_> {
 
     fn diagnosed_as_lost(&mut self, a: &Attempt, text: &str, action: Action) {
         let d = Diagnosis {
-            class: CLASS.to_owned(),
+            class: CLASS.into(),
             action,
             text: text.to_owned(),
             at_start: false,
@@ -309,7 +315,8 @@ impl Deciding<'_> {
 
     fn is_to_go_back(&self) -> bool {
         let p = &self.spec.policy;
-        let answer = rule(&p.rules, CLASS, crate::diagnosis::action(CLASS)).answer;
+        let class = CLASS.into();
+        let answer = rule(&p.rules, &class, crate::diagnosis::action(&class)).answer;
         let wanted = answer == Action::FallBack && p.recovery && p.prove && !p.observe;
         wanted && !self.s.went_back && self.s.step_backs < p.step_backs
     }

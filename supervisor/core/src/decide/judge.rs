@@ -9,6 +9,7 @@ use crate::reason::{Evidence, Reason};
 use crate::record::{Decision, Diagnosis, Outcome, StartPoint};
 use crate::resume::last_step;
 use crate::state::{Attempt, Failure};
+use crate::taxonomy::{Class, Family};
 
 impl Deciding<'_> {
     /// Charges a failed attempt. `false`: the run ends, or waits, instead of a launch.
@@ -79,8 +80,8 @@ impl Deciding<'_> {
 
     /// The row for a failure, with the user's changes.
     pub(super) fn rule_for(&self, d: &Diagnosis) -> Rule {
-        let class = if d.at_start { AT_START } else { &d.class };
-        rule(&self.spec.policy.rules, class, d.action)
+        let class = if d.at_start { AT_START.into() } else { d.class.clone() };
+        rule(&self.spec.policy.rules, &class, d.action)
     }
 
     /// A command of which no step is known may do the same again.
@@ -91,7 +92,7 @@ impl Deciding<'_> {
     /// A plain command shows progress by living on.
     fn plain_progress(&self, a: &Attempt) -> bool {
         // What hung lived until it last got on.
-        let hung = a.diagnosis.as_ref().is_some_and(|d| d.class.starts_with("hang."));
+        let hung = a.diagnosis.as_ref().is_some_and(|d| d.class.is_in(Family::Hang));
         let until = if hung { a.last_progress } else { self.s.now };
         self.spec.root.is_none()
             && a.launched
@@ -160,7 +161,7 @@ impl Deciding<'_> {
                 format!("{ckpt} is not resumed from again, as your policy says"),
             ),
             Next::Suspect => {
-                let class = rule.map_or("", |r| r.class.as_str());
+                let class = rule.map_or("", |r| r.class.code());
                 let text = format!(
                     "the same failure ({class}) again before the first new step: {ckpt}, though whole, may be the cause, and an older step is tried"
                 );
@@ -212,7 +213,7 @@ impl Deciding<'_> {
 
     /// The same root cause again: nothing that could be done would help.
     fn end(&mut self, d: &Diagnosis, rule: &Rule, case: &Case) {
-        if d.class == "sched.cancel" && rule.changed.is_none() {
+        if d.class == Class::SchedCancel && rule.changed.is_none() {
             let reason = Reason::new("cancelled", format!("somebody cancelled it: {}", d.text));
             return self.finish(Outcome::Stopped, vec![reason]);
         }

@@ -1,6 +1,7 @@
 //! Numbers that the trainer prints: what is not finite, and steps that are trained twice.
 
 use super::Deciding;
+use crate::end_cause::EndCause;
 use crate::equivalence::{Compared, compare};
 use crate::id::Step;
 use crate::numbers::{Measure, Reading};
@@ -88,7 +89,7 @@ impl Deciding<'_> {
         let Some(text) = a.noticed.get(&Notice::ResumeJump) else {
             return false;
         };
-        if self.spec.policy.resume_check != ResumeCheck::Stop || a.ended_by_us.as_ref() != Some(text) {
+        if self.spec.policy.resume_check != ResumeCheck::Stop || !matches!(a.ended_by_us, Some(EndCause::Jumped(_))) {
             return false;
         }
         let why = format!("{text}; the checkpoint and the trainer's settings are to be looked at (resume_check: stop)");

@@ -4,6 +4,7 @@
 //! failed resume, ended before its first save can destroy what is there. Anything else that differs is said, and ends nothing.
 
 use super::Deciding;
+use crate::end_cause::RESUMED_ELSEWHERE;
 use crate::event::Sighting;
 use crate::id::Step;
 use crate::interval::save_interval;
@@ -26,7 +27,7 @@ impl Deciding<'_> {
         };
         if step.0.saturating_add(every) <= from.0 && self.spec.policy.prove {
             let text = format!("the trainer printed step {step}, but it was to resume from {from}: it did not resume");
-            self.failed_resume(Reason::new("resumed_elsewhere", text));
+            self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));
         }
     }
 
@@ -48,7 +49,7 @@ impl Deciding<'_> {
                 "the trainer's configuration, as it prints it, does not name {path}: it did not resume, our overrides did not reach it ({})",
                 sighting.text.trim()
             );
-            return self.failed_resume(Reason::new("resumed_elsewhere", text));
+            return self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));
         }
         if *means == RuleKind::Scratch
             && let Some(from) = self.resumed_from()
@@ -65,7 +66,7 @@ impl Deciding<'_> {
             let text = format!(
                 "the trainer says that it resumes from step {at}, but it was to resume from {from}: it did not resume"
             );
-            self.failed_resume(Reason::new("resumed_elsewhere", text));
+            self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));
         }
     }
 
@@ -112,7 +113,7 @@ impl Deciding<'_> {
         let is_behind = what == Notice::UnconfirmedResume && every.is_some_and(|n| first.0.saturating_add(n) <= from.0);
         if is_behind && self.spec.policy.prove && !self.spec.policy.observe {
             let text = format!("the trainer printed step {first}, but it was to resume from {from}: it did not resume");
-            self.failed_resume(Reason::new("resumed_elsewhere", text));
+            self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));
         }
     }
 

@@ -1,13 +1,14 @@
 //! While workers run: exits, progress, alarms, marks.
 
 use super::Deciding;
+use crate::end_cause::WORKER_FAILED;
 use crate::event::ExitStatus;
 use crate::generations::{to_keep, went_back};
 use crate::reason::{Evidence, Reason};
 use crate::record::{Act, ActKind, Notice, Then};
 use crate::retention::prune;
 use crate::script::ScriptNews;
-use crate::state::{Mode, failed_words};
+use crate::state::Mode;
 
 impl Deciding<'_> {
     pub(super) fn on_worker_exited(&mut self, status: ExitStatus) {
@@ -23,10 +24,10 @@ impl Deciding<'_> {
         };
         let who = self.s.attempt.as_ref().and_then(|a| a.first_failure);
         let text = match who {
-            Some((worker, status)) => failed_words(worker, status),
+            Some((worker, status)) => format!("worker {worker} {}", status.words()),
             None => format!("a worker {}", status.words()),
         };
-        let reason = Reason::new("worker_failed", text.clone()).with(Evidence::Exit(text));
+        let reason = Reason::new(WORKER_FAILED, text.clone()).with(Evidence::Exit(text));
         self.stop(then, false, vec![reason]);
     }
 

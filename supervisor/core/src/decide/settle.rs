@@ -15,6 +15,7 @@ use crate::resume::{last_step, scan_width};
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use crate::state::{Attempt, Mode};
+use crate::taxonomy::Family;
 
 /// Deaths of our own guards without a new mark.
 const OWN_DEATHS: u32 = 20;
@@ -240,7 +241,7 @@ impl Deciding<'_> {
             .and_then(|c| c.trainer_note);
         let says_so = a.ended || note.is_some_and(|note| note.ends);
         // A save on demand ends the training as well, and is no end of it: its trainer was told to, or saved out of turn.
-        let told = |means: &RuleKind| matches!(means, RuleKind::Failure(class) if class.starts_with("sched."));
+        let told = |means: &RuleKind| matches!(means, RuleKind::Failure(class) if class.is_in(Family::Sched));
         let out_of_turn =
             |step: Step| save_interval(&self.s, self.spec).is_some_and(|n| !step.0.is_multiple_of(n.max(1)));
         let on_demand = note.is_some_and(|note| note.ends) && newest.is_some_and(|c| out_of_turn(c.step));

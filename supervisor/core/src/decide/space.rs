@@ -12,9 +12,10 @@ use crate::id::Ms;
 use crate::reason::Reason;
 use crate::record::{Action, Ask, Condition, Decision, Diagnosis, Outcome};
 use crate::state::Mode;
+use crate::taxonomy::Class;
 
 /// The class of a full disk or quota.
-pub(super) const CLASS: &str = "disk.full";
+pub(super) const CLASS: Class = Class::DiskFull;
 /// How often the disk is asked.
 const ASK_AGAIN: Ms = Ms::secs(15);
 /// The first pause after a full disk. Each in a row without a new step doubles it, up to the second.

@@ -7,6 +7,7 @@ use super::Deciding;
 use crate::activity::Look;
 use crate::checkpoint::Verdict;
 use crate::durations::Clock;
+use crate::end_cause::STALLED;
 use crate::event::{Event, EventKind, Phase, TimerKey};
 use crate::id::{AttemptNo, Ms};
 use crate::reason::Reason;
@@ -180,7 +181,7 @@ impl Deciding<'_> {
                 "; it said {ago} s ago that a part of it is brought back in place"
             ));
         }
-        let reason = Reason::new("stalled", text.clone());
+        let reason = Reason::new(STALLED, text.clone());
         if !self.spec.policy.observe {
             return self.stop(Then::Diagnose, false, vec![reason]);
         }

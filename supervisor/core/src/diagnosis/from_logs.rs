@@ -8,7 +8,7 @@ use crate::log_cause::{LogCause, LogPlace};
 use crate::record::{Diagnosis, StartPoint};
 use crate::scan::RuleKind;
 use crate::state::Attempt;
-use crate::taxonomy::Weight;
+use crate::taxonomy::{Class, FailureClass, Family, Weight};
 
 /// The class is that of the logs, unless the words name what else is known.
 pub(super) fn from_the_logs(a: &Attempt, logs: &LogCause) -> Diagnosis {
@@ -35,7 +35,7 @@ fn weighed(a: &Attempt, logs: &LogCause) -> Diagnosis {
     {
         return at(a, class, logs, place);
     }
-    let unexplained = logs.class.as_deref().is_none_or(|class| class == "exit.unexplained");
+    let unexplained = logs.class.as_ref().is_none_or(|class| *class == Class::ExitUnexplained);
     if let Some((class, s)) = said(a).filter(|_| unexplained) {
         let text = format!(
             "the trainer itself, worker {} line {}: {}",
@@ -54,12 +54,12 @@ fn weighed(a: &Attempt, logs: &LogCause) -> Diagnosis {
                 (Some(p), Some(end)) => reported(p, ExitStatus::of_number(end), class),
                 _ => format!("worker {w} {}{}", status.words(), hint(class)),
             };
-            build(a, class, text, "")
+            build(a, class.clone(), text, "")
         }
         (_, Some((w, status))) => unsaid(a, w, status),
-        (Some(class), None) => build(a, class, "the workers ended out of sight".into(), ""),
-        (None, None) if a.succeeded() => build(a, "end.early_success", "all workers exited with code 0".into(), ""),
-        (None, None) => build(a, "kill.unknown", "the workers ended out of sight".into(), ""),
+        (Some(class), None) => build(a, class.clone(), "the workers ended out of sight".into(), ""),
+        (None, None) if a.succeeded() => build(a, Class::EndEarlySuccess, "all workers exited with code 0".into(), ""),
+        (None, None) => build(a, Class::KillUnknown, "the workers ended out of sight".into(), ""),
     }
 }
 
@@ -68,7 +68,7 @@ fn weighed(a: &Attempt, logs: &LogCause) -> Diagnosis {
 fn torn_since(a: &Attempt, logs: &LogCause) -> Option<Diagnosis> {
     let is_proven = matches!(a.order.from, StartPoint::Step { .. });
     let is_shard = |p: &&LogPlace| p.text.contains("No such file") && p.text.contains("_world_size_");
-    let of_ranks = logs.class.as_deref() == Some("ckpt.mismatch") && is_proven;
+    let of_ranks = logs.class == Some(Class::CkptMismatch.into()) && is_proven;
     let place = logs.root.as_ref().filter(|_| of_ranks).filter(is_shard)?;
     let text = format!(
         "{place}: {} (it was there when the step was proven)",
@@ -76,12 +76,12 @@ fn torn_since(a: &Attempt, logs: &LogCause) -> Option<Diagnosis> {
     );
     Some(Diagnosis {
         worker: Some(place.worker),
-        ..build(a, "ckpt.corrupt", text, &place.text)
+        ..build(a, Class::CkptCorrupt, text, &place.text)
     })
 }
 
 /// The first end that the launcher reports is that of one of its own processes.
-fn reported(p: &LogPlace, end: ExitStatus, class: &str) -> String {
+fn reported(p: &LogPlace, end: ExitStatus, class: &FailureClass) -> String {
     let who = match rank(&p.text) {
         Some(rank) => format!("rank {rank} under the launcher of worker {}", p.worker),
         None => format!("a process under the launcher of worker {}", p.worker),
@@ -91,15 +91,19 @@ fn reported(p: &LogPlace, end: ExitStatus, class: &str) -> String {
 }
 
 /// A line tells it.
-fn at(a: &Attempt, class: &str, logs: &LogCause, place: &LogPlace) -> Diagnosis {
+fn at(a: &Attempt, class: &FailureClass, logs: &LogCause, place: &LogPlace) -> Diagnosis {
     // Steps that only the trainer's own form shows came before it.
     let at_start = logs.at_start && a.step.is_none();
-    let key = if at_start { super::AT_START } else { class };
+    let key = if at_start {
+        super::AT_START.into()
+    } else {
+        class.clone()
+    };
     let text = format!("{place}: {}", shorten(&place.text));
     // Which echo or warning comes first is chance.
     let line = if logs.sure { place.text.as_str() } else { "" };
     Diagnosis {
-        action: action(key),
+        action: action(&key),
         worker: Some(place.worker),
         ..build(a, key, text, line)
     }
@@ -108,15 +112,17 @@ fn at(a: &Attempt, class: &str, logs: &LogCause, place: &LogPlace) -> Diagnosis 
 /// The kernel killed a process of the attempt, as its guard read in the kernel's log or in the counters of the control group: a process
 /// that is killed prints nothing. What the machine says in the output counts as much.
 fn killed_for_memory(a: &Attempt, logs: &LogCause) -> Option<Diagnosis> {
-    let of_machine =
-        |class: &str| ["gpu.", "node."].iter().any(|family| class.starts_with(family)) || class == "mem.ray_oom";
-    let told = logs.class.as_deref().filter(|_| logs.root.is_some());
-    if told.is_some_and(|class| of_machine(class) || class == "mem.host_oom") {
+    let of_machine = |class: &FailureClass| {
+        let memory = [Class::MemRayOom, Class::MemHostOom];
+        class.is_in(Family::Gpu) || class.is_in(Family::Node) || memory.iter().any(|m| class == m)
+    };
+    let told = logs.class.as_ref().filter(|_| logs.root.is_some());
+    if told.is_some_and(of_machine) {
         return None;
     }
     let by_kernel = a
         .standing()
-        .filter(|(means, s)| s.line == 0 && matches!(means, RuleKind::Failure(class) if class == "mem.host_oom"));
+        .filter(|(means, s)| s.line == 0 && *means == RuleKind::Failure(Class::MemHostOom.into()));
     let (class, s) = root(by_kernel, a, Weight::Machine)?;
     Some(Diagnosis {
         worker: Some(s.worker),

@@ -16,7 +16,7 @@ use crate::action::FailureLine;
 use crate::event::{ExitStatus, Sighting};
 use crate::id::{Step, WorkerId};
 use crate::scan::{RuleKind, SAMPLES, ScanError, Scanner, opens_sample};
-use crate::taxonomy;
+use crate::taxonomy::{self, Class, FailureClass, Family};
 use memchr::{memchr_iter, memchr2, memrchr2};
 
 /// Bytes of a line that are kept waiting for its end.
@@ -44,9 +44,9 @@ pub(super) struct Found {
     pub(super) file: usize,
     /// The time before it, where lines have times: month, day and time of day.
     pub(super) time: Option<u64>,
-    pub(super) class: &'static str,
+    pub(super) class: Class,
     /// The class as the user's rules call it.
-    pub(super) own: Option<String>,
+    pub(super) own: Option<FailureClass>,
     pub(super) sighting: Sighting,
     /// New steps before it in its log.
     pub(super) steps: u32,
@@ -348,7 +348,7 @@ impl Reading {
             let before = log.steps.bad;
             log.steps.note(mark);
             if log.steps.bad == 1 && before == 0 {
-                self.keep("num.nan", None, sighting("records", file, self.line, &text));
+                self.keep(Class::NumNan, None, sighting("records", file, self.line, &text));
             }
         }
         if !quoted {
@@ -358,9 +358,9 @@ impl Reading {
         }
         match hit.map(|h| (h.kind, h.sighting)) {
             Some((RuleKind::Failure(class), s)) => {
-                let own = taxonomy::row(&class).is_none().then(|| class.clone());
-                let class = rules::at_stage(rules::known(&class), &s.text, self.stage());
-                self.keep(class, own, s);
+                let counts_as = rules::at_stage(class.counts_as(), &s.text, self.stage());
+                let own = class.row().is_none().then_some(class);
+                self.keep(counts_as, own, s);
             }
             Some((RuleKind::Exception, s)) => self.keep_exception(s),
             _ if !quoted && self.patterns.loose.is_match(&text) => {
@@ -386,10 +386,10 @@ impl Reading {
         }
     }
 
-    fn keep(&mut self, class: &'static str, own: Option<String>, sighting: Sighting) {
+    fn keep(&mut self, class: Class, own: Option<FailureClass>, sighting: Sighting) {
         let steps = self.logs.last().map_or(0, |log| log.steps.count);
         // Steps are counted for as long as they can tell that this was no cause.
-        let until = if class.starts_with("sched.") { GRACE + 1 } else { 2 };
+        let until = if class.family() == Family::Sched { GRACE + 1 } else { 2 };
         self.watch = self.watch.max(steps.saturating_add(until));
         if self.found.len() >= FOUND {
             let logs = &self.logs;
@@ -471,7 +471,7 @@ impl Reading {
         let allowed = || memchr::memmem::find(text, b"ignore_no_checkpoint=True").is_some();
         if self.patterns.partly.is_match(text) || log.resumes && self.patterns.scratch.is_match(text) && !allowed() {
             let seen = sighting(START, file, self.line, text);
-            self.keep("ckpt.missing_part", None, seen);
+            self.keep(Class::CkptMissingPart, None, seen);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::reading::{Found, Reading};
 use crate::id::Step;
 use crate::record::Action;
-use crate::taxonomy;
+use crate::taxonomy::{self, Class};
 
 /// Words of a monitor that asks an engine whether it is well.
 const PROBES: [&str; 3] = ["ealth", "probe", "consecutive_failures"];
@@ -24,27 +24,27 @@ fn is_in_a_step(text: &str) -> bool {
 
 impl Reading {
     /// The class of the root and its answer.
-    pub(super) fn refined(&self, root: &Found) -> (&'static str, Action) {
+    pub(super) fn refined(&self, root: &Found) -> (Class, Action) {
         let class = root.class;
-        let plain = taxonomy::action(class);
+        let plain = taxonomy::action(&class.into());
         let action = match class {
-            "mem.cuda_oom" if root.steps == 0 && is_occupied(&root.sighting.text) => {
-                return ("gpu.busy_leftover", Action::Relaunch);
+            Class::MemCudaOom if root.steps == 0 && is_occupied(&root.sighting.text) => {
+                return (Class::GpuBusyLeftover, Action::Relaunch);
             }
-            "mem.engine_oom" if self.is_held_by_nobody(root) => return ("gpu.busy_leftover", Action::Relaunch),
+            Class::MemEngineOom if self.is_held_by_nobody(root) => return (Class::GpuBusyLeftover, Action::Relaunch),
             // The shards are there, of another count of ranks.
-            "ckpt.corrupt" if self.is_of_another_world(root) => return ("ckpt.mismatch", Action::Stop),
+            Class::CkptCorrupt if self.is_of_another_world(root) => return (Class::CkptMismatch, Action::Stop),
             // The model that stands in a step lacks a file.
-            "hub.auth" if is_in_a_step(&root.sighting.text) => return ("ckpt.corrupt", Action::FallBack),
+            Class::HubAuth if is_in_a_step(&root.sighting.text) => return (Class::CkptCorrupt, Action::FallBack),
             // It was taken away, and is not broken.
-            "node.lost" if self.was_preempted(root) => return ("sched.preempt", Action::Relaunch),
+            Class::NodeLost if self.was_preempted(root) => return (Class::SchedPreempt, Action::Relaunch),
             // It asked again for what the node that is gone had.
-            "node.lost" if self.lacks_gpus(root) => return ("ray.resources", Action::Wait),
-            "mem.cuda_oom" if self.is_first_step(root) => Action::Stop,
-            "code.exception" if self.ends_an_engine(root) => return ("engine.vllm_dead", Action::RelaunchLater),
-            "ray.resources" if self.lost_a_node() => Action::Wait,
-            "engine.http" if self.is_told_twice(root) => Action::Relaunch,
-            "gpu.driver" if self.is_one_of_many(root) => Action::Node,
+            Class::NodeLost if self.lacks_gpus(root) => return (Class::RayResources, Action::Wait),
+            Class::MemCudaOom if self.is_first_step(root) => Action::Stop,
+            Class::CodeException if self.ends_an_engine(root) => return (Class::EngineVllmDead, Action::RelaunchLater),
+            Class::RayResources if self.lost_a_node() => Action::Wait,
+            Class::EngineHttp if self.is_told_twice(root) => Action::Relaunch,
+            Class::GpuDriver if self.is_one_of_many(root) => Action::Node,
             _ => plain,
         };
         match action {
@@ -73,7 +73,8 @@ impl Reading {
     fn ends_an_engine(&self, root: &Found) -> bool {
         let at = root.sighting.line;
         let near = at.saturating_sub(ABOVE)..=at + BELOW;
-        let dies = |f: &Found| f.class == "engine.vllm_dead" && f.file == root.file && near.contains(&f.sighting.line);
+        let dies =
+            |f: &Found| f.class == Class::EngineVllmDead && f.file == root.file && near.contains(&f.sighting.line);
         self.found.iter().any(dies)
     }
 
@@ -99,24 +100,24 @@ impl Reading {
         };
         self.found
             .iter()
-            .any(|f| f.class == "sched.preempt" && says(f) && near(f))
+            .any(|f| f.class == Class::SchedPreempt && says(f) && near(f))
     }
 
     fn lacks_gpus(&self, root: &Found) -> bool {
-        let asks = |f: &Found| f.class == "ray.resources" && f.sighting.text.contains("is less than total desired");
+        let asks = |f: &Found| f.class == Class::RayResources && f.sighting.text.contains("is less than total desired");
         let after = |f: &&Found| f.file != root.file || f.sighting.line > root.sighting.line;
         self.found.iter().filter(after).any(asks)
     }
 
     fn lost_a_node(&self) -> bool {
-        let lost = |f: &Found| matches!(f.class, "node.lost" | "node.reboot" | "sched.node_fail");
+        let lost = |f: &Found| matches!(f.class, Class::NodeLost | Class::NodeReboot | Class::SchedNodeFail);
         self.logs.iter().any(|log| log.node_gone) || self.found.iter().any(lost)
     }
 
     /// A request failed, and a probe of the same engines: they are not only slow.
     fn is_told_twice(&self, root: &Found) -> bool {
         let probes = |f: &Found| PROBES.iter().any(|word| f.sighting.text.contains(word));
-        let other = |f: &&Found| matches!(f.class, "engine.http" | "comm.conn");
+        let other = |f: &&Found| matches!(f.class, Class::EngineHttp | Class::CommConn);
         self.found.iter().filter(other).any(|f| probes(f) != probes(root))
     }
 
@@ -175,21 +176,22 @@ fn gib(size: &str, unit: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::taxonomy::FailureClass;
 
-    fn told(log: &str) -> (String, Action) {
+    fn told(log: &str) -> (FailureClass, Action) {
         let mut reading = Reading::new(&[]).unwrap();
         reading.begin();
         reading.feed(log.as_bytes());
         reading.end_log();
         let v = reading.verdict(Some(1));
-        (v.class.unwrap_or_default(), v.action.unwrap())
+        (v.class.unwrap(), v.action.unwrap())
     }
 
     const FULL: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB.";
 
     #[test]
     fn out_of_memory_is_answered_by_what_was_done_before() {
-        let oom = |action| ("mem.cuda_oom".to_owned(), action);
+        let oom = |action| (Class::MemCudaOom.into(), action);
         assert_eq!(told(FULL), oom(Action::RelaunchOnce));
         assert_eq!(told(&format!("step 3\nstep 4\n{FULL}\n")), oom(Action::RelaunchOnce));
         let drawn = format!("  0%|          | 0/410 [00:00<?, ?it/s]\n{FULL}\n");
@@ -210,11 +212,11 @@ mod tests {
         let held =
             |who: &str| format!("{FULL} GPU 0 has a total capacity of 79.11 GiB of which 1.01 GiB is free. {who}");
         let other = "Process 40112 has 74.88 GiB memory in use. Including non-PyTorch memory, this process has 3.20 GiB memory in use.";
-        assert_eq!(told(&held(other)), ("gpu.busy_leftover".to_owned(), Action::Relaunch));
+        assert_eq!(told(&held(other)), (Class::GpuBusyLeftover.into(), Action::Relaunch));
         // In a container the number is that of the process itself.
         let own = "Process 4013 has 78.01 GiB memory in use. Of the allocated memory 30.50 GiB is allocated by PyTorch, and 40.10 GiB is reserved by PyTorch but unallocated.";
-        assert_eq!(told(&held(own)).0, "mem.cuda_oom");
-        assert_eq!(told(&format!("step 3\nstep 4\n{}", held(other))).0, "mem.cuda_oom");
+        assert_eq!(told(&held(own)).0, Class::MemCudaOom);
+        assert_eq!(told(&format!("step 3\nstep 4\n{}", held(other))).0, Class::MemCudaOom);
     }
 
     #[test]
@@ -232,21 +234,21 @@ mod tests {
                 shard(n)
             )
         };
-        assert_eq!(told(&raised(4)), ("ckpt.corrupt".to_owned(), Action::FallBack));
+        assert_eq!(told(&raised(4)), (Class::CkptCorrupt.into(), Action::FallBack));
         let first = raised(4).replace("optim_", "model_");
-        assert_eq!(told(&first), ("ckpt.mismatch".to_owned(), Action::Stop));
+        assert_eq!(told(&first), (Class::CkptMismatch.into(), Action::Stop));
         let others = format!(
             "{}extra_state_world_size_8_rank_0.pt  model_world_size_8_rank_0.pt\n",
             raised(4)
         );
-        assert_eq!(told(&others), ("ckpt.mismatch".to_owned(), Action::Stop));
+        assert_eq!(told(&others), (Class::CkptMismatch.into(), Action::Stop));
         let raised = |e: &str| format!("Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n{e}\n");
         let cancelled = raised("RuntimeError: cancelled");
-        assert_eq!(told(&cancelled).0, "code.exception");
+        assert_eq!(told(&cancelled).0, Class::CodeException);
         let dead = format!("{cancelled}(EngineCore_DP0 pid=3011) ERROR EngineCore encountered a fatal error.\n");
-        assert_eq!(told(&dead), ("engine.vllm_dead".to_owned(), Action::RelaunchLater));
+        assert_eq!(told(&dead), (Class::EngineVllmDead.into(), Action::RelaunchLater));
         let above = format!("(EngineCore_DP0 pid=3011) ERROR EngineCore encountered a fatal error.\n{cancelled}");
-        assert_eq!(told(&above).0, "engine.vllm_dead");
+        assert_eq!(told(&above).0, Class::EngineVllmDead);
         let driver = "Failed to initialize NVML: Driver/library version mismatch";
         assert_eq!(told(driver).1, Action::Stop);
         assert_eq!(told(&format!("n4: {driver}")).1, Action::Node);
@@ -256,10 +258,10 @@ mod tests {
         let dead = "(raylet) The node with node id: 0d9c has been marked dead because it missed too many heartbeats";
         assert_eq!(
             told(&format!("{dead}\n{few}\n")),
-            ("ray.resources".to_owned(), Action::Wait)
+            (Class::RayResources.into(), Action::Wait)
         );
-        assert_eq!(told(dead), ("node.lost".to_owned(), Action::Node));
+        assert_eq!(told(dead), (Class::NodeLost.into(), Action::Node));
         let taken = format!("sidecar: spot interruption notice received\n{dead}\n");
-        assert_eq!(told(&taken), ("sched.preempt".to_owned(), Action::Relaunch));
+        assert_eq!(told(&taken), (Class::SchedPreempt.into(), Action::Relaunch));
     }
 }

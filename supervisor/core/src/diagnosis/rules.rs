@@ -4,7 +4,7 @@ use crate::action::FailureLine;
 use crate::event::Sighting;
 use crate::record::Action;
 use crate::scan::{Filter, RuleKind, ScanRule, USER, without_paths};
-use crate::taxonomy;
+use crate::taxonomy::{self, Class, FailureClass};
 use std::sync::OnceLock;
 
 /// The table as rules for the scanner.
@@ -13,8 +13,8 @@ pub fn failure_rules() -> Vec<ScanRule> {
     let mut rules = Vec::new();
     for row in taxonomy::rows() {
         for (n, line) in row.lines.iter().enumerate() {
-            let kind = RuleKind::Failure(row.name.to_owned());
-            let id = format!("{}/{n}", row.name);
+            let kind = RuleKind::Failure(row.class.into());
+            let id = format!("{}/{n}", row.code);
             rules.push(ScanRule::holding(&id, line.holds, &insensitive(line.regex), kind));
         }
     }
@@ -47,31 +47,31 @@ pub(super) enum Stage {
 /// almost everything as RuntimeError. Before the first step a programming error is one at start-up: relaunching
 /// cannot help.
 #[must_use]
-pub(super) fn classify_exception(s: &Sighting, stage: Stage) -> &'static str {
+pub(super) fn classify_exception(s: &Sighting, stage: Stage) -> Class {
     let text = s.text.as_str();
     let class = by_text(s, stage);
     if s.rule.ends_with(".init") && never_met(class, text) {
-        return "comm.init";
+        return Class::CommInit;
     }
     // A request for rewards gets no answer.
     let gone = match class {
-        "engine.http" | "comm.conn" => true,
-        "hub.rate" => is_own_server(text),
-        "code.exception" => ["timed out", "Timeout", "onnect", "Request error"]
+        Class::EngineHttp | Class::CommConn => true,
+        Class::HubRate => is_own_server(text),
+        Class::CodeException => ["timed out", "Timeout", "onnect", "Request error"]
             .iter()
             .any(|w| text.contains(w)),
         _ => false,
     };
     match (s.rule.ends_with(".reward") && gone, class) {
-        (true, _) => "reward.server",
-        (false, "hub.rate") if is_own_server(text) => "engine.http",
+        (true, _) => Class::RewardServer,
+        (false, Class::HubRate) if is_own_server(text) => Class::EngineHttp,
         (false, class) => class,
     }
 }
 
 /// The ranks never found each other, and none had come and gone.
-fn never_met(class: &str, text: &str) -> bool {
-    class == "comm.nccl_remote" && !text.contains("remote process exited")
+fn never_met(class: Class, text: &str) -> bool {
+    class == Class::CommNcclRemote && !text.contains("remote process exited")
 }
 
 /// An error of a server without encryption: one of the run's own, never the hub.
@@ -81,16 +81,16 @@ fn is_own_server(text: &str) -> bool {
 
 /// The class of a line, as far as the run had come.
 #[must_use]
-pub(super) fn at_stage(class: &'static str, text: &str, stage: Stage) -> &'static str {
+pub(super) fn at_stage(class: Class, text: &str, stage: Stage) -> Class {
     let lost = ["refused", "reset", "timed out"].iter().any(|w| text.contains(w));
     // Ranks that stepped have found each other: the interface was right.
     match stage == Stage::Starting && !lost && text.contains("Gloo connectFullMesh failed") {
-        true => "comm.gloo",
+        true => Class::CommGloo,
         false => class,
     }
 }
 
-fn by_text(s: &Sighting, stage: Stage) -> &'static str {
+fn by_text(s: &Sighting, stage: Stage) -> Class {
     let text = s.text.as_str();
     if let Some(class) = by_line(text) {
         return at_stage(class, text, stage);
@@ -99,24 +99,26 @@ fn by_text(s: &Sighting, stage: Stage) -> &'static str {
     let loading = stage == Stage::Resuming || s.rule.ends_with(".load");
     let cut = ["[Errno 22] Invalid argument", "CheckpointException", "EOFError"];
     if loading && cut.iter().any(|w| text.contains(w)) {
-        return "ckpt.corrupt";
+        return Class::CkptCorrupt;
     }
     let plain = without_paths(text.as_bytes());
     let holds = |needle: &str| memchr::memmem::find(&plain, needle.as_bytes()).is_some();
     let class = taxonomy::rows()
         .find(|row| row.errors.iter().any(|needle| holds(needle)))
-        .map_or("code.exception", |row| row.name);
+        .map_or(Class::CodeException, |row| row.class);
     match class {
-        "data.bad_sample" if s.rule.ends_with(".state") => "ckpt.corrupt",
-        "ckpt.save_failed" if !s.rule.ends_with(".save") => "code.exception",
-        "code.exception" | "code.type_key" | "file.missing" if s.rule.ends_with(".save") => "ckpt.save_failed",
-        "code.type_key" if stage != Stage::Stepping => "code.at_start",
+        Class::DataBadSample if s.rule.ends_with(".state") => Class::CkptCorrupt,
+        Class::CkptSaveFailed if !s.rule.ends_with(".save") => Class::CodeException,
+        Class::CodeException | Class::CodeTypeKey | Class::FileMissing if s.rule.ends_with(".save") => {
+            Class::CkptSaveFailed
+        }
+        Class::CodeTypeKey if stage != Stage::Stepping => Class::CodeAtStart,
         other => other,
     }
 }
 
 /// The class of the first pattern that matches.
-fn by_line(text: &str) -> Option<&'static str> {
+fn by_line(text: &str) -> Option<Class> {
     static FILTER: OnceLock<Option<Filter>> = OnceLock::new();
     let rules = || taxonomy::rows().flat_map(|row| row.lines.iter().map(move |line| (row, line)));
     let filter = FILTER.get_or_init(|| {
@@ -125,7 +127,7 @@ fn by_line(text: &str) -> Option<&'static str> {
         Filter::new(all.map(|(at, ((_, line), pattern))| (at, line.holds, pattern.as_str()))).ok()
     });
     let at = filter.as_ref()?.first(&without_paths(text.as_bytes()))?;
-    rules().nth(at).map(|(row, _)| row.name)
+    rules().nth(at).map(|(row, _)| row.class)
 }
 
 /// The expression of a row, which does not look at the case; nothing stays nothing.
@@ -136,18 +138,12 @@ fn insensitive(regex: &str) -> String {
     }
 }
 
-/// The class under its own name, or `exit.unexplained` for one this version does not know.
-#[must_use]
-pub(super) fn known(class: &str) -> &'static str {
-    taxonomy::row(class).map_or("exit.unexplained", |row| row.name)
-}
-
 /// Answer of the table to a run under supervision: nobody asked for an end where a signal from outside ended a worker, and a
 /// cluster that lost a machine may get it back.
 #[must_use]
-pub fn action(class: &str) -> Action {
+pub fn action(class: &FailureClass) -> Action {
     match class {
-        "op.signal" | "ray.resources" | "ray.gcs" => Action::RelaunchLater,
+        FailureClass::Known(Class::OpSignal | Class::RayResources | Class::RayGcs) => Action::RelaunchLater,
         _ => taxonomy::action(class),
     }
 }
@@ -175,62 +171,65 @@ mod tests {
         let cases = [
             (
                 "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-                "mem.cuda_oom",
+                Class::MemCudaOom,
             ),
-            ("OSError: [Errno 28] No space left on device", "disk.full"),
+            ("OSError: [Errno 28] No space left on device", Class::DiskFull),
             (
                 "RuntimeError: unable to write to file </torch_12_3>: No space left on device (28)",
-                "mem.shm",
+                Class::MemShm,
             ),
             (
                 "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
-                "ckpt.corrupt",
+                Class::CkptCorrupt,
             ),
             (
                 "NVRM: Xid (PCI:0000:10:1c): 79, GPU has fallen off the bus.",
-                "gpu.fallen_off_bus",
+                Class::GpuFallenOffBus,
             ),
             (
                 "[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1580",
-                "comm.nccl_timeout",
+                Class::CommNcclTimeout,
             ),
         ];
         for (n, (line, class)) in cases.iter().enumerate() {
             let hit = s.line(crate::id::WorkerId(0), n as u64, line.as_bytes()).unwrap();
-            assert_eq!(hit.kind, RuleKind::Failure((*class).to_owned()), "{line}");
+            assert_eq!(hit.kind, RuleKind::Failure((*class).into()), "{line}");
         }
     }
 
+    /// The examples and look-alikes of each class.
+    static EXAMPLES: &[(Class, &[&str], &[&str])] = &include!(concat!(env!("OUT_DIR"), "/examples.rs"));
+
     #[test]
-    fn each_row_knows_its_example_and_not_its_lookalike() {
+    fn each_class_knows_its_examples_and_nothing_its_lookalikes() {
+        let mut scanner = Scanner::new(failure_rules()).unwrap();
+        let mut class_of = |line: &str| match scanner.line(WorkerId(0), 1, line.as_bytes()).map(|h| h.kind) {
+            Some(RuleKind::Failure(class)) => Some(class.counts_as()),
+            _ => None,
+        };
         let mut wrong = Vec::new();
-        for row in taxonomy::rows().filter(|r| !r.example.is_empty()) {
-            let mut scanner = Scanner::new(failure_rules()).unwrap();
-            let mut class_of = |line: &str| match scanner.line(WorkerId(0), 1, line.as_bytes()).map(|h| h.kind) {
-                Some(RuleKind::Failure(class)) => known(&class),
-                _ => "",
-            };
-            let line = class_of(row.example);
-            let taken = row.lookalikes.iter().filter(|l| class_of(l) == row.name).count();
-            let raised = || classify_exception(&said(row.example), Stage::Stepping);
-            if line != row.name && (!line.is_empty() || raised() != row.name) {
-                wrong.push(format!("{}: its example is {line} or {}", row.name, raised()));
+        for (class, examples, lookalikes) in EXAMPLES {
+            for text in *examples {
+                let raised = || classify_exception(&said(text), Stage::Stepping);
+                let found = class_of(text).unwrap_or_else(raised);
+                if found != *class {
+                    wrong.push(format!("{class:?}: its example is {found:?}: {text}"));
+                }
             }
-            if taken > 0 {
-                wrong.push(format!("{}: a look-alike is taken for it", row.name));
-            }
+            let taken = lookalikes.iter().filter_map(|text| Some((class_of(text)?, text)));
+            wrong.extend(taken.map(|(found, text)| format!("{class:?}: a look-alike is {found:?}: {text}")));
         }
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 
     #[test]
     fn a_class_of_another_version_is_unexplained() {
-        assert_eq!(known("made.up"), "exit.unexplained");
+        assert_eq!(FailureClass::from("made.up").counts_as(), Class::ExitUnexplained);
     }
 
     #[test]
     fn an_exception_at_start_is_deterministic() {
-        let action_at = |stage| action(classify_exception(&said("KeyError: 'x'"), stage));
+        let action_at = |stage| action(&classify_exception(&said("KeyError: 'x'"), stage).into());
         assert_eq!(action_at(Stage::Starting), Action::Stop);
         assert_eq!(action_at(Stage::Resuming), Action::Stop);
         assert_eq!(action_at(Stage::Stepping), Action::RelaunchOnce);
@@ -246,9 +245,9 @@ mod tests {
             };
             by_text(&s, Stage::Stepping)
         };
-        assert_eq!(through("py.exception.state"), "ckpt.corrupt");
+        assert_eq!(through("py.exception.state"), Class::CkptCorrupt);
         // `json.load` of a data set is a load, too.
-        assert_eq!(through("py.exception.load"), "data.bad_sample");
+        assert_eq!(through("py.exception.load"), Class::DataBadSample);
     }
 
     #[test]
@@ -256,25 +255,28 @@ mod tests {
         for (text, class) in [
             (
                 "ValueError: Can't find a valid checkpoint at out/checkpoint-4",
-                "ckpt.corrupt",
+                Class::CkptCorrupt,
             ),
             (
                 "ValueError: No valid checkpoint found in output directory (out)",
-                "cfg.args",
+                Class::CfgArgs,
             ),
             (
                 "ValueError: Output directory (out) already exists and is not empty. Use --overwrite_output_dir to overcome.",
-                "cfg.args",
+                Class::CfgArgs,
             ),
             (
                 "ValueError: Due to a serious vulnerability issue in `torch.load`, even with `weights_only=True`, we now require users to upgrade torch",
-                "loader.version",
+                Class::LoaderVersion,
             ),
             (
                 "ValueError: The following zero checkpoints paths are missing: ['out/checkpoint-4/global_step4/zero_pp_rank_1_mp_rank_00_optim_states.pt']",
-                "ckpt.corrupt",
+                Class::CkptCorrupt,
             ),
-            ("ValueError: no valid checkpoint among the candidates", "code.at_start"),
+            (
+                "ValueError: no valid checkpoint among the candidates",
+                Class::CodeAtStart,
+            ),
         ] {
             assert_eq!(classify_exception(&said(text), Stage::Starting), class, "{text}");
         }
@@ -290,11 +292,11 @@ mod tests {
             classify_exception(&s, Stage::Stepping)
         };
         let text = "AttributeError: 'NoneType' object has no attribute 'config'";
-        assert_eq!(inside("py.exception.save", text), "ckpt.save_failed");
-        assert_eq!(inside("py.exception", text), "code.type_key");
+        assert_eq!(inside("py.exception.save", text), Class::CkptSaveFailed);
+        assert_eq!(inside("py.exception", text), Class::CodeTypeKey);
         assert_eq!(
             inside("py.exception.save", "PermissionError: [Errno 13] x"),
-            "file.permission"
+            Class::FilePermission
         );
     }
 
@@ -306,9 +308,12 @@ mod tests {
                 stage,
             )
         };
-        assert_eq!((at(Stage::Starting), at(Stage::Stepping)), ("comm.gloo", "comm.conn"));
+        assert_eq!(
+            (at(Stage::Starting), at(Stage::Stepping)),
+            (Class::CommGloo, Class::CommConn)
+        );
         let lost = said("RuntimeError: Gloo connectFullMesh failed with [pair.cc:99] Connection refused");
-        assert_eq!(classify_exception(&lost, Stage::Starting), "comm.conn");
+        assert_eq!(classify_exception(&lost, Stage::Starting), Class::CommConn);
     }
 
     #[test]
@@ -322,15 +327,15 @@ mod tests {
             "NotImplementedError: Unknown scheduler type: None",
         ] {
             let class = classify_exception(&said(text), Stage::Starting);
-            assert_eq!((class, action(class)), ("cfg.args", Action::Stop), "{text}");
+            assert_eq!((class, action(&class.into())), (Class::CfgArgs, Action::Stop), "{text}");
         }
     }
 
     #[test]
     fn a_checkpoint_that_torch_cannot_load_is_a_reason_to_fall_back() {
         let text = "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])";
-        assert_eq!(classify_exception(&said(text), Stage::Resuming), "ckpt.corrupt");
-        assert_eq!(classify_exception(&said(text), Stage::Stepping), "code.exception");
+        assert_eq!(classify_exception(&said(text), Stage::Resuming), Class::CkptCorrupt);
+        assert_eq!(classify_exception(&said(text), Stage::Stepping), Class::CodeException);
     }
 
     #[test]
@@ -338,27 +343,33 @@ mod tests {
         let cases = [
             (
                 "RuntimeError: CUDA error: an illegal memory access was encountered",
-                "gpu.app_fault",
+                Class::GpuAppFault,
             ),
             (
                 "RuntimeError: unable to write to file </torch_1_2>: No space left on device (28)",
-                "mem.shm",
+                Class::MemShm,
             ),
             (
                 "RuntimeError: DataLoader worker (pid 229) is killed by signal: Bus error.",
-                "mem.shm",
+                Class::MemShm,
             ),
             (
                 "RuntimeError: NCCL error in: x.cpp:1, remote process exited or there was",
-                "comm.nccl_remote",
+                Class::CommNcclRemote,
             ),
-            ("OSError: [Errno 28] No space left on device: '/data/x'", "disk.full"),
-            ("RuntimeError: cannot import /data/ENOSPC-test/x.py", "code.exception"),
+            (
+                "OSError: [Errno 28] No space left on device: '/data/x'",
+                Class::DiskFull,
+            ),
+            (
+                "RuntimeError: cannot import /data/ENOSPC-test/x.py",
+                Class::CodeException,
+            ),
             (
                 "RuntimeError: cannot import '/data/No space left/x.py'",
-                "code.exception",
+                Class::CodeException,
             ),
-            ("RuntimeError: something else", "code.exception"),
+            ("RuntimeError: something else", Class::CodeException),
         ];
         for (text, class) in cases {
             assert_eq!(classify_exception(&said(text), Stage::Stepping), class, "{text}");

@@ -4,6 +4,7 @@
 //! what came after them went on.
 
 use crate::scan::opens_sample;
+use crate::taxonomy::{Class, Family};
 use regex::bytes::Regex;
 
 /// Lines after the words that may still belong to them.
@@ -13,8 +14,8 @@ const BELOW: usize = 40;
 const LONG: f64 = 600.0;
 
 /// Classes of what does not move, and may move again.
-pub(super) fn is_wait(class: &str) -> bool {
-    class.starts_with("hang.") || matches!(class, "rollout.stall" | "engine.all_gone")
+pub(super) fn is_wait(class: Class) -> bool {
+    class.family() == Family::Hang || matches!(class, Class::RolloutStall | Class::EngineAllGone)
 }
 
 /// A length of time: its number and its unit.
@@ -46,7 +47,7 @@ pub(super) struct Stall {
 
 /// The first line of the end of a log that says so: its class, its number and its words.
 pub(super) struct Standing {
-    pub(super) seen: Option<(&'static str, u64, Vec<u8>)>,
+    pub(super) seen: Option<(Class, u64, Vec<u8>)>,
     below: usize,
     line: u64,
     stepped: bool,
@@ -137,10 +138,10 @@ impl Stall {
     }
 
     /// The class of a line that says so. Before the first step it is the start that stands.
-    pub(super) fn class(&self, line: &[u8], stepped: bool) -> Option<&'static str> {
+    pub(super) fn class(&self, line: &[u8], stepped: bool) -> Option<Class> {
         let of_save = self.of_save.is_match(line);
         if !stepped && self.unbegun.is_match(line) {
-            return Some("hang.startup");
+            return Some(Class::HangStartup);
         }
         let exceeds = is_long(&self.exceeds, line, |_| true);
         let free = |before: &[u8]| !self.bound.is_match(before);
@@ -149,13 +150,13 @@ impl Stall {
             return None;
         }
         let (step, engine) = if stepped {
-            ("hang.step", "rollout.stall")
+            (Class::HangStep, Class::RolloutStall)
         } else {
-            ("hang.startup", "hang.startup")
+            (Class::HangStartup, Class::HangStartup)
         };
         match () {
-            () if of_save => Some("hang.save"),
-            () if self.of_rollout.is_match(line) => Some("rollout.stall"),
+            () if of_save => Some(Class::HangSave),
+            () if self.of_rollout.is_match(line) => Some(Class::RolloutStall),
             () if self.of_engine.is_match(line) => Some(engine),
             () if self.of_step.is_match(line) => Some(step),
             () => None,
@@ -189,43 +190,64 @@ mod tests {
         for (line, class) in [
             (
                 "agent: stall detected: the GPUs are busy, but step 13 was the last one, 1900 s ago",
-                "hang.step",
+                Class::HangStep,
             ),
-            ("agent WARN training stalled (no new log line in 20 min)", "hang.step"),
-            ("agent: no heartbeat from rank 12 since 10:00:01 (1803 s)", "hang.step"),
+            (
+                "agent WARN training stalled (no new log line in 20 min)",
+                Class::HangStep,
+            ),
+            (
+                "agent: no heartbeat from rank 12 since 10:00:01 (1803 s)",
+                Class::HangStep,
+            ),
             (
                 "agent: step 13 exceeded the step limit of 900 s, dumping stacks",
-                "hang.step",
+                Class::HangStep,
             ),
-            ("the save of step 100 takes 2400 s already, 30 s is usual", "hang.save"),
+            (
+                "the save of step 100 takes 2400 s already, 30 s is usual",
+                Class::HangSave,
+            ),
             (
                 "async checkpoint of step 100 not done after 1800 s, 3 of 8 writers still busy",
-                "hang.save",
+                Class::HangSave,
             ),
             (
                 "batch 12: 63/64 trajectories, waiting for the last one since 40 min",
-                "rollout.stall",
+                Class::RolloutStall,
             ),
             (
                 "trainer: the rollout has not returned anything for 1,800 s",
-                "rollout.stall",
+                Class::RolloutStall,
             ),
-            ("it 5013 is the newest step for 22 min", "hang.step"),
-            ("collective all_gather in flight for 1500 s on ranks 0-6", "hang.step"),
-            ("building the process group (waiting, 1800 s)", "hang.step"),
-            ("3 samples are left, none finished in the last 30 min", "rollout.stall"),
-            ("rollouter: 0 samples produced in the last 20 min", "rollout.stall"),
-            ("waiting for generation of batch 311 ... 1200s", "rollout.stall"),
-            ("engine 2 has not answered for 1 h", "rollout.stall"),
+            ("it 5013 is the newest step for 22 min", Class::HangStep),
+            (
+                "collective all_gather in flight for 1500 s on ranks 0-6",
+                Class::HangStep,
+            ),
+            ("building the process group (waiting, 1800 s)", Class::HangStep),
+            (
+                "3 samples are left, none finished in the last 30 min",
+                Class::RolloutStall,
+            ),
+            ("rollouter: 0 samples produced in the last 20 min", Class::RolloutStall),
+            ("waiting for generation of batch 311 ... 1200s", Class::RolloutStall),
+            ("engine 2 has not answered for 1 h", Class::RolloutStall),
             (
                 "[ctl] step 121 runs for 1200 s (usual 190 s), no output since 01:02",
-                "hang.step",
+                Class::HangStep,
             ),
-            ("watchdog: no new log line for 1800 s (median step 92 s)", "hang.step"),
-            ("launcher: section 'step' is open for 900 s (limit 1200 s)", "hang.step"),
+            (
+                "watchdog: no new log line for 1800 s (median step 92 s)",
+                Class::HangStep,
+            ),
+            (
+                "launcher: section 'step' is open for 900 s (limit 1200 s)",
+                Class::HangStep,
+            ),
             (
                 "agent: phase=save for 960 s (median 41 s), limit 900 s reached",
-                "hang.save",
+                Class::HangSave,
             ),
         ] {
             assert_eq!(stall.class(line.as_bytes(), true), Some(class), "{line}");
@@ -236,7 +258,11 @@ mod tests {
             "start-up limit reached, still no first step, rank 17 is silent",
             "no first step within the limit of the start: the last line of each rank follows",
         ] {
-            assert_eq!(stall.class(start.as_bytes(), false), Some("hang.startup"), "{start}");
+            assert_eq!(
+                stall.class(start.as_bytes(), false),
+                Some(Class::HangStartup),
+                "{start}"
+            );
         }
     }
 

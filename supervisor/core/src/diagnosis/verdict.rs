@@ -9,13 +9,13 @@ use crate::id::WorkerId;
 use crate::log_cause::{LogCause, LogPlace, LogSource};
 use crate::record::Action;
 use crate::scan::{QUOTED, USER};
-use crate::taxonomy::{self, Weight};
+use crate::taxonomy::{self, Class, FailureClass, Family, Weight};
 
 /// Lines of what followed that are told.
 const CASCADE: usize = 20;
 
 /// An error of the class `code.type_key` before the first step.
-pub(crate) const AT_START: &str = "code.at_start";
+pub(crate) const AT_START: Class = Class::CodeAtStart;
 
 /// Certainty of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     /// Class as in the table; `None`: the logs tell of no failure.
-    pub class: Option<String>,
+    pub class: Option<FailureClass>,
     /// An error of the program before its first step.
     pub at_start: bool,
     /// The answer to a first occurrence; `None`: there is nothing to do.
@@ -69,7 +69,7 @@ pub struct Verdict {
     /// Lines that follow from it, in order.
     pub cascade: Vec<Place>,
     /// The next best class.
-    pub runner_up: Option<String>,
+    pub runner_up: Option<FailureClass>,
     /// The newest step before it.
     pub step: Option<u64>,
     /// A log, by its number, that may hold more than was read of it; only where no line tells the cause.
@@ -130,8 +130,8 @@ impl Reading {
         };
         let told = self.found.iter().rev().find(held_back);
         match told.or(found.iter().copied().find(unread)) {
-            Some(f) if verdict.class.as_deref() == Some("exit.unexplained") => {
-                let class = Some(public(f.class).to_owned());
+            Some(f) if verdict.class == Some(Class::ExitUnexplained.into()) => {
+                let class = Some(public(f.class).into());
                 self.build(class, answer(f.class), Confidence::Low, Some(f), &found, &[])
             }
             _ => verdict,
@@ -154,16 +154,15 @@ impl Reading {
         };
         let root = found[choice.at];
         let confidence = match choice.weight {
-            Weight::Machine | Weight::Cause if !matches!(root.class, "code.exception") => Confidence::High,
+            Weight::Machine | Weight::Cause if !matches!(root.class, Class::CodeException) => Confidence::High,
             Weight::Machine | Weight::Cause | Weight::Effect => Confidence::Medium,
             Weight::Symptom | Weight::Abort | Weight::Hint | Weight::Report => Confidence::Low,
         };
-        let class = root.own.clone().unwrap_or_else(|| public(root.class).to_owned());
-        let (class, action) = match root.own {
-            Some(_) => (class, Some(Action::RelaunchLater)),
+        let (class, action) = match &root.own {
+            Some(own) => (own.clone(), Some(Action::RelaunchLater)),
             None => {
                 let (class, action) = self.refined(root);
-                (public(class).to_owned(), Some(action))
+                (public(class).into(), Some(action))
             }
         };
         self.build(Some(class), action, confidence, Some(root), found, &clues)
@@ -183,7 +182,7 @@ impl Reading {
         }
         let after = log.steps.count.saturating_sub(f.steps);
         // The training goes on without rewards.
-        if f.class == "reward.server" && after > 0 && log.steps.unrewarded >= after {
+        if f.class == Class::RewardServer && after > 0 && log.steps.unrewarded >= after {
             return true;
         }
         if is_end_of_job(f) {
@@ -201,7 +200,7 @@ impl Reading {
             return false;
         };
         let early = log.last.is_some_and(|(step, total)| step < total / 20 * 19);
-        let goes = f.sighting.line < done || f.class == "ray.actor_died";
+        let goes = f.sighting.line < done || f.class == Class::RayActorDied;
         !early && goes && weight(&clue(f)) == Weight::Symptom
     }
 
@@ -234,10 +233,10 @@ impl Reading {
     fn gives_way(&self, clue: &Clue<'_>, weight: Weight, status: Option<ExitStatus>) -> bool {
         match (clue.class, weight) {
             // Whoever saw it may have ended the run for it.
-            ("ckpt.missing_part", _) => false,
-            ("comm.launcher_teardown", _) | (_, Weight::Report) => true,
+            (Class::CkptMissingPart, _) => false,
+            (Class::CommLauncherTeardown, _) | (_, Weight::Report) => true,
             (_, Weight::Symptom | Weight::Hint) => status.is_some_and(is_telling),
-            (_, Weight::Abort) => status.is_some_and(|s| class_of(s) == "native.crash"),
+            (_, Weight::Abort) => status.is_some_and(|s| class_of(s) == Class::NativeCrash),
             _ => false,
         }
     }
@@ -246,7 +245,7 @@ impl Reading {
     fn unsaid(&self, exit: Option<i32>, status: Option<ExitStatus>, found: &[&Found], clues: &[Clue<'_>]) -> Verdict {
         if let Some(log) = self.logs.iter().find(|log| exit == Some(0) && ended_early(log)) {
             let mut verdict = self.build(
-                Some("end.early_success".to_owned()),
+                Some(Class::EndEarlySuccess.into()),
                 Some(Action::Stop),
                 Confidence::Medium,
                 None,
@@ -256,7 +255,7 @@ impl Reading {
             verdict.step = log.last.map(|(step, _)| step);
             return verdict;
         }
-        let of_a_launcher = |f: &&&Found| f.class == "comm.launcher_teardown";
+        let of_a_launcher = |f: &&&Found| f.class == Class::CommLauncherTeardown;
         let reports = || found.iter().filter(|f| weight(&clue(f)) == Weight::Report);
         let teardown = reports().find(|f| exit.is_none() && of_a_launcher(f));
         let reported = teardown.or_else(|| reports().find(|f| !of_a_launcher(f)));
@@ -268,36 +267,29 @@ impl Reading {
             }
             (true, status) => {
                 let torn = found.iter().find(|f| weight(&clue(f)) == Weight::Abort);
-                let class = status.map_or("exit.unexplained", class_of);
+                let class = status.map_or(Class::ExitUnexplained, class_of);
                 let class = match (class, torn) {
-                    ("exit.unexplained", Some(f)) => f.class,
+                    (Class::ExitUnexplained, Some(f)) => f.class,
                     (class, _) => class,
                 };
-                let confidence = if class == "exit.unexplained" {
+                let confidence = if class == Class::ExitUnexplained {
                     Confidence::Low
                 } else {
                     Confidence::Medium
                 };
-                self.build(Some(class.to_owned()), answer(class), confidence, None, found, clues)
+                self.build(Some(class.into()), answer(class), confidence, None, found, clues)
             }
             (false, _) => match reported {
                 // A launcher ends the others where one failed.
-                Some(f) if f.class == "comm.launcher_teardown" => self.build(
-                    Some(f.class.to_owned()),
+                Some(f) if f.class == Class::CommLauncherTeardown => self.build(
+                    Some(f.class.into()),
                     answer(f.class),
                     Confidence::Low,
                     Some(f),
                     found,
                     clues,
                 ),
-                Some(f) => self.build(
-                    Some(f.class.to_owned()),
-                    None,
-                    Confidence::Medium,
-                    Some(f),
-                    found,
-                    clues,
-                ),
+                Some(f) => self.build(Some(f.class.into()), None, Confidence::Medium, Some(f), found, clues),
                 None => self.build(None, None, Confidence::High, None, &[], &[]),
             },
         }
@@ -320,17 +312,17 @@ impl Reading {
 
     fn build(
         &self,
-        class: Option<String>,
+        class: Option<FailureClass>,
         action: Option<Action>,
         confidence: Confidence,
         root: Option<&Found>,
         found: &[&Found],
         clues: &[Clue<'_>],
     ) -> Verdict {
-        let other = |c: &&Clue<'_>| class.as_deref() != Some(public(c.class)) && c.class != "comm.launcher_teardown";
+        let other = |c: &&Clue<'_>| class != Some(public(c.class).into()) && c.class != Class::CommLauncherTeardown;
         let mut rest: Vec<&Clue<'_>> = clues.iter().filter(other).collect();
         rest.sort_by_key(|c| weight(c));
-        let runner_up = rest.first().map(|c| public(c.class).to_owned());
+        let runner_up = rest.first().map(|c| public(c.class).into());
         let follows = |f: &&&Found| match root {
             Some(root) => !std::ptr::eq(**f, root),
             None => true,
@@ -347,7 +339,7 @@ impl Reading {
         // The end that the launcher reports counts only where the class follows from it.
         let report = self
             .first_end()
-            .filter(|end| root.is_none() && class.as_deref() == Some(class_of(end.status)));
+            .filter(|end| root.is_none() && class == Some(class_of(end.status).into()));
         Verdict {
             at_start: root.is_some_and(|f| f.class == AT_START),
             report: report.map(|end| (reported(end), end.status)),
@@ -364,26 +356,26 @@ impl Reading {
 }
 
 /// The answer to a first occurrence that has no history.
-fn answer(class: &str) -> Option<Action> {
-    Some(taxonomy::action(class))
+fn answer(class: Class) -> Option<Action> {
+    Some(taxonomy::action(&class.into()))
 }
 
 /// The class that is told: an error of the start is a class of its own only in the policy.
-pub(super) fn public(class: &str) -> &str {
+pub(super) fn public(class: Class) -> Class {
     match class {
-        AT_START => "code.type_key",
+        AT_START => Class::CodeTypeKey,
         other => other,
     }
 }
 
 /// Steps after it do not take it back: the training goes on, and that is what is wrong.
 fn is_standing(f: &Found) -> bool {
-    matches!(f.sighting.rule.as_str(), START | "records") || f.class == "ckpt.missing_part"
+    matches!(f.sighting.rule.as_str(), START | "records") || f.class == Class::CkptMissingPart
 }
 
 /// A scheduler says that it ends the job now, and leaves it its time to end.
 fn is_end_of_job(f: &Found) -> bool {
-    f.class == "sched.timelimit" || f.class.starts_with("sched.") && f.sighting.text.contains(" CANCELLED AT ")
+    f.class == Class::SchedTimelimit || f.class.family() == Family::Sched && f.sighting.text.contains(" CANCELLED AT ")
 }
 
 /// It says that the training is over, and more steps were planned.

@@ -3,7 +3,7 @@
 
 use super::stall::is_wait;
 use crate::event::ExitStatus;
-use crate::taxonomy::{self, Weight};
+use crate::taxonomy::{Class, Family, Weight};
 
 /// Words of torch where a checkpoint could not be loaded or saved on all ranks.
 const SUM: &str = "CheckpointException ranks:";
@@ -18,7 +18,7 @@ pub(super) const GRACE: u32 = 8;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clue<'a> {
     /// Its class.
-    pub(crate) class: &'static str,
+    pub(crate) class: Class,
     /// The line.
     pub(crate) text: &'a str,
     /// It ended a traceback that goes on with the chain of the one before.
@@ -52,24 +52,26 @@ pub(crate) fn choose(clues: &[Clue<'_>]) -> Option<Choice> {
     let order = |c: &Choice| (c.weight, rank(clues, c), c.at);
     let first = weighed.clone().min_by_key(order)?;
     // Ray only saw that a process was gone; that one said that it aborted.
-    let dead = clues.get(first.at).is_some_and(|c| c.class == "ray.actor_died");
-    let abort = weighed.filter(|c| c.weight == Weight::Abort && clues[c.at].class == "native.crash");
+    let dead = clues.get(first.at).is_some_and(|c| c.class == Class::RayActorDied);
+    let abort = weighed.filter(|c| c.weight == Weight::Abort && clues[c.at].class == Class::NativeCrash);
     abort.min_by_key(order).filter(|_| dead).or(Some(first))
 }
 
 /// Among symptoms, one that names its own class of failure counts before the echo of a lost connection.
 fn rank(clues: &[Clue<'_>], choice: &Choice) -> u8 {
-    let class = clues.get(choice.at).map_or("", |c| c.class);
+    let Some(class) = clues.get(choice.at).map(|c| c.class) else {
+        return 0;
+    };
     match (choice.weight, class) {
-        (Weight::Symptom, "comm.nccl_timeout") => 0,
-        (Weight::Symptom, "engine.vllm_dead") => 1,
-        (Weight::Symptom, "comm.nccl_remote") => 2,
-        (Weight::Symptom, "ray.actor_died") => 3,
+        (Weight::Symptom, Class::CommNcclTimeout) => 0,
+        (Weight::Symptom, Class::EngineVllmDead) => 1,
+        (Weight::Symptom, Class::CommNcclRemote) => 2,
+        (Weight::Symptom, Class::RayActorDied) => 3,
         (Weight::Symptom, _) => 4,
         // The kernel says what became of the GPU that a program misses.
-        (Weight::Machine, "gpu.driver") => 1,
+        (Weight::Machine, Class::GpuDriver) => 1,
         // Somebody looked at the stacks of what another line tells of.
-        (Weight::Effect, "hang.step") if clues.get(choice.at).is_some_and(|c| c.text.starts_with("Thread ")) => 1,
+        (Weight::Effect, Class::HangStep) if clues.get(choice.at).is_some_and(|c| c.text.starts_with("Thread ")) => 1,
         _ => 0,
     }
 }
@@ -77,14 +79,14 @@ fn rank(clues: &[Clue<'_>], choice: &Choice) -> u8 {
 /// A general exception around which a later one of its chain says what it was: a cache missed, say, and what was done instead failed.
 fn is_wrapped(clues: &[Clue<'_>], at: usize) -> bool {
     let Some(first) = clues.get(at) else { return false };
-    let general = matches!(first.class, "code.exception" | "file.missing");
-    if !general && !first.class.starts_with("code.") {
+    let general = matches!(first.class, Class::CodeException | Class::FileMissing);
+    if !general && first.class.family() != Family::Code {
         return false;
     }
-    let machine = |class: &str| ["mem.", "gpu.", "disk."].iter().any(|family| class.starts_with(family));
-    let says = |class: &str| class != first.class && !class.starts_with("code.") && (general || machine(class));
+    let machine = |class: Class| matches!(class.family(), Family::Mem | Family::Gpu | Family::Disk);
+    let says = |class: Class| class != first.class && class.family() != Family::Code && (general || machine(class));
     let mut chain = clues.iter().skip(at + 1).take_while(|c| c.chained);
-    let least = if first.class == "code.exception" {
+    let least = if first.class == Class::CodeException {
         Weight::Effect
     } else {
         Weight::Cause
@@ -94,12 +96,12 @@ fn is_wrapped(clues: &[Clue<'_>], at: usize) -> bool {
 
 /// Words of a program below those of the part that it ended, which say no more than that.
 fn is_detail(clues: &[Clue<'_>], at: usize) -> bool {
-    let general = |c: &&Clue<'_>| matches!(c.class, "code.exception" | "code.type_key");
+    let general = |c: &&Clue<'_>| matches!(c.class, Class::CodeException | Class::CodeTypeKey);
     let Some((detail, before)) = clues.get(at).filter(general).zip(clues.get(..at)) else {
         return false;
     };
     let of_engine = |c: &Clue<'_>| c.text.contains("Scheduler hit an exception");
-    let of_save = |c: &Clue<'_>| c.class == "ckpt.save_failed" && c.text.contains(SUM);
+    let of_save = |c: &Clue<'_>| c.class == Class::CkptSaveFailed && c.text.contains(SUM);
     !detail.chained && before.last().is_some_and(of_engine) || before.iter().any(of_save)
 }
 
@@ -109,7 +111,9 @@ fn is_summed_up(clues: &[Clue<'_>], at: usize) -> bool {
         return false;
     };
     let below = clues.iter().skip(at + 1).find(|c| !c.text.contains(SUM));
-    below.is_some_and(|c| weight(c) <= Weight::Cause && !matches!(c.class, "code.exception") && c.class != first.class)
+    below.is_some_and(|c| {
+        weight(c) <= Weight::Cause && !matches!(c.class, Class::CodeException) && c.class != first.class
+    })
 }
 
 /// The strength of one clue.
@@ -119,11 +123,11 @@ pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
         return Weight::Machine;
     }
     // torch's launcher ends the others with warnings.
-    if clue.class == "comm.launcher_teardown" || text.ends_with(COMPLETED) {
+    if clue.class == Class::CommLauncherTeardown || text.ends_with(COMPLETED) {
         return Weight::Report;
     }
     // A scheduler only warns of what it does, and of a slow disk there is no more to say.
-    let given = clue.class == "reward.server" && text.contains("default");
+    let given = clue.class == Class::RewardServer && text.contains("default");
     let warned = is_leveled(text) && !given && !is_only_warned_of(clue.class);
     if clue.loose || warned || is_retried(text) {
         return Weight::Hint;
@@ -132,13 +136,13 @@ pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
     if is_of_another(clue) || is_tried_by_kubernetes(text) || text.contains("NOT ENDING WITH SIGNALS") {
         return Weight::Symptom;
     }
-    let own = taxonomy::row(clue.class).map_or(Weight::Cause, |r| r.tier);
+    let own = clue.class.row().tier;
     // A runtime that ends itself says why on another line.
-    if clue.class == "native.crash" && is_abort(text) {
+    if clue.class == Class::NativeCrash && is_abort(text) {
         return Weight::Abort;
     }
     // The step of a job is cancelled because one of its tasks failed.
-    if clue.class == "sched.cancel" && text.contains("STEP") {
+    if clue.class == Class::SchedCancel && text.contains("STEP") {
         return Weight::Abort;
     }
     own
@@ -158,8 +162,8 @@ pub(super) fn is_tried_by_kubernetes(text: &str) -> bool {
 }
 
 /// Monitors of a run say it in warnings: nothing in it fails.
-fn is_only_warned_of(class: &str) -> bool {
-    is_wait(class) || class.starts_with("sched.") || matches!(class, "disk.slow" | "gpu.sdc_suspect")
+fn is_only_warned_of(class: Class) -> bool {
+    is_wait(class) || class.family() == Family::Sched || matches!(class, Class::DiskSlow | Class::GpuSdcSuspect)
 }
 
 /// A program says that a part of it is gone, or a network that a peer is: neither says why.
@@ -185,8 +189,8 @@ fn is_of_another(clue: &Clue<'_>) -> bool {
         " not alive",
     ];
     match clue.class {
-        "node.lost" => clue.text.starts_with("Call to "),
-        "code.exception" => {
+        Class::NodeLost => clue.text.starts_with("Call to "),
+        Class::CodeException => {
             let text = clue.text.to_ascii_lowercase();
             // Ray's answer that none came: from whom and why is told elsewhere, if at all.
             text.contains("gettimeouterror: get timed out")
@@ -267,25 +271,25 @@ fn is_retried(text: &str) -> bool {
 }
 
 /// The class of an exit that nothing was said of.
-pub(crate) fn class_of(status: ExitStatus) -> &'static str {
+pub(crate) fn class_of(status: ExitStatus) -> Class {
     match status {
-        ExitStatus::Signal(9) | ExitStatus::Code(137) => "kill.unknown",
+        ExitStatus::Signal(9) | ExitStatus::Code(137) => Class::KillUnknown,
         // Ray's handler for SIGTERM ends the driver with the signal's number for a code.
-        ExitStatus::Signal(1 | 2 | 15) | ExitStatus::Code(15 | 129 | 130 | 143) => "op.signal",
-        ExitStatus::Signal(7) | ExitStatus::Code(135) => "mem.shm",
-        ExitStatus::Signal(_) | ExitStatus::Code(132 | 134 | 136 | 139) => "native.crash",
-        ExitStatus::Code(126 | 127) => "cfg.command",
-        ExitStatus::Code(2) => "cfg.args",
+        ExitStatus::Signal(1 | 2 | 15) | ExitStatus::Code(15 | 129 | 130 | 143) => Class::OpSignal,
+        ExitStatus::Signal(7) | ExitStatus::Code(135) => Class::MemShm,
+        ExitStatus::Signal(_) | ExitStatus::Code(132 | 134 | 136 | 139) => Class::NativeCrash,
+        ExitStatus::Code(126 | 127) => Class::CfgCommand,
+        ExitStatus::Code(2) => Class::CfgArgs,
         // NVRx: it was restarted as often as it may be.
-        ExitStatus::Code(93) => "end.budget",
-        ExitStatus::Code(_) => "exit.unexplained",
-        ExitStatus::Unknown => "kill.unknown",
+        ExitStatus::Code(93) => Class::EndBudget,
+        ExitStatus::Code(_) => Class::ExitUnexplained,
+        ExitStatus::Unknown => Class::KillUnknown,
     }
 }
 
 /// The exit says more than a symptom: nothing but the process itself, or who ended it, makes such an end.
 pub(crate) fn is_telling(status: ExitStatus) -> bool {
-    !matches!(class_of(status), "exit.unexplained") && !is_aborted(status)
+    !matches!(class_of(status), Class::ExitUnexplained) && !is_aborted(status)
 }
 
 /// The process ended itself: NCCL's watchdog does, and C++ after an exception that nothing catches.
@@ -297,7 +301,7 @@ pub(crate) fn is_aborted(status: ExitStatus) -> bool {
 mod tests {
     use super::*;
 
-    fn clue(class: &'static str, text: &'static str) -> Clue<'static> {
+    fn clue(class: Class, text: &'static str) -> Clue<'static> {
         Clue {
             class,
             text,
@@ -307,43 +311,46 @@ mod tests {
         }
     }
 
-    fn chosen(clues: &[Clue<'_>]) -> &'static str {
-        choose(clues).map_or("", |c| clues[c.at].class)
+    fn chosen(clues: &[Clue<'_>]) -> Class {
+        clues[choose(clues).unwrap().at].class
     }
 
     #[test]
     fn the_kernel_counts_before_the_program_and_a_cause_before_its_echo() {
-        let echo = clue("comm.conn", "Connection reset by peer");
-        let fault = clue("gpu.app_fault", "CUDA error: unspecified launch failure");
-        let bus = clue("gpu.fallen_off_bus", "NVRM: Xid (PCI:0000:3b:00): 79");
-        assert_eq!(chosen(&[echo, fault]), "gpu.app_fault");
-        assert_eq!(chosen(&[echo, fault, bus]), "gpu.fallen_off_bus");
-        let oom = clue("mem.cuda_oom", "torch.OutOfMemoryError: x");
-        assert_eq!(chosen(&[oom, fault]), "mem.cuda_oom");
+        let echo = clue(Class::CommConn, "Connection reset by peer");
+        let fault = clue(Class::GpuAppFault, "CUDA error: unspecified launch failure");
+        let bus = clue(Class::GpuFallenOffBus, "NVRM: Xid (PCI:0000:3b:00): 79");
+        assert_eq!(chosen(&[echo, fault]), Class::GpuAppFault);
+        assert_eq!(chosen(&[echo, fault, bus]), Class::GpuFallenOffBus);
+        let oom = clue(Class::MemCudaOom, "torch.OutOfMemoryError: x");
+        assert_eq!(chosen(&[oom, fault]), Class::MemCudaOom);
     }
 
     #[test]
     fn a_warning_counts_where_nothing_else_was_said() {
-        let retried = clue("hub.rate", "WARNING: 429 Client Error, retrying in 3 s");
-        assert_eq!(chosen(&[retried]), "hub.rate");
-        assert_eq!(chosen(&[retried, clue("comm.conn", "Connection refused")]), "comm.conn");
+        let retried = clue(Class::HubRate, "WARNING: 429 Client Error, retrying in 3 s");
+        assert_eq!(chosen(&[retried]), Class::HubRate);
+        assert_eq!(
+            chosen(&[retried, clue(Class::CommConn, "Connection refused")]),
+            Class::CommConn
+        );
         let plugin = "n1:4:4 [0] NCCL INFO NET/Plugin: libnccl-net.so: cannot open shared object file";
         for warned in [
             plugin,
             "[W519 05:00:11.22 TCPStore.cpp:125] [c10d] recvValue failed",
             "INFO 06-12 09:00:11 [x.py:1] boom",
         ] {
-            assert_eq!(weight(&clue("mem.cuda_oom", warned)), Weight::Hint, "{warned}");
+            assert_eq!(weight(&clue(Class::MemCudaOom, warned)), Weight::Hint, "{warned}");
         }
     }
 
     #[test]
     fn what_a_pod_waited_for_counts_where_nothing_else_was_said() {
-        let pulled = clue("sched.launch", "2m  Warning  Failed  pod/a  Error: ErrImagePull");
-        assert_eq!(chosen(&[pulled]), "sched.launch");
+        let pulled = clue(Class::SchedLaunch, "2m  Warning  Failed  pod/a  Error: ErrImagePull");
+        assert_eq!(chosen(&[pulled]), Class::SchedLaunch);
         assert_eq!(
-            chosen(&[pulled, clue("code.type_key", "KeyError: 'a'")]),
-            "code.type_key"
+            chosen(&[pulled, clue(Class::CodeTypeKey, "KeyError: 'a'")]),
+            Class::CodeTypeKey
         );
     }
 
@@ -356,49 +363,58 @@ mod tests {
             loose: false,
             own: false,
         };
-        let oom = clue("mem.cuda_oom", "torch.OutOfMemoryError: x");
-        assert_eq!(chosen(&[oom, after("code.type_key", "KeyError: 'x'")]), "mem.cuda_oom");
-        let general = clue("code.exception", "TimeoutError: timed out");
+        let oom = clue(Class::MemCudaOom, "torch.OutOfMemoryError: x");
         assert_eq!(
-            chosen(&[general, after("hub.rate", "LocalEntryNotFoundError: x")]),
-            "hub.rate"
+            chosen(&[oom, after(Class::CodeTypeKey, "KeyError: 'x'")]),
+            Class::MemCudaOom
+        );
+        let general = clue(Class::CodeException, "TimeoutError: timed out");
+        assert_eq!(
+            chosen(&[general, after(Class::HubRate, "LocalEntryNotFoundError: x")]),
+            Class::HubRate
         );
         assert_eq!(
-            chosen(&[general, clue("hub.rate", "LocalEntryNotFoundError: x")]),
-            "code.exception"
+            chosen(&[general, clue(Class::HubRate, "LocalEntryNotFoundError: x")]),
+            Class::CodeException
         );
-        let missed = clue("code.type_key", "KeyError: 'layers.0'");
+        let missed = clue(Class::CodeTypeKey, "KeyError: 'layers.0'");
         assert_eq!(
-            chosen(&[missed, after("mem.cuda_oom", "torch.OutOfMemoryError: x")]),
-            "mem.cuda_oom"
+            chosen(&[missed, after(Class::MemCudaOom, "torch.OutOfMemoryError: x")]),
+            Class::MemCudaOom
         );
-        assert_eq!(chosen(&[missed, after("hub.rate", "ReadTimeout: x")]), "code.type_key");
+        assert_eq!(
+            chosen(&[missed, after(Class::HubRate, "ReadTimeout: x")]),
+            Class::CodeTypeKey
+        );
     }
 
     #[test]
     fn words_that_say_no_more_than_the_part_that_ended_are_its_detail() {
         let engine = clue(
-            "engine.sglang_watchdog",
+            Class::EngineSglangWatchdog,
             "Scheduler hit an exception: Traceback (most recent call last):",
         );
-        let general = clue("code.exception", "RuntimeError: bad state");
-        assert_eq!(chosen(&[engine, general]), "engine.sglang_watchdog");
-        assert_eq!(chosen(&[general, engine]), "code.exception");
+        let general = clue(Class::CodeException, "RuntimeError: bad state");
+        assert_eq!(chosen(&[engine, general]), Class::EngineSglangWatchdog);
+        assert_eq!(chosen(&[general, engine]), Class::CodeException);
         assert_eq!(
-            chosen(&[engine, clue("mem.cuda_oom", "torch.OutOfMemoryError: x")]),
-            "mem.cuda_oom"
+            chosen(&[engine, clue(Class::MemCudaOom, "torch.OutOfMemoryError: x")]),
+            Class::MemCudaOom
         );
-        let sum = clue("ckpt.save_failed", "CheckpointException ranks:dict_keys([3])");
-        assert_eq!(chosen(&[sum, general]), "ckpt.save_failed");
+        let sum = clue(Class::CkptSaveFailed, "CheckpointException ranks:dict_keys([3])");
+        assert_eq!(chosen(&[sum, general]), Class::CkptSaveFailed);
         // A process that aborted is what Ray saw of it.
-        let dead = clue("ray.actor_died", "The actor died unexpectedly");
+        let dead = clue(Class::RayActorDied, "The actor died unexpectedly");
         assert_eq!(
-            chosen(&[clue("native.crash", "Fatal Python error: Aborted"), dead]),
-            "native.crash"
+            chosen(&[clue(Class::NativeCrash, "Fatal Python error: Aborted"), dead]),
+            Class::NativeCrash
         );
         assert_eq!(
-            chosen(&[clue("comm.launcher_teardown", "Sending process 1 closing signal"), dead]),
-            "ray.actor_died"
+            chosen(&[
+                clue(Class::CommLauncherTeardown, "Sending process 1 closing signal"),
+                dead
+            ]),
+            Class::RayActorDied
         );
     }
 
@@ -406,29 +422,29 @@ mod tests {
     fn a_failure_that_is_told_of_is_not_one_that_is_over() {
         let told = |class, text| weight(&clue(class, text));
         assert_eq!(
-            told("gpu.ecc_uncorrectable", "Xid: 140, Unrecovered ECC Error"),
+            told(Class::GpuEccUncorrectable, "Xid: 140, Unrecovered ECC Error"),
             Weight::Machine
         );
         assert_eq!(
-            told("comm.conn", "rank 3 recovered from Connection reset by peer"),
+            told(Class::CommConn, "rank 3 recovered from Connection reset by peer"),
             Weight::Hint
         );
-        assert_eq!(told("sched.preempt", "WARNING: Preempted by pod x"), Weight::Cause);
-        assert_eq!(told("disk.full", "WARNING: No space left on device"), Weight::Hint);
+        assert_eq!(told(Class::SchedPreempt, "WARNING: Preempted by pod x"), Weight::Cause);
+        assert_eq!(told(Class::DiskFull, "WARNING: No space left on device"), Weight::Hint);
     }
 
     #[test]
     fn what_a_runtime_does_after_its_own_words_is_no_cause() {
         let abort = clue(
-            "native.crash",
+            Class::NativeCrash,
             "terminate called after throwing an instance of 'c10::DistBackendError'",
         );
         let timeout = clue(
-            "comm.nccl_timeout",
+            Class::CommNcclTimeout,
             "Watchdog caught collective operation timeout: WorkNCCL(",
         );
-        assert_eq!(chosen(&[abort, timeout]), "comm.nccl_timeout");
-        let crash = clue("native.crash", "Fatal Python error: Segmentation fault");
-        assert_eq!(chosen(&[timeout, crash]), "native.crash");
+        assert_eq!(chosen(&[abort, timeout]), Class::CommNcclTimeout);
+        let crash = clue(Class::NativeCrash, "Fatal Python error: Segmentation fault");
+        assert_eq!(chosen(&[timeout, crash]), Class::NativeCrash);
     }
 }

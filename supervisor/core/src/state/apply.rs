@@ -3,6 +3,7 @@
 use super::budget::FAILURES;
 use super::{Allocation, Attempt, Care, Mode, NotKept, State};
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash};
+use crate::end_cause::EndCause;
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, ScanReport};
 use crate::finiteness::{OddTensors, WeightsLook};
 use crate::generations::whole_live;
@@ -11,6 +12,7 @@ use crate::numbers::keep;
 use crate::record::{Act, ActKind, BACK_TO_FINITE, Decision, DiskEdit, LAST_FINITE, LaunchOrder, Record, StartPoint};
 use crate::scan::RuleKind;
 use crate::spec::ResumeIntent;
+use crate::taxonomy::Class;
 
 impl State {
     /// Folds one record in. Total: no record is refused, none panics.
@@ -383,7 +385,7 @@ impl State {
                 let spoilt = why.is_some_and(|r| r.code == BACK_TO_FINITE);
                 self.went_back |= spoilt;
                 if let Some(a) = self.attempt.as_mut() {
-                    a.ended_by_us = why.map(|r| r.text.clone());
+                    a.ended_by_us = why.map(EndCause::of);
                     a.spoilt |= spoilt;
                     a.hopeless |= why.is_some_and(|r| r.code == LAST_FINITE);
                 }
@@ -391,7 +393,7 @@ impl State {
                 self.enter(Mode::Stopping { then, gently }, at);
             }
             Decision::Diagnosed(d) => {
-                let is_full = d.class == "disk.full";
+                let is_full = d.class == Class::DiskFull;
                 self.doubt |= is_full;
                 self.full = self.full.saturating_add(u32::from(is_full));
                 if let Some(a) = self.attempt.as_mut() {

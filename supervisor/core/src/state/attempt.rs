@@ -2,19 +2,14 @@
 
 use super::{Attempt, Pace};
 use crate::creep::Creep;
-use crate::event::{ExitStatus, Phase};
+use crate::end_cause::EndCause;
+use crate::event::Phase;
 use crate::gang::Nodes;
 use crate::id::{Ms, Step, Term, Tick, WorkerId};
 use crate::numbers::{StepNumbers, keep};
 use crate::record::{LaunchOrder, Notice, StartPoint};
 use crate::script::ScriptNews;
 use std::collections::BTreeMap;
-
-/// The reason to end the others where a worker failed.
-#[must_use]
-pub(crate) fn failed_words(worker: WorkerId, status: ExitStatus) -> String {
-    format!("worker {worker} {}", status.words())
-}
 
 impl Attempt {
     /// It trained a step beyond its resume point.
@@ -48,8 +43,7 @@ impl Attempt {
     /// We ended it, and none of its workers had failed before.
     #[must_use]
     pub fn was_ended_by_us(&self) -> bool {
-        let failed = self.first_failure.map(|(w, status)| failed_words(w, status));
-        self.ended_by_us.is_some() && self.ended_by_us != failed
+        !matches!(self.ended_by_us, None | Some(EndCause::WorkerFailed(_)))
     }
 
     /// The worker that tells why it ended.

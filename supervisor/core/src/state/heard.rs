@@ -2,6 +2,7 @@
 
 use super::Attempt;
 use crate::checkpoint::CkptId;
+use crate::end_cause::EndCause;
 use crate::event::Sighting;
 use crate::id::{Ms, Step, Tick};
 use crate::scan::RuleKind;
@@ -115,7 +116,7 @@ impl Attempt {
     /// We ended it because it did not get on. What its ranks say from then on is no cause of that, nor is how they end.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
-        self.ended_by_us.as_ref().is_some_and(|why| why.contains("stuck"))
+        matches!(self.ended_by_us, Some(EndCause::Stalled(_)))
     }
 
     /// Sightings after which the training did not go on.

@@ -1,5 +1,6 @@
 //! One row of the rulebook.
 
+use super::class::{Class, Family};
 use super::nature::{Kind, Weight};
 use crate::record::Action;
 
@@ -15,8 +16,12 @@ pub struct Line {
 /// A class of failures.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Its stable name.
-    pub name: &'static str,
+    /// The class.
+    pub class: Class,
+    /// Its family.
+    pub family: Family,
+    /// Its stable code.
+    pub code: &'static str,
     /// What happened, in a few words.
     pub meaning: &'static str,
     /// Its nature.
@@ -35,10 +40,6 @@ pub struct Row {
     pub lines: &'static [Line],
     /// Texts that count only in the line that ends a traceback, case as written.
     pub errors: &'static [&'static str],
-    /// A line of this class.
-    pub example: &'static str,
-    /// Lines that look like it and are not of it.
-    pub lookalikes: &'static [&'static str],
     /// What tells the class if no line does.
     pub told_by: Option<&'static str>,
     /// The next thing for a person to do.

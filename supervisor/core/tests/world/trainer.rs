@@ -10,6 +10,7 @@ use supervise_core::event::{Activity, EventKind, ExitStatus, Living, Phase, Sigh
 use supervise_core::id::{AttemptNo, ProcRef, Step, Tick, WorkerId};
 use supervise_core::numbers::{Numbers, Reading, StepNumbers};
 use supervise_core::scan::RuleKind;
+use supervise_core::taxonomy::Class;
 
 /// The workers of one attempt, and their guard.
 #[derive(Debug, Clone)]
@@ -168,7 +169,7 @@ impl World {
     fn load_fails(&mut self, attempt: AttemptNo) -> bool {
         self.see(
             attempt,
-            RuleKind::Failure("ckpt.corrupt".to_owned()),
+            RuleKind::Failure(Class::CkptCorrupt.into()),
             "ckpt.corrupt",
             None,
         );
@@ -250,7 +251,7 @@ impl World {
         match f.what.clone() {
             Misdeed::Exit { rank, status, class } => {
                 if let Some(c) = class {
-                    self.see(attempt, RuleKind::Failure(c.clone()), &c, None);
+                    self.see(attempt, RuleKind::Failure(c.as_str().into()), &c, None);
                 }
                 self.worker_fails(rank, status);
             }

@@ -11,6 +11,7 @@ use supervise_config::redact_text;
 use supervise_core::diagnosis::Reading;
 use supervise_core::id::WorkerId;
 use supervise_core::log_cause::{LogCause, LogSource};
+use supervise_core::taxonomy::Class;
 
 /// The last output is on its way to the disk for so long at most.
 const WRITTEN: Duration = Duration::from_secs(2);
@@ -60,7 +61,7 @@ pub(super) fn cause(order: &Order, ended: AttemptEnd, reading: Option<Reading>) 
         }
         cause = reading.verdict(ended.exit).cause(&logs);
     }
-    if cause.class.as_deref() == Some("ckpt.missing_part") {
+    if cause.class == Some(Class::CkptMissingPart.into()) {
         reading.forget_starts();
         let other = reading.verdict(ended.exit).cause(&logs);
         cause.else_cause = (other != cause).then(|| Box::new(other));
@@ -137,7 +138,7 @@ mod tests {
         let order = order(dir, vec![at(1), at(2), at(3)]);
         let told = |exit| cause(&order, AttemptEnd { exit }, Reading::new(&[]).ok());
         let found = told(Some(1));
-        assert_eq!(found.class.as_deref(), Some("mem.cuda_oom"));
+        assert_eq!(found.class, Some(Class::MemCudaOom.into()));
         let root = found.root.unwrap();
         assert_eq!((root.worker, root.line), (WorkerId(2), 3));
         assert_eq!(told(Some(0)).class, None);

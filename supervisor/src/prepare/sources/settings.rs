@@ -8,7 +8,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::settings::{Settings, Sources, edit_distance, is_setting};
 use supervise_config::{ConfigTree, Node, redact_word};
 use supervise_core::policy::{is_class, is_known};
-use supervise_core::taxonomy::rows;
+use supervise_core::taxonomy::{FailureClass, rows};
 use supervise_trainers::registry::FRAMEWORKS;
 
 /// The file of the machine.
@@ -137,7 +137,7 @@ fn check_rules(settings: &Settings) -> Result<(), CliError> {
             continue;
         }
         let origin = origin(settings, "rules");
-        if !class.starts_with("user.") {
+        if !matches!(class.as_str().into(), FailureClass::User(_)) {
             return Err(CliError::config(format!(
                 "rules: {class} is a class of the table, and has its answer{origin}"
             ))
@@ -167,7 +167,7 @@ fn origin(settings: &Settings, key: &str) -> String {
 fn no_such_class(key: &str, class: &str, settings: &Settings) -> CliError {
     let origin = origin(settings, key);
     let near = rows()
-        .map(|row| row.name)
+        .map(|row| row.code)
         .min_by_key(|name| edit_distance(class, name))
         .filter(|name| edit_distance(class, name) <= 2 + class.len() / 4);
     let near = near.map_or_else(String::new, |name| format!("did you mean `{name}`? "));

@@ -142,7 +142,7 @@ pub(crate) fn rules(s: &Settings) -> Changes {
 pub(crate) fn lines(s: &Settings) -> Vec<FailureLine> {
     let line = |rule: &supervise_config::settings::FailureLine| FailureLine {
         pattern: rule.pattern.clone(),
-        class: rule.class.clone(),
+        class: rule.class.as_str().into(),
     };
     s.rules.iter().map(line).collect()
 }

@@ -96,7 +96,7 @@ impl Picture {
                 band.to = band.to.max(s.wall);
             }
             band.gone |= a.gone;
-            band.class = a.diagnosis.as_ref().map(|d| d.class.clone());
+            band.class = a.diagnosis.as_ref().map(|d| d.class.to_string());
         }
         if let Some(step) = a.step {
             let known = self.points.last().filter(|p| p.attempt == a.no.0);

@@ -6,6 +6,7 @@
 use supervise_core::event::Phase;
 use supervise_core::numbers::Measure;
 use supervise_core::scan::{RuleKind, ScanRule};
+use supervise_core::taxonomy::Class;
 
 /// Keys of what is logged, which names no step.
 const KEYS: [(Measure, &str); 2] = [(Measure::Loss, "loss"), (Measure::GradNorm, "grad_norm")];
@@ -42,12 +43,12 @@ pub(crate) fn rules() -> Vec<ScanRule> {
         ScanRule::new(
             "hf.on_demand",
             r"SIGTERM received, will request JIT checkpoint|Starting JIT checkpointing\.\.\.",
-            RuleKind::Failure("sched.preempt".to_owned()),
+            RuleKind::Failure(Class::SchedPreempt.into()),
         ),
         ScanRule::new(
             "hf.not_empty",
             r"Output directory .* already exists and is not empty",
-            RuleKind::Failure("cfg.args".to_owned()),
+            RuleKind::Failure(Class::CfgArgs.into()),
         ),
         ScanRule::new("hf.loss", r"^\s*\{'loss': ", RuleKind::Enters(Phase::Step)).with_keys(&KEYS),
         ScanRule::new("hf.bar", r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+) \[", RuleKind::Bar),

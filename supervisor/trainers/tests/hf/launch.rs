@@ -10,6 +10,7 @@ use supervise_core::id::{AttemptNo, RunId, Step, WorkerId};
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::scan::{RuleKind, Scanner};
 use supervise_core::spec::{Policy, ResumeIntent, RunSpec};
+use supervise_core::taxonomy::Class;
 use supervise_trainers::hf::HF;
 use supervise_trainers::{Expectation, HostFacts, LaunchPlan, ReadInput, ReadOutput, adapter, read, registry};
 
@@ -424,7 +425,7 @@ fn lines_of_the_trainer_are_understood() {
         ("Saving model checkpoint to /data/out", None, None),
         (
             "ValueError: Output directory (out) already exists and is not empty. Use --overwrite_output_dir to overcome.",
-            Some(RuleKind::Failure("cfg.args".to_owned())),
+            Some(RuleKind::Failure(Class::CfgArgs.into())),
             None,
         ),
     ] {

@@ -14,6 +14,7 @@ use supervise_config::{redact_lines, redact_text};
 use supervise_core::event::{ExitStatus, Sighting};
 use supervise_core::id::{Term, WorkerId};
 use supervise_core::scan::{Hit, RuleKind, ScanRule, Scanner};
+use supervise_core::taxonomy::Class;
 
 /// Reads of one worker's output before the others have their turn.
 const READS_PER_TURN: usize = 4;
@@ -186,7 +187,7 @@ impl Guard {
         };
         if let Some(text) = self.memory.killed() {
             let hit = Hit {
-                kind: RuleKind::Failure("mem.host_oom".to_owned()),
+                kind: RuleKind::Failure(Class::MemHostOom.into()),
                 sighting: Sighting {
                     rule: "host_oom".to_owned(),
                     worker,
