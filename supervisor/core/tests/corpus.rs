@@ -239,14 +239,32 @@ fn a_run_and_diagnose_give_each_log_the_same_class() {
 }
 
 #[test]
-fn each_excerpt_has_its_label() {
-    let labelled: BTreeSet<String> = labels().into_iter().map(|l| l.file).collect();
-    let entries = std::fs::read_dir(folder())
-        .unwrap()
-        .map(|e| e.unwrap().file_name().into_string().unwrap());
-    for name in entries.filter(|n| n.ends_with(".log")) {
-        assert!(labelled.contains(&name), "{name} has no label");
+fn each_excerpt_has_its_label_and_stands_in_the_folder_of_its_class() {
+    let labels = labels();
+    for label in &labels {
+        let folder = label.file.split_once('/').map(|(folder, _)| folder);
+        assert_eq!(folder, Some(label.class.as_str()), "{}", label.file);
     }
+    let labelled: BTreeSet<String> = labels.into_iter().map(|l| l.file).collect();
+    let files = |dir: &Path| {
+        std::fs::read_dir(dir)
+            .unwrap()
+            .map(|e| e.unwrap().path())
+            .collect::<Vec<_>>()
+    };
+    let mut found = 0;
+    for log in files(&folder())
+        .iter()
+        .filter(|p| p.is_dir())
+        .flat_map(|dir| files(dir))
+    {
+        if log.extension().is_some_and(|e| e == "log") {
+            let name = log.strip_prefix(folder()).unwrap().to_str().unwrap().to_owned();
+            assert!(labelled.contains(&name), "{name} has no label");
+            found += 1;
+        }
+    }
+    assert_eq!(found, labelled.len());
 }
 
 /// Words of a log, in the shape that a class of NVRx's public rules (`rule`) or a fault that it injects (`fault`) tells of, what it answers to a

@@ -2,7 +2,7 @@
 
     .venv-real/bin/python tests/corpus/make/provoke.py OUT
 
-writes one log per failure into OUT, and a line `file<TAB>exit code<TAB>class<TAB>action<TAB>real` per log to standard output.
+writes one log per failure into OUT/CLASS, and a line `file<TAB>exit code<TAB>class<TAB>action<TAB>real` per log to standard output.
 Paths of the machine are replaced. Nothing here needs a GPU.
 """
 
@@ -117,6 +117,7 @@ def run(argv, folder, program, out, name):
         code, text = 1, e.stdout or b""
         print(f"# {name} took too long", file=sys.stderr)
     code = 128 - code if code < 0 else code
+    os.makedirs(out, exist_ok=True)
     with open(os.path.join(out, f"real_{name}.log"), "w") as f:
         f.write(clean(text.decode("utf-8", "replace"), folder))
     return code
@@ -124,18 +125,17 @@ def run(argv, folder, program, out, name):
 
 def main():
     out = os.path.abspath(sys.argv[1])
-    os.makedirs(out, exist_ok=True)
     python = [sys.executable]
     cases = [(n, c, a, STEPS + p) for n, c, a, p in CASES] + [(n, "none", "none", STEPS + p) for n, p in HEALTHY]
     for name, klass, action, program in cases:
         with tempfile.TemporaryDirectory() as folder:
-            code = run(python, folder, program, out, name)
-        print(f"real_{name}.log\t{code}\t{klass}\t{action}\treal", flush=True)
+            code = run(python, folder, program, os.path.join(out, klass), name)
+        print(f"{klass}/real_{name}.log\t{code}\t{klass}\t{action}\treal", flush=True)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     for name, klass, action, case in RANKS:
         with tempfile.TemporaryDirectory() as folder:
-            code = run(torchrun, folder, textwrap.dedent(RANK_PROGRAM.replace("CASE", case)), out, name)
-        print(f"real_{name}.log\t{code}\t{klass}\t{action}\treal", flush=True)
+            code = run(torchrun, folder, textwrap.dedent(RANK_PROGRAM.replace("CASE", case)), os.path.join(out, klass), name)
+        print(f"{klass}/real_{name}.log\t{code}\t{klass}\t{action}\treal", flush=True)
 
 
 if __name__ == "__main__":

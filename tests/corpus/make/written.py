@@ -134,9 +134,15 @@ def render(name, setting, body, steps, ending, code):
     return "\n".join(out) + "\n"
 
 
+def write(out, klass, name, text):
+    folder = os.path.join(out, klass)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name + ".log"), "w") as f:
+        f.write(text)
+
+
 def main():
     out = sys.argv[1]
-    os.makedirs(out, exist_ok=True)
     for n, (klass, action, code, settings, body) in enumerate(CASES):
         for setting in settings.split():
             steps = 0 if "@start" in body or "@load" in body or setting.endswith("0") else random.Random(n).randint(4, 18)
@@ -144,9 +150,8 @@ def main():
             name = f"{klass.replace('.', '_')}_{n:03}_{base}"
             text = render(name, base, body, steps, code not in (0,), code)
             launched = base in ("torchrun", "slurm") and code not in (0, 2)
-            with open(os.path.join(out, name + ".log"), "w") as f:
-                f.write(text)
-            print(f"{name}.log\t{1 if launched and code != 143 else code}\t{klass}\t{action}\twritten")
+            write(out, klass, name, text)
+            print(f"{klass}/{name}.log\t{1 if launched and code != 143 else code}\t{klass}\t{action}\twritten")
     for n, (settings, body, after, code) in enumerate(HEALTHY):
         for setting in settings.split():
             name = f"healthy_{n:03}_{setting}"
@@ -158,9 +163,8 @@ def main():
             lines += expand(body)
             for k in range(first + 8, first + 8 + after):
                 lines += s.step(k)
-            with open(os.path.join(out, name + ".log"), "w") as f:
-                f.write("\n".join(lines) + "\n")
-            print(f"{name}.log\t{'' if code is None else code}\tnone\tnone\twritten")
+            write(out, "none", name, "\n".join(lines) + "\n")
+            print(f"none/{name}.log\t{'' if code is None else code}\tnone\tnone\twritten")
 
 
 if __name__ == "__main__":
