@@ -12,7 +12,7 @@ mod answer;
 mod nature;
 
 use answer::Action;
-use nature::{Kind, Weight};
+use nature::{Kind, Weight, When};
 use regex::bytes::Regex;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -53,6 +53,9 @@ struct Entry {
     meaning: String,
     kind: Kind,
     action: Option<String>,
+    supervised_action: Option<String>,
+    #[serde(default)]
+    pause_s: u64,
     tier: Option<Weight>,
     #[serde(default)]
     blames_checkpoint: bool,
@@ -60,6 +63,9 @@ struct Entry {
     costs_retry: bool,
     advice: String,
     told_by: Option<String>,
+    ends_after: Option<Ends>,
+    #[serde(default)]
+    refinements: Vec<Refined>,
     #[serde(default)]
     examples: Vec<String>,
     #[serde(default)]
@@ -70,6 +76,22 @@ struct Entry {
     lines: Vec<Line>,
     #[serde(default)]
     errors: Vec<String>,
+}
+
+/// A number of times, or the word `retries`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Ends {
+    Times(u32),
+    Word(String),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Refined {
+    when: When,
+    class: Option<String>,
+    action: String,
 }
 
 #[derive(Deserialize)]
@@ -200,23 +222,37 @@ fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
         Regex::new(&format!("(?i-u){regex}"))?;
         write!(patterns, "Line {{ holds: {holds:?}, regex: {regex:?} }}, ")?;
     }
-    let action = match &of.action {
-        None => "None".to_owned(),
-        Some(word) => {
-            let known = Action::ALL.map(Action::word).join(", ");
-            let action = Action::of_word(word).ok_or_else(|| format!("the action `{word}` is not one of {known}"))?;
-            format!("Some(Action::{action:?})")
-        }
+    let action_or_none = |word: &Option<String>| match word {
+        None => Ok("None".to_owned()),
+        Some(word) => action_of(word).map(|action| format!("Some(Action::{action:?})")),
     };
+    let (action, supervised) = (action_or_none(&of.action)?, action_or_none(&of.supervised_action)?);
+    let ends_after = match &of.ends_after {
+        None => "Answer".to_owned(),
+        Some(Ends::Times(times)) => format!("Times({times})"),
+        Some(Ends::Word(word)) if word == "retries" => "Retries".to_owned(),
+        Some(Ends::Word(word)) => return Err(format!("ends_after is a number or `retries`, not `{word}`").into()),
+    };
+    let mut refinements = String::new();
+    for refined in &of.refinements {
+        let class = variant(refined.class.as_ref().unwrap_or(&of.code));
+        let action = action_of(&refined.action)?;
+        let when = refined.when;
+        write!(
+            refinements,
+            "Refinement {{ when: When::{when:?}, class: Class::{class}, action: Action::{action:?} }}, "
+        )?;
+    }
     let tier = of.tier.unwrap_or(of.kind.tier());
     Ok(format!(
-        "    Row {{ class: Class::{}, family: Family::{}, code: {:?}, meaning: {:?}, kind: Kind::{:?}, action: {action}, tier: Weight::{tier:?}, blames_checkpoint: {}, \
-         costs_retry: {}, xids: &{:?}, lines: &[{patterns}], errors: &{:?}, told_by: {:?}, advice: {:?} }},\n",
+        "    Row {{ class: Class::{}, family: Family::{}, code: {:?}, meaning: {:?}, kind: Kind::{:?}, action: {action}, supervised_action: {supervised}, pause: Ms::secs({}), tier: Weight::{tier:?}, blames_checkpoint: {}, \
+         costs_retry: {}, ends_after: EndsAfter::{ends_after}, refinements: &[{refinements}], xids: &{:?}, lines: &[{patterns}], errors: &{:?}, told_by: {:?}, advice: {:?} }},\n",
         variant(&of.code),
         variant(family(&of.code)),
         of.code,
         of.meaning,
         of.kind,
+        of.pause_s,
         of.blames_checkpoint,
         of.costs_retry,
         of.xid,
@@ -224,6 +260,11 @@ fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
         of.told_by,
         of.advice,
     ))
+}
+
+fn action_of(word: &str) -> Result<Action, String> {
+    let known = || Action::ALL.map(Action::word).join(", ");
+    Action::of_word(word).ok_or_else(|| format!("the action `{word}` is not one of {}", known()))
 }
 
 fn regex_of(line: &Line) -> String {

@@ -5,7 +5,7 @@
 
 use crate::id::Ms;
 use crate::record::Action;
-use crate::taxonomy::{self, Class, FailureClass, Family, Kind};
+use crate::taxonomy::{self, Class, EndsAfter, FailureClass, Kind};
 use std::collections::BTreeMap;
 
 /// The user's changes: a class (`mem.cuda_oom`) or a family (`mem.*`), and the answer to it.
@@ -13,9 +13,6 @@ pub type Changes = BTreeMap<String, Action>;
 
 /// The same failure at the same step so often is no accident, where a restart was expected to help.
 const OFTEN: u32 = 3;
-
-/// A service that asked for patience gets it.
-const PATIENCE: Ms = Ms::secs(60);
 
 /// How failures of one class are answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,10 +44,9 @@ pub fn rule(changes: &Changes, class: &FailureClass, first: Action) -> Rule {
         proofs: proofs(class, answer, change.is_some()),
         suspects: answer != Action::Stop && blames_checkpoint(class),
         spared: is_spared(class),
-        rest: match answer {
-            _ if *class == Class::HubRate => PATIENCE,
-            Action::Wait => Ms::secs(5),
-            _ => Ms(0),
+        rest: match class.row().map(|row| row.pause).unwrap_or_default() {
+            Ms(0) if answer == Action::Wait => Ms::secs(5),
+            pause => pause,
         },
         changed: change.map(|(key, _)| key.clone()),
     }
@@ -107,17 +103,15 @@ fn blames_checkpoint(class: &FailureClass) -> bool {
 fn proofs(class: &FailureClass, answer: Action, is_changed: bool) -> Option<u32> {
     match answer {
         Action::Stop => Some(1),
-        // A hang at the same step again is no accident.
         Action::RelaunchOnce | Action::Kill => Some(2),
-        Action::Relaunch if class.is_in(Family::Hang) && !is_changed => Some(2),
-        // An older step has the same numbers before it.
-        Action::FallBack if class.is_in(Family::Num) && !is_changed => Some(2),
-        Action::FallBack => None,
-        // A plain SIGKILL says nothing about the program, and neither do a signal from outside and Ray's word that a process is gone.
-        _ if *class == Class::KillUnknown || *class == Class::RayActorDied || is_spared(class) => None,
-        // A full disk is nobody's error, and others may make room.
-        _ if *class == Class::DiskFull => None,
-        Action::Relaunch | Action::RelaunchLater | Action::Node | Action::Wait => Some(OFTEN),
+        Action::FallBack | Action::Relaunch | Action::RelaunchLater | Action::Node | Action::Wait => {
+            match class.row().map(|row| row.ends_after).unwrap_or_default() {
+                EndsAfter::Times(n) if !is_changed => Some(n),
+                EndsAfter::Retries => None,
+                _ if answer == Action::FallBack || is_spared(class) => None,
+                _ => Some(OFTEN),
+            }
+        }
     }
 }
 

@@ -9,9 +9,10 @@ mod nature;
 mod row;
 
 pub use class::{Class, FailureClass, Family};
-pub use nature::{Kind, Weight};
-pub use row::{Line, Row};
+pub use nature::{EndsAfter, Kind, Weight, When};
+pub use row::{Line, Refinement, Row};
 
+use crate::id::Ms;
 use crate::record::Action;
 
 /// The rows, in order of precedence.

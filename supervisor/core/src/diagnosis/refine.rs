@@ -3,7 +3,7 @@
 use super::reading::{Found, Reading};
 use crate::id::Step;
 use crate::record::Action;
-use crate::taxonomy::{self, Class};
+use crate::taxonomy::{self, Class, When};
 
 /// Words of a monitor that asks an engine whether it is well.
 const PROBES: [&str; 3] = ["ealth", "probe", "consecutive_failures"];
@@ -26,30 +26,29 @@ impl Reading {
     /// The class of the root and its answer.
     pub(super) fn refined(&self, root: &Found) -> (Class, Action) {
         let class = root.class;
-        let plain = taxonomy::action(&class.into());
-        let action = match class {
-            Class::MemCudaOom if root.steps == 0 && is_occupied(&root.sighting.text) => {
-                return (Class::GpuBusyLeftover, Action::Relaunch);
-            }
-            Class::MemEngineOom if self.is_held_by_nobody(root) => return (Class::GpuBusyLeftover, Action::Relaunch),
-            // The shards are there, of another count of ranks.
-            Class::CkptCorrupt if self.is_of_another_world(root) => return (Class::CkptMismatch, Action::Stop),
-            // The model that stands in a step lacks a file.
-            Class::HubAuth if is_in_a_step(&root.sighting.text) => return (Class::CkptCorrupt, Action::FallBack),
-            // It was taken away, and is not broken.
-            Class::NodeLost if self.was_preempted(root) => return (Class::SchedPreempt, Action::Relaunch),
-            // It asked again for what the node that is gone had.
-            Class::NodeLost if self.lacks_gpus(root) => return (Class::RayResources, Action::Wait),
-            Class::MemCudaOom if self.is_first_step(root) => Action::Stop,
-            Class::CodeException if self.ends_an_engine(root) => return (Class::EngineVllmDead, Action::RelaunchLater),
-            Class::RayResources if self.lost_a_node() => Action::Wait,
-            Class::EngineHttp if self.is_told_twice(root) => Action::Relaunch,
-            Class::GpuDriver if self.is_one_of_many(root) => Action::Node,
-            _ => plain,
-        };
-        match action {
+        let mut refinements = class.row().refinements.iter();
+        if let Some(r) = refinements.find(|r| self.applies(r.when, root)) {
+            return (r.class, r.action);
+        }
+        match taxonomy::action(&class.into()) {
             Action::RelaunchOnce if self.came_at_this_step(root) => (class, Action::Stop),
             action => (class, action),
+        }
+    }
+
+    fn applies(&self, when: When, root: &Found) -> bool {
+        match when {
+            When::GpuHeldByAnother => root.steps == 0 && is_occupied(&root.sighting.text),
+            When::GpuHeldByNobody => self.is_held_by_nobody(root),
+            When::FirstStep => self.is_first_step(root),
+            When::OtherWorldSize => self.is_of_another_world(root),
+            When::InsideStep => is_in_a_step(&root.sighting.text),
+            When::NodePreempted => self.was_preempted(root),
+            When::GpusMissing => self.lacks_gpus(root),
+            When::NodeLost => self.lost_a_node(),
+            When::EndsEngine => self.ends_an_engine(root),
+            When::ProbeFailed => self.is_told_twice(root),
+            When::NamesNode => self.is_one_of_many(root),
         }
     }
 

@@ -138,14 +138,11 @@ fn insensitive(regex: &str) -> String {
     }
 }
 
-/// Answer of the table to a run under supervision: nobody asked for an end where a signal from outside ended a worker, and a
-/// cluster that lost a machine may get it back.
+/// Answer of the table to a run under supervision.
 #[must_use]
 pub fn action(class: &FailureClass) -> Action {
-    match class {
-        FailureClass::Known(Class::OpSignal | Class::RayResources | Class::RayGcs) => Action::RelaunchLater,
-        _ => taxonomy::action(class),
-    }
+    let supervised = class.row().and_then(|row| row.supervised_action);
+    supervised.unwrap_or_else(|| taxonomy::action(class))
 }
 
 #[cfg(test)]

@@ -48,6 +48,46 @@ impl Kind {
     }
 }
 
+/// How often the same failure at the same step ends a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EndsAfter {
+    /// As often as its answer says.
+    #[default]
+    Answer,
+    /// So often, unless the user changed the answer.
+    Times(u32),
+    /// A repetition tells nothing: only the retries are counted.
+    Retries,
+}
+
+/// What else the logs must show for a refinement to apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    /// No step was done, and another process holds most of the GPU's memory.
+    GpuHeldByAnother,
+    /// No living process holds the GPU's memory that is missing.
+    GpuHeldByNobody,
+    /// The training began, and no step was finished.
+    FirstStep,
+    /// The files are those of another number of ranks.
+    OtherWorldSize,
+    /// The line names a path inside a saved step.
+    InsideStep,
+    /// A notice that the node is taken away came shortly before.
+    NodePreempted,
+    /// The trainer asked again for the GPUs of the node that is gone.
+    GpusMissing,
+    /// A node was lost.
+    NodeLost,
+    /// An inference engine says that it ends because of this exception.
+    EndsEngine,
+    /// A health probe of the engines failed as well.
+    ProbeFailed,
+    /// The line names the node, among several.
+    NamesNode,
+}
+
 /// Strength of a clue; the smallest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]

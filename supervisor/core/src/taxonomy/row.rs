@@ -1,7 +1,8 @@
 //! One row of the rulebook.
 
 use super::class::{Class, Family};
-use super::nature::{Kind, Weight};
+use super::nature::{EndsAfter, Kind, Weight, When};
+use crate::id::Ms;
 use crate::record::Action;
 
 /// A pattern for a line: it holds one of these texts and matches the expression, if there is one. Case does not matter to either.
@@ -11,6 +12,17 @@ pub struct Line {
     pub holds: &'static str,
     /// Regular expression over bytes; empty: the text is enough.
     pub regex: &'static str,
+}
+
+/// A second signal that makes a line of one class a failure of another, or changes the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refinement {
+    /// The signal.
+    pub when: When,
+    /// The class then.
+    pub class: Class,
+    /// The answer then.
+    pub action: Action,
 }
 
 /// A class of failures.
@@ -28,12 +40,21 @@ pub struct Row {
     pub kind: Kind,
     /// The answer to a first occurrence; `None`: it is only reported.
     pub action: Option<Action>,
+    /// The answer to a first occurrence under supervision, if it is another: nobody asked for the end of a worker that a signal
+    /// from outside ended, and a cluster that lost a machine may get it back.
+    pub supervised_action: Option<Action>,
+    /// The shortest pause before a relaunch: a service asked for patience.
+    pub pause: Ms,
     /// Strength of a line of this class beside lines of others.
     pub tier: Weight,
     /// A checkpoint may be the cause.
     pub blames_checkpoint: bool,
     /// A relaunch after it costs a retry.
     pub costs_retry: bool,
+    /// How often it ends a run.
+    pub ends_after: EndsAfter,
+    /// The first that applies changes the class or the answer.
+    pub refinements: &'static [Refinement],
     /// Numbers of the driver's Xid messages of this class.
     pub xids: &'static [u32],
     /// Patterns that count anywhere in the output.
