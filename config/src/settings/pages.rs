@@ -218,7 +218,12 @@ fn form(kind: Kind, trainers: &[&'static str]) -> (String, Value) {
             let item = json!({"type": "object", "required": ["pattern", "class"], "additionalProperties": false, "properties": {
                 "pattern": {"type": "string", "minLength": 1},
                 "class": {"type": "string", "pattern": r"^[a-z]+\.[a-z0-9_]+$"},
-                "action": {"enum": words}}});
+                "action": {"enum": words},
+                "advice": {"type": "string"},
+                "costs_retry": {"type": "boolean"},
+                "blames_checkpoint": {"type": "boolean"},
+                "examples": {"type": "array", "items": {"type": "string"}, "maxItems": 32},
+                "lookalikes": {"type": "array", "items": {"type": "string"}, "maxItems": 32}}});
             (
                 "A list of patterns with their classes".to_owned(),
                 json!({"type": ["array", "null"], "items": item, "maxItems": 32}),

@@ -34,7 +34,7 @@ pub(super) fn pattern(value: &Value) -> Result<Fig, Wrong> {
     }
 }
 
-/// A list of `{pattern, class, action}`.
+/// A list of rules: `{pattern, class, …}`.
 pub(super) fn failure_lines(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
     let hint = "write lines such as `- {pattern: 'no licence', class: user.licence, action: wait}` below `rules:`";
     let items = match value {
@@ -56,45 +56,108 @@ fn failure_line(number: usize, node: &Node, words: &[Word], hint: &str) -> Resul
         return Err(wrong(format!("entry {number} is no mapping"), hint));
     };
     let mut dict = Dict::new();
+    let mut pattern = None;
+    let mut lines = Vec::new();
     for (key, node) in map.iter() {
         let key = key.to_string();
-        let Value::Str(text) = &node.value else {
-            let message = format!("{key} of entry {number} is {}", node.value.type_name());
-            return Err(wrong(message, "put it in quotes"));
-        };
-        match key.as_str() {
-            "pattern" if text.is_empty() => return Err(wrong(format!("the pattern of entry {number} is empty"), hint)),
-            "pattern" => match compile(text, OF_MANY) {
-                Ok(found) if found.is_match(b"") => {
-                    let message = format!("the pattern of entry {number} matches every line");
-                    return Err(wrong(message, "write what only the failure prints"));
+        let read = match key.as_str() {
+            "pattern" => {
+                let text = text_of(&key, number, node)?;
+                pattern = Some(one_of_many(text, number, hint)?);
+                Fig::from(text.clone())
+            }
+            "class" | "advice" => Fig::from(text_of(&key, number, node)?.clone()),
+            "action" => {
+                let text = text_of(&key, number, node)?;
+                if !words.iter().any(|(word, _)| word == text) {
+                    let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                    let message = format!("the action of entry {number} is none that there is");
+                    return Err(wrong(message, format!("write one of: {}", known.join(", "))));
                 }
-                Ok(_) => {}
-                Err(why) => {
-                    let message = format!("the pattern of entry {number} is no regular expression: {why}");
-                    return Err(wrong(
-                        message,
-                        "write it in single quotes; \\ stands before a character that is meant as such",
-                    ));
+                Fig::from(text.clone())
+            }
+            "costs_retry" | "blames_checkpoint" => match &node.value {
+                Value::Bool(is) => Fig::from(*is),
+                other => {
+                    let message = format!("{key} of entry {number} is {}", other.type_name());
+                    return Err(wrong(message, "write true or false"));
                 }
             },
-            "class" => {}
-            "action" if words.iter().any(|(word, _)| word == text) => {}
-            "action" => {
-                let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-                let message = format!("the action of entry {number} is none that there is");
-                return Err(wrong(message, format!("write one of: {}", known.join(", "))));
+            "examples" | "lookalikes" => {
+                let texts = texts_of(&key, number, node)?;
+                lines.extend(texts.iter().map(|text| (key == "examples", text.clone())));
+                Fig::from(texts)
             }
             other => return Err(wrong(format!("entry {number} has an unknown key `{other}`"), hint)),
-        }
-        dict.insert(key, Fig::from(text.clone()));
+        };
+        dict.insert(key, read);
     }
     for needed in ["pattern", "class"] {
         if !dict.contains_key(needed) {
             return Err(wrong(format!("entry {number} has no {needed}"), hint));
         }
     }
-    Ok(Fig::from(dict))
+    let matches = |text: &str| pattern.as_ref().is_some_and(|p| p.is_match(text.as_bytes()));
+    match lines.iter().find(|(should, text)| matches(text) != *should) {
+        None => Ok(Fig::from(dict)),
+        Some((true, text)) => Err(wrong(
+            format!("the pattern of entry {number} does not match its example: {text}"),
+            "correct the pattern or the example; case counts",
+        )),
+        Some((false, text)) => Err(wrong(
+            format!("the pattern of entry {number} matches its look-alike: {text}"),
+            "write more of what only the failure prints",
+        )),
+    }
+}
+
+fn text_of<'n>(key: &str, number: usize, node: &'n Node) -> Result<&'n String, Wrong> {
+    match &node.value {
+        Value::Str(text) => Ok(text),
+        other => {
+            let message = format!("{key} of entry {number} is {}", other.type_name());
+            Err(wrong(message, "put it in quotes"))
+        }
+    }
+}
+
+fn texts_of(key: &str, number: usize, node: &Node) -> Result<Vec<String>, Wrong> {
+    let hint = "write a list of lines in quotes: ['a line', 'another one']";
+    let Value::List(items) = &node.value else {
+        let message = format!("{key} of entry {number} is {}", node.value.type_name());
+        return Err(wrong(message, hint));
+    };
+    if items.len() > MANY {
+        let message = format!("{key} of entry {number} has {} lines, {MANY} are allowed", items.len());
+        return Err(wrong(message, "keep those that say the most"));
+    }
+    let text = |item: &Node| match &item.value {
+        Value::Str(text) => Ok(text.clone()),
+        other => {
+            let message = format!("{key} of entry {number} has {}", other.type_name());
+            Err(wrong(message, hint))
+        }
+    };
+    items.iter().map(text).collect()
+}
+
+/// One pattern of a list.
+fn one_of_many(text: &str, number: usize, hint: &str) -> Result<regex::bytes::Regex, Wrong> {
+    if text.is_empty() {
+        return Err(wrong(format!("the pattern of entry {number} is empty"), hint));
+    }
+    match compile(text, OF_MANY) {
+        Ok(found) if found.is_match(b"") => {
+            let message = format!("the pattern of entry {number} matches every line");
+            Err(wrong(message, "write what only the failure prints"))
+        }
+        Ok(found) => Ok(found),
+        Err(why) => {
+            let message = format!("the pattern of entry {number} is no regular expression: {why}");
+            let hint = "write it in single quotes; \\ stands before a character that is meant as such";
+            Err(wrong(message, hint))
+        }
+    }
 }
 
 /// Compiles it in bounded memory; what is wrong is told with its place.

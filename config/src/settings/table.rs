@@ -31,7 +31,8 @@ settings! {
         /// prints every rule.
         policy: BTreeMap<String, PolicyChoice> = "{}";
         /// Lines of output that tell a failure, beside those that are built in: a list of `{pattern: REGEX, class: CLASS}`. The class is one
-        /// of the table, or one of your own (`user.licence`), which may have an `action`, a word of `policy` (without one: `relaunch_later`).
+        /// of the table, or one of your own (`user.licence`). A class of your own may have an `action`, a word of `policy` (without one: `relaunch_later`),
+        /// an `advice`, `costs_retry: false` and `blames_checkpoint: false`. The pattern is tried on `examples` and `lookalikes` before anything starts.
         rules: Vec<FailureLine> = "[]";
         /// The steps between the resume point and the failure are trained twice: the numbers that are printed for them are compared.
         resume_check: ResumeCheck = "report";
@@ -417,6 +418,21 @@ pub struct FailureLine {
     /// Answer to a class of the user's own.
     #[serde(default)]
     pub action: Option<PolicyChoice>,
+    /// The next thing for a person to do about it.
+    #[serde(default)]
+    pub advice: Option<String>,
+    /// A relaunch after it costs a retry.
+    #[serde(default)]
+    pub costs_retry: Option<bool>,
+    /// A checkpoint may be its cause.
+    #[serde(default)]
+    pub blames_checkpoint: Option<bool>,
+    /// Lines that the pattern matches.
+    #[serde(default)]
+    pub examples: Vec<String>,
+    /// Lines that look like it and that the pattern does not match.
+    #[serde(default)]
+    pub lookalikes: Vec<String>,
 }
 
 /// The time without progress that decides alone.

@@ -3,6 +3,7 @@
 //! A class never decides alone. What counts beside it: the same failure before (fingerprint and step), a new step that the attempt
 //! trained or proved, and a resume point that may be the cause.
 
+use crate::action::{FailureLine, said_of};
 use crate::id::Ms;
 use crate::record::Action;
 use crate::taxonomy::{self, Class, EndsAfter, FailureClass, Kind};
@@ -35,15 +36,16 @@ pub struct Rule {
 
 /// The rule for a class; `first` is the answer that its diagnosis gave.
 #[must_use]
-pub fn rule(changes: &Changes, class: &FailureClass, first: Action) -> Rule {
+pub fn rule(changes: &Changes, lines: &[FailureLine], class: &FailureClass, first: Action) -> Rule {
     let change = entry(changes, class);
     let answer = change.map_or(first, |(_, action)| *action);
+    let spared = !costs_retry(lines, class);
     Rule {
         class: class.clone(),
         answer,
-        proofs: proofs(class, answer, change.is_some()),
-        suspects: answer != Action::Stop && blames_checkpoint(class),
-        spared: is_spared(class),
+        proofs: proofs(class, answer, change.is_some(), spared),
+        suspects: answer != Action::Stop && blames_checkpoint(lines, class),
+        spared,
         rest: match class.row().map(|row| row.pause).unwrap_or_default() {
             Ms(0) if answer == Action::Wait => Ms::secs(5),
             pause => pause,
@@ -54,12 +56,12 @@ pub fn rule(changes: &Changes, class: &FailureClass, first: Action) -> Rule {
 
 /// A rule for each class that ends attempts, in the order of the table.
 #[must_use]
-pub fn rules(changes: &Changes) -> Vec<Rule> {
+pub fn rules(changes: &Changes, lines: &[FailureLine]) -> Vec<Rule> {
     let ends = |r: &&taxonomy::Row| r.kind != Kind::Report;
     let rows = taxonomy::rows().filter(ends);
     rows.map(|row| {
         let class = row.class.into();
-        rule(changes, &class, crate::diagnosis::action(&class))
+        rule(changes, lines, &class, crate::diagnosis::action(&class))
     })
     .collect()
 }
@@ -85,22 +87,28 @@ fn entry<'a>(changes: &'a Changes, class: &FailureClass) -> Option<(&'a String, 
     changes.get_key_value(code).or_else(|| changes.get_key_value(&whole))
 }
 
-/// Others ended the attempt, and it will go on.
-fn is_spared(class: &FailureClass) -> bool {
-    class.row().is_some_and(|row| !row.costs_retry)
-}
-
-/// A checkpoint may be the cause. A class that only another release knows is taken for one of its family.
-fn blames_checkpoint(class: &FailureClass) -> bool {
+/// A relaunch costs no retry if others ended the attempt.
+fn costs_retry(lines: &[FailureLine], class: &FailureClass) -> bool {
     match class.row() {
-        Some(row) => row.blames_checkpoint,
-        None => taxonomy::rows()
-            .filter(|row| class.is_in(row.family))
-            .all(|row| row.blames_checkpoint),
+        Some(row) => row.costs_retry,
+        None => said_of(lines, class, |line| line.costs_retry).unwrap_or(true),
     }
 }
 
-fn proofs(class: &FailureClass, answer: Action, is_changed: bool) -> Option<u32> {
+/// A checkpoint may be the cause. A class that only another release knows is taken for one of its family.
+fn blames_checkpoint(lines: &[FailureLine], class: &FailureClass) -> bool {
+    let of_family = || {
+        taxonomy::rows()
+            .filter(|row| class.is_in(row.family))
+            .all(|row| row.blames_checkpoint)
+    };
+    match class.row() {
+        Some(row) => row.blames_checkpoint,
+        None => said_of(lines, class, |line| line.blames_checkpoint).unwrap_or_else(of_family),
+    }
+}
+
+fn proofs(class: &FailureClass, answer: Action, is_changed: bool, spared: bool) -> Option<u32> {
     match answer {
         Action::Stop => Some(1),
         Action::RelaunchOnce | Action::Kill => Some(2),
@@ -108,7 +116,7 @@ fn proofs(class: &FailureClass, answer: Action, is_changed: bool) -> Option<u32>
             match class.row().map(|row| row.ends_after).unwrap_or_default() {
                 EndsAfter::Times(n) if !is_changed => Some(n),
                 EndsAfter::Retries => None,
-                _ if answer == Action::FallBack || is_spared(class) => None,
+                _ if answer == Action::FallBack || spared => None,
                 _ => Some(OFTEN),
             }
         }
@@ -183,7 +191,7 @@ mod tests {
 
     fn of(class: impl Into<FailureClass>) -> Rule {
         let class = class.into();
-        rule(&Changes::new(), &class, crate::diagnosis::action(&class))
+        rule(&Changes::new(), &[], &class, crate::diagnosis::action(&class))
     }
 
     #[test]
@@ -241,7 +249,7 @@ mod tests {
         assert_eq!(next(&of(Class::CodeShape), &case(2)), Next::End);
         let stop = Changes::from([("code.*".to_owned(), Action::Stop)]);
         assert_eq!(
-            next(&rule(&stop, &Class::CodeShape.into(), Action::Stop), &case(1)),
+            next(&rule(&stop, &[], &Class::CodeShape.into(), Action::Stop), &case(1)),
             Next::End
         );
     }
@@ -289,7 +297,7 @@ mod tests {
         ]);
         let of = |class: &str| {
             let class = class.into();
-            rule(&changes, &class, crate::diagnosis::action(&class))
+            rule(&changes, &[], &class, crate::diagnosis::action(&class))
         };
         assert_eq!(
             (of("mem.shm").answer, of("mem.shm").changed.as_deref()),
@@ -300,6 +308,6 @@ mod tests {
             (Action::Relaunch, Some(OFTEN))
         );
         assert_eq!(of("memory.x").changed, None);
-        assert!(rules(&changes).iter().filter(|r| r.changed.is_some()).count() > 4);
+        assert!(rules(&changes, &[]).iter().filter(|r| r.changed.is_some()).count() > 4);
     }
 }

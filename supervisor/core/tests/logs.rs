@@ -194,6 +194,9 @@ fn the_users_lines_count_before_the_tables_and_in_a_traceback() {
     let line = |pattern: &str, class: &str| FailureLine {
         pattern: pattern.to_owned(),
         class: class.into(),
+        advice: None,
+        costs_retry: None,
+        blames_checkpoint: None,
     };
     let mut rules = user_rules(&[line("no licence", "user.licence"), line("my heap", "mem.host_oom")]);
     rules.extend(failure_rules());

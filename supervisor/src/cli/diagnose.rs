@@ -69,9 +69,9 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     let mut verdict = reading.verdict(args.exit_code);
     if let (Some(class), Some(first)) = (&verdict.class, verdict.action) {
-        verdict.action = Some(rule(&changes, class, first).answer);
+        verdict.action = Some(rule(&changes, &lines, class, first).answer);
     }
-    let view = View::of(&verdict, &args.logs);
+    let view = View::of(&verdict, &args.logs, &lines);
     if args.json {
         super::print_json(&view)?;
     } else {

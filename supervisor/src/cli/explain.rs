@@ -54,7 +54,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     let (from, first) = begin(args, &seen, dir)?;
     let teller = tell(dir, from, first)?;
-    let view = teller.finish(&seen.run.0, args.attempt);
+    let mut view = teller.finish(&seen.run.0, args.attempt);
+    view.advise(seen.spec.as_ref().map_or(&[], |spec| &spec.policy.lines));
     if let (Some(n), true) = (args.attempt, view.attempts.is_empty()) {
         return Err(CliError::usage(format!("run {}: there is no attempt {n}", seen.run)));
     }

@@ -4,6 +4,7 @@ use super::terminal::shown;
 use serde::Serialize;
 use std::fmt::Write as _;
 use supervise_config::redact_text;
+use supervise_core::action::{FailureLine, said_of};
 use supervise_core::diagnosis::{Place, Verdict};
 use supervise_core::taxonomy::{FailureClass, letter};
 
@@ -42,9 +43,9 @@ pub struct View {
 }
 
 impl View {
-    /// Of logs with these names.
+    /// Of logs with these names, read with these rules of the user.
     #[must_use]
-    pub fn of(v: &Verdict, names: &[String]) -> Self {
+    pub fn of(v: &Verdict, names: &[String], rules: &[FailureLine]) -> Self {
         let place = |p: &Place| LineView {
             file: names.get(p.file).cloned().unwrap_or_default(),
             line: p.line,
@@ -55,9 +56,8 @@ impl View {
             format!("{name} {}", why.words())
         });
         let none = || "none".to_owned();
-        let row = v.class.as_ref().and_then(FailureClass::row);
         Self {
-            advice: row.map(|r| r.advice.to_owned()),
+            advice: v.class.as_ref().and_then(|class| advice_on(class, rules)),
             class: v.class.clone().map_or_else(none, String::from),
             action: v.action.map_or_else(none, |a| letter(a).to_owned()),
             confidence: v.confidence.word().to_owned(),
@@ -68,6 +68,13 @@ impl View {
             doubt,
         }
     }
+}
+
+/// The next thing for a person to do about a failure: the rulebook's advice, or that of the user's rule.
+#[must_use]
+pub fn advice_on(class: &FailureClass, rules: &[FailureLine]) -> Option<String> {
+    let own = || said_of(rules, class, |line| line.advice.clone());
+    class.row().map(|row| row.advice.to_owned()).or_else(own)
 }
 
 /// The cause first, then its evidence, then what followed, then what to do.
@@ -147,7 +154,7 @@ mod tests {
         reading.begin();
         reading.feed(log.as_bytes());
         reading.end_log();
-        View::of(&reading.verdict(exit), &["train.log".to_owned()])
+        View::of(&reading.verdict(exit), &["train.log".to_owned()], &[])
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The rules of the policy: as a table and as JSON of a stable shape.
 
+use super::diagnose::advice_on;
 use super::terminal::shown;
 use serde::Serialize;
 use supervise_core::action::FailureLine;
@@ -29,7 +30,7 @@ pub struct RuleView {
     /// The entry of the settings that changed it.
     pub changed_by: Option<String>,
     /// The next thing for a person to do.
-    pub advice: &'static str,
+    pub advice: String,
 }
 
 /// All rules.
@@ -51,9 +52,12 @@ impl PolicyView {
     /// The built-in rules with the user's changes.
     #[must_use]
     pub fn of(changes: &Changes, lines: &[FailureLine], retries: u32, step_backs: u32) -> Self {
-        let mut rules: Vec<RuleView> = rules(changes).into_iter().map(view).collect();
+        let mut rules: Vec<RuleView> = rules(changes, lines)
+            .into_iter()
+            .map(|rule| view(rule, lines))
+            .collect();
         let own = lines.iter().map(|l| &l.class).filter(|class| class.row().is_none());
-        rules.extend(own.map(|class| view(rule(changes, class, action(class)))));
+        rules.extend(own.map(|class| view(rule(changes, lines, class, action(class)), lines)));
         rules.sort_by(|a, b| a.class.cmp(&b.class));
         rules.dedup_by(|a, b| a.class == b.class);
         Self {
@@ -66,11 +70,11 @@ impl PolicyView {
     }
 }
 
-fn view(rule: Rule) -> RuleView {
+fn view(rule: Rule, lines: &[FailureLine]) -> RuleView {
     let known = rule.class.row();
     RuleView {
         nature: known.map_or("?", |r| r.kind.letter()),
-        advice: known.map_or("", |r| r.advice),
+        advice: advice_on(&rule.class, lines).unwrap_or_default(),
         answer: rule.answer.word(),
         letter: letter(rule.answer),
         ends_after: rule.proofs,

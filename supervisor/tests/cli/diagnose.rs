@@ -52,7 +52,7 @@ fn a_healthy_log_is_none_and_ends_with_0() {
 fn the_rules_of_a_runs_configuration_count() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("ppo.yaml");
-    let rules = "supervisor:\n  trainer: plain\n  command: [x]\n  policy: {mem.cuda_oom: stop}\n  rules:\n  - {pattern: 'no licence', class: user.licence, action: wait}\n";
+    let rules = "supervisor:\n  trainer: plain\n  command: [x]\n  policy: {mem.cuda_oom: stop}\n  rules:\n  - {pattern: 'no licence', class: user.licence, action: wait, advice: 'Ask the licence server.'}\n";
     std::fs::write(&config, rules).unwrap();
     let config = config.to_str().unwrap();
     let raised = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n";
@@ -68,6 +68,9 @@ fn the_rules_of_a_runs_configuration_count() {
             (&class.into(), &action.into()),
             "{out:?}"
         );
+        if class == "user.licence" {
+            assert_eq!(json["advice"], "Ask the licence server.");
+        }
     }
 }
 

@@ -41,12 +41,26 @@ fn a_family_may_be_a_level_of_its_own() {
 
 #[test]
 fn the_users_lines_are_shown_with_their_answers() {
-    let settings = "rules:\n- {pattern: 'no licence for \\w+', class: user.licence, action: wait}\n- {pattern: 'heap of the \\S+ is full', class: mem.host_oom}\n";
+    let settings = "rules:\n- {pattern: 'no licence for \\w+', class: user.licence, action: wait, advice: 'Ask the licence server.', costs_retry: false, blames_checkpoint: false, examples: ['no licence for vsim'], lookalikes: ['a licence for vsim']}\n- {pattern: 'heap of the \\S+ is full', class: mem.host_oom}\n";
     let view = rules(settings);
     let own = rule(&view, "user.licence");
     assert_eq!(
         (&own["answer"], &own["changed_by"]),
         (&"wait".into(), &"user.licence".into())
+    );
+    assert_eq!(
+        (
+            &own["costs_retry"],
+            &own["suspects_checkpoint"],
+            &own["ends_after"],
+            &own["advice"]
+        ),
+        (
+            &false.into(),
+            &false.into(),
+            &Value::Null,
+            &"Ask the licence server.".into()
+        )
     );
     assert_eq!(view["lines"][1]["class"], "mem.host_oom");
     let world = World::new();
@@ -72,6 +86,26 @@ fn a_line_that_cannot_be_used_is_one_clear_error() {
         ("rules: [{pattern: x, class: mem.*}]", &["mem.*", "user.name"]),
         ("rules: [{pattern: x, class: user.}]", &["`user.`", "user.name"]),
         ("rules: [{pattern: x}]", &["entry 1 has no class"]),
+        (
+            "rules: [{pattern: licence, class: user.a, examples: [a licence, none]}]",
+            &["entry 1", "does not match its example: none"],
+        ),
+        (
+            "rules: [{pattern: licence, class: user.a, lookalikes: [licence found]}]",
+            &["entry 1", "matches its look-alike: licence found"],
+        ),
+        (
+            "rules: [{pattern: x, class: user.a, costs_retry: sometimes}]",
+            &["costs_retry of entry 1", "true or false"],
+        ),
+        (
+            "rules: [{pattern: x, class: user.a, examples: x}]",
+            &["examples of entry 1", "a list of lines"],
+        ),
+        (
+            "rules: [{pattern: x, class: mem.shm, advice: Buy memory.}]",
+            &["mem.shm", "advice", "user."],
+        ),
         (
             "rules: [{pattern: x, class: user.a, when: now}]",
             &["unknown key `when`"],

@@ -279,7 +279,7 @@ fn a_fifo_in_the_place_of_a_small_file_holds_nobody_up() {
 fn a_failure_that_only_the_user_knows_is_answered_as_the_user_says() {
     let scene = scene();
     let worker = scene.program("fake_worker");
-    let rules = "supervisor.rules=[{pattern: 'no licence for \\w+', class: user.licence, action: stop}]";
+    let rules = "supervisor.rules=[{pattern: 'no licence for \\w+', class: user.licence, action: stop, advice: 'Ask the licence server.'}]";
     let words = [
         "run",
         "--set",
@@ -295,4 +295,5 @@ fn a_failure_that_only_the_user_knows_is_answered_as_the_user_says() {
         .expect(3)
         .says("user.licence")
         .says("a restart cannot help");
+    scene.ask(&["explain"]).says("Ask the licence server.");
 }

@@ -316,7 +316,7 @@ impl Deciding<'_> {
     fn is_to_go_back(&self) -> bool {
         let p = &self.spec.policy;
         let class = CLASS.into();
-        let answer = rule(&p.rules, &class, crate::diagnosis::action(&class)).answer;
+        let answer = rule(&p.rules, &p.lines, &class, crate::diagnosis::action(&class)).answer;
         let wanted = answer == Action::FallBack && p.recovery && p.prove && !p.observe;
         wanted && !self.s.went_back && self.s.step_backs < p.step_backs
     }

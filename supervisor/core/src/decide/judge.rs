@@ -81,7 +81,8 @@ impl Deciding<'_> {
     /// The row for a failure, with the user's changes.
     pub(super) fn rule_for(&self, d: &Diagnosis) -> Rule {
         let class = if d.at_start { AT_START.into() } else { d.class.clone() };
-        rule(&self.spec.policy.rules, &class, d.action)
+        let policy = &self.spec.policy;
+        rule(&policy.rules, &policy.lines, &class, d.action)
     }
 
     /// A command of which no step is known may do the same again.

@@ -133,17 +133,29 @@ fn check_rules(settings: &Settings) -> Result<(), CliError> {
         if !is_class(class) {
             return Err(no_such_class("rules", class, settings));
         }
-        if rule.action.is_none() {
-            continue;
-        }
         let origin = origin(settings, "rules");
-        if !matches!(class.as_str().into(), FailureClass::User(_)) {
+        let is_own = matches!(class.as_str().into(), FailureClass::User(_));
+        if !is_own && rule.action.is_some() {
             return Err(CliError::config(format!(
                 "rules: {class} is a class of the table, and has its answer{origin}"
             ))
             .hint(format!(
                 "write `policy: {{{class}: …}}` to change it, or name a class of your own (`user.…`)"
             )));
+        }
+        let key = [
+            ("advice", rule.advice.is_some()),
+            ("costs_retry", rule.costs_retry.is_some()),
+            ("blames_checkpoint", rule.blames_checkpoint.is_some()),
+        ];
+        if let Some((key, _)) = key.iter().find(|(_, is_set)| *is_set && !is_own) {
+            return Err(CliError::config(format!(
+                "rules: {class} is a class of the table, so a rule cannot set its {key}{origin}"
+            ))
+            .hint(format!("remove {key}, or name a class of your own (`user.…`)")));
+        }
+        if rule.action.is_none() {
+            continue;
         }
         let answers = settings.rules.iter().filter(|r| r.class == *class);
         let same = answers

@@ -143,6 +143,9 @@ pub(crate) fn lines(s: &Settings) -> Vec<FailureLine> {
     let line = |rule: &supervise_config::settings::FailureLine| FailureLine {
         pattern: rule.pattern.clone(),
         class: rule.class.as_str().into(),
+        advice: rule.advice.clone(),
+        costs_retry: rule.costs_retry,
+        blames_checkpoint: rule.blames_checkpoint,
     };
     s.rules.iter().map(line).collect()
 }
