@@ -20,7 +20,7 @@ mod wrong;
 use figment::Figment;
 
 use crate::error::{ConfigError, ErrorKind};
-use crate::tree::Node;
+use crate::tree::{Node, is_default_origin};
 use layers::Layer;
 
 pub use pages::{defaults_yaml, json_schema, settings_md};
@@ -116,7 +116,7 @@ impl Settings {
     #[must_use]
     pub fn is_said(&self, key: &str) -> bool {
         let mut lines = self.explained.iter().filter(|line| line.key == key);
-        lines.any(|line| !line.origin.starts_with("default of"))
+        lines.any(|line| !is_default_origin(&line.origin))
     }
 
     /// The same as structured lines.

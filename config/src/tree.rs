@@ -55,6 +55,15 @@ pub enum Origin {
     },
 }
 
+/// First words of the origin of what nobody set.
+const DEFAULT_OF: &str = "default of";
+
+/// Returns true if an origin, in its words, is that of what nobody set.
+#[must_use]
+pub fn is_default_origin(origin: &str) -> bool {
+    origin.starts_with(DEFAULT_OF)
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -62,7 +71,7 @@ impl fmt::Display for Origin {
             Self::Env { name } => write!(f, "environment {name}"),
             Self::Flag { text } => f.write_str(text),
             Self::Override { text } => write!(f, "override {text}"),
-            Self::Default { of } => write!(f, "default of {of}"),
+            Self::Default { of } => write!(f, "{DEFAULT_OF} {of}"),
             Self::Composed { by } => write!(f, "composed by {by} itself"),
         }
     }

@@ -6,6 +6,7 @@
 
 use crate::control;
 use crate::exit::Exit;
+use crate::lead::Lead;
 use crate::render::terminal::shown;
 use std::fmt;
 use supervise_config::{ConfigError, redact_text};
@@ -231,13 +232,19 @@ impl CliError {
     /// All of it as text, with a newline at its end.
     #[must_use]
     pub fn render(&self) -> String {
-        let mut out = format!("error ({}): {}\n", self.kind.word(), shown(self.message.trim_end()));
+        let mut out = format!(
+            "{} ({}): {}\n",
+            Lead::Error,
+            self.kind.word(),
+            shown(self.message.trim_end())
+        );
         for line in &self.lines {
             out.push_str(&shown(line));
             out.push('\n');
         }
         for hint in &self.hints {
-            out.push_str("  hint: ");
+            out.push_str(Lead::Hint.words());
+            out.push(' ');
             out.push_str(&shown(hint));
             out.push('\n');
         }
@@ -253,7 +260,7 @@ impl CliError {
             many => {
                 let lines = many.iter().flat_map(|e| {
                     let mut e = e.clone();
-                    let hint = e.hint.take().map(|hint| format!("  hint: {hint}"));
+                    let hint = e.hint.take().map(|hint| format!("{} {hint}", Lead::Hint));
                     std::iter::once(e.to_string()).chain(hint)
                 });
                 Self::config(format!("{} things are wrong in the configuration:", many.len())).with_lines(lines)

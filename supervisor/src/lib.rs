@@ -9,6 +9,7 @@ pub mod driver;
 mod environment;
 pub mod error;
 pub mod exit;
+pub mod lead;
 mod mount;
 mod newer_journal;
 pub mod notify;

@@ -16,6 +16,7 @@ pub use colour::{ColourChoice, choose_colour, has_colours};
 pub use meter::{Meter, Waiting};
 
 use crate::error::CliError;
+use crate::lead::Lead;
 use crate::render::last_words::last_words;
 use crate::render::ledger::LedgerView;
 use crate::render::live::Live;
@@ -222,7 +223,7 @@ impl Printer {
         }
         match self.output {
             Output::Json => self.object(&json!({ "note": text })),
-            Output::Text | Output::Quiet => self.line("note:", &terminal::line(text), None),
+            Output::Text | Output::Quiet => self.line(Lead::Note.words(), &terminal::line(text), None),
         }
     }
 
@@ -274,7 +275,7 @@ fn missing(lines: u64) -> String {
     let text = format!("{lines} not shown: nobody read the output; `supervise explain` has everything");
     match ERRORS_AS_JSON.load(Ordering::Relaxed) {
         true => terminal::json(&json!({ "note": text }).to_string()) + "\n",
-        false => format!("note: {text}\n"),
+        false => format!("{} {text}\n", Lead::Note),
     }
 }
 
@@ -335,6 +336,16 @@ pub fn err(text: &str) {
     }
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
+/// Writes a note to standard error.
+pub fn note(text: &str) {
+    err(&format!("{} {text}\n", Lead::Note));
+}
+
+/// Writes a note to standard error that nothing else tells: it is not dropped.
+pub fn last_note(text: &str) {
+    last_err(&format!("{} {text}\n", Lead::Note));
 }
 
 /// Writes lines to standard error that nothing else tells: they are not dropped.

@@ -39,7 +39,7 @@ impl Reading {
     /// The same, on standard error.
     pub(crate) fn tell(&mut self, done: u64, of: u64) {
         if let Some(text) = self.far(done, of) {
-            crate::printer::err(&format!("note: {text}\n"));
+            crate::printer::note(&text);
         }
     }
 

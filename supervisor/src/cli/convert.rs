@@ -134,7 +134,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let (keys, tensors) = (made.keys, made.tensors.len() as u64);
     let written = write::all(&args.target, &source, made, &beside, form.dtype)?;
     for note in &notes {
-        printer::last_err(&format!("note: {note}\n"));
+        printer::last_note(note);
     }
     let view = ConvertView {
         source: found.dir,

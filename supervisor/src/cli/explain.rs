@@ -61,9 +61,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     if first > AttemptNo(1) && args.attempt.is_none() {
         let last = first.0 - 1;
-        printer::err(&format!(
-            "note: attempts 1 to {last} are not shown: `--all` shows them\n"
-        ));
+        printer::note(&format!("attempts 1 to {last} are not shown: `--all` shows them"));
     }
     if args.json {
         super::print_json(&view)?;

@@ -143,7 +143,7 @@ impl Gc<'_> {
         if let Ok(places) = &done {
             agreed.narrow(places);
             if let Err(why) = self.write_down(&mut lease, places, agreed.bytes) {
-                printer::err(&format!("note: what was deleted is not in the run's journal: {why}\n"));
+                printer::note(&format!("what was deleted is not in the run's journal: {why}"));
             }
         }
         lease.release();

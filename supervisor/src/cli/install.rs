@@ -98,8 +98,8 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let texts = unit_texts(&unit)?;
     if args.print {
         if texts.secrets.is_some() {
-            printer::err(&format!(
-                "note: secrets of the command are in no unit: without --print they are written into {}, for nobody else to read\n",
+            printer::note(&format!(
+                "secrets of the command are in no unit: without --print they are written into {}, for nobody else to read",
                 unit.secrets
             ));
         }

@@ -83,8 +83,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     if !told.some && !args.kind.is_empty() {
         let kinds = args.kind.join(", ");
-        printer::err(&format!(
-            "note: no record of kind {kinds}; without --kind every record is shown with its kind\n"
+        printer::note(&format!(
+            "no record of kind {kinds}; without --kind every record is shown with its kind"
         ));
     }
     Ok(Exit::Finished.code())

@@ -114,7 +114,7 @@ fn shown_to(worker: u32, result: io::Result<()>) -> Result<u8, CliError> {
 }
 
 fn note(text: &str) {
-    printer::err(&format!("note: {text}\n"));
+    printer::note(text);
 }
 
 fn folder(attempts: &Utf8Path, attempt: u32) -> Utf8PathBuf {

@@ -262,7 +262,7 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         plan.notes.push(note.to_owned());
     }
     for note in plan.notes.iter().chain(&files.notes) {
-        printer::last_err(&format!("note: {note}\n"));
+        printer::last_note(note);
     }
     let view = MergeView {
         source: found.dir.clone(),

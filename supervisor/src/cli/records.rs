@@ -247,15 +247,13 @@ impl Journals {
                 Read::Unknown(line) | Read::Newer(_, Some(line)) => add(term, text, line, &[]),
                 Read::Newer(version, None) => {
                     let (dir, number) = (&self.dir, self.lines.number);
-                    printer::err(&format!(
-                        "note: {dir}/journal/{term}.jsonl line {number} is left out: it has format version {version}, and this release reads versions up to {VERSION}\n"
+                    printer::note(&format!(
+                        "{dir}/journal/{term}.jsonl line {number} is left out: it has format version {version}, and this release reads versions up to {VERSION}"
                     ));
                 }
                 Read::Damaged(why) => {
                     let (dir, number) = (&self.dir, self.lines.number);
-                    printer::err(&format!(
-                        "note: {dir}/journal/{term}.jsonl line {number} is damaged: {why}\n"
-                    ));
+                    printer::note(&format!("{dir}/journal/{term}.jsonl line {number} is damaged: {why}"));
                 }
             }
         }

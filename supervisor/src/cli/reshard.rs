@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     let written = write(&dir, &args.target, &content, args.world_size)?;
     for note in &notes {
-        printer::last_err(&format!("note: {note}\n"));
+        printer::last_note(note);
     }
     let view = ReshardView {
         source: dir,

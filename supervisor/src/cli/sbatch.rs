@@ -9,7 +9,7 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, BatchNeeds, Request};
 use crate::printer;
-use crate::render::sbatch::{Batch, notice, sbatch};
+use crate::render::sbatch::{Batch, BatchError, notice, sbatch};
 use crate::render::words::shell_word;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
@@ -83,7 +83,10 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         cwd: cwd()?,
         options,
     };
-    let text = sbatch(&batch).map_err(|why| after_the_second(CliError::usage(why), &args))?;
+    let text = sbatch(&batch).map_err(|why| match why {
+        BatchError::NoOption(_) => CliError::usage(why.to_string()).hint(behind_the_second(&args)),
+        BatchError::Word(why) => CliError::usage(why),
+    })?;
     if let Some(file) = to_file(&args) {
         may_stand(file, args.config.as_deref())?;
     }
@@ -91,7 +94,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         .into_iter()
         .chain(needs.missing.map(missing))
     {
-        printer::last_err(&format!("note: {note}\n"));
+        printer::last_note(&note);
     }
     if args.submit {
         let job = submit(&text, &batch.cwd)?;
@@ -112,9 +115,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         ))?;
     } else {
         if redact_text(&text) != text {
-            printer::err(
-                "note: secrets are hidden in what is printed: --output FILE writes them, --submit submits them\n",
-            );
+            printer::note("secrets are hidden in what is printed: --output FILE writes them, --submit submits them");
         }
         super::print(&text)?;
     }
@@ -155,14 +156,15 @@ fn may_stand(file: &Utf8Path, config: Option<&Utf8Path>) -> Result<(), CliError>
 
 /// Options of sbatch follow the first `--`, the command another one: hints say so.
 fn after_the_second(mut e: CliError, args: &Args) -> CliError {
-    let config = args.config.as_deref().unwrap_or(Utf8Path::new("TRAINER.yaml"));
-    let how = format!("the command follows a second --: supervise sbatch {config} -- -- COMMAND");
     if let Some(hint) = e.hints.iter_mut().find(|hint| *hint == prepare::GIVE_A_COMMAND) {
-        *hint = format!("{how}; or set supervisor.command");
-    } else if e.message.starts_with("expected options of sbatch") {
-        e.hints.push(how);
+        *hint = format!("{}; or set supervisor.command", behind_the_second(args));
     }
     e
+}
+
+fn behind_the_second(args: &Args) -> String {
+    let config = args.config.as_deref().unwrap_or(Utf8Path::new("TRAINER.yaml"));
+    format!("the command follows a second --: supervise sbatch {config} -- -- COMMAND")
 }
 
 fn missing(why: String) -> String {

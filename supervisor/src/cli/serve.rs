@@ -116,11 +116,11 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
         allow_actions: args.allow_actions,
     });
     let mut ended = signal(SignalKind::terminate()).map_err(|e| CliError::environment(e.to_string()))?;
-    printer::err(&format!("note: the socket for programs of this user: {path}\n"));
+    printer::note(&format!("the socket for programs of this user: {path}"));
     if let Some(at) = tcp.as_ref().and_then(|l| l.local_addr().ok()) {
         let link = site.access.link();
-        printer::err(&format!(
-            "note: open once, in a browser that is to keep the key: http://{at}/enter/{link}\n"
+        printer::note(&format!(
+            "open once, in a browser that is to keep the key: http://{at}/enter/{link}"
         ));
         if !at.ip().is_loopback() {
             printer::err(

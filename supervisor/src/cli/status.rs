@@ -54,17 +54,17 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         super::print(&texts.join("\n"))?;
     }
     if views.is_empty() {
-        printer::err(&format!("note: {}\n", searched()));
+        printer::note(&searched().to_string());
     }
     for note in seen.iter().flat_map(|s| &s.notes) {
-        printer::err(&format!("note: {note}\n"));
+        printer::note(note);
     }
     if let Some(why) = unreadable_registry().filter(|_| args.runs.is_empty()) {
-        printer::err(&format!("note: {why}\n"));
+        printer::note(&why);
     }
     if gone > 0 {
         let runs = crate::render::count(gone as u64, "run");
-        printer::err(&format!("note: {runs} not shown: the directories are gone\n"));
+        printer::note(&format!("{runs} not shown: the directories are gone"));
     }
     Ok(Exit::Finished.code())
 }

@@ -295,8 +295,8 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
 /// How the run ended is in its journal from now on; where it cannot be, that is said.
 fn write_down(seen: &Seen, lease: &mut Lease) {
     if let Err(why) = outcome::record(seen, lease) {
-        printer::err(&format!(
-            "note: that run {} was stopped is not in its journal: {why}\n",
+        printer::note(&format!(
+            "that run {} was stopped is not in its journal: {why}",
             seen.run
         ));
     }

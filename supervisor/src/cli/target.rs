@@ -212,7 +212,7 @@ fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
 /// Says of which terms a run's journals know nothing: whoever reads their records finds none missing.
 pub(super) fn tell_gaps(seen: &Seen) {
     for gap in &seen.gaps {
-        crate::printer::err(&format!("note: {gap}\n"));
+        crate::printer::note(gap);
     }
 }
 

@@ -139,7 +139,7 @@ impl Driver {
         for (event, came) in failed {
             for c in came.iter().filter(|c| !c.arrived) {
                 let text = format!("nobody could be told of {event} by on_event.{}: {}", c.to, c.note);
-                crate::printer::last_err(&format!("note: {text}\n"));
+                crate::printer::last_note(&text);
             }
         }
     }

@@ -436,8 +436,8 @@ impl Driver {
                 .outcome
                 .as_ref()
                 .map_or_else(|| "ended".to_owned(), outcome_words);
-            printer::last_err(&format!(
-                "note: the journal could not be written ({why}): how this run ended is not in it, only here: {how}\n"
+            printer::last_note(&format!(
+                "the journal could not be written ({why}): how this run ended is not in it, only here: {how}"
             ));
         }
     }

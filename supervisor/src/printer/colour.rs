@@ -1,5 +1,6 @@
 //! Colours of our own lines, added last: what is printed is already safe, and a colour marks a line by how it begins.
 
+use crate::lead::Lead;
 use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -57,20 +58,12 @@ pub(super) fn painted<'a>(text: &'a str, to: &impl IsTerminal) -> Cow<'a, str> {
 }
 
 fn colour_of(line: &str) -> Option<&'static str> {
-    let begins = |words: &[&str]| words.iter().any(|w| line.starts_with(w));
-    // A decision has its time in front.
-    let told = line.split_once("Z ").map_or("", |(_, told)| told);
-    if begins(&["error", "failed:", "gave up:", "no provable checkpoint:"]) || told.starts_with("failed:") {
-        Some(RED)
-    } else if begins(&["WARNING", "note: WARNING"]) || told.starts_with("WARNING") {
-        Some(YELLOW)
-    } else if begins(&["finished:"]) || told.starts_with("finished:") {
-        Some(GREEN)
-    } else if begins(&["note: ", "  hint: "]) {
-        Some(FAINT)
-    } else {
-        None
-    }
+    Some(match Lead::of(line)? {
+        Lead::Error | Lead::Failed | Lead::GaveUp | Lead::NoCheckpoint => RED,
+        Lead::Warning => YELLOW,
+        Lead::Finished => GREEN,
+        Lead::Note | Lead::Hint => FAINT,
+    })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::time::stamp;
 use super::{bytes, table, terminal};
+use crate::lead::Lead;
 use camino::Utf8PathBuf;
 use serde::Serialize;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, Level, Resumability, Verdict};
@@ -118,7 +119,7 @@ pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
         ));
     }
     for remark in &scan.remarks {
-        out.push_str(&format!("note: {}\n", terminal::shown(remark)));
+        out.push_str(&format!("{} {}\n", Lead::Note, terminal::shown(remark)));
     }
     out
 }

@@ -3,7 +3,7 @@
 use super::table;
 use serde::{Deserialize, Serialize};
 use supervise_config::settings::Settings;
-use supervise_config::{ConfigTree, Node, python_str, redact, redact_text, redact_words};
+use supervise_config::{ConfigTree, Node, is_default_origin, python_str, redact, redact_text, redact_words};
 
 /// Stands for what is not shown.
 const HIDDEN: &str = "***";
@@ -37,7 +37,7 @@ impl Line {
     /// Nobody wrote it down for this run.
     #[must_use]
     pub fn is_default(&self) -> bool {
-        self.origin.starts_with("default of")
+        is_default_origin(&self.origin)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::terminal::shown;
 use super::time::stamp;
 use super::{bytes, count, table};
+use crate::lead::Lead;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Serialize;
 use supervise_core::id::WallMs;
@@ -134,7 +135,7 @@ impl GcView {
             bytes(self.bytes)
         ));
         if let Some(kept) = &self.kept {
-            out.push_str(&format!("note: {kept}: not deleted\n"));
+            out.push_str(&format!("{} {kept}: not deleted\n", Lead::Note));
         } else if self.leftovers.iter().any(|l| !l.delete && l.kind != "attempt") {
             out.push_str("note: whole steps and those of other runs stay; --all deletes them too\n");
         }

@@ -8,6 +8,7 @@ pub use edit::{edit_because, edit_words};
 use super::condition;
 use super::time::{clock, span, stamp};
 use super::{bytes, count, one_line};
+use crate::lead::Lead;
 use std::fmt::{Display, from_fn};
 use supervise_core::event::{ActOutput, Ahead, EventKind, Request, Sighting};
 use supervise_core::gang::{NodesNews, lost_words};
@@ -338,7 +339,11 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
             format!("{a}: {what}")
         }
         Decision::Noticed { what, text } => {
-            let warning = if what.is_warning() { "WARNING: " } else { "" };
+            let warning = if what.is_warning() {
+                format!("{} ", Lead::Warning)
+            } else {
+                String::new()
+            };
             format!("{warning}{a}: {}", one_line(text, 600))
         }
         Decision::Finish { outcome } => format!("{}{}", outcome_words(outcome), finish_reason(outcome, reasons)),
@@ -448,9 +453,12 @@ fn action(a: Action) -> &'static str {
 #[must_use]
 pub fn outcome_words(o: &Outcome) -> String {
     match o {
-        Outcome::Finished { step: Some(step) } => format!("finished: step {step} is proven"),
+        Outcome::Finished { step: Some(step) } => format!("{} step {step} is proven", Lead::Finished),
         Outcome::Finished { step: None } => {
-            "finished: the command ended with exit code 0; which step is the last one cannot be known".to_owned()
+            format!(
+                "{} the command ended with exit code 0; which step is the last one cannot be known",
+                Lead::Finished
+            )
         }
         Outcome::ScriptUnfinished { step, why } => {
             let at = step.map_or_else(String::new, |step| format!(" at step {step}"));
@@ -458,11 +466,11 @@ pub fn outcome_words(o: &Outcome) -> String {
         }
         Outcome::Stopped => "stopped".to_owned(),
         Outcome::OutOfTime => "out of time: the machine is taken away, and the next start goes on".to_owned(),
-        Outcome::Deterministic { why } => format!("failed: {why}"),
-        Outcome::NoProof { why } => format!("no provable checkpoint: {why}"),
+        Outcome::Deterministic { why } => format!("{} {why}", Lead::Failed),
+        Outcome::NoProof { why } => format!("{} {why}", Lead::NoCheckpoint),
         Outcome::LeaseHeld { by } => format!("another supervisor is at work here: {by}"),
         Outcome::Stranger { what, .. } => format!("checkpoints that are not this run's: {what}"),
-        Outcome::GaveUp { why } => format!("gave up: {why}"),
+        Outcome::GaveUp { why } => format!("{} {why}", Lead::GaveUp),
         Outcome::Environment { why } => format!("the environment does not allow it: {why}"),
         Outcome::Config { why } => format!("the command has to be changed: {why}"),
     }

@@ -2,7 +2,7 @@
 
 use super::words::{batch_word, shell_words};
 use camino::{Utf8Path, Utf8PathBuf};
-use std::fmt::Write as _;
+use std::fmt::{self, Display, Formatter, Write as _};
 use std::time::Duration;
 use supervise_trainers::Machines;
 
@@ -70,18 +70,36 @@ pub fn notice(save: Duration, stop: Duration) -> Duration {
     save.saturating_add(stop).saturating_add(GRID)
 }
 
+/// Why there is no script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BatchError {
+    /// What stands behind `--` is no option of sbatch.
+    NoOption(String),
+    /// The script cannot hold a word.
+    Word(String),
+}
+
+impl Display for BatchError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoOption(found) => write!(f, "expected options of sbatch after `--`, found {found}"),
+            Self::Word(why) => f.write_str(why),
+        }
+    }
+}
+
 /// The text of the script.
 ///
 /// # Errors
 /// A word that it cannot hold, and why.
-pub fn sbatch(b: &Batch) -> Result<String, String> {
+pub fn sbatch(b: &Batch) -> Result<String, BatchError> {
     let mut out = format!("#!/bin/bash\n# {}\n", shell_words(&b.origin));
     let mut line = |option: &str| {
         // Writing into a String cannot fail.
         let _ = writeln!(out, "#SBATCH {option}");
     };
     line(&format!("--job-name={}", b.name));
-    line(&chdir(&b.cwd)?);
+    line(&chdir(&b.cwd).map_err(BatchError::Word)?);
     if let Some(Machines { nodes, gpus }) = b.machines {
         line(&format!("--nodes={}", nodes.saturating_add(b.spares)));
         line("--ntasks-per-node=1");
@@ -118,29 +136,30 @@ fn chdir(dir: &Utf8Path) -> Result<String, String> {
 }
 
 /// One line for each option: a word that begins with a dash, with the value that may follow it.
-fn options(words: &[String]) -> Result<Vec<String>, String> {
+fn options(words: &[String]) -> Result<Vec<String>, BatchError> {
     let mut out: Vec<String> = Vec::new();
     let mut takes_a_value = false;
     for word in words {
         let is_option = word.starts_with('-') && word.len() > 1;
         if word.split('=').next() == Some("--wrap") {
-            return Err("--wrap: the script is written here; its other options may follow `--`".to_owned());
+            let why = "--wrap: the script is written here; its other options may follow `--`";
+            return Err(BatchError::Word(why.to_owned()));
         }
         if word.is_empty() {
-            return Err("expected options of sbatch after `--`, found an empty word".to_owned());
+            return Err(BatchError::NoOption("an empty word".to_owned()));
         }
         match out.last_mut() {
             _ if is_option => {
-                out.push(batch_word(word)?);
+                out.push(batch_word(word).map_err(BatchError::Word)?);
                 let has_it = word.contains('=') || !word.starts_with("--") && word.len() > 2;
                 takes_a_value = !has_it && !ALONE.contains(&word.as_str());
             }
             Some(last) if takes_a_value => {
                 last.push(' ');
-                last.push_str(&batch_word(word)?);
+                last.push_str(&batch_word(word).map_err(BatchError::Word)?);
                 takes_a_value = false;
             }
-            _ => return Err(format!("expected options of sbatch after `--`, found {word:?}")),
+            _ => return Err(BatchError::NoOption(format!("{word:?}"))),
         }
     }
     Ok(out)

@@ -93,8 +93,8 @@ pub(super) fn listen(c: &Sources) -> Result<Learnt, CliError> {
     };
     let text = one_line(&shown_command(&c.command), 60);
     if !c.request.quiet {
-        printer::err(&format!(
-            "note: reading what `{text}` starts: it is run up to the call of its trainer, and ended there (within {}; a step of its own that lasts {} ends it)\n",
+        printer::note(&format!(
+            "reading what `{text}` starts: it is run up to the call of its trainer, and ended there (within {}; a step of its own that lasts {} ends it)",
             in_words(c.settings.learn_within),
             in_words(c.settings.learn_step)
         ));

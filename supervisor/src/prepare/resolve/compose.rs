@@ -156,10 +156,7 @@ fn answers(asks: &Asks, question: &Question) -> bool {
 fn asked(d: &Discovered, asks: &Asks, question: &Question) -> Result<ConfigTree, Complaint> {
     if !d.sources.request.quiet {
         let why = &asks.why;
-        printer::err(&format!(
-            "note: {why}: asking `{}` for its configuration\n",
-            shown(d, asks)
-        ));
+        printer::note(&format!("{why}: asking `{}` for its configuration", shown(d, asks)));
     }
     question.compose(&asks.words)
 }

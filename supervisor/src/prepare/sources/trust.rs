@@ -155,7 +155,7 @@ fn tell_once(text: &str) {
         .unwrap_or_else(PoisonError::into_inner)
         .insert(text.to_owned());
     if is_new {
-        printer::err(&format!("note: {text}\n"));
+        printer::note(text);
     }
 }
 
