@@ -162,38 +162,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_table_compiles_and_sorts_known_lines() {
-        let mut s = Scanner::new(failure_rules()).unwrap();
-        let cases = [
-            (
-                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-                Class::MemCudaOom,
-            ),
-            ("OSError: [Errno 28] No space left on device", Class::DiskFull),
-            (
-                "RuntimeError: unable to write to file </torch_12_3>: No space left on device (28)",
-                Class::MemShm,
-            ),
-            (
-                "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
-                Class::CkptCorrupt,
-            ),
-            (
-                "NVRM: Xid (PCI:0000:10:1c): 79, GPU has fallen off the bus.",
-                Class::GpuFallenOffBus,
-            ),
-            (
-                "[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1580",
-                Class::CommNcclTimeout,
-            ),
-        ];
-        for (n, (line, class)) in cases.iter().enumerate() {
-            let hit = s.line(crate::id::WorkerId(0), n as u64, line.as_bytes()).unwrap();
-            assert_eq!(hit.kind, RuleKind::Failure((*class).into()), "{line}");
-        }
-    }
-
     /// The examples and look-alikes of each class.
     static EXAMPLES: &[(Class, &[&str], &[&str])] = &include!(concat!(env!("OUT_DIR"), "/examples.rs"));
 
@@ -248,38 +216,6 @@ mod tests {
     }
 
     #[test]
-    fn what_a_resume_of_hugging_faces_trainer_refuses_has_its_class() {
-        for (text, class) in [
-            (
-                "ValueError: Can't find a valid checkpoint at out/checkpoint-4",
-                Class::CkptCorrupt,
-            ),
-            (
-                "ValueError: No valid checkpoint found in output directory (out)",
-                Class::CfgArgs,
-            ),
-            (
-                "ValueError: Output directory (out) already exists and is not empty. Use --overwrite_output_dir to overcome.",
-                Class::CfgArgs,
-            ),
-            (
-                "ValueError: Due to a serious vulnerability issue in `torch.load`, even with `weights_only=True`, we now require users to upgrade torch",
-                Class::LoaderVersion,
-            ),
-            (
-                "ValueError: The following zero checkpoints paths are missing: ['out/checkpoint-4/global_step4/zero_pp_rank_1_mp_rank_00_optim_states.pt']",
-                Class::CkptCorrupt,
-            ),
-            (
-                "ValueError: no valid checkpoint among the candidates",
-                Class::CodeAtStart,
-            ),
-        ] {
-            assert_eq!(classify_exception(&said(text), Stage::Starting), class, "{text}");
-        }
-    }
-
-    #[test]
     fn an_error_inside_a_save_is_one_of_the_save() {
         let inside = |rule: &str, text| {
             let s = Sighting {
@@ -314,21 +250,6 @@ mod tests {
     }
 
     #[test]
-    fn what_areal_refuses_at_its_start_is_no_reason_to_relaunch() {
-        for text in [
-            "omegaconf.errors.ConfigKeyError: Key 'freq_step' not in 'RecoverConfig'",
-            "hydra.errors.ConfigCompositionException: Could not override 'total_train_steps'.",
-            "omegaconf.errors.MissingMandatoryValue: Structured config of type `SFTConfig` has missing mandatory value: trial_name",
-            "ValueError: Invalid recover mode 'True'. Valid options: {'on', 'off', 'auto', 'disabled'}.",
-            "FileNotFoundError: cluster.fileroot '/nowhere' does not exist.",
-            "NotImplementedError: Unknown scheduler type: None",
-        ] {
-            let class = classify_exception(&said(text), Stage::Starting);
-            assert_eq!((class, action(&class.into())), (Class::CfgArgs, Action::Stop), "{text}");
-        }
-    }
-
-    #[test]
     fn a_checkpoint_that_torch_cannot_load_is_a_reason_to_fall_back() {
         let text = "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])";
         assert_eq!(classify_exception(&said(text), Stage::Resuming), Class::CkptCorrupt);
@@ -336,40 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_error_is_classed_by_what_it_says() {
-        let cases = [
-            (
-                "RuntimeError: CUDA error: an illegal memory access was encountered",
-                Class::GpuAppFault,
-            ),
-            (
-                "RuntimeError: unable to write to file </torch_1_2>: No space left on device (28)",
-                Class::MemShm,
-            ),
-            (
-                "RuntimeError: DataLoader worker (pid 229) is killed by signal: Bus error.",
-                Class::MemShm,
-            ),
-            (
-                "RuntimeError: NCCL error in: x.cpp:1, remote process exited or there was",
-                Class::CommNcclRemote,
-            ),
-            (
-                "OSError: [Errno 28] No space left on device: '/data/x'",
-                Class::DiskFull,
-            ),
-            (
-                "RuntimeError: cannot import /data/ENOSPC-test/x.py",
+    fn a_path_tells_nothing() {
+        for path in ["/data/ENOSPC-test/x.py", "'/data/No space left/x.py'"] {
+            let raised = said(&format!("RuntimeError: cannot import {path}"));
+            assert_eq!(
+                classify_exception(&raised, Stage::Stepping),
                 Class::CodeException,
-            ),
-            (
-                "RuntimeError: cannot import '/data/No space left/x.py'",
-                Class::CodeException,
-            ),
-            ("RuntimeError: something else", Class::CodeException),
-        ];
-        for (text, class) in cases {
-            assert_eq!(classify_exception(&said(text), Stage::Stepping), class, "{text}");
+                "{path}"
+            );
         }
     }
 }
