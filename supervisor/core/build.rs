@@ -4,7 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "a build script reads its sources")]
 #![expect(clippy::print_stderr, reason = "cargo shows it")]
 
-#[path = "src/action/answer.rs"]
+#[path = "src/action.rs"]
 #[expect(unreachable_pub, reason = "the core exports it")]
 mod answer;
 #[path = "src/taxonomy/nature.rs"]

@@ -10,7 +10,8 @@ pub use pace::Pace;
 
 use crate::render::advice::advice;
 use crate::render::condition;
-use crate::render::record::{outcome_words, words};
+use crate::render::outcome::outcome_words;
+use crate::render::record::words;
 use crate::render::time::{span, stamp};
 use serde::{Deserialize, Serialize};
 use supervise_config::redact_text;

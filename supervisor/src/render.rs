@@ -23,6 +23,7 @@ pub mod merge;
 pub mod metrics;
 pub mod migrate;
 pub mod next;
+pub mod outcome;
 pub mod page;
 pub mod plan;
 pub mod policy;

@@ -1,31 +1,60 @@
-//! Answers to a failure, and the lines that a user names as one.
+//! Answers to a failure, in the words of settings and the rulebook. The build script reads them too.
 
-mod answer;
-
-pub use answer::Action;
-
-use crate::taxonomy::FailureClass;
 use serde::{Deserialize, Serialize};
 
-/// What the user's rules say of a class, if any does: the first that says it counts.
-pub fn said_of<T>(lines: &[FailureLine], class: &FailureClass, what: impl Fn(&FailureLine) -> Option<T>) -> Option<T> {
-    lines.iter().filter(|line| line.class == *class).find_map(what)
+/// Answer to a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Relaunch now.
+    Relaunch,
+    /// Relaunch with back-off.
+    RelaunchLater,
+    /// Relaunch once, then stop.
+    RelaunchOnce,
+    /// Stop and tell why.
+    Stop,
+    /// Fall back one step.
+    FallBack,
+    /// Relaunch without that node.
+    Node,
+    /// Wait for a condition, then relaunch.
+    Wait,
+    /// Take evidence, end what hangs, then relaunch.
+    Kill,
 }
 
-/// A line of output that tells a failure, as the user named it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailureLine {
-    /// Regular expression over a line without colours and launcher prefixes.
-    pub pattern: String,
-    /// Class of the failure: one of the table, or `user.` and a name.
-    pub class: FailureClass,
-    /// Of the user's own class: the next thing for a person to do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub advice: Option<String>,
-    /// Of the user's own class: a relaunch after it costs a retry. It does unless this says otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub costs_retry: Option<bool>,
-    /// Of the user's own class: a checkpoint may be the cause. It may unless this says otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blames_checkpoint: Option<bool>,
+impl Action {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Relaunch,
+        Self::RelaunchLater,
+        Self::RelaunchOnce,
+        Self::Stop,
+        Self::FallBack,
+        Self::Node,
+        Self::Wait,
+        Self::Kill,
+    ];
+
+    /// The word that settings and the rulebook use. A setting cannot choose `other_node` and `end_and_relaunch`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Relaunch => "relaunch",
+            Self::RelaunchLater => "relaunch_later",
+            Self::RelaunchOnce => "relaunch_once",
+            Self::Stop => "stop",
+            Self::FallBack => "step_back",
+            Self::Node => "other_node",
+            Self::Wait => "wait",
+            Self::Kill => "end_and_relaunch",
+        }
+    }
+
+    /// The action of a word.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.word() == word)
+    }
 }

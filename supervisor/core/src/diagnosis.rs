@@ -25,7 +25,6 @@ pub(crate) use verdict::AT_START;
 pub use verdict::{Confidence, Place, Verdict};
 
 use crate::collectives::Collectives;
-use crate::end_cause::EndCause;
 use crate::event::{ExitStatus, Phase, Sighting};
 use crate::evidence::better;
 use crate::id::{Step, WorkerId, fnv64};
@@ -34,7 +33,7 @@ use crate::record::{Diagnosis, Notice, StartPoint};
 use crate::scan::{QUOTED, RuleKind, USER};
 use crate::script::ScriptNews;
 use crate::stacks::Stacks;
-use crate::state::Attempt;
+use crate::state::{Attempt, EndCause};
 use crate::taxonomy::{Class, FailureClass, Family, Kind, Weight};
 use from_logs::from_the_logs;
 use verdict::public;

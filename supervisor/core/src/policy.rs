@@ -3,7 +3,7 @@
 //! A class never decides alone. What counts beside it: the same failure before (fingerprint and step), a new step that the attempt
 //! trained or proved, and a resume point that may be the cause.
 
-use crate::action::{FailureLine, said_of};
+use crate::failure_line::{FailureLine, said_of};
 use crate::id::Ms;
 use crate::record::Action;
 use crate::taxonomy::{self, Class, EndsAfter, FailureClass, Kind};

@@ -4,8 +4,9 @@ mod assist;
 mod saves;
 mod trainer;
 
-use crate::action::{Action, FailureLine};
+use crate::action::Action;
 use crate::checkpoint::{Depth, StateKind};
+use crate::failure_line::FailureLine;
 use crate::id::{Ms, RunId, Step};
 use crate::script::Learnt;
 use camino::Utf8PathBuf;

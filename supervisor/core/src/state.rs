@@ -7,6 +7,7 @@ mod apply;
 mod attempt;
 mod budget;
 mod derived;
+mod end_cause;
 mod heard;
 mod invariants;
 mod memory;
@@ -17,6 +18,7 @@ mod term;
 mod weights;
 mod wishes;
 
+pub use end_cause::{EndCause, RESUMED_ELSEWHERE, STALLED, WORKER_FAILED};
 pub use heard::Heard;
 pub use invariants::Broken;
 pub use memory::{Allocation, Care, Failure, Held, LetGo, NotKept, RollBack, StopWish};
@@ -28,7 +30,6 @@ use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Resumability, Verdi
 use crate::collapse::Course;
 use crate::creep::Creep;
 use crate::durations::Clocks;
-use crate::end_cause::EndCause;
 use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
 use crate::finiteness::WeightsLook;
 use crate::gang::Nodes;

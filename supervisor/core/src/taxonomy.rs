@@ -12,8 +12,8 @@ pub use class::{Class, FailureClass, Family};
 pub use nature::{EndsAfter, Kind, Weight, When};
 pub use row::{Line, Refinement, Row};
 
+use crate::action::Action;
 use crate::id::Ms;
-use crate::record::Action;
 
 /// The rows, in order of precedence.
 static ROWS: &[Row] = &include!(concat!(env!("OUT_DIR"), "/rulebook.rs"));

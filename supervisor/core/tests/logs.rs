@@ -6,10 +6,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use supervise_core::action::FailureLine;
 use supervise_core::checkpoint::{CkptId, PinsHash};
 use supervise_core::diagnosis::{diagnose, failure_rules, user_rules};
 use supervise_core::event::{ActOutput, Activity, Event, EventKind, ExitStatus, Phase};
+use supervise_core::failure_line::FailureLine;
 use supervise_core::id::{ActId, AttemptNo, ProcRef, Step, Term, Tick, WallMs, WorkerId};
 use supervise_core::record::{Act, ActKind, Action, Diagnosis, LaunchOrder, Record, StartPoint};
 use supervise_core::scan::{Hit, RuleKind, ScanRule, Scanner};

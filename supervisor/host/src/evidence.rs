@@ -36,8 +36,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use supervise_config::redact_lines;
-use supervise_core::action::FailureLine;
 use supervise_core::diagnosis::Reading;
+use supervise_core::failure_line::FailureLine;
 use supervise_core::id::{ProcRef, RunId};
 use supervise_core::machine::Facts;
 

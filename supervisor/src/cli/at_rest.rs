@@ -5,7 +5,7 @@ use super::target::{self, Seen};
 use crate::environment;
 use crate::error::CliError;
 use crate::render::next::NextView;
-use crate::render::record::outcome_words;
+use crate::render::outcome::outcome_words;
 use crate::render::resume::ResumeView;
 use supervise_core::event::{EventKind, Request};
 use supervise_core::record::Outcome;

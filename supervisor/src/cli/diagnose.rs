@@ -9,8 +9,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
-use supervise_core::action::FailureLine;
 use supervise_core::diagnosis::Reading;
+use supervise_core::failure_line::FailureLine;
 use supervise_core::policy::{Changes, rule};
 use supervise_host::hidden_places::{HiddenLog, beside};
 

@@ -10,7 +10,7 @@ use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::printer;
-use crate::render::record::outcome_words;
+use crate::render::outcome::outcome_words;
 use crate::render::terminal;
 use standing::{left_lines, named};
 use std::io::{self, BufRead, BufReader, Write};

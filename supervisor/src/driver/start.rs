@@ -14,7 +14,7 @@ use crate::control;
 use crate::error::CliError;
 use crate::newer_journal::newer_journal;
 use crate::printer::{self, Printer};
-use crate::render::record::outcome_words;
+use crate::render::outcome::outcome_words;
 use crate::run_order::RunOrder;
 use camino::Utf8PathBuf;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

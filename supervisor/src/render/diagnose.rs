@@ -4,8 +4,8 @@ use super::terminal::shown;
 use serde::Serialize;
 use std::fmt::Write as _;
 use supervise_config::redact_text;
-use supervise_core::action::{FailureLine, said_of};
 use supervise_core::diagnosis::{Place, Verdict};
+use supervise_core::failure_line::{FailureLine, said_of};
 use supervise_core::taxonomy::{FailureClass, letter};
 
 /// A line of a log, without secrets.

@@ -3,14 +3,12 @@
 pub use super::account::Sighted;
 use super::account::{Account, Seen};
 use super::advice::advice;
-use super::diagnose::advice_on;
 use super::record::{diagnosis, line, start_point, words};
 use super::terminal::{paragraph, shown};
 use super::time::{span, stamp};
-use super::{one_line, record::outcome_words, record::rehearsed};
+use super::{one_line, outcome::outcome_words, record::rehearsed};
 use serde::Serialize;
 use std::collections::VecDeque;
-use supervise_core::action::FailureLine;
 use supervise_core::diagnosis::last_lines;
 use supervise_core::event::{EventKind, ExitStatus};
 use supervise_core::id::{AttemptNo, Ms, Step, WallMs};
@@ -325,15 +323,6 @@ fn reasons(r: &Record) -> Vec<Reason> {
 }
 
 impl ExplainView {
-    /// Adds what the user's rules advise on failures of the user's own classes.
-    pub fn advise(&mut self, rules: &[FailureLine]) {
-        for story in &mut self.attempts {
-            if let (Some(d), Some(account)) = (&story.diagnosis, &mut story.account) {
-                account.todo = advice_on(&d.class, rules);
-            }
-        }
-    }
-
     /// The cause first, a line for each attempt, and what to do: for people.
     #[must_use]
     pub fn brief(&self) -> String {

@@ -2,7 +2,8 @@
 
 use super::advice::advice;
 use super::count;
-use super::record::{outcome_words, start_point};
+use super::outcome::outcome_words;
+use super::record::start_point;
 use super::terminal::shown;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::State;

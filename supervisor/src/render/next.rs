@@ -1,6 +1,7 @@
 //! The launch to come, as far as the journal tells: nothing is looked at anew.
 
-use super::record::{edit_because, outcome_words, start_point};
+use super::outcome::outcome_words;
+use super::record::{edit_because, start_point};
 use super::status::Alive;
 use super::{count, one_line, shown_command, time};
 use supervise_core::backoff::pause;

@@ -234,8 +234,10 @@ impl PlanView {
     pub fn ended_before(&mut self, outcome: &Outcome) {
         self.would = "ended_before";
         self.exit_code = Some(outcome.exit_code());
-        self.notes
-            .insert(0, format!("it ended before: {}", super::record::outcome_words(outcome)));
+        self.notes.insert(
+            0,
+            format!("it ended before: {}", super::outcome::outcome_words(outcome)),
+        );
     }
 
     /// A supervisor of this run lives: what was chosen is only what a launch after its end would do.

@@ -3,8 +3,8 @@
 use super::diagnose::advice_on;
 use super::terminal::shown;
 use serde::Serialize;
-use supervise_core::action::FailureLine;
 use supervise_core::diagnosis::action;
+use supervise_core::failure_line::FailureLine;
 use supervise_core::policy::{Changes, Rule, rule, rules};
 use supervise_core::taxonomy::letter;
 

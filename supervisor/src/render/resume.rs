@@ -1,6 +1,6 @@
 //! A run that may go on, in words.
 
-use super::record::outcome_words;
+use super::outcome::outcome_words;
 use super::terminal::shown;
 use serde::Serialize;
 use supervise_core::record::Outcome;

@@ -1,14 +1,13 @@
 //! Numbers that the trainer prints: what is not finite, and steps that are trained twice.
 
 use super::Deciding;
-use crate::end_cause::EndCause;
 use crate::equivalence::{Compared, compare};
 use crate::id::Step;
 use crate::numbers::{Measure, Reading};
 use crate::reason::Reason;
 use crate::record::{Notice, Outcome, Then};
 use crate::spec::ResumeCheck;
-use crate::state::{Attempt, Mode};
+use crate::state::{Attempt, EndCause, Mode};
 
 /// A comparison of so many steps is enough.
 const ENOUGH: usize = 16;

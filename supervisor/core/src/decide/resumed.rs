@@ -4,7 +4,6 @@
 //! failed resume, ended before its first save can destroy what is there. Anything else that differs is said, and ends nothing.
 
 use super::Deciding;
-use crate::end_cause::RESUMED_ELSEWHERE;
 use crate::event::Sighting;
 use crate::id::Step;
 use crate::interval::save_interval;
@@ -12,7 +11,7 @@ use crate::reason::{Evidence, Reason};
 use crate::record::{Decision, Notice, StartPoint, Then};
 use crate::scan::RuleKind;
 use crate::spec::ResumeIntent;
-use crate::state::Mode;
+use crate::state::{Mode, RESUMED_ELSEWHERE};
 
 impl Deciding<'_> {
     pub(super) fn on_progress(&mut self) {

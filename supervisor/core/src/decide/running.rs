@@ -1,14 +1,13 @@
 //! While workers run: exits, progress, alarms, marks.
 
 use super::Deciding;
-use crate::end_cause::WORKER_FAILED;
 use crate::event::ExitStatus;
 use crate::generations::{to_keep, went_back};
 use crate::reason::{Evidence, Reason};
 use crate::record::{Act, ActKind, Notice, Then};
 use crate::retention::prune;
 use crate::script::ScriptNews;
-use crate::state::Mode;
+use crate::state::{Mode, WORKER_FAILED};
 
 impl Deciding<'_> {
     pub(super) fn on_worker_exited(&mut self, status: ExitStatus) {

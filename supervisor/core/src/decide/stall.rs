@@ -7,13 +7,12 @@ use super::Deciding;
 use crate::activity::Look;
 use crate::checkpoint::Verdict;
 use crate::durations::Clock;
-use crate::end_cause::STALLED;
 use crate::event::{Event, EventKind, Phase, TimerKey};
 use crate::id::{AttemptNo, Ms};
 use crate::reason::Reason;
 use crate::record::{Decision, Record, Then};
 use crate::spec::HardLimit;
-use crate::state::{Attempt, Mode};
+use crate::state::{Attempt, Mode, STALLED};
 
 /// How often progress is judged.
 const STALL_CHECK: Ms = Ms::secs(10);

@@ -1,7 +1,7 @@
 //! The table of classes as rules for the scanner, and the classes of exceptions.
 
-use crate::action::FailureLine;
 use crate::event::Sighting;
+use crate::failure_line::FailureLine;
 use crate::record::Action;
 use crate::scan::{Filter, RuleKind, ScanRule, USER, without_paths};
 use crate::taxonomy::{self, Class, FailureClass};

@@ -1,9 +1,8 @@
 //! The fold: what each record makes of the state.
 
 use super::budget::FAILURES;
-use super::{Allocation, Attempt, Care, Mode, NotKept, State};
+use super::{Allocation, Attempt, Care, EndCause, Mode, NotKept, State};
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash};
-use crate::end_cause::EndCause;
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, ScanReport};
 use crate::finiteness::{OddTensors, WeightsLook};
 use crate::generations::whole_live;

@@ -1,8 +1,7 @@
 //! An attempt as it begins, and what its facts come to.
 
-use super::{Attempt, Pace};
+use super::{Attempt, EndCause, Pace};
 use crate::creep::Creep;
-use crate::end_cause::EndCause;
 use crate::event::Phase;
 use crate::gang::Nodes;
 use crate::id::{Ms, Step, Term, Tick, WorkerId};

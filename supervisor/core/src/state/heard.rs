@@ -1,8 +1,7 @@
 //! Lines that matter, as an attempt heard them, and what became of the training after each.
 
-use super::Attempt;
+use super::{Attempt, EndCause};
 use crate::checkpoint::CkptId;
-use crate::end_cause::EndCause;
 use crate::event::Sighting;
 use crate::id::{Ms, Step, Tick};
 use crate::scan::RuleKind;

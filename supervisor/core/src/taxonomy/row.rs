@@ -2,8 +2,8 @@
 
 use super::class::{Class, Family};
 use super::nature::{EndsAfter, Kind, Weight, When};
+use crate::action::Action;
 use crate::id::Ms;
-use crate::record::Action;
 
 /// A pattern for a line: it holds one of these texts and matches the expression, if there is one. Case does not matter to either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use supervise_config::settings::{
     AcceptAhead as AcceptAheadChoice, DegradedResume, Gpus, HardLimit as HardChoice, LauncherChoice, PolicyChoice,
     ProofDepth, RestartChoice, ResumeCheck as ResumeCheckChoice, Settings,
 };
-use supervise_core::action::FailureLine;
 use supervise_core::checkpoint::Depth;
+use supervise_core::failure_line::FailureLine;
 use supervise_core::id::{Ms, Step};
 use supervise_core::policy::Changes;
 use supervise_core::record::Action;
