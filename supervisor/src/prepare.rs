@@ -17,7 +17,7 @@ mod unprotected;
 
 pub use command::GIVE_A_COMMAND;
 pub use discovery::Discovered;
-pub use preflight::probe;
+pub use preflight::{probe, trains_into};
 pub use request::{Learning, Request};
 pub use resolve::{Identified, asked, check_importable, package, run_ids_at};
 pub use sources::{Sources, proof_memory};

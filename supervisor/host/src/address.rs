@@ -116,6 +116,17 @@ pub fn anybody(run: &RunId) -> bool {
     !names_of(&format!("supervise/{}/{run}", nix::unistd::geteuid())).is_empty()
 }
 
+/// The runs of this user of which anybody listens on this machine.
+#[must_use]
+pub fn runs() -> BTreeSet<RunId> {
+    let prefix = format!("supervise/{}", nix::unistd::geteuid());
+    let run = |name: &String| {
+        let rest = name.strip_prefix(&prefix)?.strip_prefix('/')?;
+        rest.split('/').next().map(|run| RunId(run.to_owned()))
+    };
+    names_of(&prefix).iter().filter_map(run).collect()
+}
+
 /// The process that began to listen at the other end.
 #[must_use]
 pub fn peer(stream: &impl AsFd) -> Option<i32> {

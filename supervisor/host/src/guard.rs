@@ -29,6 +29,7 @@ mod run;
 mod scratch;
 pub(crate) mod setup;
 mod tail;
+pub mod trainers;
 mod tree;
 mod worker;
 

@@ -32,6 +32,28 @@ pub(super) fn check_from(p: &Prepared) -> Result<(), CliError> {
     )
 }
 
+/// `--fresh` moves steps aside before the launch. If the trainer is only seen while it runs, its root is known from an earlier start, or
+/// not at all: then the wish is refused, not dropped.
+///
+/// # Errors
+/// The root is not known, or its steps are left alone.
+pub(super) fn check_fresh(p: &Prepared, look: impl FnOnce(&RunSpec) -> Result<Seen, CliError>) -> Result<(), CliError> {
+    let spec = &p.order.spec;
+    if !spec.policy.fresh || spec.root.is_some() || p.order.hook(spec, &spec.command).is_none() {
+        return Ok(());
+    }
+    let seen = look(spec)?.state.and_then(|state| state.seen);
+    let why = match seen {
+        Some(trainer) => match trainer.watched {
+            None => return Ok(()),
+            Some(why) => format!("the steps in {} are left alone, because {why}", trainer.root),
+        },
+        None => "where this command saves is only seen while it runs, and it was never seen".to_owned(),
+    };
+    Err(CliError::usage(format!("--fresh: {why}"))
+        .hint("move its checkpoints away yourself, or let it save into another directory, and leave --fresh out"))
+}
+
 /// Workers that outlived their supervisor go on as they were launched: a wish that only a launch can fulfil is refused, not dropped.
 /// The run is looked at only where there is such a wish.
 ///

@@ -88,6 +88,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     }
     let mut seen = target::of_prepared(&prepared.order.spec)?;
     asked::check_taken(&prepared.order.spec, |_| Ok(seen.clone()))?;
+    asked::check_fresh(&prepared, |_| Ok(seen.clone()))?;
     let mut notes = seen.notes.clone();
     notes.extend(open_case(&prepared));
     let alive = seen.alive;

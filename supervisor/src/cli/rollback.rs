@@ -96,13 +96,12 @@ impl Wish {
 fn promise(seen: &Seen, wish: &Wish) -> Result<RollbackView, CliError> {
     let to = wish.to;
     let run = &seen.run;
-    let (Some(state), Some(spec)) = (&seen.state, &seen.spec) else {
+    let (Some(state), Some(mut spec)) = (&seen.state, seen.spec_as_seen()) else {
         return Err(CliError::environment(format!(
             "run {run}: its journal or its specification cannot be read"
         )));
     };
     // Flags of the command line that the last term was started with.
-    let mut spec = spec.clone();
     (spec.policy.from, spec.policy.fresh, spec.policy.allow_fresh) = (None, false, false);
     let spec = &spec;
     let place = RunCheckpoints::of(spec).ok_or_else(|| {

@@ -163,6 +163,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     }
     asked::check_from(&prepared)?;
     asked::check_taken(&prepared.order.spec, target::of_prepared)?;
+    asked::check_fresh(&prepared, target::of_prepared)?;
     prepare::check_importable(&prepared)?;
     if prepared.order.spec.policy.fresh && !args.yes && !agreed(&prepared)? {
         return Err(CliError::usage(
@@ -217,7 +218,11 @@ fn tee(p: &Prepared) -> Result<Tee, CliError> {
 /// A fresh start moves everything aside that the run could go on from: asked once, where a person is there to answer.
 fn agreed(p: &Prepared) -> Result<bool, CliError> {
     let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    let Some(place) = RunCheckpoints::of(&p.order.spec).filter(|_| asks) else {
+    if !asks {
+        return Ok(true);
+    }
+    let spec = target::of_prepared(&p.order.spec)?.spec_as_seen_for(&p.order.spec);
+    let Some(place) = RunCheckpoints::of(&spec) else {
         return Ok(true);
     };
     let scan = look_at_run(&place, Depth::Structure, &mut |_| true);

@@ -28,6 +28,8 @@ use supervise_trainers::registry::adapters;
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Counting or deleting many files has this long.
 pub(super) const DELETING: Duration = Duration::from_secs(3600);
+/// Journals that are read to find the run that trains into a directory.
+const LOOKED_INTO: usize = 64;
 /// Said where a name means no run.
 const NAMES: &str = "name the trainer's YAML or script, the checkpoint root, the run directory or the run's identity; `supervise status` lists the runs of this user";
 /// A living supervisor has this long.
@@ -206,7 +208,23 @@ fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
             }
         }
     }
-    Err(nothing(name, Some(&path.join(RUN_DIR_NAME))))
+    by_seen_root(path).ok_or_else(|| nothing(name, Some(&path.join(RUN_DIR_NAME))))
+}
+
+/// The run whose script was seen to train into this directory: its journal stands elsewhere.
+fn by_seen_root(path: &Utf8Path) -> Option<Seen> {
+    let path = mount::canonical(path).ok()?;
+    let mut listed = prepare::listed_runs();
+    listed.retain(|l| l.root.is_none());
+    listed.sort_by_key(|l| std::cmp::Reverse(l.at));
+    if let Some(run) = prepare::trains_into(&path, &RunId::default()) {
+        listed.retain(|l| l.run == run);
+    }
+    let mut worker = io_worker().ok()?;
+    let is_it = |loaded: &Loaded| loaded.state.seen.as_ref().is_some_and(|t| t.root == path);
+    let mut newest = listed.iter().take(LOOKED_INTO);
+    let found = newest.find(|l| peek_by(&mut worker, &l.run_dir).is_ok_and(|loaded| is_it(&loaded)))?;
+    Some(look(&found.run, Some(&found.run_dir)))
 }
 
 /// Says of which terms a run's journals know nothing: whoever reads their records finds none missing.

@@ -3,11 +3,13 @@
 use super::Driver;
 use super::io_workers::Tag;
 use super::jobs::Seen as TreeSeen;
+use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::event::{ActError, EventKind, TimerKey};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Tick};
 use supervise_core::seen::TrainerSeen;
-use supervise_host::guard::ahead::told_of_trainer;
-use supervise_host::io_worker::{Answer, Question, RUN_DIR_NAME};
+use supervise_host::guard::trainers::{TrainerCopy, told_of_trainer, trainers_beside};
+use supervise_host::io_worker::{Answer, Loaded, Question, RUN_DIR_NAME};
+use supervise_host::process::{find_attempt_processes, own_ref, seat, sight};
 use supervise_trainers::registry;
 
 /// It is looked for this often, and this often once it was found.
@@ -22,6 +24,10 @@ pub(super) struct Seeing {
     next: Tick,
     /// The attempt and the text of the last look.
     told: Option<(AttemptNo, String)>,
+    /// The root that others on this machine can see to be this run's.
+    shown: Option<(Utf8PathBuf, TrainerCopy)>,
+    /// It was said that nothing can be seen.
+    said_blind: bool,
     /// The end of an attempt that waits until the root is known to be nobody else's, and how long.
     held: Option<(TreeEnd, Tick)>,
     /// It waited long enough.
@@ -64,23 +70,72 @@ impl Driver {
             return;
         };
         let Some(text) = told_of_trainer(guard) else { return };
-        let told = Some((attempt, text));
-        if self.seeing.told == told {
+        if self.seeing.told.as_ref() == Some(&(attempt, text.clone())) {
             return;
         }
-        let known = self.state.seen.as_ref();
-        let found = told.as_ref().and_then(|(_, text)| registry::seen(text, known));
-        self.seeing.told = told;
-        let Some(seen) = found.filter(|seen| self.state.seen.as_ref() != Some(seen)) else {
-            return;
+        let found = registry::seen(&text, self.state.seen.as_ref());
+        self.seeing.told = Some((attempt, text.clone()));
+        let Some(seen) = found else {
+            return self.tell_blind(&text);
         };
-        if seen.watched.is_some() || self.spec.root.is_some() {
+        if let Some(by) = self.shares_root(&seen.root, &text) {
+            return self.feed(EventKind::LeaseLost { by });
+        }
+        if self.state.seen.as_ref() == Some(&seen) {
+            return;
+        }
+        if self.spec.root.is_some() {
             return self.on_seen(seen);
         }
         // A run of its own may have that root.
         let run_dir = seen.root.join(RUN_DIR_NAME);
         self.work
             .ask(Tag::Seen(Box::new(seen)), Question::Peek { run_dir }, now);
+    }
+
+    /// Shows others whose root this is. Of two runs that train into one, the later one has to go: that one is told who was first.
+    fn shares_root(&mut self, root: &Utf8Path, told: &str) -> Option<String> {
+        if self.seeing.shown.as_ref().is_none_or(|(shown, _)| shown != root) {
+            self.seeing.shown = TrainerCopy::new(told).ok().map(|copy| (root.to_owned(), copy));
+        }
+        let since = self.seeing.shown.as_ref().map_or(u64::MAX, |(_, copy)| copy.since);
+        let own = (since, &self.spec.run);
+        let mut others = trainers_beside(&self.spec.run).into_iter();
+        let first = others.find(|other| {
+            (other.since, &other.run) < own && registry::seen(&other.told, None).is_some_and(|t| t.root == root)
+        })?;
+        Some(format!("run {} trains into {root} as well", first.run))
+    }
+
+    /// Says once that the interpreter lets nothing be seen.
+    fn tell_blind(&mut self, told: &str) {
+        let Some(error) = registry::hook_failed(told).filter(|_| !self.seeing.said_blind) else {
+            return;
+        };
+        self.seeing.said_blind = true;
+        self.printer.note(&format!(
+            "the trainer in this script cannot be looked into ({error} in our hook): it goes on as it is written, and its steps are not protected"
+        ));
+    }
+
+    /// Whoever holds the run of a directory that the trainer was seen to save in, or trains there without a supervisor.
+    fn holder_of(&self, loaded: &Loaded) -> Option<String> {
+        if let Some((holder, silent)) = loaded
+            .holder
+            .as_ref()
+            .filter(|(h, _)| !h.released && h.proc != own_ref())
+        {
+            let lives = match holder.seat.is_same(&seat()) {
+                true => sight(holder.proc) != Some(false),
+                false => holder.lives_elsewhere(&seat(), *silent),
+            };
+            if lives {
+                return Some(format!("process {} on {}", holder.proc, holder.host));
+            }
+        }
+        let run = &loaded.spec.as_ref().filter(|spec| spec.run != self.spec.run)?.run;
+        let left = find_attempt_processes(run, &loaded.recorded);
+        (!left.is_empty()).then(|| format!("run {run}, whose processes live without a supervisor"))
     }
 
     /// The end of an attempt is decided upon once it is known whether its steps are this run's.
@@ -109,15 +164,25 @@ impl Driver {
 
     /// The root is nobody else's, or is.
     pub(super) fn on_seen_root(&mut self, mut seen: TrainerSeen, answer: &Result<Answer, ActError>) {
+        let own = seen.root.join(RUN_DIR_NAME) == self.spec.run_dir;
+        let holder = match answer {
+            Ok(Answer::Loaded(loaded)) if !own => self.holder_of(loaded),
+            _ => None,
+        };
         let other = match answer {
-            Ok(Answer::Loaded(loaded)) if loaded.records == 0 => None,
+            Ok(Answer::Loaded(loaded)) if loaded.records == 0 || own => None,
             Ok(Answer::Loaded(_)) => Some("another run of supervise has its journal there".to_owned()),
             Ok(_) => None,
             Err(e) => Some(e.what.clone()),
         };
-        seen.watched = other;
+        seen.watched = seen.watched.or(other);
         self.seeing.is_late = false;
-        self.on_seen(seen);
+        match holder {
+            Some(by) => self.feed(EventKind::LeaseLost {
+                by: format!("{by}, which saves into {}", seen.root),
+            }),
+            None => self.on_seen(seen),
+        }
         self.go_on_after_tree();
     }
 

@@ -291,7 +291,8 @@ impl Driver {
         let begin = Question::Begin {
             run_dir: self.spec.run_dir.clone(),
             term,
-            spec: Box::new(without_secrets(&self.spec)),
+            // Without what was seen of a trainer, which is in the journal: the lease stands where the command alone says.
+            spec: Box::new(without_secrets(&self.order.spec)),
             lease_dir: lease_dir(&self.order.spec),
             registry: self.order.registry.clone(),
         };

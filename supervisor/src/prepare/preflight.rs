@@ -5,8 +5,10 @@ mod disk_space;
 mod ignored;
 mod places;
 mod root_conflict;
+mod trained;
 
 pub use places::probe;
+pub use trained::trains_into;
 
 pub(super) use cluster::possible as several_machines;
 pub(super) use disk_space::check as check_room;
@@ -45,8 +47,7 @@ impl Resolved {
         let findings = cluster::check(d, out)?;
         self.notes.extend(self.release.note(out));
         ignored::check_from(&sources.request, out.kind)?;
-        self.notes
-            .extend(ignored::notes(&sources.settings, &sources.request, out.kind));
+        self.notes.extend(ignored::notes(&sources.settings, out.kind));
         if !sources.request.fresh {
             root_conflict::check_other_root(d, out, root)?;
             root_conflict::check_other_user(d, out, root)?;
@@ -57,6 +58,11 @@ impl Resolved {
         places::check_space(&self.run_dir)?;
         if let Some(root) = root {
             places::check_writable(root)?;
+            match trained::check(root, &self.run) {
+                Err(e) if sources.request.acts => return Err(e),
+                Err(e) => self.notes.push(format!("{}: `supervise run` refuses it", e.message)),
+                Ok(()) => {}
+            }
         }
         places::check_resume_path(out, &self.run_dir)?;
         let started = d.learnt.as_ref().map_or(&out.command, |_| &sources.command);

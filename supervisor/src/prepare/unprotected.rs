@@ -30,6 +30,11 @@ pub(super) fn tell(request: &Request, prepared: &mut Prepared) {
     let cwd = prepared.order.spec.cwd.clone();
     let found = candidates(request, &cwd).into_iter().find(protects);
     let order = &prepared.order;
+    if request.fresh && order.hook(&order.spec, &order.spec.command).is_none() {
+        let why = "nothing is known of this command's checkpoints, so none go aside";
+        prepared.notes.push(format!("ignored: --fresh: {why}"));
+    }
+    let order = &prepared.order;
     let how = match found {
         Some(request) => format!("to protect it: {}", proposed(&request.again(&["run"], &[]))),
         _ if order.hook(&order.spec, &order.spec.command).is_some() => format!(

@@ -294,7 +294,7 @@ fn a_plain_command_says_which_settings_mean_nothing_to_it() {
         let said = world.run(&plain(&[command, "--from", "5"], "touch launched"));
         said.refuses(64, &["--from 5: nothing is known of this command's steps"]);
         let said = world.run(&plain(&[command, "--fresh"], "exit 0"));
-        said.tells(0, &["ignored: --fresh: nothing is known"]);
+        said.tells(0, &["ignored: --fresh: nothing is known of this command's checkpoints"]);
     }
     assert!(!world.path("launched").exists());
 }

@@ -368,6 +368,10 @@ pub trait Adapter: Sync {
     fn seen(&self, _told: &str, _known: Option<&TrainerSeen>) -> Option<TrainerSeen> {
         None
     }
+    /// The exception with which that Python failed, if it saw no trainer because of that.
+    fn hook_failed(&self, _told: &str) -> Option<String> {
+        None
+    }
     /// Files that a command names and that may be that configuration: what is none is told by its content.
     fn configs_in(&self, command: &[String]) -> Vec<String> {
         self.config_in(command).into_iter().collect()

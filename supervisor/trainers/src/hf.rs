@@ -153,6 +153,10 @@ impl Adapter for HfAdapter {
         seen::seen(told, known)
     }
 
+    fn hook_failed(&self, told: &str) -> Option<String> {
+        seen::failed(told)
+    }
+
     fn configs_in(&self, command: &[String]) -> Vec<String> {
         call::configs_in(command)
     }

@@ -106,6 +106,12 @@ pub fn seen(told: &str, known: Option<&TrainerSeen>) -> Option<TrainerSeen> {
     adapters().find_map(|a| a.seen(told, known))
 }
 
+/// The exception with which the Python that tells of a trainer failed, if it saw none because of that.
+#[must_use]
+pub fn hook_failed(told: &str) -> Option<String> {
+    adapters().find_map(|a| a.hook_failed(told))
+}
+
 /// The trainers that can be seen so, in words.
 #[must_use]
 pub fn seen_trainers() -> String {

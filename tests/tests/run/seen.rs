@@ -55,13 +55,19 @@ fn did(scene: &Scene) -> String {
 }
 
 fn start(scene: &mut Scene, script: &str, settings: &[&str]) -> Supervisor {
+    let words = words(scene, script, settings, "run");
+    scene.start_with(&words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// The words that start the script; `run_dir`: where its run lives.
+fn words(scene: &mut Scene, script: &str, settings: &[&str], run_dir: &str) -> Vec<String> {
     let site = scene.path("site/transformers");
     fs::create_dir_all(&site).unwrap();
     fs::write(site.join("__init__.py"), "").unwrap();
     fs::write(site.join("trainer.py"), TRAINER).unwrap();
     let train = scene.path("train.py");
     fs::write(&train, format!("{HEAD}{script}")).unwrap();
-    let (log, out, run_dir) = (scene.path("log"), scene.path("out"), scene.path("run"));
+    let (log, out, run_dir) = (scene.path("log"), scene.path("out"), scene.path(run_dir));
     let step = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/hf_trainer_w2/checkpoint-2");
     scene
         .env("PYTHONPATH", scene.path("site").to_str().unwrap())
@@ -73,7 +79,27 @@ fn start(scene: &mut Scene, script: &str, settings: &[&str]) -> Supervisor {
     let mut words = vec!["run"];
     words.extend(settings.iter().flat_map(|s| ["--set", s]));
     words.extend(["--", "python3", train.to_str().unwrap(), out.to_str().unwrap()]);
-    scene.start_with(&words)
+    words.into_iter().map(str::to_owned).collect()
+}
+
+fn go(scene: &mut Scene, words: &[String]) -> Supervisor {
+    scene.start_with(&words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// A command that names the root of such a script.
+fn names_root(scene: &Scene) -> Vec<String> {
+    let root = format!("supervisor.root={}", scene.path("out").display());
+    let all = [
+        "run",
+        "--set",
+        "supervisor.trainer=hf",
+        "--set",
+        &root,
+        "--",
+        "sleep",
+        "300",
+    ];
+    all.map(str::to_owned).to_vec()
 }
 
 #[test]
@@ -150,7 +176,7 @@ fn a_hook_that_fails_breaks_nothing() {
     let mut scene = scene();
     let (did, told) = run(&mut scene, &script, &[], 0);
     assert!(
-        did.starts_with("given None") && !told.contains("saves in"),
+        did.starts_with("given None") && !told.contains("saves in") && told.contains("RuntimeError in our hook"),
         "{did}: {told}"
     );
     assert_eq!(fs::read_to_string(scene.path("out")).unwrap(), "done");
@@ -196,4 +222,64 @@ fn a_root_with_another_runs_journal_is_left_to_that() {
         told.contains("another run of supervise has its journal there"),
         "{told}"
     );
+}
+
+#[test]
+fn two_runs_do_not_train_into_one_directory() {
+    let mut scene = scene();
+    scene.env("HOLD", "1");
+    let script = "Trainer(Args(out)).train()\n";
+    let first = start(&mut scene, script, &[]);
+    wait_for("the trainer is seen", || first.text().contains("step 2 is proven"));
+    // The same script with another word is another run; and a command may name the directory.
+    let mut second = words(&mut scene, script, &[], "other");
+    second.push("--verbose".to_owned());
+    go(&mut scene, &second).wait().expect(5).says("trains into");
+    let named = names_root(&scene);
+    go(&mut scene, &named).wait().expect(5).says("its script saves there");
+    // The directory leads to the run that trains there.
+    let out = scene.path("out");
+    let told = scene.ask(&["status", out.to_str().unwrap()]);
+    assert!(told.text.contains("step 2"), "{}", told.text);
+    // What outlives its supervisor trains on.
+    first.kill();
+    go(&mut scene, &named).wait().expect(5).says("its script saves there");
+    let third = start(&mut scene, script, &[]);
+    wait_for("it is taken over", || third.text().contains("taken over"));
+    fs::write(scene.path("log.go"), "").unwrap();
+    third.wait().expect(0);
+    let told = scene.ask(&["status", out.to_str().unwrap()]);
+    assert!(told.text.contains("finished"), "{}", told.text);
+}
+
+#[test]
+fn a_script_leaves_a_directory_to_the_run_that_lives_there() {
+    let mut scene = scene();
+    let named = names_root(&scene);
+    let first = go(&mut scene, &named);
+    wait_for("it runs", || first.text().contains("attempt 1"));
+    let script = "Trainer(Args(out)).train()\nimport time; time.sleep(60)\n";
+    let (did, told) = run(&mut scene, script, &[], 5);
+    assert!(
+        told.contains("which saves into") && !did.contains("given checkpoint"),
+        "{did}: {told}"
+    );
+    // Its processes outlive it.
+    first.kill();
+    let (_, told) = run(&mut scene, script, &[], 5);
+    assert!(told.contains("live without a supervisor"), "{told}");
+}
+
+#[test]
+fn a_fresh_start_needs_a_directory_that_is_known() {
+    let mut scene = scene();
+    let script = "Trainer(Args(out, max_steps=2)).train()\n";
+    let mut fresh = words(&mut scene, script, &[], "run");
+    fresh.insert(1, "--fresh".to_owned());
+    go(&mut scene, &fresh).wait().expect(64).says("it was never seen");
+    run(&mut scene, script, &[], 0);
+    let told = go(&mut scene, &fresh).wait();
+    told.expect(0);
+    assert!(!told.text.contains("ignored"), "{}", told.text);
+    assert_eq!(did(&scene), "given None 1 2 given None 1 2 ", "{}", told.text);
 }

@@ -22,7 +22,7 @@ use crate::process::tree::running_children;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -40,9 +40,8 @@ const FILE_NAME: &str = "sitecustomize.py";
 /// then whoever ends an attempt by its mark must not meet it.
 const AWAITED: &str = "SUPERVISE_AWAITED";
 
-/// Open files of a guard that are looked at, and bytes of what is told of a trainer.
+/// Open files of a guard that are looked at.
 const OPEN_FILES: usize = 16_384;
-const TOLD_MOST: u64 = 64 << 10;
 
 /// The interpreter says that it waits before anything else. One that does not would run the trainer itself, soon: until then it can
 /// write no file, and it is looked at this often.
@@ -196,15 +195,6 @@ pub(crate) fn memory_of(guard: i32, name: &str) -> Option<PathBuf> {
     let paths = entries.flatten().take(OPEN_FILES).map(|e| e.path());
     let mut found = paths.filter(|path| fs::read_link(path).is_ok_and(|to| to.as_os_str() == wanted.as_str()));
     found.next()
-}
-
-/// The trainer of an attempt as its interpreters told of it; `None`: none has.
-#[must_use]
-pub fn told_of_trainer(guard: i32) -> Option<String> {
-    let file = File::open(memory_of(guard, TOLD)?).ok()?;
-    let mut text = Vec::new();
-    file.take(TOLD_MOST).read_to_end(&mut text).ok()?;
-    (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The environment of a worker, the mark first. `files`: its interpreter runs ours first.

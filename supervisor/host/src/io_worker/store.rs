@@ -100,10 +100,12 @@ fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
         .and_then(|b| serde_json::from_slice::<RunSpec>(&b).ok())
         .map(Box::new);
     judge(&mut out, &trust_here(&origin, run_dir));
-    out.holder = out.spec.as_ref().and_then(|spec| {
-        let dir = lease_dir(spec.root.as_deref(), &spec.saves, run_dir);
-        last_sign(&dir)
-    });
+    let lease = match &out.spec {
+        Some(spec) => lease_dir(spec.root.as_deref(), &spec.saves, run_dir),
+        // The lease of a root may stand here, and the journal of its run elsewhere.
+        None => run_dir.join("lease"),
+    };
+    out.holder = last_sign(&lease);
     Ok(out)
 }
 

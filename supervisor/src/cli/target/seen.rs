@@ -54,9 +54,13 @@ fn quoted(words: &[&str]) -> String {
 impl Seen {
     /// The specification, with the trainer that was seen while it ran.
     pub(in crate::cli) fn spec_as_seen(&self) -> Option<RunSpec> {
+        Some(self.spec_as_seen_for(self.spec.as_ref()?))
+    }
+
+    /// The same for the specification of a start to come.
+    pub(in crate::cli) fn spec_as_seen_for(&self, spec: &RunSpec) -> RunSpec {
         let trainer = self.state.as_ref().and_then(|s| s.seen.as_ref());
-        let spec = self.spec.as_ref()?;
-        Some(trainer.map_or_else(|| spec.clone(), |seen| seen.applied(spec)))
+        trainer.map_or_else(|| spec.clone(), |seen| seen.applied(spec))
     }
 
     /// The gate of every command that does more than show the run: what its directory says names processes, jobs and files, and is obeyed

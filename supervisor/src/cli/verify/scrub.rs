@@ -93,7 +93,7 @@ fn place(name: &Utf8Path) -> Result<Place, CliError> {
     };
     let seen = target::find(if step.is_some() { whole.as_str() } else { name.as_str() });
     if let Ok(seen) = &seen
-        && let Some(spec) = &seen.spec
+        && let Some(spec) = &seen.spec_as_seen()
         && let Some(root) = &spec.root
     {
         return Ok(Place {

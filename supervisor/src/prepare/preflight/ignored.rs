@@ -40,7 +40,7 @@ pub(super) fn check_from(request: &Request, kind: TrainerKind) -> Result<(), Cli
 }
 
 /// Words to be said of them, before the launch.
-pub(super) fn notes(settings: &Settings, request: &Request, kind: TrainerKind) -> Vec<String> {
+pub(super) fn notes(settings: &Settings, kind: TrainerKind) -> Vec<String> {
     if adapter(kind).has_steps() {
         return never(settings);
     }
@@ -55,7 +55,6 @@ pub(super) fn notes(settings: &Settings, request: &Request, kind: TrainerKind) -
     let ignored: Vec<String> = of_user()
         .filter(|line| OF_STEPS.iter().any(|name| is_of(&line.key, name)))
         .map(|line| format!("{} ({})", line.key, line.origin))
-        .chain(request.fresh.then(|| "--fresh".to_owned()))
         .collect();
     let mut out = never(settings);
     if !ignored.is_empty() {
@@ -97,9 +96,6 @@ mod tests {
                 .find(|l| l.key == name || l.key.starts_with(&below));
             assert_eq!(found.map(|l| l.origin.as_str()), Some(DEFAULT), "{name}");
         }
-        assert_eq!(
-            notes(&defaults, &Request::default(), supervise_trainers::plain::PLAIN),
-            Vec::<String>::new()
-        );
+        assert_eq!(notes(&defaults, supervise_trainers::plain::PLAIN), Vec::<String>::new());
     }
 }

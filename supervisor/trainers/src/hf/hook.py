@@ -17,8 +17,8 @@ class Loader:
         self.own.exec_module(module)
         try:
             self.watched.wrap(module.Trainer)
-        except Exception:
-            self.watched.tell({"failed": True})
+        except Exception as e:
+            self.watched.tell({"failed": type(e).__name__})
         hide_from_hub()
 
 
@@ -44,8 +44,8 @@ class Watched:
                 spec = find and find(name, path, target)
                 if spec is not None:
                     return self.watched(spec)
-        except Exception:
-            self.tell({"failed": True})
+        except Exception as e:
+            self.tell({"failed": type(e).__name__})
         return None
 
     def watched(self, spec):
@@ -61,8 +61,8 @@ class Watched:
         def ours(this, resume_from_checkpoint=None, *more, **named):
             try:
                 resume_from_checkpoint = self.begun(this, resume_from_checkpoint, more, named)
-            except Exception:
-                self.tell({"failed": True})
+            except Exception as e:
+                self.tell({"failed": type(e).__name__})
             return train(this, resume_from_checkpoint, *more, **named)
 
         trainer.train = ours

@@ -30,6 +30,20 @@ struct Told {
     took: bool,
 }
 
+/// The exception that kept the hook from seeing a training.
+#[derive(Debug, Deserialize)]
+struct Failed {
+    failed: String,
+}
+
+/// The name of the exception with which the hook failed, if it saw no training because of that.
+pub(crate) fn failed(text: &str) -> Option<String> {
+    let is_name = |name: &String| !name.is_empty() && name.len() <= 64 && name.chars().all(char::is_alphanumeric);
+    let mut lines = text.lines().take(LINES);
+    let found = lines.find_map(|line| serde_json::from_str::<Failed>(line).ok())?;
+    (seen(text, None).is_none() && is_name(&found.failed)).then_some(found.failed)
+}
+
 /// The training that was begun first, and why it is watched only; `None`: none was. `known`: what was seen of an attempt before.
 pub(crate) fn seen(text: &str, known: Option<&TrainerSeen>) -> Option<TrainerSeen> {
     let told = |line: &str| serde_json::from_str::<Told>(line).ok();
@@ -150,7 +164,16 @@ mod tests {
             let text = line("").replace("\"/o\"", &format!("\"{root}\""));
             assert_eq!(seen(&text, None), None, "{root}");
         }
-        assert_eq!(seen("{\"failed\":true}\nnothing\n\u{0}", None), None);
+        let text = "{\"failed\":\"KeyError\"}\nnothing\n\u{0}";
+        assert_eq!((seen(text, None), failed(text).as_deref()), (None, Some("KeyError")));
+        assert_eq!(
+            failed(&(text.to_owned() + "\n" + &line(""))),
+            None,
+            "a training was seen all the same"
+        );
+        for odd in ["true", "\"\"", "\"a\\u001bb\"", &format!("\"{}\"", "a".repeat(65))] {
+            assert_eq!(failed(&format!("{{\"failed\":{odd}}}")), None, "{odd}");
+        }
         let odd = line("").replace("\"save_steps\":2", "\"save_steps\":0.25");
         assert_eq!(seen(&odd, None).unwrap().every, None);
     }

@@ -1,0 +1,28 @@
+//! Runs whose scripts were seen to train into the checkpoint root of this one: their leases do not stand there.
+
+use crate::error::CliError;
+use crate::mount;
+use camino::Utf8Path;
+use supervise_core::id::RunId;
+use supervise_host::guard::trainers::trainers_beside;
+use supervise_trainers::registry;
+
+/// The run of this user on this machine that trains into a directory, as its interpreters told.
+pub fn trains_into(root: &Utf8Path, own: &RunId) -> Option<RunId> {
+    let root = mount::canonical(root).unwrap_or_else(|_| root.to_owned());
+    let beside = trainers_beside(own).into_iter();
+    let mut there = beside.filter(|other| registry::seen(&other.told, None).is_some_and(|t| t.root == root));
+    there.next().map(|other| other.run)
+}
+
+/// Refuses a root that a living run trains into.
+pub(super) fn check(root: &Utf8Path, own: &RunId) -> Result<(), CliError> {
+    match trains_into(root, own) {
+        Some(run) => Err(
+            CliError::lease_held(format!("run {run} trains into {root}: its script saves there")).hint(format!(
+                "`supervise status {run}` shows it, `supervise stop {run}` ends it"
+            )),
+        ),
+        None => Ok(()),
+    }
+}
