@@ -13,6 +13,7 @@ use super::discovery::Discovered;
 use super::path::{absolute, canonical};
 use super::sources;
 use crate::error::CliError;
+use crate::mount;
 use crate::render::proposed;
 use crate::run_order::Release;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -23,6 +24,9 @@ use supervise_core::spec::{GangSpec, LauncherKind};
 use supervise_host::cluster;
 use supervise_trainers::read::{ReadInput, ReadOutput};
 use supervise_trainers::{Adapter, adapter, read, registry};
+
+/// Bytes of a launcher's file that are read.
+const LAUNCHER_FILE: u64 = 256 << 10;
 
 /// The command, understood.
 #[derive(Debug)]
@@ -184,6 +188,7 @@ fn understand_with(
                 .cloned()
                 .or_else(|| std::env::var(name).ok())
         },
+        file: &|path| mount::read_small(path, LAUNCHER_FILE).ok().map(|(text, _)| text),
         workers: settings.gang.workers,
         launcher: launcher(settings),
         user: user.as_deref(),

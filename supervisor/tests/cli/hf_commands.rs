@@ -161,6 +161,36 @@ fn commands_are_understood_as_people_type_them() {
 }
 
 #[test]
+fn the_number_of_ranks_is_read_of_the_launchers_files() {
+    let world = world();
+    crate::world::copy_fixture("hf_trainer_w2", &world.path("out"));
+    world.write("hosts", "a slots=4\nb slots=4\n");
+    world.write(
+        "home/.cache/huggingface/accelerate/default_config.yaml",
+        "num_processes: 8\n",
+    );
+    let flags = "train.py --output_dir out --save_steps 2 --logging_steps 1";
+    let home = world.path("home");
+    let path = format!("{}:/usr/bin:/bin", world.path("bin"));
+    // Two ranks saved it.
+    for (launcher, told) in [
+        ("accelerate launch --config_file zero3.yaml", "random number generators"),
+        ("accelerate launch", "random number generators"),
+        ("accelerate launch --num_processes 2", "would resume from checkpoint-4"),
+        ("deepspeed --hostfile hosts", "random number generators"),
+        (
+            "deepspeed --hostfile hosts --num_gpus 1",
+            "would resume from checkpoint-4",
+        ),
+    ] {
+        let text = format!("plan -- {launcher} {flags}");
+        let words: Vec<&str> = text.split(' ').collect();
+        let said = world.run_with(&words, &[("PATH", &path), ("HOME", home.as_str())]);
+        assert!(said.out.contains(told), "{launcher}: {said:#?}");
+    }
+}
+
+#[test]
 fn scripts_are_understood_as_people_write_them() {
     let world = world();
     for (script, told) in [

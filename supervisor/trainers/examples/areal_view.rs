@@ -56,6 +56,7 @@ fn configured(request: &Json) -> Result<ReadOutput, Vec<ConfigError>> {
         command: &command,
         cwd: Utf8Path::new("/"),
         env: &|_| None,
+        file: &|_| None,
         workers: None,
         launcher: Some(LauncherKind::Gang),
         user: Some(&text("user")),

@@ -104,6 +104,7 @@ fn configured(request: &Json) -> Json {
         command: &command,
         cwd: Utf8Path::new("/data"),
         env: &|_| None,
+        file: &|_| None,
         workers: None,
         launcher: None,
         user: None,

@@ -11,6 +11,9 @@ use supervise_core::spec::{
     GangSpec, LauncherKind, Numbering, ResumeIntent, RoleSpec, SaveCadence, SavePolicy, TrainerKind,
 };
 
+/// Texts of files by their absolute paths.
+pub type FileText<'a> = &'a dyn Fn(&Utf8Path) -> Option<String>;
+
 /// All that a configuration is read from.
 pub struct ReadInput<'a> {
     /// The user's YAML after composition, without verl's own layers beneath; `None`: only a command was given.
@@ -25,6 +28,8 @@ pub struct ReadInput<'a> {
     pub cwd: &'a Utf8Path,
     /// The environment, for `${oc.env:…}`.
     pub env: Env<'a>,
+    /// The text of a file that the command, or a program in it, reads before the trainer starts; `None`: it cannot be read.
+    pub file: FileText<'a>,
     /// Worker processes on this machine, where the settings say it.
     pub workers: Option<u32>,
     /// The launcher of the ranks, where the settings say it.

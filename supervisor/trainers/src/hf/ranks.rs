@@ -4,13 +4,25 @@ use super::call;
 use super::program::{KnownProgram, program};
 use crate::command;
 use crate::one_node::node_part;
+use supervise_config::{Node, Value, parse_trainer_yaml};
+
+/// A command, and what else its launcher reads.
+#[derive(Clone, Copy)]
+pub(crate) struct LaunchFacts<'a> {
+    pub(crate) words: &'a [String],
+    /// The trainer's own settings, of its YAML and of the command.
+    pub(crate) said: &'a dyn Fn(&str) -> Option<String>,
+    pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
+    /// The text of a file, by the name that the command gives it.
+    pub(crate) file: &'a dyn Fn(&str) -> Option<String>,
+}
 
 /// Counts them; `None`: it is not said in numbers.
-pub(crate) fn world(words: &[String], env: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
-    command::torchrun_world(words)
-        .or_else(|| of_accelerate(words))
-        .or_else(|| of_deepspeed(words))
-        .or_else(|| of_program(words, env))
+pub(crate) fn world(facts: LaunchFacts<'_>) -> Option<u32> {
+    command::torchrun_world(facts.words)
+        .or_else(|| of_accelerate(facts))
+        .or_else(|| of_deepspeed(facts))
+        .or_else(|| of_program(facts))
         .filter(|n| *n > 0)
 }
 
@@ -30,7 +42,13 @@ pub(crate) fn of_node(words: &[String]) -> Option<NodeRanks> {
     let said = call::settings(words);
     said.get("save_on_each_node").filter(|text| call::is_on(text))?;
     let part = node_part(words)?;
-    let world = world(words, &|_| None)?;
+    let nothing = |_: &str| None;
+    let world = world(LaunchFacts {
+        words,
+        said: &nothing,
+        env: &nothing,
+        file: &nothing,
+    })?;
     let each = world
         .checked_div(part.nodes)
         .filter(|n| *n > 0 && world % part.nodes == 0)?;
@@ -42,25 +60,125 @@ pub(crate) fn of_node(words: &[String]) -> Option<NodeRanks> {
     })
 }
 
-/// `accelerate launch --num_processes N`.
-fn of_accelerate(words: &[String]) -> Option<u32> {
-    option(own(words, "accelerate")?, "num_processes")?.parse().ok()
+/// `accelerate launch --num_processes N`, else what its file says: the one that is named, or the user's own.
+fn of_accelerate(facts: LaunchFacts<'_>) -> Option<u32> {
+    let own = own(facts.words, "accelerate")?;
+    if let Some(number) = option(own, "num_processes") {
+        return number.parse().ok();
+    }
+    if own.iter().any(|word| word == "--cpu") && option(own, "config_file").is_none() {
+        return None;
+    }
+    let text = match option(own, "config_file") {
+        Some(file) => (facts.file)(file)?,
+        None => default_config(facts)?,
+    };
+    let is_set = |name: &&str| own.iter().any(|word| word.strip_prefix("--") == Some(*name));
+    in_config(&text, KINDS.iter().any(is_set))
 }
 
-/// `deepspeed --num_gpus N`, or `--include` with the cards of each host.
-fn of_deepspeed(words: &[String]) -> Option<u32> {
-    let own = own(words, "deepspeed")?;
-    if let Some(hosts) = option(own, "include") {
-        return hosts.split('@').map(cards).sum();
+/// Flags of accelerate's that name the kind of a launch, over its file.
+const KINDS: [&str; 5] = ["multi_gpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm"];
+
+/// The file that `accelerate config` writes.
+fn default_config(facts: LaunchFacts<'_>) -> Option<String> {
+    let set = |name: &str| (facts.env)(name).filter(|dir| !dir.is_empty());
+    let cache = || Some(set("XDG_CACHE_HOME").or_else(|| Some(format!("{}/.cache", set("HOME")?)))? + "/huggingface");
+    let dir = set("HF_HOME").or_else(cache)?;
+    (facts.file)(&format!("{dir}/accelerate/default_config.yaml"))
+}
+
+/// Ranks by a file of accelerate's. `kind_said`: the command names the kind of the launch itself.
+fn in_config(text: &str, kind_said: bool) -> Option<u32> {
+    let node = parse_trainer_yaml(text, "accelerate").ok()?;
+    let said = |key: &str| node.child(key).and_then(Node::as_str);
+    if said("compute_environment").is_some_and(|place| place != "LOCAL_MACHINE") {
+        return None;
     }
+    match said("distributed_type") {
+        // One process, whatever number stands there.
+        Some("NO") if !kind_said => Some(1),
+        Some("MULTI_CPU") => None,
+        _ => match node.child("num_processes")?.value {
+            Value::Int(n) => u32::try_from(n).ok(),
+            _ => None,
+        },
+    }
+}
+
+/// `deepspeed --num_gpus N`, `--include` and `--exclude` with the cards of each host, and its list of hosts.
+fn of_deepspeed(facts: LaunchFacts<'_>) -> Option<u32> {
+    let own = own(facts.words, "deepspeed")?;
+    let either = |short: &str, long: &str| short_option(own, short).or_else(|| option(own, long));
+    let (include, exclude) = (either("-i", "include"), either("-e", "exclude"));
     let number = |name: &str| option(own, name).map(|text| text.parse::<u32>().ok());
-    let nodes = match (option(own, "hostfile"), number("num_nodes")) {
-        (_, Some(nodes)) => nodes?,
-        // A hostfile may name several.
-        (Some(_), None) => return None,
-        (None, None) => 1,
+    let (nodes, gpus) = (number("num_nodes"), number("num_gpus"));
+    let named = either("-H", "hostfile");
+    let list = (facts.file)(named.unwrap_or("/job/hostfile"));
+    if let Some(list) = list {
+        return on_hosts(&hosts(&list)?, include, exclude, nodes, gpus);
+    }
+    match (include, exclude) {
+        (Some(hosts), _) => hosts.split('@').map(cards).sum(),
+        // How many cards are left is the machine's to say.
+        (None, Some(_)) => None,
+        // A list that cannot be read may name several.
+        (None, None) if named.is_some() && nodes.is_none() => None,
+        (None, None) => gpus??.checked_mul(nodes.unwrap_or(Some(1))?),
+    }
+}
+
+/// Hosts of a list, with their cards: `worker-0 slots=8`.
+fn hosts(list: &str) -> Option<Vec<(&str, u32)>> {
+    let lines = list.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let host = |line: &'_ str| -> Option<u32> {
+        let slots = line.split_whitespace().nth(1)?.strip_prefix("slots=")?;
+        let digits = slots.split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse().ok()
     };
-    number("num_gpus")??.checked_mul(nodes)
+    lines
+        .take(HOSTS)
+        .map(|line| Some((line.split_whitespace().next()?, host(line)?)))
+        .collect()
+}
+
+/// Lines of a list of hosts that are read.
+const HOSTS: usize = 65_536;
+
+/// Cards of the hosts that a command takes.
+fn on_hosts(
+    hosts: &[(&str, u32)],
+    include: Option<&str>,
+    exclude: Option<&str>,
+    nodes: Option<Option<u32>>,
+    gpus: Option<Option<u32>>,
+) -> Option<u32> {
+    let slots = |name: &str| hosts.iter().find(|(host, _)| *host == name).map(|(_, slots)| *slots);
+    // A host without cards stands for all of its own.
+    let of = |part: &str| if part.contains(':') { cards(part) } else { slots(part) };
+    if let Some(include) = include {
+        return include.split('@').map(of).sum();
+    }
+    let all = hosts.iter().try_fold(0u32, |sum, (_, slots)| sum.checked_add(*slots))?;
+    if let Some(exclude) = exclude {
+        let left_out = exclude
+            .split('@')
+            .map(of)
+            .try_fold(0u32, |sum, n| sum.checked_add(n?))?;
+        return all.checked_sub(left_out);
+    }
+    let taken = match nodes {
+        Some(nodes) => usize::try_from(nodes?).ok()?.min(hosts.len()),
+        None => hosts.len(),
+    };
+    match gpus {
+        Some(gpus) => gpus?.checked_mul(u32::try_from(taken).ok()?),
+        None => hosts
+            .iter()
+            .take(taken)
+            .try_fold(0u32, |sum, (_, slots)| sum.checked_add(*slots)),
+    }
 }
 
 /// Cards of `host:0,1`.
@@ -69,18 +187,48 @@ fn cards(host: &str) -> Option<u32> {
     u32::try_from(cards.split(',').filter(|card| !card.is_empty()).count()).ok()
 }
 
-/// TRL hands the option on to accelerate; LLaMA-Factory and ms-swift start torchrun by themselves, as the environment says.
-fn of_program(words: &[String], env: &dyn Fn(&str) -> Option<String>) -> Option<u32> {
-    let found = program(words)?;
-    match found.program {
-        KnownProgram::Trl => option(words.get(found.words.end..)?, "num_processes")?.parse().ok(),
+/// TRL hands its options on to accelerate; LLaMA-Factory and ms-swift start torchrun by themselves, as the environment says.
+fn of_program(facts: LaunchFacts<'_>) -> Option<u32> {
+    match program(facts.words)?.program {
+        KnownProgram::Trl => of_trl(facts),
         KnownProgram::LlamaFactory | KnownProgram::Swift => {
-            let number = |name: &str| env(name).map(|text| text.parse::<u32>().ok());
+            let number = |name: &str| (facts.env)(name).map(|text| text.parse::<u32>().ok());
             number("NPROC_PER_NODE")??.checked_mul(number("NNODES").unwrap_or(Some(1))?)
         }
         KnownProgram::Axolotl => None,
     }
 }
+
+/// The number that is said, else that of `accelerate_config`: a file, or one of those that TRL brings.
+fn of_trl(facts: LaunchFacts<'_>) -> Option<u32> {
+    if let Some(number) = (facts.said)("num_processes") {
+        return number.parse().ok();
+    }
+    match (facts.said)("accelerate_config") {
+        Some(name) => match (facts.file)(&name) {
+            Some(text) => in_config(&text, false),
+            None => BROUGHT_BY_TRL
+                .iter()
+                .find(|(own, _)| *own == name)
+                .map(|(_, ranks)| *ranks),
+        },
+        None => match (facts.said)("config_file") {
+            Some(file) => in_config(&(facts.file)(&file)?, false),
+            None => in_config(&default_config(facts)?, false),
+        },
+    }
+}
+
+/// `trl/accelerate_configs` (TRL 1.16), with the ranks that accelerate starts for each.
+const BROUGHT_BY_TRL: [(&str, u32); 7] = [
+    ("single_gpu", 1),
+    ("multi_gpu", 8),
+    ("fsdp1", 8),
+    ("fsdp2", 8),
+    ("zero1", 8),
+    ("zero2", 8),
+    ("zero3", 8),
+];
 
 /// A launcher's own options: what stands before the script or the module.
 fn own<'a>(words: &'a [String], launcher: &str) -> Option<&'a [String]> {
@@ -90,6 +238,12 @@ fn own<'a>(words: &'a [String], launcher: &str) -> Option<&'a [String]> {
     let own = words.get(at + 1..)?;
     let is_end = |word: &String| word.ends_with(".py") || word == "-m" || word == "--module";
     own.get(..own.iter().position(is_end).unwrap_or(own.len()))
+}
+
+/// The value of an option with one letter, the last one.
+fn short_option<'a>(words: &'a [String], name: &str) -> Option<&'a str> {
+    let at = words.iter().rposition(|word| word == name)?;
+    words.get(at + 1).map(String::as_str)
 }
 
 /// The value of an option, the last one.
@@ -131,9 +285,80 @@ mod tests {
             ("swift sft --model m", None, None),
             ("python3 t.py", Some("4"), None),
         ] {
-            let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            let env = |name: &str| env.filter(|_| name == "NPROC_PER_NODE").map(str::to_owned);
-            assert_eq!(world(&words, &env), ranks, "{text}");
+            assert_eq!(counted(text, env, &[], &[]), ranks, "{text}");
         }
+    }
+
+    fn counted(text: &str, env: Option<&str>, said: &[(&str, &str)], files: &[(&str, &str)]) -> Option<u32> {
+        let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+        let own = call::settings(&words);
+        let find =
+            |all: &[(&str, &str)], name: &str| all.iter().find(|(k, _)| *k == name).map(|(_, v)| (*v).to_owned());
+        world(LaunchFacts {
+            words: &words,
+            said: &|name| own.get(name).cloned().or_else(|| find(said, name)),
+            env: &|name| match name {
+                "NPROC_PER_NODE" => env.map(str::to_owned),
+                "HOME" => Some("/home/me".to_owned()),
+                _ => None,
+            },
+            file: &|name| find(files, name),
+        })
+    }
+
+    #[test]
+    fn ranks_are_counted_of_files_that_a_launcher_reads() {
+        let zero =
+            "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_machines: 1\nnum_processes: 4\n";
+        let alone = "distributed_type: 'NO'\nnum_processes: 8\n";
+        let hosts = "# all\n\na slots=4\nb slots=2 # old\n";
+        let files = [
+            ("z.yaml", zero),
+            ("no.yaml", alone),
+            ("h", hosts),
+            ("bad", "a slots=x\n"),
+        ];
+        let count = |text: &str| counted(text, None, &[], &files);
+        for (text, ranks) in [
+            ("accelerate launch --config_file z.yaml t.py", Some(4)),
+            ("accelerate launch --config_file=z.yaml --num_processes 2 t.py", Some(2)),
+            ("accelerate launch --config_file no.yaml t.py", Some(1)),
+            ("accelerate launch --config_file no.yaml --multi_gpu t.py", Some(8)),
+            ("accelerate launch --config_file lost.yaml t.py", None),
+            ("accelerate launch t.py --config_file z.yaml", None),
+            ("trl sft --accelerate_config z.yaml", Some(4)),
+            ("trl sft --accelerate_config zero3", Some(8)),
+            ("trl sft --accelerate_config single_gpu", Some(1)),
+            ("trl sft --accelerate_config zero3 --num_processes 2", Some(2)),
+            ("trl sft --accelerate_config mine", None),
+            ("trl sft --config_file z.yaml", Some(4)),
+            ("deepspeed --hostfile h t.py", Some(6)),
+            ("deepspeed -H h --num_nodes 1 t.py", Some(4)),
+            ("deepspeed -H h --num_gpus 1 t.py", Some(2)),
+            ("deepspeed -H h --include a@b:1 t.py", Some(5)),
+            ("deepspeed -H h --exclude b t.py", Some(4)),
+            ("deepspeed -H h -e a:0,1@b t.py", Some(2)),
+            ("deepspeed -H h -i c t.py", None),
+            ("deepspeed -H bad --num_gpus 2 t.py", None),
+            ("deepspeed --exclude localhost:0 t.py", None),
+        ] {
+            assert_eq!(count(text), ranks, "{text}");
+        }
+        // What nobody names is read as well: accelerate's own file, DeepSpeed's list of a cluster, and TRL's YAML.
+        let own = [("/home/me/.cache/huggingface/accelerate/default_config.yaml", zero)];
+        for text in ["accelerate launch t.py", "trl sft --learning_rate 1"] {
+            assert_eq!(counted(text, None, &[], &own), Some(4), "{text}");
+        }
+        assert_eq!(
+            counted("deepspeed t.py", None, &[], &[("/job/hostfile", hosts)]),
+            Some(6)
+        );
+        let yaml = [("accelerate_config", "zero2")];
+        assert_eq!(counted("trl sft --config x.yaml", None, &yaml, &own), Some(8));
+        let elsewhere = [("z.yaml", "compute_environment: AMAZON_SAGEMAKER\nnum_processes: 4\n")];
+        assert_eq!(
+            counted("accelerate launch --config_file z.yaml t.py", None, &[], &elsewhere),
+            None
+        );
     }
 }

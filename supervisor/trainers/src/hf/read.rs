@@ -5,7 +5,7 @@ use super::arrange::RESUME_ONLY_MODEL;
 use super::call;
 use super::names::{self, RootName};
 use super::program::{self, KnownProgram};
-use super::ranks;
+use super::ranks::{self, LaunchFacts};
 use crate::command;
 use crate::kit::MetricsTool;
 use crate::read::{ReadInput, ReadOutput};
@@ -123,7 +123,12 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         .map(|n| ("save_total_limit".to_owned(), n))
         .into_iter()
         .collect();
-    out.world = ranks::world(input.command, input.env);
+    out.world = ranks::world(LaunchFacts {
+        words: input.command,
+        said: &|key| said.text(key).map(str::to_owned),
+        env: input.env,
+        file: &|name| (input.file)(&input.cwd.join(name)),
+    });
     if let Some(workers) = input.workers {
         out.gang = GangSpec {
             launcher: LauncherKind::Gang,

@@ -126,6 +126,7 @@ impl Case {
                 let found = self.env.iter().find(|(n, _)| *n == name);
                 found.map(|(_, v)| (*v).to_owned())
             },
+            file: &|_| None,
             workers: self.workers,
             launcher: self.launcher,
             user: Some("uid-name"),

@@ -59,6 +59,7 @@ fn read_with(
         command: &words(command),
         cwd: Utf8Path::new("/data"),
         env: &|name| home.filter(|_| name == "HOME").map(str::to_owned),
+        file: &|_| None,
         workers: None,
         launcher: None,
         user: None,

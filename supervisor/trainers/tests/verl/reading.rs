@@ -67,6 +67,7 @@ impl Case {
                 set.map(|(_, v)| (*v).to_owned())
                     .or_else(|| (name == "USER").then(|| "ann".to_owned()))
             },
+            file: &|_| None,
             workers: self.workers,
             launcher: None,
             user: None,
