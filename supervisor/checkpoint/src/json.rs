@@ -173,6 +173,9 @@ pub struct TrainerState {
     /// The trainer had decided to end the training when it saved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends: bool,
+    /// It names no epoch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lacks_epoch: bool,
 }
 
 /// `trainer_state.json` as `TrainerState.save_to_json` of transformers writes it. What does not bear on a resume may have any form.
@@ -189,6 +192,8 @@ struct WrittenState {
     best_global_step: Option<serde_json::Value>,
     #[serde(default)]
     stateful_callbacks: Option<serde_json::Value>,
+    #[serde(default)]
+    epoch: Option<serde_json::Value>,
 }
 
 impl WrittenState {
@@ -329,6 +334,7 @@ pub(crate) fn trainer_state(file: &Reader<'_>, limits: &Limits) -> Result<Traine
             .filter(|n| *n > 0),
         best: state.best(),
         ends: state.ends(),
+        lacks_epoch: state.epoch.is_none(),
     })
 }
 

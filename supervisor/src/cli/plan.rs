@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use supervise_config::settings::CgroupChoice;
 use supervise_core::checkpoint::{Depth, Finding};
 use supervise_core::event::ScanReport;
-use supervise_core::record::LaunchOrder;
+use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::resume::{Choice, answered_again, choose, in_next_term, needed_depth};
 use supervise_core::spec::ResumeIntent;
 use supervise_core::state::{OwnStep, State};
@@ -40,6 +40,8 @@ pub(super) const EXITS: [Exit; 8] = [
     Exit::Config,
 ];
 
+/// The finding that says what a crash costs.
+const CADENCE: &str = "cadence";
 /// Whole steps that are looked for: the newest, and one behind it.
 const WHOLE: u32 = 2;
 
@@ -131,6 +133,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let scan = report;
     let choice = choose(&state, &prepared.order.spec, &scan);
     let launch = arrange(&prepared, &state, &choice)?;
+    take_interval(&mut prepared, &scan, &choice);
     let longest = state.attempt.as_ref().map(|a| a.longest_step);
     let mut view = PlanView::of(&prepared, &choice, launch.as_ref(), longest, notes);
     view.findings.extend(of_resume_point(&scan, &choice));
@@ -172,6 +175,30 @@ fn take_trainer(state: &State, prepared: &mut Prepared) {
     }
     prepared.order.spec = applied;
     prepared.findings.push(note);
+}
+
+/// A resume goes on with the interval that its step holds: what a crash costs is told by that one, as the choice says it.
+fn take_interval(prepared: &mut Prepared, scan: &ScanReport, choice: &Choice) {
+    let Choice::Start {
+        from: StartPoint::Step { ckpt, .. },
+        ..
+    } = choice
+    else {
+        return;
+    };
+    let of_step = scan
+        .steps
+        .iter()
+        .find(|c| c.id == *ckpt)
+        .and_then(|c| c.trainer_note?.save_every);
+    let order = &mut prepared.order;
+    if of_step.is_none() || order.spec.cadence.every.is_none_or(|every| Some(every) == of_step) {
+        return;
+    }
+    order.spec.cadence.every = of_step;
+    let anew = adapter(order.spec.trainer).preflight(&order.spec, &order.facts);
+    prepared.findings.retain(|f| f.code != CADENCE);
+    prepared.findings.extend(anew.into_iter().filter(|f| f.code == CADENCE));
 }
 
 /// Said where no control group would hold the workers.

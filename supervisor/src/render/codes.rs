@@ -180,6 +180,10 @@ pub const STEP_CODES: &[(&str, &str)] = &[
         "the optimizer's state, or a rank's part of it, is not there",
     ),
     ("order_of_times", "files are newer than one that is written after them"),
+    (
+        "other_content",
+        "the file is whole, and holds something else than its place says",
+    ),
     ("other_world_sizes", "shards of another world size are left over"),
     (
         "override_unknown",

@@ -51,7 +51,16 @@ fn the_interval_that_a_step_holds_is_kept_and_said() {
             "not the 3 of the configuration",
         ],
     );
+    assert!(plan(&[]).out.contains("every 2 steps are saved") && !plan(&[]).out.contains("every 3 steps"));
     assert!(!plan(&["save_steps=2"]).out.contains("goes on saving"));
+    // Where nothing is saved, when it saves is no question.
+    let never = plan(&["save_strategy=no", "output_dir=new"]).out;
+    assert!(
+        never.contains("nothing is saved") && !never.contains("[cadence]"),
+        "{never}"
+    );
+    let epochs = plan(&["save_strategy=epoch", "output_dir=new"]).out;
+    assert!(epochs.contains("it saves after each epoch"), "{epochs}");
 }
 
 #[test]

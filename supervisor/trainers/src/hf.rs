@@ -13,11 +13,14 @@ mod program;
 mod ranks;
 mod read;
 mod rules;
+mod said;
+mod saving;
 mod script;
 mod seen;
 mod steps;
 mod v1;
 
+use self::saving::Saving;
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, Payload, StepTracker, TrainerFacts, Words};
 use crate::read::{ReadInput, ReadOutput};
 use crate::script_call::Call;
@@ -196,8 +199,8 @@ impl Adapter for HfAdapter {
         arrange::arrange(spec, order, host)
     }
 
-    fn preflight(&self, spec: &RunSpec, _facts: &TrainerFacts) -> Vec<Finding> {
-        cadence(spec).into_iter().collect()
+    fn preflight(&self, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
+        cadence(spec, facts).into_iter().collect()
     }
 }
 
@@ -207,18 +210,15 @@ fn is_meant(has: &dyn Fn(&str) -> bool) -> bool {
 }
 
 /// Cost of a crash.
-fn cadence(spec: &RunSpec) -> Option<Finding> {
+fn cadence(spec: &RunSpec, facts: &TrainerFacts) -> Option<Finding> {
     if !spec.policy.recovery {
         return None;
     }
-    Some(match spec.cadence.every {
-        Some(n) => Finding::note(
+    match spec.cadence.every {
+        Some(n) => Some(Finding::note(
             "cadence",
             format!("every {n} steps are saved: a crash costs up to {n} steps"),
-        ),
-        None => Finding::note(
-            "cadence",
-            "when it saves is not known here: a crash costs what was trained since",
-        ),
-    })
+        )),
+        None => facts.own.get().copied().unwrap_or(Saving::Unknown).words(),
+    }
 }

@@ -6,7 +6,7 @@
 use super::entry::{Entry, Siblings};
 use super::groups::{StatePart, StepListing};
 use super::names::{self, RootName};
-use super::parts::{Form, Parts};
+use super::parts::{self, Form, Parts};
 use super::ranks::NodeRanks;
 use crate::adapter::Expectation;
 use camino::Utf8PathBuf;
@@ -192,7 +192,10 @@ impl Seen<'_> {
         };
         let mut out: Vec<Finding> = report.findings.clone();
         out.extend(self.step_differs(report));
-        out.extend(misplaced(path, report));
+        out.extend(parts::misplaced(path, report));
+        if self.parts.form == Form::V1 {
+            out.extend(super::v1::odd_content(path, report));
+        }
         if report.verdict != Verdict::Whole && !out.iter().any(|f| f.level == Level::Error) {
             let detail = format!("the file is {}", report.verdict);
             out.push(Finding::error("file_not_whole", report.verdict, detail));
@@ -460,16 +463,6 @@ impl Seen<'_> {
         odd.chain(misplaced.map(|path| supervise_checkpoint::set::not_a_file().in_file(path)))
             .collect()
     }
-}
-
-/// `torch.save` writes the file's own name into it: another name is another file's content.
-fn misplaced(path: &str, report: &FileReport) -> Option<Finding> {
-    let written_as = report.facts.torch.as_ref()?.archive.as_deref()?;
-    let stem = camino::Utf8Path::new(path).file_stem()?;
-    (written_as != "archive" && written_as != stem).then(|| {
-        let detail = format!("the file was written as {written_as}: it holds what belongs there");
-        Finding::error("misplaced", Verdict::Damaged, detail)
-    })
 }
 
 fn verdict(findings: &[Finding]) -> Verdict {

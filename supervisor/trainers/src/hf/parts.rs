@@ -3,8 +3,8 @@
 use super::groups::{PartFiles, StatePart, StepListing};
 use super::{names, v1};
 use std::collections::{BTreeMap, BTreeSet};
-use supervise_checkpoint::FileKind;
 use supervise_checkpoint::set::{self, SetKind};
+use supervise_checkpoint::{FileKind, FileReport};
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// End of the name of a directory that DeepSpeed made for another number of ranks.
@@ -208,4 +208,14 @@ impl Parts {
             self.group(StatePart::Optimizer).findings.push(finding.in_file(*dir));
         }
     }
+}
+
+/// `torch.save` writes the file's own name into it: another name is another file's content.
+pub(super) fn misplaced(path: &str, report: &FileReport) -> Option<Finding> {
+    let written_as = report.facts.torch.as_ref()?.archive.as_deref()?;
+    let stem = camino::Utf8Path::new(path).file_stem()?;
+    (written_as != "archive" && written_as != stem).then(|| {
+        let detail = format!("the file was written as {written_as}: it holds what belongs there");
+        Finding::error("misplaced", Verdict::Damaged, detail)
+    })
 }

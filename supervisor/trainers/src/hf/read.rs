@@ -6,57 +6,20 @@ use super::call;
 use super::names::{self, RootName};
 use super::program::{self, KnownProgram};
 use super::ranks::{self, LaunchFacts};
+use super::said::Said;
+use super::saving::Saving;
+use crate::adapter::Payload;
 use crate::command;
 use crate::kit::MetricsTool;
 use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
-use std::collections::BTreeMap;
 use supervise_config::{ConfigError, ErrorKind, Node, Value};
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, SaveCadence};
+use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent};
 
-/// `TrainingArguments.save_steps` where nothing is said.
-const SAVE_STEPS: u64 = 500;
 const REPORT_TO: &str = "report_to";
 const ADD_VERSION: &str = "add_version";
-
-/// Settings by name: of the YAML, of the command over it, of `--set` over both.
-struct Said(BTreeMap<String, String>);
-
-impl Said {
-    fn of(input: &ReadInput<'_>) -> Self {
-        let mut all = BTreeMap::new();
-        let leaves = input.composed.map(|c| c.tree.leaves()).unwrap_or_default();
-        for (key, node) in leaves {
-            let text = match &node.value {
-                Value::Str(text) => text.clone(),
-                Value::Bool(is) => is.to_string(),
-                Value::Int(n) => n.to_string(),
-                Value::Float(n) => n.to_string(),
-                _ => continue,
-            };
-            all.insert(key, text);
-        }
-        all.extend(call::settings(input.command));
-        let set = input.set.iter().filter_map(|text| text.split_once('='));
-        all.extend(set.map(|(key, value)| (key.to_owned(), value.to_owned())));
-        Self(all)
-    }
-
-    fn text(&self, key: &str) -> Option<&str> {
-        let text = self.0.get(key)?.as_str();
-        (!matches!(text, "" | "None" | "none" | "null")).then_some(text)
-    }
-
-    fn number(&self, key: &str) -> Option<u64> {
-        self.text(key)?.parse().ok().filter(|n| *n > 0)
-    }
-
-    fn is(&self, key: &str) -> bool {
-        self.text(key).is_some_and(call::is_on)
-    }
-}
 
 /// Tools that `report_to` names, one or several of them.
 fn trackers(said: &Said, input: &ReadInput<'_>) -> Vec<MetricsTool> {
@@ -105,7 +68,13 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     wrong.extend(versions(&said, input).err());
     wrong.extend(cannot_resume(&said, input).err());
     let style = call::style(input.command);
-    out.cadence = cadence(&said, style != call::Style::None || input.composed.is_some());
+    let told = style != call::Style::None || input.composed.is_some();
+    let saving = match program::is(input.command, KnownProgram::Axolotl) {
+        true => Saving::of_axolotl(&said),
+        false => Saving::of(&said, told),
+    };
+    out.cadence.every = saving.every();
+    out.facts.own = Payload::new(saving);
     out.last_step = said.number("max_steps").map(Step);
     // The best step may be an old one, and is to stay.
     let keeps_best = said.is("load_best_model_at_end");
@@ -188,20 +157,6 @@ fn named(input: &ReadInput<'_>) -> Vec<String> {
         None => word.clone(),
     };
     input.command.iter().map(marked).collect()
-}
-
-fn cadence(said: &Said, is_told: bool) -> SaveCadence {
-    let every = match said.text("save_strategy") {
-        Some("steps") => said
-            .number("save_steps")
-            .or(said.text("save_steps").is_none().then_some(SAVE_STEPS)),
-        Some(_) => None,
-        None => {
-            let default = (is_told && said.text("save_steps").is_none()).then_some(SAVE_STEPS);
-            said.number("save_steps").or(default)
-        }
-    };
-    SaveCadence { every, at_end: false }
 }
 
 /// A path is a wish for the first start; `True` is what the supervisor does anyway.
@@ -323,10 +278,10 @@ fn findings(said: &Said, out: &ReadOutput, style: call::Style) -> Vec<Finding> {
             "enable_jit_checkpoint: at SIGTERM each rank saves by itself, 3 s later and in the middle of a step; a rank that hears it later than another may hang, and the step it leaves may not be whole: the run then goes on from an older one",
         ));
     }
-    if matches!(said.text("save_strategy"), Some("no")) {
+    if out.facts.own.get() == Some(&Saving::Never) {
         found.push(Finding::warning(
             "no_saves",
-            "save_strategy is no: a crash costs the whole run",
+            "save_strategy is no: nothing is saved, and a crash costs the whole run",
         ));
     }
     if style == call::Style::None && out.root.is_none() {

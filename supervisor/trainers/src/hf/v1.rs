@@ -4,8 +4,8 @@
 use super::groups::{PartFiles, StatePart, StepListing};
 use super::names::{self, V1_COMPLETE, V1_DATA, V1_RNG, V1_STATE};
 use std::collections::{BTreeMap, BTreeSet};
-use supervise_checkpoint::FileKind;
 use supervise_checkpoint::set::{self, SetKind};
+use supervise_checkpoint::{FileKind, FileReport};
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// Directory of the weights, and of the optimizer.
@@ -14,10 +14,30 @@ const OPTIMIZER: &str = "optimizer";
 /// The optimizer of a run without FSDP.
 pub(crate) const STATE_DICT: &str = "optimizer/state_dict.pt";
 
+/// Keys of a file of random states.
+const GENERATORS: [&str; 3] = ["python", "numpy", "torch"];
+
 /// A step has this form: its mark, or its position beside files that `Trainer` never writes.
 pub(crate) fn is_one(files: &StepListing<'_>) -> bool {
     let own = [V1_RNG, V1_DATA, MODEL];
     files.has(V1_COMPLETE) || files.has(V1_STATE) && !files.has(names::STATE) && own.iter().any(|d| files.has_dir(d))
+}
+
+/// What LLaMA-Factory would fail on, or take for something else, although the file is whole: the files of a rank have the same name in
+/// both directories.
+pub(crate) fn odd_content(path: &str, report: &FileReport) -> Option<Finding> {
+    let damage = |detail: &str| Some(Finding::error("other_content", Verdict::Damaged, detail.to_owned()));
+    if path == V1_STATE {
+        let lacks = report.facts.trainer_state.is_some_and(|state| state.lacks_epoch);
+        return lacks.then(|| damage("it names no epoch: every resume from here would fail"))?;
+    }
+    let keys = &report.facts.torch.as_ref()?.keys;
+    let is_rng = GENERATORS.iter().all(|name| keys.iter().any(|key| key == name));
+    match path.split_once('/')?.0 {
+        V1_RNG if !is_rng => damage("it does not hold the random states of python, numpy and torch"),
+        V1_DATA if is_rng => damage("it holds random states, and no position in the data"),
+        _ => None,
+    }
 }
 
 /// Its files, sorted, and the ranks that saved.

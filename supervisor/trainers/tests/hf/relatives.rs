@@ -42,6 +42,22 @@ fn a_step_of_llamafactorys_own_trainer_is_proven_by_its_mark_and_all_its_ranks()
         let c = disk.clone().change(&at(torn), |b| b[..b.len() / 2].to_vec()).newest();
         assert_ne!(c.verdict, Verdict::Whole, "{torn}");
     }
+    // Files that are whole and belong elsewhere: both directories of a rank have the same names.
+    let (rng, data) = (at("rng_state/rank_0.pt"), at("dataloader/rank_0.pt"));
+    for odd in [
+        disk.clone().put(&rng, &disk.files[camino::Utf8Path::new(&data)]),
+        disk.clone().put(&data, &disk.files[camino::Utf8Path::new(&rng)]),
+        disk.clone()
+            .put(&at("metadata.json"), b"{\"global_step\": 4, \"num_training_steps\": 4}"),
+    ] {
+        let c = odd.newest();
+        assert_eq!(
+            (c.verdict, why(&c)),
+            (Verdict::Damaged, vec!["other_content".to_owned()]),
+            "{:?}",
+            c.findings
+        );
+    }
     // One process writes numbered files too.
     let alone = disk
         .without(&at("rng_state/rank_1.pt"))
