@@ -27,6 +27,8 @@ class Trainer:
                 self.save(step)
             while step == 3 and "HOLD" in os.environ and not os.path.exists(os.environ["LOG"] + ".go"):
                 time.sleep(0.02)
+            if step == int(os.environ.get("ENDS", 0)):
+                return print({"train_runtime": 1.0}, flush=True)
             if step == 3 and not os.path.exists(os.environ["LOG"] + ".killed"):
                 open(os.environ["LOG"] + ".killed", "w").close()
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -37,6 +39,8 @@ class Trainer:
         with open(f"{place}/trainer_state.json") as f:
             state = json.load(f)
         state.update(global_step=step, max_steps=self.args.max_steps)
+        if step == int(os.environ.get("ENDS", 0)):
+            state["stateful_callbacks"] = {"TrainerControl": {"args": {"should_training_stop": True}, "attributes": {}}}
         with open(f"{place}/trainer_state.json", "w") as f:
             json.dump(state, f)
 "#;
@@ -282,4 +286,28 @@ fn a_fresh_start_needs_a_directory_that_is_known() {
     told.expect(0);
     assert!(!told.text.contains("ignored"), "{}", told.text);
     assert_eq!(did(&scene), "given None 1 2 given None 1 2 ", "{}", told.text);
+}
+
+#[test]
+fn a_failure_after_the_last_step_is_no_end() {
+    let mut scene = scene();
+    let script = "Trainer(Args(out)).train()\nmark = os.environ['LOG'] + '.tail'\n\
+                  if not os.path.exists(mark):\n  open(mark, 'w').close()\n  raise OSError('no model was saved')\nopen(out + '/model', 'w').close()\n";
+    let (did, told) = run(&mut scene, &format!("import os\n{script}"), &[], 0);
+    assert!(did.ends_with("4 5 6 given checkpoint-6 "), "{did}: {told}");
+    assert!(told.contains("failed after its last step"), "{told}");
+    assert!(scene.path("out/model").exists(), "{told}");
+}
+
+#[test]
+fn a_trainer_that_ends_by_itself_is_finished() {
+    let mut scene = scene();
+    scene.env("ENDS", "4");
+    let script = "Trainer(Args(out, max_steps=20)).train()\n";
+    let (did, told) = run(&mut scene, script, &[], 0);
+    assert_eq!(did, "given None 1 2 3 given checkpoint-2 3 4 ", "{told}");
+    assert!(
+        told.contains("the trainer ended its training by itself at step 4 of 20"),
+        "{told}"
+    );
 }

@@ -1,7 +1,7 @@
 //! Verdict on a step, and what would be lost by a resume from it.
 
 use crate::disk::{Disk, fact, why};
-use supervise_core::checkpoint::{Depth, EntryKind, Resumability, StateKind, TrainerNote, Verdict};
+use supervise_core::checkpoint::{CkptId, Depth, EntryKind, Resumability, StateKind, TrainerNote, Verdict};
 use supervise_core::event::Tracker;
 use supervise_core::id::Step;
 use supervise_trainers::hf::HF;
@@ -29,6 +29,14 @@ fn genuine_steps_are_whole_proven_and_exact() {
         assert_eq!(c.contents, ["model", "optimizer", "schedule", "rng"]);
         assert_eq!((c.part, c.unfamiliar.len()), (None, 0));
     }
+    // A pickle that no resume loads is not opened.
+    let tracker = Disk::genuine().tracker(&Expectation::default());
+    let needs = tracker.needs(&CkptId("checkpoint-4".into()), Depth::Full);
+    assert!(
+        needs
+            .iter()
+            .all(|need| need.path.file_name() != Some("training_args.bin"))
+    );
 }
 
 #[test]
