@@ -38,10 +38,12 @@ class Bench:
     def __init__(self, programs, work):
         self.programs, self.work = programs, work
         self.straight = work / "straight"
+
+    def prepare(self):
         self.call([*TORCHRUN, *flags(self.straight)])
 
-    def start(self, argv, faults=None, ledger=None):
-        env = dict(ENV, FAULTS=json.dumps(faults or []), FAULT_LEDGER=str(ledger or self.work / "none"))
+    def start(self, argv, faults=None, ledger=None, env=None):
+        env = dict(ENV, FAULTS=json.dumps(faults or []), FAULT_LEDGER=str(ledger or self.work / "none"), **(env or {}))
         return subprocess.Popen([str(a) for a in argv], env=env, cwd=self.work, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -54,11 +56,11 @@ class Bench:
     def call(self, argv, code=0, **more):
         return self.end(self.start(argv, **more), code)
 
-    def run(self, name, faults, command, *more):
+    def run(self, name, faults, command, *more, env=None):
         """A supervised run whose faults all happen: it ends well."""
         ledger = self.work / f"{name}.ledger"
         argv = [self.programs / "supervise", "run", *OURS, *more, "--", *command]
-        said = self.call(argv, faults=faults, ledger=ledger)
+        said = self.call(argv, faults=faults, ledger=ledger, env=env)
         assert len(list(ledger.iterdir())) == len(faults), said
         return said
 
@@ -258,6 +260,7 @@ def main():
     failed = 0
     with tempfile.TemporaryDirectory() as work:
         bench = Bench(args.programs.resolve(), (args.work or Path(work)).resolve())
+        bench.prepare()
         cases = [case for case in CASES if args.only in (None, case.__name__)]
         for case in cases:
             began = time.monotonic()

@@ -4,32 +4,31 @@ usage: hf_train.py FLAGS OF TrainingArguments          as most scripts are: HfAr
        hf_train.py --code OUT trainer|own|seq2seq      as many scripts are: everything in the code, and `train()` is given nothing
        hf_train.py --sft OUT STEPS                     TRL, with everything in the code: resumes from what get_last_checkpoint finds
 
-FAULTS and FAULT_LEDGER are those of fault_hooks.py, of which these kinds are known here: `kill`: SIGKILL when step N begins; `hold`: it waits there; `torn`: SIGKILL when
-half of trainer_state.json of step N is written. HF_DEAF=1: the script takes --resume_from_checkpoint and does nothing with it, and each step lasts a second.
+FAULTS and FAULT_LEDGER are those of fault_hooks.py, of which these kinds are known here: `kill`: SIGKILL when step N begins; `hold`: it waits there; and those of
+hf_faults.py. HF_DEAF=1: the script takes --resume_from_checkpoint and does nothing with it, and each step lasts a second.
 HF_RISES=1: the loss of each evaluation is higher than the one before. HF_EARLY=N: EarlyStoppingCallback with that patience. HF_TAIL=FILE: fails after the training
 if FILE is not there, and makes it; then saves the model.
-Without --use_cpu it trains on a GPU: see on_gpu.py.
+With --deepspeed FILE, DeepSpeed has to be on PYTHONPATH. Without --use_cpu it trains on a GPU: see on_gpu.py.
 """
 
+import importlib
 import os
 import signal
 import sys
 import time
 
 import torch
-from transformers import EarlyStoppingCallback, HfArgumentParser, LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers import EarlyStoppingCallback, HfArgumentParser, LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 import fault_hooks
 import on_gpu
+from hf_faults import FAULTS
 
 DEAF = os.environ.get("HF_DEAF") == "1"
 TAIL = os.environ.get("HF_TAIL")
 ON_CPU = any(word in sys.argv for word in ("--use_cpu", "--sft", "--code"))
 WORDS = 64
-
-
-FAULTS = fault_hooks.from_env()
 
 
 class Faults(TrainerCallback):
@@ -43,18 +42,9 @@ class Faults(TrainerCallback):
             FAULTS.hold(step)
 
 
-whole = TrainerState.save_to_json
-
-
-def torn(self, path):
-    if not (FAULTS and FAULTS.take(("torn",), self.global_step)):
-        return whole(self, path)
-    whole(self, path)
-    os.truncate(path, os.path.getsize(path) // 2)
-    fault_hooks.die(signal.SIGKILL)
-
-
-TrainerState.save_to_json = torn
+if "--deepspeed" in sys.argv:
+    # It would be compiled. As an attribute of its package the module is hidden by torch itself.
+    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
 
 
 load = torch.load

@@ -5,7 +5,7 @@
 # usage: run.sh VENV PROGRAMS      (PROGRAMS: the folder with the built binaries)
 # ONLY=PART in the environment: only the scripts whose name contains it. Two run at once: what one waits for, the other computes
 # (LANES=1: one after the other). FULL=1: each with all its cases, as before a release. Each line tells whose it is, each script is timed; the list ends the run, slowest first.
-# areal's environment is made beside VENV, as .venv-areal, DeepSpeed's files as .venv-deepspeed; verl's releases are unpacked there, in .verl-versions, mbridge in .mbridge.
+# areal's environment is made beside VENV, as .venv-areal, DeepSpeed's files as .venv-deepspeed, LLaMA-Factory's as .venv-llamafactory; verl's releases are unpacked there, in .verl-versions, mbridge in .mbridge.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 venv=$(cd "$1" && pwd)
@@ -13,6 +13,7 @@ python=$venv/bin/python
 programs=$(cd "$2" && pwd)
 areal=$(dirname "$venv")/.venv-areal
 deepspeed=$(dirname "$venv")/.venv-deepspeed
+llamafactory=$(dirname "$venv")/.venv-llamafactory
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -22,7 +23,7 @@ export SHARED=$work
 
 only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
-scripts=(verl_hazards areal_launchers stalls slurm_gang recovery launch_script standby areal_stalls fsdp2_stalls areal_recovery ray_recovery ray_nodes proofs ppo_recovery hf_recovery reshard verl_versions verl_releases queue_damage
+scripts=(verl_hazards areal_launchers stalls slurm_gang recovery launch_script standby areal_stalls fsdp2_stalls areal_recovery ray_recovery ray_nodes proofs ppo_recovery hf_recovery hf_programs reshard verl_versions verl_releases queue_damage
   merge merge_formats zero migrate verl_contents areal_dialect rehearsal asked pickle_names omegaconf_differential unsafe_differential json_differential
   kubernetes same_class torch_failures upload)
 # The second: areal without us, whose version is pinned.
@@ -58,6 +59,16 @@ merge_formats() {
 zero() {
   "$here/install_deepspeed.sh" "$venv" "$deepspeed"
   "$python" "$here/zero.py" "$programs" "$deepspeed"
+}
+# LLaMA-Factory with FULL=1.
+hf_programs() {
+  local more=()
+  "$here/install_deepspeed.sh" "$venv" "$deepspeed"
+  if [ -n "${FULL:-}" ]; then
+    "$here/install_llamafactory.sh" "$venv" "$llamafactory"
+    more=(--llamafactory "$llamafactory")
+  fi
+  "$python" "$here/hf_programs.py" "$programs" "$deepspeed" "${more[@]}"
 }
 areal_alone() { need_areal && "$areal/bin/python" "$here/areal_alone.py"; }
 areal_dialect() { need_areal && "$areal/bin/python" "$here/areal_dialect.py" "$programs/examples/areal_view"; }

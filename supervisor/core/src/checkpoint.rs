@@ -421,6 +421,9 @@ pub struct TrainerNote {
     /// Steps between saves, which a resume from the step goes on with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub save_every: Option<u64>,
+    /// The last step that was planned when it was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<Step>,
 }
 
 impl CheckpointSummary {

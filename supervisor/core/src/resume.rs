@@ -311,7 +311,9 @@ fn from_newest(
         reasons.push(undone);
     }
     let is_known = last_step(s, spec).is_some() && s.finished == Some(c.step);
-    if is_known && spec.may_end_early && !asked {
+    // It came to its end, and more is planned now.
+    let was_last = c.trainer_note.and_then(|note| note.planned) == Some(c.step);
+    if is_known && spec.may_end_early && !was_last && !asked {
         let text = format!(
             "the trainer ended its training by itself at step {0}; to train on from there: `--from {0}`",
             c.step

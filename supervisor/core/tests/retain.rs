@@ -142,6 +142,7 @@ fn the_best_step_stays_as_long_as_the_newest_names_it() {
             best: Some(Step(best)),
             ends: false,
             save_every: None,
+            planned: None,
         })
     };
     (steps[0].trainer_note, steps[1].trainer_note) = (note(4), note(2));

@@ -311,3 +311,20 @@ fn a_trainer_that_ends_by_itself_is_finished() {
         "{told}"
     );
 }
+
+#[test]
+fn a_finished_run_trains_on_if_more_steps_are_planned() {
+    let mut scene = scene();
+    let script = "flag = lambda name: next((w.split('=', 1)[1] for w in sys.argv if w.startswith(name + '=')), None)\n\
+                  Trainer(Args(out, max_steps=int(flag('--max_steps')))).train(flag('--resume_from_checkpoint'))\n";
+    let mut all = words(&mut scene, script, &[], "run");
+    all.push(format!("--output_dir={}", scene.path("out").display()));
+    all.extend(["--save_steps=2", "--logging_steps=1", "--max_steps=4"].map(str::to_owned));
+    go(&mut scene, &all).wait().expect(0);
+    *all.last_mut().unwrap() = "--max_steps=6".to_owned();
+    go(&mut scene, &all).wait().expect(0).says("resume from checkpoint-4");
+    assert_eq!(
+        did(&scene),
+        "given None 1 2 3 given checkpoint-2 3 4 given checkpoint-4 5 6 "
+    );
+}

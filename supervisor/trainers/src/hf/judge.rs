@@ -177,6 +177,7 @@ impl Seen<'_> {
             best: s.best.map(Step),
             ends: s.ends,
             save_every: s.save_steps,
+            planned: (s.max_steps > 0).then_some(Step(s.max_steps)),
         });
         summary.trainer_note = note.filter(|n| *n != TrainerNote::default());
         let facts = self.reports.values().filter_map(|r| r.facts.torch.as_ref());

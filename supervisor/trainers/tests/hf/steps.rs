@@ -133,6 +133,7 @@ fn what_a_state_says_of_its_run_is_noted() {
             best,
             ends,
             save_every: Some(2),
+            planned: Some(Step(4)),
         })
     };
     let stops = |is: bool| {
