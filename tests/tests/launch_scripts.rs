@@ -111,7 +111,19 @@ fn a_training_with_everything_in_its_code_is_not_started_to_learn_it() {
     let stage = Stage::new();
     let train = "import sys\nfrom transformers import Trainer\nopen('trained', 'w').close()\nTrainer().train()\n";
     stage.write("t.py", train);
-    for call in ["python3 t.py", "torchrun --nproc_per_node 2 t.py"] {
+    fs::create_dir(stage.scene.path("pkg")).unwrap();
+    stage.write(
+        "pkg/loop.py",
+        "import torch\nopen('trained', 'w').close()\nloss.backward()\n",
+    );
+    let alone = "python3 -c 'import torch; open(\"trained\", \"w\").close(); loss.backward()'";
+    for call in [
+        "python3 t.py",
+        "torchrun --nproc_per_node 2 t.py",
+        "deepspeed --num_gpus 2 t.py",
+        "python3 -m pkg.loop",
+        alone,
+    ] {
         let ended = stage.run(
             "bash",
             &format!("echo prepared >prepared\n{call} | cat\necho after >after"),

@@ -12,6 +12,7 @@ pub use in_place::InPlace;
 pub use payload::Payload;
 pub use words::{UserPart, Words};
 
+use crate::code::PlainCode;
 use crate::kit::MetricsTool;
 use crate::launch::Ray;
 use crate::read::{ReadInput, ReadOutput};
@@ -352,7 +353,7 @@ pub trait Adapter: Sync {
         None
     }
     /// A Python script of this text starts this trainer with everything in its code.
-    fn trains_by_code(&self, _text: &str) -> bool {
+    fn trains_by_code(&self, _code: &PlainCode) -> bool {
         false
     }
     /// Python that runs first in the interpreter of a command which tells nothing of the trainer in it: it tells of that

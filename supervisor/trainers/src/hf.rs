@@ -22,6 +22,7 @@ mod v1;
 
 use self::saving::Saving;
 use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, Payload, StepTracker, TrainerFacts, Words};
+use crate::code::PlainCode;
 use crate::read::{ReadInput, ReadOutput};
 use crate::script_call::Call;
 use supervise_config::compose::Composed;
@@ -138,9 +139,8 @@ impl Adapter for HfAdapter {
         call::config_in(command)
     }
 
-    fn trains_by_code(&self, text: &str) -> bool {
-        let imports = ["import transformers", "from transformers", "import trl", "from trl"];
-        imports.iter().any(|words| text.contains(words)) && text.contains("Trainer(") && text.contains(".train(")
+    fn trains_by_code(&self, code: &PlainCode) -> bool {
+        code.has_trainer()
     }
 
     fn hook(&self, spec: &RunSpec) -> Option<&'static str> {

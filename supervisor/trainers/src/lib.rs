@@ -6,6 +6,7 @@
 
 pub mod adapter;
 pub mod areal;
+pub mod code;
 pub mod command;
 pub mod hf;
 pub mod hydra;

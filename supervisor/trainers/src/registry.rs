@@ -1,6 +1,7 @@
 //! The only list of trainer frameworks: adding one adds its line here.
 
 use crate::adapter::{Adapter, Expectation, Words};
+use crate::code::PlainCode;
 use crate::read::{ReadInput, ReadOutput};
 use crate::{areal, hf, plain, verl};
 use supervise_config::compose::Composed;
@@ -87,7 +88,8 @@ pub fn called(command: &[String]) -> Option<&'static dyn Adapter> {
 /// A Python script of this text trains by what it says itself.
 #[must_use]
 pub fn trains_by_code(text: &str) -> bool {
-    adapters().any(|a| a.trains_by_code(text))
+    let code = PlainCode::of(text);
+    code.has_loop() || adapters().any(|a| a.trains_by_code(&code))
 }
 
 /// Python that tells of the trainer in the interpreter of a command which tells nothing, and may hand it a step.

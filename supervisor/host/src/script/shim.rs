@@ -20,8 +20,8 @@ use std::time::Duration;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::fnv64;
 use supervise_core::script::{CallOrder, CallPlace, differs_in_dates};
+use supervise_trainers::code::{CalledCode, called_code};
 use supervise_trainers::one_node::node_rank;
-use supervise_trainers::started_file::started_file;
 use supervise_trainers::{registry, script_call};
 
 /// A call that was recorded, or is not to be made, is held so long: its script is ended meanwhile.
@@ -96,16 +96,21 @@ pub fn main(name: &str, args: Vec<OsString>) -> i32 {
 
 /// The call starts a Python script that would train, and nothing in its words tells so.
 fn trains_by_code(call: &[String]) -> bool {
-    let Some(file) = started_file(call).filter(|f| f.path.ends_with(".py")) else {
-        return false;
+    let read = |file: &String| {
+        let mut text = Vec::new();
+        let file = Utf8Path::new(file)
+            .is_file()
+            .then(|| std::fs::File::open(file).ok())??;
+        file.take(SCRIPT).read_to_end(&mut text).ok()?;
+        Some(String::from_utf8_lossy(&text).into_owned())
     };
-    let mut text = Vec::new();
-    let path = Utf8Path::new(file.path);
-    let read = path.is_file()
-        && std::fs::File::open(path)
-            .and_then(|f| f.take(SCRIPT).read_to_end(&mut text))
-            .is_ok();
-    read && registry::trains_by_code(&String::from_utf8_lossy(&text))
+    match called_code(call) {
+        CalledCode::Text(text) => registry::trains_by_code(&text),
+        CalledCode::Files(files) => files
+            .iter()
+            .filter_map(read)
+            .any(|text| registry::trains_by_code(&text)),
+    }
 }
 
 /// Submits a job that says where it comes from. Slurm ends it, wherever it runs: it bears no mark by which processes are ended, and

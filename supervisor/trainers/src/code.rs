@@ -1,0 +1,253 @@
+//! What a Python script does, by its text: to learn what a launch script starts, nothing that trains may be run.
+//!
+//! Guesses from a text are wrong in both directions. A script that trains and does not look like it, because it leaves that to another
+//! module, is run for as long as `learn_step` allows; one that looks like it and prepares only is named and refused.
+
+use crate::python_command::is_python;
+use crate::started_file::started_file;
+use std::collections::BTreeSet;
+
+/// Classes that train tokenizers, which is preparation.
+const OF_TOKENIZERS: [&str; 4] = ["BpeTrainer", "UnigramTrainer", "WordLevelTrainer", "WordPieceTrainer"];
+/// Packages with loops that call `backward`, and with models that `fit`.
+const LOOPS: [&str; 4] = ["accelerate", "deepspeed", "torch", "unsloth"];
+const FITS: [&str; 5] = [
+    "keras",
+    "lightning",
+    "pytorch_lightning",
+    "tensorflow",
+    "torch_geometric",
+];
+
+/// Python source without its comments and the contents of its strings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlainCode(String);
+
+impl PlainCode {
+    /// Leaves out what is not run.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find(['#', '"', '\'']) {
+            let (before, after) = rest.split_at(at);
+            out.push_str(before);
+            rest = match after.starts_with('#') {
+                true => after.find('\n').map_or("", |end| after.get(end..).unwrap_or_default()),
+                false => {
+                    out.push_str("''");
+                    behind_string(after)
+                }
+            };
+        }
+        out.push_str(rest);
+        Self(out)
+    }
+
+    /// It imports a package, or something of it.
+    #[must_use]
+    pub fn imports(&self, package: &str) -> bool {
+        let of = |line: &str| {
+            let names = match (line.strip_prefix("import "), line.strip_prefix("from ")) {
+                (Some(names), _) => names,
+                (None, Some(rest)) => rest.split_whitespace().next().unwrap_or_default(),
+                (None, None) => return false,
+            };
+            names.split(',').any(|name| {
+                let name = name.split_whitespace().next().unwrap_or_default();
+                name.split('.').next() == Some(package)
+            })
+        };
+        self.0
+            .lines()
+            .flat_map(|line| line.split(';'))
+            .any(|line| of(line.trim_start()))
+    }
+
+    /// It calls a method of this name of something.
+    #[must_use]
+    pub fn calls(&self, method: &str) -> bool {
+        let mut parts = self.0.split('.').skip(1);
+        parts.any(|part| {
+            let part = part.trim_start_matches([' ', '\\', '\n']);
+            part.strip_prefix(method)
+                .is_some_and(|rest| rest.trim_start().starts_with('('))
+        })
+    }
+
+    /// The names in it.
+    fn names(&self) -> BTreeSet<&str> {
+        let ends = |c: char| !(c.is_alphanumeric() || c == '_');
+        self.0.split(ends).collect()
+    }
+
+    /// It makes a class of trainers train, whosever: `SFTTrainer(…).train()`.
+    #[must_use]
+    pub fn has_trainer(&self) -> bool {
+        let is_one = |name: &&str| name.ends_with("Trainer") && !OF_TOKENIZERS.contains(name);
+        self.calls("train") && self.names().iter().any(is_one)
+    }
+
+    /// It has a training loop of its own, or a model that fits itself.
+    #[must_use]
+    pub fn has_loop(&self) -> bool {
+        let imports = |all: &[&str]| all.iter().any(|package| self.imports(package));
+        self.calls("backward") && imports(&LOOPS) || self.calls("fit") && imports(&FITS)
+    }
+}
+
+/// Places where the Python code of a call may stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CalledCode {
+    /// In its words.
+    Text(String),
+    /// In one of these files, seen from its directory; none: nobody knows.
+    Files(Vec<String>),
+}
+
+/// Finds the code that a call starts.
+#[must_use]
+pub fn called_code(call: &[String]) -> CalledCode {
+    let base = call
+        .first()
+        .map_or("", |first| first.rsplit('/').next().unwrap_or(first));
+    if is_python(base) {
+        let switch = call.iter().skip(1).position(|word| ends_switches(word));
+        let at = switch.map_or(call.len(), |at| at + 1);
+        let value = call.get(at + 1).cloned().unwrap_or_default();
+        match call
+            .get(at)
+            .filter(|word| word.starts_with('-'))
+            .and_then(|word| word.chars().next_back())
+        {
+            Some('c') => return CalledCode::Text(value),
+            Some('m') if started_file(call).is_none() => {
+                let path = value.replace('.', "/");
+                return CalledCode::Files(vec![format!("{path}.py"), format!("{path}/__main__.py")]);
+            }
+            _ => {}
+        }
+    }
+    let known = started_file(call).map(|file| file.path.to_owned());
+    let named = || call.iter().find(|word| word.ends_with(".py")).cloned();
+    let file = known.or_else(named).filter(|file| file.ends_with(".py"));
+    CalledCode::Files(file.into_iter().collect())
+}
+
+/// What comes next is no switch of the interpreter's: code, a module, or a file.
+fn ends_switches(word: &str) -> bool {
+    let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
+    letters.is_none_or(|letters| letters.is_empty() || letters.ends_with(['c', 'm']))
+}
+
+/// What comes behind the string that a text begins with.
+fn behind_string(text: &str) -> &str {
+    let quote = text.get(..1).unwrap_or_default();
+    let long = quote.repeat(3);
+    let (end, mut rest) = match text.strip_prefix(&long) {
+        Some(rest) => (long.as_str(), rest),
+        None => (quote, text.get(1..).unwrap_or_default()),
+    };
+    loop {
+        let Some(at) = rest.find(['\\', '\n', '"', '\'']) else {
+            return "";
+        };
+        let here = rest.get(at..).unwrap_or_default();
+        if let Some(behind) = here.strip_prefix(end) {
+            return behind;
+        }
+        // A line's end ends a short string, whose quote was none.
+        if end.len() == 1 && here.starts_with('\n') {
+            return here;
+        }
+        let mut chars = here.chars();
+        if chars.next() == Some('\\') {
+            chars.next();
+        }
+        rest = chars.as_str();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_trains_by_its_code_and_not_by_its_words() {
+        for (text, trains) in [
+            ("from trl import SFTTrainer\nSFTTrainer(model).train()\n", true),
+            ("from trl import SFTTrainer as T\nT(model).train()\n", true),
+            (
+                "from transformers import (\n  Trainer,\n)\nt = Trainer(\n)\nt . train (\n)\n",
+                true,
+            ),
+            ("from mine import OurTrainer\nOurTrainer().train()\n", true),
+            ("import os, torch\nloss.backward()\n", true),
+            ("import torch.nn as nn; x = 1\n(loss\n  .backward())\n", true),
+            ("from accelerate import Accelerator\naccelerator.backward(loss)\n", true),
+            ("import pytorch_lightning as pl\npl.Trainer().fit(model)\n", true),
+            (
+                "x = 'it\\'s' # \"\nfrom trl import SFTTrainer\nSFTTrainer().train()\n",
+                true,
+            ),
+            // Preparation.
+            (
+                "from transformers import AutoTokenizer\nAutoTokenizer.from_pretrained('m').train_new_from_iterator(x, 9)\n",
+                false,
+            ),
+            (
+                "from transformers import PreTrainedTokenizerFast\nfrom tokenizers.trainers import BpeTrainer\ntokenizer.train(files, BpeTrainer())\n",
+                false,
+            ),
+            (
+                "from sklearn.cluster import KMeans\nimport torch\nKMeans().fit(x)\n",
+                false,
+            ),
+            ("import torch\ntorch.save(torch.zeros(1), 'x')\n", false),
+            // Words that are not run.
+            ("from trl import SFTTrainer\n# SFTTrainer(model).train()\n", false),
+            (
+                "\"\"\"\nfrom trl import SFTTrainer\nSFTTrainer(model).train()\n\"\"\"\n",
+                false,
+            ),
+            ("import torch\nprint('loss.backward()')\n", false),
+            ("r'''\n\\''' \nimport torch\nx.backward()\n'''", false),
+            ("", false),
+            ("'", false),
+            ("'''\\", false),
+        ] {
+            let code = PlainCode::of(text);
+            assert_eq!(code.has_trainer() || code.has_loop(), trains, "{text}: {code:?}");
+        }
+    }
+
+    #[test]
+    fn the_code_of_a_call_is_found() {
+        for (call, files) in [
+            ("python3 -u t.py a.py", "t.py"),
+            ("torchrun --nproc_per_node 2 t.py", "t.py"),
+            ("torchrun --odd x t.py", "t.py"),
+            ("deepspeed --num_gpus 2 t.py --x", "t.py"),
+            ("python3 -m pkg.train --x", "pkg/train.py pkg/train/__main__.py"),
+            ("python3 -um pkg", "pkg.py pkg/__main__.py"),
+            ("python3 -m torch.distributed.run --nproc_per_node 2 t.py", "t.py"),
+            ("python3 -", ""),
+            ("python3", ""),
+            ("ray start --head", ""),
+        ] {
+            let call: Vec<String> = call.split(' ').map(str::to_owned).collect();
+            let files: Vec<String> = files.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(called_code(&call), CalledCode::Files(files), "{call:?}");
+        }
+        let text = ["python3", "-u", "-c", "import torch", "x"].map(str::to_owned);
+        assert_eq!(called_code(&text), CalledCode::Text("import torch".to_owned()));
+    }
+
+    #[test]
+    fn any_text_comes_to_an_end() {
+        for text in ["#", "'\\", "\"\"\"\u{e9}\\\u{e9}", "''''", "\"'\n'\"", "a'\u{1f600}'b"] {
+            let _ = PlainCode::of(text);
+        }
+        assert_eq!(PlainCode::of("a'\u{1f600}'b"), PlainCode("a''b".to_owned()));
+    }
+}
