@@ -228,7 +228,7 @@ pub enum EventKind {
     },
     /// The journal can be written again.
     JournalRecovered,
-    /// Another supervisor took the lease.
+    /// Another supervisor took the lease, or its run saves into the same directory.
     LeaseLost {
         /// Who.
         by: String,

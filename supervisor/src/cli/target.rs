@@ -222,9 +222,15 @@ fn by_seen_root(path: &Utf8Path) -> Option<Seen> {
     }
     let mut worker = io_worker().ok()?;
     let is_it = |loaded: &Loaded| loaded.state.seen.as_ref().is_some_and(|t| t.root == path);
-    let mut newest = listed.iter().take(LOOKED_INTO);
-    let found = newest.find(|l| peek_by(&mut worker, &l.run_dir).is_ok_and(|loaded| is_it(&loaded)))?;
-    Some(look(&found.run, Some(&found.run_dir)))
+    for l in listed.iter().take(LOOKED_INTO) {
+        match peek_by(&mut worker, &l.run_dir) {
+            Ok(loaded) if is_it(&loaded) => return Some(look(&l.run, Some(&l.run_dir))),
+            Ok(_) | Err(Unread(_, true)) => {}
+            // A mount that hangs is waited for once.
+            Err(Unread(_, false)) => return None,
+        }
+    }
+    None
 }
 
 /// Says of which terms a run's journals know nothing: whoever reads their records finds none missing.
