@@ -234,6 +234,8 @@ impl Reading {
         match (clue.class, weight) {
             // Whoever saw it may have ended the run for it.
             (Class::CkptMissingPart, _) => false,
+            // A shell that finds no command ends with 127 for it, or goes on.
+            (Class::CfgCommand, _) => status.is_some_and(|s| is_telling(s) && class_of(s) != Class::CfgCommand),
             (Class::CommLauncherTeardown, _) | (_, Weight::Report) => true,
             (_, Weight::Symptom | Weight::Hint) => status.is_some_and(is_telling),
             (_, Weight::Abort) => status.is_some_and(|s| class_of(s) == Class::NativeCrash),

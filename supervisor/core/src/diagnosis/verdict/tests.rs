@@ -217,3 +217,10 @@ fn across_ranks_the_first_in_time_counts() {
     assert_eq!(v.root.map(|r| (r.file, r.line)), Some((1, 1)));
     assert_eq!(v.runner_up, Some(Class::HostFds.into()));
 }
+
+#[test]
+fn a_command_that_was_not_found_ended_nothing_that_was_killed_later() {
+    let log = "train.sh: line 2: module: command not found\nstep 1\n";
+    assert_eq!(told(log, Some(137)).0, Some(Class::KillUnknown));
+    assert_eq!(told(log, Some(127)), (Some(Class::CfgCommand), Some(1)));
+}
