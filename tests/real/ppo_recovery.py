@@ -5,7 +5,8 @@ usage: ppo_recovery.py PROGRAMS [--work DIR]
 Run it with the interpreter of the environment that install.sh makes. In step 2 a worker half-writes a shard and dies: the run
 must come back at step 1 with the counts of both optimizers going on, and end with three steps that are whole. The weights are
 not compared with an uninterrupted run's: which engine samples which answer depends on the order of requests, so that no two
-PPO runs are equal. Ends with `N passed, M failed`.
+PPO runs are equal. A second run keeps one actor and all critics: two actors stay, and if the newer one is damaged, a resume has the
+other. Ends with `N passed, M failed`.
 """
 
 import argparse
@@ -131,6 +132,25 @@ def killed_in_a_save_and_brought_back(programs, work, model):
             assert optimizer_step(root, step, role) == step * optimizer_step(root, 1, role), f"{role} of step {step} did not go on"
 
 
+def one_actor_is_kept_and_all_critics(programs, work, model):
+    folder = work / "kept"
+    root = folder / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "ppo.yaml").write_text(YAML.format(model=model, root=root, here=HERE, steps=4))
+    command = [programs / "supervise", "run", folder / "ppo.yaml", "--set", "trainer.max_actor_ckpt_to_keep=1", "--",
+               sys.executable, "-m", "verl.trainer.main_ppo", f"hydra.run.dir={folder}/hydra"]
+    said = call(command, ENV)
+    assert "max_actor_ckpt_to_keep is raised from 1 to 3" in said, said
+    holds = {role: sorted(int(p.parent.name.rpartition("_")[2]) for p in root.glob(f"global_step_*/{role}")) for role in ("actor", "critic")}
+    assert holds == {"actor": [3, 4], "critic": [1, 2, 3, 4]}, holds
+    shard = root / "global_step_4/actor/model_world_size_2_rank_1.pt"
+    shard.write_bytes(shard.read_bytes()[:-1000])
+    command[1:2] = ["plan"]
+    command[3:3] = ["--set", "trainer.total_training_steps=5"]
+    said = call(command, ENV)
+    assert "resume from global_step_3" in said, said
+
+
 class Forks(threading.Thread):
     """Kinds of Ray's workers that are forks of an interpreter which was started to be forked, seen while it runs."""
 
@@ -176,27 +196,32 @@ def optimizer_step(root, step, role):
     return counts.pop()
 
 
-def main(case):
-    """Makes a tiny model in a folder, calls CASE with the programs, the folder and the model, and says how it went."""
+def main(*cases):
+    """Makes a tiny model in a folder, calls each of CASES with the programs, the folder and the model, and says how it went."""
     parser = argparse.ArgumentParser()
     parser.add_argument("programs", type=Path)
     parser.add_argument("--work", type=Path)
+    parser.add_argument("--only", choices=[case.__name__ for case in cases])
     args = parser.parse_args()
     # Ray's sockets stand below the temporary folder, and their paths may only have 107 bytes.
     work = args.work or Path(tempfile.mkdtemp(prefix="sv-ppo-"))
     work = work.resolve()
     model = work / "model"
+    passed = 0
     try:
         call([sys.executable, HERE / "make_tiny_model.py", model], ENV)
-        case(args.programs.resolve(), work, model)
+        for case in cases:
+            if args.only in (None, case.__name__):
+                case(args.programs.resolve(), work, model)
+                passed += 1
     except Exception:
-        print(f"FAILED\n{traceback.format_exc()}\n0 passed, 1 failed")
+        print(f"FAILED\n{traceback.format_exc()}\n{passed} passed, 1 failed")
         return 1
     if not args.work:
         shutil.rmtree(work)
-    print("1 passed, 0 failed")
+    print(f"{passed} passed, 0 failed")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(killed_in_a_save_and_brought_back))
+    sys.exit(main(killed_in_a_save_and_brought_back, one_actor_is_kept_and_all_critics))

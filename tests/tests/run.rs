@@ -67,6 +67,8 @@ mod prometheus;
 mod readers;
 #[path = "run/rehearsals.rs"]
 mod rehearsals;
+#[path = "run/retention.rs"]
+mod retention;
 #[path = "run/rollback.rs"]
 mod rollback;
 #[path = "run/scripts.rs"]

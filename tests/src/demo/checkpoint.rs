@@ -1,6 +1,7 @@
 //! Saving a checkpoint as verl's FSDP manager does: plain writes to final names in verl's
 //! order, `fsdp_config.json` before the other ranks are done, the tracker truncated and
-//! then written, old role directories deleted and their husks left.
+//! then written, old role directories deleted and their husks left. A critic is saved after
+//! the actor, by a manager of its own that keeps its own number.
 
 use std::fs;
 use std::io::Write as _;
@@ -22,6 +23,10 @@ use super::shards::Shards;
 
 /// The name of the tracker file.
 pub const TRACKER: &str = "latest_checkpointed_iteration.txt";
+/// The directory of the policy's weights.
+pub const ACTOR: &str = "actor";
+/// The directory of a critic's weights.
+pub const CRITIC: &str = "critic";
 
 /// Place of one rank's part of the state in a role directory.
 pub fn shard_path(role: &Path, part: &str, world: usize, rank: usize) -> PathBuf {
@@ -32,11 +37,18 @@ pub fn shard_path(role: &Path, part: &str, world: usize, rank: usize) -> PathBuf
 #[derive(Debug)]
 pub struct Saver {
     root: PathBuf,
-    keep: Option<usize>,
+    roles: Vec<Role>,
     contents: Contents,
     pause: Duration,
-    saved: Vec<PathBuf>,
     marked: bool,
+}
+
+/// The directories of one role, each of which one manager saves and deletes.
+#[derive(Debug)]
+struct Role {
+    name: &'static str,
+    keep: Option<usize>,
+    saved: Vec<PathBuf>,
 }
 
 /// Contents saved.
@@ -53,12 +65,18 @@ pub struct State<'a> {
 impl Saver {
     /// A saver that has saved nothing yet.
     pub fn new(settings: &Settings) -> Self {
+        let role = |name, keep| Role {
+            name,
+            keep,
+            saved: Vec::new(),
+        };
+        let actor = role(ACTOR, settings.keep);
+        let critic = settings.critic.then(|| role(CRITIC, settings.keep_critic));
         Saver {
             root: settings.root.clone(),
-            keep: settings.keep,
+            roles: [actor].into_iter().chain(critic).collect(),
             contents: settings.save_contents.clone(),
             pause: Duration::from_millis(settings.save_ms),
-            saved: Vec::new(),
             marked: settings.fsdp_config,
         }
     }
@@ -75,7 +93,19 @@ impl Saver {
 
     /// Saves a step, all ranks together.
     pub fn save(&mut self, gang: &mut Gang, step: u64, state: &State<'_>) -> Result<(), Failure> {
-        let role = self.begin(gang, step)?;
+        for role in 0..self.roles.len() {
+            self.save_role(role, gang, step, state)?;
+        }
+        if let Some(order) = state.order {
+            let path = self.step_path(step).join("data.pt");
+            torch_file::write(&path, &order.to_value()).map_err(raise(&path))?;
+            self.write_tracker(step)?;
+        }
+        Ok(())
+    }
+
+    fn save_role(&mut self, role: usize, gang: &mut Gang, step: u64, state: &State<'_>) -> Result<(), Failure> {
+        let folder = self.begin(role, gang, step)?;
         let (rank, world) = (gang.rank, gang.world);
         type Content = fn(&Shards) -> Value;
         let parts: [(&str, &str, &str, Content); 3] = [
@@ -85,7 +115,7 @@ impl Saver {
         ];
         for (content, part, word, value) in parts {
             if self.contents.has(content) {
-                let path = shard_path(&role, part, world, rank);
+                let path = shard_path(&folder, part, world, rank);
                 torch_file::write(&path, &value(state.shards)).map_err(raise(&path))?;
                 say(&format!("[Rank {rank}] Saved {word} to {}", path.display()))?;
             }
@@ -94,25 +124,19 @@ impl Saver {
             }
         }
         if rank == 0 {
-            write_configs(&role, state.network, world, self.marked)?;
+            write_configs(&folder, state.network, world, self.marked)?;
         }
         gang.barrier()?;
         if rank == 0 {
-            self.register(role)?;
+            self.roles[role].register(folder)?;
         }
-        gang.barrier()?;
-        if let Some(order) = state.order {
-            let path = self.step_path(step).join("data.pt");
-            torch_file::write(&path, &order.to_value()).map_err(raise(&path))?;
-            self.write_tracker(step)?;
-        }
-        Ok(())
+        gang.barrier()
     }
 
     /// Saves a step until all ranks are killed in the midst of it: the victim's model shard
     /// is cut in half, rank 0 is ahead of it, the tracker is between truncate and write.
     pub fn save_torn(&mut self, gang: &mut Gang, step: u64, state: &State<'_>, victim: usize) -> Result<(), Failure> {
-        let role = self.begin(gang, step)?;
+        let role = self.begin(0, gang, step)?;
         let path = shard_path(&role, "model", gang.world, gang.rank);
         let bytes = torch_file::encode(&state.shards.model_value());
         let length = if gang.rank == victim {
@@ -128,17 +152,26 @@ impl Saver {
         gang.barrier()
     }
 
-    fn begin(&mut self, gang: &mut Gang, step: u64) -> Result<PathBuf, Failure> {
-        let role = self.step_path(step).join("actor");
+    fn begin(&mut self, role: usize, gang: &mut Gang, step: u64) -> Result<PathBuf, Failure> {
+        let folder = self.step_path(step).join(self.roles[role].name);
         if gang.rank == 0 {
             say(&format!("Saving checkpoint to {}", self.step_path(step).display()))?;
-            self.make_room()?;
+            self.roles[role].make_room()?;
         }
-        fs::create_dir_all(&role).map_err(raise(&role))?;
+        fs::create_dir_all(&folder).map_err(raise(&folder))?;
         gang.barrier()?;
-        Ok(role)
+        Ok(folder)
     }
 
+    fn write_tracker(&self, step: u64) -> Result<(), Failure> {
+        let path = self.tracker();
+        let file = fs::File::create(&path);
+        file.and_then(|mut f| f.write_all(step.to_string().as_bytes()))
+            .map_err(raise(&path))
+    }
+}
+
+impl Role {
     /// Before a save: with a keep of two or more, the oldest go first.
     fn make_room(&mut self) -> Result<(), Failure> {
         match self.keep {
@@ -147,12 +180,12 @@ impl Saver {
         }
     }
 
-    fn register(&mut self, role: PathBuf) -> Result<(), Failure> {
-        self.saved.push(role);
+    fn register(&mut self, folder: PathBuf) -> Result<(), Failure> {
+        self.saved.push(folder);
         self.keep.map_or(Ok(()), |keep| self.forget(keep))
     }
 
-    /// Deletes the oldest role directories down to `left`, errors ignored.
+    /// Deletes the oldest directories down to `left`, errors ignored.
     fn forget(&mut self, left: usize) -> Result<(), Failure> {
         let surplus = self.saved.len().saturating_sub(left);
         for path in self.saved.drain(..surplus) {
@@ -163,13 +196,6 @@ impl Saver {
             let _ = fs::remove_dir_all(&path);
         }
         Ok(())
-    }
-
-    fn write_tracker(&self, step: u64) -> Result<(), Failure> {
-        let path = self.tracker();
-        let file = fs::File::create(&path);
-        file.and_then(|mut f| f.write_all(step.to_string().as_bytes()))
-            .map_err(raise(&path))
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::torch_file::{self, TorchFileError, Value};
 
-use super::checkpoint::{TRACKER, shard_path};
+use super::checkpoint::{ACTOR, CRITIC, TRACKER, shard_path};
 use super::console::say;
 use super::data::Order;
 use super::failure::Failure;
@@ -72,7 +72,16 @@ pub fn load(
             path.display()
         ))?;
     }
-    let role = path.join("actor");
+    for role in [ACTOR, CRITIC].into_iter().filter(|r| *r == ACTOR || settings.critic) {
+        load_role(settings, gang, &path.join(role), shards)?;
+    }
+    if let Some(order) = order {
+        load_order(settings, path, step, order)?;
+    }
+    Ok(step)
+}
+
+fn load_role(settings: &Settings, gang: &Gang, role: &Path, shards: &mut Shards) -> Result<(), Failure> {
     type Restore = fn(&mut Shards, &Value) -> Option<()>;
     let parts: [(&str, &str, Restore); 3] = [
         ("model", "model", Shards::restore_model),
@@ -81,7 +90,7 @@ pub fn load(
     ];
     for (content, part, restore) in parts {
         if settings.load_contents.has(content) {
-            let file = shard_path(&role, part, gang.world, gang.rank);
+            let file = shard_path(role, part, gang.world, gang.rank);
             let value = torch_file::read(&file).map_err(|e| raise(&file, &e))?;
             restore(shards, &value).ok_or_else(|| {
                 let text = format!("Error(s) in loading state_dict: {part} does not fit");
@@ -90,10 +99,7 @@ pub fn load(
             say(&format!("[Rank {}] Loaded {part} from {}", gang.rank, file.display()))?;
         }
     }
-    if let Some(order) = order {
-        load_order(settings, path, step, order)?;
-    }
-    Ok(step)
+    Ok(())
 }
 
 fn load_order(settings: &Settings, path: &Path, step: u64, order: &mut Order) -> Result<(), Failure> {

@@ -55,6 +55,10 @@ pub struct Settings {
     pub world: usize,
     /// How many checkpoints of this process stay.
     pub keep: Option<usize>,
+    /// A critic is trained and saved too.
+    pub critic: bool,
+    /// How many checkpoints of the critic stay.
+    pub keep_critic: Option<usize>,
     /// `auto`, `disable` or `resume_path`.
     pub resume_mode: String,
     /// The checkpoint of `resume_path`.
@@ -154,14 +158,21 @@ impl Reader<'_> {
         let world = self.int("trainer.n_gpus_per_node")? * self.int("trainer.nnodes")?;
         let hidden = self.get("demo.hidden").cloned().unwrap_or_default();
         let faults = self.get("demo.faults").cloned().unwrap_or_default();
-        let keep = self.optional_int("trainer.max_actor_ckpt_to_keep");
+        let keep = |role: &str| {
+            let number = self.optional_int(&format!("trainer.max_{role}_ckpt_to_keep"));
+            number.filter(|k| *k > 0).map(|k| k as usize)
+        };
+        let by_estimator = self.get("algorithm.adv_estimator").and_then(Value::as_str) == Some("gae");
+        let critic = self.get("critic.enable").and_then(Value::as_bool);
         Ok(Settings {
             root: cwd.join(self.text("trainer.default_local_dir")?),
             save_freq: self.int("trainer.save_freq")?,
             total_training_steps: self.optional_int("trainer.total_training_steps"),
             total_epochs: self.int("trainer.total_epochs")?.unsigned_abs(),
             world: usize::try_from(world).map_err(|e| e.to_string())?,
-            keep: keep.filter(|k| *k > 0).map(|k| k as usize),
+            keep: keep("actor"),
+            critic: critic.unwrap_or(by_estimator),
+            keep_critic: keep("critic"),
             resume_mode: self.text("trainer.resume_mode")?,
             resume_from_path: self.text("trainer.resume_from_path").ok(),
             val_before_train: self.flag("trainer.val_before_train"),

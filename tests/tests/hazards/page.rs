@@ -62,6 +62,7 @@ const SECTIONS: &[Section] = &[
             "fully_async_step",
             "async_warmup",
             "keep_one",
+            "keep_actor_alone",
             "old_steps_pile_up",
             "node_local_disks",
             "other_node_count",

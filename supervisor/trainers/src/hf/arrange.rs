@@ -119,11 +119,11 @@ fn retention(style: Style, spec: &RunSpec, host: &HostFacts, plan: &mut LaunchPl
         return;
     }
     for (key, n) in &host.trainer.keep {
-        let to = n.saturating_add(spec.policy.keep_raise);
+        let (to, kept) = (n.saturating_add(spec.policy.keep_raise), n.max(&2));
         if let Some(word) = call::spelt(style, key, &to.to_string()) {
             plan.overrides.push(word);
             plan.notes.push(format!(
-                "{key} is raised from {n} to {to} for the trainer; the supervisor keeps the number at {n}"
+                "{key} is raised from {n} to {to} for the trainer; the supervisor keeps the newest {kept}"
             ));
         }
     }

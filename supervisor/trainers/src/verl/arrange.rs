@@ -230,9 +230,9 @@ fn retention_overrides(spec: &RunSpec, host: &HostFacts, notes: &mut Vec<String>
         return Vec::new();
     }
     let raised = host.trainer.keep.iter().filter(|(_, n)| *n > 0).map(|(key, n)| {
-        let to = n.saturating_add(spec.policy.keep_raise);
+        let (to, kept) = (n.saturating_add(spec.policy.keep_raise), n.max(&2));
         notes.push(format!(
-            "{key} is raised from {n} to {to} for the trainer; the supervisor keeps the number at {n}"
+            "{key} is raised from {n} to {to} for the trainer; the supervisor keeps the newest {kept}"
         ));
         format!("{key}={to}")
     });

@@ -101,6 +101,29 @@ fn keep_one() {
     assert_eq!((scene.resumed(2), scene.digest()), (Some(6), Some(expected)));
 }
 
+/// [failure.keep_actor_alone] With a critic and a number for the actor alone, verl deletes every older actor before the newest step is proven, and leaves each step's critic | The actor's number is raised for verl; two whole steps stay, older actors go, the step that an attempt resumed from among them, and the critic of every step stays, which is said
+#[test]
+fn keep_actor_alone() {
+    let mut scene = scene();
+    scene
+        .set("critic.enable", json!(true))
+        .set("trainer.max_actor_ckpt_to_keep", json!(1))
+        .set("supervisor.proof", json!({"depth": "full"}))
+        .fault("flip_byte", 8, false);
+    let expected = scene.expected_digest();
+    scene
+        .ask(&["plan", scene.write_config().to_str().unwrap()])
+        .says("max_actor_ckpt_to_keep is raised from 1 to 3 for the trainer; the supervisor keeps the newest 2")
+        .says("max_actor_ckpt_to_keep=1: two steps are kept, because the newest may turn out not to be whole")
+        .says("max_critic_ckpt_to_keep is not set: the critic of every step stays on disk");
+    scene.run(&[]).expect(0);
+    // The newest step was damaged, and the one before it was whole.
+    assert_eq!((scene.resumed(2), scene.digest()), (Some(6), Some(expected)));
+    let holding = |role: &str| -> Vec<u64> { (2..=12).filter(|step| scene.step(*step).join(role).exists()).collect() };
+    assert_eq!(holding("actor"), [10, 12]);
+    assert_eq!(holding("critic"), [2, 4, 6, 8, 10, 12]);
+}
+
 /// [failure.old_steps_pile_up] After each restart older checkpoints stay for ever | Pruned by `supervise`, which remembers: the number to keep holds over all attempts
 #[test]
 fn old_steps_pile_up() {
