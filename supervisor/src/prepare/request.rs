@@ -46,6 +46,7 @@ impl Request {
     pub(super) fn again(&self, command: &[&str], values: &[(&str, u64)]) -> Vec<String> {
         let mut words: Vec<String> = ["supervise"].iter().chain(command).map(ToString::to_string).collect();
         words.extend(self.config.iter().map(ToString::to_string));
+        words.extend(self.no_recovery.then(|| "--no-recovery".to_owned()));
         let is_said = |text: &str| {
             values
                 .iter()

@@ -285,8 +285,9 @@ fn root_of(
     let Some(named) = named else {
         let key = adapter(out.kind).words().root.first().unwrap_or(&"root");
         return Err(
-            CliError::config(format!("the configuration names no checkpoint root ({key})"))
-                .hint(format!("set {key}, or supervisor.root")),
+            CliError::config(format!("the configuration names no checkpoint root ({key})")).hint(format!(
+                "set {key} or supervisor.root; `--set supervisor.trainer=plain` starts it with its checkpoints unseen"
+            )),
         );
     };
     let root = canonical("checkpoint root", &named)?;

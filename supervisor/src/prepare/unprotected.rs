@@ -60,6 +60,7 @@ fn candidates(request: &Request, cwd: &Utf8Path) -> Vec<Request> {
         acts: false,
         quiet: true,
         shows_notes: true,
+        no_recovery: false,
         set: request
             .set
             .iter()

@@ -125,6 +125,52 @@ fn a_release_before_the_first_known_is_named_and_runs_without_recovery() {
     world.write("x.yaml", &format!("allocation_mode: fsdp:d1\n{yaml}"));
     plan(&[]).refuses(78, &["allocation_mode, and no actor.backend"]);
     plan(&["--no-recovery"]).tells(0, &["would start as written"]);
+    // Without a command, the one that starts it; what it says can be followed.
+    run(&world, &["plan", "x.yaml", "--no-recovery"]).refuses(
+        78,
+        &["supervise run x.yaml --no-recovery -- python3 -m areal.launcher.local YOUR_SCRIPT.py"],
+    );
+    let launched = [
+        "--no-recovery",
+        "--",
+        "python3",
+        "-m",
+        "areal.launcher.local",
+        "train.py",
+    ];
+    run(&world, &[&["plan", "x.yaml"], &launched[..]].concat()).tells(0, &["would start as written"]);
+    // Older still: nothing says where it saves.
+    world.write(
+        "old.yaml",
+        "experiment_name: e\ntrial_name: t\nallocation_mode: d1\nactor: {type: {_class: qwen3}}\n",
+    );
+    let call = [
+        "--no-recovery",
+        "--set",
+        "supervisor.trainer_version=0.3.0",
+        "--",
+        "sh",
+        "train.py",
+    ];
+    let plan = |more: &[&str]| {
+        run(
+            &world,
+            &[&["plan", "old.yaml", "--set", "supervisor.trainer=areal"], more, &call].concat(),
+        )
+    };
+    plan(&[]).refuses(78, &["names no checkpoint root", "--set supervisor.trainer=plain"]);
+    plan(&["--set", "supervisor.trainer=plain"]).tells(0, &["would start as written"]);
+}
+
+/// The two files of AReaL 1.0 for a rollout alone set one of both.
+#[test]
+fn the_version_of_a_controller_is_blamed_on_the_key_that_the_file_has() {
+    let world = world("scheduler: {type: local}\nrollout: {_version: v2}\n");
+    let yaml = fs::read_to_string(world.path("x.yaml"))
+        .unwrap()
+        .replace("type: sft", "type: rl");
+    world.write("x.yaml", &yaml);
+    run(&world, &["plan", "x.yaml", "--", "sh", "train.py"]).refuses(78, &["rollout._version", "the key of both"]);
 }
 
 #[test]

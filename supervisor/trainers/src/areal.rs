@@ -191,7 +191,10 @@ impl Adapter for ArealAdapter {
     }
 
     fn proposal(&self, tree: &ConfigTree) -> Option<Vec<String>> {
-        Some(call::proposal(tree))
+        Some(match older::is_configured(tree) {
+            true => older::proposal(),
+            false => call::proposal(tree),
+        })
     }
 
     fn is_called(&self, command: &[String]) -> bool {

@@ -153,11 +153,13 @@ fn versions(v: &mut Reader<'_>, is_rl: bool) {
     let actor = of(v, "actor._version");
     let rollout = of(v, "rollout._version");
     let known = |said: &Option<String>| said.as_deref().is_none_or(|s| matches!(s, "v1" | "v2"));
-    if !known(&actor) || is_rl && rollout.is_some() && rollout != actor {
+    let differs = is_rl && rollout.is_some() && rollout != actor;
+    if !known(&actor) || differs {
+        let key = if differs { "rollout._version" } else { "actor._version" };
         v.problem(
-            "actor._version",
+            key,
             "AReaL knows v1 and v2, the same for actor and rollout",
-            "remove the key: v1 is the default",
+            "remove the key of both: v1 is the default",
         );
     } else if actor.as_deref() == Some("v2") {
         v.no_recovery(

@@ -8,7 +8,7 @@ use super::place::place;
 use crate::kit::Reader;
 use crate::read::{ReadInput, ReadOutput};
 use supervise_config::interpolation::Env;
-use supervise_config::{ConfigError, ErrorKind};
+use supervise_config::{ConfigError, ConfigTree, ErrorKind, Origin};
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::{GangSpec, InPlace, LauncherKind};
 
@@ -32,8 +32,22 @@ fn is_older(version: &str) -> bool {
 fn has_its_keys(input: &ReadInput<'_>) -> bool {
     let written = call::overrides(input.command).into_iter();
     let mut said = written.chain(input.set.iter().map(String::as_str));
-    let has = |key: &str| input.composed.is_some_and(|c| c.tree.get(key).is_some());
-    has("allocation_mode") && !has("actor.backend") && !said.any(|text| text.contains("actor.backend"))
+    input.composed.is_some_and(|c| is_configured(&c.tree)) && !said.any(|text| text.contains("actor.backend"))
+}
+
+/// The file says `allocation_mode`, and no backend of an engine.
+pub(super) fn is_configured(tree: &ConfigTree) -> bool {
+    let is_written = |key: &str| {
+        let node = tree.get(key);
+        node.is_some_and(|node| !matches!(node.origin, Origin::Default { .. }))
+    };
+    is_written("allocation_mode") && !is_written("actor.backend")
+}
+
+/// The command that starts it on one machine.
+pub(super) fn proposal() -> Vec<String> {
+    let words = ["python3", "-m", "areal.launcher.local", "YOUR_SCRIPT.py"];
+    words.map(str::to_owned).into()
 }
 
 /// Its run, of which nothing is protected.
