@@ -258,7 +258,9 @@ settings! {
         /// `PYTHONUNBUFFERED`, `HYDRA_FULL_ERROR`, `RAY_DEDUP_LOGS`, `VERL_SFT_LOGGING_LEVEL`: what goes wrong is told in full, and at once.
         environment: bool = true;
         /// All attempts go on in one run of Weights & Biases, or of SwanLab (`WANDB_RUN_ID`, `WANDB_RESUME`, `SWANLAB_RUN_ID`, `SWANLAB_RESUME`); nothing is
-        /// set where one of the tool's two variables is. MLflow begins a run of its own at each attempt unless `MLFLOW_RUN_ID` names one.
+        /// set where one of the tool's two variables is. Each attempt is a run of its own in
+        /// MLflow, which gives the ids. If you set `MLFLOW_RUN_ID`, it stays; verl's PPO then resumes by its tracker (`auto`), for MLflow
+        /// refuses parameters that changed.
         wandb: bool = true;
     }
 }

@@ -55,16 +55,24 @@ pub(crate) fn go_on(
     if !spec.policy.assist.wandb || order.from == StartPoint::AsIs {
         return;
     }
-    let is_free = |tracker: &MetricsTool| !tracker.variables().iter().any(|name| host.is_set(spec, name));
-    for tracker in trackers.iter().copied().filter(is_free) {
+    for tracker in trackers.iter().copied() {
+        let is_set = tracker.variables().iter().any(|name| host.is_set(spec, name));
         match tracker {
-            MetricsTool::Mlflow if order.attempt.0 <= 1 => plan.notes.push(
-                "MLflow: each attempt begins a run of its own there, for MLflow gives the ids; to go on in one of them, set MLFLOW_RUN_ID"
-                    .to_owned(),
-            ),
-            MetricsTool::Mlflow => {}
-            MetricsTool::Wandb | MetricsTool::Swanlab => plan.help(vec![one(tracker, spec, host)], spec, host),
+            MetricsTool::Mlflow if order.attempt.0 <= 1 => plan.notes.push(of_mlflow(is_set).to_owned()),
+            MetricsTool::Wandb | MetricsTool::Swanlab if !is_set => {
+                plan.help(vec![one(tracker, spec, host)], spec, host);
+            }
+            _ => {}
         }
+    }
+}
+
+/// Its runs stay as the user has them.
+fn of_mlflow(is_set: bool) -> &'static str {
+    if is_set {
+        "MLFLOW_RUN_ID stays as you set it: MLflow refuses an id that it does not know, and a parameter whose value is another than in the attempt before"
+    } else {
+        "MLflow: each attempt is a run of its own there, for MLflow gives the ids and refuses one that it does not know"
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Facts {
     pub validates_first: bool,
     /// The SFT trainer is the older one (`fsdp_sft_trainer`), which has names of its own for what it loads.
     pub older_sft: bool,
+    /// The trainer cannot resume from what it saves.
+    pub never_resumes: bool,
 }
 
 static NONE: Facts = Facts {
@@ -26,6 +28,7 @@ static NONE: Facts = Facts {
     saves_on_demand: false,
     validates_first: false,
     older_sft: false,
+    never_resumes: false,
 };
 
 impl Facts {

@@ -9,8 +9,13 @@ use supervise_core::spec::{RoleSpec, RunSpec};
 
 /// Findings for `plan`.
 pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
-    let mut out = vec![cadence(spec)];
-    out.extend(not_restored(spec));
+    let never_resumes = Facts::of(facts).never_resumes;
+    let mut out = vec![if never_resumes {
+        never_resumed(spec)
+    } else {
+        cadence(spec)
+    }];
+    out.extend(not_restored(spec).into_iter().filter(|_| !never_resumes));
     out.extend(retention(sft, spec, facts));
     if Facts::of(facts).validates_first {
         out.push(Finding::note(
@@ -69,6 +74,20 @@ fn all_or_nothing(spec: &RunSpec) -> Option<Finding> {
         "verl 0.4.0 starts FSDP only with model, optimizer and extra together, and the contents{of} leave something out"
     );
     Some(Finding::warning("contents_bound_together", detail))
+}
+
+/// Whatever is saved, a crash costs all that was trained.
+fn never_resumed(spec: &RunSpec) -> Finding {
+    let saved = match (spec.cadence.every, spec.cadence.at_end) {
+        (Some(1), _) => "every step is saved".to_owned(),
+        (Some(n), _) => format!("every {n} steps are saved"),
+        (None, true) => "only the last step is saved".to_owned(),
+        (None, false) => "nothing is ever saved".to_owned(),
+    };
+    Finding::warning(
+        "cadence",
+        format!("{saved}, and this trainer cannot resume: a crash costs the whole run"),
+    )
 }
 
 fn cadence(spec: &RunSpec) -> Finding {

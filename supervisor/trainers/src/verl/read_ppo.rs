@@ -35,13 +35,14 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
     not_restored.push(StateKind::Rollout);
     not_restored.extend(requested::loses_data_order(reader).then_some(StateKind::DataOrder));
     let ray = ray::read(reader, input, false);
+    let resume = resume(reader, input);
     ReadOutput {
         root: requested::root(reader, input.cwd),
         cadence: cadence(reader),
         last_step: last_step(reader, trainer),
         indivisible: batch::indivisible(reader, &roles, world),
         world,
-        resume: resume(reader, input),
+        resume: resume.clone().unwrap_or(ResumeIntent::Disabled),
         keep,
         gang: launch::ray::gang(&ray),
         facts: TrainerFacts {
@@ -53,6 +54,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
                 saves_on_demand: trainer != Trainer::V1,
                 validates_first: validates_first(reader, &roles),
                 older_sft: false,
+                never_resumes: resume.is_none(),
             }),
             ray,
             ..TrainerFacts::default()
@@ -92,8 +94,8 @@ fn trainer(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Trainer {
     }
 }
 
-/// Request of the user, where the trainer can resume at all.
-fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ResumeIntent {
+/// Request of the user; `None`: the trainer cannot resume, or nobody knows that it can.
+fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Option<ResumeIntent> {
     const MODE: &str = "trainer.resume_mode";
     let mut said = command::overrides_in(input.command)
         .into_iter()
@@ -108,7 +110,7 @@ fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ResumeIntent {
             "++ adds the key to a verl that does not have it, and would not read it: whether this one can resume is not known",
             "write it without the signs: verl then says whether it has it",
         );
-        return ResumeIntent::Disabled;
+        return None;
     }
     if reader.is_composed() && (is_added || !reader.has(MODE)) {
         let version = input
@@ -116,18 +118,26 @@ fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ResumeIntent {
             .map_or("this release of verl".to_owned(), |v| format!("verl {v}"));
         reader.no_recovery(
             "cannot_resume",
-            "trainer.default_local_dir",
+            MODE,
             format!("{version} has no {MODE}: its trainer cannot resume, and started again it trains from step 0 and writes over its steps"),
             "use a verl that can resume",
         );
-        return ResumeIntent::Disabled;
+        return None;
     }
     let intent = requested::resume(reader, input.cwd, false);
-    match command::entry(input.command) {
+    Some(match command::entry(input.command) {
         // What else it keeps, and loads with `auto` alone, is not known.
         Some((Entry::Foreign | Entry::Other, _)) if intent == ResumeIntent::Auto => ResumeIntent::Tracker,
+        _ if intent == ResumeIntent::Auto && is_in_run_of_mlflow(reader, input) => ResumeIntent::Tracker,
         _ => intent,
-    }
+    })
+}
+
+/// Each attempt logs its configuration into the same run of MLflow, which takes no parameter with another value than before: a resume by a
+/// path would end the logging.
+fn is_in_run_of_mlflow(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> bool {
+    let is_named = (input.env)("MLFLOW_RUN_ID").is_some_and(|id| !id.is_empty());
+    is_named && requested::loggers(reader).iter().any(|name| name == "mlflow")
 }
 
 /// Older releases chose Megatron by the name of a configuration.

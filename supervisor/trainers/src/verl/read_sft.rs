@@ -63,13 +63,14 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
     }
     strategy::check(reader, &role, world);
     let roles = vec![role];
+    let resume = resume(reader, input);
     ReadOutput {
         root,
         cadence: cadence(reader),
         last_step: reader.positive("trainer.total_training_steps").map(|n| Step(n.into())),
         indivisible: batch::indivisible(reader, &roles, world),
         world,
-        resume: resume(reader, input),
+        resume: resume.clone().unwrap_or(ResumeIntent::Disabled),
         keep,
         gang,
         facts: TrainerFacts {
@@ -87,6 +88,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
                 saves_on_demand: false,
                 validates_first: false,
                 older_sft: older,
+                never_resumes: resume.is_none(),
             }),
             ray,
             ..TrainerFacts::default()
@@ -98,18 +100,18 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
     }
 }
 
-/// Request of the user, where the trainer can resume at all.
-fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ResumeIntent {
+/// Request of the user; `None`: the trainer cannot resume.
+fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Option<ResumeIntent> {
     if reader.basis.tree != Tree::SftOld || reader.basis.since(Version::V0_5, 0) {
-        return requested::resume(reader, input.cwd, true);
+        return Some(requested::resume(reader, input.cwd, true));
     }
     reader.no_recovery(
         "cannot_resume",
-        "trainer.default_local_dir",
+        "trainer.resume_mode",
         "the SFT trainer of verl 0.4 saves exported weights only and cannot resume",
         "use verl 0.5 or newer",
     );
-    ResumeIntent::Disabled
+    None
 }
 
 /// The last step is always saved; between, every so many steps or at the end of each epoch.

@@ -222,12 +222,18 @@ fn each_tool_goes_on_in_its_experiment_and_what_the_user_set_is_left() {
         assert_eq!((env(&plan, ours), env(&plan, set)), (None, None), "{set}");
     }
     let mut first = order(StartPoint::Fresh);
-    let told = |order: &LaunchOrder| {
-        let notes = launched(&spec, order, loggers.clone(), &[]).notes;
-        notes.iter().filter(|note| note.contains("MLFLOW_RUN_ID")).count()
+    let told = |order: &LaunchOrder, set: &[(&str, &str)]| {
+        let plan = launched(&spec, order, loggers.clone(), set);
+        assert_eq!(env(&plan, "MLFLOW_RUN_ID"), None);
+        let mut notes = plan.notes.into_iter().filter(|note| note.contains("MLflow"));
+        (notes.next().unwrap_or_default(), notes.count())
     };
     first.attempt = AttemptNo(1);
-    assert_eq!((told(&first), told(&from_step(10, FULL))), (1, 0));
+    let (own, more) = told(&first, &[]);
+    assert!(own.contains("each attempt is a run of its own") && more == 0, "{own}");
+    let (named, more) = told(&first, &[("MLFLOW_RUN_ID", "abc")]);
+    assert!(named.contains("stays as you set it") && more == 0, "{named}");
+    assert_eq!(told(&from_step(10, FULL), &[]), (String::new(), 0));
 }
 
 #[test]
