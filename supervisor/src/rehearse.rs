@@ -31,6 +31,8 @@ use supervise_trainers::{HostFacts, LaunchPlan, adapter, hydra};
 
 /// Importing the trainer takes ten seconds, or minutes where it gives way to a training.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// A person waits for the trainer's configuration: one that takes longer may well be training.
+pub(crate) const ASKED: Duration = Duration::from_secs(120);
 /// A configuration is some tens of kilobytes.
 const OUTPUT: usize = 4 << 20;
 /// Complaints stand at the end.
@@ -191,7 +193,7 @@ fn composed(t: &Trial, argv: &[String], stop: Option<BorrowedFd<'_>>) -> Result<
     let words = adapters()
         .find_map(|a| a.rehearsed(argv))
         .ok_or_else(|| "the command names no entry point that can be tried".to_owned())?;
-    printed(t, argv, &words, stop)
+    printed(t, argv, &words, PATIENCE, stop)
 }
 
 /// The interpreter of a command with other words behind it, and the environment that it gets: it sees no device, and writes nothing
@@ -207,7 +209,13 @@ fn call(t: &Trial, argv: &[String], words: &[String]) -> Result<(Vec<String>, BT
 }
 
 /// What the interpreter of a command says that is given these words instead.
-fn printed(t: &Trial, argv: &[String], words: &[String], stop: Option<BorrowedFd<'_>>) -> Result<Said, String> {
+fn printed(
+    t: &Trial,
+    argv: &[String],
+    words: &[String],
+    limit: Duration,
+    stop: Option<BorrowedFd<'_>>,
+) -> Result<Said, String> {
     let (argv, env) = call(t, argv, words)?;
     let env: Vec<(String, String)> = env.into_iter().collect();
     let errand = Errand {
@@ -215,7 +223,7 @@ fn printed(t: &Trial, argv: &[String], words: &[String], stop: Option<BorrowedFd
         argv: &argv,
         env: &env,
         cwd: t.cwd.as_str(),
-        limit: PATIENCE,
+        limit,
         output: OUTPUT,
         errors: ERRORS,
         stop,

@@ -1,6 +1,6 @@
 //! `supervise __rehearse`: whatever it starts ends with it, and it ends as soon as nobody waits for it: its input is closed.
 
-use super::{Said, Trial, carry_out, printed};
+use super::{ASKED, Said, Trial, carry_out, printed};
 use crate::printer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,7 @@ pub fn helper() -> i32 {
             serde_json::to_string(&carry_out(&trial, stop))
         }
         Job::Print(trial, words) => {
-            let said: Result<Said, String> = printed(&trial, &trial.argv, &words, stop);
+            let said: Result<Said, String> = printed(&trial, &trial.argv, &words, ASKED, stop);
             serde_json::to_string(&said)
         }
     };

@@ -39,6 +39,7 @@ mod strategy;
 mod survey;
 mod tracker;
 mod trust;
+mod untrained;
 mod version;
 
 use basis::one_data_file;

@@ -253,6 +253,19 @@ const SECTIONS: &[Section] = &[
             "no_weights",
         ],
     ),
+    (
+        "edge",
+        "Other releases, forks, and what is no trainer",
+        "Releases that cannot resume, and trainers built on verl's classes: `resume.none_at_all`, `resume.auto_alone`. Steps without `fsdp_config.json`: `layout.fsdp_old`, `layout.unmarked`.",
+        &[
+            "asked_and_failed",
+            "easyr1",
+            "plain_steps",
+            "own_file",
+            "asynchronous_file",
+            "untrained",
+        ],
+    ),
 ];
 
 /// Bytes of a heading beside its id.

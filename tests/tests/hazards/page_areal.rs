@@ -133,6 +133,8 @@ const SECTIONS: &[Section] = &[
             "no_scheduler",
             "fileroot",
             "v2",
+            "older",
+            "no_command",
             "megatron_optimizer",
             "megatron_lora",
         ],

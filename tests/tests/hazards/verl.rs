@@ -2,6 +2,7 @@
 
 mod combinations;
 mod crashes;
+mod edges;
 mod exits;
 mod facts;
 mod failures;

@@ -10,7 +10,7 @@ use crate::error::CliError;
 use crate::prepare::discovery::Discovered;
 use crate::prepare::state_dir::state_dir;
 use crate::printer;
-use crate::rehearse::{Complaint, Question};
+use crate::rehearse::{ASKED, Complaint, Question};
 use crate::render::{one_line, proposed, shown_command};
 use crate::run_order::Release;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -156,7 +156,11 @@ fn answers(asks: &Asks, question: &Question) -> bool {
 fn asked(d: &Discovered, asks: &Asks, question: &Question) -> Result<ConfigTree, Complaint> {
     if !d.sources.request.quiet {
         let why = &asks.why;
-        printer::note(&format!("{why}: asking `{}` for its configuration", shown(d, asks)));
+        printer::note(&format!(
+            "{why}: asking `{}` for its configuration, for up to {} s (Ctrl-C ends it)",
+            shown(d, asks),
+            ASKED.as_secs()
+        ));
     }
     question.compose(&asks.words)
 }

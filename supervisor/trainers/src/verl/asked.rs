@@ -17,7 +17,7 @@ const PPOS: [&str; 2] = [ROOT, "actor_rollout_ref"];
 
 /// The question to verl, where one is left open here.
 pub(super) fn asks(input: &ReadInput<'_>, sft: bool) -> Option<Asks> {
-    if super::easyr1::refused(input).is_some() {
+    if super::easyr1::refused(input).is_some() || super::untrained::refused(input).is_some() {
         return None;
     }
     let basis = super::basis(input, sft);

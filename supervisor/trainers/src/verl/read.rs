@@ -65,7 +65,7 @@ const VERLS_PLACE: &str = "pkg://verl.trainer.config";
 /// # Errors
 /// Everything that is wrong with it, each with its key, its place and what to do next.
 pub(super) fn read(input: &ReadInput<'_>, sft: bool) -> Result<ReadOutput, Vec<ConfigError>> {
-    if let Some(error) = super::easyr1::refused(input) {
+    if let Some(error) = super::easyr1::refused(input).or_else(|| super::untrained::refused(input)) {
         return Err(vec![error]);
     }
     let basis = super::basis(input, sft);
@@ -216,7 +216,7 @@ pub(super) fn called(command: &[String]) -> Option<TrainerKind> {
 
 /// The trainer that has such keys.
 pub(super) fn meant(composed: &Composed) -> Option<TrainerKind> {
-    if super::easyr1::is_meant(composed) {
+    if super::easyr1::is_meant(composed) || super::untrained::is_meant(composed) {
         return Some(PPO);
     }
     let layer = |name: &str| composed.layers.iter().any(|l| l.config == name);

@@ -73,6 +73,35 @@ fn the_second_version_of_controllers() {
     bench.plan().refuses(&["_version"]);
 }
 
+/// [config.older] Before 1.0 AReaL has other keys, and resumes in another way: read as 1.0 is, every example of 0.5.3 is refused with a key that 0.5.3 does not have | The release is asked for, named and refused with 78; `--no-recovery` starts it as it is written. If no release is known, `allocation_mode` without a backend tells
+#[test]
+fn a_release_before_the_first_that_is_known() {
+    let old = Areal::new()
+        .with("  backend: 'fsdp:d2'\n", "")
+        .with("total_train_steps", "allocation_mode: fsdp:d2\ntotal_train_steps");
+    old.plan().refuses(&[
+        "allocation_mode, and no actor.backend",
+        "known from 1.0 on",
+        "--no-recovery",
+    ]);
+    let told = Areal::new().with(GANG, "supervisor: {trainer_version: 0.5.3}\n");
+    told.plan().refuses(&["AReaL 0.5.3 is not known here", "--no-recovery"]);
+    let watched = Areal::new()
+        .with(GANG, "supervisor: {trainer_version: 0.5.3, recovery: false}\n")
+        .plan();
+    watched.says(&["\"from\": \"as_is\"", "AReaL 0.5.3 is not known here"]);
+}
+
+/// [config.no_command] A file of AReaL's does not say which script it is for | AReaL is named, and the command that starts it is printed
+#[test]
+fn a_file_without_its_script() {
+    let bench = Areal::new().with(GANG, "").command(&[]);
+    bench.plan().refuses(&[
+        "a configuration of AReaL",
+        "-- python3 YOUR_SCRIPT.py +scheduler.type=local",
+    ]);
+}
+
 /// [config.fileroot] A file root that does not exist ends AReaL's own launchers | Refused with 78 where they are used
 #[test]
 fn a_file_root_that_does_not_exist() {

@@ -32,15 +32,22 @@ fn a_torn_counter_and_nothing_kept() {
     bench.plan().does_not_launch(&["step_info.json", "json_truncated"]);
 }
 
-/// [resume.world_size, disk.data_list] Another number of ranks is a fresh start: the list of places in the data has another length | It does not launch, and says how many processes wrote it
+/// [resume.world_size, disk.data_list] Another number of ranks is a fresh start: the list of places in the data has another length | It does not launch, and says with how many processes it would resume
 #[test]
 fn another_number_of_ranks() {
-    let bench = Areal::genuine()
-        .with("fsdp:d2", "fsdp:d4")
-        .with("n_gpus_per_node: 2", "n_gpus_per_node: 4");
-    bench
-        .plan()
-        .does_not_launch(&["2 processes wrote their place in the data"]);
+    for ranks in ["1", "4"] {
+        let bench = Areal::genuine()
+            .with("fsdp:d2", &format!("fsdp:d{ranks}"))
+            .with("n_gpus_per_node: 2", &format!("n_gpus_per_node: {ranks}"));
+        bench.plan().does_not_launch(&[
+            "2 processes wrote their place in the data",
+            "start it as 2 again, or choose another trial_name",
+        ]);
+    }
+    // As it says.
+    Areal::genuine().plan().resumes();
+    let other = Areal::genuine().with("trial_name: t0", "trial_name: t1");
+    other.plan().begins_anew();
 }
 
 /// [resume.parallel] As many ranks that are spread otherwise load it without a word, and go on at another place in the data | Recorded with each save and compared before each launch: without `degraded_resume: model_only` it does not launch, with it says what is lost; where nothing is recorded, that is said

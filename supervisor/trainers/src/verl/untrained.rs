@@ -1,0 +1,67 @@
+//! verl's configurations that train nothing: for generation and for evaluation. Their keys look like those of the SFT trainer.
+
+use crate::read::ReadInput;
+use crate::shell;
+use supervise_config::compose::Composed;
+use supervise_config::{ConfigError, ErrorKind};
+
+/// A program of verl's beside its trainers.
+struct Program {
+    work: &'static str,
+    module: &'static str,
+    /// Keys that it needs, and no trainer has.
+    keys: [&'static str; 2],
+}
+
+const PROGRAMS: [Program; 2] = [
+    Program {
+        work: "generation",
+        module: "verl.trainer.main_generation",
+        keys: ["data.output_path", "data.n_samples"],
+    },
+    Program {
+        work: "evaluation",
+        module: "verl.trainer.main_eval",
+        keys: ["data.response_key", "data.reward_model_key"],
+    },
+];
+
+/// Returns true if a configuration is of one of them.
+pub(super) fn is_meant(composed: &Composed) -> bool {
+    program(composed).is_some()
+}
+
+fn program(composed: &Composed) -> Option<&'static Program> {
+    let has = |key: &str| composed.tree.get(key).is_some();
+    let trains = ["actor_rollout_ref", "algorithm", "optim", "data.train_files"]
+        .into_iter()
+        .any(has);
+    PROGRAMS.iter().find(|p| !trains && p.keys.into_iter().all(has))
+}
+
+/// Why nothing is read of it, with the command that supervises it as it is.
+pub(super) fn refused(input: &ReadInput<'_>) -> Option<ConfigError> {
+    let composed = input.composed?;
+    let found = program(composed)?;
+    let key = found.keys[0];
+    let message = format!(
+        "{key} is a key of verl's {}: it trains nothing and saves no step, so there is nothing to resume",
+        found.work
+    );
+    let (folder, name) = match input.config_file {
+        Some(file) => (
+            file.parent().map_or(".", |p| p.as_str()),
+            file.file_stem().unwrap_or_default(),
+        ),
+        None => (".", "NAME"),
+    };
+    let origin = composed.tree.get(key).map(|node| node.origin.clone());
+    let error = ConfigError::new(ErrorKind::BadValue, message);
+    let error = origin.iter().fold(error, |error, origin| error.from_origin(origin));
+    Some(error.with_hint(format!(
+        "to have it started again after a failure: supervise run --set supervisor.trainer=plain -- python3 -m {} --config-path {} --config-name {}",
+        found.module,
+        shell::quote(folder),
+        shell::quote(name)
+    )))
+}
