@@ -81,6 +81,12 @@ pub struct Spread {
 }
 
 impl TorchFacts {
+    /// Returns true if no key was left out of those that are kept.
+    #[must_use]
+    pub fn names_all_keys(&self) -> bool {
+        self.keys.len() < KEYS
+    }
+
     /// Facts that are only strange names; none without names.
     pub(crate) fn of_names(unfamiliar: Vec<String>) -> Option<Self> {
         (!unfamiliar.is_empty()).then(|| Self {

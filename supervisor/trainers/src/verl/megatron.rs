@@ -276,6 +276,12 @@ impl Role<'_, '_> {
                 manifest.backend.peft
             ));
         }
+        let schedule = manifest.entry("lr_scheduler").filter(|e| e.is_dist());
+        let state = schedule.and_then(|e| common(&self.files.parts, &e.path));
+        let lacks = |facts: &TorchFacts| facts.names_all_keys() && facts.keys.iter().all(|key| key != "lr_scheduler");
+        if state.is_some_and(lacks) {
+            differs("it names lr_scheduler, and the state beside the optimizer has none".to_owned());
+        }
         let ranks = || self.files.parts.keys().filter_map(|path| rank_of(path));
         if let Some((world, rank)) = manifest
             .world_size
