@@ -61,6 +61,13 @@ pub(crate) fn go_on(
             MetricsTool::Mlflow if order.attempt.0 <= 1 => plan.notes.push(of_mlflow(is_set).to_owned()),
             MetricsTool::Wandb | MetricsTool::Swanlab if !is_set => {
                 plan.help(vec![one(tracker, spec, host)], spec, host);
+                // Said once, by the first attempt.
+                if order.attempt.0 <= 1 {
+                    plan.notes.push(format!(
+                        "{}: all attempts go on in one run there; of steps that are trained twice it keeps the first numbers",
+                        tracker.name()
+                    ));
+                }
             }
             _ => {}
         }
@@ -80,7 +87,7 @@ fn one(tracker: MetricsTool, spec: &RunSpec, host: &HostFacts) -> Help {
     let mut help = Help::new(
         "assist.wandb",
         format!(
-            "all attempts go on in one run of {}, not in a new one each; of steps that are trained twice it keeps the first numbers",
+            "all attempts go on in one run of {}, not in a new one each",
             tracker.name()
         ),
     );

@@ -231,6 +231,11 @@ fn each_tool_goes_on_in_its_experiment_and_what_the_user_set_is_left() {
     first.attempt = AttemptNo(1);
     let (own, more) = told(&first, &[]);
     assert!(own.contains("each attempt is a run of its own") && more == 0, "{own}");
+    let twice = |order: &LaunchOrder| {
+        let notes = launched(&spec, order, loggers.clone(), &[]).notes;
+        notes.iter().filter(|note| note.contains("trained twice")).count()
+    };
+    assert_eq!((twice(&first), twice(&from_step(10, FULL))), (2, 0));
     let (named, more) = told(&first, &[("MLFLOW_RUN_ID", "abc")]);
     assert!(named.contains("stays as you set it") && more == 0, "{named}");
     assert_eq!(told(&from_step(10, FULL), &[]), (String::new(), 0));
