@@ -165,6 +165,28 @@ def killed_in_mid_step_and_in_mid_save(b):
     nothing_left(folder)
 
 
+def killed_with_adapters_of_lora(b):
+    """The base model and the adapters on it: the resumed run ends with the same bytes as one in one go."""
+    lora = [word for change in ("model.lora_rank=4", "model.lora_alpha=8", "model.target_modules=all-linear", "trainer.total_training_steps=4")
+            for word in ("--set", change)]
+    whole, straight = b.case("lora-straight")
+    b.run(whole, *lora)
+    # Adapters begin at random, so the other run begins with two steps of the first.
+    folder, root = b.case("lora")
+    for n in (1, 2):
+        shutil.copytree(straight / f"global_step_{n}", root / f"global_step_{n}")
+    (root / "latest_checkpointed_iteration.txt").write_text("2")
+    done = b.run(folder, *lora, faults=[{"kind": "kill", "step": 4, "rank": 1}])
+    assert attempts(b.status(root)) == 2, done.stdout
+    for first in (3, 4):
+        assert f"the first training record is step {first}: the trainer resumed from {first - 1}" in done.stdout, done.stdout
+    assert b.verdict(root / "global_step_4", "--depth", "full").returncode == 0
+    b.call([sys.executable, HERE / "compare_pt.py", straight / "global_step_4", root / "global_step_4"])
+    adapters = json.loads((root / "global_step_4/lora_train_meta.json").read_text())
+    assert adapters["r"] == 4, adapters
+    nothing_left(folder)
+
+
 def flipped_byte_torn_shard_deleted_shard(b):
     """Three steps damaged, each in its own way, and a tracker that names none; what is finished then is not launched again."""
     folder, root = b.case("damaged", steps=7)
@@ -320,7 +342,7 @@ def torch_loads_what_the_demo_writes(b):
             torch.load(path, weights_only=weights_only)
 
 
-CASES = [killed_in_mid_step_and_in_mid_save, flipped_byte_torn_shard_deleted_shard,
+CASES = [killed_in_mid_step_and_in_mid_save, killed_with_adapters_of_lora, flipped_byte_torn_shard_deleted_shard,
          stale_later_steps, a_script_of_the_users, ppo_layout_by_verls_own_manager, torch_loads_what_the_demo_writes]
 if FULL:
     # The script of a user's has torchrun in it.
