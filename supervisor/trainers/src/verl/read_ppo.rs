@@ -35,12 +35,17 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
     not_restored.push(StateKind::Rollout);
     not_restored.extend(requested::loses_data_order(reader).then_some(StateKind::DataOrder));
     let ray = ray::read(reader, input, false);
+    // In this order: a mistake that was found is not told again by what follows from it.
+    let root = requested::root(reader, input.cwd);
+    let cadence = cadence(reader);
+    let last_step = last_step(reader, trainer);
+    let indivisible = batch::indivisible(reader, &roles, world);
     let resume = resume(reader, input);
     ReadOutput {
-        root: requested::root(reader, input.cwd),
-        cadence: cadence(reader),
-        last_step: last_step(reader, trainer),
-        indivisible: batch::indivisible(reader, &roles, world),
+        root,
+        cadence,
+        last_step,
+        indivisible,
         world,
         resume: resume.clone().unwrap_or(ResumeIntent::Disabled),
         keep,

@@ -63,12 +63,16 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
     }
     strategy::check(reader, &role, world);
     let roles = vec![role];
+    // In this order: a mistake that was found is not told again by what follows from it.
+    let cadence = cadence(reader);
+    let last_step = reader.positive("trainer.total_training_steps").map(|n| Step(n.into()));
+    let indivisible = batch::indivisible(reader, &roles, world);
     let resume = resume(reader, input);
     ReadOutput {
         root,
-        cadence: cadence(reader),
-        last_step: reader.positive("trainer.total_training_steps").map(|n| Step(n.into())),
-        indivisible: batch::indivisible(reader, &roles, world),
+        cadence,
+        last_step,
+        indivisible,
         world,
         resume: resume.clone().unwrap_or(ResumeIntent::Disabled),
         keep,

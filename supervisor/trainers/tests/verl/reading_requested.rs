@@ -1,6 +1,6 @@
 //! Wishes of users: where to resume, what to load, how much to keep.
 
-use super::reading::command;
+use super::reading::{Case, command};
 use supervise_core::id::Step;
 use supervise_core::spec::ResumeIntent;
 use supervise_trainers::verl::Facts;
@@ -86,4 +86,23 @@ fn async_saves_and_file_logs_are_noticed() {
     );
     assert!(Facts::of(&read.facts).file_logger);
     assert!(read.findings.iter().any(|f| f.code == "async_save"));
+}
+
+#[test]
+fn attempts_that_log_into_one_run_of_mlflow_resume_by_the_tracker() {
+    let resume = |loggers: &str, env: &'static [(&'static str, &'static str)]| {
+        let line = format!(
+            "python3 -m verl.trainer.main_ppo trainer.save_freq=1 trainer.default_local_dir=/r trainer.logger={loggers}"
+        );
+        let case = Case {
+            command: line.leak(),
+            env,
+            ..Case::default()
+        };
+        case.good().resume
+    };
+    let named = &[("MLFLOW_RUN_ID", "abc")];
+    assert_eq!(resume("[console,mlflow]", named), ResumeIntent::Tracker);
+    assert_eq!(resume("[console,mlflow]", &[]), ResumeIntent::Auto);
+    assert_eq!(resume("[console,wandb]", named), ResumeIntent::Auto);
 }
