@@ -31,7 +31,7 @@ use supervise_trainers::{HostFacts, LaunchPlan, adapter, hydra};
 
 /// Importing the trainer takes ten seconds, or minutes where it gives way to a training.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// A person waits for the trainer's configuration: one that takes longer may well be training.
+/// A person waits for the trainer's configuration. A command that takes longer is probably training.
 pub(crate) const ASKED: Duration = Duration::from_secs(120);
 /// A configuration is some tens of kilobytes.
 const OUTPUT: usize = 4 << 20;

@@ -116,6 +116,9 @@ pub fn anybody(run: &RunId) -> bool {
     !names_of(&format!("supervise/{}/{run}", nix::unistd::geteuid())).is_empty()
 }
 
+/// Runs that are looked for.
+const RUNS: usize = 256;
+
 /// The runs of this user of which anybody listens on this machine.
 #[must_use]
 pub fn runs() -> BTreeSet<RunId> {
@@ -124,7 +127,8 @@ pub fn runs() -> BTreeSet<RunId> {
         let rest = name.strip_prefix(&prefix)?.strip_prefix('/')?;
         rest.split('/').next().map(|run| RunId(run.to_owned()))
     };
-    names_of(&prefix).iter().filter_map(run).collect()
+    // Anybody may listen under such names, and each is asked.
+    names_of(&prefix).iter().filter_map(run).take(RUNS).collect()
 }
 
 /// The process that began to listen at the other end.

@@ -114,7 +114,7 @@ impl Driver {
         };
         self.seeing.said_blind = true;
         self.printer.note(&format!(
-            "the trainer in this script cannot be looked into ({error} in our hook): it goes on as it is written, and its steps are not protected"
+            "the hook in this script failed ({error}): the script runs as written, and its steps are not protected"
         ));
     }
 

@@ -188,7 +188,11 @@ fn understand_with(
                 .cloned()
                 .or_else(|| std::env::var(name).ok())
         },
-        file: &|path| mount::read_small(path, LAUNCHER_FILE).ok().map(|(text, _)| text),
+        file: &|path| {
+            let (text, _) = mount::read_small(path, LAUNCHER_FILE).ok()?;
+            // What is cut off may name more.
+            (text.len() as u64 + 1 < LAUNCHER_FILE).then_some(text)
+        },
         workers: settings.gang.workers,
         launcher: launcher(settings),
         user: user.as_deref(),
@@ -286,7 +290,7 @@ fn root_of(
         let key = adapter(out.kind).words().root.first().unwrap_or(&"root");
         return Err(
             CliError::config(format!("the configuration names no checkpoint root ({key})")).hint(format!(
-                "set {key} or supervisor.root; `--set supervisor.trainer=plain` starts it with its checkpoints unseen"
+                "set {key} or supervisor.root; `--set supervisor.trainer=plain` starts it without protecting its checkpoints"
             )),
         );
     };

@@ -31,7 +31,7 @@ pub(super) fn tell(request: &Request, prepared: &mut Prepared) {
     let found = candidates(request, &cwd).into_iter().find(protects);
     let order = &prepared.order;
     if request.fresh && order.hook(&order.spec, &order.spec.command).is_none() {
-        let why = "nothing is known of this command's checkpoints, so none go aside";
+        let why = "nothing is known of this command's checkpoints, so none are moved aside";
         prepared.notes.push(format!("ignored: --fresh: {why}"));
     }
     let order = &prepared.order;

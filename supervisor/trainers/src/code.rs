@@ -81,7 +81,7 @@ impl PlainCode {
         self.0.split(ends).collect()
     }
 
-    /// It makes a class of trainers train, whosever: `SFTTrainer(…).train()`.
+    /// It names a trainer class and calls `train()`: `SFTTrainer(…).train()`.
     #[must_use]
     pub fn has_trainer(&self) -> bool {
         let is_one = |name: &&str| name.ends_with("Trainer") && !OF_TOKENIZERS.contains(name);
@@ -112,17 +112,10 @@ pub fn called_code(call: &[String]) -> CalledCode {
         .first()
         .map_or("", |first| first.rsplit('/').next().unwrap_or(first));
     if is_python(base) {
-        let switch = call.iter().skip(1).position(|word| ends_switches(word));
-        let at = switch.map_or(call.len(), |at| at + 1);
-        let value = call.get(at + 1).cloned().unwrap_or_default();
-        match call
-            .get(at)
-            .filter(|word| word.starts_with('-'))
-            .and_then(|word| word.chars().next_back())
-        {
-            Some('c') => return CalledCode::Text(value),
-            Some('m') if started_file(call).is_none() => {
-                let path = value.replace('.', "/");
+        match code_switch(call.get(1..).unwrap_or_default()) {
+            Some(('c', text)) => return CalledCode::Text(text.to_owned()),
+            Some((_, module)) if started_file(call).is_none() => {
+                let path = module.replace('.', "/");
                 return CalledCode::Files(vec![format!("{path}.py"), format!("{path}/__main__.py")]);
             }
             _ => {}
@@ -134,10 +127,26 @@ pub fn called_code(call: &[String]) -> CalledCode {
     CalledCode::Files(file.into_iter().collect())
 }
 
-/// What comes next is no switch of the interpreter's: code, a module, or a file.
-fn ends_switches(word: &str) -> bool {
-    let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
-    letters.is_none_or(|letters| letters.is_empty() || letters.ends_with(['c', 'm']))
+/// The switch of the interpreter that names the code, `c` or `m`, with its value; `None`: a file follows the switches.
+fn code_switch(words: &[String]) -> Option<(char, &str)> {
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        if word == "--check-hash-based-pycs" {
+            words.next()?;
+            continue;
+        }
+        let letters = word.strip_prefix('-')?;
+        let at = letters.find(['c', 'm', 'W', 'X']);
+        let Some((at, switch)) = at.and_then(|at| Some((at, letters[at..].chars().next()?))) else {
+            continue;
+        };
+        let joined = &letters[at + 1..];
+        let value = if joined.is_empty() { words.next()? } else { joined };
+        if matches!(switch, 'c' | 'm') {
+            return Some((switch, value));
+        }
+    }
+    None
 }
 
 /// What comes behind the string that a text begins with.
@@ -230,6 +239,10 @@ mod tests {
             ("deepspeed --num_gpus 2 t.py --x", "t.py"),
             ("python3 -m pkg.train --x", "pkg/train.py pkg/train/__main__.py"),
             ("python3 -um pkg", "pkg.py pkg/__main__.py"),
+            ("python3 -W ignore -m pkg", "pkg.py pkg/__main__.py"),
+            ("python3 -Wignore -Xdev -X dev -m pkg", "pkg.py pkg/__main__.py"),
+            ("python3 -W ignore t.py", "t.py"),
+            ("python3 -W", ""),
             ("python3 -m torch.distributed.run --nproc_per_node 2 t.py", "t.py"),
             ("python3 -", ""),
             ("python3", ""),

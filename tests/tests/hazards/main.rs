@@ -3,7 +3,7 @@
 //! Each test says in its comment which hazard it shows, what the trainer does and what `supervise` does about it. `page` makes
 //! `docs/hazards/verl.md` and `docs/hazards/areal.md` of these comments, and fails where a hazard has no test.
 //!
-//! `docs/hazards/hf.md` is written by hand; `page_hf` looks that the tests which it names are there.
+//! `docs/hazards/hf.md` is written by hand; `page_hf` checks that the tests it names are there.
 //!
 //! `supervise` is the real program. What it looks at are genuine checkpoints and logs, damaged where the hazard is damage, and
 //! a trainer in miniature where something has to run. What the trainer itself does in each case is shown by

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Functions of the tests, in Rust and in Python.
+/// Tests in Rust, and functions of the tests in Python.
 fn functions() -> BTreeSet<String> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut waiting: Vec<PathBuf> = vec![top.join("supervisor"), top.join("tests")];
@@ -23,8 +23,11 @@ fn functions() -> BTreeSet<String> {
                 _ => continue,
             };
             let text = fs::read_to_string(&path).unwrap();
-            let names = text.lines().filter_map(|line| line.trim_start().strip_prefix(before));
-            out.extend(names.filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())));
+            let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+            let is_test = |at: usize| before == "def " || lines[..at].iter().rev().take(4).any(|l| *l == "#[test]");
+            let named = lines.iter().enumerate().filter(|(at, _)| is_test(*at));
+            let names = named.filter_map(|(_, line)| line.strip_prefix(before)?.split_once('('));
+            out.extend(names.map(|(name, _)| name.to_owned()));
         }
     }
     out

@@ -50,6 +50,7 @@ fn critics_of_steps_whose_actor_the_trainer_deleted_go_at_their_own_number() {
         .set("supervisor.retention", json!({"raise_by": 0}))
         .fault("kill_rank", 9, false);
     let view: Value = serde_json::from_str(&plan(&scene, &["--json"]).text).unwrap();
+    assert!(view["overrides"].is_array(), "{view:#}");
     assert!(!view["overrides"].to_string().contains("to_keep"), "{view:#}");
     scene.run(&[]).expect(0);
     assert_eq!(scene.resumed(2), Some(8));

@@ -159,7 +159,7 @@ fn versions(v: &mut Reader<'_>, is_rl: bool) {
         v.problem(
             key,
             "AReaL knows v1 and v2, the same for actor and rollout",
-            "remove the key of both: v1 is the default",
+            "remove `_version` from actor and rollout: v1 is the default",
         );
     } else if actor.as_deref() == Some("v2") {
         v.no_recovery(

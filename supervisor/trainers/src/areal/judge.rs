@@ -337,7 +337,7 @@ fn resumability(case: &Case<'_>, c: &CheckpointSummary, info: Option<StepInfo>) 
         && wrote != ranks
     {
         let why = format!(
-            "{wrote} processes wrote their place in the data, and {ranks} of this run would load it: AReaL would start from nothing without a word; start it as {wrote} again, or choose another trial_name, which begins anew"
+            "{wrote} processes wrote their place in the data, and {ranks} of this run would load it: AReaL would start from nothing without a word; start it with {wrote} processes again, or choose another trial_name and start from nothing"
         );
         return Resumability::Not { why };
     }

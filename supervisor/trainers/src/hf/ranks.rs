@@ -119,7 +119,7 @@ fn of_deepspeed(facts: LaunchFacts<'_>) -> Option<u32> {
         return on_hosts(&hosts(&list)?, include, exclude, nodes, gpus);
     }
     match (include, exclude) {
-        (Some(hosts), _) => hosts.split('@').map(cards).sum(),
+        (Some(hosts), _) => sum(hosts.split('@').map(cards)),
         // How many cards are left is the machine's to say.
         (None, Some(_)) => None,
         // A list that cannot be read may name several.
@@ -138,13 +138,9 @@ fn hosts(list: &str) -> Option<Vec<(&str, u32)>> {
         digits.parse().ok()
     };
     lines
-        .take(HOSTS)
         .map(|line| Some((line.split_whitespace().next()?, host(line)?)))
         .collect()
 }
-
-/// Lines of a list of hosts that are read.
-const HOSTS: usize = 65_536;
 
 /// Cards of the hosts that a command takes.
 fn on_hosts(
@@ -158,15 +154,11 @@ fn on_hosts(
     // A host without cards stands for all of its own.
     let of = |part: &str| if part.contains(':') { cards(part) } else { slots(part) };
     if let Some(include) = include {
-        return include.split('@').map(of).sum();
+        return sum(include.split('@').map(of));
     }
-    let all = hosts.iter().try_fold(0u32, |sum, (_, slots)| sum.checked_add(*slots))?;
+    let all = sum(hosts.iter().map(|(_, slots)| Some(*slots)))?;
     if let Some(exclude) = exclude {
-        let left_out = exclude
-            .split('@')
-            .map(of)
-            .try_fold(0u32, |sum, n| sum.checked_add(n?))?;
-        return all.checked_sub(left_out);
+        return all.checked_sub(sum(exclude.split('@').map(of))?);
     }
     let taken = match nodes {
         Some(nodes) => usize::try_from(nodes?).ok()?.min(hosts.len()),
@@ -174,11 +166,13 @@ fn on_hosts(
     };
     match gpus {
         Some(gpus) => gpus?.checked_mul(u32::try_from(taken).ok()?),
-        None => hosts
-            .iter()
-            .take(taken)
-            .try_fold(0u32, |sum, (_, slots)| sum.checked_add(*slots)),
+        None => sum(hosts.iter().take(taken).map(|(_, slots)| Some(*slots))),
     }
+}
+
+/// `None` if one is not known, or the sum is none of this world.
+fn sum(mut cards: impl Iterator<Item = Option<u32>>) -> Option<u32> {
+    cards.try_fold(0u32, |sum, n| sum.checked_add(n?))
 }
 
 /// Cards of `host:0,1`.

@@ -280,7 +280,7 @@ impl Role<'_, '_> {
         let state = schedule.and_then(|e| common(&self.files.parts, &e.path));
         let lacks = |facts: &TorchFacts| facts.names_all_keys() && facts.keys.iter().all(|key| key != "lr_scheduler");
         if state.is_some_and(lacks) {
-            differs("it names lr_scheduler, and the state beside the optimizer has none".to_owned());
+            differs("it names lr_scheduler, and the common state there has none".to_owned());
         }
         let ranks = || self.files.parts.keys().filter_map(|path| rank_of(path));
         if let Some((world, rank)) = manifest

@@ -86,7 +86,7 @@ fn never_resumed(spec: &RunSpec) -> Finding {
     };
     Finding::warning(
         "cadence",
-        format!("{saved}, and this trainer cannot resume: a crash costs the whole run"),
+        format!("{saved}, and nothing is resumed: a crash costs the whole run"),
     )
 }
 

@@ -32,6 +32,7 @@ fn genuine_steps_are_whole_proven_and_exact() {
     // A pickle that no resume loads is not opened.
     let tracker = Disk::genuine().tracker(&Expectation::default());
     let needs = tracker.needs(&CkptId("checkpoint-4".into()), Depth::Full);
+    assert!(!needs.is_empty());
     assert!(
         needs
             .iter()

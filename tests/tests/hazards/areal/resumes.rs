@@ -41,7 +41,7 @@ fn another_number_of_ranks() {
             .with("n_gpus_per_node: 2", &format!("n_gpus_per_node: {ranks}"));
         bench.plan().does_not_launch(&[
             "2 processes wrote their place in the data",
-            "start it as 2 again, or choose another trial_name",
+            "start it with 2 processes again, or choose another trial_name",
         ]);
     }
     // As it says.
