@@ -31,7 +31,7 @@ pub(super) const DELETING: Duration = Duration::from_secs(3600);
 /// Journals that are read to find the run that trains into a directory.
 const LOOKED_INTO: usize = 64;
 /// Said where a name means no run.
-const NAMES: &str = "name the trainer's YAML or script, the checkpoint root, the run directory or the run's identity; `supervise status` lists the runs of this user";
+const NAMES: &str = "name the trainer's YAML, the launch script, the checkpoint root, the run directory or the run's identity; `supervise status` lists the runs of this user";
 /// A living supervisor has this long.
 const SUPERVISOR: Duration = Duration::from_secs(5);
 

@@ -117,7 +117,12 @@ pub fn text(view: &PolicyView) -> String {
         .map(|r| {
             let from = r.changed_by.as_ref();
             let mut row = cells(r).to_vec();
-            row.push(from.map_or_else(|| "built in".to_owned(), |key| format!("yours: policy.{}", shown(key))));
+            row.push(match from {
+                None => "built in".to_owned(),
+                // `rules` or `policy` may say it.
+                Some(key) if key.starts_with("user.") => "yours".to_owned(),
+                Some(key) => format!("yours: policy.{}", shown(key)),
+            });
             row
         })
         .collect();

@@ -30,7 +30,8 @@ const LONGEST: supervise_core::id::Ms = supervise_core::id::Ms::secs(366 * 86_40
 const FOREIGN: usize = 300;
 
 /// Reasons that are said beside the first one.
-const SAID: [&str; 6] = [
+const SAID: [&str; 7] = [
+    "judged_anew",
     "vanished",
     "beyond",
     "stopped_early",

@@ -170,7 +170,8 @@ fn the_version_of_a_controller_is_blamed_on_the_key_that_the_file_has() {
         .unwrap()
         .replace("type: sft", "type: rl");
     world.write("x.yaml", &yaml);
-    run(&world, &["plan", "x.yaml", "--", "sh", "train.py"]).refuses(78, &["rollout._version", "remove `_version` from actor and rollout"]);
+    run(&world, &["plan", "x.yaml", "--", "sh", "train.py"])
+        .refuses(78, &["rollout._version", "remove `_version` from actor and rollout"]);
 }
 
 #[test]

@@ -88,11 +88,19 @@ fn a_line_that_cannot_be_used_is_one_clear_error() {
         ("rules: [{pattern: x}]", &["entry 1 has no class"]),
         (
             "rules: [{pattern: licence, class: user.a, examples: [a licence, none]}]",
-            &["entry 1", "does not match its example: none"],
+            &["user.a", "does not match its example: none"],
         ),
         (
             "rules: [{pattern: licence, class: user.a, lookalikes: [licence found]}]",
-            &["entry 1", "matches its look-alike: licence found"],
+            &["user.a", "matches its look-alike: licence found"],
+        ),
+        (
+            "rules: [{pattern: '^no licence', class: user.a, lookalikes: ['[rank0]: no licence']}]",
+            &["user.a", "matches its look-alike: [rank0]: no licence"],
+        ),
+        (
+            "rules: [{pattern: x, class: user.a, advice: b}, {pattern: y, class: user.a, advice: c}]",
+            &["two rules say different things of user.a"],
         ),
         (
             "rules: [{pattern: x, class: user.a, costs_retry: sometimes}]",

@@ -166,7 +166,7 @@ impl Deciding<'_> {
         }
         if self.s.spared > SPARED {
             let why = format!(
-                "{} attempts in a row were ended from outside, without a new step",
+                "{} attempts in a row ended by failures that cost no retry, without a new step",
                 self.s.spared
             );
             self.finish(Outcome::GaveUp { why: why.clone() }, vec![Reason::new("spared", why)]);

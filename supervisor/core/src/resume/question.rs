@@ -200,7 +200,7 @@ pub(super) fn unfamiliar(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Op
             Some(root) if !spec.saves.is_in_place() && !is_elsewhere(&c.id) => {
                 format!("`supervise verify '{root}/{}'`", c.id)
             }
-            _ => "`supervise verify`".to_owned(),
+            _ => format!("`supervise verify '{}'`", c.id),
         };
         format!(
             "No module of your own is meant by {}: neither the working directory nor that of the launch script holds one of that name, and loading the file runs whatever stands behind it. Look at the file ({look}), and find out who wrote it; or {else_}",

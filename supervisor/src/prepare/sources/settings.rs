@@ -4,10 +4,15 @@ use super::files;
 use super::trust::{FileTrust, named_files};
 use crate::error::CliError;
 use crate::prepare::request::Request;
+use crate::render::one_line;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_config::settings::{Settings, Sources, edit_distance, is_setting};
+use supervise_config::settings::{FailureLine, Settings, Sources, edit_distance, is_setting};
 use supervise_config::{ConfigTree, Node, redact_word};
+use supervise_core::diagnosis::user_rules;
+use supervise_core::failure_line;
+use supervise_core::id::WorkerId;
 use supervise_core::policy::{is_class, is_known};
+use supervise_core::scan::Scanner;
 use supervise_core::taxonomy::{FailureClass, rows};
 use supervise_trainers::registry::FRAMEWORKS;
 
@@ -126,6 +131,25 @@ fn read_named(path: &Utf8Path, trust: &mut FileTrust) -> Result<String, CliError
     Ok(text)
 }
 
+/// The first example that a rule does not know as a line of a log, or the first look-alike that it does.
+fn tried_in_vain(rule: &FailureLine) -> Option<(&str, bool)> {
+    let line = failure_line::FailureLine {
+        pattern: rule.pattern.clone(),
+        class: rule.class.as_str().into(),
+        advice: None,
+        costs_retry: None,
+        blames_checkpoint: None,
+    };
+    let mut scanner = Scanner::new(user_rules(&[line])).ok()?;
+    let mut is_known = |text: &str| {
+        scanner.clear();
+        scanner.line(WorkerId(0), 1, text.as_bytes()).is_some()
+    };
+    let examples = rule.examples.iter().map(|text| (text.as_str(), true));
+    let mut all = examples.chain(rule.lookalikes.iter().map(|text| (text.as_str(), false)));
+    all.find(|(text, should)| is_known(text) != *should)
+}
+
 /// The classes that the user's rules name are there, and the answer to each is said once.
 fn check_rules(settings: &Settings) -> Result<(), CliError> {
     for rule in &settings.rules {
@@ -153,6 +177,29 @@ fn check_rules(settings: &Settings) -> Result<(), CliError> {
                 "rules: {class} is a class of the table, so a rule cannot set its {key}{origin}"
             ))
             .hint(format!("remove {key}, or name a class of your own (`user.…`)")));
+        }
+        let said = |other: &&FailureLine| {
+            let differs = |a: Option<bool>, b: Option<bool>| a.zip(b).is_some_and(|(a, b)| a != b);
+            other.class == *class
+                && (rule.advice.is_some() && other.advice.is_some() && rule.advice != other.advice
+                    || differs(rule.costs_retry, other.costs_retry)
+                    || differs(rule.blames_checkpoint, other.blames_checkpoint))
+        };
+        if settings.rules.iter().any(|other| said(&other)) {
+            return Err(
+                CliError::config(format!("rules: two rules say different things of {class}{origin}"))
+                    .hint("write advice, costs_retry and blames_checkpoint in one rule of each class"),
+            );
+        }
+        if let Some((text, should)) = tried_in_vain(rule) {
+            let what = match should {
+                true => "does not match its example",
+                false => "matches its look-alike",
+            };
+            return Err(
+                CliError::config(format!("rules: the pattern of {class} {what}: {}{origin}", one_line(text, 200)))
+                    .hint("a pattern is tried on a line as `diagnose` reads it: without colors and launcher prefixes; case counts"),
+            );
         }
         if rule.action.is_none() {
             continue;

@@ -41,6 +41,20 @@ fn program(composed: &Composed) -> Option<&'static Program> {
 
 /// Why nothing is read of it, with the command that supervises it as it is.
 pub(super) fn refused(input: &ReadInput<'_>) -> Option<ConfigError> {
+    if let Some(found) = PROGRAMS
+        .iter()
+        .find(|p| input.command.iter().any(|word| word == p.module))
+    {
+        let message = format!(
+            "{} is verl's {}: it trains nothing and saves no step, so there is nothing to resume",
+            found.module, found.work
+        );
+        let command: Vec<String> = input.command.iter().map(|word| shell::quote(word)).collect();
+        return Some(ConfigError::new(ErrorKind::BadValue, message).with_hint(format!(
+            "to have it started again after a failure: supervise run --set supervisor.trainer=plain -- {}",
+            command.join(" ")
+        )));
+    }
     let composed = input.composed?;
     let found = program(composed)?;
     let key = found.keys[0];

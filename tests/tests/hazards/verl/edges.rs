@@ -125,5 +125,10 @@ fn a_file_that_trains_nothing() {
         bench
             .ask(&[&["plan"], &words[..]].concat())
             .tells(0, &["would start as written"]);
+        let module = format!("verl.trainer.{module}");
+        let own = format!("--set supervisor.trainer=plain -- python3 -m {module} model.path=m");
+        bench
+            .ask(&["plan", "--", "python3", "-m", &module, "model.path=m"])
+            .tells(78, &["it trains nothing", &own]);
     }
 }
