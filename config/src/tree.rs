@@ -55,10 +55,10 @@ pub enum Origin {
     },
 }
 
-/// First words of the origin of what nobody set.
+/// How the origin of a default begins.
 const DEFAULT_OF: &str = "default of";
 
-/// Returns true if an origin, in its words, is that of what nobody set.
+/// Returns true if the words of an origin are those of a default.
 #[must_use]
 pub fn is_default_origin(origin: &str) -> bool {
     origin.starts_with(DEFAULT_OF)

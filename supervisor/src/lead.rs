@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-/// What a line of ours is, by its first words.
+/// The first words of a line that stands out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lead {
     /// The command failed.
@@ -17,7 +17,7 @@ pub enum Lead {
     Warning,
     /// The run ended well.
     Finished,
-    /// Worth saying.
+    /// Something worth saying.
     Note,
     /// What to do about an error.
     Hint,
@@ -50,7 +50,7 @@ impl Lead {
         }
     }
 
-    /// The lead of a line, also behind the time of a decision; a warning may be a note.
+    /// The lead of a line, also after the time of a decision. A note that warns is a warning.
     #[must_use]
     pub fn of(line: &str) -> Option<Self> {
         let text = match line.split_once(' ') {

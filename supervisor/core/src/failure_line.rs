@@ -3,7 +3,7 @@
 use crate::taxonomy::FailureClass;
 use serde::{Deserialize, Serialize};
 
-/// What the user's rules say of a class, if any does: the first that says it counts.
+/// Looks up a key of a class in the user's rules: the first rule of the class that sets it counts.
 pub fn said_of<T>(lines: &[FailureLine], class: &FailureClass, what: impl Fn(&FailureLine) -> Option<T>) -> Option<T> {
     lines.iter().filter(|line| line.class == *class).find_map(what)
 }
@@ -15,13 +15,13 @@ pub struct FailureLine {
     pub pattern: String,
     /// Class of the failure: one of the table, or `user.` and a name.
     pub class: FailureClass,
-    /// Of the user's own class: the next thing for a person to do.
+    /// The next thing for a person to do. This and the keys below are for classes of the user's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
-    /// Of the user's own class: a relaunch after it costs a retry. It does unless this says otherwise.
+    /// A relaunch after it costs a retry; true if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs_retry: Option<bool>,
-    /// Of the user's own class: a checkpoint may be the cause. It may unless this says otherwise.
+    /// A checkpoint may be the cause; true if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blames_checkpoint: Option<bool>,
 }

@@ -180,7 +180,9 @@ fn a_hook_that_fails_breaks_nothing() {
     let mut scene = scene();
     let (did, told) = run(&mut scene, &script, &[], 0);
     assert!(
-        did.starts_with("given None") && !told.contains("saves in") && told.contains("RuntimeError in our hook"),
+        did.starts_with("given None")
+            && !told.contains("saves in")
+            && told.contains("the hook in this script failed (RuntimeError)"),
         "{did}: {told}"
     );
     assert_eq!(fs::read_to_string(scene.path("out")).unwrap(), "done");

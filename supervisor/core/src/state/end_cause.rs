@@ -19,7 +19,7 @@ pub const RESUMED_ELSEWHERE: &str = "resumed_elsewhere";
 pub enum EndCause {
     /// One of its workers had failed before.
     WorkerFailed(String),
-    /// It stood still. What its ranks say from then on is no cause of that, nor is how they end.
+    /// It stood still. What its ranks print and how they end from then on is a consequence.
     Stalled(String),
     /// It did not resume from the step that it was ordered to.
     NotResumed(String),

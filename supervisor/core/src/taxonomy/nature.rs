@@ -48,15 +48,15 @@ impl Kind {
     }
 }
 
-/// How often the same failure at the same step ends a run.
+/// How many failures at one step end a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EndsAfter {
-    /// As often as its answer says.
+    /// The answer decides.
     #[default]
     Answer,
-    /// So often, unless the user changed the answer.
+    /// This many times, unless the user changed the answer.
     Times(u32),
-    /// A repetition tells nothing: only the retries are counted.
+    /// A repetition proves nothing: only the limit of retries ends the run.
     Retries,
 }
 
@@ -84,7 +84,7 @@ pub enum When {
     EndsEngine,
     /// A health probe of the engines failed as well.
     ProbeFailed,
-    /// The line names the node, among several.
+    /// The line names one node of several.
     NamesNode,
 }
 

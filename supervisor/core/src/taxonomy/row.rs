@@ -17,11 +17,11 @@ pub struct Line {
 /// A second signal that makes a line of one class a failure of another, or changes the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refinement {
-    /// The signal.
+    /// The second signal.
     pub when: When,
-    /// The class then.
+    /// The class that the failure gets.
     pub class: Class,
-    /// The answer then.
+    /// The answer that it gets.
     pub action: Action,
 }
 
@@ -40,8 +40,8 @@ pub struct Row {
     pub kind: Kind,
     /// The answer to a first occurrence; `None`: it is only reported.
     pub action: Option<Action>,
-    /// The answer to a first occurrence under supervision, if it is another: nobody asked for the end of a worker that a signal
-    /// from outside ended, and a cluster that lost a machine may get it back.
+    /// The answer to a first occurrence under `supervise run`, if it differs: nobody asked for a signal from outside, and a cluster
+    /// that lost a machine may get it back.
     pub supervised_action: Option<Action>,
     /// The shortest pause before a relaunch: a service asked for patience.
     pub pause: Ms,
@@ -51,7 +51,7 @@ pub struct Row {
     pub blames_checkpoint: bool,
     /// A relaunch after it costs a retry.
     pub costs_retry: bool,
-    /// How often it ends a run.
+    /// How many failures at one step end a run.
     pub ends_after: EndsAfter,
     /// The first that applies changes the class or the answer.
     pub refinements: &'static [Refinement],
