@@ -12,7 +12,7 @@ mod answer;
 mod nature;
 
 use answer::Action;
-use nature::{Kind, Weight, When};
+use nature::{Kind, SecondSignal, Weight};
 use regex::bytes::Regex;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -89,7 +89,7 @@ enum Ends {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Refined {
-    when: When,
+    when: SecondSignal,
     class: Option<String>,
     action: String,
 }
@@ -240,7 +240,7 @@ fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
         let when = refined.when;
         write!(
             refinements,
-            "Refinement {{ when: When::{when:?}, class: Class::{class}, action: Action::{action:?} }}, "
+            "Refinement {{ when: SecondSignal::{when:?}, class: Class::{class}, action: Action::{action:?} }}, "
         )?;
     }
     let tier = of.tier.unwrap_or(of.kind.tier());

@@ -213,7 +213,7 @@ impl Setting for BTreeMap<String, super::PolicyChoice> {
     };
 }
 
-impl Setting for Vec<super::FailureLine> {
+impl Setting for Vec<super::UserRule> {
     const KIND: Kind = match super::PolicyChoice::KIND {
         Kind::Choice(words) => Kind::FailureLines(words),
         kind => kind,

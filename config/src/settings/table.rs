@@ -33,7 +33,7 @@ settings! {
         /// Lines of output that tell a failure, beside those that are built in: a list of `{pattern: REGEX, class: CLASS}`. The class is one
         /// of the table, or one of your own (`user.licence`). A class of your own may have an `action`, a word of `policy` (without one: `relaunch_later`),
         /// an `advice`, `costs_retry: false` and `blames_checkpoint: false`. The pattern is tried on `examples` and `lookalikes` before anything starts.
-        rules: Vec<FailureLine> = "[]";
+        rules: Vec<UserRule> = "[]";
         /// The steps between the resume point and the failure are trained twice: the numbers that are printed for them are compared.
         resume_check: ResumeCheck = "report";
         /// Waiting before a new attempt.
@@ -412,7 +412,7 @@ choices! {
 /// A line of output that tells a failure.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FailureLine {
+pub struct UserRule {
     /// Regular expression over a line without colours and launcher prefixes.
     pub pattern: String,
     /// Class of the failure.

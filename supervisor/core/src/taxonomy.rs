@@ -9,7 +9,7 @@ mod nature;
 mod row;
 
 pub use class::{Class, FailureClass, Family};
-pub use nature::{EndsAfter, Kind, Weight, When};
+pub use nature::{EndsAfter, Kind, SecondSignal, Weight};
 pub use row::{Line, Refinement, Row};
 
 use crate::action::Action;

@@ -1,5 +1,6 @@
 //! Hugging Face's `Trainer`, and what is built on it: TRL, LLaMA-Factory, ms-swift.
 
+mod arguments;
 mod arrange;
 mod call;
 mod entry;
@@ -13,7 +14,6 @@ mod program;
 mod ranks;
 mod read;
 mod rules;
-mod said;
 mod saving;
 mod script;
 mod seen;

@@ -18,7 +18,7 @@ pub use encode::{encode_list, encode_str};
 
 /// Effect of an override.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum OverrideAction {
     /// `key=value`: the key has to exist.
     Change,
     /// `+key=value`: the key must not have a value yet.
@@ -33,7 +33,7 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Override {
     /// Its effect.
-    pub action: Action,
+    pub action: OverrideAction,
     /// The dotted key, or the group.
     pub key: String,
     /// The package of a group: `group@package=option`.
@@ -78,18 +78,18 @@ impl Override {
             ))
         };
         match (self.action, &self.value) {
-            (Action::Force, _) => {
+            (OverrideAction::Force, _) => {
                 Err(refuse(&self.text, 0, "a group cannot be added by force").with_hint("use a single +"))
             }
-            (Action::Delete, None) => Ok(Some(GroupOverride::Delete {
+            (OverrideAction::Delete, None) => Ok(Some(GroupOverride::Delete {
                 key: name,
                 option: None,
             })),
-            (Action::Delete, Some(Value::Str(option))) => Ok(Some(GroupOverride::Delete {
+            (OverrideAction::Delete, Some(Value::Str(option))) => Ok(Some(GroupOverride::Delete {
                 key: name,
                 option: Some(option.clone()),
             })),
-            (Action::Add, Some(value)) => match choice(value) {
+            (OverrideAction::Add, Some(value)) => match choice(value) {
                 Some(choice) => Ok(Some(GroupOverride::Append {
                     group: self.key.clone(),
                     package: self.package.clone(),
@@ -97,7 +97,7 @@ impl Override {
                 })),
                 None => refused(),
             },
-            (Action::Change, Some(value)) => match choice(value) {
+            (OverrideAction::Change, Some(value)) => match choice(value) {
                 Some(choice) => Ok(Some(GroupOverride::Choose { key: name, choice })),
                 None => refused(),
             },
@@ -109,16 +109,16 @@ impl Override {
 /// Reads one override.
 pub fn parse(text: &str) -> Result<Override, ConfigError> {
     let (action, start) = match text.as_bytes() {
-        [b'+', b'+', ..] => (Action::Force, 2),
-        [b'+', ..] => (Action::Add, 1),
-        [b'~', ..] => (Action::Delete, 1),
-        _ => (Action::Change, 0),
+        [b'+', b'+', ..] => (OverrideAction::Force, 2),
+        [b'+', ..] => (OverrideAction::Add, 1),
+        [b'~', ..] => (OverrideAction::Delete, 1),
+        _ => (OverrideAction::Change, 0),
     };
     let equals = text.find('=');
     let (key, package) = parse_key(text, start, equals.unwrap_or(text.len()))?;
     let value = match equals {
         Some(at) => Some(value::parse_value(text, at + 1)?),
-        None if action == Action::Delete => None,
+        None if action == OverrideAction::Delete => None,
         None => return Err(refuse(text, text.len(), "an override needs '='").with_hint("write key=value")),
     };
     Ok(Override {

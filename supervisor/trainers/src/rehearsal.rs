@@ -5,7 +5,7 @@
 
 use crate::LaunchPlan;
 use crate::command;
-use crate::hydra::{self, Action};
+use crate::hydra::{self, OverrideAction};
 use crate::verl::call;
 use crate::verl::read::GROUPS;
 use supervise_config::{ConfigTree, Value, parse_trainer_yaml, python_str, redact};
@@ -94,8 +94,8 @@ fn difference(tree: &ConfigTree, change: &hydra::Override) -> Option<String> {
         None => supervise_config::redact_text(&change.text),
     };
     match (change.action, &change.value, found) {
-        (Action::Delete, _, Some(_)) => Some(format!("`{text}`: it is still there")),
-        (Action::Delete, _, None) => None,
+        (OverrideAction::Delete, _, Some(_)) => Some(format!("`{text}`: it is still there")),
+        (OverrideAction::Delete, _, None) => None,
         (_, Some(_), None) => Some(format!("`{text}`: the composed configuration has no such key")),
         (_, Some(wanted), Some(found)) if !is_same(wanted, found) => Some(format!(
             "`{text}`: the composed configuration has {}",

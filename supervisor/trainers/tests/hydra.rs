@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use supervise_config::compose::{Choice, GroupOverride};
 use supervise_config::interpolation::Resolver;
 use supervise_config::{ConfigTree, ErrorKind, Node, Origin, Value, parse_trainer_yaml};
-use supervise_trainers::hydra::{Action, Override, apply, encode_list, encode_str, parse};
+use supervise_trainers::hydra::{Override, OverrideAction, apply, encode_list, encode_str, parse};
 
 fn value(text: &str) -> Value {
     parse(&format!("k={text}"))
@@ -44,12 +44,15 @@ fn keys_have_four_forms() {
         (action, key, package, value.is_some())
     };
     let key = |text: &str| text.to_owned();
-    assert_eq!(read("a.b=1"), (Action::Change, key("a.b"), None, true));
-    assert_eq!(read("+a.0.b=1"), (Action::Add, key("a.0.b"), None, true));
-    assert_eq!(read("++a="), (Action::Force, key("a"), None, true));
-    assert_eq!(read("~a"), (Action::Delete, key("a"), None, false));
-    assert_eq!(read("~a=1"), (Action::Delete, key("a"), None, true));
-    assert_eq!(read("g/h@p.q=o"), (Action::Change, key("g/h"), Some(key("p.q")), true));
+    assert_eq!(read("a.b=1"), (OverrideAction::Change, key("a.b"), None, true));
+    assert_eq!(read("+a.0.b=1"), (OverrideAction::Add, key("a.0.b"), None, true));
+    assert_eq!(read("++a="), (OverrideAction::Force, key("a"), None, true));
+    assert_eq!(read("~a"), (OverrideAction::Delete, key("a"), None, false));
+    assert_eq!(read("~a=1"), (OverrideAction::Delete, key("a"), None, true));
+    assert_eq!(
+        read("g/h@p.q=o"),
+        (OverrideAction::Change, key("g/h"), Some(key("p.q")), true)
+    );
     for text in [
         "a", "+a", "", "a b=1", " a=1", "é=1", "a..b=1", "a@b@c=1", "a[0]=1", "0=1", "a.01=1", "a/=1",
     ] {

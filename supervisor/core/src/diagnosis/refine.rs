@@ -3,7 +3,7 @@
 use super::reading::{Found, Reading};
 use crate::id::Step;
 use crate::record::Action;
-use crate::taxonomy::{self, Class, When};
+use crate::taxonomy::{self, Class, SecondSignal};
 
 /// Words of a monitor that asks an engine whether it is well.
 const PROBES: [&str; 3] = ["ealth", "probe", "consecutive_failures"];
@@ -36,19 +36,19 @@ impl Reading {
         }
     }
 
-    fn applies(&self, when: When, root: &Found) -> bool {
+    fn applies(&self, when: SecondSignal, root: &Found) -> bool {
         match when {
-            When::GpuHeldByAnother => root.steps == 0 && is_occupied(&root.sighting.text),
-            When::GpuHeldByNobody => self.is_held_by_nobody(root),
-            When::FirstStep => self.is_first_step(root),
-            When::OtherWorldSize => self.is_of_another_world(root),
-            When::InsideStep => is_in_a_step(&root.sighting.text),
-            When::NodePreempted => self.was_preempted(root),
-            When::GpusMissing => self.lacks_gpus(root),
-            When::NodeLost => self.lost_a_node(),
-            When::EndsEngine => self.ends_an_engine(root),
-            When::ProbeFailed => self.is_told_twice(root),
-            When::NamesNode => self.is_one_of_many(root),
+            SecondSignal::GpuHeldByAnother => root.steps == 0 && is_occupied(&root.sighting.text),
+            SecondSignal::GpuHeldByNobody => self.is_held_by_nobody(root),
+            SecondSignal::FirstStep => self.is_first_step(root),
+            SecondSignal::OtherWorldSize => self.is_of_another_world(root),
+            SecondSignal::InsideStep => is_in_a_step(&root.sighting.text),
+            SecondSignal::NodePreempted => self.was_preempted(root),
+            SecondSignal::GpusMissing => self.lacks_gpus(root),
+            SecondSignal::NodeLost => self.lost_a_node(),
+            SecondSignal::EndsEngine => self.ends_an_engine(root),
+            SecondSignal::ProbeFailed => self.is_told_twice(root),
+            SecondSignal::NamesNode => self.is_one_of_many(root),
         }
     }
 

@@ -63,7 +63,7 @@ pub enum EndsAfter {
 /// What else the logs must show for a refinement to apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum When {
+pub enum SecondSignal {
     /// No step was done, and another process holds most of the GPU's memory.
     GpuHeldByAnother,
     /// No living process holds the GPU's memory that is missing.

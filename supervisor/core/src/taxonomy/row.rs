@@ -1,7 +1,7 @@
 //! One row of the rulebook.
 
 use super::class::{Class, Family};
-use super::nature::{EndsAfter, Kind, Weight, When};
+use super::nature::{EndsAfter, Kind, SecondSignal, Weight};
 use crate::action::Action;
 use crate::id::Ms;
 
@@ -18,7 +18,7 @@ pub struct Line {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refinement {
     /// The second signal.
-    pub when: When,
+    pub when: SecondSignal,
     /// The class that the failure gets.
     pub class: Class,
     /// The answer that it gets.

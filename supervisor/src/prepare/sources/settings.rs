@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::prepare::request::Request;
 use crate::render::one_line;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_config::settings::{FailureLine, Settings, Sources, edit_distance, is_setting};
+use supervise_config::settings::{Settings, Sources, UserRule, edit_distance, is_setting};
 use supervise_config::{ConfigTree, Node, redact_word};
 use supervise_core::diagnosis::user_rules;
 use supervise_core::failure_line;
@@ -132,7 +132,7 @@ fn read_named(path: &Utf8Path, trust: &mut FileTrust) -> Result<String, CliError
 }
 
 /// The first example that a rule does not know as a line of a log, or the first look-alike that it does.
-fn tried_in_vain(rule: &FailureLine) -> Option<(&str, bool)> {
+fn tried_in_vain(rule: &UserRule) -> Option<(&str, bool)> {
     let line = failure_line::FailureLine {
         pattern: rule.pattern.clone(),
         class: rule.class.as_str().into(),
@@ -178,7 +178,7 @@ fn check_rules(settings: &Settings) -> Result<(), CliError> {
             ))
             .hint(format!("remove {key}, or name a class of your own (`user.…`)")));
         }
-        let said = |other: &&FailureLine| {
+        let said = |other: &&UserRule| {
             let differs = |a: Option<bool>, b: Option<bool>| a.zip(b).is_some_and(|(a, b)| a != b);
             other.class == *class
                 && (rule.advice.is_some() && other.advice.is_some() && rule.advice != other.advice

@@ -140,7 +140,7 @@ pub(crate) fn rules(s: &Settings) -> Changes {
 
 /// The user's lines that tell a failure.
 pub(crate) fn lines(s: &Settings) -> Vec<FailureLine> {
-    let line = |rule: &supervise_config::settings::FailureLine| FailureLine {
+    let line = |rule: &supervise_config::settings::UserRule| FailureLine {
         pattern: rule.pattern.clone(),
         class: rule.class.as_str().into(),
         advice: rule.advice.clone(),

@@ -1,12 +1,12 @@
 //! The configuration of a run by its command and YAML: `TrainingArguments`, whoever passes them on.
 
 use super::HF;
+use super::arguments::TrainingArguments;
 use super::arrange::RESUME_ONLY_MODEL;
 use super::call;
 use super::names::{self, RootName};
 use super::program::{self, KnownProgram};
 use super::ranks::{self, LaunchFacts};
-use super::said::Said;
 use super::saving::Saving;
 use crate::adapter::Payload;
 use crate::command;
@@ -22,7 +22,7 @@ const REPORT_TO: &str = "report_to";
 const ADD_VERSION: &str = "add_version";
 
 /// Tools that `report_to` names, one or several of them.
-fn trackers(said: &Said, input: &ReadInput<'_>) -> Vec<MetricsTool> {
+fn trackers(said: &TrainingArguments, input: &ReadInput<'_>) -> Vec<MetricsTool> {
     let mut names: Vec<&str> = said.text(REPORT_TO).into_iter().collect();
     let list = input
         .composed
@@ -55,7 +55,7 @@ fn trackers(said: &Said, input: &ReadInput<'_>) -> Vec<MetricsTool> {
 
 /// Reads a run.
 pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
-    let said = Said::of(input);
+    let said = TrainingArguments::of(input);
     let mut out = ReadOutput::blank(HF);
     if let Some(composed) = input.composed {
         out.tree = composed.tree.clone();
@@ -160,7 +160,7 @@ fn named(input: &ReadInput<'_>) -> Vec<String> {
 }
 
 /// A path is a wish for the first start; `True` is what the supervisor does anyway.
-fn resume(said: &Said, input: &ReadInput<'_>) -> Result<ResumeIntent, ConfigError> {
+fn resume(said: &TrainingArguments, input: &ReadInput<'_>) -> Result<ResumeIntent, ConfigError> {
     let wish = said.text(call::RESUME).filter(|_| input.recovery);
     let Some(text) = wish.filter(|text| !matches!(text.to_lowercase().as_str(), "true" | "false")) else {
         return Ok(ResumeIntent::Auto);
@@ -179,7 +179,7 @@ fn resume(said: &Said, input: &ReadInput<'_>) -> Result<ResumeIntent, ConfigErro
 }
 
 /// The output directory as the trainer takes it: `~` is the home directory there.
-fn output_dir(said: &Said, input: &ReadInput<'_>) -> Result<Option<Utf8PathBuf>, ConfigError> {
+fn output_dir(said: &TrainingArguments, input: &ReadInput<'_>) -> Result<Option<Utf8PathBuf>, ConfigError> {
     let default = || default_dir(input.command);
     let Some(text) = said.text(call::OUTPUT_DIR).or_else(default) else {
         return Ok(None);
@@ -211,7 +211,7 @@ fn default_dir(command: &[String]) -> Option<&'static str> {
 }
 
 /// Programs that begin anew whatever they have saved: said before the first launch, not after the first crash.
-fn cannot_resume(said: &Said, input: &ReadInput<'_>) -> Result<(), ConfigError> {
+fn cannot_resume(said: &TrainingArguments, input: &ReadInput<'_>) -> Result<(), ConfigError> {
     let found = program::program(input.command).filter(|_| input.recovery);
     let once = "or run it once, without relaunches: --no-recovery";
     match found.map(|found| found.program) {
@@ -233,13 +233,13 @@ fn cannot_resume(said: &Said, input: &ReadInput<'_>) -> Result<(), ConfigError> 
     }
 }
 
-fn is_value_head(said: &Said) -> bool {
+fn is_value_head(said: &TrainingArguments) -> bool {
     let full = said.text("finetuning_type") == Some("full");
     full && matches!(said.text("stage"), Some("rm" | "ppo"))
 }
 
 /// ms-swift begins a new directory at every start unless it is told not to.
-fn versions(said: &Said, input: &ReadInput<'_>) -> Result<(), ConfigError> {
+fn versions(said: &TrainingArguments, input: &ReadInput<'_>) -> Result<(), ConfigError> {
     let is_off = |text: &str| matches!(text.to_lowercase().as_str(), "false" | "no" | "f" | "n" | "0");
     if !input.recovery || !program::is(input.command, KnownProgram::Swift) || said.text(ADD_VERSION).is_some_and(is_off)
     {
@@ -258,7 +258,7 @@ fn refused(key: &str, message: String, hint: &str) -> ConfigError {
         .with_hint(hint)
 }
 
-fn findings(said: &Said, out: &ReadOutput, style: call::Style) -> Vec<Finding> {
+fn findings(said: &TrainingArguments, out: &ReadOutput, style: call::Style) -> Vec<Finding> {
     let mut found = Vec::new();
     if said.is("save_only_model") {
         found.push(Finding::warning(

@@ -1,6 +1,6 @@
 //! When a run saves, by its settings.
 
-use super::said::Said;
+use super::arguments::TrainingArguments;
 use supervise_core::checkpoint::Finding;
 
 /// `TrainingArguments.save_steps` where nothing is said.
@@ -19,7 +19,7 @@ pub(super) enum Saving {
 
 impl Saving {
     /// By the keys of `TrainingArguments`. `told`: its settings are in the command or its YAML, so that a default counts.
-    pub(super) fn of(said: &Said, told: bool) -> Self {
+    pub(super) fn of(said: &TrainingArguments, told: bool) -> Self {
         let by_steps = || match said.number("save_steps") {
             Some(n) => Self::Steps(n),
             None if said.text("save_steps").is_none() => Self::Steps(SAVE_STEPS),
@@ -34,7 +34,7 @@ impl Saving {
     }
 
     /// axolotl has another default, its own number of saves an epoch, and steps count whatever the strategy says.
-    pub(super) fn of_axolotl(said: &Said) -> Self {
+    pub(super) fn of_axolotl(said: &TrainingArguments) -> Self {
         let steps = said
             .number("save_steps")
             .filter(|_| said.text("saves_per_epoch").is_none());
@@ -69,7 +69,7 @@ impl Saving {
     /// Cost of a crash, where no number of steps tells it.
     pub(super) fn words(self) -> Option<Finding> {
         let when = match self {
-            // Said as a warning.
+            // TrainingArguments as a warning.
             Self::Never => return None,
             Self::Epochs => "it saves after each epoch",
             Self::Best => "it saves only if its metric is better than before",
@@ -90,7 +90,7 @@ mod tests {
     fn when_a_run_saves_is_read_as_its_program_reads_it() {
         let said = |text: &str| {
             let pairs = text.split_whitespace().filter_map(|word| word.split_once('='));
-            Said(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+            TrainingArguments(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
         };
         for (text, plain, axolotl) in [
             ("", Saving::Steps(500), Saving::Epochs),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use supervise_config::interpolation::Resolver;
 use supervise_config::{ConfigError, ConfigTree, ErrorKind, Key, Map, Node, Value, split_path};
 
-use super::{Action, Override, refuse};
+use super::{Override, OverrideAction, refuse};
 
 /// Applies an override to a configuration. In struct mode, which is Hydra's, the plain form refuses keys that do not exist.
 pub fn apply(tree: &mut ConfigTree, change: &Override, struct_mode: bool) -> Result<(), ConfigError> {
@@ -18,9 +18,9 @@ pub fn apply(tree: &mut ConfigTree, change: &Override, struct_mode: bool) -> Res
     }
     let value = change.value.clone().unwrap_or(Value::Null);
     match change.action {
-        Action::Change => update(tree, change, value, struct_mode),
-        Action::Force => update(tree, change, value, false),
-        Action::Add => {
+        OverrideAction::Change => update(tree, change, value, struct_mode),
+        OverrideAction::Force => update(tree, change, value, false),
+        OverrideAction::Add => {
             let container = matches!(value, Value::Map(_) | Value::List(_));
             if !container && current(tree, &change.key).is_some() {
                 return Err(
@@ -33,7 +33,7 @@ pub fn apply(tree: &mut ConfigTree, change: &Override, struct_mode: bool) -> Res
             }
             update(tree, change, value, false)
         }
-        Action::Delete => {
+        OverrideAction::Delete => {
             let missing = || refuse(&change.text, 0, "there is nothing to delete");
             let found = current(tree, &change.key).ok_or_else(missing)?;
             if change

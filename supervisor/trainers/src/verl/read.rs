@@ -267,7 +267,7 @@ fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<(), Confi
     let group = change.package.is_some() || change.key.contains('/') || GROUPS.contains(&change.key.as_str());
     let chooses = group && matches!(change.value, Some(Value::Str(_)));
     let hydras = change.key == "hydra" || change.key.starts_with("hydra.");
-    let nothing = change.action == hydra::Action::Delete && tree.get(&change.key).is_none();
+    let nothing = change.action == hydra::OverrideAction::Delete && tree.get(&change.key).is_none();
     if chooses || hydras || nothing {
         return Ok(());
     }

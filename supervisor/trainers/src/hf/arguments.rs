@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use supervise_config::Value;
 
 /// Settings by name: of the YAML, of the command over it, of `--set` over both.
-pub(super) struct Said(pub(super) BTreeMap<String, String>);
+pub(super) struct TrainingArguments(pub(super) BTreeMap<String, String>);
 
-impl Said {
+impl TrainingArguments {
     pub(super) fn of(input: &ReadInput<'_>) -> Self {
         let mut all = BTreeMap::new();
         let leaves = input.composed.map(|c| c.tree.leaves()).unwrap_or_default();
