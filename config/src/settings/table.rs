@@ -257,9 +257,8 @@ settings! {
         skip_validation: bool = false;
         /// `PYTHONUNBUFFERED`, `HYDRA_FULL_ERROR`, `RAY_DEDUP_LOGS`, `VERL_SFT_LOGGING_LEVEL`: what goes wrong is told in full, and at once.
         environment: bool = true;
-        /// All attempts go on in one run of Weights & Biases, or of SwanLab (`WANDB_RUN_ID`, `WANDB_RESUME`, `SWANLAB_RUN_ID`, `SWANLAB_RESUME`); nothing is
-        /// set where one of the tool's two variables is. Each attempt is a run of its own in
-        /// MLflow, which gives the ids. If you set `MLFLOW_RUN_ID`, it stays; verl's PPO then resumes by its tracker (`auto`), for MLflow
+        /// All attempts go on in one run of Weights & Biases, or of SwanLab (`WANDB_RUN_ID`, `WANDB_RESUME`, `SWANLAB_RUN_ID`, `SWANLAB_RESUME`); if you
+        /// set one variable of a tool, `supervise` sets none for it. Each attempt is a separate MLflow run, because MLflow gives the ids. If you set `MLFLOW_RUN_ID`, it stays; verl's PPO then resumes by its tracker (`auto`), for MLflow
         /// refuses parameters that changed.
         wandb: bool = true;
     }
