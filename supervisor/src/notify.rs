@@ -228,7 +228,7 @@ fn build(event: EventChoice, text: String, outcome: Option<&Outcome>, s: &State,
     let run = whose.run;
     let attempt = s.attempt.as_ref();
     let todo = match outcome {
-        Some(outcome) => advice(outcome, run, attempt.and_then(Attempt::blamed).map(|w| w.0)),
+        Some(outcome) => advice(outcome, &s.why, run, attempt.and_then(Attempt::blamed).map(|w| w.0)),
         None => vec![
             format!("why: supervise explain {run}"),
             format!("now: supervise status {run}"),

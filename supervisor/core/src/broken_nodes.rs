@@ -42,6 +42,8 @@ mod tests {
             diagnosis: Diagnosis {
                 class: class.into(),
                 action: Action::Node,
+                answer: None,
+                advice: None,
                 fingerprint: 1,
                 step: None,
                 text: String::new(),

@@ -346,6 +346,8 @@ fn build(a: &Attempt, class: impl Into<FailureClass>, text: String, line: &str) 
     key.push_str(&normalise(line));
     Diagnosis {
         action: action(&class),
+        answer: None,
+        advice: None,
         fingerprint: fnv64(key.as_bytes()),
         step: a.step.or(resumed_at(a)),
         text,

@@ -304,6 +304,8 @@ pub enum Decision {
     },
 }
 
+/// Code of the reason to ask what a step imports before it is loaded.
+pub const UNFAMILIAR_GLOBALS: &str = "unfamiliar_globals";
 /// Code of the reason for which an attempt is ended whose weights are no numbers.
 pub const BACK_TO_FINITE: &str = "back_to_finite";
 /// The same, where the run ends with it: the trainer would soon delete the last step whose weights are finite.
@@ -352,6 +354,12 @@ pub struct Diagnosis {
     pub class: FailureClass,
     /// Answer of the table.
     pub action: Action,
+    /// Answer of the user's policy, if it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Action>,
+    /// Advice of the user's rule, for a class of the user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
     /// Same root, same hash.
     pub fingerprint: u64,
     /// The step it happened at: the newest one that was printed, else the resume point.

@@ -7,7 +7,6 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::prepare::{self, Request};
 use crate::printer;
-use crate::render::diagnose::advice_on;
 use crate::render::explain::{ExplainView, Teller};
 use camino::Utf8Path;
 use supervise_core::id::AttemptNo;
@@ -55,13 +54,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     let (from, first) = begin(args, &seen, dir)?;
     let teller = tell(dir, from, first)?;
-    let mut view = teller.finish(&seen.run.0, args.attempt);
-    let rules = seen.spec.as_ref().map_or(&[][..], |spec| &spec.policy.lines);
-    for story in &mut view.attempts {
-        if let (Some(d), Some(account)) = (&story.diagnosis, &mut story.account) {
-            account.todo = advice_on(&d.class, rules);
-        }
-    }
+    let view = teller.finish(&seen.run.0, args.attempt);
     if let (Some(n), true) = (args.attempt, view.attempts.is_empty()) {
         return Err(CliError::usage(format!("run {}: there is no attempt {n}", seen.run)));
     }

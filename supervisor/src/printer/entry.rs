@@ -131,6 +131,8 @@ mod tests {
             what: Decision::Diagnosed(Diagnosis {
                 class: "mem.cuda_oom".into(),
                 action: Action::Stop,
+                answer: None,
+                advice: None,
                 fingerprint: 1,
                 step: Some(Step(4)),
                 text: String::new(),

@@ -175,7 +175,11 @@ impl Account {
             followed,
             ruled_out: a.evidence.as_ref().map(|f| ruled_out(f, &d.class)).unwrap_or_default(),
             decided: seen.decided.clone(),
-            todo: d.class.row().map(|row| row.advice.to_owned()),
+            todo: d
+                .class
+                .row()
+                .map(|row| row.advice.to_owned())
+                .or_else(|| d.advice.clone()),
         }
     }
 

@@ -1,16 +1,21 @@
 //! The commands that help after an end.
 
-use supervise_core::record::Outcome;
+use supervise_core::reason::Reason;
+use supervise_core::record::{Outcome, UNFAMILIAR_GLOBALS};
 
-/// Lines for a person: where the reasons and the output stand, and how the run goes on. None where nothing failed.
+/// Lines for a person, after an end for these reasons: where the reasons and the output stand, and how the run goes on. None where nothing failed.
 #[must_use]
-pub fn advice(outcome: &Outcome, run: &str, worker: Option<u32>) -> Vec<String> {
+pub fn advice(outcome: &Outcome, why: &[Reason], run: &str, worker: Option<u32>) -> Vec<String> {
     let next = match outcome {
         Outcome::Finished { .. } | Outcome::Stopped | Outcome::OutOfTime => return Vec::new(),
         Outcome::Deterministic { .. } | Outcome::GaveUp { .. } => {
             format!(
                 "fix the cause, then the same `supervise run` with --again; or `supervise resume {run}`, and start it as ever"
             )
+        }
+        Outcome::NoProof { .. } if why.first().is_some_and(|r| r.code == UNFAMILIAR_GLOBALS) => {
+            "once the question above is answered, `supervise run` with --again; else with --from N or --fresh"
+                .to_owned()
         }
         Outcome::NoProof { .. } => {
             format!(

@@ -283,7 +283,10 @@ impl Teller {
         let because = s.why.iter().map(|r| one_line(&r.text, 600));
         ExplainView {
             because: because.chain(refused.map(|r| rehearsed(&r.result))).collect(),
-            advice: s.outcome.as_ref().map_or_else(Vec::new, |o| advice(o, run, worker)),
+            advice: s
+                .outcome
+                .as_ref()
+                .map_or_else(Vec::new, |o| advice(o, &s.why, run, worker)),
             version: 1,
             run: run.to_owned(),
             attempts: self.stories,

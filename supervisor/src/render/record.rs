@@ -426,7 +426,11 @@ pub fn diagnosis(d: &Diagnosis) -> String {
         FailureClass::Known(Class::ExitUnexplained | Class::KillUnknown) => String::new(),
         class => format!(" ({class})"),
     };
-    format!("{}{class}{step}; {}", one_line(&d.text, FOREIGN), action(d.action))
+    format!(
+        "{}{class}{step}; {}",
+        one_line(&d.text, FOREIGN),
+        action(d.answer.unwrap_or(d.action))
+    )
 }
 
 /// Last lines of the worker that failed first, a line below the other, where nothing else tells why it ended.

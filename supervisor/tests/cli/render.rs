@@ -213,6 +213,8 @@ fn decisions_have_one_line_each() {
     let diagnosis = Diagnosis {
         class: "mem.cuda_oom".into(),
         action: Action::RelaunchOnce,
+        answer: None,
+        advice: None,
         fingerprint: 1,
         step: Some(Step(7)),
         text: "worker 0 line 12: CUDA out of memory".into(),

@@ -2,7 +2,8 @@
 
 use super::Deciding;
 use crate::checkpoint::Verdict;
-use crate::diagnosis::AT_START;
+use crate::diagnosis::{AT_START, diagnose};
+use crate::failure_line::said_of;
 use crate::id::Step;
 use crate::policy::{Case, Next, Rule, next, rule};
 use crate::reason::{Evidence, Reason};
@@ -83,6 +84,15 @@ impl Deciding<'_> {
         let class = if d.at_start { AT_START.into() } else { d.class.clone() };
         let policy = &self.spec.policy;
         rule(&policy.rules, &policy.lines, &class, d.action)
+    }
+
+    /// The cause of an attempt's end, with what the user says of such a failure.
+    pub(super) fn find_cause(&self, a: &Attempt) -> Diagnosis {
+        let mut d = diagnose(a);
+        let answer = self.rule_for(&d).answer;
+        d.answer = (answer != d.action).then_some(answer);
+        d.advice = said_of(&self.spec.policy.lines, &d.class, |line| line.advice.clone());
+        d
     }
 
     /// A command of which no step is known may do the same again.

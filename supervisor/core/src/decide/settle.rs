@@ -5,7 +5,6 @@ use super::finite::LastWeights;
 use crate::backoff::pause;
 use crate::broken_nodes::broken_node;
 use crate::checkpoint::Depth;
-use crate::diagnosis::diagnose;
 use crate::event::TimerKey;
 use crate::id::{Ms, Step};
 use crate::interval::save_interval;
@@ -38,7 +37,7 @@ impl Deciding<'_> {
         if self.jumped(&a) || self.is_hopeless(&a) {
             return;
         }
-        let mut d = diagnose(&a);
+        let mut d = self.find_cause(&a);
         d.node = broken_node(&a, &d, &self.spec.gang);
         let reason = diagnosed(&d);
         self.decided(Decision::Diagnosed(d), vec![reason.clone()]);
@@ -101,7 +100,11 @@ impl Deciding<'_> {
     /// The end of a run that is left alone; `looked`: what came of the last look.
     pub(super) fn end_left_alone(&mut self, a: &Attempt, looked: Option<Reason>) {
         let well = self.went_well(a);
-        let mut reasons = vec![if well { ended_well(a) } else { diagnosed(&diagnose(a)) }];
+        let mut reasons = vec![if well {
+            ended_well(a)
+        } else {
+            diagnosed(&self.find_cause(a))
+        }];
         reasons.extend(looked);
         if well {
             let newest = self.s.newest_whole().map(|c| c.step);
@@ -272,7 +275,7 @@ impl Deciding<'_> {
         let Some(last) = last_step(&self.s, self.spec) else {
             if let Some(text) = self.trained_nothing(a) {
                 let reason = Reason::new("trained_nothing", text.clone());
-                self.decided(Decision::Diagnosed(diagnose(a)), vec![reason.clone()]);
+                self.decided(Decision::Diagnosed(self.find_cause(a)), vec![reason.clone()]);
                 self.decided(charge, vec![reason.clone()]);
                 self.finish(Outcome::Deterministic { why: text }, vec![reason]);
                 return false;
@@ -328,7 +331,7 @@ impl Deciding<'_> {
             false => format!("the trainer said that it is over, but {at}"),
         };
         let reason = Reason::new("early_success", text.clone());
-        self.decided(Decision::Diagnosed(diagnose(a)), vec![reason.clone()]);
+        self.decided(Decision::Diagnosed(self.find_cause(a)), vec![reason.clone()]);
         if self.s.mark > a.mark_before {
             self.decided(charge, vec![reason]);
             return true;

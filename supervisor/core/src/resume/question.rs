@@ -6,7 +6,7 @@ use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
 use crate::event::{ScanReport, Tracker};
 use crate::generations::{Strange, is_distrusted, is_kept, is_live, is_own, is_same_save, strange, whole_live};
 use crate::reason::{Evidence, Reason};
-use crate::record::Outcome;
+use crate::record::{Outcome, UNFAMILIAR_GLOBALS};
 use crate::spec::RunSpec;
 use crate::state::{State, StepOrigin};
 
@@ -212,7 +212,7 @@ pub(super) fn unfamiliar(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Op
         path: file,
         finding: told.map_or_else(|| format!("it names {first}"), |f| f.detail.clone()),
     };
-    let reason = Reason::new("unfamiliar_globals", why.clone()).with(evidence);
+    let reason = Reason::new(UNFAMILIAR_GLOBALS, why.clone()).with(evidence);
     Some((Outcome::NoProof { why }, reason))
 }
 
