@@ -11,13 +11,11 @@ import json
 import os
 import sys
 import tempfile
-import time
-import traceback
 import zipfile
 from pathlib import Path
 
 import torch
-from hf_recovery import HERE, OURS, TORCHRUN, TRAIN, Bench, flags
+from hf_recovery import HERE, OURS, TORCHRUN, TRAIN, Bench, flags, run_cases
 from safetensors.torch import load_file
 
 ZERO = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "zero_optimization": {"stage": 2}}
@@ -162,20 +160,9 @@ def main():
     if args.llamafactory:
         cases.append(llamafactory_resumes_with_a_yaml_and_with_flags)
     cases = [case for case in cases if args.only in (None, case.__name__)]
-    failed = 0
     with tempfile.TemporaryDirectory() as work:
         bench = Programs(args.programs.resolve(), Path(work).resolve(), args.deepspeed.resolve(), args.llamafactory and args.llamafactory.resolve())
-        for case in cases:
-            began = time.monotonic()
-            try:
-                case(bench)
-                word = "ok"
-            except Exception:
-                traceback.print_exc()
-                failed, word = failed + 1, "FAILED"
-            print(f"{word:6} {case.__name__} ({time.monotonic() - began:.0f} s)", flush=True)
-    print(f"{len(cases) - failed} passed, {failed} failed")
-    return 1 if failed or not cases else 0
+        return run_cases(cases, bench)
 
 
 if __name__ == "__main__":

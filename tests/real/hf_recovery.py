@@ -251,28 +251,32 @@ CASES = [alone_a_torn_save_ends_every_start_and_a_missing_optimizer_is_told_by_n
          what_follows_the_last_step_is_done]
 
 
+def run_cases(cases, bench):
+    """Runs each case, says how it went, and returns the exit code: 1 if one failed or there is none."""
+    failed = 0
+    for case in cases:
+        began = time.monotonic()
+        try:
+            case(bench)
+            word = "ok"
+        except Exception:
+            traceback.print_exc()
+            failed, word = failed + 1, "FAILED"
+        print(f"{word:6} {case.__name__} ({time.monotonic() - began:.0f} s)", flush=True)
+    print(f"{len(cases) - failed} passed, {failed} failed")
+    return 1 if failed or not cases else 0
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("programs", type=Path)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--only")
     args = parser.parse_args()
-    failed = 0
     with tempfile.TemporaryDirectory() as work:
         bench = Bench(args.programs.resolve(), (args.work or Path(work)).resolve())
         bench.prepare()
-        cases = [case for case in CASES if args.only in (None, case.__name__)]
-        for case in cases:
-            began = time.monotonic()
-            try:
-                case(bench)
-                word = "ok"
-            except Exception:
-                traceback.print_exc()
-                failed, word = failed + 1, "FAILED"
-            print(f"{word:6} {case.__name__} ({time.monotonic() - began:.0f} s)", flush=True)
-    print(f"{len(cases) - failed} passed, {failed} failed")
-    return 1 if failed or not cases else 0
+        return run_cases([case for case in CASES if args.only in (None, case.__name__)], bench)
 
 
 if __name__ == "__main__":
