@@ -57,10 +57,10 @@ fn parsed(text: &str) -> Json {
     match hydra::parse(text) {
         Ok(read) => {
             let action = match read.action {
-                hydra::Action::Change => "CHANGE",
-                hydra::Action::Add => "ADD",
-                hydra::Action::Force => "FORCE_ADD",
-                hydra::Action::Delete => "DEL",
+                hydra::OverrideAction::Change => "CHANGE",
+                hydra::OverrideAction::Add => "ADD",
+                hydra::OverrideAction::Force => "FORCE_ADD",
+                hydra::OverrideAction::Delete => "DEL",
             };
             let value = read
                 .value

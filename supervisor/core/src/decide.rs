@@ -229,7 +229,7 @@ impl Deciding<'_> {
             EventKind::Operator(request) => self.on_operator(request),
             EventKind::Allocation { left, .. } => self.on_allocation(*left),
             EventKind::LeaseLost { by } => {
-                let text = format!("another supervisor is at work here: {by}");
+                let text = format!("another process is at work here: {by}");
                 self.on_lease_lost(by, Reason::new("lease_lost", text));
             }
             EventKind::LeaseSilent { what } => {

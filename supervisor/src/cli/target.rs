@@ -217,7 +217,7 @@ fn by_seen_root(path: &Utf8Path) -> Option<Seen> {
     let mut listed = prepare::listed_runs();
     listed.retain(|l| l.root.is_none());
     listed.sort_by_key(|l| std::cmp::Reverse(l.at));
-    if let Some(run) = prepare::trains_into(&path, &RunId::default()) {
+    if let Some(run) = prepare::trains_into(&path, None) {
         listed.retain(|l| l.run == run);
     }
     let mut worker = io_worker().ok()?;

@@ -70,7 +70,12 @@ impl Driver {
             return;
         };
         let Some(text) = told_of_trainer(guard) else { return };
-        if self.seeing.told.as_ref() == Some(&(attempt, text.clone())) {
+        if self
+            .seeing
+            .told
+            .as_ref()
+            .is_some_and(|(of, told)| (*of, told) == (attempt, &text))
+        {
             return;
         }
         let found = registry::seen(&text, self.state.seen.as_ref());
@@ -100,7 +105,7 @@ impl Driver {
         }
         let since = self.seeing.shown.as_ref().map_or(u64::MAX, |(_, copy)| copy.since);
         let own = (since, &self.spec.run);
-        let mut others = trainers_beside(&self.spec.run).into_iter();
+        let mut others = trainers_beside(Some(&self.spec.run)).into_iter();
         let first = others.find(|other| {
             (other.since, &other.run) < own && registry::seen(&other.told, None).is_some_and(|t| t.root == root)
         })?;

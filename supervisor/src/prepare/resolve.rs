@@ -191,7 +191,7 @@ fn understand_with(
         file: &|path| {
             let (text, _) = mount::read_small(path, LAUNCHER_FILE).ok()?;
             // What is cut off may name more.
-            (text.len() as u64 + 1 < LAUNCHER_FILE).then_some(text)
+            ((text.len() as u64) < LAUNCHER_FILE).then_some(text)
         },
         workers: settings.gang.workers,
         launcher: launcher(settings),

@@ -22,7 +22,7 @@ pub fn outcome_words(o: &Outcome) -> String {
         Outcome::OutOfTime => "out of time: the machine is taken away, and the next start goes on".to_owned(),
         Outcome::Deterministic { why } => format!("{} {why}", Lead::Failed),
         Outcome::NoProof { why } => format!("{} {why}", Lead::NoCheckpoint),
-        Outcome::LeaseHeld { by } => format!("another supervisor is at work here: {by}"),
+        Outcome::LeaseHeld { by } => format!("another process is at work here: {by}"),
         Outcome::Stranger { what, .. } => format!("checkpoints that are not this run's: {what}"),
         Outcome::GaveUp { why } => format!("{} {why}", Lead::GaveUp),
         Outcome::Environment { why } => format!("the environment does not allow it: {why}"),

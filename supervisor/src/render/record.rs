@@ -145,7 +145,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
         ),
         EventKind::IoStalled { what } => format!("the file system does not answer: {what}"),
         EventKind::IoRecovered => "the file system answers again".to_owned(),
-        EventKind::LeaseLost { by } => format!("another supervisor is at work here: {by}"),
+        EventKind::LeaseLost { by } => format!("another process is at work here: {by}"),
         EventKind::Displaced { what } | EventKind::LeaseSilent { what } => what.clone(),
         EventKind::Told {
             event,

@@ -54,10 +54,10 @@ impl TrainerCopy {
     }
 }
 
-/// The trainers of this user's other runs on this machine, where their interpreters told of them.
+/// The trainers of this user's runs on this machine, but for this one, if their interpreters told of them.
 #[must_use]
-pub fn trainers_beside(own: &RunId) -> Vec<RunTrainer> {
-    let others = address::runs().into_iter().filter(|run| run != own);
+pub fn trainers_beside(own: Option<&RunId>) -> Vec<RunTrainer> {
+    let others = address::runs().into_iter().filter(|run| Some(run) != own);
     others.filter_map(trainer_of).collect()
 }
 

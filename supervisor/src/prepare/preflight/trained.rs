@@ -7,8 +7,8 @@ use supervise_core::id::RunId;
 use supervise_host::guard::trainers::trainers_beside;
 use supervise_trainers::registry;
 
-/// The run of this user on this machine that trains into a directory, as its interpreters told.
-pub fn trains_into(root: &Utf8Path, own: &RunId) -> Option<RunId> {
+/// The run of this user on this machine that trains into a directory, as its interpreters told; `own` is left out.
+pub fn trains_into(root: &Utf8Path, own: Option<&RunId>) -> Option<RunId> {
     let root = mount::canonical(root).unwrap_or_else(|_| root.to_owned());
     let beside = trainers_beside(own).into_iter();
     let mut there = beside.filter(|other| registry::seen(&other.told, None).is_some_and(|t| t.root == root));
@@ -17,7 +17,7 @@ pub fn trains_into(root: &Utf8Path, own: &RunId) -> Option<RunId> {
 
 /// Refuses a root that a living run trains into.
 pub(super) fn check(root: &Utf8Path, own: &RunId) -> Result<(), CliError> {
-    match trains_into(root, own) {
+    match trains_into(root, Some(own)) {
         Some(run) => Err(
             CliError::lease_held(format!("run {run} trains into {root}: its script saves there")).hint(format!(
                 "`supervise status {run}` shows it, `supervise stop {run}` ends it"

@@ -1,4 +1,4 @@
-//! verl's configurations that train nothing: for generation and for evaluation. Their keys look like those of the SFT trainer.
+//! verl's programs that train nothing: generation and evaluation. Their configurations look like the SFT trainer's.
 
 use crate::read::ReadInput;
 use crate::shell;
@@ -41,10 +41,8 @@ fn program(composed: &Composed) -> Option<&'static Program> {
 
 /// Why nothing is read of it, with the command that supervises it as it is.
 pub(super) fn refused(input: &ReadInput<'_>) -> Option<ConfigError> {
-    if let Some(found) = PROGRAMS
-        .iter()
-        .find(|p| input.command.iter().any(|word| word == p.module))
-    {
+    let is_started = |p: &&Program| input.command.windows(2).any(|words| words == ["-m", p.module]);
+    if let Some(found) = PROGRAMS.iter().find(is_started) {
         let message = format!(
             "{} is verl's {}: it trains nothing and saves no step, so there is nothing to resume",
             found.module, found.work
