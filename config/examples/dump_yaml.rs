@@ -17,11 +17,11 @@ mod files;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 
-use files::Files;
+use files::ExampleFiles;
 use serde_json::{Value as Json, json};
-use supervise_config::compose::{Found, GroupOverride, compose};
-use supervise_config::interpolation::Resolver;
-use supervise_config::{ConfigError, ConfigTree, Key, Node, Value, parse_trainer_yaml};
+use supervise_config::compose::{GroupOverride, LoadResult, compose};
+use supervise_config::interpolation::InterpolationResolver;
+use supervise_config::{ConfigError, ConfigNode, ConfigTree, ConfigValue, MapKey, parse_trainer_yaml};
 use trainers::hydra;
 
 fn main() -> std::io::Result<()> {
@@ -65,7 +65,7 @@ fn parsed(text: &str) -> Json {
             let value = read
                 .value
                 .clone()
-                .map_or(Json::Null, |value| tagged(&Node::new(value, read.origin())));
+                .map_or(Json::Null, |value| tagged(&ConfigNode::new(value, read.origin())));
             json!({ "action": action, "key": read.key, "package": read.package, "value": value })
         }
         Err(error) => refused(&error),
@@ -73,8 +73,8 @@ fn parsed(text: &str) -> Json {
 }
 
 fn composed(request: &Json) -> Result<Json, ConfigError> {
-    let files = Files::of(request, Found::Missing);
-    let (mut groups, mut changes): (Vec<GroupOverride>, Vec<hydra::Override>) = (Vec::new(), Vec::new());
+    let files = ExampleFiles::of(request, LoadResult::Missing);
+    let (mut groups, mut changes): (Vec<GroupOverride>, Vec<hydra::HydraOverride>) = (Vec::new(), Vec::new());
     for text in request["overrides"]
         .as_array()
         .into_iter()
@@ -107,7 +107,7 @@ fn yaml(text: &str, env: &Json) -> Json {
 fn resolved(tree: &ConfigTree, env: &Json) -> Json {
     let env: BTreeMap<String, String> = serde_json::from_value(env.clone()).unwrap_or_default();
     let lookup = |name: &str| env.get(name).cloned();
-    match Resolver::new(tree, &lookup).resolve_all() {
+    match InterpolationResolver::new(tree, &lookup).resolve_all() {
         Ok(tree) => tagged(&tree.root),
         Err(error) => refused(&error),
     }
@@ -117,15 +117,15 @@ fn refused(error: &ConfigError) -> Json {
     json!({ "error": error.to_string() })
 }
 
-fn tagged(node: &Node) -> Json {
+fn tagged(node: &ConfigNode) -> Json {
     match &node.value {
-        Value::Null => Json::Null,
-        Value::Bool(value) => json!({ "b": value }),
-        Value::Int(number) => json!({ "i": number.to_string() }),
-        Value::Float(number) => json!({ "f": format!("{:016x}", canonical(*number).to_bits()) }),
-        Value::Str(text) => json!({ "s": text }),
-        Value::List(items) => Json::Array(items.iter().map(tagged).collect()),
-        Value::Map(map) => {
+        ConfigValue::Null => Json::Null,
+        ConfigValue::Bool(value) => json!({ "b": value }),
+        ConfigValue::Int(number) => json!({ "i": number.to_string() }),
+        ConfigValue::Float(number) => json!({ "f": format!("{:016x}", canonical(*number).to_bits()) }),
+        ConfigValue::Str(text) => json!({ "s": text }),
+        ConfigValue::List(items) => Json::Array(items.iter().map(tagged).collect()),
+        ConfigValue::Map(map) => {
             let entries: Vec<Json> = map
                 .iter()
                 .map(|(name, node)| json!([key(name), tagged(node)]))
@@ -135,12 +135,12 @@ fn tagged(node: &Node) -> Json {
     }
 }
 
-fn key(key: &Key) -> Json {
+fn key(key: &MapKey) -> Json {
     match key {
-        Key::Str(text) => json!({ "s": text }),
-        Key::Int(number) => json!({ "i": number.to_string() }),
-        Key::Float(number) => json!({ "f": format!("{:016x}", canonical(*number).to_bits()) }),
-        Key::Bool(value) => json!({ "b": value }),
+        MapKey::Str(text) => json!({ "s": text }),
+        MapKey::Int(number) => json!({ "i": number.to_string() }),
+        MapKey::Float(number) => json!({ "f": format!("{:016x}", canonical(*number).to_bits()) }),
+        MapKey::Bool(value) => json!({ "b": value }),
     }
 }
 

@@ -14,14 +14,14 @@ mod list;
 use std::collections::BTreeMap;
 
 use crate::error::{ConfigError, ConfigFinding, ErrorKind};
-use crate::tree::{ConfigTree, Key, Map, Node, Origin, Value};
+use crate::tree::{ConfigMap, ConfigNode, ConfigTree, ConfigValue, MapKey, ValueOrigin};
 use crate::yaml::parse_trainer_yaml;
 use defaults::Walk;
-use element::Element;
+use element::DefaultsElement;
 
 /// Knowledge of a [`Loader`] about a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum LoadResult {
     /// Its text, and the file's name for messages.
     Text {
         /// The YAML text.
@@ -38,9 +38,9 @@ pub enum Found {
 }
 
 /// Name of a configuration: `ppo_trainer`, or `group/option`, without `.yaml`. A name that begins with `..` lies outside.
-pub trait Loader {
+pub trait ConfigLoader {
     /// The configuration of that name.
-    fn load(&self, config: &str) -> Result<Found, ConfigError>;
+    fn load(&self, config: &str) -> Result<LoadResult, ConfigError>;
 
     /// The options of a group, for messages.
     fn options(&self, group: &str) -> Vec<String> {
@@ -51,7 +51,7 @@ pub trait Loader {
 
 /// Value of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Choice {
+pub enum GroupChoice {
     /// `null`: nothing.
     Nothing,
     /// One option.
@@ -68,7 +68,7 @@ pub enum GroupOverride {
         /// The group, with its package where one was given.
         key: String,
         /// The choice.
-        choice: Choice,
+        choice: GroupChoice,
     },
     /// `+group=option`.
     Append {
@@ -77,7 +77,7 @@ pub enum GroupOverride {
         /// Its package.
         package: Option<String>,
         /// The choice.
-        choice: Choice,
+        choice: GroupChoice,
     },
     /// `~group` or `~group=option`.
     Delete {
@@ -90,7 +90,7 @@ pub enum GroupOverride {
 
 /// One configuration of the final list, lowest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layer {
+pub struct ComposedLayer {
     /// Its name.
     pub config: String,
     /// The package it was put in; empty for the root.
@@ -101,13 +101,13 @@ pub struct Layer {
 
 /// A composed configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Composed {
+pub struct ComposedConfig {
     /// The configuration, without `defaults`.
     pub tree: ConfigTree,
     /// Its sources, lowest first.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<ComposedLayer>,
     /// The option chosen for each group (`group` or `group@package`).
-    pub choices: BTreeMap<String, Choice>,
+    pub choices: BTreeMap<String, GroupChoice>,
     /// The search path the primary configuration asks for.
     pub search_path: Vec<String>,
     /// What would be wrong if the trainer's installation did not bring it either.
@@ -117,11 +117,15 @@ pub struct Composed {
 }
 
 /// Composes a configuration and the choices of the command line.
-pub fn compose(loader: &dyn Loader, name: &str, overrides: &[GroupOverride]) -> Result<Composed, ConfigError> {
+pub fn compose(
+    loader: &dyn ConfigLoader,
+    name: &str,
+    overrides: &[GroupOverride],
+) -> Result<ComposedConfig, ConfigError> {
     let mut walk = Walk::new(loader, overrides);
     let elements = walk.expand(name)?;
-    let mut composed = Composed {
-        tree: ConfigTree::empty(Origin::Default { of: name.to_owned() }),
+    let mut composed = ComposedConfig {
+        tree: ConfigTree::empty(ValueOrigin::Default { of: name.to_owned() }),
         layers: Vec::new(),
         choices: walk.choices(),
         search_path: Vec::new(),
@@ -136,16 +140,16 @@ pub fn compose(loader: &dyn Loader, name: &str, overrides: &[GroupOverride]) -> 
 }
 
 /// Puts one configuration of the list into its package and over the rest.
-fn lay(composed: &mut Composed, walk: &mut Walk<'_>, element: &Element) -> Result<(), ConfigError> {
+fn lay(composed: &mut ComposedConfig, walk: &mut Walk<'_>, element: &DefaultsElement) -> Result<(), ConfigError> {
     let config = element.config_path();
     let package = element.final_package();
     let loaded = walk.load(&config)?;
     let by_trainer = loaded.is_none();
     let mut content = loaded.map_or_else(
-        || Node::new(Value::Map(Map::new()), composed.tree.root.origin.clone()),
+        || ConfigNode::new(ConfigValue::Map(ConfigMap::new()), composed.tree.root.origin.clone()),
         |file| file.content,
     );
-    if !matches!(content.value, Value::Map(_)) {
+    if !matches!(content.value, ConfigValue::Map(_)) {
         let message = format!(
             "'{config}' is {}, a configuration has to be a mapping",
             content.value.type_name()
@@ -163,11 +167,11 @@ fn lay(composed: &mut Composed, walk: &mut Walk<'_>, element: &Element) -> Resul
     };
     for part in parts.into_iter().rev() {
         let origin = content.origin.clone();
-        let mut map = Map::new();
-        map.insert(Key::from(part), content);
-        content = Node::new(Value::Map(map), origin);
+        let mut map = ConfigMap::new();
+        map.insert(MapKey::from(part), content);
+        content = ConfigNode::new(ConfigValue::Map(map), origin);
     }
-    composed.layers.push(Layer {
+    composed.layers.push(ComposedLayer {
         config: list::collapsed(&config),
         package,
         by_trainer,
@@ -178,11 +182,11 @@ fn lay(composed: &mut Composed, walk: &mut Walk<'_>, element: &Element) -> Resul
     })
 }
 
-fn read_search_path(composed: &mut Composed, content: &Node) {
+fn read_search_path(composed: &mut ComposedConfig, content: &ConfigNode) {
     let Some(list) = content
         .child("hydra")
         .and_then(|hydra| hydra.child("searchpath"))
-        .and_then(Node::as_list)
+        .and_then(ConfigNode::as_list)
     else {
         return;
     };
@@ -209,24 +213,24 @@ fn read_search_path(composed: &mut Composed, content: &Node) {
 
 /// A configuration's file, read.
 #[derive(Debug, Clone)]
-struct Loaded {
-    content: Node,
-    defaults: Vec<Element>,
+struct LoadedConfig {
+    content: ConfigNode,
+    defaults: Vec<DefaultsElement>,
     /// `# @package name`.
     package: Option<String>,
 }
 
 /// Reads a configuration and takes its defaults list out.
-fn read(config: &str, text: &str, file: &str) -> Result<Loaded, ConfigError> {
+fn read(config: &str, text: &str, file: &str) -> Result<LoadedConfig, ConfigError> {
     let mut content = parse_trainer_yaml(text, file)?;
     let list = match &mut content.value {
-        Value::Map(map) => map.remove(&Key::from("defaults")),
+        ConfigValue::Map(map) => map.remove(&MapKey::from("defaults")),
         _ => None,
     };
     let defaults = match list {
         None => Vec::new(),
-        Some(Node {
-            value: Value::List(items),
+        Some(ConfigNode {
+            value: ConfigValue::List(items),
             ..
         }) => items
             .iter()
@@ -237,7 +241,7 @@ fn read(config: &str, text: &str, file: &str) -> Result<Loaded, ConfigError> {
             return Err(ConfigError::new(ErrorKind::Compose, message).from_origin(&other.origin));
         }
     };
-    Ok(Loaded {
+    Ok(LoadedConfig {
         content,
         defaults,
         package: header(text),

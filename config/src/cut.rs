@@ -2,7 +2,7 @@
 
 use crate::error::{ConfigError, ErrorKind};
 use crate::pystr;
-use crate::tree::{ConfigTree, Value};
+use crate::tree::{ConfigTree, ConfigValue};
 use crate::yaml::parse_trainer_yaml;
 
 /// The text without the block `key`. Its lines are left empty, so that all others keep their numbers; everything else is as it was.
@@ -22,9 +22,9 @@ pub fn without_block(text: &str, key: &str, file: &str) -> Result<String, Config
         .with_hint("put what it says into supervise.yaml beside the file, or write it as lines that are indented below the key, without anchors that others use"))
 }
 
-fn shown(value: &Value) -> String {
+fn shown(value: &ConfigValue) -> String {
     match value {
-        Value::Map(map) if map.is_empty() => String::new(),
+        ConfigValue::Map(map) if map.is_empty() => String::new(),
         other => pystr::value(other),
     }
 }

@@ -4,11 +4,11 @@
 //! spellings are those of YAML 1.1: `on` is true, `010` is eight, `1:30:00` is 5400, `1_000` is a thousand. OmegaConf adds floats with a
 //! bare exponent (`1e-4`) and drops dates. The matchers below accept exactly what the loaders' regular expressions accept.
 
-use crate::tree::Value;
+use crate::tree::ConfigValue;
 
 /// The tag of a node, as far as the loader knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Tag {
+pub(crate) enum YamlTag {
     Null,
     Bool,
     Int,
@@ -23,7 +23,7 @@ pub(crate) enum Tag {
     Other(String),
 }
 
-impl Tag {
+impl YamlTag {
     /// The tag of a full name such as `tag:yaml.org,2002:str`.
     pub(crate) fn named(name: &str) -> Self {
         match name.strip_prefix("tag:yaml.org,2002:") {
@@ -42,46 +42,46 @@ impl Tag {
 }
 
 /// The tag of a plain scalar. The order is the loader's: its own float, then int, then OmegaConf's float.
-pub(crate) fn resolve(text: &str) -> Tag {
+pub(crate) fn resolve(text: &str) -> YamlTag {
     const BOOLS: [&str; 6] = ["yes", "no", "true", "false", "on", "off"];
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Tag::Null,
-        "<<" => return Tag::Merge,
-        "=" => return Tag::Equals,
+        "" | "~" | "null" | "Null" | "NULL" => return YamlTag::Null,
+        "<<" => return YamlTag::Merge,
+        "=" => return YamlTag::Equals,
         _ => {}
     }
     if BOOLS.iter().any(|word| cased(text, word)) {
-        Tag::Bool
+        YamlTag::Bool
     } else if is_base_float(text) {
-        Tag::Float
+        YamlTag::Float
     } else if is_int(text) {
-        Tag::Int
+        YamlTag::Int
     } else if is_exponent_float(text) {
-        Tag::Float
+        YamlTag::Float
     } else {
-        Tag::Str
+        YamlTag::Str
     }
 }
 
 /// The value of a scalar with that tag.
-pub(crate) fn construct(tag: &Tag, text: &str) -> Result<Value, String> {
+pub(crate) fn construct(tag: &YamlTag, text: &str) -> Result<ConfigValue, String> {
     match tag {
-        Tag::Str => Ok(Value::Str(text.to_owned())),
-        Tag::Null => Ok(Value::Null),
-        Tag::Bool => match text.to_lowercase().as_str() {
-            "yes" | "true" | "on" => Ok(Value::Bool(true)),
-            "no" | "false" | "off" => Ok(Value::Bool(false)),
+        YamlTag::Str => Ok(ConfigValue::Str(text.to_owned())),
+        YamlTag::Null => Ok(ConfigValue::Null),
+        YamlTag::Bool => match text.to_lowercase().as_str() {
+            "yes" | "true" | "on" => Ok(ConfigValue::Bool(true)),
+            "no" | "false" | "off" => Ok(ConfigValue::Bool(false)),
             _ => Err(format!("'{text}' is not a truth value")),
         },
-        Tag::Int => whole(text).map(Value::Int),
-        Tag::Float => floating(text)
-            .map(Value::Float)
+        YamlTag::Int => whole(text).map(ConfigValue::Int),
+        YamlTag::Float => floating(text)
+            .map(ConfigValue::Float)
             .ok_or_else(|| format!("'{text}' is not a number")),
-        Tag::Merge => Err("'<<' merges mappings and cannot be a value".to_owned()),
-        Tag::Equals => Err("a plain '=' has no meaning as a value".to_owned()),
-        Tag::Seq => Err("a scalar cannot be tagged as a list".to_owned()),
-        Tag::Map => Err("a scalar cannot be tagged as a mapping".to_owned()),
-        Tag::Other(name) => Err(format!("the tag '{name}' is not known to the trainer's loader")),
+        YamlTag::Merge => Err("'<<' merges mappings and cannot be a value".to_owned()),
+        YamlTag::Equals => Err("a plain '=' has no meaning as a value".to_owned()),
+        YamlTag::Seq => Err("a scalar cannot be tagged as a list".to_owned()),
+        YamlTag::Map => Err("a scalar cannot be tagged as a mapping".to_owned()),
+        YamlTag::Other(name) => Err(format!("the tag '{name}' is not known to the trainer's loader")),
     }
 }
 

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::tree::Origin;
+use crate::tree::ValueOrigin;
 
 /// The class of a configuration error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,12 +85,12 @@ impl ConfigError {
 
     /// Adds the place an origin names, if none is known yet.
     #[must_use]
-    pub fn from_origin(mut self, origin: &Origin) -> Self {
+    pub fn from_origin(mut self, origin: &ValueOrigin) -> Self {
         if self.file.is_some() {
             return self;
         }
         match origin {
-            Origin::File { path, line, column } => self.at(path, *line, *column),
+            ValueOrigin::File { path, line, column } => self.at(path, *line, *column),
             other => {
                 self.file = Some(Arc::from(other.to_string()));
                 self
@@ -144,5 +144,5 @@ pub struct ConfigFinding {
     /// Findings, for a person.
     pub message: String,
     /// The place, where one is known.
-    pub origin: Option<Origin>,
+    pub origin: Option<ValueOrigin>,
 }

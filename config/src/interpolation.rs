@@ -14,8 +14,8 @@ use std::cell::Cell;
 
 use crate::error::{ConfigError, ErrorKind};
 use crate::pystr;
-use crate::tree::{ConfigTree, Key, Map, Node, Value, split_path};
-use grammar::{Element, Inter, Part};
+use crate::tree::{ConfigMap, ConfigNode, ConfigTree, ConfigValue, MapKey, split_path};
+use grammar::{ArgumentElement, Interpolation, TextPart};
 
 /// The most evaluations for one question.
 const MAX_STEPS: usize = 200_000;
@@ -29,29 +29,29 @@ pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// One step from a container to its child.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Step {
-    Key(Key),
+pub(crate) enum PathSegment {
+    Key(MapKey),
     Index(usize),
 }
 
 /// The place of a value.
-type Place = Vec<Step>;
+type NodePath = Vec<PathSegment>;
 
 /// Target of an interpolation: a place in the tree, or a value made on the way.
 #[derive(Debug, Clone)]
-enum Target {
-    At(Place),
-    Made(Node),
+enum InterpolationTarget {
+    At(NodePath),
+    Made(ConfigNode),
 }
 
 /// Answers questions about a tree, interpolations followed.
-pub struct Resolver<'a> {
+pub struct InterpolationResolver<'a> {
     tree: &'a ConfigTree,
     env: Env<'a>,
     steps: Cell<usize>,
 }
 
-impl<'a> Resolver<'a> {
+impl<'a> InterpolationResolver<'a> {
     /// A resolver over a tree, with an environment.
     pub fn new(tree: &'a ConfigTree, env: Env<'a>) -> Self {
         Self {
@@ -62,10 +62,10 @@ impl<'a> Resolver<'a> {
     }
 
     /// The value at a path with everything in it evaluated; `None` where no such key exists. A `???` is an error.
-    pub fn get(&self, path: &str) -> Result<Option<Node>, ConfigError> {
+    pub fn get(&self, path: &str) -> Result<Option<ConfigNode>, ConfigError> {
         self.steps.set(0);
         let from = Vec::new();
-        let found = self.select(&from, &split_path(path), &mut Vec::new(), Missing::Keep);
+        let found = self.select(&from, &split_path(path), &mut Vec::new(), MissingPolicy::Keep);
         let Some(target) = found.map_err(|error| keyed(error, path))? else {
             return Ok(None);
         };
@@ -85,7 +85,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The value at a path; a missing key is an error.
-    pub fn require(&self, path: &str) -> Result<Node, ConfigError> {
+    pub fn require(&self, path: &str) -> Result<ConfigNode, ConfigError> {
         self.get(path)?.ok_or_else(|| {
             ConfigError::new(ErrorKind::MissingKey, "the configuration has no such key")
                 .from_origin(&self.tree.root.origin)
@@ -96,15 +96,20 @@ impl<'a> Resolver<'a> {
     /// The whole tree with everything evaluated; `???` stays as it is.
     pub fn resolve_all(&self) -> Result<ConfigTree, ConfigError> {
         self.steps.set(0);
-        self.finish(&Target::At(Vec::new()), 0, &mut Vec::new())
+        self.finish(&InterpolationTarget::At(Vec::new()), 0, &mut Vec::new())
             .map(ConfigTree::new)
     }
 
     /// The target as a tree of plain values. `chain` holds the places being evaluated.
-    fn finish(&self, target: &Target, depth: usize, chain: &mut Vec<Place>) -> Result<Node, ConfigError> {
+    fn finish(
+        &self,
+        target: &InterpolationTarget,
+        depth: usize,
+        chain: &mut Vec<NodePath>,
+    ) -> Result<ConfigNode, ConfigError> {
         let place = match target {
-            Target::Made(node) => return Ok(node.clone()),
-            Target::At(place) => place,
+            InterpolationTarget::Made(node) => return Ok(node.clone()),
+            InterpolationTarget::At(place) => place,
         };
         let Some(node) = self.node(place) else {
             return Err(ConfigError::new(ErrorKind::MissingKey, "the key is gone"));
@@ -118,33 +123,39 @@ impl<'a> Resolver<'a> {
             return finished;
         }
         let value = match &node.value {
-            Value::List(items) => {
-                let each = |index| self.finish(&Target::At(child(place, Step::Index(index))), depth + 1, chain);
-                Value::List((0..items.len()).map(each).collect::<Result<_, _>>()?)
+            ConfigValue::List(items) => {
+                let each = |index| {
+                    self.finish(
+                        &InterpolationTarget::At(child(place, PathSegment::Index(index))),
+                        depth + 1,
+                        chain,
+                    )
+                };
+                ConfigValue::List((0..items.len()).map(each).collect::<Result<_, _>>()?)
             }
-            Value::Map(map) => {
-                let mut finished = Map::new();
+            ConfigValue::Map(map) => {
+                let mut finished = ConfigMap::new();
                 for (key, _) in map.iter() {
-                    let at = Target::At(child(place, Step::Key(key.clone())));
+                    let at = InterpolationTarget::At(child(place, PathSegment::Key(key.clone())));
                     finished.insert(key.clone(), self.finish(&at, depth + 1, chain)?);
                 }
-                Value::Map(finished)
+                ConfigValue::Map(finished)
             }
             plain => plain.clone(),
         };
-        Ok(Node::new(value, node.origin.clone()))
+        Ok(ConfigNode::new(value, node.origin.clone()))
     }
 
     /// Follows the interpolation at a place to something that is none.
-    fn follow(&self, place: &Place, chain: &mut Vec<Place>) -> Result<Target, ConfigError> {
+    fn follow(&self, place: &NodePath, chain: &mut Vec<NodePath>) -> Result<InterpolationTarget, ConfigError> {
         let Some(node) = self.node(place) else {
             return Err(ConfigError::new(ErrorKind::MissingKey, "the key is gone"));
         };
-        let Value::Str(text) = &node.value else {
-            return Ok(Target::At(place.clone()));
+        let ConfigValue::Str(text) = &node.value else {
+            return Ok(InterpolationTarget::At(place.clone()));
         };
         if !node.value.is_interpolation() {
-            return Ok(Target::At(place.clone()));
+            return Ok(InterpolationTarget::At(place.clone()));
         }
         let located = |error: ConfigError| keyed(error.from_origin(&node.origin), &dotted(place));
         if let Some(first) = chain.iter().position(|earlier| earlier == place) {
@@ -180,19 +191,19 @@ impl<'a> Resolver<'a> {
     /// Evaluates a text. One interpolation alone keeps its type, anything else becomes a string.
     fn text(
         &self,
-        parts: &[Part],
-        parent: &[Step],
-        node: &Node,
-        chain: &mut Vec<Place>,
-    ) -> Result<Target, ConfigError> {
-        if let [Part::Inter(inter)] = parts {
+        parts: &[TextPart],
+        parent: &[PathSegment],
+        node: &ConfigNode,
+        chain: &mut Vec<NodePath>,
+    ) -> Result<InterpolationTarget, ConfigError> {
+        if let [TextPart::Inter(inter)] = parts {
             return self.inter(inter, parent, node, chain);
         }
         let mut out = String::new();
         for part in parts {
             match part {
-                Part::Text(text) => out.push_str(text),
-                Part::Inter(inter) => {
+                TextPart::Text(text) => out.push_str(text),
+                TextPart::Inter(inter) => {
                     let target = self.inter(inter, parent, node, chain)?;
                     out.push_str(&pystr::value(&self.finish(&target, 0, chain)?.value));
                 }
@@ -204,28 +215,31 @@ impl<'a> Resolver<'a> {
                 ));
             }
         }
-        Ok(Target::Made(Node::new(Value::Str(out), node.origin.clone())))
+        Ok(InterpolationTarget::Made(ConfigNode::new(
+            ConfigValue::Str(out),
+            node.origin.clone(),
+        )))
     }
 
     fn inter(
         &self,
-        inter: &Inter,
-        parent: &[Step],
-        node: &Node,
-        chain: &mut Vec<Place>,
-    ) -> Result<Target, ConfigError> {
+        inter: &Interpolation,
+        parent: &[PathSegment],
+        node: &ConfigNode,
+        chain: &mut Vec<NodePath>,
+    ) -> Result<InterpolationTarget, ConfigError> {
         match inter {
-            Inter::Node { path } => {
+            Interpolation::Node { path } => {
                 let path = self.joined(path, parent, node, chain)?;
                 self.refer(&path, parent, chain)
             }
-            Inter::Resolver { name, arguments } => {
+            Interpolation::Resolver { name, arguments } => {
                 let name = self.joined(name, parent, node, chain)?;
                 let arguments = arguments
                     .iter()
                     .map(|element| self.element(element, parent, node, chain))
                     .collect::<Result<Vec<_>, _>>()?;
-                resolvers::call(self, &name, &arguments, &resolvers::Site { parent, node }, chain)
+                resolvers::call(self, &name, &arguments, &resolvers::CallSite { parent, node }, chain)
             }
         }
     }
@@ -233,19 +247,19 @@ impl<'a> Resolver<'a> {
     /// A name in which interpolations may stand; they have to give strings.
     fn joined(
         &self,
-        parts: &[Part],
-        parent: &[Step],
-        node: &Node,
-        chain: &mut Vec<Place>,
+        parts: &[TextPart],
+        parent: &[PathSegment],
+        node: &ConfigNode,
+        chain: &mut Vec<NodePath>,
     ) -> Result<String, ConfigError> {
         let mut name = String::new();
         for part in parts {
             match part {
-                Part::Text(text) => name.push_str(text),
-                Part::Inter(inter) => {
+                TextPart::Text(text) => name.push_str(text),
+                TextPart::Inter(inter) => {
                     let target = self.inter(inter, parent, node, chain)?;
                     match self.finish(&target, 0, chain)?.value {
-                        Value::Str(text) => name.push_str(&text),
+                        ConfigValue::Str(text) => name.push_str(&text),
                         other => {
                             let message = format!(
                                 "an interpolation used as a name has to be a string, it is {}",
@@ -262,43 +276,48 @@ impl<'a> Resolver<'a> {
 
     fn element(
         &self,
-        element: &Element,
-        parent: &[Step],
-        node: &Node,
-        chain: &mut Vec<Place>,
-    ) -> Result<Value, ConfigError> {
+        element: &ArgumentElement,
+        parent: &[PathSegment],
+        node: &ConfigNode,
+        chain: &mut Vec<NodePath>,
+    ) -> Result<ConfigValue, ConfigError> {
         match element {
-            Element::Plain(value) => Ok(value.clone()),
-            Element::Unquoted(parts) => {
+            ArgumentElement::Plain(value) => Ok(value.clone()),
+            ArgumentElement::Unquoted(parts) => {
                 let target = self.text(parts, parent, node, chain)?;
                 Ok(self.finish(&target, 0, chain)?.value)
             }
-            Element::Quoted(parts) => {
+            ArgumentElement::Quoted(parts) => {
                 let target = self.text(parts, parent, node, chain)?;
-                Ok(Value::Str(pystr::value(&self.finish(&target, 0, chain)?.value)))
+                Ok(ConfigValue::Str(pystr::value(&self.finish(&target, 0, chain)?.value)))
             }
-            Element::List(items) => {
-                let node_of = |value| Node::new(value, node.origin.clone());
+            ArgumentElement::List(items) => {
+                let node_of = |value| ConfigNode::new(value, node.origin.clone());
                 let items = items
                     .iter()
                     .map(|item| self.element(item, parent, node, chain).map(node_of));
-                Ok(Value::List(items.collect::<Result<_, _>>()?))
+                Ok(ConfigValue::List(items.collect::<Result<_, _>>()?))
             }
-            Element::Map(entries) => {
-                let mut map = Map::new();
+            ArgumentElement::Map(entries) => {
+                let mut map = ConfigMap::new();
                 for (key, item) in entries {
                     map.insert(
                         key.clone(),
-                        Node::new(self.element(item, parent, node, chain)?, node.origin.clone()),
+                        ConfigNode::new(self.element(item, parent, node, chain)?, node.origin.clone()),
                     );
                 }
-                Ok(Value::Map(map))
+                Ok(ConfigValue::Map(map))
             }
         }
     }
 
     /// Target of `${path}`, read from a value whose container is `parent`.
-    fn refer(&self, path: &str, parent: &[Step], chain: &mut Vec<Place>) -> Result<Target, ConfigError> {
+    fn refer(
+        &self,
+        path: &str,
+        parent: &[PathSegment],
+        chain: &mut Vec<NodePath>,
+    ) -> Result<InterpolationTarget, ConfigError> {
         let (from, rest) = self.base(path, parent)?;
         let missing = || {
             ConfigError::new(
@@ -308,9 +327,9 @@ impl<'a> Resolver<'a> {
             .with_hint(format!("add {rest} or correct the interpolation"))
         };
         let target = self
-            .select(&from, &split_path(rest), chain, Missing::Refuse)?
+            .select(&from, &split_path(rest), chain, MissingPolicy::Refuse)?
             .ok_or_else(missing)?;
-        if let Target::At(place) = &target
+        if let InterpolationTarget::At(place) = &target
             && parent.starts_with(place)
         {
             let message = format!("it refers to '{path}', which contains it");
@@ -320,7 +339,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The container a path starts from, and the path without its leading dots.
-    fn base<'p>(&self, path: &'p str, parent: &[Step]) -> Result<(Place, &'p str), ConfigError> {
+    fn base<'p>(&self, path: &'p str, parent: &[PathSegment]) -> Result<(NodePath, &'p str), ConfigError> {
         let Some(mut rest) = path.strip_prefix('.') else {
             return Ok((Vec::new(), path));
         };
@@ -338,34 +357,34 @@ impl<'a> Resolver<'a> {
     /// Goes along a path, following interpolations on the way and at its end.
     fn select(
         &self,
-        from: &Place,
+        from: &NodePath,
         parts: &[String],
-        chain: &mut Vec<Place>,
-        missing: Missing,
-    ) -> Result<Option<Target>, ConfigError> {
-        let mut here = Target::At(from.clone());
+        chain: &mut Vec<NodePath>,
+        missing: MissingPolicy,
+    ) -> Result<Option<InterpolationTarget>, ConfigError> {
+        let mut here = InterpolationTarget::At(from.clone());
         if parts.len() == 1 && parts[0].is_empty() {
             return Ok(Some(here));
         }
         for (at, part) in parts.iter().enumerate() {
             let next = match &here {
-                Target::At(place) => match self.step(place, part) {
-                    Ok(Some(step)) => Target::At(child(place, step)),
+                InterpolationTarget::At(place) => match self.step(place, part) {
+                    Ok(Some(step)) => InterpolationTarget::At(child(place, step)),
                     Ok(None) => return Ok(None),
-                    Err(error) if missing == Missing::Refuse => {
+                    Err(error) if missing == MissingPolicy::Refuse => {
                         return Err(error.with_key(parts[..at].join(".")));
                     }
                     Err(_) => return Ok(None),
                 },
-                Target::Made(node) => match node.child(part) {
-                    Some(node) => Target::Made(node.clone()),
+                InterpolationTarget::Made(node) => match node.child(part) {
+                    Some(node) => InterpolationTarget::Made(node.clone()),
                     None => return Ok(None),
                 },
             };
             here = match next {
-                Target::At(place) => {
+                InterpolationTarget::At(place) => {
                     let unset = self.node(&place).is_some_and(|node| node.value.is_mandatory_missing());
-                    if unset && missing == Missing::Refuse {
+                    if unset && missing == MissingPolicy::Refuse {
                         let message = format!(
                             "it refers to '{}', which is `???` and has to be filled in",
                             dotted(&place)
@@ -381,14 +400,14 @@ impl<'a> Resolver<'a> {
     }
 
     /// The step into a container; an error where there is no container.
-    fn step(&self, place: &Place, part: &str) -> Result<Option<Step>, ConfigError> {
+    fn step(&self, place: &NodePath, part: &str) -> Result<Option<PathSegment>, ConfigError> {
         match self.node(place).map(|node| &node.value) {
-            Some(Value::Map(map)) => {
-                let key = Key::from(part);
-                Ok(map.get(&key).is_some().then_some(Step::Key(key)))
+            Some(ConfigValue::Map(map)) => {
+                let key = MapKey::from(part);
+                Ok(map.get(&key).is_some().then_some(PathSegment::Key(key)))
             }
-            Some(Value::List(items)) => match part.parse::<usize>() {
-                Ok(index) => Ok((index < items.len()).then_some(Step::Index(index))),
+            Some(ConfigValue::List(items)) => match part.parse::<usize>() {
+                Ok(index) => Ok((index < items.len()).then_some(PathSegment::Index(index))),
                 Err(_) => Err(ConfigError::new(
                     ErrorKind::MissingKey,
                     format!("'{part}' is no index of a list"),
@@ -402,17 +421,17 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn node(&self, place: &[Step]) -> Option<&'a Node> {
+    fn node(&self, place: &[PathSegment]) -> Option<&'a ConfigNode> {
         place
             .iter()
             .try_fold(&self.tree.root, |node, step| match (step, &node.value) {
-                (Step::Key(key), Value::Map(map)) => map.get(key),
-                (Step::Index(index), Value::List(items)) => items.get(*index),
+                (PathSegment::Key(key), ConfigValue::Map(map)) => map.get(key),
+                (PathSegment::Index(index), ConfigValue::List(items)) => items.get(*index),
                 _ => None,
             })
     }
 
-    fn count(&self, node: &Node, depth: usize) -> Result<(), ConfigError> {
+    fn count(&self, node: &ConfigNode, depth: usize) -> Result<(), ConfigError> {
         self.steps.set(self.steps.get() + 1);
         if self.steps.get() > MAX_STEPS || depth > MAX_DEPTH {
             return Err(
@@ -425,34 +444,36 @@ impl<'a> Resolver<'a> {
 
 /// Meaning of a `???` on the way.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Missing {
+enum MissingPolicy {
     Keep,
     Refuse,
 }
 
 /// A copy of the container that the interpolation at `path` refers to, not evaluated.
-pub(crate) fn container_behind(tree: &ConfigTree, path: &[Key]) -> Option<Node> {
-    let resolver = Resolver::new(tree, &|_| None);
-    let place = path.iter().cloned().map(Step::Key).collect();
+pub(crate) fn container_behind(tree: &ConfigTree, path: &[MapKey]) -> Option<ConfigNode> {
+    let resolver = InterpolationResolver::new(tree, &|_| None);
+    let place = path.iter().cloned().map(PathSegment::Key).collect();
     match resolver.follow(&place, &mut Vec::new()).ok()? {
-        Target::At(place) => resolver
+        InterpolationTarget::At(place) => resolver
             .node(&place)
-            .filter(|node| matches!(node.value, Value::Map(_) | Value::List(_)))
+            .filter(|node| matches!(node.value, ConfigValue::Map(_) | ConfigValue::List(_)))
             .cloned(),
-        Target::Made(node) => Some(node).filter(|node| matches!(node.value, Value::Map(_) | Value::List(_))),
+        InterpolationTarget::Made(node) => {
+            Some(node).filter(|node| matches!(node.value, ConfigValue::Map(_) | ConfigValue::List(_)))
+        }
     }
 }
 
-fn child(place: &[Step], step: Step) -> Place {
+fn child(place: &[PathSegment], step: PathSegment) -> NodePath {
     let mut place = place.to_vec();
     place.push(step);
     place
 }
 
-fn dotted(place: &[Step]) -> String {
+fn dotted(place: &[PathSegment]) -> String {
     let parts = place.iter().map(|step| match step {
-        Step::Key(key) => key.to_string(),
-        Step::Index(index) => index.to_string(),
+        PathSegment::Key(key) => key.to_string(),
+        PathSegment::Index(index) => index.to_string(),
     });
     parts.collect::<Vec<_>>().join(".")
 }

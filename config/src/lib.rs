@@ -26,5 +26,7 @@ pub use settings::{
     LineRedactor, NeedleSet, Settings, edit_distance, know_secret, know_values, know_words, known_needles,
     known_secrets, redact, redact_call, redact_lines, redact_text, redact_word, redact_words, redacted, redacted_yaml,
 };
-pub use tree::{ConfigTree, Key, Map, Node, Origin, Value, is_default_origin, join_path, split_path};
+pub use tree::{
+    ConfigMap, ConfigNode, ConfigTree, ConfigValue, MapKey, ValueOrigin, is_default_origin, join_path, split_path,
+};
 pub use yaml::{MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_scalar, parse_supervisor_yaml, parse_trainer_yaml};

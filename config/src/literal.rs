@@ -3,11 +3,11 @@
 //! Both grammars read an unquoted value as a run of such words. A run of one word has the word's type, a longer run is a string; so
 //! `10` is a number, `10-a` is not. The longest word wins, and of equally long ones the first in [`Kind`]'s order.
 
-use crate::tree::Value;
+use crate::tree::ConfigValue;
 
 /// Kind of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum TokenKind {
     /// A floating-point number, `inf` and `nan` included.
     Float,
     /// A whole number.
@@ -27,22 +27,22 @@ pub enum Kind {
 }
 
 /// The word at the beginning of a text and its length in bytes.
-pub fn word(text: &str) -> Option<(Kind, usize)> {
+pub fn word(text: &str) -> Option<(TokenKind, usize)> {
     let bytes = text.as_bytes();
     let candidates = [
-        (Kind::Float, float(bytes)),
-        (Kind::Int, int(bytes)),
-        (Kind::Bool, keyword(bytes, b"true").max(keyword(bytes, b"false"))),
-        (Kind::Null, keyword(bytes, b"null")),
+        (TokenKind::Float, float(bytes)),
+        (TokenKind::Int, int(bytes)),
+        (TokenKind::Bool, keyword(bytes, b"true").max(keyword(bytes, b"false"))),
+        (TokenKind::Null, keyword(bytes, b"null")),
         (
-            Kind::Mark,
+            TokenKind::Mark,
             usize::from(bytes.first().is_some_and(|byte| b"/-\\+.$%*@?|".contains(byte))),
         ),
-        (Kind::Id, id(bytes)),
-        (Kind::Escape, escape(bytes)),
-        (Kind::Space, run(bytes, |byte| matches!(byte, b' ' | b'\t'))),
+        (TokenKind::Id, id(bytes)),
+        (TokenKind::Escape, escape(bytes)),
+        (TokenKind::Space, run(bytes, |byte| matches!(byte, b' ' | b'\t'))),
     ];
-    let mut best: Option<(Kind, usize)> = None;
+    let mut best: Option<(TokenKind, usize)> = None;
     for (kind, length) in candidates {
         if length > best.map_or(0, |(_, longest)| longest) {
             best = Some((kind, length));
@@ -52,43 +52,43 @@ pub fn word(text: &str) -> Option<(Kind, usize)> {
 }
 
 /// The value of a run of words: typed if it is one word, a string without escapes otherwise.
-pub fn value(words: &[(Kind, &str)]) -> Result<Value, String> {
+pub fn value(words: &[(TokenKind, &str)]) -> Result<ConfigValue, String> {
     if let [(kind, text)] = words {
         return single(*kind, text);
     }
-    Ok(Value::Str(
+    Ok(ConfigValue::Str(
         words.iter().map(|(kind, text)| unescaped(*kind, text)).collect(),
     ))
 }
 
 /// A word's text, with its escapes undone.
-pub fn unescaped(kind: Kind, text: &str) -> String {
-    if kind == Kind::Escape {
+pub fn unescaped(kind: TokenKind, text: &str) -> String {
+    if kind == TokenKind::Escape {
         text.chars().skip(1).step_by(2).collect()
     } else {
         text.to_owned()
     }
 }
 
-fn single(kind: Kind, text: &str) -> Result<Value, String> {
+fn single(kind: TokenKind, text: &str) -> Result<ConfigValue, String> {
     match kind {
-        Kind::Null => Ok(Value::Null),
-        Kind::Bool => Ok(Value::Bool(text.eq_ignore_ascii_case("true"))),
-        Kind::Int => {
+        TokenKind::Null => Ok(ConfigValue::Null),
+        TokenKind::Bool => Ok(ConfigValue::Bool(text.eq_ignore_ascii_case("true"))),
+        TokenKind::Int => {
             let digits = text.replace('_', "");
             digits
                 .parse()
-                .map(Value::Int)
+                .map(ConfigValue::Int)
                 .map_err(|_| format!("the whole number {text} is beyond what is supported"))
         }
-        Kind::Float => {
+        TokenKind::Float => {
             let digits = text.replace('_', "").to_ascii_lowercase();
             digits
                 .parse()
-                .map(Value::Float)
+                .map(ConfigValue::Float)
                 .map_err(|_| format!("'{text}' is not a number"))
         }
-        _ => Ok(Value::Str(unescaped(kind, text))),
+        _ => Ok(ConfigValue::Str(unescaped(kind, text))),
     }
 }
 
@@ -190,29 +190,29 @@ fn exponent(bytes: &[u8], base: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, word};
+    use super::{TokenKind, word};
 
     #[test]
     fn the_longest_word_wins() {
         for (text, kind, length) in [
-            ("10", Kind::Int, 2),
-            ("010", Kind::Int, 1),
-            ("1_000", Kind::Int, 5),
-            ("1__0", Kind::Int, 1),
-            ("1.", Kind::Float, 2),
-            (".5", Kind::Float, 2),
-            ("-1e-4", Kind::Float, 5),
-            ("1e", Kind::Int, 1),
-            ("inf", Kind::Float, 3),
-            ("infinity", Kind::Id, 8),
-            ("-nan", Kind::Float, 4),
-            ("TRUE", Kind::Bool, 4),
-            ("trueish", Kind::Id, 7),
-            ("null", Kind::Null, 4),
-            ("-", Kind::Mark, 1),
-            ("\\\\", Kind::Escape, 2),
-            ("\\x", Kind::Mark, 1),
-            ("  a", Kind::Space, 2),
+            ("10", TokenKind::Int, 2),
+            ("010", TokenKind::Int, 1),
+            ("1_000", TokenKind::Int, 5),
+            ("1__0", TokenKind::Int, 1),
+            ("1.", TokenKind::Float, 2),
+            (".5", TokenKind::Float, 2),
+            ("-1e-4", TokenKind::Float, 5),
+            ("1e", TokenKind::Int, 1),
+            ("inf", TokenKind::Float, 3),
+            ("infinity", TokenKind::Id, 8),
+            ("-nan", TokenKind::Float, 4),
+            ("TRUE", TokenKind::Bool, 4),
+            ("trueish", TokenKind::Id, 7),
+            ("null", TokenKind::Null, 4),
+            ("-", TokenKind::Mark, 1),
+            ("\\\\", TokenKind::Escape, 2),
+            ("\\x", TokenKind::Mark, 1),
+            ("  a", TokenKind::Space, 2),
         ] {
             assert_eq!(word(text), Some((kind, length)), "{text}");
         }

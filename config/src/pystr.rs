@@ -1,11 +1,11 @@
 //! Values as Python prints them: what `str()` makes of it when it is embedded in a string.
 
-use crate::tree::{Key, Node, Value};
+use crate::tree::{ConfigNode, ConfigValue, MapKey};
 
 /// `str(value)`: strings as they are, everything else as Python's `repr`.
-pub fn value(value: &Value) -> String {
+pub fn value(value: &ConfigValue) -> String {
     match value {
-        Value::Str(text) => text.clone(),
+        ConfigValue::Str(text) => text.clone(),
         other => repr(other),
     }
 }
@@ -33,19 +33,19 @@ pub(crate) fn float(number: f64) -> String {
     }
 }
 
-fn repr(value: &Value) -> String {
+fn repr(value: &ConfigValue) -> String {
     match value {
-        Value::Null => "None".to_owned(),
-        Value::Bool(true) => "True".to_owned(),
-        Value::Bool(false) => "False".to_owned(),
-        Value::Int(number) => number.to_string(),
-        Value::Float(number) => float(*number),
-        Value::Str(text) => quoted(text),
-        Value::List(items) => {
-            let items: Vec<String> = items.iter().map(|node: &Node| repr(&node.value)).collect();
+        ConfigValue::Null => "None".to_owned(),
+        ConfigValue::Bool(true) => "True".to_owned(),
+        ConfigValue::Bool(false) => "False".to_owned(),
+        ConfigValue::Int(number) => number.to_string(),
+        ConfigValue::Float(number) => float(*number),
+        ConfigValue::Str(text) => quoted(text),
+        ConfigValue::List(items) => {
+            let items: Vec<String> = items.iter().map(|node: &ConfigNode| repr(&node.value)).collect();
             format!("[{}]", items.join(", "))
         }
-        Value::Map(map) => {
+        ConfigValue::Map(map) => {
             let entries: Vec<String> = map
                 .iter()
                 .map(|(key, node)| format!("{}: {}", key_repr(key), repr(&node.value)))
@@ -55,9 +55,9 @@ fn repr(value: &Value) -> String {
     }
 }
 
-fn key_repr(key: &Key) -> String {
+fn key_repr(key: &MapKey) -> String {
     match key {
-        Key::Str(text) => quoted(text),
+        MapKey::Str(text) => quoted(text),
         other => other.to_string(),
     }
 }

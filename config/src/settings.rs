@@ -20,8 +20,8 @@ mod wrong;
 use figment::Figment;
 
 use crate::error::{ConfigError, ErrorKind};
-use crate::tree::{Node, is_default_origin};
-use layers::Layer;
+use crate::tree::{ConfigNode, is_default_origin};
+use layers::SettingLayer;
 
 pub use pages::{defaults_yaml, json_schema, settings_md};
 pub use redact::{
@@ -37,11 +37,11 @@ pub const AUTO: &str = "auto";
 
 /// Sources of settings, lowest first within each field; the fields in this order.
 #[derive(Debug, Clone, Default)]
-pub struct Sources {
+pub struct SettingSources {
     /// Settings files: name and text, lowest first.
     pub files: Vec<(String, String)>,
     /// The `supervisor:` block of the trainer's YAML.
-    pub block: Option<Node>,
+    pub block: Option<ConfigNode>,
     /// Environment variables; only `SUPERVISE_…` is looked at.
     pub env: Vec<(String, String)>,
     /// Flags: dotted key and value.
@@ -63,15 +63,15 @@ pub struct Explained {
 
 impl Settings {
     /// Lays the sources over the defaults. All mistakes of all sources are returned together.
-    pub fn load(sources: &Sources) -> Result<Self, Vec<ConfigError>> {
+    pub fn load(sources: &SettingSources) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
-        let mut layers = vec![Layer::defaults()];
+        let mut layers = vec![SettingLayer::defaults()];
         for (name, text) in &sources.files {
-            layers.push(Layer::file(name, text));
+            layers.push(SettingLayer::file(name, text));
         }
-        layers.extend(sources.block.as_ref().map(|node| Ok(Layer::block(node))));
-        layers.push(Layer::env(&sources.env));
-        layers.push(Layer::flags(&sources.flags));
+        layers.extend(sources.block.as_ref().map(|node| Ok(SettingLayer::block(node))));
+        layers.push(SettingLayer::env(&sources.env));
+        layers.push(SettingLayer::flags(&sources.flags));
         let mut checked = Vec::new();
         for layer in layers {
             match layer {
@@ -101,7 +101,7 @@ impl Settings {
 
     /// The defaults alone.
     pub fn defaults() -> Result<Self, Vec<ConfigError>> {
-        Self::load(&Sources::default())
+        Self::load(&SettingSources::default())
     }
 
     /// Every setting with its value and where it came from, in the order of `defaults.yaml`. Secrets are hidden.

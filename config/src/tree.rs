@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use crate::error::{ConfigError, ErrorKind};
 
-pub use map::{Key, Map};
+pub use map::{ConfigMap, MapKey};
 pub use path::{join_path, split_path};
 
 /// Place where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// A place in a text.
     File {
         /// The file, or another name of the text.
@@ -64,7 +64,7 @@ pub fn is_default_origin(origin: &str) -> bool {
     origin.starts_with(DEFAULT_OF)
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, line, .. } => write!(f, "{path}:{line}"),
@@ -79,7 +79,7 @@ impl fmt::Display for Origin {
 
 /// A value.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum ConfigValue {
     /// `null`.
     Null,
     /// A truth value.
@@ -91,12 +91,12 @@ pub enum Value {
     /// A string.
     Str(String),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<ConfigNode>),
     /// A mapping that keeps its order.
-    Map(Map),
+    Map(ConfigMap),
 }
 
-impl Value {
+impl ConfigValue {
     /// The name of the value's type, for messages.
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -123,23 +123,23 @@ impl Value {
 
 /// A value and where it came from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub struct ConfigNode {
     /// The value.
-    pub value: Value,
+    pub value: ConfigValue,
     /// Place where it came from.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
 }
 
-impl Node {
+impl ConfigNode {
     /// A node.
-    pub fn new(value: Value, origin: Origin) -> Self {
+    pub fn new(value: ConfigValue, origin: ValueOrigin) -> Self {
         Self { value, origin }
     }
 
     /// The string, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match &self.value {
-            Value::Str(text) => Some(text),
+            ConfigValue::Str(text) => Some(text),
             _ => None,
         }
     }
@@ -147,7 +147,7 @@ impl Node {
     /// The truth value, if it is one.
     pub fn as_bool(&self) -> Option<bool> {
         match self.value {
-            Value::Bool(value) => Some(value),
+            ConfigValue::Bool(value) => Some(value),
             _ => None,
         }
     }
@@ -155,7 +155,7 @@ impl Node {
     /// The whole number, if it is one and fits.
     pub fn as_i64(&self) -> Option<i64> {
         match self.value {
-            Value::Int(value) => i64::try_from(value).ok(),
+            ConfigValue::Int(value) => i64::try_from(value).ok(),
             _ => None,
         }
     }
@@ -163,46 +163,46 @@ impl Node {
     /// The number, whole or not.
     pub fn as_f64(&self) -> Option<f64> {
         match self.value {
-            Value::Int(value) => Some(value as f64),
-            Value::Float(value) => Some(value),
+            ConfigValue::Int(value) => Some(value as f64),
+            ConfigValue::Float(value) => Some(value),
             _ => None,
         }
     }
 
     /// The list, if it is one.
-    pub fn as_list(&self) -> Option<&[Node]> {
+    pub fn as_list(&self) -> Option<&[ConfigNode]> {
         match &self.value {
-            Value::List(items) => Some(items),
+            ConfigValue::List(items) => Some(items),
             _ => None,
         }
     }
 
     /// The mapping, if it is one.
-    pub fn as_map(&self) -> Option<&Map> {
+    pub fn as_map(&self) -> Option<&ConfigMap> {
         match &self.value {
-            Value::Map(map) => Some(map),
+            ConfigValue::Map(map) => Some(map),
             _ => None,
         }
     }
 
     /// Returns true if the value is `null`.
     pub fn is_null(&self) -> bool {
-        matches!(self.value, Value::Null)
+        matches!(self.value, ConfigValue::Null)
     }
 
     /// The child of that name (mapping) or index (list).
-    pub fn child(&self, name: &str) -> Option<&Node> {
+    pub fn child(&self, name: &str) -> Option<&ConfigNode> {
         match &self.value {
-            Value::Map(map) => map.get_str(name),
-            Value::List(items) => items.get(path::index(name)?),
+            ConfigValue::Map(map) => map.get_str(name),
+            ConfigValue::List(items) => items.get(path::index(name)?),
             _ => None,
         }
     }
 
-    pub(crate) fn child_mut(&mut self, name: &str) -> Option<&mut Node> {
+    pub(crate) fn child_mut(&mut self, name: &str) -> Option<&mut ConfigNode> {
         match &mut self.value {
-            Value::Map(map) => map.get_mut(&Key::Str(name.to_owned())),
-            Value::List(items) => items.get_mut(path::index(name)?),
+            ConfigValue::Map(map) => map.get_mut(&MapKey::Str(name.to_owned())),
+            ConfigValue::List(items) => items.get_mut(path::index(name)?),
             _ => None,
         }
     }
@@ -212,24 +212,24 @@ impl Node {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigTree {
     /// The root, a mapping or a list.
-    pub root: Node,
+    pub root: ConfigNode,
 }
 
 impl ConfigTree {
     /// A tree with that root.
-    pub fn new(root: Node) -> Self {
+    pub fn new(root: ConfigNode) -> Self {
         Self { root }
     }
 
     /// A tree without keys.
-    pub fn empty(origin: Origin) -> Self {
+    pub fn empty(origin: ValueOrigin) -> Self {
         Self {
-            root: Node::new(Value::Map(Map::new()), origin),
+            root: ConfigNode::new(ConfigValue::Map(ConfigMap::new()), origin),
         }
     }
 
     /// The node at a dotted path, as written (interpolations are not followed). `a.b`, `a[b]` and list indices are understood.
-    pub fn get(&self, path: &str) -> Option<&Node> {
+    pub fn get(&self, path: &str) -> Option<&ConfigNode> {
         if path.is_empty() {
             return Some(&self.root);
         }
@@ -239,7 +239,7 @@ impl ConfigTree {
     }
 
     /// Replaces the value at a path that exists.
-    pub fn set(&mut self, path: &str, node: Node) -> Result<(), ConfigError> {
+    pub fn set(&mut self, path: &str, node: ConfigNode) -> Result<(), ConfigError> {
         match self.get_mut(path) {
             Some(place) => {
                 *place = node;
@@ -250,7 +250,7 @@ impl ConfigTree {
     }
 
     /// Puts a value at a path; mappings on the way are created, and a plain value on the way gives place to a mapping.
-    pub fn add(&mut self, path: &str, node: Node) -> Result<(), ConfigError> {
+    pub fn add(&mut self, path: &str, node: ConfigNode) -> Result<(), ConfigError> {
         let parts = split_path(path);
         if parts.len() > crate::yaml::MAX_DEPTH {
             return Err(ConfigError::new(ErrorKind::Limit, "the key has too many parts"));
@@ -265,14 +265,14 @@ impl ConfigTree {
     }
 
     /// Removes and returns the value at a path.
-    pub fn delete(&mut self, path: &str) -> Result<Node, ConfigError> {
+    pub fn delete(&mut self, path: &str) -> Result<ConfigNode, ConfigError> {
         let missing = self.missing(path);
         let mut parts = split_path(path);
         let last = parts.pop().unwrap_or_default();
         let parent = parts.iter().try_fold(&mut self.root, |node, part| node.child_mut(part));
         let removed = match parent.map(|node| &mut node.value) {
-            Some(Value::Map(map)) => map.remove(&Key::Str(last)),
-            Some(Value::List(items)) => path::index(&last)
+            Some(ConfigValue::Map(map)) => map.remove(&MapKey::Str(last)),
+            Some(ConfigValue::List(items)) => path::index(&last)
                 .filter(|index| *index < items.len())
                 .map(|index| items.remove(index)),
             _ => None,
@@ -286,17 +286,17 @@ impl ConfigTree {
     }
 
     /// Every leaf with its dotted path, in order. Empty lists and mappings are leaves.
-    pub fn leaves(&self) -> Vec<(String, &Node)> {
+    pub fn leaves(&self) -> Vec<(String, &ConfigNode)> {
         let mut found = Vec::new();
         let mut waiting = vec![(String::new(), &self.root)];
         while let Some((path, node)) = waiting.pop() {
             match &node.value {
-                Value::Map(map) if !map.is_empty() => {
+                ConfigValue::Map(map) if !map.is_empty() => {
                     for (key, child) in map.iter().rev() {
                         waiting.push((join_path(&path, &key.to_string()), child));
                     }
                 }
-                Value::List(items) if !items.is_empty() => {
+                ConfigValue::List(items) if !items.is_empty() => {
                     for (index, child) in items.iter().enumerate().rev() {
                         waiting.push((join_path(&path, &index.to_string()), child));
                     }
@@ -307,7 +307,7 @@ impl ConfigTree {
         found
     }
 
-    pub(crate) fn get_mut(&mut self, path: &str) -> Option<&mut Node> {
+    pub(crate) fn get_mut(&mut self, path: &str) -> Option<&mut ConfigNode> {
         if path.is_empty() {
             return Some(&mut self.root);
         }
@@ -321,15 +321,19 @@ impl ConfigTree {
     }
 }
 
-fn step_or_create<'a>(here: &'a mut Node, part: &str, origin: &Origin) -> Result<&'a mut Node, ConfigError> {
-    if !matches!(here.value, Value::Map(_) | Value::List(_)) {
-        *here = Node::new(Value::Map(Map::new()), origin.clone());
+fn step_or_create<'a>(
+    here: &'a mut ConfigNode,
+    part: &str,
+    origin: &ValueOrigin,
+) -> Result<&'a mut ConfigNode, ConfigError> {
+    if !matches!(here.value, ConfigValue::Map(_) | ConfigValue::List(_)) {
+        *here = ConfigNode::new(ConfigValue::Map(ConfigMap::new()), origin.clone());
     }
     match &mut here.value {
-        Value::Map(map) => {
-            Ok(map.entry_or_insert(Key::Str(part.to_owned()), || Node::new(Value::Null, origin.clone())))
-        }
-        Value::List(items) => {
+        ConfigValue::Map(map) => Ok(map.entry_or_insert(MapKey::Str(part.to_owned()), || {
+            ConfigNode::new(ConfigValue::Null, origin.clone())
+        })),
+        ConfigValue::List(items) => {
             let message = format!("the list has {} items and no item {part}", items.len());
             let place = path::index(part).and_then(|index| items.get_mut(index));
             place.ok_or_else(|| ConfigError::new(ErrorKind::MissingKey, message))

@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
-use crate::dialect::{self, Tag};
+use crate::dialect::{self, YamlTag};
 use crate::error::{ConfigError, ErrorKind};
-use crate::tree::{Key, Map, Node, Origin, Value};
-use graph::{Graph, Kind, Raw};
-use strict::{Extent, Mark, Source, Style};
+use crate::tree::{ConfigMap, ConfigNode, ConfigValue, MapKey, ValueOrigin};
+use graph::{Graph, RawNode, YamlNodeKind};
+use strict::{NodeSpan, YamlPos, YamlStyle, YamlText};
 
 /// The largest document, in bytes.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -29,14 +29,14 @@ pub const MAX_DEPTH: usize = 128;
 
 /// Reads a trainer's YAML as OmegaConf's loader reads it: YAML 1.1 scalars, merge keys, duplicate keys refused, one document. An empty
 /// text is an empty mapping. `file` is what errors and origins call the text.
-pub fn parse_trainer_yaml(text: &str, file: &str) -> Result<Node, ConfigError> {
+pub fn parse_trainer_yaml(text: &str, file: &str) -> Result<ConfigNode, ConfigError> {
     let file: Arc<str> = Arc::from(file);
     let node = graph::construct(&read_graph(text, &file)?, &file)?;
     match node.value {
-        Value::Map(_) | Value::List(_) => Ok(node),
-        Value::Null => Ok(Node::new(Value::Map(Map::new()), node.origin)),
+        ConfigValue::Map(_) | ConfigValue::List(_) => Ok(node),
+        ConfigValue::Null => Ok(ConfigNode::new(ConfigValue::Map(ConfigMap::new()), node.origin)),
         // A lone text is read once more, and what is still a text becomes a mapping with that one key.
-        Value::Str(ref text) => {
+        ConfigValue::Str(ref text) => {
             let again = graph::construct(&read_graph(text, &file)?, &file)?;
             lone_text(again, node.origin)
         }
@@ -49,27 +49,27 @@ pub fn parse_trainer_yaml(text: &str, file: &str) -> Result<Node, ConfigError> {
     }
 }
 
-fn lone_text(node: Node, origin: Origin) -> Result<Node, ConfigError> {
+fn lone_text(node: ConfigNode, origin: ValueOrigin) -> Result<ConfigNode, ConfigError> {
     let map = match node.value {
-        Value::Map(_) | Value::List(_) => return Ok(Node::new(node.value, origin)),
-        Value::Null => Map::new(),
-        Value::Str(text) => [(Key::Str(text), Node::new(Value::Null, origin.clone()))]
+        ConfigValue::Map(_) | ConfigValue::List(_) => return Ok(ConfigNode::new(node.value, origin)),
+        ConfigValue::Null => ConfigMap::new(),
+        ConfigValue::Str(text) => [(MapKey::Str(text), ConfigNode::new(ConfigValue::Null, origin.clone()))]
             .into_iter()
             .collect(),
         _ => {
             return Err(ConfigError::new(ErrorKind::WrongType, "the document is not a mapping").from_origin(&origin));
         }
     };
-    Ok(Node::new(Value::Map(map), origin))
+    Ok(ConfigNode::new(ConfigValue::Map(map), origin))
 }
 
 /// Reads a plain scalar, such as the value of an environment variable, with the trainer's rules.
-pub fn parse_scalar(text: &str) -> Result<Value, String> {
+pub fn parse_scalar(text: &str) -> Result<ConfigValue, String> {
     dialect::construct(&dialect::resolve(text), text)
 }
 
 /// Reads one of the supervisor's own files through serde; the origins are looked up in an event parse of the same text.
-pub fn parse_supervisor_yaml(text: &str, file: &str) -> Result<Node, ConfigError> {
+pub fn parse_supervisor_yaml(text: &str, file: &str) -> Result<ConfigNode, ConfigError> {
     let name: Arc<str> = Arc::from(file);
     // The bounds, the duplicate keys and the exact places are the event parser's; the types are serde's.
     let places = parse_trainer_yaml(text, file)?;
@@ -83,11 +83,11 @@ pub fn parse_supervisor_yaml(text: &str, file: &str) -> Result<Node, ConfigError
 }
 
 /// The node of `places` with the types of `value`.
-fn retype(value: serde_yaml::Value, places: Node) -> Result<Node, ConfigError> {
+fn retype(value: serde_yaml::Value, places: ConfigNode) -> Result<ConfigNode, ConfigError> {
     let origin = places.origin;
     let typed = match (value, places.value) {
-        (serde_yaml::Value::Mapping(entries), Value::Map(map)) => {
-            let mut typed = Map::new();
+        (serde_yaml::Value::Mapping(entries), ConfigValue::Map(map)) => {
+            let mut typed = ConfigMap::new();
             let mut values: HashMap<String, serde_yaml::Value> = entries
                 .into_iter()
                 .map(|(key, value)| (key_text(&key), value))
@@ -95,33 +95,35 @@ fn retype(value: serde_yaml::Value, places: Node) -> Result<Node, ConfigError> {
             for (key, place) in map {
                 let text = key_spelling(&key, &values);
                 if let Some(value) = text.as_ref().and_then(|text| values.remove(text)) {
-                    typed.insert(Key::Str(text.unwrap_or_default()), retype(value, place)?);
+                    typed.insert(MapKey::Str(text.unwrap_or_default()), retype(value, place)?);
                 } else {
                     typed.insert(key, place);
                 }
             }
-            Value::Map(typed)
+            ConfigValue::Map(typed)
         }
-        (serde_yaml::Value::Sequence(items), Value::List(places)) if items.len() == places.len() => Value::List(
-            items
-                .into_iter()
-                .zip(places)
-                .map(|(item, place)| retype(item, place))
-                .collect::<Result<_, _>>()?,
-        ),
-        (serde_yaml::Value::Null, Value::Map(map)) => Value::Map(map),
-        (serde_yaml::Value::Null, _) => Value::Null,
-        (serde_yaml::Value::Bool(value), _) => Value::Bool(value),
-        (serde_yaml::Value::String(text), _) => Value::Str(text),
+        (serde_yaml::Value::Sequence(items), ConfigValue::List(places)) if items.len() == places.len() => {
+            ConfigValue::List(
+                items
+                    .into_iter()
+                    .zip(places)
+                    .map(|(item, place)| retype(item, place))
+                    .collect::<Result<_, _>>()?,
+            )
+        }
+        (serde_yaml::Value::Null, ConfigValue::Map(map)) => ConfigValue::Map(map),
+        (serde_yaml::Value::Null, _) => ConfigValue::Null,
+        (serde_yaml::Value::Bool(value), _) => ConfigValue::Bool(value),
+        (serde_yaml::Value::String(text), _) => ConfigValue::Str(text),
         (serde_yaml::Value::Number(number), other) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
-            (Some(whole), _, _) => Value::Int(i128::from(whole)),
-            (_, Some(whole), _) => Value::Int(i128::from(whole)),
-            (_, _, Some(float)) => Value::Float(float),
+            (Some(whole), _, _) => ConfigValue::Int(i128::from(whole)),
+            (_, Some(whole), _) => ConfigValue::Int(i128::from(whole)),
+            (_, _, Some(float)) => ConfigValue::Float(float),
             _ => other,
         },
         (_, other) => other,
     };
-    Ok(Node::new(typed, origin))
+    Ok(ConfigNode::new(typed, origin))
 }
 
 fn key_text(key: &serde_yaml::Value) -> String {
@@ -134,11 +136,11 @@ fn key_text(key: &serde_yaml::Value) -> String {
 }
 
 /// How serde spells a key that the event parse typed: `on` is true here and a string there.
-fn key_spelling(key: &Key, values: &HashMap<String, serde_yaml::Value>) -> Option<String> {
+fn key_spelling(key: &MapKey, values: &HashMap<String, serde_yaml::Value>) -> Option<String> {
     let spellings: &[&str] = match key {
-        Key::Str(text) => return values.contains_key(text).then(|| text.clone()),
-        Key::Bool(true) => &["true", "on", "yes", "On", "Yes", "ON", "YES"],
-        Key::Bool(false) => &["false", "off", "no", "Off", "No", "OFF", "NO"],
+        MapKey::Str(text) => return values.contains_key(text).then(|| text.clone()),
+        MapKey::Bool(true) => &["true", "on", "yes", "On", "Yes", "ON", "YES"],
+        MapKey::Bool(false) => &["false", "off", "no", "Off", "No", "OFF", "NO"],
         other => return Some(other.to_string()).filter(|text| values.contains_key(text)),
     };
     spellings
@@ -185,7 +187,7 @@ fn check_characters(text: &str, file: &Arc<str>) -> Result<(), ConfigError> {
 }
 
 /// An open list or mapping.
-struct Frame {
+struct OpenNode {
     node: usize,
     key: Option<usize>,
     /// Written with brackets or braces, or inside such.
@@ -195,11 +197,11 @@ struct Frame {
 struct Builder<'a> {
     file: &'a Arc<str>,
     text: &'a str,
-    source: Source<'a>,
+    source: YamlText<'a>,
     graph: Graph,
     anchors: HashMap<usize, usize>,
     names: HashSet<&'a str>,
-    open: Vec<Frame>,
+    open: Vec<OpenNode>,
     root: Option<usize>,
 }
 
@@ -208,7 +210,7 @@ impl<'a> Builder<'a> {
         Self {
             file,
             text,
-            source: Source::new(text),
+            source: YamlText::new(text),
             graph: Graph::default(),
             anchors: HashMap::new(),
             names: HashSet::new(),
@@ -245,16 +247,16 @@ impl<'a> Builder<'a> {
                 Event::SequenceStart(anchor, tag) => {
                     self.start(
                         span,
-                        named(tag.as_deref()).unwrap_or(Tag::Seq),
-                        Kind::Seq(Vec::new()),
+                        named(tag.as_deref()).unwrap_or(YamlTag::Seq),
+                        YamlNodeKind::Seq(Vec::new()),
                         anchor,
                     )?;
                 }
                 Event::MappingStart(anchor, tag) => {
                     self.start(
                         span,
-                        named(tag.as_deref()).unwrap_or(Tag::Map),
-                        Kind::Map(Vec::new()),
+                        named(tag.as_deref()).unwrap_or(YamlTag::Map),
+                        YamlNodeKind::Map(Vec::new()),
                         anchor,
                     )?;
                 }
@@ -266,7 +268,12 @@ impl<'a> Builder<'a> {
         }
         let root = match self.root {
             Some(root) => root,
-            None => self.add(Extent::default(), Tag::Null, Kind::Scalar(String::new()), 0)?,
+            None => self.add(
+                NodeSpan::default(),
+                YamlTag::Null,
+                YamlNodeKind::Scalar(String::new()),
+                0,
+            )?,
         };
         self.graph.root = root;
         if let Some((line, column)) = self.source.stray_tab() {
@@ -280,8 +287,8 @@ impl<'a> Builder<'a> {
     fn scalar(
         &mut self,
         text: String,
-        style: Style,
-        span: Extent,
+        style: YamlStyle,
+        span: NodeSpan,
         anchor: usize,
         tag: Option<&saphyr_parser::Tag>,
     ) -> Result<usize, ConfigError> {
@@ -293,13 +300,13 @@ impl<'a> Builder<'a> {
         {
             return Err(self.error(ErrorKind::Syntax, span, &message));
         }
-        if self.open.is_empty() && style == Style::Block && span.start.column == 0 && !text.trim().is_empty() {
+        if self.open.is_empty() && style == YamlStyle::Block && span.start.column == 0 && !text.trim().is_empty() {
             return Err(self.error(ErrorKind::Syntax, span, "the text is not indented"));
         }
         self.source.note_scalar(span, style);
         let text = self.source.block_content(text, style, span);
         let tag = scalar_tag(&text, style, tag);
-        self.add(span, tag, Kind::Scalar(text), anchor)
+        self.add(span, tag, YamlNodeKind::Scalar(text), anchor)
     }
 
     fn in_flow(&self) -> bool {
@@ -307,7 +314,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The loader refuses a name that is used twice, and most characters in it.
-    fn check_anchor(&mut self, span: Extent) -> Result<(), ConfigError> {
+    fn check_anchor(&mut self, span: NodeSpan) -> Result<(), ConfigError> {
         let Some(name) = self.source.anchor_name(span) else {
             return Ok(());
         };
@@ -328,7 +335,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn start(&mut self, span: Extent, tag: Tag, kind: Kind, anchor: usize) -> Result<(), ConfigError> {
+    fn start(&mut self, span: NodeSpan, tag: YamlTag, kind: YamlNodeKind, anchor: usize) -> Result<(), ConfigError> {
         if self.open.len() >= MAX_DEPTH {
             return Err(self.error(
                 ErrorKind::Limit,
@@ -339,17 +346,17 @@ impl<'a> Builder<'a> {
         let node = self.add(span, tag, kind, anchor)?;
         self.place(node);
         let flow = self.in_flow() || self.source.is_flow(span);
-        self.open.push(Frame { node, key: None, flow });
+        self.open.push(OpenNode { node, key: None, flow });
         Ok(())
     }
 
-    fn add(&mut self, span: Extent, tag: Tag, kind: Kind, anchor: usize) -> Result<usize, ConfigError> {
+    fn add(&mut self, span: NodeSpan, tag: YamlTag, kind: YamlNodeKind, anchor: usize) -> Result<usize, ConfigError> {
         if self.graph.nodes.len() >= MAX_NODES {
             return Err(self.error(ErrorKind::Limit, span, &format!("more than {MAX_NODES} values")));
         }
         let node = self.graph.nodes.len();
         let (line, column) = (narrow(span.start.line.max(1)), narrow(span.start.column + 1));
-        self.graph.nodes.push(Raw {
+        self.graph.nodes.push(RawNode {
             tag,
             kind,
             line,
@@ -369,16 +376,16 @@ impl<'a> Builder<'a> {
             return;
         };
         match &mut self.graph.nodes[frame.node].kind {
-            Kind::Seq(items) => items.push(node),
-            Kind::Map(entries) => match frame.key.take() {
+            YamlNodeKind::Seq(items) => items.push(node),
+            YamlNodeKind::Map(entries) => match frame.key.take() {
                 Some(key) => entries.push((key, node)),
                 None => frame.key = Some(node),
             },
-            Kind::Scalar(_) => {}
+            YamlNodeKind::Scalar(_) => {}
         }
     }
 
-    fn error(&self, kind: ErrorKind, span: Extent, message: &str) -> ConfigError {
+    fn error(&self, kind: ErrorKind, span: NodeSpan, message: &str) -> ConfigError {
         ConfigError::new(kind, message).at(self.file, narrow(span.start.line), narrow(span.start.column + 1))
     }
 
@@ -388,37 +395,37 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn extent(span: Span) -> Extent {
-    let mark = |mark: saphyr_parser::Marker| Mark {
+fn extent(span: Span) -> NodeSpan {
+    let mark = |mark: saphyr_parser::Marker| YamlPos {
         line: mark.line(),
         column: mark.col(),
     };
-    Extent {
+    NodeSpan {
         start: mark(span.start),
         end: mark(span.end),
     }
 }
 
-fn written(style: ScalarStyle) -> Style {
+fn written(style: ScalarStyle) -> YamlStyle {
     match style {
-        ScalarStyle::Plain => Style::Plain,
-        ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => Style::Quoted,
-        ScalarStyle::Literal | ScalarStyle::Folded => Style::Block,
+        ScalarStyle::Plain => YamlStyle::Plain,
+        ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => YamlStyle::Quoted,
+        ScalarStyle::Literal | ScalarStyle::Folded => YamlStyle::Block,
     }
 }
 
-fn named(tag: Option<&saphyr_parser::Tag>) -> Option<Tag> {
+fn named(tag: Option<&saphyr_parser::Tag>) -> Option<YamlTag> {
     let tag = tag?;
     let name = format!("{}{}", tag.handle, tag.suffix);
     // A lone `!` asks for the usual tag.
-    if name == "!" { None } else { Some(Tag::named(&name)) }
+    if name == "!" { None } else { Some(YamlTag::named(&name)) }
 }
 
-fn scalar_tag(text: &str, style: Style, tag: Option<&saphyr_parser::Tag>) -> Tag {
+fn scalar_tag(text: &str, style: YamlStyle, tag: Option<&saphyr_parser::Tag>) -> YamlTag {
     match (named(tag), tag, style) {
         (Some(tag), _, _) => tag,
         // With a lone `!` the loader types even a quoted scalar by its spelling.
-        (None, Some(_), _) | (None, None, Style::Plain) => dialect::resolve(text),
-        (None, None, _) => Tag::Str,
+        (None, Some(_), _) | (None, None, YamlStyle::Plain) => dialect::resolve(text),
+        (None, None, _) => YamlTag::Str,
     }
 }

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use supervise_config::compose::{Choice, Composed, Found, GroupOverride, Loader, compose};
-use supervise_config::{ConfigError, ErrorKind, Value};
+use supervise_config::compose::{ComposedConfig, ConfigLoader, GroupChoice, GroupOverride, LoadResult, compose};
+use supervise_config::{ConfigError, ConfigValue, ErrorKind};
 
 struct Files(BTreeMap<&'static str, &'static str>);
 
-impl Loader for Files {
-    fn load(&self, config: &str) -> Result<Found, ConfigError> {
+impl ConfigLoader for Files {
+    fn load(&self, config: &str) -> Result<LoadResult, ConfigError> {
         Ok(match self.0.get(config) {
-            Some(&"(trainer)") => Found::ByTrainer,
-            Some(text) => Found::Text {
+            Some(&"(trainer)") => LoadResult::ByTrainer,
+            Some(text) => LoadResult::Text {
                 text: (*text).to_owned(),
                 file: format!("{config}.yaml"),
             },
-            None => Found::Missing,
+            None => LoadResult::Missing,
         })
     }
 
@@ -29,18 +29,21 @@ impl Loader for Files {
     }
 }
 
-fn composed(files: &[(&'static str, &'static str)], overrides: &[GroupOverride]) -> Result<Composed, ConfigError> {
+fn composed(
+    files: &[(&'static str, &'static str)],
+    overrides: &[GroupOverride],
+) -> Result<ComposedConfig, ConfigError> {
     compose(&Files(files.iter().copied().collect()), "main", overrides)
 }
 
 fn choose(key: &str, option: &str) -> GroupOverride {
     GroupOverride::Choose {
         key: key.to_owned(),
-        choice: Choice::Name(option.to_owned()),
+        choice: GroupChoice::Name(option.to_owned()),
     }
 }
 
-fn int(composed: &Composed, path: &str) -> Option<i64> {
+fn int(composed: &ComposedConfig, path: &str) -> Option<i64> {
     composed.tree.get(path).and_then(|node| node.as_i64())
 }
 
@@ -65,7 +68,7 @@ fn options_are_chosen_from_list_and_command() {
     ];
     let read = composed(&files, &[]).unwrap();
     assert_eq!(int(&read, "db.port"), Some(2));
-    assert_eq!(read.choices["db"], Choice::Name("two".to_owned()));
+    assert_eq!(read.choices["db"], GroupChoice::Name("two".to_owned()));
     assert_eq!(
         int(&composed(&files, &[choose("db", "one")]).unwrap(), "db.port"),
         Some(1)
@@ -93,8 +96,8 @@ fn what_the_trainer_brings_is_an_empty_layer() {
         .map(|layer| (layer.config.as_str(), layer.by_trainer))
         .collect();
     assert_eq!(layers, [("ppo_trainer", true), ("main", false)]);
-    assert_eq!(read.choices["model_engine"], Choice::Name("megatron".to_owned()));
-    assert_eq!(read.choices["data"], Choice::Name("legacy".to_owned()));
+    assert_eq!(read.choices["model_engine"], GroupChoice::Name("megatron".to_owned()));
+    assert_eq!(read.choices["data"], GroupChoice::Name("legacy".to_owned()));
 }
 
 #[test]
@@ -179,11 +182,11 @@ fn entries_may_be_optional_null_or_deleted() {
     let append = GroupOverride::Append {
         group: "db".to_owned(),
         package: Some("x".to_owned()),
-        choice: Choice::Name("one".to_owned()),
+        choice: GroupChoice::Name("one".to_owned()),
     };
     let appended = composed(&[DB[0], ("main", "a: 1\n")], &[append]).unwrap();
     assert_eq!(
         appended.tree.get("x.port").map(|node| node.value.clone()),
-        Some(Value::Int(1))
+        Some(ConfigValue::Int(1))
     );
 }

@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use supervise_config::{ConfigError, ErrorKind, Key, Node, Origin, Value, parse_trainer_yaml};
+use supervise_config::{ConfigError, ConfigNode, ConfigValue, ErrorKind, MapKey, ValueOrigin, parse_trainer_yaml};
 
-fn read(text: &str) -> Node {
+fn read(text: &str) -> ConfigNode {
     parse_trainer_yaml(text, "t.yaml").unwrap_or_else(|error| panic!("{text:?}: {error}"))
 }
 
@@ -15,75 +15,75 @@ fn refused(text: &str) -> ConfigError {
     }
 }
 
-fn value(text: &str) -> Value {
+fn value(text: &str) -> ConfigValue {
     read(&format!("a: {text}\n"))
         .child("a")
         .map(|node| node.value.clone())
         .unwrap()
 }
 
-fn string(text: &str) -> Value {
-    Value::Str(text.to_owned())
+fn string(text: &str) -> ConfigValue {
+    ConfigValue::Str(text.to_owned())
 }
 
 /// Spellings on which YAML readers disagree, with what the trainer sees.
 #[test]
 fn scalars_are_typed_as_the_trainer_types_them() {
     let cases = [
-        ("on", Value::Bool(true)),
-        ("yes", Value::Bool(true)),
-        ("Off", Value::Bool(false)),
-        ("NO", Value::Bool(false)),
+        ("on", ConfigValue::Bool(true)),
+        ("yes", ConfigValue::Bool(true)),
+        ("Off", ConfigValue::Bool(false)),
+        ("NO", ConfigValue::Bool(false)),
         ("y", string("y")),
         ("tRUE", string("tRUE")),
-        ("1e-4", Value::Float(1e-4)),
-        ("1.0e-4", Value::Float(1e-4)),
-        ("1E5", Value::Float(1e5)),
+        ("1e-4", ConfigValue::Float(1e-4)),
+        ("1.0e-4", ConfigValue::Float(1e-4)),
+        ("1E5", ConfigValue::Float(1e5)),
         (".5e5", string(".5e5")),
-        (".5", Value::Float(0.5)),
+        (".5", ConfigValue::Float(0.5)),
         ("-.5", string("-.5")),
-        ("1.", Value::Float(1.0)),
-        ("1_000", Value::Int(1000)),
-        ("010", Value::Int(8)),
+        ("1.", ConfigValue::Float(1.0)),
+        ("1_000", ConfigValue::Int(1000)),
+        ("010", ConfigValue::Int(8)),
         ("08", string("08")),
         ("0o10", string("0o10")),
-        ("0x1F", Value::Int(31)),
+        ("0x1F", ConfigValue::Int(31)),
         ("0X1F", string("0X1F")),
-        ("0b101", Value::Int(5)),
-        ("1:30", Value::Int(90)),
-        ("1:30:00", Value::Int(5400)),
-        ("1:30:00.5", Value::Float(5400.5)),
+        ("0b101", ConfigValue::Int(5)),
+        ("1:30", ConfigValue::Int(90)),
+        ("1:30:00", ConfigValue::Int(5400)),
+        ("1:30:00.5", ConfigValue::Float(5400.5)),
         ("01:30:00", string("01:30:00")),
         ("1:60", string("1:60")),
         ("2026-01-02", string("2026-01-02")),
         ("2026-01-02T03:04:05Z", string("2026-01-02T03:04:05Z")),
-        (".inf", Value::Float(f64::INFINITY)),
-        ("-.INF", Value::Float(f64::NEG_INFINITY)),
+        (".inf", ConfigValue::Float(f64::INFINITY)),
+        ("-.INF", ConfigValue::Float(f64::NEG_INFINITY)),
         ("inf", string("inf")),
-        ("~", Value::Null),
-        ("null", Value::Null),
-        ("", Value::Null),
+        ("~", ConfigValue::Null),
+        ("null", ConfigValue::Null),
+        ("", ConfigValue::Null),
         ("None", string("None")),
         ("'1'", string("1")),
         ("\"on\"", string("on")),
         ("!!str 1", string("1")),
-        ("!!int \"010\"", Value::Int(8)),
-        ("!!float 1", Value::Float(1.0)),
+        ("!!int \"010\"", ConfigValue::Int(8)),
+        ("!!float 1", ConfigValue::Float(1.0)),
         ("${b}", string("${b}")),
-        ("18446744073709551615", Value::Int(u64::MAX.into())),
+        ("18446744073709551615", ConfigValue::Int(u64::MAX.into())),
     ];
     for (text, wanted) in cases {
         assert_eq!(value(text), wanted, "{text}");
     }
-    assert!(matches!(value(".nan"), Value::Float(number) if number.is_nan()));
+    assert!(matches!(value(".nan"), ConfigValue::Float(number) if number.is_nan()));
 }
 
 #[test]
 fn keys_keep_their_types_and_compare_as_in_python() {
     let node = read("on: a\n1: b\n0.5: c\nx: d\n");
-    let keys: Vec<Key> = node.as_map().unwrap().iter().map(|(key, _)| key.clone()).collect();
-    assert_eq!(keys, [Key::Bool(true), Key::Float(0.5), Key::from("x")]);
-    assert_eq!(node.as_map().unwrap().get(&Key::Int(1)).unwrap().as_str(), Some("b"));
+    let keys: Vec<MapKey> = node.as_map().unwrap().iter().map(|(key, _)| key.clone()).collect();
+    assert_eq!(keys, [MapKey::Bool(true), MapKey::Float(0.5), MapKey::from("x")]);
+    assert_eq!(node.as_map().unwrap().get(&MapKey::Int(1)).unwrap().as_str(), Some("b"));
     assert_eq!(refused("~: x\n").kind, ErrorKind::BadValue);
     assert_eq!(refused("[a]: x\n").kind, ErrorKind::BadValue);
 }
@@ -102,8 +102,8 @@ fn merge_keys_and_aliases_expand() {
 #[test]
 fn values_know_their_place() {
     let node = read("a: 1\nb:\n  - x\n  - {c: 2}\n");
-    let at = |node: &Node| match &node.origin {
-        Origin::File { path, line, column } => (path.to_string(), *line, *column),
+    let at = |node: &ConfigNode| match &node.origin {
+        ValueOrigin::File { path, line, column } => (path.to_string(), *line, *column),
         other => panic!("{other:?}"),
     };
     assert_eq!(at(node.child("a").unwrap()), ("t.yaml".to_owned(), 1, 1));

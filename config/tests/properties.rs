@@ -1,10 +1,11 @@
 //! Nothing that comes in as text makes this crate panic or run away.
 
 use proptest::prelude::*;
-use supervise_config::interpolation::Resolver;
-use supervise_config::settings::{Sources, parse_bytes, parse_duration};
+use supervise_config::interpolation::InterpolationResolver;
+use supervise_config::settings::{SettingSources, parse_bytes, parse_duration};
 use supervise_config::{
-    ConfigTree, Node, Origin, Settings, Value, parse_supervisor_yaml, parse_trainer_yaml, redact, redacted_yaml,
+    ConfigNode, ConfigTree, ConfigValue, Settings, ValueOrigin, parse_supervisor_yaml, parse_trainer_yaml, redact,
+    redacted_yaml,
 };
 
 /// Texts made of the characters that mean something in YAML.
@@ -54,9 +55,9 @@ proptest! {
     fn no_text_is_too_strange(text in prop_oneof![yamlish(), any::<String>()]) {
         if let Ok(node) = parse_trainer_yaml(&text, "t") {
             let tree = ConfigTree::new(node);
-            let _ = Resolver::new(&tree, &|_| None).resolve_all();
+            let _ = InterpolationResolver::new(&tree, &|_| None).resolve_all();
             for (path, _) in tree.leaves() {
-                let _ = Resolver::new(&tree, &|_| Some("x".to_owned())).get(&path);
+                let _ = InterpolationResolver::new(&tree, &|_| Some("x".to_owned())).get(&path);
             }
         }
         let _ = parse_supervisor_yaml(&text, "s");
@@ -64,11 +65,11 @@ proptest! {
 
     #[test]
     fn no_settings_are_too_strange(text in yamlish(), value in any::<String>()) {
-        let sources = Sources {
+        let sources = SettingSources {
             files: vec![("s".to_owned(), format!("command: {text}"))],
             env: vec![("SUPERVISE_GRACE__STOP".to_owned(), value.clone()), (format!("SUPERVISE_{value}"), text)],
             flags: vec![(value.clone(), value)],
-            ..Sources::default()
+            ..SettingSources::default()
         };
         let _ = Settings::load(&sources);
     }
@@ -88,8 +89,8 @@ proptest! {
     /// A written tree is read as the same tree.
     #[test]
     fn a_tree_without_secrets_keeps_its_types(text in prop_oneof![yamlish(), any::<String>()], value in any::<String>()) {
-        let origin = Origin::Composed { by: "t".to_owned() };
-        let value = Node::new(Value::List(vec![Node::new(Value::Str(value), origin.clone())]), origin.clone());
+        let origin = ValueOrigin::Composed { by: "t".to_owned() };
+        let value = ConfigNode::new(ConfigValue::List(vec![ConfigNode::new(ConfigValue::Str(value), origin.clone())]), origin.clone());
         let root = parse_trainer_yaml(&text, "t").unwrap_or_else(|_| ConfigTree::empty(origin).root);
         let mut tree = ConfigTree::new(root);
         let _ = tree.add("v", value);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use regex::Regex;
-use supervise_config::settings::{self, CgroupChoice, DegradedResume, EventChoice, Gpus, HardLimit, Sources};
+use supervise_config::settings::{
+    self, CgroupChoice, DegradedResume, EventChoice, GpuChoice, HardLimit, SettingSources,
+};
 use supervise_config::{ConfigError, ErrorKind, Settings, parse_trainer_yaml};
 
 fn pairs(entries: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -14,10 +16,10 @@ fn pairs(entries: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 fn from_file(text: &str) -> Result<Settings, Vec<ConfigError>> {
-    Settings::load(&Sources {
+    Settings::load(&SettingSources {
         files: pairs(&[("supervise.yaml", text)]),
         trainers: &["this", "plain"],
-        ..Sources::default()
+        ..SettingSources::default()
     })
 }
 
@@ -34,7 +36,7 @@ fn the_defaults_are_what_they_say() {
     assert_eq!((defaults.retries, defaults.step_backs), (5, 2));
     assert_eq!(defaults.backoff.max, Duration::from_secs(300));
     assert_eq!(defaults.grace.orphan, Duration::from_secs(120));
-    assert_eq!(defaults.gang.gpus, Gpus::Auto);
+    assert_eq!(defaults.gang.gpus, GpuChoice::Auto);
     assert_eq!(defaults.gang.workers, None);
     assert_eq!(defaults.command, None);
     assert_eq!(defaults.degraded_resume, DegradedResume::DataOrder);
@@ -48,7 +50,7 @@ fn the_defaults_are_what_they_say() {
 #[test]
 fn later_sources_win_and_every_value_knows_its_origin() {
     let block = parse_trainer_yaml("supervisor:\n  step_backs: 7\n  kill: {cgroup: off}\n", "ppo.yaml").unwrap();
-    let sources = Sources {
+    let sources = SettingSources {
         files: pairs(&[
             ("/etc/c.yaml", "retries: 1\nstep_backs: 1\n"),
             ("supervise.yaml", "\nretries: 2\ngrace:\n  save: 1h30m\n"),
@@ -68,7 +70,7 @@ fn later_sources_win_and_every_value_knows_its_origin() {
     assert_eq!((settings.retries, settings.step_backs), (4, 7));
     assert_eq!(settings.kill.cgroup, CgroupChoice::Off);
     assert_eq!(settings.grace.stop, Duration::from_secs(45));
-    assert_eq!(settings.gang.gpus, Gpus::List(vec![0, 2]));
+    assert_eq!(settings.gang.gpus, GpuChoice::List(vec![0, 2]));
     let origin = |key: &str| {
         let line = settings.explained().iter().find(|line| line.key == key).unwrap();
         format!("{} from {}", line.value, line.origin)
@@ -129,9 +131,9 @@ fn commands_are_lists_or_shell_words() {
         let command = from_file(&format!("command: {text}\n")).unwrap().command;
         assert_eq!(command.unwrap(), words, "{text}");
     }
-    let flag = Sources {
+    let flag = SettingSources {
         flags: pairs(&[("command", "[\"a b\", c]")]),
-        ..Sources::default()
+        ..SettingSources::default()
     };
     assert_eq!(Settings::load(&flag).unwrap().command.unwrap(), ["a b", "c"]);
     assert_eq!(mistake("command: [python, 1]\n").kind, ErrorKind::BadValue);
@@ -141,13 +143,13 @@ fn commands_are_lists_or_shell_words() {
 
 #[test]
 fn variables_for_the_trainer_merge_and_secrets_stay_hidden() {
-    let sources = Sources {
+    let sources = SettingSources {
         files: pairs(&[
             ("a.yaml", "env: {A: x, N: 1}\n"),
             ("b.yaml", "env:\n  WANDB_API_KEY: hush\n"),
         ]),
         env: pairs(&[("SUPERVISE_ENV__My__Var", "y")]),
-        ..Sources::default()
+        ..SettingSources::default()
     };
     let settings = Settings::load(&sources).unwrap();
     let env: Vec<(&str, &str)> = settings
@@ -194,9 +196,9 @@ fn unknown_settings_get_the_nearest_name() {
         );
         assert!(error.hint.as_deref().unwrap().contains(near), "{error}");
     }
-    let env = Sources {
+    let env = SettingSources {
         env: pairs(&[("SUPERVISE_RETRY", "1")]),
-        ..Sources::default()
+        ..SettingSources::default()
     };
     let error = Settings::load(&env).unwrap_err().remove(0);
     assert_eq!(
@@ -258,9 +260,9 @@ fn wrong_values_name_key_and_line() {
 #[test]
 fn the_block_in_the_trainers_file_is_read_with_the_trainers_types() {
     let block = parse_trainer_yaml("grace:\n  stop: 1:30:00\n", "ppo.yaml").unwrap();
-    let error = Settings::load(&Sources {
+    let error = Settings::load(&SettingSources {
         block: Some(block),
-        ..Sources::default()
+        ..SettingSources::default()
     })
     .unwrap_err()
     .remove(0);
@@ -270,10 +272,10 @@ fn the_block_in_the_trainers_file_is_read_with_the_trainers_types() {
 
 #[test]
 fn all_mistakes_are_reported_together() {
-    let sources = Sources {
+    let sources = SettingSources {
         files: pairs(&[("a.yaml", "retrys: 1\ngrace: {stop: 5}\n"), ("b.yaml", "[")]),
         flags: pairs(&[("grace", "5s")]),
-        ..Sources::default()
+        ..SettingSources::default()
     };
     assert_eq!(Settings::load(&sources).unwrap_err().len(), 4);
 }
@@ -282,9 +284,9 @@ fn all_mistakes_are_reported_together() {
 fn trusted_names_are_a_list_whatever_they_come_from() {
     assert!(Settings::defaults().unwrap().proof.trust_globals.is_empty());
     let from = |text: &str| {
-        let sources = Sources {
+        let sources = SettingSources {
             env: pairs(&[("SUPERVISE_PROOF__TRUST_GLOBALS", text)]),
-            ..Sources::default()
+            ..SettingSources::default()
         };
         Settings::load(&sources).map(|s| s.proof.trust_globals)
     };
@@ -355,9 +357,9 @@ fn the_schema_for_editors_takes_what_is_accepted_and_no_other_form() {
 #[test]
 fn events_are_words_and_a_webhook_is_an_address_that_is_never_shown() {
     let load = |key: &str, value: &str| {
-        Settings::load(&Sources {
+        Settings::load(&SettingSources {
             flags: pairs(&[(key, value)]),
-            ..Sources::default()
+            ..SettingSources::default()
         })
     };
     let some = load("on_event.events", "gave_up, stall").unwrap();
@@ -384,9 +386,9 @@ fn events_are_words_and_a_webhook_is_an_address_that_is_never_shown() {
 
 #[test]
 fn a_list_that_cannot_be_read_is_called_so() {
-    let error = Settings::load(&Sources {
+    let error = Settings::load(&SettingSources {
         flags: vec![("rules".into(), r#"[{pattern: "\d", class: user.x}]"#.into())],
-        ..Sources::default()
+        ..SettingSources::default()
     })
     .unwrap_err()
     .remove(0);

@@ -2,9 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use supervise_config::interpolation::Resolver;
+use supervise_config::interpolation::InterpolationResolver;
 use supervise_config::{
-    ConfigError, ConfigTree, ErrorKind, Node, Origin, Value, parse_trainer_yaml, python_str, redacted_yaml,
+    ConfigError, ConfigNode, ConfigTree, ConfigValue, ErrorKind, ValueOrigin, parse_trainer_yaml, python_str,
+    redacted_yaml,
 };
 
 fn tree(text: &str) -> ConfigTree {
@@ -15,18 +16,20 @@ fn env(name: &str) -> Option<String> {
     (name == "PRESENT").then(|| "here".to_owned())
 }
 
-fn get(text: &str, path: &str) -> Result<Value, ConfigError> {
-    Resolver::new(&tree(text), &env).require(path).map(|node| node.value)
+fn get(text: &str, path: &str) -> Result<ConfigValue, ConfigError> {
+    InterpolationResolver::new(&tree(text), &env)
+        .require(path)
+        .map(|node| node.value)
 }
 
-fn string(text: &str) -> Value {
-    Value::Str(text.to_owned())
+fn string(text: &str) -> ConfigValue {
+    ConfigValue::Str(text.to_owned())
 }
 
-fn node(value: Value) -> Node {
-    Node::new(
+fn node(value: ConfigValue) -> ConfigNode {
+    ConfigNode::new(
         value,
-        Origin::Flag {
+        ValueOrigin::Flag {
             text: "--set".to_owned(),
         },
     )
@@ -48,16 +51,16 @@ fn paths_reach_mappings_and_lists() {
 #[test]
 fn values_are_set_added_and_deleted() {
     let mut tree = tree("a: {b: 1}\nl: [1, 2]\n");
-    tree.set("a.b", node(Value::Int(2))).unwrap();
+    tree.set("a.b", node(ConfigValue::Int(2))).unwrap();
     assert_eq!(
-        tree.set("a.c", node(Value::Null)).unwrap_err().kind,
+        tree.set("a.c", node(ConfigValue::Null)).unwrap_err().kind,
         ErrorKind::MissingKey
     );
-    tree.add("x.y.z", node(Value::Int(3))).unwrap();
-    tree.add("a.b.c", node(Value::Int(4))).unwrap();
-    tree.add("l.1", node(Value::Int(9))).unwrap();
-    assert!(tree.add("l.7", node(Value::Null)).is_err());
-    assert!(tree.add(&"k.".repeat(500), node(Value::Null)).is_err());
+    tree.add("x.y.z", node(ConfigValue::Int(3))).unwrap();
+    tree.add("a.b.c", node(ConfigValue::Int(4))).unwrap();
+    tree.add("l.1", node(ConfigValue::Int(9))).unwrap();
+    assert!(tree.add("l.7", node(ConfigValue::Null)).is_err());
+    assert!(tree.add(&"k.".repeat(500), node(ConfigValue::Null)).is_err());
     tree.delete("l.0").unwrap();
     let leaves: Vec<String> = tree
         .leaves()
@@ -95,7 +98,7 @@ fn interpolations_are_followed() {
     assert_eq!(get(text, "t.a").unwrap(), string("x/proj/1e-05"));
     assert_eq!(get(text, "t.b").unwrap(), string("x/proj/1e-05"));
     assert_eq!(get(text, "t.c").unwrap(), string("proj"));
-    assert_eq!(get(text, "t.l.2").unwrap(), Value::Int(1));
+    assert_eq!(get(text, "t.l.2").unwrap(), ConfigValue::Int(1));
     assert_eq!(get(text, "w").unwrap(), string("x/proj/1e-05"));
     assert_eq!(get(text, "esc").unwrap(), string("${p}"));
 }
@@ -105,9 +108,9 @@ fn resolvers_answer() {
     let text = "e: ${oc.env:PRESENT}\nd: ${oc.env:ABSENT,1e-4}\ns: ${oc.select:no.such,7}\nc: ${oc.decode:'[1, a]'}\nn: ${oc.env:ABSENT,null}\n";
     assert_eq!(get(text, "e").unwrap(), string("here"));
     assert_eq!(get(text, "d").unwrap(), string("0.0001"));
-    assert_eq!(get(text, "s").unwrap(), Value::Int(7));
+    assert_eq!(get(text, "s").unwrap(), ConfigValue::Int(7));
     assert_eq!(get(text, "c.1").unwrap(), string("a"));
-    assert_eq!(get(text, "n").unwrap(), Value::Null);
+    assert_eq!(get(text, "n").unwrap(), ConfigValue::Null);
 }
 
 #[test]
@@ -137,10 +140,13 @@ fn mistakes_in_interpolations_name_place_and_chain() {
 #[test]
 fn unknown_resolvers_matter_only_where_asked_for() {
     let text = "a: ${mine:1}\nb: 2\nc: {d: '${a}'}\n";
-    assert_eq!(get(text, "b").unwrap(), Value::Int(2));
+    assert_eq!(get(text, "b").unwrap(), ConfigValue::Int(2));
     assert_eq!(get(text, "c").unwrap_err().kind, ErrorKind::UnknownResolver);
-    assert!(Resolver::new(&tree(text), &env).resolve_all().is_err());
-    assert_eq!(Resolver::new(&tree(text), &env).get("nothing").unwrap(), None);
+    assert!(InterpolationResolver::new(&tree(text), &env).resolve_all().is_err());
+    assert_eq!(
+        InterpolationResolver::new(&tree(text), &env).get("nothing").unwrap(),
+        None
+    );
 }
 
 #[test]

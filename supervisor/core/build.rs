@@ -11,8 +11,8 @@ mod answer;
 #[expect(dead_code, unreachable_pub, reason = "the core uses the rest")]
 mod nature;
 
-use answer::Action;
-use nature::{Kind, SecondSignal, Weight};
+use answer::FailureAction;
+use nature::{FailureKind, SecondSignal, Weight};
 use regex::bytes::Regex;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -51,7 +51,7 @@ struct File {
 struct Entry {
     code: String,
     meaning: String,
-    kind: Kind,
+    kind: FailureKind,
     action: Option<String>,
     supervised_action: Option<String>,
     #[serde(default)]
@@ -201,7 +201,7 @@ fn family(code: &str) -> &str {
     code.split('.').next().unwrap_or(code)
 }
 
-/// The entry as a `Row`.
+/// The entry as a `RulebookEntry`.
 fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
     check(of)?;
     let mut lines = Vec::new();
@@ -220,11 +220,11 @@ fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
     let mut patterns = String::new();
     for (holds, regex) in &lines {
         Regex::new(&format!("(?i-u){regex}"))?;
-        write!(patterns, "Line {{ holds: {holds:?}, regex: {regex:?} }}, ")?;
+        write!(patterns, "LinePattern {{ holds: {holds:?}, regex: {regex:?} }}, ")?;
     }
     let action_or_none = |word: &Option<String>| match word {
         None => Ok("None".to_owned()),
-        Some(word) => action_of(word).map(|action| format!("Some(Action::{action:?})")),
+        Some(word) => action_of(word).map(|action| format!("Some(FailureAction::{action:?})")),
     };
     let (action, supervised) = (action_or_none(&of.action)?, action_or_none(&of.supervised_action)?);
     let ends_after = match &of.ends_after {
@@ -240,12 +240,12 @@ fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
         let when = refined.when;
         write!(
             refinements,
-            "Refinement {{ when: SecondSignal::{when:?}, class: Class::{class}, action: Action::{action:?} }}, "
+            "Refinement {{ when: SecondSignal::{when:?}, class: Class::{class}, action: FailureAction::{action:?} }}, "
         )?;
     }
     let tier = of.tier.unwrap_or(of.kind.tier());
     Ok(format!(
-        "    Row {{ class: Class::{}, family: Family::{}, code: {:?}, meaning: {:?}, kind: Kind::{:?}, action: {action}, supervised_action: {supervised}, pause: Ms::secs({}), tier: Weight::{tier:?}, blames_checkpoint: {}, \
+        "    RulebookEntry {{ class: Class::{}, family: Family::{}, code: {:?}, meaning: {:?}, kind: FailureKind::{:?}, action: {action}, supervised_action: {supervised}, pause: Ms::secs({}), tier: Weight::{tier:?}, blames_checkpoint: {}, \
          costs_retry: {}, ends_after: EndsAfter::{ends_after}, refinements: &[{refinements}], xids: &{:?}, lines: &[{patterns}], errors: &{:?}, told_by: {:?}, advice: {:?} }},\n",
         variant(&of.code),
         variant(family(&of.code)),
@@ -262,9 +262,9 @@ fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
     ))
 }
 
-fn action_of(word: &str) -> Result<Action, String> {
-    let known = || Action::ALL.map(Action::word).join(", ");
-    Action::of_word(word).ok_or_else(|| format!("the action `{word}` is not one of {}", known()))
+fn action_of(word: &str) -> Result<FailureAction, String> {
+    let known = || FailureAction::ALL.map(FailureAction::word).join(", ");
+    FailureAction::of_word(word).ok_or_else(|| format!("the action `{word}` is not one of {}", known()))
 }
 
 fn regex_of(line: &Line) -> String {
@@ -293,7 +293,7 @@ fn check(of: &Entry) -> Result<(), String> {
     if !has_patterns && of.told_by.is_none() {
         return Err("a class without patterns says in `told_by` what tells it".to_owned());
     }
-    if of.action.is_none() && of.kind != Kind::Report {
+    if of.action.is_none() && of.kind != FailureKind::Report {
         return Err("only a class of the kind `report` has no `action`".to_owned());
     }
     if !of.advice.ends_with('.') || of.meaning.is_empty() || of.meaning.ends_with('.') {

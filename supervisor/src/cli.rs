@@ -44,7 +44,7 @@ mod verify;
 mod version;
 
 use crate::error::CliError;
-use crate::exit::{self, Exit};
+use crate::exit::{self, SuperviseExitCode};
 use crate::printer::{self, ColourChoice};
 use crate::render::terminal;
 use clap::error::ErrorKind;
@@ -168,9 +168,18 @@ impl From<DepthArg> for Depth {
 
 /// The command line as clap knows it, with exit codes and examples.
 pub(crate) fn command() -> clap::Command {
-    let with = |examples: &str, exits: &[Exit]| format!("Examples:\n{examples}\n{}", exit::table(exits));
-    const LOOK: [Exit; 3] = [Exit::Finished, Exit::Usage, Exit::Environment];
-    const CONFIGURED: [Exit; 4] = [Exit::Finished, Exit::Usage, Exit::Environment, Exit::Config];
+    let with = |examples: &str, exits: &[SuperviseExitCode]| format!("Examples:\n{examples}\n{}", exit::table(exits));
+    const LOOK: [SuperviseExitCode; 3] = [
+        SuperviseExitCode::Finished,
+        SuperviseExitCode::Usage,
+        SuperviseExitCode::Environment,
+    ];
+    const CONFIGURED: [SuperviseExitCode; 4] = [
+        SuperviseExitCode::Finished,
+        SuperviseExitCode::Usage,
+        SuperviseExitCode::Environment,
+        SuperviseExitCode::Config,
+    ];
     Cli::command()
         .after_help(format!("{}\n{JSON_ERRORS}", exit::table(&exit::ALL)))
         .mut_subcommand("run", |c| c.after_help(with(run::EXAMPLES, &run::EXITS)))
@@ -272,12 +281,12 @@ fn dispatch(command: Command) -> Result<u8, CliError> {
 fn told(e: &clap::Error, args: &[OsString]) -> Result<u8, CliError> {
     if e.kind() == ErrorKind::DisplayVersion && args.iter().any(|a| a == "--json") {
         version::print()?;
-        return Ok(Exit::Finished.code());
+        return Ok(SuperviseExitCode::Finished.code());
     }
     let mut text = e.render().to_string();
     if !e.use_stderr() {
         print(&text)?;
-        return Ok(Exit::Finished.code());
+        return Ok(SuperviseExitCode::Finished.code());
     }
     let odd = args.iter().enumerate().find(|(_, word)| word.to_str().is_none());
     if let (ErrorKind::InvalidUtf8, Some((n, word))) = (e.kind(), odd) {
@@ -306,7 +315,7 @@ pub(crate) fn trace() {
     // Only the first one of a process counts; tests call this more than once.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| printer::Lines)
+        .with_writer(|| printer::StderrWriter)
         .with_ansi(false)
         .with_target(false)
         .without_time()

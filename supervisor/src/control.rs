@@ -8,10 +8,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 use supervise_core::id::{RunId, Term};
-use supervise_core::ledger::Ledger;
+use supervise_core::ledger::TimeLedger;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
-use supervise_host::address::{self, Role};
+use supervise_core::state::RunState;
+use supervise_host::address::{self, SocketRole};
 use supervise_host::wire;
 
 /// Longest question, in bytes, newline included.
@@ -51,7 +51,7 @@ pub enum ControlRequest {
 
 /// A request that is left in the run directory, for a supervisor to which nobody can connect from there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
+pub struct LeftRequest {
     /// The term of that supervisor: the next one is not meant.
     pub term: Term,
     /// The request itself.
@@ -65,12 +65,12 @@ pub enum ControlReply {
     /// How the run is.
     Status {
         /// The state.
-        state: Box<State>,
+        state: Box<RunState>,
         /// The specification of this term.
         spec: Box<RunSpec>,
         /// The ledger; nothing of a supervisor of an older release.
         #[serde(default)]
-        ledger: Box<Ledger>,
+        ledger: Box<TimeLedger>,
     },
     /// It will be done.
     Done,
@@ -87,13 +87,13 @@ pub fn bind(run: &RunId) -> io::Result<UnixListener> {
     if lives(run) {
         return Err(io::ErrorKind::AddrInUse.into());
     }
-    address::listen(&address::fresh(run, Role::Control)?)
+    address::listen(&address::fresh(run, SocketRole::Control)?)
 }
 
 /// Looks if a supervisor of the run lives on this machine.
 #[must_use]
 pub fn lives(run: &RunId) -> bool {
-    address::lives(run, Role::Control)
+    address::lives(run, SocketRole::Control)
 }
 
 /// Looks if anything of the run listens on this machine.
@@ -105,7 +105,7 @@ pub fn anybody(run: &RunId) -> bool {
 /// Looks if a guard of the run lives on this machine.
 #[must_use]
 pub fn guard_lives(run: &RunId) -> bool {
-    address::lives(run, Role::Guard)
+    address::lives(run, SocketRole::Guard)
 }
 
 /// Asks a living supervisor and waits at most `timeout`; `None` where nobody listens.
@@ -113,7 +113,7 @@ pub fn guard_lives(run: &RunId) -> bool {
 /// # Errors
 /// It does not answer in time (`TimedOut`), or speaks otherwise.
 pub fn ask(run: &RunId, request: &ControlRequest, timeout: Duration) -> io::Result<Option<ControlReply>> {
-    let Some((_, mut stream)) = address::find(run, Role::Control)? else {
+    let Some((_, mut stream)) = address::find(run, SocketRole::Control)? else {
         return Ok(None);
     };
     stream.set_nonblocking(false)?;
@@ -157,7 +157,7 @@ fn late() -> io::Error {
 /// The process that listens on a run's control socket.
 #[must_use]
 pub fn supervisor_pid(run: &RunId) -> Option<i32> {
-    let (_, stream) = address::find(run, Role::Control).ok().flatten()?;
+    let (_, stream) = address::find(run, SocketRole::Control).ok().flatten()?;
     address::peer(&stream)
 }
 

@@ -35,29 +35,29 @@ use crate::run_order::RunOrder;
 
 use ahead::ImportsAhead;
 use camino::Utf8PathBuf;
-use evidence::{EvidenceTask, Gathering};
+use evidence::{EvidenceHelper, EvidenceTask};
 use guards::GuardLink;
 use inputs::Inputs;
-use internal::Internal;
-use io_workers::{IoWorker, Tag};
-use jobs::Seen;
+use internal::DriverMessage;
+use io_workers::{IoPurpose, IoWorker};
+use jobs::ExitWitness;
 use journal::JournalWriter;
-use notify::Telling;
+use notify::Notifier;
 use rehearsal::Rehearsing;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::process::Child;
 use std::time::Duration;
 use supervise_core::checkpoint::Depth;
 use supervise_core::decide::decide;
-use supervise_core::event::{ActError, Event, EventKind, Request, ScanReport, TimerKey};
+use supervise_core::event::{ActError, Event, EventKind, OperatorRequest, ScanReport, TimerKey};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
-use supervise_core::ledger::Ledger;
-use supervise_core::record::{Act, ActKind, Ask, Outcome, Record};
+use supervise_core::ledger::TimeLedger;
+use supervise_core::record::{Act, ActKind, JournalRecord, RunOutcome, WorldQuery};
 use supervise_core::spec::RunSpec;
-use supervise_core::state::{Mode, State};
-use supervise_host::allocation::Allocation;
-use supervise_host::guard::Standby;
-use supervise_host::io_worker::{Answer, Question};
+use supervise_core::state::{RunMode, RunState};
+use supervise_host::allocation::SlurmAllocation;
+use supervise_host::guard::StandbyGuard;
+use supervise_host::io_worker::{IoAnswer, IoQuestion};
 use supervise_host::process::boottime_ms;
 use tokio::sync::mpsc;
 
@@ -82,7 +82,12 @@ pub struct RunFlags {
 ///
 /// # Errors
 /// Errors that keep a term from beginning.
-pub fn run(order: RunOrder, printer: Printer, flags: RunFlags, allocation: Option<Allocation>) -> Result<u8, CliError> {
+pub fn run(
+    order: RunOrder,
+    printer: Printer,
+    flags: RunFlags,
+    allocation: Option<SlurmAllocation>,
+) -> Result<u8, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .thread_keep_alive(FOR_GOOD)
@@ -99,8 +104,8 @@ pub fn run(order: RunOrder, printer: Printer, flags: RunFlags, allocation: Optio
 
 /// Place of a term: the only state beside the core's.
 struct Driver {
-    state: State,
-    ledger: Ledger,
+    state: RunState,
+    ledger: TimeLedger,
     spec: RunSpec,
     order: RunOrder,
     printer: Printer,
@@ -116,8 +121,8 @@ struct Driver {
     work: IoWorker,
     guard: Option<GuardLink>,
     children: Vec<Child>,
-    standby: Option<Standby>,
-    ready: Option<acts::Ready>,
+    standby: Option<StandbyGuard>,
+    ready: Option<acts::ReadyLaunch>,
     /// Memory that the start alone needed is given back.
     is_slim: bool,
     imports_ahead: ImportsAhead,
@@ -136,9 +141,9 @@ struct Driver {
     /// The run's key, which stands in its directory alone.
     key: String,
     rehearsal: Option<Rehearsing>,
-    telling: Telling,
+    telling: Notifier,
     seeing: seen::Seeing,
-    gathering: Option<Gathering>,
+    gathering: Option<EvidenceHelper>,
     evidence_tasks: Vec<EvidenceTask>,
     /// The helper that gathers the next evidence.
     helper_ahead: Option<tokio::process::Child>,
@@ -146,14 +151,14 @@ struct Driver {
     scratch: Option<Utf8PathBuf>,
     failed_launch: Option<(ActId, ActError)>,
     /// The end that was decided, and when it comes even if the journal never takes it.
-    finish_due: Option<(Tick, Outcome)>,
+    finish_due: Option<(Tick, RunOutcome)>,
     journal_recorded: Vec<ProcRef>,
-    internal: mpsc::UnboundedSender<Internal>,
+    internal: mpsc::UnboundedSender<DriverMessage>,
     signals: Signals,
-    allocation: allocation::Job,
-    gpus: gpus::Known,
+    allocation: allocation::AllocationWatch,
+    gpus: gpus::GpuWatch,
     service: service::Service,
-    over: Option<Outcome>,
+    over: Option<RunOutcome>,
 }
 
 /// Signals that asked for an end.
@@ -186,7 +191,7 @@ impl Driver {
             self.tell(record);
         }
         for record in &decided.records {
-            if let Record::Intended { act, reasons, .. } = record {
+            if let JournalRecord::Intended { act, reasons, .. } = record {
                 if let ActKind::Finish(outcome) = &act.kind {
                     self.finish_due = Some((event.at.after(PATIENCE_AT_END), outcome.clone()));
                     self.last_words();
@@ -202,21 +207,21 @@ impl Driver {
             self.ask(ask);
         }
         self.printer.progress(&self.state, &self.spec);
-        if self.state.is_to_stop() && self.state.mode != Mode::Finished {
+        if self.state.is_to_stop() && self.state.mode != RunMode::Finished {
             self.drop_unbegun();
         }
     }
 
-    fn ask(&mut self, ask: Ask) {
+    fn ask(&mut self, ask: WorldQuery) {
         match ask {
-            Ask::WakeAt { key, at } => {
+            WorldQuery::WakeAt { key, at } => {
                 self.timers.insert(key, at);
             }
-            Ask::Scan { depth, whole } => self.scan(depth, whole),
-            Ask::Rehearse => self.rehearse(),
-            Ask::Space => self.ask_for_space(),
-            Ask::Allocation => self.ask_scheduler(false),
-            Ask::Finite { ckpt } => self.ask_for_finite(ckpt),
+            WorldQuery::Scan { depth, whole } => self.scan(depth, whole),
+            WorldQuery::Rehearse => self.rehearse(),
+            WorldQuery::Space => self.ask_for_space(),
+            WorldQuery::Allocation => self.ask_scheduler(false),
+            WorldQuery::Finite { ckpt } => self.ask_for_finite(ckpt),
         }
     }
 
@@ -232,7 +237,7 @@ impl Driver {
         }
         let live = self.state.live().is_some();
         if let Some(asked_live) = self.scanning {
-            if asked_live && live && self.state.mode == Mode::Running {
+            if asked_live && live && self.state.mode == RunMode::Running {
                 // A look that comes after a proof was asked for does not take its place.
                 let (deep, wide) = self.scan_again.unwrap_or((depth, whole));
                 self.scan_again = Some((depth.max(deep), whole.max(wide)));
@@ -243,21 +248,21 @@ impl Driver {
         self.scan_again = None;
         self.scanning = Some(live);
         let now = self.now();
-        let thorough = !matches!(self.state.mode, Mode::Running | Mode::Draining { .. });
+        let thorough = !matches!(self.state.mode, RunMode::Running | RunMode::Draining { .. });
         if thorough {
             self.tell_own_steps();
         }
-        let ask = Question::Scan { depth, whole, thorough };
-        self.work.ask(Tag::Scan, ask, now);
+        let ask = IoQuestion::Scan { depth, whole, thorough };
+        self.work.ask(IoPurpose::Scan, ask, now);
     }
 
-    fn on_scanned(&mut self, answer: Result<Answer, ActError>) {
+    fn on_scanned(&mut self, answer: Result<IoAnswer, ActError>) {
         // A scan from while the attempt lived may lack its last save; whoever chooses asks anew.
         if self.scanning.take() == Some(true) && self.state.live().is_none() {
             return;
         }
         let report = match answer {
-            Ok(Answer::Scan(report)) => report,
+            Ok(IoAnswer::Scan(report)) => report,
             Ok(_) => return,
             Err(e) => ScanReport {
                 unreadable: Some(e.what),
@@ -350,10 +355,10 @@ impl Driver {
         let again = self.signals.last.is_some();
         self.signals.last = Some(number);
         if number == libc::SIGINT && self.signals.interrupts > 1 {
-            self.feed(EventKind::Operator(Request::StopNow { by }));
+            self.feed(EventKind::Operator(OperatorRequest::StopNow { by }));
         } else if !again {
             let left = self.allocation.kill_wait().filter(|_| number == libc::SIGTERM);
-            self.feed(EventKind::Operator(Request::Stop {
+            self.feed(EventKind::Operator(OperatorRequest::Stop {
                 after_save: false,
                 by,
                 left,
@@ -361,37 +366,37 @@ impl Driver {
         }
     }
 
-    fn on_internal(&mut self, message: Internal) {
+    fn on_internal(&mut self, message: DriverMessage) {
         match message {
-            Internal::Swept { attempt, unkillable } => {
+            DriverMessage::Swept { attempt, unkillable } => {
                 self.sweeping = false;
                 let more = !unkillable.is_empty();
-                self.on_tree_gone(attempt, unkillable, Seen::BySweep);
+                self.on_tree_gone(attempt, unkillable, ExitWitness::BySweep);
                 match more {
                     true => self.sweep(attempt),
                     false => self.tell_of_failed_launch(),
                 }
             }
-            Internal::Note(text) => self.printer.note(&text),
-            Internal::Told(event, came) => self.on_told(&event, came),
-            Internal::Asking(attempt, input) => self.on_asking(attempt, input),
-            Internal::Evidence(attempt, facts) => self.on_evidence(attempt, facts.map(|f| *f)),
-            Internal::Logs(attempt, logs) => self.on_logs(attempt, logs.map(|l| *l)),
-            Internal::JobEnded { attempt, seen, said } => self.on_job_ended(attempt, seen, said),
-            Internal::NodesWait(attempt, what) => self.on_nodes_wait(attempt, what),
-            Internal::Cluster { act, order, said } => self.on_cluster(act, order, said),
-            Internal::Gpus {
+            DriverMessage::Note(text) => self.printer.note(&text),
+            DriverMessage::Told(event, came) => self.on_told(&event, came),
+            DriverMessage::Asking(attempt, input) => self.on_asking(attempt, input),
+            DriverMessage::Evidence(attempt, facts) => self.on_evidence(attempt, facts.map(|f| *f)),
+            DriverMessage::Logs(attempt, logs) => self.on_logs(attempt, logs.map(|l| *l)),
+            DriverMessage::JobEnded { attempt, seen, said } => self.on_job_ended(attempt, seen, said),
+            DriverMessage::NodesWait(attempt, what) => self.on_nodes_wait(attempt, what),
+            DriverMessage::Cluster { act, order, said } => self.on_cluster(act, order, said),
+            DriverMessage::Gpus {
                 act,
                 order,
                 looks,
                 said,
             } => self.on_gpus(act, order, looks, said),
-            Internal::Devices(pulses) => self.on_devices(pulses),
-            Internal::Slurm { act, order, said } => self.on_slurm(act, order, said),
-            Internal::Nodes { act, order, said } => self.on_nodes(act, order, said),
-            Internal::Allocation(said) => self.on_scheduler(*said),
-            Internal::Rehearsed(result) => self.on_rehearsed(result),
-            Internal::Asked(request, reply) => {
+            DriverMessage::Devices(pulses) => self.on_devices(pulses),
+            DriverMessage::Slurm { act, order, said } => self.on_slurm(act, order, said),
+            DriverMessage::Nodes { act, order, said } => self.on_nodes(act, order, said),
+            DriverMessage::Allocation(said) => self.on_scheduler(*said),
+            DriverMessage::Rehearsed(result) => self.on_rehearsed(result),
+            DriverMessage::Asked(request, reply) => {
                 let answer = self.obey(request);
                 // Whoever asked may be gone.
                 let _ = reply.send(answer);

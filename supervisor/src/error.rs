@@ -5,7 +5,7 @@
 //! escaped and lose their secrets here.
 
 use crate::control;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::lead::Lead;
 use crate::render::terminal::shown;
 use std::fmt;
@@ -44,23 +44,23 @@ pub enum ErrorKind {
 impl ErrorKind {
     /// The documented exit code.
     #[must_use]
-    pub fn exit(self) -> Exit {
+    pub fn exit(self) -> SuperviseExitCode {
         match self {
-            Self::Usage => Exit::Usage,
-            Self::Config => Exit::Config,
-            Self::Environment => Exit::Environment,
-            Self::Internal => Exit::Internal,
-            Self::Journal => Exit::Journal,
-            Self::LeaseHeld => Exit::LeaseHeld,
-            Self::Interrupted => Exit::Interrupted,
-            Self::Terminated => Exit::Terminated,
-            Self::Stopped => Exit::Stopped,
-            Self::NoProof => Exit::NoProof,
-            Self::Checkpoint(Verdict::Incomplete) => Exit::Incomplete,
-            Self::Checkpoint(Verdict::Damaged) => Exit::Damaged,
-            Self::Checkpoint(Verdict::Unsafe) => Exit::Unsafe,
-            Self::Checkpoint(Verdict::Unreadable) => Exit::Unreadable,
-            Self::Checkpoint(Verdict::Unknown | Verdict::Whole) => Exit::Unknown,
+            Self::Usage => SuperviseExitCode::Usage,
+            Self::Config => SuperviseExitCode::Config,
+            Self::Environment => SuperviseExitCode::Environment,
+            Self::Internal => SuperviseExitCode::Internal,
+            Self::Journal => SuperviseExitCode::Journal,
+            Self::LeaseHeld => SuperviseExitCode::LeaseHeld,
+            Self::Interrupted => SuperviseExitCode::Interrupted,
+            Self::Terminated => SuperviseExitCode::Terminated,
+            Self::Stopped => SuperviseExitCode::Stopped,
+            Self::NoProof => SuperviseExitCode::NoProof,
+            Self::Checkpoint(Verdict::Incomplete) => SuperviseExitCode::Incomplete,
+            Self::Checkpoint(Verdict::Damaged) => SuperviseExitCode::Damaged,
+            Self::Checkpoint(Verdict::Unsafe) => SuperviseExitCode::Unsafe,
+            Self::Checkpoint(Verdict::Unreadable) => SuperviseExitCode::Unreadable,
+            Self::Checkpoint(Verdict::Unknown | Verdict::Whole) => SuperviseExitCode::Unknown,
         }
     }
 

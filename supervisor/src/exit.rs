@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// A documented exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Exit {
+pub enum SuperviseExitCode {
     /// The run, or the command, did what it was asked to do.
     Finished = 0,
     /// `compare`: the two differ.
@@ -51,31 +51,31 @@ pub enum Exit {
 }
 
 /// All of them, in the order of their numbers.
-pub const ALL: [Exit; 21] = [
-    Exit::Finished,
-    Exit::Different,
-    Exit::Deterministic,
-    Exit::NoProof,
-    Exit::LeaseHeld,
-    Exit::GaveUp,
-    Exit::Stopped,
-    Exit::ScriptUnfinished,
-    Exit::Incomplete,
-    Exit::Damaged,
-    Exit::Unsafe,
-    Exit::Unknown,
-    Exit::Unreadable,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Internal,
-    Exit::Journal,
-    Exit::OutOfTime,
-    Exit::Config,
-    Exit::Interrupted,
-    Exit::Terminated,
+pub const ALL: [SuperviseExitCode; 21] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::Different,
+    SuperviseExitCode::Deterministic,
+    SuperviseExitCode::NoProof,
+    SuperviseExitCode::LeaseHeld,
+    SuperviseExitCode::GaveUp,
+    SuperviseExitCode::Stopped,
+    SuperviseExitCode::ScriptUnfinished,
+    SuperviseExitCode::Incomplete,
+    SuperviseExitCode::Damaged,
+    SuperviseExitCode::Unsafe,
+    SuperviseExitCode::Unknown,
+    SuperviseExitCode::Unreadable,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Internal,
+    SuperviseExitCode::Journal,
+    SuperviseExitCode::OutOfTime,
+    SuperviseExitCode::Config,
+    SuperviseExitCode::Interrupted,
+    SuperviseExitCode::Terminated,
 ];
 
-impl Exit {
+impl SuperviseExitCode {
     /// The number.
     #[must_use]
     pub fn code(self) -> u8 {
@@ -140,7 +140,7 @@ impl Exit {
 
 /// The table for `--help`, one line each.
 #[must_use]
-pub fn table(which: &[Exit]) -> String {
+pub fn table(which: &[SuperviseExitCode]) -> String {
     let mut out = String::from("Exit codes:\n");
     for exit in which {
         // Writing into a String cannot fail.
@@ -153,7 +153,7 @@ pub fn table(which: &[Exit]) -> String {
 mod tests {
     use super::*;
     use supervise_core::checkpoint::Verdict;
-    use supervise_core::record::Outcome;
+    use supervise_core::record::RunOutcome;
 
     #[test]
     fn every_code_is_listed_once_and_found_again() {
@@ -161,38 +161,42 @@ mod tests {
         codes.dedup();
         assert_eq!(codes.len(), ALL.len());
         assert!(codes.is_sorted());
-        assert!(codes.iter().all(|c| Exit::of(*c).is_some_and(|e| e.code() == *c)));
-        assert_eq!(Exit::of(2), None);
+        assert!(
+            codes
+                .iter()
+                .all(|c| SuperviseExitCode::of(*c).is_some_and(|e| e.code() == *c))
+        );
+        assert_eq!(SuperviseExitCode::of(2), None);
     }
 
     #[test]
     fn outcomes_and_verdicts_end_with_documented_codes() {
         let why = || "x".to_owned();
         for outcome in [
-            Outcome::Finished { step: None },
-            Outcome::ScriptUnfinished { step: None, why: why() },
-            Outcome::Stopped,
-            Outcome::OutOfTime,
-            Outcome::Deterministic { why: why() },
-            Outcome::NoProof { why: why() },
-            Outcome::LeaseHeld { by: why() },
-            Outcome::Stranger {
+            RunOutcome::Finished { step: None },
+            RunOutcome::ScriptUnfinished { step: None, why: why() },
+            RunOutcome::Stopped,
+            RunOutcome::OutOfTime,
+            RunOutcome::Deterministic { why: why() },
+            RunOutcome::NoProof { why: why() },
+            RunOutcome::LeaseHeld { by: why() },
+            RunOutcome::Stranger {
                 what: why(),
                 step: None,
             },
-            Outcome::GaveUp { why: why() },
-            Outcome::Environment { why: why() },
-            Outcome::Config { why: why() },
+            RunOutcome::GaveUp { why: why() },
+            RunOutcome::Environment { why: why() },
+            RunOutcome::Config { why: why() },
         ] {
-            assert!(Exit::of(outcome.exit_code()).is_some(), "{outcome:?}");
+            assert!(SuperviseExitCode::of(outcome.exit_code()).is_some(), "{outcome:?}");
         }
         for (verdict, exit) in [
-            (Verdict::Whole, Exit::Finished),
-            (Verdict::Incomplete, Exit::Incomplete),
-            (Verdict::Damaged, Exit::Damaged),
-            (Verdict::Unsafe, Exit::Unsafe),
-            (Verdict::Unknown, Exit::Unknown),
-            (Verdict::Unreadable, Exit::Unreadable),
+            (Verdict::Whole, SuperviseExitCode::Finished),
+            (Verdict::Incomplete, SuperviseExitCode::Incomplete),
+            (Verdict::Damaged, SuperviseExitCode::Damaged),
+            (Verdict::Unsafe, SuperviseExitCode::Unsafe),
+            (Verdict::Unknown, SuperviseExitCode::Unknown),
+            (Verdict::Unreadable, SuperviseExitCode::Unreadable),
         ] {
             assert_eq!(verdict.exit_code(), exit.code());
         }

@@ -51,7 +51,7 @@ fn guarded(what: impl FnOnce() -> u8) -> u8 {
         .hint("`supervise status` tells how the run is, `supervise run` takes it over again");
         printer::fail(&error);
     }));
-    catch_unwind(AssertUnwindSafe(what)).unwrap_or(exit::Exit::Internal.code())
+    catch_unwind(AssertUnwindSafe(what)).unwrap_or(exit::SuperviseExitCode::Internal.code())
 }
 
 /// Our own helpers are this program, executed again: they come before anything else is set up.

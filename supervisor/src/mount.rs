@@ -8,7 +8,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use supervise_host::io_worker::{Answer, Client, IoWorkerError, Kind, Look, Question, Room, Seen};
+use supervise_host::io_worker::{
+    IoAnswer, IoClient, IoQuestion, IoWorkerError, PathAnswer, PathKind, PathQuery, SaveSpace,
+};
 use supervise_host::ownership::PathTrust;
 
 /// A file system has this long to answer before anything is said.
@@ -18,11 +20,11 @@ const ANOTHER: Duration = Duration::from_secs(600);
 /// A worker that is not needed any more has this long to end.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-static WORKER: Mutex<Worker> = Mutex::new(Worker::Unasked);
+static WORKER: Mutex<MountHelper> = Mutex::new(MountHelper::Unasked);
 
-enum Worker {
+enum MountHelper {
     Unasked,
-    Lives(Client),
+    Lives(IoClient),
     /// None can be had.
     None,
 }
@@ -31,18 +33,18 @@ enum Worker {
 ///
 /// # Errors
 /// The system's.
-fn look(look: Look) -> io::Result<Seen> {
+fn look(look: PathQuery) -> io::Result<PathAnswer> {
     let mut worker = WORKER.lock().unwrap_or_else(PoisonError::into_inner);
     let mut limit = PATIENCE;
     loop {
-        if matches!(*worker, Worker::Unasked) {
+        if matches!(*worker, MountHelper::Unasked) {
             *worker = started();
         }
-        let Worker::Lives(client) = &mut *worker else {
+        let MountHelper::Lives(client) = &mut *worker else {
             return look.here(&mut |_| true);
         };
-        match client.ask(Question::Look(look.clone()), limit) {
-            Ok(Answer::Seen(seen)) => return seen.map_err(Into::into),
+        match client.ask(IoQuestion::Look(look.clone()), limit) {
+            Ok(IoAnswer::Seen(seen)) => return seen.map_err(Into::into),
             Err(IoWorkerError::Stalled(_)) => {
                 if limit == PATIENCE {
                     let path = look.path();
@@ -51,24 +53,24 @@ fn look(look: Look) -> io::Result<Seen> {
                     ));
                 }
                 limit = ANOTHER;
-                *worker = Worker::Unasked;
+                *worker = MountHelper::Unasked;
             }
-            _ => *worker = Worker::None,
+            _ => *worker = MountHelper::None,
         }
     }
 }
 
-fn started() -> Worker {
+fn started() -> MountHelper {
     // The program of a test is no worker.
     let exe = std::env::current_exe().ok().filter(|_| !cfg!(test));
-    let client = exe.and_then(|exe| Client::start(&exe).ok());
-    client.map_or(Worker::None, Worker::Lives)
+    let client = exe.and_then(|exe| IoClient::start(&exe).ok());
+    client.map_or(MountHelper::None, MountHelper::Lives)
 }
 
 /// Ends the worker: nothing is looked at for a while.
 pub(crate) fn rest() {
     let mut worker = WORKER.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Worker::Lives(client) = std::mem::replace(&mut *worker, Worker::Unasked) {
+    if let MountHelper::Lives(client) = std::mem::replace(&mut *worker, MountHelper::Unasked) {
         client.end(LAST_WORDS);
     }
 }
@@ -78,9 +80,9 @@ fn odd() -> io::Error {
 }
 
 /// Entry at a path, links followed.
-pub(crate) fn kind(path: &Utf8Path) -> io::Result<Kind> {
-    match look(Look::Kind(path.to_owned()))? {
-        Seen::Kind(kind) => Ok(kind),
+pub(crate) fn kind(path: &Utf8Path) -> io::Result<PathKind> {
+    match look(PathQuery::Kind(path.to_owned()))? {
+        PathAnswer::Kind(kind) => Ok(kind),
         _ => Err(odd()),
     }
 }
@@ -90,50 +92,50 @@ pub(crate) fn exists(path: &Utf8Path) -> bool {
 }
 
 pub(crate) fn is_dir(path: &Utf8Path) -> bool {
-    kind(path).is_ok_and(|kind| kind == Kind::Dir)
+    kind(path).is_ok_and(|kind| kind == PathKind::Dir)
 }
 
 pub(crate) fn is_file(path: &Utf8Path) -> bool {
-    kind(path).is_ok_and(|kind| kind == Kind::File)
+    kind(path).is_ok_and(|kind| kind == PathKind::File)
 }
 
 /// The number of the user whose it is.
 pub(crate) fn owner(path: &Utf8Path) -> io::Result<u32> {
-    match look(Look::Owner(path.to_owned()))? {
-        Seen::Owner(user) => Ok(user),
+    match look(PathQuery::Owner(path.to_owned()))? {
+        PathAnswer::Owner(user) => Ok(user),
         _ => Err(odd()),
     }
 }
 
 /// Whether what stands there may be acted on.
 pub(crate) fn trust(path: &Utf8Path) -> io::Result<PathTrust> {
-    match look(Look::Trust(path.to_owned()))? {
-        Seen::Trust(trust) => Ok(trust),
+    match look(PathQuery::Trust(path.to_owned()))? {
+        PathAnswer::Trust(trust) => Ok(trust),
         _ => Err(odd()),
     }
 }
 
 /// The first bytes of a regular file as text, whether they are text, and whether that file may be acted on.
 pub(crate) fn read_judged(path: &Utf8Path, limit: u64) -> io::Result<(String, bool, PathTrust)> {
-    match look(Look::ReadJudged(path.to_owned(), limit))? {
-        Seen::Judged(trust, text, exact) => Ok((text, exact, trust)),
+    match look(PathQuery::ReadJudged(path.to_owned(), limit))? {
+        PathAnswer::Judged(trust, text, exact) => Ok((text, exact, trust)),
         _ => Err(odd()),
     }
 }
 
 /// Place where a link leads.
 pub(crate) fn link(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
-    found(look(Look::Link(path.to_owned()))?)
+    found(look(PathQuery::Link(path.to_owned()))?)
 }
 
 /// The path with all links followed.
 pub(crate) fn canonical(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
-    found(look(Look::Canonical(path.to_owned()))?)
+    found(look(PathQuery::Canonical(path.to_owned()))?)
 }
 
-fn found(seen: Seen) -> io::Result<Utf8PathBuf> {
+fn found(seen: PathAnswer) -> io::Result<Utf8PathBuf> {
     match seen {
-        Seen::Path(path) => Ok(path),
+        PathAnswer::Path(path) => Ok(path),
         _ => Err(odd()),
     }
 }
@@ -145,32 +147,32 @@ pub(crate) fn plain(path: &Utf8Path) -> Utf8PathBuf {
 
 /// The first bytes of a file as text, and whether they are text.
 pub(crate) fn read(path: &Utf8Path, limit: u64) -> io::Result<(String, bool)> {
-    read_text(look(Look::Read(path.to_owned(), limit))?)
+    read_text(look(PathQuery::Read(path.to_owned(), limit))?)
 }
 
 /// The same of a small regular file: nothing is waited for, whatever stands there.
 pub(crate) fn read_small(path: &Utf8Path, limit: u64) -> io::Result<(String, bool)> {
-    read_text(look(Look::ReadSmall(path.to_owned(), limit))?)
+    read_text(look(PathQuery::ReadSmall(path.to_owned(), limit))?)
 }
 
-fn read_text(seen: Seen) -> io::Result<(String, bool)> {
+fn read_text(seen: PathAnswer) -> io::Result<(String, bool)> {
     match seen {
-        Seen::Text(text, exact) => Ok((text, exact)),
+        PathAnswer::Text(text, exact) => Ok((text, exact)),
         _ => Err(odd()),
     }
 }
 
 /// Names in a directory that begin so, at most so many.
 pub(crate) fn names(dir: &Utf8Path, prefix: &str, most: usize) -> io::Result<Vec<String>> {
-    match look(Look::Names(dir.to_owned(), prefix.to_owned(), most))? {
-        Seen::Names(names) => Ok(names),
+    match look(PathQuery::Names(dir.to_owned(), prefix.to_owned(), most))? {
+        PathAnswer::Names(names) => Ok(names),
         _ => Err(odd()),
     }
 }
 
 /// Returns true if a file is a program that may be executed.
 pub(crate) fn is_program(path: &Utf8Path) -> bool {
-    is_file(path) && look(Look::Execute(path.to_owned())).is_ok()
+    is_file(path) && look(PathQuery::Execute(path.to_owned())).is_ok()
 }
 
 /// The nearest directory that exists already.
@@ -180,26 +182,26 @@ pub(crate) fn nearest(path: &Utf8Path) -> &Utf8Path {
 
 /// Returns true if files may be made in a directory; the error says why not.
 pub(crate) fn may_write(dir: &Utf8Path) -> io::Result<()> {
-    look(Look::Write(dir.to_owned())).map(drop)
+    look(PathQuery::Write(dir.to_owned())).map(drop)
 }
 
 /// Makes a directory, and writes a file in it.
 pub(crate) fn make(dir: &Utf8Path) -> io::Result<()> {
-    look(Look::Make(dir.to_owned())).map(drop)
+    look(PathQuery::Make(dir.to_owned())).map(drop)
 }
 
 /// Bytes that a file system has left for us; `None` where it does not tell.
 pub(crate) fn free(path: &Utf8Path) -> Option<u64> {
-    match look(Look::Free(path.to_owned())) {
-        Ok(Seen::Free(free)) => free,
+    match look(PathQuery::Free(path.to_owned())) {
+        Ok(PathAnswer::Free(free)) => free,
         _ => None,
     }
 }
 
 /// Space for checkpoints in a root whose steps' names begin so; `None` where the file system does not tell.
-pub(crate) fn room(root: &Utf8Path, prefix: Option<&str>) -> Option<Room> {
-    match look(Look::Room(root.to_owned(), prefix.map(str::to_owned))) {
-        Ok(Seen::Room(room)) => room,
+pub(crate) fn room(root: &Utf8Path, prefix: Option<&str>) -> Option<SaveSpace> {
+    match look(PathQuery::Room(root.to_owned(), prefix.map(str::to_owned))) {
+        Ok(PathAnswer::Room(room)) => room,
         _ => None,
     }
 }

@@ -6,7 +6,7 @@
 mod pace;
 pub mod send;
 
-pub use pace::Pace;
+pub use pace::NotifyThrottle;
 
 use crate::render::advice::advice;
 use crate::render::condition;
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use supervise_config::redact_text;
 use supervise_config::settings::{EventChoice, OnEvent, WebhookShape};
 use supervise_core::id::{Ms, Tick, WallMs};
-use supervise_core::record::{Decision, Outcome, Record};
-use supervise_core::state::{Attempt, Mode, State};
+use supervise_core::record::{Decision, JournalRecord, RunOutcome};
+use supervise_core::state::{Attempt, RunMode, RunState};
 
 /// A wait that lasts so long is told.
 const LONG: Ms = Ms::secs(600);
@@ -27,7 +27,7 @@ const TEXT: usize = 1500;
 
 /// An event as it is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notice {
+pub struct Notification {
     /// Version of this shape.
     pub version: u32,
     /// Kind of event.
@@ -63,7 +63,7 @@ pub struct Notice {
 
 /// The ways by which somebody is told.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ways {
+pub struct NotifyTargets {
     /// A command that gets the notice on its standard input.
     pub command: Option<Vec<String>>,
     /// An address that it is posted to.
@@ -72,7 +72,7 @@ pub struct Ways {
     pub shape: WebhookShape,
 }
 
-impl Ways {
+impl NotifyTargets {
     /// The ways that the settings name.
     #[must_use]
     pub fn of(settings: &OnEvent) -> Self {
@@ -85,9 +85,9 @@ impl Ways {
 
     /// Nothing was tried, for this reason.
     #[must_use]
-    pub fn failed(&self, why: String) -> Came {
+    pub fn failed(&self, why: String) -> NotifyResult {
         let to = if self.command.is_some() { "command" } else { "webhook" };
-        Came {
+        NotifyResult {
             to: to.to_owned(),
             arrived: false,
             note: why,
@@ -103,7 +103,7 @@ impl Ways {
 
 /// The result of one way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Came {
+pub struct NotifyResult {
     /// The way: `command`, `webhook`.
     pub to: String,
     /// It arrived.
@@ -114,7 +114,7 @@ pub struct Came {
 
 /// The run of the events.
 #[derive(Debug, Clone, Copy)]
-pub struct Whose<'a> {
+pub struct EventRun<'a> {
     /// Identity of the run.
     pub run: &'a str,
     /// Its checkpoint root.
@@ -125,8 +125,8 @@ pub struct Whose<'a> {
 
 /// The event in a record, if it is one; `s` is the state after it.
 #[must_use]
-pub fn notice(r: &Record, s: &State, whose: Whose<'_>) -> Option<Notice> {
-    let Record::Decided { what, reasons, .. } = r else {
+pub fn notice(r: &JournalRecord, s: &RunState, whose: EventRun<'_>) -> Option<Notification> {
+    let JournalRecord::Decided { what, reasons, .. } = r else {
         return None;
     };
     if let Decision::Finish { outcome } = what {
@@ -140,11 +140,11 @@ pub fn notice(r: &Record, s: &State, whose: Whose<'_>) -> Option<Notice> {
 
 /// A wait that lasts long; `None` where nothing is waited for, or not for long yet.
 #[must_use]
-pub fn long_wait(s: &State, now: Tick, whose: Whose<'_>) -> Option<Notice> {
+pub fn long_wait(s: &RunState, now: Tick, whose: EventRun<'_>) -> Option<Notification> {
     let what = match &s.mode {
-        Mode::Waiting { what, .. } => condition::awaited(what),
-        Mode::Fencing => "for the end of an earlier attempt",
-        Mode::Choosing => "for the checkpoint root to answer",
+        RunMode::Waiting { what, .. } => condition::awaited(what),
+        RunMode::Fencing => "for the end of an earlier attempt",
+        RunMode::Choosing => "for the checkpoint root to answer",
         _ => return None,
     };
     // Asked again and again, it has been waited for since the first answer.
@@ -158,8 +158,8 @@ pub fn long_wait(s: &State, now: Tick, whose: Whose<'_>) -> Option<Notice> {
 
 /// A notice to try the ways with.
 #[must_use]
-pub fn trial(run: &str, host: &str, wall: WallMs) -> Notice {
-    Notice {
+pub fn trial(run: &str, host: &str, wall: WallMs) -> Notification {
+    Notification {
         version: 1,
         event: EventChoice::Finished,
         run: run.to_owned(),
@@ -192,17 +192,17 @@ pub fn is_end(event: EventChoice) -> bool {
     )
 }
 
-fn end(outcome: &Outcome) -> EventChoice {
+fn end(outcome: &RunOutcome) -> EventChoice {
     match outcome {
-        Outcome::Finished { .. } | Outcome::ScriptUnfinished { .. } => EventChoice::Finished,
-        Outcome::Stopped | Outcome::OutOfTime => EventChoice::Stopped,
-        Outcome::Deterministic { .. } => EventChoice::Deterministic,
-        Outcome::NoProof { .. } => EventChoice::NoProof,
-        Outcome::LeaseHeld { .. } => EventChoice::LeaseHeld,
-        Outcome::Stranger { .. } => EventChoice::Stranger,
-        Outcome::GaveUp { .. } => EventChoice::GaveUp,
-        Outcome::Environment { .. } => EventChoice::Environment,
-        Outcome::Config { .. } => EventChoice::Configuration,
+        RunOutcome::Finished { .. } | RunOutcome::ScriptUnfinished { .. } => EventChoice::Finished,
+        RunOutcome::Stopped | RunOutcome::OutOfTime => EventChoice::Stopped,
+        RunOutcome::Deterministic { .. } => EventChoice::Deterministic,
+        RunOutcome::NoProof { .. } => EventChoice::NoProof,
+        RunOutcome::LeaseHeld { .. } => EventChoice::LeaseHeld,
+        RunOutcome::Stranger { .. } => EventChoice::Stranger,
+        RunOutcome::GaveUp { .. } => EventChoice::GaveUp,
+        RunOutcome::Environment { .. } => EventChoice::Environment,
+        RunOutcome::Config { .. } => EventChoice::Configuration,
     }
 }
 
@@ -224,7 +224,13 @@ fn of_code(code: &str) -> Option<EventChoice> {
     }
 }
 
-fn build(event: EventChoice, text: String, outcome: Option<&Outcome>, s: &State, whose: Whose<'_>) -> Notice {
+fn build(
+    event: EventChoice,
+    text: String,
+    outcome: Option<&RunOutcome>,
+    s: &RunState,
+    whose: EventRun<'_>,
+) -> Notification {
     let run = whose.run;
     let attempt = s.attempt.as_ref();
     let todo = match outcome {
@@ -236,7 +242,7 @@ fn build(event: EventChoice, text: String, outcome: Option<&Outcome>, s: &State,
     };
     let mut text = redact_text(&text);
     text.truncate(text.floor_char_boundary(TEXT));
-    Notice {
+    Notification {
         version: 1,
         event,
         run: run.to_owned(),
@@ -259,25 +265,25 @@ fn build(event: EventChoice, text: String, outcome: Option<&Outcome>, s: &State,
 mod tests {
     use super::*;
     use supervise_core::reason::Reason;
-    use supervise_core::record::Condition;
-    use supervise_core::record::Then;
+    use supervise_core::record::AfterStop;
+    use supervise_core::record::WaitCondition;
 
-    const WHOSE: Whose<'_> = Whose {
+    const WHOSE: EventRun<'_> = EventRun {
         run: "0123456789abcdef",
         root: Some("/ckpt"),
         host: "node-1",
     };
 
-    fn decided(what: Decision, code: &'static str, text: &str) -> Record {
-        Record::Decided {
+    fn decided(what: Decision, code: &'static str, text: &str) -> JournalRecord {
+        JournalRecord::Decided {
             at: Tick(5),
             what,
             reasons: vec![Reason::new(code, text)],
         }
     }
 
-    fn told(r: &Record) -> Option<Notice> {
-        let mut s = State::default();
+    fn told(r: &JournalRecord) -> Option<Notification> {
+        let mut s = RunState::default();
         s.apply(r);
         notice(r, &s, WHOSE)
     }
@@ -285,7 +291,7 @@ mod tests {
     #[test]
     fn the_end_of_a_run_is_told_with_its_exit_code_and_advice() {
         let why = "6 attempts in a row".to_owned();
-        let outcome = Outcome::GaveUp { why: why.clone() };
+        let outcome = RunOutcome::GaveUp { why: why.clone() };
         let n = told(&decided(Decision::Finish { outcome }, "budget", &why)).unwrap();
         assert_eq!((n.event, n.exit_code), (EventChoice::GaveUp, Some(6)));
         assert!(n.text.contains(&why) && !n.todo.is_empty(), "{n:?}");
@@ -296,7 +302,7 @@ mod tests {
     #[test]
     fn a_reason_makes_an_event_whatever_it_led_to() {
         let stop = Decision::Stop {
-            then: Then::Diagnose,
+            then: AfterStop::Diagnose,
             gently: false,
         };
         let event = |code| told(&decided(stop.clone(), code, "x")).map(|n| n.event);
@@ -319,10 +325,10 @@ mod tests {
 
     #[test]
     fn a_wait_is_told_when_it_lasts() {
-        let mut s = State::default();
+        let mut s = RunState::default();
         s.apply(&decided(
             Decision::Wait {
-                what: Condition::Readable,
+                what: WaitCondition::Readable,
                 until: Tick(u64::MAX),
             },
             "unreadable",

@@ -16,25 +16,25 @@ mod state_dir;
 mod unprotected;
 
 pub use command::GIVE_A_COMMAND;
-pub use discovery::Discovered;
+pub use discovery::DiscoveredCommand;
 pub use preflight::{probe, trains_into};
-pub use request::{Learning, Request};
+pub use request::{Learning, PrepareRequest};
 pub use resolve::{Identified, asked, check_importable, package, run_ids_at};
-pub use sources::{Sources, proof_memory};
+pub use sources::{RunSources, proof_memory};
 pub(crate) use spec::{answers, failure_lines};
 pub use state_dir::{listed_file, listed_runs, registry_file, searched, state_dir, unreadable_registry};
 pub use unprotected::PLAIN_CODE;
 
 use crate::error::CliError;
-use crate::run_order::Prepared;
-use supervise_config::settings::{Gpus, Settings};
-use supervise_trainers::Machines;
+use crate::run_order::PreparedRun;
+use supervise_config::settings::{GpuChoice, Settings};
+use supervise_trainers::MachineCount;
 
 /// Prepares a run.
 ///
 /// # Errors
 /// The problem, and with which exit code.
-pub fn prepare(request: Request) -> Result<Prepared, CliError> {
+pub fn prepare(request: PrepareRequest) -> Result<PreparedRun, CliError> {
     let asked = request.clone();
     let mut prepared = discover(request)?.known()?.resolve()?.check()?.spec()?;
     unprotected::tell(&asked, &mut prepared);
@@ -45,7 +45,7 @@ pub fn prepare(request: Request) -> Result<Prepared, CliError> {
 #[derive(Debug)]
 pub struct BatchNeeds {
     /// Machines, where the configuration says so.
-    pub machines: Option<Machines>,
+    pub machines: Option<MachineCount>,
     /// Its ranks are started on the machines by `supervise` itself.
     pub gang: bool,
     /// Why the command would not start on this machine.
@@ -58,7 +58,7 @@ pub struct BatchNeeds {
 ///
 /// # Errors
 /// Problems of the configuration.
-pub fn batch_needs(request: Request) -> Result<BatchNeeds, CliError> {
+pub fn batch_needs(request: PrepareRequest) -> Result<BatchNeeds, CliError> {
     let resolved = discover(request)?.known()?.resolve()?;
     preflight::several_machines(&resolved.discovered.sources.settings, &resolved.out)?;
     let (settings, out) = (&resolved.discovered.sources.settings, &resolved.out);
@@ -70,13 +70,13 @@ pub fn batch_needs(request: Request) -> Result<BatchNeeds, CliError> {
     let missing = command::check(&resolved.out.command, &sources.cwd, &settings.env);
     let missing = missing.err().map(|e| e.message);
     let gpus = match &settings.gang.gpus {
-        Gpus::Auto => None,
-        Gpus::None => Some(0),
-        Gpus::List(list) => u32::try_from(list.len()).ok(),
+        GpuChoice::Auto => None,
+        GpuChoice::None => Some(0),
+        GpuChoice::List(list) => u32::try_from(list.len()).ok(),
     };
     let nodes = settings.gang.nodes;
-    let said = nodes.map(|nodes| Machines { nodes, gpus: 0 });
-    let machines = resolved.out.machines.or(said).map(|m| Machines {
+    let said = nodes.map(|nodes| MachineCount { nodes, gpus: 0 });
+    let machines = resolved.out.machines.or(said).map(|m| MachineCount {
         gpus: gpus.unwrap_or(m.gpus),
         nodes: nodes.unwrap_or(m.nodes),
     });
@@ -92,6 +92,6 @@ pub fn batch_needs(request: Request) -> Result<BatchNeeds, CliError> {
 ///
 /// # Errors
 /// Problems of them.
-pub fn discover(request: Request) -> Result<Discovered, CliError> {
-    Sources::read(request, None)?.discover()
+pub fn discover(request: PrepareRequest) -> Result<DiscoveredCommand, CliError> {
+    RunSources::read(request, None)?.discover()
 }

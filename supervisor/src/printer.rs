@@ -13,19 +13,19 @@ mod queue;
 mod work;
 
 pub use colour::{ColourChoice, choose_colour, has_colours};
-pub use meter::{Meter, Waiting};
+pub use meter::{ByteMeter, WaitSpinner};
 
 use crate::error::CliError;
 use crate::lead::Lead;
 use crate::render::last_words::last_words;
 use crate::render::ledger::LedgerView;
-use crate::render::live::Live;
+use crate::render::live::LiveProgress;
 use crate::render::record;
 use crate::render::status::StatusView;
 use crate::render::terminal;
 use crate::render::time::{clock, day, stamp};
-use entry::Place;
-use queue::{Queue, To};
+use entry::EntryFields;
+use queue::{Queue, StdStream};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
@@ -33,14 +33,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use supervise_config::redact_text;
-use supervise_core::event::Phase;
+use supervise_core::event::TrainerPhase;
 use supervise_core::id::Step;
-use supervise_core::ledger::Ledger;
-use supervise_core::record::Record;
+use supervise_core::ledger::TimeLedger;
+use supervise_core::record::JournalRecord;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
+use supervise_core::state::RunState;
 use supervise_host::journald::Journald;
-use work::Work;
+use work::WorkProgress;
 
 /// In a pipe, progress is told so often at most.
 const PROGRESS_LINE: Duration = Duration::from_secs(60);
@@ -52,7 +52,7 @@ const NOTES: usize = 1000;
 
 /// How much is printed, and in which form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Output {
+pub enum OutputMode {
     /// Lines for people.
     #[default]
     Text,
@@ -65,29 +65,29 @@ pub enum Output {
 /// Prints what a run says.
 #[derive(Debug)]
 pub struct Printer {
-    output: Output,
+    output: OutputMode,
     has_bar: bool,
-    pace: Pace,
+    pace: StepRate,
     told: Option<Instant>,
-    shown: Option<(Option<Step>, Option<Phase>, &'static str)>,
-    live: Option<Live>,
-    work: Option<Work>,
+    shown: Option<(Option<Step>, Option<TrainerPhase>, &'static str)>,
+    live: Option<LiveProgress>,
+    work: Option<WorkProgress>,
     last: String,
     /// The day of the last line, in days since 1970.
     day: Option<i64>,
     notes: BTreeSet<String>,
     /// The place of the next lines in the system's journal.
-    place: Place,
+    place: EntryFields,
 }
 
 /// Seconds per step, the newest counting most.
 #[derive(Debug, Default)]
-struct Pace {
+struct StepRate {
     last: Option<(Step, Instant)>,
     per_step: Option<f64>,
 }
 
-impl Pace {
+impl StepRate {
     fn note(&mut self, step: Step, now: Instant) {
         match self.last {
             Some((before, at)) if step > before => {
@@ -111,9 +111,9 @@ impl Printer {
     /// A printer for this terminal or pipe; `tee`: the trainer's output stands between the lines, and no bar below them.
     /// From now on nothing that is printed is waited for.
     #[must_use]
-    pub fn new(output: Output, tee: bool) -> Self {
+    pub fn new(output: OutputMode, tee: bool) -> Self {
         QUEUE.get_or_init(|| {
-            let journal = Journald::behind(io::stdout()).filter(|_| output != Output::Json);
+            let journal = Journald::behind(io::stdout()).filter(|_| output != OutputMode::Json);
             Queue::new(
                 missing,
                 journal.map(|j| Box::new(move |entry: &[u8]| j.take(entry)) as _),
@@ -121,8 +121,8 @@ impl Printer {
         });
         Self {
             output,
-            has_bar: output == Output::Text && !tee && is_terminal(),
-            pace: Pace::default(),
+            has_bar: output == OutputMode::Text && !tee && is_terminal(),
+            pace: StepRate::default(),
             told: None,
             shown: None,
             live: None,
@@ -130,16 +130,16 @@ impl Printer {
             last: String::new(),
             day: None,
             notes: BTreeSet::new(),
-            place: Place::default(),
+            place: EntryFields::default(),
         }
     }
 
     /// A record was applied: says it where it says something new.
-    pub fn record(&mut self, r: &Record, s: &State, spec: &RunSpec) {
-        self.place = Place::of(s, &spec.run, spec.root.as_deref());
+    pub fn record(&mut self, r: &JournalRecord, s: &RunState, spec: &RunSpec) {
+        self.place = EntryFields::of(s, &spec.run, spec.root.as_deref());
         match self.output {
-            Output::Quiet if !record::is_urgent(r) => {}
-            Output::Text | Output::Quiet => {
+            OutputMode::Quiet if !record::is_urgent(r) => {}
+            OutputMode::Text | OutputMode::Quiet => {
                 // Several workers say the same at the same time: once is enough for a person.
                 if let Some(words) = record::words(r, s).filter(|w| *w != self.last) {
                     let at = self.moment(s);
@@ -148,7 +148,7 @@ impl Printer {
                     self.last = words;
                 }
             }
-            Output::Json => {
+            OutputMode::Json => {
                 if let Some(text) = record::words(r, s) {
                     self.object(&json!({ "at": s.wall, "term": s.term, "text": text, "record": r }));
                 }
@@ -157,7 +157,7 @@ impl Printer {
     }
 
     /// Something happened: shows where the training is.
-    pub fn progress(&mut self, s: &State, spec: &RunSpec) {
+    pub fn progress(&mut self, s: &RunState, spec: &RunSpec) {
         let live = s.live();
         let step = live.and_then(|a| a.step);
         let now = Instant::now();
@@ -168,7 +168,7 @@ impl Printer {
             let since = self.pace.last.map(|(_, at)| now.saturating_duration_since(at));
             let line = match &self.work {
                 Some(work) => work.line(now),
-                None => Live::of(s, spec, self.pace.per_step, since.unwrap_or_default()),
+                None => LiveProgress::of(s, spec, self.pace.per_step, since.unwrap_or_default()),
             };
             if self.live.as_ref() != Some(&line) {
                 self.live = Some(line.clone());
@@ -177,7 +177,7 @@ impl Printer {
             return;
         }
         let key = (step, live.map(|a| a.phase), s.mode.word());
-        if self.output != Output::Text || self.shown == Some(key) {
+        if self.output != OutputMode::Text || self.shown == Some(key) {
             return;
         }
         let first = self.shown.is_none_or(|(before, ..)| before != step);
@@ -190,18 +190,18 @@ impl Printer {
             self.told = Some(now);
             let of = last.map(|l| format!(" of {l}")).unwrap_or_default();
             let at = self.moment(s);
-            self.place = Place::of(s, &spec.run, spec.root.as_deref());
+            self.place = EntryFields::of(s, &spec.run, spec.root.as_deref());
             self.line(&at, &format!("step {step}{of}{}", self.pace.words()), None);
         }
     }
 
     /// Bytes of something long that are done, and all of them; `None`: it has ended.
     pub fn working(&mut self, so_far: Option<(u64, u64)>) {
-        self.work = so_far.map(|so_far| Work::on(self.work.take(), so_far, Instant::now()));
+        self.work = so_far.map(|so_far| WorkProgress::on(self.work.take(), so_far, Instant::now()));
     }
 
     /// The time of day; with the date on the first line of each day.
-    fn moment(&mut self, s: &State) -> String {
+    fn moment(&mut self, s: &RunState) -> String {
         let day = Some(day(s.wall));
         match std::mem::replace(&mut self.day, day) == day {
             true => clock(s.wall),
@@ -211,7 +211,7 @@ impl Printer {
 
     /// Something worth saying that is no record. What was said before is not said again.
     pub fn note(&mut self, text: &str) {
-        if self.output != Output::Quiet {
+        if self.output != OutputMode::Quiet {
             self.last_word(text);
         }
     }
@@ -222,26 +222,26 @@ impl Printer {
             return;
         }
         match self.output {
-            Output::Json => self.object(&json!({ "note": text })),
-            Output::Text | Output::Quiet => self.line(Lead::Note.words(), &terminal::line(text), None),
+            OutputMode::Json => self.object(&json!({ "note": text })),
+            OutputMode::Text | OutputMode::Quiet => self.line(Lead::Note.words(), &terminal::line(text), None),
         }
     }
 
     /// The last words of a term.
-    pub fn finish(&mut self, s: &State, ledger: &Ledger, spec: &RunSpec) {
+    pub fn finish(&mut self, s: &RunState, ledger: &TimeLedger, spec: &RunSpec) {
         let Some(queue) = QUEUE.get() else { return };
         if std::mem::take(&mut self.has_bar) {
             queue.end_bar();
         }
         let text = match self.output {
-            Output::Json => {
+            OutputMode::Json => {
                 let mut view = StatusView::of(&spec.run.0, s, Some(spec), Default::default());
                 view.ledger = LedgerView::of(ledger, Some(spec), None);
                 terminal::json(&json!({ "finish": view }).to_string()) + "\n"
             }
-            Output::Text | Output::Quiet => terminal::block(&redact_text(&last_words(s, spec))).into_owned(),
+            OutputMode::Text | OutputMode::Quiet => terminal::block(&redact_text(&last_words(s, spec))).into_owned(),
         };
-        queue.last_text(To::Out, text.as_bytes());
+        queue.last_text(StdStream::Out, text.as_bytes());
     }
 
     fn object(&self, value: &serde_json::Value) {
@@ -250,7 +250,7 @@ impl Printer {
     }
 
     /// A line; `head`: what stands before it where the reader does not know it anyway.
-    fn line(&self, head: &str, text: &str, of: Option<&Record>) {
+    fn line(&self, head: &str, text: &str, of: Option<&JournalRecord>) {
         let line = format!("{head} {text}\n");
         match QUEUE.get().filter(|queue| queue.has_journal()) {
             Some(queue) => queue.entry(self.place.entry(text, of), printable(&line).as_bytes()),
@@ -317,7 +317,7 @@ pub fn out_json(text: &str) -> io::Result<()> {
 /// The reader is gone.
 pub fn out_bytes(bytes: &[u8]) -> io::Result<()> {
     if let Some(queue) = QUEUE.get() {
-        queue.text(To::Out, bytes);
+        queue.text(StdStream::Out, bytes);
         return Ok(());
     }
     let mut stdout = io::stdout().lock();
@@ -332,7 +332,7 @@ pub fn err(text: &str) {
     let text = redact_text(text);
     let text = colour::painted(&terminal::block(&text), &io::stderr()).into_owned();
     if let Some(queue) = QUEUE.get() {
-        return queue.text(To::Err, text.as_bytes());
+        return queue.text(StdStream::Err, text.as_bytes());
     }
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
@@ -354,7 +354,7 @@ pub fn last_err(text: &str) {
         Some(queue) => {
             let text = redact_text(text);
             queue.last_text(
-                To::Err,
+                StdStream::Err,
                 colour::painted(&terminal::block(&text), &io::stderr()).as_bytes(),
             );
         }
@@ -388,9 +388,9 @@ pub fn fail(e: &CliError) {
 
 /// A writer of lines to standard error, for what the program says of itself.
 #[derive(Debug)]
-pub struct Lines;
+pub struct StderrWriter;
 
-impl Write for Lines {
+impl Write for StderrWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         err(&String::from_utf8_lossy(bytes));
         Ok(bytes.len())
@@ -422,7 +422,7 @@ mod tests {
     fn the_pace_counts_steps_and_not_the_time_between_attempts() {
         let start = Instant::now();
         let at = |s: u64| start + Duration::from_secs(s);
-        let mut pace = Pace::default();
+        let mut pace = StepRate::default();
         pace.note(Step(10), at(0));
         assert_eq!(pace.words(), "");
         pace.note(Step(12), at(6));

@@ -9,14 +9,14 @@ const AFTER: Duration = Duration::from_secs(2);
 
 /// How far the reading of a run's journals is.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct JournalProgress {
     dir: Utf8PathBuf,
     said: Instant,
     done: u64,
     of: u64,
 }
 
-impl Reading {
+impl JournalProgress {
     pub(crate) fn new(dir: &Utf8Path) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn what_stops_in_the_middle_says_how_far_it_came() {
-        let mut reading = Reading::new(Utf8Path::new("/ckpt/.supervise"));
+        let mut reading = JournalProgress::new(Utf8Path::new("/ckpt/.supervise"));
         assert!(reading.stalled().ends_with("/ckpt/.supervise does not answer"));
         assert_eq!(
             reading.far(300 << 20, 1 << 30),

@@ -6,8 +6,8 @@
 mod helper;
 mod question;
 
-pub use helper::{Job, command, helper};
-pub(crate) use question::{Complaint, Question};
+pub use helper::{RehearsalJob, command, helper};
+pub(crate) use question::{InterpreterProbe, ProbeFailure};
 
 use crate::environment;
 use crate::render::{one_line, shown_word};
@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
-use supervise_config::{Value, python_str, redact, redact_words};
+use supervise_config::{ConfigValue, python_str, redact, redact_words};
 use supervise_core::checkpoint::{CkptId, Finding, PinsHash};
 use supervise_core::event::ExitStatus;
 use supervise_core::id::{AttemptNo, Step};
 use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::rehearsal::Rehearsed;
+use supervise_core::rehearsal::RehearsalResult;
 use supervise_host::interpreter;
-use supervise_host::process::capture::{Errand, capture};
+use supervise_host::process::capture::{CaptureCommand, capture};
 use supervise_trainers::registry::adapters;
 use supervise_trainers::rehearsal::{calls, differences, last_complaint, refused_key, sets};
 use supervise_trainers::{HostFacts, LaunchPlan, adapter, hydra};
@@ -51,7 +51,7 @@ const DEVICES: [&str; 4] = [
 
 /// The rehearsal to make. It holds the environment, so it goes through a pipe only.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trial {
+pub struct RehearsalTrial {
     /// The call of a relaunch.
     argv: Vec<String>,
     /// The same as the user wrote it.
@@ -64,7 +64,7 @@ pub struct Trial {
 
 /// Result out of an interpreter.
 #[derive(Serialize, Deserialize)]
-struct Said {
+struct RehearsalOutput {
     status: ExitStatus,
     output: String,
     errors: String,
@@ -74,16 +74,16 @@ struct Said {
 #[must_use]
 pub fn rehearse(p: &RunOrder) -> Vec<Finding> {
     let result = match trial(p) {
-        Ok(trial) => helper::done(&Job::Try(trial)).unwrap_or_else(|why| Rehearsed::Unknown { why }),
-        Err(why) => Rehearsed::Unknown { why },
+        Ok(trial) => helper::done(&RehearsalJob::Try(trial)).unwrap_or_else(|why| RehearsalResult::Unknown { why }),
+        Err(why) => RehearsalResult::Unknown { why },
     };
     match result {
-        Rehearsed::Taken => Vec::new(),
-        Rehearsed::Refused { what } => what
+        RehearsalResult::Taken => Vec::new(),
+        RehearsalResult::Refused { what } => what
             .into_iter()
             .map(|w| Finding::warning("override_unknown", w))
             .collect(),
-        Rehearsed::Unknown { why } => vec![not_rehearsed(&why)],
+        RehearsalResult::Unknown { why } => vec![not_rehearsed(&why)],
     }
 }
 
@@ -97,13 +97,13 @@ pub fn not_rehearsed(why: &str) -> Finding {
 ///
 /// # Errors
 /// Why there is nothing to be tried, in words.
-pub fn trial(p: &RunOrder) -> Result<Trial, String> {
+pub fn trial(p: &RunOrder) -> Result<RehearsalTrial, String> {
     let plan = resume(p)?;
     let (argv, plain) = calls(&p.spec, &plan)?;
     let mut env = environment::with(&p.spec.env);
     let learnt = p.spec.learnt.as_ref();
     env.extend(learnt.iter().flat_map(|l| l.env.clone()));
-    Ok(Trial {
+    Ok(RehearsalTrial {
         argv,
         plain,
         overrides: plan.overrides,
@@ -139,13 +139,13 @@ fn resume(p: &RunOrder) -> Result<LaunchPlan, String> {
 
 /// Tries it. Blocks for as long as the trainer takes to be imported: not for an event loop.
 #[must_use]
-fn carry_out(trial: &Trial, stop: Option<BorrowedFd<'_>>) -> Rehearsed {
-    judged(trial, stop).unwrap_or_else(|why| Rehearsed::Unknown {
+fn carry_out(trial: &RehearsalTrial, stop: Option<BorrowedFd<'_>>) -> RehearsalResult {
+    judged(trial, stop).unwrap_or_else(|why| RehearsalResult::Unknown {
         why: one_line(&why, SAID),
     })
 }
 
-fn judged(t: &Trial, stop: Option<BorrowedFd<'_>>) -> Result<Rehearsed, String> {
+fn judged(t: &RehearsalTrial, stop: Option<BorrowedFd<'_>>) -> Result<RehearsalResult, String> {
     let said = composed(t, &t.argv, stop)?;
     if said.status.is_success() {
         let told = differences(&t.overrides, &said.output).ok_or_else(|| "no configuration was printed".to_owned())?;
@@ -156,7 +156,7 @@ fn judged(t: &Trial, stop: Option<BorrowedFd<'_>>) -> Result<Rehearsed, String> 
             )
         };
         return Ok(match told.is_empty() {
-            true => Rehearsed::Taken,
+            true => RehearsalResult::Taken,
             false => refused(told.into_iter().map(words).collect()),
         });
     }
@@ -185,11 +185,11 @@ fn judged(t: &Trial, stop: Option<BorrowedFd<'_>>) -> Result<Rehearsed, String> 
     )]))
 }
 
-fn refused(what: Vec<String>) -> Rehearsed {
-    Rehearsed::Refused { what }
+fn refused(what: Vec<String>) -> RehearsalResult {
+    RehearsalResult::Refused { what }
 }
 
-fn composed(t: &Trial, argv: &[String], stop: Option<BorrowedFd<'_>>) -> Result<Said, String> {
+fn composed(t: &RehearsalTrial, argv: &[String], stop: Option<BorrowedFd<'_>>) -> Result<RehearsalOutput, String> {
     let words = adapters()
         .find_map(|a| a.rehearsed(argv))
         .ok_or_else(|| "the command names no entry point that can be tried".to_owned())?;
@@ -198,7 +198,11 @@ fn composed(t: &Trial, argv: &[String], stop: Option<BorrowedFd<'_>>) -> Result<
 
 /// The interpreter of a command with other words behind it, and the environment that it gets: it sees no device, and writes nothing
 /// beside the user's files.
-fn call(t: &Trial, argv: &[String], words: &[String]) -> Result<(Vec<String>, BTreeMap<String, String>), String> {
+fn call(
+    t: &RehearsalTrial,
+    argv: &[String],
+    words: &[String],
+) -> Result<(Vec<String>, BTreeMap<String, String>), String> {
     let mut env: BTreeMap<String, String> = t.env.iter().cloned().collect();
     let python = interpreter::find(argv, &t.cwd, &env)?;
     env.extend(python.env);
@@ -210,15 +214,15 @@ fn call(t: &Trial, argv: &[String], words: &[String]) -> Result<(Vec<String>, BT
 
 /// What the interpreter of a command says that is given these words instead.
 fn printed(
-    t: &Trial,
+    t: &RehearsalTrial,
     argv: &[String],
     words: &[String],
     limit: Duration,
     stop: Option<BorrowedFd<'_>>,
-) -> Result<Said, String> {
+) -> Result<RehearsalOutput, String> {
     let (argv, env) = call(t, argv, words)?;
     let env: Vec<(String, String)> = env.into_iter().collect();
-    let errand = Errand {
+    let errand = CaptureCommand {
         input: &[],
         argv: &argv,
         env: &env,
@@ -229,7 +233,7 @@ fn printed(
         stop,
     };
     let said = capture(&errand).map_err(|e| e.to_string())?;
-    Ok(Said {
+    Ok(RehearsalOutput {
         status: said.status,
         output: String::from_utf8_lossy(&said.output).into_owned(),
         errors: String::from_utf8_lossy(&said.errors).into_owned(),
@@ -237,12 +241,12 @@ fn printed(
 }
 
 /// The last thing that was complained of, without values that may be secrets.
-fn last_line(t: &Trial, errors: &str) -> String {
+fn last_line(t: &RehearsalTrial, errors: &str) -> String {
     one_line(&without_secrets(t, last_complaint(errors)), SAID)
 }
 
 /// A text without the secrets of the call and of its environment, be they quoted in the call or not.
-fn without_secrets(t: &Trial, text: &str) -> String {
+fn without_secrets(t: &RehearsalTrial, text: &str) -> String {
     let mut secrets: Vec<String> = Vec::new();
     for words in [&t.argv, &t.plain] {
         for (word, _) in words
@@ -269,10 +273,10 @@ fn without_secrets(t: &Trial, text: &str) -> String {
         .fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
 }
 
-fn texts(value: &Value) -> Vec<String> {
+fn texts(value: &ConfigValue) -> Vec<String> {
     match value {
-        Value::Map(map) => map.iter().flat_map(|(_, node)| texts(&node.value)).collect(),
-        Value::List(items) => items.iter().flat_map(|node| texts(&node.value)).collect(),
+        ConfigValue::Map(map) => map.iter().flat_map(|(_, node)| texts(&node.value)).collect(),
+        ConfigValue::List(items) => items.iter().flat_map(|node| texts(&node.value)).collect(),
         value => vec![python_str(value)],
     }
 }
@@ -283,7 +287,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     /// A stand-in for an interpreter: what it does stands in shell. It is named `python3`, so that it counts as one.
-    fn trial_of(script: &str) -> (tempfile::TempDir, Trial) {
+    fn trial_of(script: &str) -> (tempfile::TempDir, RehearsalTrial) {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let python = dir.path().join("python3");
@@ -293,7 +297,7 @@ mod tests {
             let call = [python.to_str().unwrap(), "-m", "verl.trainer.main_ppo", "trainer.a=1"];
             call.iter().chain(more).map(|w| (*w).to_owned()).collect()
         };
-        let trial = Trial {
+        let trial = RehearsalTrial {
             argv: words(&["trainer.n=5"]),
             plain: words(&[]),
             overrides: vec!["trainer.n=5".to_owned()],
@@ -303,24 +307,24 @@ mod tests {
         (dir, trial)
     }
 
-    fn result(script: &str) -> Rehearsed {
+    fn result(script: &str) -> RehearsalResult {
         let (_dir, trial) = trial_of(script);
         carry_out(&trial, None)
     }
 
     fn told(script: &str) -> String {
         match result(script) {
-            Rehearsed::Refused { what } => what.join("; "),
+            RehearsalResult::Refused { what } => what.join("; "),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn what_was_composed_is_compared() {
-        assert_eq!(result("printf 'trainer:\\n  n: 5\\n'"), Rehearsed::Taken);
+        assert_eq!(result("printf 'trainer:\\n  n: 5\\n'"), RehearsalResult::Taken);
         assert!(told("printf 'trainer:\\n  n: 6\\n'").contains("has 6"));
         let nothing = result("echo hello");
-        assert!(matches!(nothing, Rehearsed::Unknown { .. }), "{nothing:?}");
+        assert!(matches!(nothing, RehearsalResult::Unknown { .. }), "{nothing:?}");
     }
 
     #[test]
@@ -342,7 +346,7 @@ mod tests {
             "{ours}"
         );
         let nobody = result("echo 'ModuleNotFoundError: no verl' >&2; exit 1");
-        let Rehearsed::Unknown { why } = nobody else {
+        let RehearsalResult::Unknown { why } = nobody else {
             panic!("{nobody:?}")
         };
         assert!(
@@ -388,6 +392,6 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(writer);
         let result = carry_out(&trial, Some(reader.as_fd()));
-        assert!(matches!(result, Rehearsed::Unknown { .. }), "{result:?}");
+        assert!(matches!(result, RehearsalResult::Unknown { .. }), "{result:?}");
     }
 }

@@ -45,7 +45,7 @@ pub(crate) mod words;
 
 pub use command::{proposed, shown_command, shown_word};
 
-use supervise_core::checkpoint::{Finding, Level};
+use supervise_core::checkpoint::{Finding, FindingLevel};
 use supervise_core::event::ScanReport;
 use supervise_core::record::StartPoint;
 
@@ -85,7 +85,7 @@ pub fn doubts(scan: &ScanReport, from: &StartPoint) -> Vec<Finding> {
     let doubtful = step
         .into_iter()
         .flat_map(|c| &c.findings)
-        .filter(|f| f.level == Level::Warning);
+        .filter(|f| f.level == FindingLevel::Warning);
     doubtful
         .map(|f| {
             let mut told = f.clone();

@@ -5,18 +5,18 @@ use supervise_config::ConfigTree;
 use supervise_config::settings::{InterpreterChoice, Settings};
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::RunSpec;
-use supervise_host::interpreter::Interpreter;
-use supervise_host::io_worker::Room;
+use supervise_host::interpreter::PythonInfo;
+use supervise_host::io_worker::SaveSpace;
 use supervise_host::script::{Shims, Submitter};
 use supervise_trainers::{TrainerFacts, registry};
 
 /// The program to run, and what a person should know of it.
 #[derive(Debug, Clone)]
-pub struct Prepared {
+pub struct PreparedRun {
     /// Everything that a term needs.
     pub order: RunOrder,
     /// Space for checkpoints, where the file system tells.
-    pub room: Option<Room>,
+    pub room: Option<SaveSpace>,
     /// Notes for a person before the launch.
     pub findings: Vec<Finding>,
     /// Smaller things worth saying.
@@ -24,7 +24,7 @@ pub struct Prepared {
     /// The configuration as it counts for the trainer.
     pub tree: ConfigTree,
     /// Release of the trainer that would run.
-    pub release: Release,
+    pub release: TrainerRelease,
     /// Why no program was started to learn more.
     pub left_out: Option<String>,
     /// Settings files that were read, lowest first.
@@ -33,11 +33,11 @@ pub struct Prepared {
 
 /// Facts about the release that would run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Release {
+pub struct TrainerRelease {
     /// The trainer's version.
     pub version: Option<String>,
     /// Answer of the interpreter, where it was asked and answered.
-    pub interpreter: Option<Interpreter>,
+    pub interpreter: Option<PythonInfo>,
     /// Why the version is not known.
     pub why: Option<String>,
 }
@@ -60,7 +60,7 @@ pub struct RunOrder {
     /// Its configuration as people may read it later: JSON, secrets hidden.
     pub told: String,
     /// The trainer's YAML as it is given to the trainer, where it is not the user's own file.
-    pub copy: Option<Copy>,
+    pub copy: Option<ConfigCopy>,
 }
 
 /// Launchers of ranks that are Python programs.
@@ -98,7 +98,7 @@ fn is_python(argv: &[String]) -> bool {
 
 /// The trainer's YAML without our block, for a trainer that refuses a key that it does not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Copy {
+pub struct ConfigCopy {
     /// The directory, in the run directory.
     pub dir: Utf8PathBuf,
     /// Its name there, which tells what it says.
@@ -107,7 +107,7 @@ pub struct Copy {
     pub text: String,
 }
 
-impl Copy {
+impl ConfigCopy {
     /// Its path.
     #[must_use]
     pub fn path(&self) -> Utf8PathBuf {

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use supervise_core::spec::RunSpec;
-use supervise_host::io_worker::{IoReply, IoRequest, Question};
+use supervise_host::io_worker::{IoQuestion, IoReply, IoRequest};
 
 /// The supervisor's helper for long work on files, not started yet.
 #[must_use]
@@ -19,9 +19,9 @@ pub fn helper(supervise: &str) -> Command {
 }
 
 /// Asks one thing after the specification, and closes the helper's input once the last answer is there.
-pub fn talk(spec: &RunSpec, ask: Question) -> impl FnOnce(&mut Child) + use<> {
-    let beside = matches!(ask, Question::Keep { .. });
-    let asks = [Question::Spec(Box::new(spec.clone())), ask];
+pub fn talk(spec: &RunSpec, ask: IoQuestion) -> impl FnOnce(&mut Child) + use<> {
+    let beside = matches!(ask, IoQuestion::Keep { .. });
+    let asks = [IoQuestion::Spec(Box::new(spec.clone())), ask];
     let lines: Vec<String> = (1..)
         .zip(asks)
         .map(|(id, ask)| serde_json::to_string(&IoRequest { id, ask }).unwrap() + "\n")

@@ -12,9 +12,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
 use supervise_core::record::DiskEdit;
-use supervise_core::reshard::{Cut, Derived};
+use supervise_core::reshard::{ReshardSpec, ReshardedStep};
 use supervise_core::spec::RunSpec;
-use supervise_host::io_worker::{Answer, Client, Question};
+use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion};
 use supervise_tests::asked_helper::{helper, talk};
 use supervise_tests::bare_spec::bare;
 use supervise_tests::disturb::{Fate, calls, disturbed};
@@ -49,43 +49,43 @@ impl Stage {
         }
     }
 
-    fn ask(&self, ask: Question) -> Answer {
-        let mut client = Client::start(Path::new(SUPERVISE)).unwrap();
+    fn ask(&self, ask: IoQuestion) -> IoAnswer {
+        let mut client = IoClient::start(Path::new(SUPERVISE)).unwrap();
         client
-            .ask(Question::Spec(Box::new(self.spec.clone())), PATIENCE)
+            .ask(IoQuestion::Spec(Box::new(self.spec.clone())), PATIENCE)
             .unwrap();
         client.ask(ask, PATIENCE).unwrap()
     }
 
     /// The newest step, proven to this depth.
     fn look(&self, depth: Depth) -> CheckpointSummary {
-        let scan = Question::Scan {
+        let scan = IoQuestion::Scan {
             depth,
             whole: 1,
             thorough: true,
         };
         match self.ask(scan) {
-            Answer::Scan(report) => report.steps.into_iter().find(|c| c.id.0 == STEP).unwrap(),
+            IoAnswer::Scan(report) => report.steps.into_iter().find(|c| c.id.0 == STEP).unwrap(),
             other => panic!("{other:?}"),
         }
     }
 
-    fn edit(&self, edit: DiskEdit) -> Option<Derived> {
+    fn edit(&self, edit: DiskEdit) -> Option<ReshardedStep> {
         match self.ask(edits(edit)) {
-            Answer::Resharded(derived) => Some(derived),
-            Answer::Done => None,
+            IoAnswer::Resharded(derived) => Some(derived),
+            IoAnswer::Done => None,
             other => panic!("{other:?}"),
         }
     }
 
-    fn cut(&self) -> Cut {
+    fn cut(&self) -> ReshardSpec {
         self.cut_after(Depth::Full)
     }
 
-    fn cut_after(&self, depth: Depth) -> Cut {
+    fn cut_after(&self, depth: Depth) -> ReshardSpec {
         let c = self.look(depth);
         let reshard = c.reshard.clone().unwrap();
-        Cut {
+        ReshardSpec {
             ckpt: c.id,
             step: c.step,
             pins: c.pins,
@@ -103,8 +103,8 @@ impl Stage {
     }
 }
 
-fn edits(edit: DiskEdit) -> Question {
-    Question::Edit {
+fn edits(edit: DiskEdit) -> IoQuestion {
+    IoQuestion::Edit {
         edits: vec![edit],
         by: "before-attempt-1".to_owned(),
     }
@@ -179,9 +179,9 @@ fn what_was_written_into_since_its_proof_is_not_cut() {
     let cut = stage.cut();
     fs::write(stage.root.join(STEP).join("data.pt"), "else").unwrap();
     let before = stage.trees();
-    let mut client = Client::start(Path::new(SUPERVISE)).unwrap();
+    let mut client = IoClient::start(Path::new(SUPERVISE)).unwrap();
     client
-        .ask(Question::Spec(Box::new(stage.spec.clone())), PATIENCE)
+        .ask(IoQuestion::Spec(Box::new(stage.spec.clone())), PATIENCE)
         .unwrap();
     let refused = client.ask(edits(DiskEdit::Reshard(cut)), PATIENCE).unwrap_err();
     assert!(refused.to_string().contains("somebody wrote into it"), "{refused}");
@@ -200,9 +200,9 @@ fn bytes_that_rotted_since_their_proof_are_told_as_damage() {
     // A proof of the structure does not see it.
     let cut = stage.cut_after(Depth::Structure);
     let before = stage.trees();
-    let mut client = Client::start(Path::new(SUPERVISE)).unwrap();
+    let mut client = IoClient::start(Path::new(SUPERVISE)).unwrap();
     client
-        .ask(Question::Spec(Box::new(stage.spec.clone())), PATIENCE)
+        .ask(IoQuestion::Spec(Box::new(stage.spec.clone())), PATIENCE)
         .unwrap();
     let refused = client.ask(edits(DiskEdit::Reshard(cut)), PATIENCE).unwrap_err();
     let text = format!("{refused:?}");

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::Path;
 use supervise_checkpoint::proof_record::{decode, encode};
-use supervise_checkpoint::{Limits, Pin};
+use supervise_checkpoint::{FilePin, InspectLimits};
 use supervise_host::io_worker::fact_of;
 use supervise_tests::harness::{Scene, copy_tree, eventually};
 use supervise_tests::torch_file::{self, Value as Pickled};
@@ -329,12 +329,12 @@ fn a_forged_record_does_not_condemn_a_step_either() {
 
 /// Makes a record fit a file as it is now, with this checksum for its bytes. The record's own checksum fits as well.
 fn forge(record: &Path, file: &Path, crc: u32) {
-    let mut forged = decode(&fs::read(record).unwrap(), &Limits::default()).unwrap();
+    let mut forged = decode(&fs::read(record).unwrap(), &InspectLimits::default()).unwrap();
     let file = camino::Utf8Path::from_path(file).unwrap();
     let named = |path: &camino::Utf8PathBuf| file.ends_with(path);
     let path = forged.files.keys().find(|path| named(path)).unwrap().clone();
     let known = forged.files.get_mut(&path).unwrap();
-    known.pin = Pin::of(&fact_of(path, &fs::metadata(file).unwrap()));
+    known.pin = FilePin::of(&fact_of(path, &fs::metadata(file).unwrap()));
     known.report.crc = Some(crc);
     let mut bytes = Vec::new();
     encode(&forged, &mut bytes).unwrap();

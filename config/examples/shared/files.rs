@@ -3,16 +3,16 @@
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use supervise_config::ConfigError;
-use supervise_config::compose::{Found, Loader};
+use supervise_config::compose::{ConfigLoader, LoadResult};
 
 /// By name; of a file that is not among them this is known.
-pub(crate) struct Files {
+pub(crate) struct ExampleFiles {
     texts: BTreeMap<String, String>,
-    absent: Found,
+    absent: LoadResult,
 }
 
-impl Files {
-    pub(crate) fn of(request: &Json, absent: Found) -> Self {
+impl ExampleFiles {
+    pub(crate) fn of(request: &Json, absent: LoadResult) -> Self {
         Self {
             texts: serde_json::from_value(request["files"].clone()).unwrap_or_default(),
             absent,
@@ -24,11 +24,11 @@ impl Files {
     }
 }
 
-impl Loader for Files {
-    fn load(&self, config: &str) -> Result<Found, ConfigError> {
+impl ConfigLoader for ExampleFiles {
+    fn load(&self, config: &str) -> Result<LoadResult, ConfigError> {
         let file = format!("{config}.yaml");
         Ok(match self.texts.get(&file) {
-            Some(text) => Found::Text {
+            Some(text) => LoadResult::Text {
                 text: text.clone(),
                 file,
             },

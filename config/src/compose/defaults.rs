@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::element::{Element, Target};
+use super::element::{DefaultsElement, ElementTarget};
 use super::list::{collapsed, complete_self, is_interpolated, refuse, resolve_name, singles};
-use super::{Choice, Composed, Found, GroupOverride, Loaded, Loader, read};
+use super::{ComposedConfig, ConfigLoader, GroupChoice, GroupOverride, LoadResult, LoadedConfig, read};
 use crate::error::{ConfigError, ConfigFinding, ErrorKind};
-use crate::tree::{ConfigTree, Key, Map, Node, Origin, Value};
+use crate::tree::{ConfigMap, ConfigNode, ConfigTree, ConfigValue, MapKey, ValueOrigin};
 
 /// The deepest nesting of lists.
 const MAX_NESTING: usize = 32;
@@ -17,24 +17,24 @@ const MAX_NESTING: usize = 32;
 const MAX_ENTRIES: usize = 10_000;
 
 /// An entry's final elements, or the entry itself while its name waits for an interpolation.
-type Visited = (Option<Element>, Vec<Element>);
+type Visited = (Option<DefaultsElement>, Vec<DefaultsElement>);
 
 /// An override of a group, from a list or from the command line.
 struct Pending {
-    choice: Choice,
+    choice: GroupChoice,
     /// The configuration that holds it; `None` for the command line.
-    from: Option<(String, Origin)>,
+    from: Option<(String, ValueOrigin)>,
     used: bool,
 }
 
 pub(super) struct Walk<'a> {
-    loader: &'a dyn Loader,
+    loader: &'a dyn ConfigLoader,
     /// `None` for what the trainer brings.
-    loaded: BTreeMap<String, Option<Loaded>>,
+    loaded: BTreeMap<String, Option<LoadedConfig>>,
     overrides: BTreeMap<String, Pending>,
-    appended: Vec<Element>,
+    appended: Vec<DefaultsElement>,
     deletions: BTreeMap<String, (Option<String>, bool)>,
-    known: BTreeMap<String, Choice>,
+    known: BTreeMap<String, GroupChoice>,
     trainers: BTreeSet<String>,
     /// Of them those that nobody here knows, with what is wrong if the trainer does not bring them.
     unknown: BTreeMap<String, Option<ConfigError>>,
@@ -42,7 +42,7 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(loader: &'a dyn Loader, overrides: &[GroupOverride]) -> Self {
+    pub(super) fn new(loader: &'a dyn ConfigLoader, overrides: &[GroupOverride]) -> Self {
         let mut walk = Self {
             loader,
             loaded: BTreeMap::new(),
@@ -73,13 +73,13 @@ impl<'a> Walk<'a> {
                 );
             }
             GroupOverride::Append { group, package, choice } => {
-                let target = Target::Group {
+                let target = ElementTarget::Group {
                     group: group.clone(),
                     choice: choice.clone(),
                 };
-                let mut element = Element::new(
+                let mut element = DefaultsElement::new(
                     target,
-                    Origin::Override {
+                    ValueOrigin::Override {
                         text: format!("+{group}"),
                     },
                 );
@@ -94,14 +94,17 @@ impl<'a> Walk<'a> {
     }
 
     /// The flat list of a configuration.
-    pub(super) fn expand(&mut self, name: &str) -> Result<Vec<Element>, ConfigError> {
-        let mut root = Element::new(Target::Config(name.to_owned()), Origin::Default { of: name.to_owned() });
+    pub(super) fn expand(&mut self, name: &str) -> Result<Vec<DefaultsElement>, ConfigError> {
+        let mut root = DefaultsElement::new(
+            ElementTarget::Config(name.to_owned()),
+            ValueOrigin::Default { of: name.to_owned() },
+        );
         root.primary = true;
         let list = self.visit(root, None, 0, false)?;
         let mut seen = BTreeSet::new();
         for element in list
             .iter()
-            .filter(|element| matches!(element.target, Target::Group { .. }))
+            .filter(|element| matches!(element.target, ElementTarget::Group { .. }))
         {
             let key = element.override_key();
             if !seen.insert(key.clone()) {
@@ -114,12 +117,12 @@ impl<'a> Walk<'a> {
         Ok(list)
     }
 
-    pub(super) fn choices(&self) -> BTreeMap<String, Choice> {
+    pub(super) fn choices(&self) -> BTreeMap<String, GroupChoice> {
         self.known.clone()
     }
 
     /// A configuration, read once. `None`: the trainer brings it.
-    pub(super) fn load(&mut self, config: &str) -> Result<Option<Loaded>, ConfigError> {
+    pub(super) fn load(&mut self, config: &str) -> Result<Option<LoadedConfig>, ConfigError> {
         match self.find(config)? {
             Some(found) => Ok(found),
             None => Err(ConfigError::new(
@@ -130,19 +133,19 @@ impl<'a> Walk<'a> {
     }
 
     /// The outer `None`: nobody has it.
-    fn find(&mut self, config: &str) -> Result<Option<Option<Loaded>>, ConfigError> {
+    fn find(&mut self, config: &str) -> Result<Option<Option<LoadedConfig>>, ConfigError> {
         let config = &collapsed(config);
         if let Some(known) = self.loaded.get(config) {
             return Ok(Some(known.clone()));
         }
         let found = match self.loader.load(config)? {
-            Found::Missing => return Ok(None),
-            Found::ByTrainer => None,
-            Found::Unknown => {
+            LoadResult::Missing => return Ok(None),
+            LoadResult::ByTrainer => None,
+            LoadResult::Unknown => {
                 self.unknown.insert(config.to_owned(), None);
                 None
             }
-            Found::Text { text, file } => Some(read(config, &text, &file)?),
+            LoadResult::Text { text, file } => Some(read(config, &text, &file)?),
         };
         if found.is_none() {
             self.trainers.insert(config.to_owned());
@@ -154,11 +157,11 @@ impl<'a> Walk<'a> {
     /// The entry and everything beneath it, in order.
     fn visit(
         &mut self,
-        mut element: Element,
+        mut element: DefaultsElement,
         parent: Option<&str>,
         depth: usize,
         interpolated: bool,
-    ) -> Result<Vec<Element>, ConfigError> {
+    ) -> Result<Vec<DefaultsElement>, ConfigError> {
         self.visited += 1;
         if depth > MAX_NESTING || self.visited > MAX_ENTRIES {
             return Err(refuse(
@@ -168,8 +171,8 @@ impl<'a> Walk<'a> {
         }
         if matches!(
             element.target,
-            Target::Group {
-                choice: Choice::Nothing,
+            ElementTarget::Group {
+                choice: GroupChoice::Nothing,
                 ..
             }
         ) {
@@ -214,12 +217,12 @@ impl<'a> Walk<'a> {
 
     fn visit_list(
         &mut self,
-        element: Element,
+        element: DefaultsElement,
         config: &str,
-        loaded: Loaded,
+        loaded: LoadedConfig,
         depth: usize,
         interpolated: bool,
-    ) -> Result<Vec<Element>, ConfigError> {
+    ) -> Result<Vec<DefaultsElement>, ConfigError> {
         let mut list = loaded.defaults;
         let appended = if element.primary {
             std::mem::take(&mut self.appended)
@@ -234,7 +237,7 @@ impl<'a> Walk<'a> {
         let group = element.group_path();
         let package = element.final_package();
         for entry in &mut list {
-            if entry.target != Target::Own {
+            if entry.target != ElementTarget::Own {
                 entry.place(&group, &package);
             }
         }
@@ -247,15 +250,15 @@ impl<'a> Walk<'a> {
     /// The entries' own lists, last entry first; what waits for its interpolation is marked.
     fn visit_entries(
         &mut self,
-        list: &[Element],
-        element: &Element,
+        list: &[DefaultsElement],
+        element: &DefaultsElement,
         config: &str,
         depth: usize,
         interpolated: bool,
     ) -> Result<Vec<Visited>, ConfigError> {
         let mut children = Vec::new();
         for entry in list.iter().rev().filter(|entry| !entry.overriding) {
-            if entry.target == Target::Own {
+            if entry.target == ElementTarget::Own {
                 children.push((None, vec![element.clone()]));
                 continue;
             }
@@ -274,7 +277,7 @@ impl<'a> Walk<'a> {
 
     fn resolve_waiting(
         &mut self,
-        list: &[Element],
+        list: &[DefaultsElement],
         children: &mut [Visited],
         config: &str,
         depth: usize,
@@ -286,11 +289,11 @@ impl<'a> Walk<'a> {
         for (waiting, elements) in children {
             let Some(mut element) = waiting.take() else { continue };
             let name = match &mut element.target {
-                Target::Group {
-                    choice: Choice::Name(name),
+                ElementTarget::Group {
+                    choice: GroupChoice::Name(name),
                     ..
                 }
-                | Target::Config(name) => name,
+                | ElementTarget::Config(name) => name,
                 _ => continue,
             };
             *name = resolve_name(&choices, name).map_err(|error| {
@@ -308,48 +311,55 @@ impl<'a> Walk<'a> {
     }
 
     /// Targets of interpolated names: the choices so far.
-    fn choice_tree(&self, list: &[Element]) -> ConfigTree {
-        let origin = Origin::Default {
+    fn choice_tree(&self, list: &[DefaultsElement]) -> ConfigTree {
+        let origin = ValueOrigin::Default {
             of: "the defaults list".to_owned(),
         };
-        let node = |choice: &Choice| match choice {
-            Choice::Nothing => Node::new(Value::Null, origin.clone()),
-            Choice::Name(name) => Node::new(Value::Str(name.clone()), origin.clone()),
-            Choice::Options(names) => {
+        let node = |choice: &GroupChoice| match choice {
+            GroupChoice::Nothing => ConfigNode::new(ConfigValue::Null, origin.clone()),
+            GroupChoice::Name(name) => ConfigNode::new(ConfigValue::Str(name.clone()), origin.clone()),
+            GroupChoice::Options(names) => {
                 let names = names
                     .iter()
-                    .map(|name| Node::new(Value::Str(name.clone()), origin.clone()));
-                Node::new(Value::List(names.collect()), origin.clone())
+                    .map(|name| ConfigNode::new(ConfigValue::Str(name.clone()), origin.clone()));
+                ConfigNode::new(ConfigValue::List(names.collect()), origin.clone())
             }
         };
-        let mut map: Map = self
+        let mut map: ConfigMap = self
             .known
             .iter()
-            .map(|(key, choice)| (Key::Str(key.clone()), node(choice)))
+            .map(|(key, choice)| (MapKey::Str(key.clone()), node(choice)))
             .collect();
         let listed = list.iter().filter_map(|entry| match &entry.target {
-            Target::Own => None,
-            Target::Config(_) => Some(Node::new(Value::Str(entry.config_path()), origin.clone())),
-            Target::Group { choice, .. } => {
-                let map: Map = [(Key::Str(entry.override_key()), node(choice))].into_iter().collect();
-                Some(Node::new(Value::Map(map), origin.clone()))
+            ElementTarget::Own => None,
+            ElementTarget::Config(_) => Some(ConfigNode::new(ConfigValue::Str(entry.config_path()), origin.clone())),
+            ElementTarget::Group { choice, .. } => {
+                let map: ConfigMap = [(MapKey::Str(entry.override_key()), node(choice))]
+                    .into_iter()
+                    .collect();
+                Some(ConfigNode::new(ConfigValue::Map(map), origin.clone()))
             }
         });
-        let listed = Node::new(Value::List(listed.collect()), origin.clone());
-        map.insert(Key::from("defaults"), listed);
-        ConfigTree::new(Node::new(Value::Map(map), origin))
+        let listed = ConfigNode::new(ConfigValue::List(listed.collect()), origin.clone());
+        map.insert(MapKey::from("defaults"), listed);
+        ConfigTree::new(ConfigNode::new(ConfigValue::Map(map), origin))
     }
 
-    fn note_overrides(&mut self, list: &[Element], config: &str, interpolated: bool) -> Result<(), ConfigError> {
+    fn note_overrides(
+        &mut self,
+        list: &[DefaultsElement],
+        config: &str,
+        interpolated: bool,
+    ) -> Result<(), ConfigError> {
         let mut seen = false;
-        for entry in list.iter().filter(|entry| entry.target != Target::Own) {
+        for entry in list.iter().filter(|entry| entry.target != ElementTarget::Own) {
             if seen && !entry.overriding && !entry.appended {
                 let message = format!("in '{config}', '{}' stands after an override", entry.override_key());
                 return Err(
                     refuse(&message, &entry.origin).with_hint("move the `override` entries to the end of the list")
                 );
             }
-            let Target::Group { choice, .. } = &entry.target else {
+            let ElementTarget::Group { choice, .. } = &entry.target else {
                 continue;
             };
             if !entry.overriding {
@@ -372,17 +382,18 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn take_override(&mut self, entry: &mut Element) {
+    fn take_override(&mut self, entry: &mut DefaultsElement) {
         let key = entry.override_key();
-        if let (Target::Group { choice, .. }, Some(pending)) = (&mut entry.target, self.overrides.get_mut(&key)) {
+        if let (ElementTarget::Group { choice, .. }, Some(pending)) = (&mut entry.target, self.overrides.get_mut(&key))
+        {
             choice.clone_from(&pending.choice);
             pending.used = true;
         }
     }
 
     /// Returns true if the entry is deleted from the command line.
-    fn delete(&mut self, element: &Element) -> bool {
-        if !matches!(element.target, Target::Group { .. }) {
+    fn delete(&mut self, element: &DefaultsElement) -> bool {
+        if !matches!(element.target, ElementTarget::Group { .. }) {
             return false;
         }
         match self.deletions.get_mut(&element.override_key()) {
@@ -394,8 +405,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn know(&mut self, element: &Element) -> Result<(), ConfigError> {
-        let Target::Group { choice, .. } = &element.target else {
+    fn know(&mut self, element: &DefaultsElement) -> Result<(), ConfigError> {
+        let ElementTarget::Group { choice, .. } = &element.target else {
             return Ok(());
         };
         let key = element.override_key();
@@ -412,7 +423,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Every override has to have met its entry, unless that entry may be in a list of the trainer's.
-    pub(super) fn check_used(&self, composed: &mut Composed) -> Result<(), ConfigError> {
+    pub(super) fn check_used(&self, composed: &mut ComposedConfig) -> Result<(), ConfigError> {
         for (key, pending) in self.overrides.iter().filter(|(_, pending)| !pending.used) {
             let origin = pending.from.as_ref().map(|(_, origin)| origin.clone());
             if key.starts_with("hydra/") || !self.trainers.is_empty() {
@@ -425,7 +436,7 @@ impl<'a> Walk<'a> {
                 composed.choices.insert(key.clone(), pending.choice.clone());
                 continue;
             }
-            let origin = origin.unwrap_or(Origin::Override { text: key.clone() });
+            let origin = origin.unwrap_or(ValueOrigin::Override { text: key.clone() });
             return Err(refuse(
                 &format!("Could not override '{key}': no entry of the defaults list has this group"),
                 &origin,
@@ -434,7 +445,7 @@ impl<'a> Walk<'a> {
         }
         for (key, (_, used)) in &self.deletions {
             if !used && self.trainers.is_empty() {
-                let origin = Origin::Override {
+                let origin = ValueOrigin::Override {
                     text: format!("~{key}"),
                 };
                 return Err(refuse(
@@ -447,7 +458,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Keeps what is wrong with an entry if the trainer does not bring it; one that is optional may be missing.
-    fn doubt(&mut self, element: &Element, parent: Option<&str>) {
+    fn doubt(&mut self, element: &DefaultsElement, parent: Option<&str>) {
         let config = collapsed(&element.config_path());
         if self.unknown.contains_key(&config) && !element.optional {
             let error = self.not_found(element, parent);
@@ -460,7 +471,7 @@ impl<'a> Walk<'a> {
         std::mem::take(&mut self.unknown).into_values().flatten().collect()
     }
 
-    fn not_found(&self, element: &Element, parent: Option<&str>) -> ConfigError {
+    fn not_found(&self, element: &DefaultsElement, parent: Option<&str>) -> ConfigError {
         let inside = parent.map(|parent| format!("in '{parent}': ")).unwrap_or_default();
         let error = refuse(
             &format!("{inside}there is no configuration '{}'", element.config_path()),

@@ -1,24 +1,24 @@
 //! One entry of a defaults list: where its configuration lies and into which package it goes.
 
-use super::Choice;
+use super::GroupChoice;
 use crate::error::{ConfigError, ErrorKind};
-use crate::tree::{Key, Node, Origin, Value};
+use crate::tree::{ConfigNode, ConfigValue, MapKey, ValueOrigin};
 
 /// Target of an entry.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Target {
+pub(super) enum ElementTarget {
     /// `_self_`: the configuration the list stands in.
     Own,
     /// `path` or `group/path`.
     Config(String),
     /// `group: choice`.
-    Group { group: String, choice: Choice },
+    Group { group: String, choice: GroupChoice },
 }
 
 /// An entry. `base` and `parent_package` come from the configuration it stands in.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Element {
-    pub(super) target: Target,
+pub(super) struct DefaultsElement {
+    pub(super) target: ElementTarget,
     pub(super) package: Option<String>,
     pub(super) optional: bool,
     pub(super) overriding: bool,
@@ -27,11 +27,11 @@ pub(super) struct Element {
     pub(super) base: String,
     pub(super) parent_package: String,
     pub(super) header: Option<String>,
-    pub(super) origin: Origin,
+    pub(super) origin: ValueOrigin,
 }
 
-impl Element {
-    pub(super) fn new(target: Target, origin: Origin) -> Self {
+impl DefaultsElement {
+    pub(super) fn new(target: ElementTarget, origin: ValueOrigin) -> Self {
         Self {
             target,
             package: None,
@@ -72,9 +72,9 @@ impl Element {
     /// The group a configuration lies in.
     pub(super) fn group_path(&self) -> String {
         match &self.target {
-            Target::Own => self.base.clone(),
-            Target::Group { group, .. } => self.under_base(group),
-            Target::Config(path) => {
+            ElementTarget::Own => self.base.clone(),
+            ElementTarget::Group { group, .. } => self.under_base(group),
+            ElementTarget::Config(path) => {
                 let (group, _) = path.rsplit_once('/').unwrap_or(("", path));
                 if path.starts_with('/') {
                     group.trim_start_matches('/').to_owned()
@@ -88,26 +88,26 @@ impl Element {
     /// The name under which a loader knows the configuration.
     pub(super) fn config_path(&self) -> String {
         match &self.target {
-            Target::Own => self.base.clone(),
-            Target::Config(path) => self.under_base(path),
-            Target::Group {
-                choice: Choice::Name(name),
+            ElementTarget::Own => self.base.clone(),
+            ElementTarget::Config(path) => self.under_base(path),
+            ElementTarget::Group {
+                choice: GroupChoice::Name(name),
                 ..
             } => format!("{}/{name}", self.group_path()),
-            Target::Group { .. } => self.group_path(),
+            ElementTarget::Group { .. } => self.group_path(),
         }
     }
 
     /// The option's name; for a configuration the last part of its path.
     pub(super) fn name(&self) -> Option<&str> {
         match &self.target {
-            Target::Own => None,
-            Target::Config(path) => Some(path.rsplit_once('/').map_or(path.as_str(), |(_, name)| name)),
-            Target::Group {
-                choice: Choice::Name(name),
+            ElementTarget::Own => None,
+            ElementTarget::Config(path) => Some(path.rsplit_once('/').map_or(path.as_str(), |(_, name)| name)),
+            ElementTarget::Group {
+                choice: GroupChoice::Name(name),
                 ..
             } => Some(name),
-            Target::Group { .. } => None,
+            ElementTarget::Group { .. } => None,
         }
     }
 
@@ -131,9 +131,9 @@ impl Element {
 
     fn package_with(&self, package: Option<&str>) -> String {
         let relative = match &self.target {
-            Target::Own => String::new(),
-            Target::Group { group, .. } => group.trim_start_matches('/').replace('/', "."),
-            Target::Config(path) => path
+            ElementTarget::Own => String::new(),
+            ElementTarget::Group { group, .. } => group.trim_start_matches('/').replace('/', "."),
+            ElementTarget::Config(path) => path
                 .trim_start_matches('/')
                 .rsplit_once('/')
                 .map_or_else(String::new, |(group, _)| group.replace('/', ".")),
@@ -167,7 +167,7 @@ impl Element {
 }
 
 /// Reads an entry as it is written in a list.
-pub(super) fn read(config: &str, item: &Node) -> Result<Element, ConfigError> {
+pub(super) fn read(config: &str, item: &ConfigNode) -> Result<DefaultsElement, ConfigError> {
     let refuse = |message: String| {
         Err(ConfigError::new(
             ErrorKind::Compose,
@@ -177,28 +177,28 @@ pub(super) fn read(config: &str, item: &Node) -> Result<Element, ConfigError> {
         .with_hint("an entry is a name, `group: option`, or `override group: option`"))
     };
     match &item.value {
-        Value::Str(text) => {
+        ConfigValue::Str(text) => {
             let (path, package) = split_package(text);
             if path == "_self_" {
                 return match package {
-                    None => Ok(Element::new(Target::Own, item.origin.clone())),
+                    None => Ok(DefaultsElement::new(ElementTarget::Own, item.origin.clone())),
                     Some(_) => refuse("`_self_` takes no package".to_owned()),
                 };
             }
-            let mut element = Element::new(Target::Config(path.to_owned()), item.origin.clone());
+            let mut element = DefaultsElement::new(ElementTarget::Config(path.to_owned()), item.origin.clone());
             element.package = package;
             Ok(element)
         }
-        Value::Map(map) if map.len() == 1 => match map.iter().next() {
-            Some((Key::Str(key), node)) => read_group(key, node, item).or_else(refuse),
+        ConfigValue::Map(map) if map.len() == 1 => match map.iter().next() {
+            Some((MapKey::Str(key), node)) => read_group(key, node, item).or_else(refuse),
             _ => refuse("the name of a group has to be a string".to_owned()),
         },
-        Value::Map(map) => refuse(format!("an entry has {} keys instead of one", map.len())),
+        ConfigValue::Map(map) => refuse(format!("an entry has {} keys instead of one", map.len())),
         other => refuse(format!("an entry is {}", other.type_name())),
     }
 }
 
-fn read_group(key: &str, node: &Node, item: &Node) -> Result<Element, String> {
+fn read_group(key: &str, node: &ConfigNode, item: &ConfigNode) -> Result<DefaultsElement, String> {
     let (group, package) = split_package(key);
     let mut words: Vec<&str> = group.split(' ').collect();
     let group = words.pop().unwrap_or_default().to_owned();
@@ -206,14 +206,14 @@ fn read_group(key: &str, node: &Node, item: &Node) -> Result<Element, String> {
         return Err("the name of a group is empty".to_owned());
     }
     let choice = match &node.value {
-        Value::Null => Choice::Nothing,
-        Value::Str(name) => Choice::Name(name.clone()),
-        Value::List(items) => {
+        ConfigValue::Null => GroupChoice::Nothing,
+        ConfigValue::Str(name) => GroupChoice::Name(name.clone()),
+        ConfigValue::List(items) => {
             let names = items
                 .iter()
                 .map(|item| item.as_str().map(str::to_owned))
                 .collect::<Option<_>>();
-            Choice::Options(names.ok_or("the options of a group have to be strings")?)
+            GroupChoice::Options(names.ok_or("the options of a group have to be strings")?)
         }
         other => return Err(format!("the option of '{group}' is {}", other.type_name())),
     };
@@ -221,7 +221,7 @@ fn read_group(key: &str, node: &Node, item: &Node) -> Result<Element, String> {
         .iter()
         .take_while(|word| matches!(**word, "optional" | "override"));
     let words: Vec<&str> = known.copied().collect();
-    let mut element = Element::new(Target::Group { group, choice }, item.origin.clone());
+    let mut element = DefaultsElement::new(ElementTarget::Group { group, choice }, item.origin.clone());
     element.package = package;
     element.optional = words.contains(&"optional");
     element.overriding = words.contains(&"override");

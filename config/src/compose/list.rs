@@ -1,14 +1,14 @@
 //! One defaults list before it is walked: its `_self_`, its lists of options, its interpolated and its relative names.
 
-use super::Choice;
-use super::element::{Element, Target};
+use super::GroupChoice;
+use super::element::{DefaultsElement, ElementTarget};
 use crate::error::{ConfigError, ErrorKind};
-use crate::interpolation::Resolver;
-use crate::tree::{ConfigTree, Node, Origin, Value};
+use crate::interpolation::InterpolationResolver;
+use crate::tree::{ConfigNode, ConfigTree, ConfigValue, ValueOrigin};
 
 /// `_self_` stands last where it is not written, as in Hydra; twice is wrong.
-pub(super) fn complete_self(list: &mut Vec<Element>, config: &str) -> Result<(), ConfigError> {
-    let mut own = list.iter().filter(|entry| entry.target == Target::Own);
+pub(super) fn complete_self(list: &mut Vec<DefaultsElement>, config: &str) -> Result<(), ConfigError> {
+    let mut own = list.iter().filter(|entry| entry.target == ElementTarget::Own);
     let first = own.next();
     if let Some(second) = own.next() {
         return Err(refuse(
@@ -20,23 +20,27 @@ pub(super) fn complete_self(list: &mut Vec<Element>, config: &str) -> Result<(),
     if first.is_none() && plain || list.is_empty() {
         let origin = list
             .first()
-            .map_or(Origin::Default { of: config.to_owned() }, |entry| entry.origin.clone());
-        list.push(Element::new(Target::Own, origin));
+            .map_or(ValueOrigin::Default { of: config.to_owned() }, |entry| {
+                entry.origin.clone()
+            });
+        list.push(DefaultsElement::new(ElementTarget::Own, origin));
     } else if first.is_none() {
         // A list of overrides only: the configuration's own content is still wanted.
         let origin = list
             .first()
-            .map_or(Origin::Default { of: config.to_owned() }, |entry| entry.origin.clone());
-        list.insert(0, Element::new(Target::Own, origin));
+            .map_or(ValueOrigin::Default { of: config.to_owned() }, |entry| {
+                entry.origin.clone()
+            });
+        list.insert(0, DefaultsElement::new(ElementTarget::Own, origin));
     }
     Ok(())
 }
 
 /// A list of options is one entry per option.
-pub(super) fn singles(entry: &Element) -> Result<Vec<Element>, ConfigError> {
-    let Target::Group {
+pub(super) fn singles(entry: &DefaultsElement) -> Result<Vec<DefaultsElement>, ConfigError> {
+    let ElementTarget::Group {
         group,
-        choice: Choice::Options(options),
+        choice: GroupChoice::Options(options),
     } = &entry.target
     else {
         return Ok(vec![entry.clone()]);
@@ -50,19 +54,19 @@ pub(super) fn singles(entry: &Element) -> Result<Vec<Element>, ConfigError> {
             ));
         }
         let mut single = entry.clone();
-        single.target = Target::Config(format!("{group}/{option}"));
+        single.target = ElementTarget::Config(format!("{group}/{option}"));
         found.push(single);
     }
     Ok(found)
 }
 
-pub(super) fn is_interpolated(entry: &Element) -> bool {
+pub(super) fn is_interpolated(entry: &DefaultsElement) -> bool {
     match &entry.target {
-        Target::Group {
-            choice: Choice::Name(name),
+        ElementTarget::Group {
+            choice: GroupChoice::Name(name),
             ..
         }
-        | Target::Config(name) => name.contains("${"),
+        | ElementTarget::Config(name) => name.contains("${"),
         _ => false,
     }
 }
@@ -70,8 +74,8 @@ pub(super) fn is_interpolated(entry: &Element) -> bool {
 pub(super) fn resolve_name(choices: &ConfigTree, name: &str) -> Result<String, ConfigError> {
     let mut tree = choices.clone();
     let origin = tree.root.origin.clone();
-    tree.add("_name_", Node::new(Value::Str(name.to_owned()), origin))?;
-    let node = Resolver::new(&tree, &|_| None).require("_name_")?;
+    tree.add("_name_", ConfigNode::new(ConfigValue::Str(name.to_owned()), origin))?;
+    let node = InterpolationResolver::new(&tree, &|_| None).require("_name_")?;
     match node.as_str() {
         Some(text) => Ok(text.to_owned()),
         None => Err(ConfigError::new(ErrorKind::Compose, "it is not a string")),
@@ -91,10 +95,10 @@ pub(super) fn collapsed(config: &str) -> String {
     parts.join("/")
 }
 
-pub(super) fn refuse(message: &str, origin: &Origin) -> ConfigError {
+pub(super) fn refuse(message: &str, origin: &ValueOrigin) -> ConfigError {
     let error = ConfigError::new(ErrorKind::Compose, message);
     match origin {
-        Origin::File { .. } => error.from_origin(origin),
+        ValueOrigin::File { .. } => error.from_origin(origin),
         _ => error,
     }
 }

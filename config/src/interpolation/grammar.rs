@@ -3,42 +3,45 @@
 //! Three modes, as in OmegaConf: text at the top, the inside of `${`, and values (a resolver's arguments). Backslashes count only in
 //! front of `${` and of the closing quote: an odd number there escapes, pairs stand for one backslash each.
 
-use crate::literal::{self, Kind};
-use crate::tree::{Key, Value};
+use crate::literal::{self, TokenKind};
+use crate::tree::{ConfigValue, MapKey};
 
 /// The deepest nesting of interpolations, lists and mappings in one text.
 const MAX_NESTING: usize = 32;
 
 /// A piece of a text.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Part {
+pub(super) enum TextPart {
     Text(String),
-    Inter(Inter),
+    Inter(Interpolation),
 }
 
 /// An interpolation.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Inter {
+pub(super) enum Interpolation {
     /// `${a.b}`, `${.a}`, `${a[b]}`; brackets are kept, the path is split later.
-    Node { path: Vec<Part> },
+    Node { path: Vec<TextPart> },
     /// `${name:arguments}`.
-    Resolver { name: Vec<Part>, arguments: Vec<Element> },
+    Resolver {
+        name: Vec<TextPart>,
+        arguments: Vec<ArgumentElement>,
+    },
 }
 
 /// An argument.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Element {
-    Plain(Value),
+pub(super) enum ArgumentElement {
+    Plain(ConfigValue),
     /// Words with interpolations among them.
-    Unquoted(Vec<Part>),
-    Quoted(Vec<Part>),
-    List(Vec<Element>),
-    Map(Vec<(Key, Element)>),
+    Unquoted(Vec<TextPart>),
+    Quoted(Vec<TextPart>),
+    List(Vec<ArgumentElement>),
+    Map(Vec<(MapKey, ArgumentElement)>),
 }
 
 /// A text at the top.
-pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
-    let mut parser = Parser { rest: text, depth: 0 };
+pub(super) fn parse(text: &str) -> Result<Vec<TextPart>, String> {
+    let mut parser = GrammarParser { rest: text, depth: 0 };
     let parts = parser.text(None)?;
     if parser.rest.is_empty() {
         Ok(parts)
@@ -48,8 +51,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, String> {
 }
 
 /// A single value, as `oc.decode` reads it.
-pub(super) fn parse_element(text: &str) -> Result<Element, String> {
-    let mut parser = Parser { rest: text, depth: 0 };
+pub(super) fn parse_element(text: &str) -> Result<ArgumentElement, String> {
+    let mut parser = GrammarParser { rest: text, depth: 0 };
     let element = parser.element()?;
     if parser.rest.is_empty() {
         Ok(element)
@@ -58,14 +61,14 @@ pub(super) fn parse_element(text: &str) -> Result<Element, String> {
     }
 }
 
-struct Parser<'a> {
+struct GrammarParser<'a> {
     rest: &'a str,
     depth: usize,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> GrammarParser<'a> {
     /// Text up to the closing quote, or to the end where there is none.
-    fn text(&mut self, quote: Option<char>) -> Result<Vec<Part>, String> {
+    fn text(&mut self, quote: Option<char>) -> Result<Vec<TextPart>, String> {
         let mut parts = Vec::new();
         let mut out = String::new();
         loop {
@@ -84,7 +87,7 @@ impl<'a> Parser<'a> {
                     break;
                 } else {
                     push_text(&mut parts, &mut out);
-                    parts.push(Part::Inter(self.inter()?));
+                    parts.push(TextPart::Inter(self.inter()?));
                 }
                 continue;
             }
@@ -105,7 +108,7 @@ impl<'a> Parser<'a> {
         Ok(parts)
     }
 
-    fn inter(&mut self) -> Result<Inter, String> {
+    fn inter(&mut self) -> Result<Interpolation, String> {
         self.deeper()?;
         self.expect("${")?;
         self.spaces();
@@ -113,12 +116,12 @@ impl<'a> Parser<'a> {
         let mut path = Vec::new();
         let mut plain = dots == 0;
         if dots > 0 {
-            path.push(Part::Text(self.take(dots).to_owned()));
+            path.push(TextPart::Text(self.take(dots).to_owned()));
         }
         plain &= self.path_key(&mut path)?;
         while self.rest.starts_with(['.', '[']) {
             if self.rest.starts_with('.') {
-                path.push(Part::Text(self.take(1).to_owned()));
+                path.push(TextPart::Text(self.take(1).to_owned()));
                 if self.rest.starts_with('[') {
                     return Err(self.unexpected());
                 }
@@ -128,12 +131,12 @@ impl<'a> Parser<'a> {
         self.spaces();
         let inter = if self.rest.starts_with('}') {
             self.take(1);
-            Inter::Node { path }
+            Interpolation::Node { path }
         } else if self.rest.starts_with(':') && plain {
             self.take(1);
             self.spaces();
             let arguments = self.sequence('}')?;
-            Inter::Resolver { name: path, arguments }
+            Interpolation::Resolver { name: path, arguments }
         } else {
             return Err(self.unexpected());
         };
@@ -142,17 +145,17 @@ impl<'a> Parser<'a> {
     }
 
     /// One key of a path. True where it could also be part of a resolver's name.
-    fn path_key(&mut self, path: &mut Vec<Part>) -> Result<bool, String> {
+    fn path_key(&mut self, path: &mut Vec<TextPart>) -> Result<bool, String> {
         if self.rest.starts_with("${") {
-            path.push(Part::Inter(self.inter()?));
+            path.push(TextPart::Inter(self.inter()?));
             return Ok(true);
         }
         let bracket = self.rest.starts_with('[');
         if bracket {
-            path.push(Part::Text(self.take(1).to_owned()));
+            path.push(TextPart::Text(self.take(1).to_owned()));
         }
         if bracket && self.rest.starts_with("${") {
-            path.push(Part::Inter(self.inter()?));
+            path.push(TextPart::Inter(self.inter()?));
         } else {
             let length = self
                 .rest
@@ -163,7 +166,7 @@ impl<'a> Parser<'a> {
             }
             let key = self.take(length).to_owned();
             let plain = is_id(&key);
-            path.push(Part::Text(key));
+            path.push(TextPart::Text(key));
             if !bracket {
                 return Ok(plain);
             }
@@ -171,26 +174,26 @@ impl<'a> Parser<'a> {
         if !self.rest.starts_with(']') {
             return Err(self.unexpected());
         }
-        path.push(Part::Text(self.take(1).to_owned()));
+        path.push(TextPart::Text(self.take(1).to_owned()));
         Ok(false)
     }
 
     /// Arguments up to the closing character. A missing one is an empty string.
-    fn sequence(&mut self, close: char) -> Result<Vec<Element>, String> {
+    fn sequence(&mut self, close: char) -> Result<Vec<ArgumentElement>, String> {
         let mut items = Vec::new();
         let mut wanting = false;
         loop {
             self.spaces();
             if self.rest.starts_with(close) {
                 if wanting {
-                    items.push(Element::Plain(Value::Str(String::new())));
+                    items.push(ArgumentElement::Plain(ConfigValue::Str(String::new())));
                 }
                 self.take(1);
                 return Ok(items);
             }
             if self.rest.starts_with(',') {
                 if wanting || items.is_empty() {
-                    items.push(Element::Plain(Value::Str(String::new())));
+                    items.push(ArgumentElement::Plain(ConfigValue::Str(String::new())));
                 }
                 self.take(1);
                 wanting = true;
@@ -204,16 +207,16 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn element(&mut self) -> Result<Element, String> {
+    fn element(&mut self) -> Result<ArgumentElement, String> {
         self.deeper()?;
         let element = match self.rest.chars().next() {
             Some(quote @ ('\'' | '"')) => {
                 self.take(1);
-                Element::Quoted(self.text(Some(quote))?)
+                ArgumentElement::Quoted(self.text(Some(quote))?)
             }
             Some('[') => {
                 self.take(1);
-                Element::List(self.sequence(']')?)
+                ArgumentElement::List(self.sequence(']')?)
             }
             Some('{') => {
                 self.take(1);
@@ -225,7 +228,7 @@ impl<'a> Parser<'a> {
         Ok(element)
     }
 
-    fn mapping(&mut self) -> Result<Element, String> {
+    fn mapping(&mut self) -> Result<ArgumentElement, String> {
         let mut entries = Vec::new();
         self.spaces();
         while !self.rest.starts_with('}') {
@@ -241,32 +244,32 @@ impl<'a> Parser<'a> {
             self.spaces();
         }
         self.take(1);
-        Ok(Element::Map(entries))
+        Ok(ArgumentElement::Map(entries))
     }
 
-    fn key(&mut self) -> Result<Key, String> {
+    fn key(&mut self) -> Result<MapKey, String> {
         let mut words = Vec::new();
         while let Some((kind, length)) = literal::word(self.rest) {
             words.push((kind, self.take(length)));
         }
-        while words.last().is_some_and(|(kind, _)| *kind == Kind::Space) {
+        while words.last().is_some_and(|(kind, _)| *kind == TokenKind::Space) {
             words.pop();
         }
         if words.is_empty() {
             return Err(self.unexpected());
         }
         match literal::value(&words)? {
-            Value::Str(text) => Ok(Key::Str(text)),
-            Value::Int(number) => Ok(Key::Int(number)),
-            Value::Float(number) => Ok(Key::Float(number)),
-            Value::Bool(value) => Ok(Key::Bool(value)),
+            ConfigValue::Str(text) => Ok(MapKey::Str(text)),
+            ConfigValue::Int(number) => Ok(MapKey::Int(number)),
+            ConfigValue::Float(number) => Ok(MapKey::Float(number)),
+            ConfigValue::Bool(value) => Ok(MapKey::Bool(value)),
             _ => Err("a key cannot be null".to_owned()),
         }
     }
 
     /// A run of words, colons and interpolations. Spaces before what ends the run belong to the end.
-    fn words(&mut self) -> Result<Element, String> {
-        let mut words: Vec<(Kind, &'a str)> = Vec::new();
+    fn words(&mut self) -> Result<ArgumentElement, String> {
+        let mut words: Vec<(TokenKind, &'a str)> = Vec::new();
         let mut parts = Vec::new();
         let mut mixed = false;
         loop {
@@ -278,15 +281,15 @@ impl<'a> Parser<'a> {
                 let after = after.trim_start_matches([' ', '\t']);
                 let length = self.rest.len() - after.len();
                 // A colon is a word of its own; two in a row make a string like any other run.
-                words.push((Kind::Mark, self.take(length)));
+                words.push((TokenKind::Mark, self.take(length)));
             } else if self.rest.starts_with("${") {
                 mixed = true;
                 parts.extend(
                     words
                         .drain(..)
-                        .map(|(kind, text)| Part::Text(literal::unescaped(kind, text))),
+                        .map(|(kind, text)| TextPart::Text(literal::unescaped(kind, text))),
                 );
-                parts.push(Part::Inter(self.inter()?));
+                parts.push(TextPart::Inter(self.inter()?));
             } else if let Some((kind, length)) = literal::word(self.rest) {
                 words.push((kind, self.take(length)));
             } else {
@@ -297,14 +300,14 @@ impl<'a> Parser<'a> {
             parts.extend(
                 words
                     .drain(..)
-                    .map(|(kind, text)| Part::Text(literal::unescaped(kind, text))),
+                    .map(|(kind, text)| TextPart::Text(literal::unescaped(kind, text))),
             );
-            return Ok(Element::Unquoted(parts));
+            return Ok(ArgumentElement::Unquoted(parts));
         }
         if words.is_empty() {
             return Err(self.unexpected());
         }
-        literal::value(&words).map(Element::Plain)
+        literal::value(&words).map(ArgumentElement::Plain)
     }
 
     fn deeper(&mut self) -> Result<(), String> {
@@ -344,9 +347,9 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn push_text(parts: &mut Vec<Part>, out: &mut String) {
+fn push_text(parts: &mut Vec<TextPart>, out: &mut String) {
     if !out.is_empty() {
-        parts.push(Part::Text(std::mem::take(out)));
+        parts.push(TextPart::Text(std::mem::take(out)));
     }
 }
 

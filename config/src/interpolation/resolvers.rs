@@ -1,39 +1,41 @@
 //! The resolvers that OmegaConf brings along.
 
-use super::{Missing, Place, Resolver, Step, Target, grammar};
+use super::{InterpolationResolver, InterpolationTarget, MissingPolicy, NodePath, PathSegment, grammar};
 use crate::error::{ConfigError, ErrorKind};
 use crate::pystr;
-use crate::tree::{Node, Value, split_path};
+use crate::tree::{ConfigNode, ConfigValue, split_path};
 
 /// Place where a resolver is called: the container of the value, and the value.
-pub(super) struct Site<'s> {
-    pub(super) parent: &'s [Step],
-    pub(super) node: &'s Node,
+pub(super) struct CallSite<'s> {
+    pub(super) parent: &'s [PathSegment],
+    pub(super) node: &'s ConfigNode,
 }
 
 /// Calls a resolver by name.
 pub(super) fn call(
-    resolver: &Resolver<'_>,
+    resolver: &InterpolationResolver<'_>,
     name: &str,
-    arguments: &[Value],
-    site: &Site<'_>,
-    chain: &mut Vec<Place>,
-) -> Result<Target, ConfigError> {
+    arguments: &[ConfigValue],
+    site: &CallSite<'_>,
+    chain: &mut Vec<NodePath>,
+) -> Result<InterpolationTarget, ConfigError> {
     match (name, arguments) {
-        ("oc.env", [Value::Str(variable)]) => env(resolver, variable, None, site),
-        ("oc.env", [Value::Str(variable), default]) => env(resolver, variable, Some(default), site),
-        ("oc.select", [Value::Str(path)]) => select(resolver, path, &Value::Null, site, chain),
-        ("oc.select", [Value::Str(path), default]) => select(resolver, path, default, site, chain),
-        ("oc.decode", [Value::Null]) => Ok(made(Value::Null, site)),
-        ("oc.decode", [Value::Str(text)]) => decode(resolver, text, site, chain),
-        ("oc.create", [value @ (Value::Map(_) | Value::List(_) | Value::Null)]) => Ok(made(value.clone(), site)),
-        ("oc.create", [Value::Str(text)]) => {
+        ("oc.env", [ConfigValue::Str(variable)]) => env(resolver, variable, None, site),
+        ("oc.env", [ConfigValue::Str(variable), default]) => env(resolver, variable, Some(default), site),
+        ("oc.select", [ConfigValue::Str(path)]) => select(resolver, path, &ConfigValue::Null, site, chain),
+        ("oc.select", [ConfigValue::Str(path), default]) => select(resolver, path, default, site, chain),
+        ("oc.decode", [ConfigValue::Null]) => Ok(made(ConfigValue::Null, site)),
+        ("oc.decode", [ConfigValue::Str(text)]) => decode(resolver, text, site, chain),
+        ("oc.create", [value @ (ConfigValue::Map(_) | ConfigValue::List(_) | ConfigValue::Null)]) => {
+            Ok(made(value.clone(), site))
+        }
+        ("oc.create", [ConfigValue::Str(text)]) => {
             crate::yaml::parse_trainer_yaml(text, "oc.create").map(|node| made(node.value, site))
         }
-        ("oc.deprecated", [Value::Str(path)] | [Value::Str(path), Value::Str(_)]) => {
+        ("oc.deprecated", [ConfigValue::Str(path)] | [ConfigValue::Str(path), ConfigValue::Str(_)]) => {
             resolver.refer(path, site.parent, chain)
         }
-        ("oc.dict.keys" | "oc.dict.values", [Value::Str(path)]) => entries(resolver, name, path, site, chain),
+        ("oc.dict.keys" | "oc.dict.values", [ConfigValue::Str(path)]) => entries(resolver, name, path, site, chain),
         ("oc.env" | "oc.select" | "oc.decode" | "oc.create" | "oc.dict.keys" | "oc.dict.values", _) => {
             Err(ConfigError::new(
                 ErrorKind::Interpolation,
@@ -50,22 +52,22 @@ pub(super) fn call(
     }
 }
 
-fn made(value: Value, site: &Site<'_>) -> Target {
-    Target::Made(Node::new(value, site.node.origin.clone()))
+fn made(value: ConfigValue, site: &CallSite<'_>) -> InterpolationTarget {
+    InterpolationTarget::Made(ConfigNode::new(value, site.node.origin.clone()))
 }
 
 fn env(
-    resolver: &Resolver<'_>,
+    resolver: &InterpolationResolver<'_>,
     variable: &str,
-    default: Option<&Value>,
-    site: &Site<'_>,
-) -> Result<Target, ConfigError> {
+    default: Option<&ConfigValue>,
+    site: &CallSite<'_>,
+) -> Result<InterpolationTarget, ConfigError> {
     if let Some(text) = (resolver.env)(variable) {
-        return Ok(made(Value::Str(text), site));
+        return Ok(made(ConfigValue::Str(text), site));
     }
     match default {
-        Some(Value::Null) => Ok(made(Value::Null, site)),
-        Some(default) => Ok(made(Value::Str(pystr::value(default)), site)),
+        Some(ConfigValue::Null) => Ok(made(ConfigValue::Null, site)),
+        Some(default) => Ok(made(ConfigValue::Str(pystr::value(default)), site)),
         None => Err(ConfigError::new(
             ErrorKind::Interpolation,
             format!("the environment variable '{variable}' is not set"),
@@ -77,20 +79,20 @@ fn env(
 }
 
 fn select(
-    resolver: &Resolver<'_>,
+    resolver: &InterpolationResolver<'_>,
     path: &str,
-    default: &Value,
-    site: &Site<'_>,
-    chain: &mut Vec<Place>,
-) -> Result<Target, ConfigError> {
+    default: &ConfigValue,
+    site: &CallSite<'_>,
+    chain: &mut Vec<NodePath>,
+) -> Result<InterpolationTarget, ConfigError> {
     let (from, rest) = resolver.base(path, site.parent)?;
-    let found = resolver.select(&from, &split_path(rest), chain, Missing::Keep)?;
+    let found = resolver.select(&from, &split_path(rest), chain, MissingPolicy::Keep)?;
     let unset = match &found {
         None => true,
-        Some(Target::At(place)) => resolver
+        Some(InterpolationTarget::At(place)) => resolver
             .node(place)
             .is_none_or(|node| node.value.is_mandatory_missing()),
-        Some(Target::Made(node)) => node.value.is_mandatory_missing(),
+        Some(InterpolationTarget::Made(node)) => node.value.is_mandatory_missing(),
     };
     match found {
         Some(target) if !unset => Ok(target),
@@ -98,7 +100,12 @@ fn select(
     }
 }
 
-fn decode(resolver: &Resolver<'_>, text: &str, site: &Site<'_>, chain: &mut Vec<Place>) -> Result<Target, ConfigError> {
+fn decode(
+    resolver: &InterpolationResolver<'_>,
+    text: &str,
+    site: &CallSite<'_>,
+    chain: &mut Vec<NodePath>,
+) -> Result<InterpolationTarget, ConfigError> {
     let element = grammar::parse_element(text).map_err(|message| {
         ConfigError::new(
             ErrorKind::Interpolation,
@@ -111,27 +118,27 @@ fn decode(resolver: &Resolver<'_>, text: &str, site: &Site<'_>, chain: &mut Vec<
 }
 
 fn entries(
-    resolver: &Resolver<'_>,
+    resolver: &InterpolationResolver<'_>,
     name: &str,
     path: &str,
-    site: &Site<'_>,
-    chain: &mut Vec<Place>,
-) -> Result<Target, ConfigError> {
+    site: &CallSite<'_>,
+    chain: &mut Vec<NodePath>,
+) -> Result<InterpolationTarget, ConfigError> {
     let target = resolver.refer(path, site.parent, chain)?;
     let node = resolver.finish(&target, 0, chain)?;
-    let Value::Map(map) = node.value else {
+    let ConfigValue::Map(map) = node.value else {
         return Err(ConfigError::new(
             ErrorKind::Interpolation,
             format!("'{path}' is not a mapping"),
         ));
     };
-    let keep = |value| Node::new(value, site.node.origin.clone());
+    let keep = |value| ConfigNode::new(value, site.node.origin.clone());
     let items = map.into_iter().map(|(key, node)| match (name, key) {
         ("oc.dict.values", _) => node,
-        (_, crate::tree::Key::Str(text)) => keep(Value::Str(text)),
-        (_, crate::tree::Key::Int(number)) => keep(Value::Int(number)),
-        (_, crate::tree::Key::Float(number)) => keep(Value::Float(number)),
-        (_, crate::tree::Key::Bool(value)) => keep(Value::Bool(value)),
+        (_, crate::tree::MapKey::Str(text)) => keep(ConfigValue::Str(text)),
+        (_, crate::tree::MapKey::Int(number)) => keep(ConfigValue::Int(number)),
+        (_, crate::tree::MapKey::Float(number)) => keep(ConfigValue::Float(number)),
+        (_, crate::tree::MapKey::Bool(value)) => keep(ConfigValue::Bool(value)),
     });
-    Ok(made(Value::List(items.collect()), site))
+    Ok(made(ConfigValue::List(items.collect()), site))
 }

@@ -3,31 +3,31 @@
 use figment::value::{Dict, Value as Fig};
 
 use super::patterns::{failure_lines, pattern};
-use super::schema::{Kind, Word, words};
+use super::schema::{ChoiceWord, SettingKind, words};
 use super::units::{parse_bytes, parse_duration};
-use super::wrong::{Wrong, wrong, wrong_type};
-use crate::tree::{Node, Value};
+use super::wrong::{SettingError, wrong, wrong_type};
+use crate::tree::{ConfigNode, ConfigValue};
 
 /// Checks a value and gives it the form in which figment layers it.
 ///
 /// `trainers`: the frameworks that can be named; empty: any word.
-pub(super) fn check(kind: Kind, node: &Node, trainers: &[&'static str]) -> Result<Fig, Wrong> {
+pub(super) fn check(kind: SettingKind, node: &ConfigNode, trainers: &[&'static str]) -> Result<Fig, SettingError> {
     let value = &node.value;
     match (kind, value) {
-        (Kind::Bool, Value::Bool(value)) => Ok(Fig::from(*value)),
-        (Kind::Bool, other) => Err(wrong_type(other, "true or false", "write true or false without quotes")),
+        (SettingKind::Bool, ConfigValue::Bool(value)) => Ok(Fig::from(*value)),
+        (SettingKind::Bool, other) => Err(wrong_type(other, "true or false", "write true or false without quotes")),
         (
-            Kind::OptionalWhole { .. }
-            | Kind::OptionalSize
-            | Kind::OptionalText
-            | Kind::OptionalAddress
-            | Kind::OptionalVersion
-            | Kind::Pattern
-            | Kind::Command,
-            Value::Null,
+            SettingKind::OptionalWhole { .. }
+            | SettingKind::OptionalSize
+            | SettingKind::OptionalText
+            | SettingKind::OptionalAddress
+            | SettingKind::OptionalVersion
+            | SettingKind::Pattern
+            | SettingKind::Command,
+            ConfigValue::Null,
         ) => Ok(Fig::from(figment::value::Empty::None)),
-        (Kind::Whole { min, max } | Kind::OptionalWhole { min, max }, value) => whole(value, min, max),
-        (Kind::Number { min, max }, _) => match node.as_f64() {
+        (SettingKind::Whole { min, max } | SettingKind::OptionalWhole { min, max }, value) => whole(value, min, max),
+        (SettingKind::Number { min, max }, _) => match node.as_f64() {
             Some(number) if (min..=max).contains(&number) => Ok(Fig::from(number)),
             Some(number) => Err(wrong(
                 format!("{number} is out of range"),
@@ -35,40 +35,44 @@ pub(super) fn check(kind: Kind, node: &Node, trainers: &[&'static str]) -> Resul
             )),
             None => Err(wrong_type(value, "a number", "write for example 2.0")),
         },
-        (Kind::Duration, value) => duration(value),
-        (Kind::Limit, Value::Str(text)) if text == "auto" || text == "never" => Ok(Fig::from(text.clone())),
-        (Kind::Limit, value) => duration(value).map(limit),
-        (Kind::Pattern, value) => pattern(value),
-        (Kind::Size | Kind::OptionalSize, Value::Str(text)) => parse_bytes(text)
+        (SettingKind::Duration, value) => duration(value),
+        (SettingKind::Limit, ConfigValue::Str(text)) if text == "auto" || text == "never" => {
+            Ok(Fig::from(text.clone()))
+        }
+        (SettingKind::Limit, value) => duration(value).map(limit),
+        (SettingKind::Pattern, value) => pattern(value),
+        (SettingKind::Size | SettingKind::OptionalSize, ConfigValue::Str(text)) => parse_bytes(text)
             .map(Fig::from)
             .map_err(|message| wrong(message, "write a size with its unit, for example 256MiB")),
-        (Kind::Size | Kind::OptionalSize, other) => Err(wrong_type(
+        (SettingKind::Size | SettingKind::OptionalSize, other) => Err(wrong_type(
             other,
             "a size",
             "write a size with its unit, for example 256MiB",
         )),
-        (Kind::Trainer, Value::Str(text)) if trainers.is_empty() => Ok(Fig::from(text.clone())),
-        (Kind::Choice(_) | Kind::Trainer, value) => choice(&words(kind, trainers), value),
-        (Kind::OptionalText, Value::Str(text)) if !text.is_empty() => Ok(Fig::from(text.clone())),
-        (Kind::OptionalText, Value::Str(_)) => Err(wrong("it is empty", "write a path, or null")),
-        (Kind::OptionalText, other) => Err(wrong_type(other, "a string", "put the value in quotes, or write null")),
-        (Kind::OptionalAddress, value) => address(value),
-        (Kind::Choices(_), value) => several(&words(kind, trainers), value),
-        (Kind::OptionalVersion, value) => version(value),
-        (Kind::Command, value) => command(value),
-        (Kind::Gpus, value) => gpus(value),
-        (Kind::Globals, value) => globals(value),
-        (Kind::Users, value) => users(value),
-        (Kind::Variables, value) => variables(value),
-        (Kind::FailureLines(_), value) => failure_lines(&words(kind, trainers), value),
-        (Kind::Answers(_), value) => answers(&words(kind, trainers), value),
-        (Kind::Group(_), other) => Err(wrong_type(other, "a mapping", "write `key: value` lines below it")),
+        (SettingKind::Trainer, ConfigValue::Str(text)) if trainers.is_empty() => Ok(Fig::from(text.clone())),
+        (SettingKind::Choice(_) | SettingKind::Trainer, value) => choice(&words(kind, trainers), value),
+        (SettingKind::OptionalText, ConfigValue::Str(text)) if !text.is_empty() => Ok(Fig::from(text.clone())),
+        (SettingKind::OptionalText, ConfigValue::Str(_)) => Err(wrong("it is empty", "write a path, or null")),
+        (SettingKind::OptionalText, other) => {
+            Err(wrong_type(other, "a string", "put the value in quotes, or write null"))
+        }
+        (SettingKind::OptionalAddress, value) => address(value),
+        (SettingKind::Choices(_), value) => several(&words(kind, trainers), value),
+        (SettingKind::OptionalVersion, value) => version(value),
+        (SettingKind::Command, value) => command(value),
+        (SettingKind::Gpus, value) => gpus(value),
+        (SettingKind::Globals, value) => globals(value),
+        (SettingKind::Users, value) => users(value),
+        (SettingKind::Variables, value) => variables(value),
+        (SettingKind::FailureLines(_), value) => failure_lines(&words(kind, trainers), value),
+        (SettingKind::Answers(_), value) => answers(&words(kind, trainers), value),
+        (SettingKind::Group(_), other) => Err(wrong_type(other, "a mapping", "write `key: value` lines below it")),
     }
 }
 
-fn whole(value: &Value, min: i64, max: i64) -> Result<Fig, Wrong> {
+fn whole(value: &ConfigValue, min: i64, max: i64) -> Result<Fig, SettingError> {
     match value {
-        Value::Int(number) => match i64::try_from(*number) {
+        ConfigValue::Int(number) => match i64::try_from(*number) {
             Ok(number) if (min..=max).contains(&number) => Ok(Fig::from(number)),
             _ => Err(wrong(
                 format!("{number} is out of range"),
@@ -83,9 +87,9 @@ fn whole(value: &Value, min: i64, max: i64) -> Result<Fig, Wrong> {
     }
 }
 
-fn duration(value: &Value) -> Result<Fig, Wrong> {
+fn duration(value: &ConfigValue) -> Result<Fig, SettingError> {
     match value {
-        Value::Str(text) => match parse_duration(text) {
+        ConfigValue::Str(text) => match parse_duration(text) {
             Ok(duration) => Ok(Fig::from(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))),
             Err(message) if text.contains(':') => Err(wrong(
                 message,
@@ -96,7 +100,7 @@ fn duration(value: &Value) -> Result<Fig, Wrong> {
                 "write a duration with its unit, for example 90s, 5m or 1h30m",
             )),
         },
-        Value::Int(number) => Err(wrong_type(
+        ConfigValue::Int(number) => Err(wrong_type(
             value,
             "a duration",
             format!("write {number}s if seconds are meant (a bare 1:30:00 is read as 5400: write 1h30m)"),
@@ -114,14 +118,14 @@ fn limit(millis: Fig) -> Fig {
     Fig::from(millis.to_u128().unwrap_or_default().to_string())
 }
 
-fn choice(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
+fn choice(words: &[ChoiceWord], value: &ConfigValue) -> Result<Fig, SettingError> {
     let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
     let hint = format!("one of: {}", words.join(", "));
     let text = match value {
-        Value::Str(text) => text.as_str(),
+        ConfigValue::Str(text) => text.as_str(),
         // The trainer's YAML reads a bare `off` as false.
-        Value::Bool(false) if words.contains(&"off") => "off",
-        Value::Null if words.contains(&"none") => "none",
+        ConfigValue::Bool(false) if words.contains(&"off") => "off",
+        ConfigValue::Null if words.contains(&"none") => "none",
         other => return Err(wrong_type(other, "a word", hint)),
     };
     if words.contains(&text) {
@@ -131,8 +135,8 @@ fn choice(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
     }
 }
 
-fn several(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
-    let Value::List(items) = value else {
+fn several(words: &[ChoiceWord], value: &ConfigValue) -> Result<Fig, SettingError> {
+    let ConfigValue::List(items) = value else {
         let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         let hint = format!("write a list of: {}", known.join(", "));
         return Err(wrong_type(value, "a list of words", hint));
@@ -142,17 +146,17 @@ fn several(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
 }
 
 /// `{mem.cuda_oom: stop}`, or the same with a level for each family: `{mem: {cuda_oom: stop}}`.
-fn answers(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
+fn answers(words: &[ChoiceWord], value: &ConfigValue) -> Result<Fig, SettingError> {
     let hint = "write lines such as `mem.cuda_oom: stop` or `mem.*: relaunch_later` below `policy:`";
     let map = match value {
-        Value::Map(map) => map,
-        Value::Null => return Ok(Fig::from(Dict::new())),
+        ConfigValue::Map(map) => map,
+        ConfigValue::Null => return Ok(Fig::from(Dict::new())),
         other => return Err(wrong_type(other, "a mapping of classes of failures to answers", hint)),
     };
     let mut dict = Dict::new();
     for (key, node) in map.iter() {
-        let entries: Vec<(String, &Value)> = match &node.value {
-            Value::Map(below) => below
+        let entries: Vec<(String, &ConfigValue)> = match &node.value {
+            ConfigValue::Map(below) => below
                 .iter()
                 .map(|(name, node)| (format!("{key}.{name}"), &node.value))
                 .collect(),
@@ -161,7 +165,7 @@ fn answers(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
         for (class, value) in entries {
             let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
             match value {
-                Value::Str(word) if known.contains(&word.as_str()) => dict.insert(class, Fig::from(word.clone())),
+                ConfigValue::Str(word) if known.contains(&word.as_str()) => dict.insert(class, Fig::from(word.clone())),
                 _ => {
                     return Err(wrong(
                         format!("the answer to {class} is none that there is"),
@@ -175,9 +179,9 @@ fn answers(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
 }
 
 /// `https://hooks.example/x`. What is wrong with it is told without it: it is a secret.
-fn address(value: &Value) -> Result<Fig, Wrong> {
+fn address(value: &ConfigValue) -> Result<Fig, SettingError> {
     let hint = "write an address such as \"https://hooks.example/path\", or null";
-    let Value::Str(text) = value else {
+    let ConfigValue::Str(text) = value else {
         return Err(wrong_type(value, "an address", hint));
     };
     let rest = ["https://", "http://"]
@@ -191,9 +195,9 @@ fn address(value: &Value) -> Result<Fig, Wrong> {
 }
 
 /// `0.9`, `0.9.1`, `0.8.0.dev3`, `0.7.0+cu128`.
-fn version(value: &Value) -> Result<Fig, Wrong> {
+fn version(value: &ConfigValue) -> Result<Fig, SettingError> {
     let hint = "write it in quotes as the package's metadata has it, for example \"0.9.1\", or write null";
-    let Value::Str(text) = value else {
+    let ConfigValue::Str(text) = value else {
         return Err(wrong_type(value, "a version in quotes", hint));
     };
     let (series, rest) = text.split_once('.').unwrap_or((text, ""));
@@ -207,13 +211,13 @@ fn version(value: &Value) -> Result<Fig, Wrong> {
     }
 }
 
-fn command(value: &Value) -> Result<Fig, Wrong> {
+fn command(value: &ConfigValue) -> Result<Fig, SettingError> {
     let hint = "write a list of words, or one string as for a shell";
     let words = match value {
-        Value::Str(text) => shell_words::split(text).map_err(|e| wrong(e.to_string(), hint))?,
-        Value::List(items) => {
-            let word = |node: &Node| match &node.value {
-                Value::Str(text) => Ok(text.clone()),
+        ConfigValue::Str(text) => shell_words::split(text).map_err(|e| wrong(e.to_string(), hint))?,
+        ConfigValue::List(items) => {
+            let word = |node: &ConfigNode| match &node.value {
+                ConfigValue::Str(text) => Ok(text.clone()),
                 other => Err(wrong(
                     format!("a word of the command is {}", other.type_name()),
                     "put each word in quotes",
@@ -229,14 +233,14 @@ fn command(value: &Value) -> Result<Fig, Wrong> {
     Ok(Fig::from(words))
 }
 
-fn gpus(value: &Value) -> Result<Fig, Wrong> {
+fn gpus(value: &ConfigValue) -> Result<Fig, SettingError> {
     let hint = "write auto, none, or a list of device numbers such as [0, 1]";
     match value {
-        Value::Str(text) if text == "auto" || text == "none" => Ok(Fig::from(vec![text.clone()])),
-        Value::Str(text) => Err(wrong(format!("'{text}' is not a possible value"), hint)),
-        Value::List(items) if items.is_empty() => Ok(Fig::from(vec!["none".to_owned()])),
-        Value::List(items) => {
-            let number = |node: &Node| {
+        ConfigValue::Str(text) if text == "auto" || text == "none" => Ok(Fig::from(vec![text.clone()])),
+        ConfigValue::Str(text) => Err(wrong(format!("'{text}' is not a possible value"), hint)),
+        ConfigValue::List(items) if items.is_empty() => Ok(Fig::from(vec!["none".to_owned()])),
+        ConfigValue::List(items) => {
+            let number = |node: &ConfigNode| {
                 node.as_i64()
                     .and_then(|number| u32::try_from(number).ok())
                     .map(|number| number.to_string())
@@ -250,14 +254,14 @@ fn gpus(value: &Value) -> Result<Fig, Wrong> {
     }
 }
 
-fn globals(value: &Value) -> Result<Fig, Wrong> {
+fn globals(value: &ConfigValue) -> Result<Fig, SettingError> {
     let hint = "write a list such as [my_project.state.Sampler, \"my_project.*\"]";
-    let Value::List(items) = value else {
+    let ConfigValue::List(items) = value else {
         return Err(wrong_type(value, "a list of names", hint));
     };
-    let name = |node: &Node| match &node.value {
-        Value::Str(text) if is_global(text) => Ok(text.clone()),
-        Value::Str(text) => Err(wrong(
+    let name = |node: &ConfigNode| match &node.value {
+        ConfigValue::Str(text) if is_global(text) => Ok(text.clone()),
+        ConfigValue::Str(text) => Err(wrong(
             format!("'{text}' is no name of a module and what is in it"),
             hint,
         )),
@@ -266,12 +270,12 @@ fn globals(value: &Value) -> Result<Fig, Wrong> {
     items.iter().map(name).collect::<Result<Vec<_>, _>>().map(Fig::from)
 }
 
-fn users(value: &Value) -> Result<Fig, Wrong> {
+fn users(value: &ConfigValue) -> Result<Fig, SettingError> {
     let hint = "write a list of user numbers such as [1000]; `id -u NAME` prints the number of a user";
-    let Value::List(items) = value else {
+    let ConfigValue::List(items) = value else {
         return Err(wrong_type(value, "a list of user numbers", hint));
     };
-    let number = |node: &Node| node.as_i64().and_then(|number| u32::try_from(number).ok());
+    let number = |node: &ConfigNode| node.as_i64().and_then(|number| u32::try_from(number).ok());
     let numbers: Option<Vec<u32>> = items.iter().map(number).collect();
     numbers
         .map(Fig::from)
@@ -288,10 +292,10 @@ pub(super) fn is_global(text: &str) -> bool {
     }
 }
 
-fn variables(value: &Value) -> Result<Fig, Wrong> {
+fn variables(value: &ConfigValue) -> Result<Fig, SettingError> {
     let map = match value {
-        Value::Map(map) => map,
-        Value::Null => return Ok(Fig::from(Dict::new())),
+        ConfigValue::Map(map) => map,
+        ConfigValue::Null => return Ok(Fig::from(Dict::new())),
         other => {
             return Err(wrong_type(
                 other,
@@ -312,8 +316,8 @@ fn variables(value: &Value) -> Result<Fig, Wrong> {
             ));
         }
         let text = match &node.value {
-            Value::Str(text) if !text.contains('\0') => text.clone(),
-            Value::Int(number) => number.to_string(),
+            ConfigValue::Str(text) if !text.contains('\0') => text.clone(),
+            ConfigValue::Int(number) => number.to_string(),
             other => {
                 return Err(wrong(
                     format!("the value of {name} is {}", other.type_name()),

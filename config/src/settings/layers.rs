@@ -5,11 +5,11 @@ use figment::{Figment, Metadata, Profile, Provider};
 
 use super::check::{check, is_global};
 use super::pages::defaults_yaml;
-use super::schema::{self, Kind};
+use super::schema::{self, SettingKind};
 use super::{Explained, redact, redact_words};
 use crate::error::{ConfigError, ErrorKind};
 use crate::pystr;
-use crate::tree::{ConfigTree, Key, Map, Node, Origin, Value, join_path};
+use crate::tree::{ConfigMap, ConfigNode, ConfigTree, ConfigValue, MapKey, ValueOrigin, join_path};
 use crate::yaml::{parse_scalar, parse_supervisor_yaml};
 
 const PREFIX: &str = "SUPERVISE_";
@@ -25,13 +25,13 @@ const RESERVED: &[&str] = &[
 ];
 
 /// One source.
-pub(super) struct Layer {
+pub(super) struct SettingLayer {
     tree: ConfigTree,
     /// The checked values; filled by [`Layer::check`].
     checked: Vec<(String, Fig)>,
 }
 
-impl Layer {
+impl SettingLayer {
     pub(super) fn defaults() -> Result<Self, ConfigError> {
         let mut layer = Self::file("defaults.yaml", &defaults_yaml(&[]))?;
         mark_default(&mut layer.tree.root);
@@ -42,7 +42,7 @@ impl Layer {
         parse_supervisor_yaml(text, name).map(Self::of)
     }
 
-    pub(super) fn block(node: &Node) -> Self {
+    pub(super) fn block(node: &ConfigNode) -> Self {
         Self::of(node.clone())
     }
 
@@ -61,7 +61,7 @@ impl Layer {
                 }
                 parts => parts.join(".").to_ascii_lowercase(),
             };
-            layer.put(&key, text, Origin::Env { name: name.clone() })?;
+            layer.put(&key, text, ValueOrigin::Env { name: name.clone() })?;
         }
         Ok(layer)
     }
@@ -70,7 +70,7 @@ impl Layer {
         let mut layer = Self::of(empty("flags"));
         for (key, text) in flags {
             // Only the key: the value may be a secret.
-            let origin = Origin::Flag {
+            let origin = ValueOrigin::Flag {
                 text: format!("--set supervisor.{key}"),
             };
             layer.put(key, text, origin)?;
@@ -78,16 +78,16 @@ impl Layer {
         Ok(layer)
     }
 
-    fn of(root: Node) -> Self {
+    fn of(root: ConfigNode) -> Self {
         Self {
             tree: ConfigTree::new(root),
             checked: Vec::new(),
         }
     }
 
-    fn put(&mut self, key: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
+    fn put(&mut self, key: &str, text: &str, origin: ValueOrigin) -> Result<(), ConfigError> {
         let kind = schema::kind_of(key);
-        if matches!(kind, Some(Kind::Group(_))) {
+        if matches!(kind, Some(SettingKind::Group(_))) {
             return Err(
                 ConfigError::new(ErrorKind::WrongType, "it is a group of settings, not a setting")
                     .from_origin(&origin)
@@ -101,7 +101,7 @@ impl Layer {
                 .with_key(key)
                 .with_hint("in double quotes a backslash begins an escape: write patterns in single quotes")
         })?;
-        self.tree.add(key, Node::new(value, origin))
+        self.tree.add(key, ConfigNode::new(value, origin))
     }
 
     /// Checks every key and value; what is wrong is returned, what is right is kept.
@@ -109,8 +109,8 @@ impl Layer {
         let mut errors = Vec::new();
         let root = self.tree.root.clone();
         match &root.value {
-            Value::Map(map) => self.check_map("", map, trainers, &mut errors),
-            Value::Null => {}
+            ConfigValue::Map(map) => self.check_map("", map, trainers, &mut errors),
+            ConfigValue::Null => {}
             other => errors.push(
                 ConfigError::new(
                     ErrorKind::WrongType,
@@ -123,13 +123,15 @@ impl Layer {
         errors
     }
 
-    fn check_map(&mut self, parent: &str, map: &Map, trainers: &[&'static str], errors: &mut Vec<ConfigError>) {
+    fn check_map(&mut self, parent: &str, map: &ConfigMap, trainers: &[&'static str], errors: &mut Vec<ConfigError>) {
         for (key, node) in map.iter() {
             let path = join_path(parent, &key.to_string());
             match (schema::kind_of(&path), &node.value) {
-                (Some(Kind::Group(_)), Value::Map(inner)) => self.check_map(&path, inner, trainers, errors),
-                (Some(Kind::Group(_)), Value::Null) => {}
-                (Some(Kind::Group(_)), other) => errors.push(
+                (Some(SettingKind::Group(_)), ConfigValue::Map(inner)) => {
+                    self.check_map(&path, inner, trainers, errors)
+                }
+                (Some(SettingKind::Group(_)), ConfigValue::Null) => {}
+                (Some(SettingKind::Group(_)), other) => errors.push(
                     ConfigError::new(
                         ErrorKind::WrongType,
                         format!("it is {}, it has to be a mapping", other.type_name()),
@@ -201,10 +203,10 @@ impl Provider for Numbered {
 }
 
 /// Every setting with its value as written and the origin of the layer that won.
-pub(super) fn explain(figment: &Figment, layers: &[Layer]) -> Vec<Explained> {
+pub(super) fn explain(figment: &Figment, layers: &[SettingLayer]) -> Vec<Explained> {
     let mut lines = Vec::new();
     for (key, row) in schema::leaves() {
-        if matches!(row.kind, Kind::Variables) {
+        if matches!(row.kind, SettingKind::Variables) {
             let names = figment
                 .find_value(&key)
                 .ok()
@@ -223,7 +225,7 @@ pub(super) fn explain(figment: &Figment, layers: &[Layer]) -> Vec<Explained> {
     lines
 }
 
-fn line(figment: &Figment, layers: &[Layer], key: &str) -> Option<Explained> {
+fn line(figment: &Figment, layers: &[SettingLayer], key: &str) -> Option<Explained> {
     let number: usize = match figment.find_metadata(key) {
         Some(metadata) => metadata.name.parse().ok()?,
         // An empty mapping has no provenance of its own.
@@ -237,64 +239,67 @@ fn line(figment: &Figment, layers: &[Layer], key: &str) -> Option<Explained> {
     })
 }
 
-fn shown(value: &Value) -> String {
+fn shown(value: &ConfigValue) -> String {
     match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::List(items) => {
+        ConfigValue::Null => "null".to_owned(),
+        ConfigValue::Bool(value) => value.to_string(),
+        ConfigValue::List(items) => {
             let items: Vec<String> = items.iter().map(|item| shown(&item.value)).collect();
             format!("[{}]", redact_words(&items).join(", "))
         }
-        Value::Map(map) if map.is_empty() => "{}".to_owned(),
+        ConfigValue::Map(map) if map.is_empty() => "{}".to_owned(),
         other => pystr::value(other),
     }
 }
 
 /// The value of a variable or flag: text where text is wanted, else what it looks like.
-fn read_text(kind: Option<Kind>, text: &str) -> Result<Value, ConfigError> {
-    let as_it_is = || Value::Str(text.to_owned());
-    let or_text = |value: Option<Value>| Ok(value.unwrap_or_else(as_it_is));
+fn read_text(kind: Option<SettingKind>, text: &str) -> Result<ConfigValue, ConfigError> {
+    let as_it_is = || ConfigValue::Str(text.to_owned());
+    let or_text = |value: Option<ConfigValue>| Ok(value.unwrap_or_else(as_it_is));
     match kind {
-        Some(Kind::Bool | Kind::Whole { .. } | Kind::OptionalWhole { .. } | Kind::Number { .. }) => {
-            or_text(parse_scalar(text.trim()).ok())
-        }
         Some(
-            Kind::Command
-            | Kind::OptionalSize
-            | Kind::OptionalText
-            | Kind::OptionalAddress
-            | Kind::OptionalVersion
-            | Kind::Pattern,
-        ) if matches!(text.trim(), "" | "null") => Ok(Value::Null),
+            SettingKind::Bool
+            | SettingKind::Whole { .. }
+            | SettingKind::OptionalWhole { .. }
+            | SettingKind::Number { .. },
+        ) => or_text(parse_scalar(text.trim()).ok()),
+        Some(
+            SettingKind::Command
+            | SettingKind::OptionalSize
+            | SettingKind::OptionalText
+            | SettingKind::OptionalAddress
+            | SettingKind::OptionalVersion
+            | SettingKind::Pattern,
+        ) if matches!(text.trim(), "" | "null") => Ok(ConfigValue::Null),
         // A shell's `[` begins so, too.
-        Some(Kind::Command) if text.trim_start().starts_with('[') => or_text(listed(text).ok()),
-        Some(Kind::Gpus) if text.starts_with(|c: char| c.is_ascii_digit()) => {
+        Some(SettingKind::Command) if text.trim_start().starts_with('[') => or_text(listed(text).ok()),
+        Some(SettingKind::Gpus) if text.starts_with(|c: char| c.is_ascii_digit()) => {
             or_text(listed(&format!("[{text}]")).ok())
         }
         Some(
-            Kind::Gpus
-            | Kind::Globals
-            | Kind::Users
-            | Kind::Variables
-            | Kind::Choices(_)
-            | Kind::Answers(_)
-            | Kind::FailureLines(_),
+            SettingKind::Gpus
+            | SettingKind::Globals
+            | SettingKind::Users
+            | SettingKind::Variables
+            | SettingKind::Choices(_)
+            | SettingKind::Answers(_)
+            | SettingKind::FailureLines(_),
         ) if text.trim_start().starts_with(['[', '{']) => listed(text),
         // Words with commas between them, as a flag or a variable has them.
-        Some(Kind::Choices(_)) if !text.trim().is_empty() => or_text(listed(&format!("[{text}]")).ok()),
+        Some(SettingKind::Choices(_)) if !text.trim().is_empty() => or_text(listed(&format!("[{text}]")).ok()),
         // One number, as a flag or a variable has it.
-        Some(Kind::Users) if !text.trim().is_empty() => or_text(listed(&format!("[{text}]")).ok()),
+        Some(SettingKind::Users) if !text.trim().is_empty() => or_text(listed(&format!("[{text}]")).ok()),
         // One name, as a flag or a variable has it.
-        Some(Kind::Globals) if !text.trim().is_empty() => or_text(listed(&format!("[{text:?}]")).ok()),
+        Some(SettingKind::Globals) if !text.trim().is_empty() => or_text(listed(&format!("[{text:?}]")).ok()),
         _ => Ok(as_it_is()),
     }
 }
 
-fn listed(text: &str) -> Result<Value, ConfigError> {
+fn listed(text: &str) -> Result<ConfigValue, ConfigError> {
     parse_supervisor_yaml(text, "the value").map(|node| node.value)
 }
 
-fn unknown(path: String, node: &Node) -> ConfigError {
+fn unknown(path: String, node: &ConfigNode) -> ConfigError {
     let hint = match schema::nearest(&path) {
         Some(near) => format!("did you mean `{near}`? `supervise config show` lists all settings"),
         None => "`supervise config show` lists all settings".to_owned(),
@@ -306,17 +311,18 @@ fn unknown(path: String, node: &Node) -> ConfigError {
 }
 
 /// The place of the first item inside, where a list or mapping is wrong because of one.
-fn inner_origin(node: &Node, kind: Kind) -> &Origin {
-    let wrong = |item: &&Node| match (kind, &item.value) {
-        (Kind::Variables, Value::Str(_) | Value::Int(_)) | (Kind::Command, Value::Str(_)) => false,
-        (Kind::Globals, Value::Str(text)) => !is_global(text),
-        (Kind::Answers(words), Value::Str(text)) => words.iter().all(|(word, _)| word != text),
-        (Kind::Gpus | Kind::Users, _) => item.as_i64().is_none(),
+fn inner_origin(node: &ConfigNode, kind: SettingKind) -> &ValueOrigin {
+    let wrong = |item: &&ConfigNode| match (kind, &item.value) {
+        (SettingKind::Variables, ConfigValue::Str(_) | ConfigValue::Int(_))
+        | (SettingKind::Command, ConfigValue::Str(_)) => false,
+        (SettingKind::Globals, ConfigValue::Str(text)) => !is_global(text),
+        (SettingKind::Answers(words), ConfigValue::Str(text)) => words.iter().all(|(word, _)| word != text),
+        (SettingKind::Gpus | SettingKind::Users, _) => item.as_i64().is_none(),
         _ => true,
     };
     let item = match &node.value {
-        Value::List(items) => items.iter().find(wrong),
-        Value::Map(map) => map.iter().map(|(_, item)| item).find(wrong),
+        ConfigValue::List(items) => items.iter().find(wrong),
+        ConfigValue::Map(map) => map.iter().map(|(_, item)| item).find(wrong),
         _ => None,
     };
     item.map_or(&node.origin, |item| &item.origin)
@@ -327,25 +333,28 @@ fn members(section: &str) -> String {
     below.collect::<Vec<_>>().join(", ")
 }
 
-fn empty(of: &str) -> Node {
-    Node::new(Value::Map(Map::new()), Origin::Default { of: of.to_owned() })
+fn empty(of: &str) -> ConfigNode {
+    ConfigNode::new(
+        ConfigValue::Map(ConfigMap::new()),
+        ValueOrigin::Default { of: of.to_owned() },
+    )
 }
 
 /// The defaults are named as such, not by their line in a file that users do not have.
-fn mark_default(node: &mut Node) {
-    node.origin = Origin::Default {
+fn mark_default(node: &mut ConfigNode) {
+    node.origin = ValueOrigin::Default {
         of: "supervise".to_owned(),
     };
     match &mut node.value {
-        Value::Map(map) => {
-            let keys: Vec<Key> = map.iter().map(|(key, _)| key.clone()).collect();
+        ConfigValue::Map(map) => {
+            let keys: Vec<MapKey> = map.iter().map(|(key, _)| key.clone()).collect();
             for key in keys {
                 if let Some(node) = map.get_mut(&key) {
                     mark_default(node);
                 }
             }
         }
-        Value::List(items) => items.iter_mut().for_each(mark_default),
+        ConfigValue::List(items) => items.iter_mut().for_each(mark_default),
         _ => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::schema::{Kind, Row, below, top, words};
+use super::schema::{SettingKind, SettingRow, below, top, words};
 
 const WHERE: &str = "\
 Copy what you want to change into one of these, later ones win:
@@ -41,7 +41,7 @@ pub fn defaults_yaml(trainers: &[&'static str]) -> String {
     out
 }
 
-fn yaml_row(row: &Row, indent: &str, trainers: &[&'static str], out: &mut String) {
+fn yaml_row(row: &SettingRow, indent: &str, trainers: &[&'static str], out: &mut String) {
     for line in about(row, trainers) {
         out.push_str(&format!("{indent}# {line}\n"));
     }
@@ -53,10 +53,10 @@ fn yaml_row(row: &Row, indent: &str, trainers: &[&'static str], out: &mut String
 }
 
 /// The lines of a comment, and a line for each word that can be chosen.
-fn about(row: &Row, trainers: &[&'static str]) -> Vec<String> {
+fn about(row: &SettingRow, trainers: &[&'static str]) -> Vec<String> {
     let lines = row.doc.iter().map(|line| line.trim().to_owned());
     let words = match row.kind {
-        Kind::FailureLines(_) => Vec::new(),
+        SettingKind::FailureLines(_) => Vec::new(),
         kind => words(kind, trainers),
     };
     let words = words.iter().map(|(word, meaning)| match *meaning {
@@ -75,11 +75,11 @@ pub fn settings_md(trainers: &[&'static str]) -> String {
     out
 }
 
-fn md_row(row: &Row, group: &str, trainers: &[&'static str], out: &mut String) {
+fn md_row(row: &SettingRow, group: &str, trainers: &[&'static str], out: &mut String) {
     let key = format!("{group}{}", row.name);
     let heading = if group.is_empty() { "##" } else { "###" };
     out.push_str(&format!("\n{heading} `{key}`\n\n"));
-    if !matches!(row.kind, Kind::Group(_)) {
+    if !matches!(row.kind, SettingKind::Group(_)) {
         out.push_str(&format!("{}, default `{}`.\n", form(row.kind, trainers).0, row.default));
     }
     out.push_str(&about(row, trainers).join("\n"));
@@ -99,10 +99,10 @@ pub fn json_schema(trainers: &[&'static str]) -> Value {
     schema
 }
 
-fn group_schema(rows: &[Row], trainers: &[&'static str]) -> Map<String, Value> {
-    let property = |row: &Row| {
+fn group_schema(rows: &[SettingRow], trainers: &[&'static str]) -> Map<String, Value> {
+    let property = |row: &SettingRow| {
         let mut schema = match row.kind {
-            Kind::Group(rows) => group_schema(rows, trainers),
+            SettingKind::Group(rows) => group_schema(rows, trainers),
             kind => match form(kind, trainers).1 {
                 Value::Object(schema) => schema,
                 _ => Map::new(),
@@ -124,87 +124,87 @@ fn group_schema(rows: &[Row], trainers: &[&'static str]) -> Map<String, Value> {
 }
 
 /// The form of a setting in words, and as a JSON Schema.
-fn form(kind: Kind, trainers: &[&'static str]) -> (String, Value) {
+fn form(kind: SettingKind, trainers: &[&'static str]) -> (String, Value) {
     let number = r"[0-9]+(\.[0-9]*)?";
     match kind {
-        Kind::Bool => ("`true` or `false`".to_owned(), json!({"type": "boolean"})),
-        Kind::Whole { min, max } => (
+        SettingKind::Bool => ("`true` or `false`".to_owned(), json!({"type": "boolean"})),
+        SettingKind::Whole { min, max } => (
             format!("A whole number from {min} to {max}"),
             json!({"type": "integer", "minimum": min, "maximum": max}),
         ),
-        Kind::OptionalWhole { min, max } => (
+        SettingKind::OptionalWhole { min, max } => (
             format!("A whole number from {min} to {max}, or `null`"),
             json!({"type": ["integer", "null"], "minimum": min, "maximum": max}),
         ),
-        Kind::Number { min, max } => (
+        SettingKind::Number { min, max } => (
             format!("A number from {min} to {max}"),
             json!({"type": "number", "minimum": min, "maximum": max}),
         ),
-        Kind::Duration => (
+        SettingKind::Duration => (
             "A duration".to_owned(),
             json!({"type": "string", "pattern": format!(r"^\s*({number}(ms|s|m|h|d)\s*)+$")}),
         ),
-        Kind::Limit => (
+        SettingKind::Limit => (
             "A duration, `auto` or `never`".to_owned(),
             json!({"type": "string", "pattern": format!(r"^(auto|never|\s*({number}(ms|s|m|h|d)\s*)+)$")}),
         ),
-        Kind::Pattern => (
+        SettingKind::Pattern => (
             "A regular expression with one group, or `null`".to_owned(),
             json!({"type": ["string", "null"], "minLength": 1}),
         ),
-        Kind::Size => (
+        SettingKind::Size => (
             "A size".to_owned(),
             json!({"type": "string", "pattern": format!(r"^\s*{number}\s*([KMGTkmgt][Ii]?)?[Bb]\s*$")}),
         ),
-        Kind::OptionalSize => (
+        SettingKind::OptionalSize => (
             "A size, or `null`".to_owned(),
             json!({"type": ["string", "null"], "pattern": format!(r"^\s*{number}\s*([KMGTkmgt][Ii]?)?[Bb]\s*$")}),
         ),
-        Kind::Choice(_) | Kind::Trainer => {
+        SettingKind::Choice(_) | SettingKind::Trainer => {
             let words: Vec<&str> = words(kind, trainers).into_iter().map(|(word, _)| word).collect();
             ("One word".to_owned(), json!({"enum": words}))
         }
-        Kind::Choices(_) => {
+        SettingKind::Choices(_) => {
             let words: Vec<&str> = words(kind, trainers).into_iter().map(|(word, _)| word).collect();
             (
                 "A list of words".to_owned(),
                 json!({"type": "array", "items": {"enum": words}}),
             )
         }
-        Kind::OptionalAddress => (
+        SettingKind::OptionalAddress => (
             "An address, or `null`".to_owned(),
             json!({"type": ["string", "null"], "pattern": r"^https?://[^\s]+$"}),
         ),
-        Kind::OptionalText => (
+        SettingKind::OptionalText => (
             "A path, or `null`".to_owned(),
             json!({"type": ["string", "null"], "minLength": 1}),
         ),
-        Kind::OptionalVersion => (
+        SettingKind::OptionalVersion => (
             "A version in quotes, or `null`".to_owned(),
             json!({"type": ["string", "null"], "pattern": r"^[0-9]+\.[0-9][A-Za-z0-9.+_!-]*$", "maxLength": 64}),
         ),
-        Kind::Command => (
+        SettingKind::Command => (
             "A list of words, one string, or `null`".to_owned(),
             json!({"type": ["string", "array", "null"], "minLength": 1, "items": {"type": "string"}, "minItems": 1}),
         ),
-        Kind::Gpus => (
+        SettingKind::Gpus => (
             "`auto`, `none` or a list of whole numbers".to_owned(),
             json!({"anyOf": [{"enum": ["auto", "none"]}, {"type": "array", "items": {"type": "integer", "minimum": 0}}]}),
         ),
-        Kind::Globals => (
+        SettingKind::Globals => (
             "A list of names".to_owned(),
             json!({"type": "array", "items": {"type": "string", "pattern": r"^(\*|([^\s.*]+\.)+([^\s.*]+|\*))$"}}),
         ),
-        Kind::Users => (
+        SettingKind::Users => (
             "A list of user numbers".to_owned(),
             json!({"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": u32::MAX}}),
         ),
-        Kind::Variables => (
+        SettingKind::Variables => (
             "A mapping of names to strings or whole numbers".to_owned(),
             json!({"type": ["object", "null"], "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
                 "additionalProperties": {"type": ["string", "integer"]}}),
         ),
-        Kind::Answers(_) => {
+        SettingKind::Answers(_) => {
             let words: Vec<&str> = words(kind, trainers).into_iter().map(|(word, _)| word).collect();
             let word = json!({"enum": words});
             (
@@ -213,7 +213,7 @@ fn form(kind: Kind, trainers: &[&'static str]) -> (String, Value) {
                     {"type": "object", "additionalProperties": word}]}}),
             )
         }
-        Kind::FailureLines(_) => {
+        SettingKind::FailureLines(_) => {
             let words: Vec<&str> = words(kind, trainers).into_iter().map(|(word, _)| word).collect();
             let item = json!({"type": "object", "required": ["pattern", "class"], "additionalProperties": false, "properties": {
                 "pattern": {"type": "string", "minLength": 1},
@@ -229,6 +229,6 @@ fn form(kind: Kind, trainers: &[&'static str]) -> (String, Value) {
                 json!({"type": ["array", "null"], "items": item, "maxItems": 32}),
             )
         }
-        Kind::Group(rows) => (String::new(), Value::Object(group_schema(rows, trainers))),
+        SettingKind::Group(rows) => (String::new(), Value::Object(group_schema(rows, trainers))),
     }
 }

@@ -2,9 +2,9 @@
 
 use figment::value::{Dict, Value as Fig};
 
-use super::schema::Word;
-use super::wrong::{Wrong, wrong, wrong_type};
-use crate::tree::{Node, Value};
+use super::schema::ChoiceWord;
+use super::wrong::{SettingError, wrong, wrong_type};
+use crate::tree::{ConfigNode, ConfigValue};
 
 /// Memory of a compiled pattern.
 const PATTERN: usize = 1 << 20;
@@ -16,9 +16,9 @@ const OF_MANY: usize = 1 << 18;
 const MANY: usize = 32;
 
 /// A pattern with one group, the step.
-pub(super) fn pattern(value: &Value) -> Result<Fig, Wrong> {
+pub(super) fn pattern(value: &ConfigValue) -> Result<Fig, SettingError> {
     let hint = "write a regular expression with one group around the step, in single quotes: 'iter (\\d+)'";
-    let Value::Str(text) = value else {
+    let ConfigValue::Str(text) = value else {
         return Err(wrong_type(value, "a regular expression in quotes", hint));
     };
     match compile(text, PATTERN) {
@@ -35,11 +35,11 @@ pub(super) fn pattern(value: &Value) -> Result<Fig, Wrong> {
 }
 
 /// A list of rules: `{pattern, class, …}`.
-pub(super) fn failure_lines(words: &[Word], value: &Value) -> Result<Fig, Wrong> {
+pub(super) fn failure_lines(words: &[ChoiceWord], value: &ConfigValue) -> Result<Fig, SettingError> {
     let hint = "write lines such as `- {pattern: 'no licence', class: user.licence, action: wait}` below `rules:`";
     let items = match value {
-        Value::List(items) => items,
-        Value::Null => return Ok(Fig::from(Vec::<Fig>::new())),
+        ConfigValue::List(items) => items,
+        ConfigValue::Null => return Ok(Fig::from(Vec::<Fig>::new())),
         other => return Err(wrong_type(other, "a list of patterns with their classes", hint)),
     };
     if items.len() > MANY {
@@ -48,11 +48,11 @@ pub(super) fn failure_lines(words: &[Word], value: &Value) -> Result<Fig, Wrong>
     }
     let all = items.iter().enumerate();
     let read = all.map(|(at, node)| failure_line(at + 1, node, words, hint));
-    read.collect::<Result<Vec<Fig>, Wrong>>().map(Fig::from)
+    read.collect::<Result<Vec<Fig>, SettingError>>().map(Fig::from)
 }
 
-fn failure_line(number: usize, node: &Node, words: &[Word], hint: &str) -> Result<Fig, Wrong> {
-    let Value::Map(map) = &node.value else {
+fn failure_line(number: usize, node: &ConfigNode, words: &[ChoiceWord], hint: &str) -> Result<Fig, SettingError> {
+    let ConfigValue::Map(map) = &node.value else {
         return Err(wrong(format!("entry {number} is no mapping"), hint));
     };
     let mut dict = Dict::new();
@@ -75,7 +75,7 @@ fn failure_line(number: usize, node: &Node, words: &[Word], hint: &str) -> Resul
                 Fig::from(text.clone())
             }
             "costs_retry" | "blames_checkpoint" => match &node.value {
-                Value::Bool(is) => Fig::from(*is),
+                ConfigValue::Bool(is) => Fig::from(*is),
                 other => {
                     let message = format!("{key} of entry {number} is {}", other.type_name());
                     return Err(wrong(message, "write true or false"));
@@ -94,9 +94,9 @@ fn failure_line(number: usize, node: &Node, words: &[Word], hint: &str) -> Resul
     Ok(Fig::from(dict))
 }
 
-fn text_of<'n>(key: &str, number: usize, node: &'n Node) -> Result<&'n String, Wrong> {
+fn text_of<'n>(key: &str, number: usize, node: &'n ConfigNode) -> Result<&'n String, SettingError> {
     match &node.value {
-        Value::Str(text) => Ok(text),
+        ConfigValue::Str(text) => Ok(text),
         other => {
             let message = format!("{key} of entry {number} is {}", other.type_name());
             Err(wrong(message, "put it in quotes"))
@@ -104,9 +104,9 @@ fn text_of<'n>(key: &str, number: usize, node: &'n Node) -> Result<&'n String, W
     }
 }
 
-fn texts_of(key: &str, number: usize, node: &Node) -> Result<Vec<String>, Wrong> {
+fn texts_of(key: &str, number: usize, node: &ConfigNode) -> Result<Vec<String>, SettingError> {
     let hint = "write a list of lines in quotes: ['a line', 'another one']";
-    let Value::List(items) = &node.value else {
+    let ConfigValue::List(items) = &node.value else {
         let message = format!("{key} of entry {number} is {}", node.value.type_name());
         return Err(wrong(message, hint));
     };
@@ -114,8 +114,8 @@ fn texts_of(key: &str, number: usize, node: &Node) -> Result<Vec<String>, Wrong>
         let message = format!("{key} of entry {number} has {} lines, {MANY} are allowed", items.len());
         return Err(wrong(message, "keep those that say the most"));
     }
-    let text = |item: &Node| match &item.value {
-        Value::Str(text) => Ok(text.clone()),
+    let text = |item: &ConfigNode| match &item.value {
+        ConfigValue::Str(text) => Ok(text.clone()),
         other => {
             let message = format!("{key} of entry {number} has {}", other.type_name());
             Err(wrong(message, hint))
@@ -125,7 +125,7 @@ fn texts_of(key: &str, number: usize, node: &Node) -> Result<Vec<String>, Wrong>
 }
 
 /// One pattern of a list.
-fn one_of_many(text: &str, number: usize, hint: &str) -> Result<(), Wrong> {
+fn one_of_many(text: &str, number: usize, hint: &str) -> Result<(), SettingError> {
     if text.is_empty() {
         return Err(wrong(format!("the pattern of entry {number} is empty"), hint));
     }

@@ -9,11 +9,11 @@ use serde::{Deserialize, Deserializer};
 use super::Settings;
 
 /// A word that can be chosen, and its meaning.
-pub(super) type Word = (&'static str, &'static str);
+pub(super) type ChoiceWord = (&'static str, &'static str);
 
 /// Choices for a setting.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum SettingKind {
     Bool,
     Whole {
         min: i64,
@@ -34,9 +34,9 @@ pub(super) enum Kind {
     Pattern,
     Size,
     OptionalSize,
-    Choice(&'static [Word]),
+    Choice(&'static [ChoiceWord]),
     /// A list of words.
-    Choices(&'static [Word]),
+    Choices(&'static [ChoiceWord]),
     /// The name of a trainer framework.
     Trainer,
     OptionalText,
@@ -53,18 +53,18 @@ pub(super) enum Kind {
     /// A mapping of names to strings.
     Variables,
     /// A mapping of classes of failures to words.
-    Answers(&'static [Word]),
+    Answers(&'static [ChoiceWord]),
     /// A list of patterns with classes of failures, and words.
-    FailureLines(&'static [Word]),
+    FailureLines(&'static [ChoiceWord]),
     /// Settings below this one.
-    Group(&'static [Row]),
+    Group(&'static [SettingRow]),
 }
 
 /// A setting, or a group of them.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct SettingRow {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: SettingKind,
     /// As YAML; empty for a group.
     pub(super) default: &'static str,
     /// The lines of its comment.
@@ -72,9 +72,9 @@ pub(super) struct Row {
 }
 
 /// A type of which a setting can be.
-pub(super) trait Setting: DeserializeOwned {
+pub(super) trait SettingType: DeserializeOwned {
     /// The form of its values where the definition names no other.
-    const KIND: Kind;
+    const KIND: SettingKind;
 
     /// Reads the form in which the value was layered.
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -95,14 +95,14 @@ macro_rules! settings {
         #[serde(deny_unknown_fields)]
         pub struct $group {
             $($(#[doc = $doc])+
-            #[serde(deserialize_with = "Setting::read")]
+            #[serde(deserialize_with = "SettingType::read")]
             pub $field: $type,)+
             $(#[serde(skip)]
             pub(super) $rest: $rest_type,)?
         }
 
-        impl Setting for $group {
-            const KIND: Kind = Kind::Group(&[$(Row {
+        impl SettingType for $group {
+            const KIND: SettingKind = SettingKind::Group(&[$(SettingRow {
                 name: stringify!($field),
                 kind: settings!(@kind $type $(, $kind)?),
                 default: concat!($($default)?),
@@ -110,7 +110,7 @@ macro_rules! settings {
             }),+]);
         }
     )+};
-    (@kind $type:ty) => { <$type as Setting>::KIND };
+    (@kind $type:ty) => { <$type as SettingType>::KIND };
     (@kind $type:ty, $kind:expr) => { $kind };
 }
 
@@ -135,112 +135,112 @@ macro_rules! choices {
             }
         }
 
-        impl Setting for $choice {
-            const KIND: Kind = Kind::Choice(&[$(($word, $doc)),+]);
+        impl SettingType for $choice {
+            const KIND: SettingKind = SettingKind::Choice(&[$(($word, $doc)),+]);
         }
     )+};
 }
 
 pub(super) use {choices, settings};
 
-impl Setting for bool {
-    const KIND: Kind = Kind::Bool;
+impl SettingType for bool {
+    const KIND: SettingKind = SettingKind::Bool;
 }
 
-impl Setting for u32 {
-    const KIND: Kind = Kind::Whole { min: 0, max: 10_000 };
+impl SettingType for u32 {
+    const KIND: SettingKind = SettingKind::Whole { min: 0, max: 10_000 };
 }
 
-impl Setting for Option<u32> {
-    const KIND: Kind = Kind::OptionalWhole { min: 1, max: 1_000_000 };
+impl SettingType for Option<u32> {
+    const KIND: SettingKind = SettingKind::OptionalWhole { min: 1, max: 1_000_000 };
 }
 
-impl Setting for Option<u64> {
+impl SettingType for Option<u64> {
     /// A time in seconds: up to the last second that a date of four digits has.
-    const KIND: Kind = Kind::OptionalWhole {
+    const KIND: SettingKind = SettingKind::OptionalWhole {
         min: 1,
         max: 253_402_300_799,
     };
 }
 
-impl Setting for u64 {
-    const KIND: Kind = Kind::Size;
+impl SettingType for u64 {
+    const KIND: SettingKind = SettingKind::Size;
 }
 
-impl Setting for f64 {
-    const KIND: Kind = Kind::Number { min: 1.0, max: 1000.0 };
+impl SettingType for f64 {
+    const KIND: SettingKind = SettingKind::Number { min: 1.0, max: 1000.0 };
 }
 
-impl Setting for Duration {
-    const KIND: Kind = Kind::Duration;
+impl SettingType for Duration {
+    const KIND: SettingKind = SettingKind::Duration;
 
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         u64::deserialize(deserializer).map(Self::from_millis)
     }
 }
 
-impl Setting for String {
-    const KIND: Kind = Kind::Trainer;
+impl SettingType for String {
+    const KIND: SettingKind = SettingKind::Trainer;
 }
 
-impl Setting for Option<String> {
-    const KIND: Kind = Kind::OptionalText;
+impl SettingType for Option<String> {
+    const KIND: SettingKind = SettingKind::OptionalText;
 }
 
-impl Setting for Option<Vec<String>> {
-    const KIND: Kind = Kind::Command;
+impl SettingType for Option<Vec<String>> {
+    const KIND: SettingKind = SettingKind::Command;
 }
 
-impl Setting for Vec<String> {
-    const KIND: Kind = Kind::Globals;
+impl SettingType for Vec<String> {
+    const KIND: SettingKind = SettingKind::Globals;
 }
 
-impl Setting for Vec<u32> {
-    const KIND: Kind = Kind::Users;
+impl SettingType for Vec<u32> {
+    const KIND: SettingKind = SettingKind::Users;
 }
 
-impl Setting for Vec<super::EventChoice> {
-    const KIND: Kind = match super::EventChoice::KIND {
-        Kind::Choice(words) => Kind::Choices(words),
+impl SettingType for Vec<super::EventChoice> {
+    const KIND: SettingKind = match super::EventChoice::KIND {
+        SettingKind::Choice(words) => SettingKind::Choices(words),
         kind => kind,
     };
 }
 
-impl Setting for BTreeMap<String, super::PolicyChoice> {
-    const KIND: Kind = match super::PolicyChoice::KIND {
-        Kind::Choice(words) => Kind::Answers(words),
+impl SettingType for BTreeMap<String, super::PolicyChoice> {
+    const KIND: SettingKind = match super::PolicyChoice::KIND {
+        SettingKind::Choice(words) => SettingKind::Answers(words),
         kind => kind,
     };
 }
 
-impl Setting for Vec<super::UserRule> {
-    const KIND: Kind = match super::PolicyChoice::KIND {
-        Kind::Choice(words) => Kind::FailureLines(words),
+impl SettingType for Vec<super::UserRule> {
+    const KIND: SettingKind = match super::PolicyChoice::KIND {
+        SettingKind::Choice(words) => SettingKind::FailureLines(words),
         kind => kind,
     };
 }
 
-impl Setting for BTreeMap<String, String> {
-    const KIND: Kind = Kind::Variables;
+impl SettingType for BTreeMap<String, String> {
+    const KIND: SettingKind = SettingKind::Variables;
 }
 
 /// The settings and groups at the top.
-pub(super) fn top() -> &'static [Row] {
+pub(super) fn top() -> &'static [SettingRow] {
     below(Settings::KIND)
 }
 
 /// Nodes below a group.
-pub(super) fn below(kind: Kind) -> &'static [Row] {
+pub(super) fn below(kind: SettingKind) -> &'static [SettingRow] {
     match kind {
-        Kind::Group(rows) => rows,
+        SettingKind::Group(rows) => rows,
         _ => &[],
     }
 }
 
 /// Every setting with its dotted key, in the order of its definition.
-pub(super) fn leaves() -> impl Iterator<Item = (String, &'static Row)> {
+pub(super) fn leaves() -> impl Iterator<Item = (String, &'static SettingRow)> {
     top().iter().flat_map(|row| match row.kind {
-        Kind::Group(rows) => rows.iter().map(|r| (format!("{}.{}", row.name, r.name), r)).collect(),
+        SettingKind::Group(rows) => rows.iter().map(|r| (format!("{}.{}", row.name, r.name), r)).collect(),
         _ => vec![(row.name.to_owned(), row)],
     })
 }
@@ -253,25 +253,25 @@ pub fn keys() -> impl Iterator<Item = String> {
 /// Returns true for the key of a setting, of a group of them, or of an entry of one (`policy.mem.*`, `env.HF_HOME`).
 pub fn is_setting(key: &str) -> bool {
     let first = key.split('.').next().unwrap_or_default();
-    let has_entries = |kind| matches!(kind, Kind::Variables | Kind::Answers(_));
+    let has_entries = |kind| matches!(kind, SettingKind::Variables | SettingKind::Answers(_));
     kind_of(key).is_some() || kind_of(first).is_some_and(has_entries)
 }
 
 /// Nodes below a dotted key.
-pub(super) fn kind_of(key: &str) -> Option<Kind> {
-    let find = |rows: &'static [Row], name: &str| rows.iter().find(|row| row.name == name).map(|row| row.kind);
+pub(super) fn kind_of(key: &str) -> Option<SettingKind> {
+    let find = |rows: &'static [SettingRow], name: &str| rows.iter().find(|row| row.name == name).map(|row| row.kind);
     let mut names = key.split('.');
     let first = find(top(), names.next()?)?;
     names.try_fold(first, |kind, name| find(below(kind), name))
 }
 
 /// The words that a setting can be, with their meanings where they are known here.
-pub(super) fn words(kind: Kind, trainers: &[&'static str]) -> Vec<Word> {
+pub(super) fn words(kind: SettingKind, trainers: &[&'static str]) -> Vec<ChoiceWord> {
     match kind {
-        Kind::Choice(words) | Kind::Choices(words) | Kind::Answers(words) => words.to_vec(),
+        SettingKind::Choice(words) | SettingKind::Choices(words) | SettingKind::Answers(words) => words.to_vec(),
         // Their meanings stand at `policy`.
-        Kind::FailureLines(words) => words.iter().map(|(word, _)| (*word, "")).collect(),
-        Kind::Trainer => [(super::AUTO, " found out from the YAML and the command")]
+        SettingKind::FailureLines(words) => words.iter().map(|(word, _)| (*word, "")).collect(),
+        SettingKind::Trainer => [(super::AUTO, " found out from the YAML and the command")]
             .into_iter()
             .chain(trainers.iter().map(|name| (*name, "")))
             .collect(),

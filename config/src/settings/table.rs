@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Explained;
-use super::schema::{Kind, Row, Setting, choices, settings};
+use super::schema::{SettingKind, SettingRow, SettingType, choices, settings};
 
 settings! {
     /// The settings of one run.
@@ -16,7 +16,7 @@ settings! {
         trainer: String = "auto";
         /// The trainer's version, in quotes (`"0.9.1"`): its defaults, keys and layouts differ between releases. `null` to ask the
         /// interpreter that the command starts; needed where that is not on this machine (a container, a cluster) or hidden in a script.
-        trainer_version: Option<String> = "null", Kind::OptionalVersion;
+        trainer_version: Option<String> = "null", SettingKind::OptionalVersion;
         /// The command that starts the trainer: `null` for the trainer's own, a list of words, or one string split like a shell would.
         command: Option<Vec<String>> = "null";
         /// Place where the journal and the attempts are kept; `null` for the usual place in the checkpoint root.
@@ -47,7 +47,7 @@ settings! {
         standby: StandbyChoice = "off";
         /// Memory that the interpreters of one attempt may hold together while they wait; those that would need more end, and none is started
         /// after them. `null`: the larger of 3 GiB and a twentieth of the memory (of the control group, where it has a limit).
-        standby_memory: Option<u64> = "null", Kind::OptionalSize;
+        standby_memory: Option<u64> = "null", SettingKind::OptionalSize;
         /// Python interpreters that are started here say more of their end: a hang tells the line at which each rank stands, and an exception
         /// that ends a worker is known also where its output does not tell it.
         /// A trainer whose settings stand in the code of a script alone is seen, and handed the proven step at a restart, where that is known.
@@ -65,7 +65,7 @@ settings! {
         stall: Stall;
         /// Lines of output that tell a step: a regular expression with one group around its number. `null`: what the trainer prints; for any
         /// other command the common forms (`step 12`, `Step 12/100`, `'step': 12`, `global_step=12`, progress bars).
-        progress: Option<String> = "null", Kind::Pattern;
+        progress: Option<String> = "null", SettingKind::Pattern;
         /// The workers' output.
         output: Output;
         /// Killing what does not end.
@@ -116,7 +116,7 @@ settings! {
         /// The longest wait.
         max: Duration = "5m";
         /// Random share of the waiting time, 0 to 1, so that many runs do not come back at once.
-        jitter: f64 = 0.2, Kind::Number { min: 0.0, max: 1.0 };
+        jitter: f64 = 0.2, SettingKind::Number { min: 0.0, max: 1.0 };
     }
 
     /// How long things may take once they have to end.
@@ -142,7 +142,7 @@ settings! {
         /// Options of `ray start` (CPUs, ports, resources), for each node where Ray is started: `null` for none, a list of words, or one string.
         ray_start: Option<Vec<String>> = "null";
         /// The workers' devices: `auto` (all that are there), `none`, or a list of device numbers: more than there are workers take the place of broken ones.
-        gpus: Gpus = "auto";
+        gpus: GpuChoice = "auto";
         /// The devices that the run names are its own: before each launch they must be there and empty, and what they do helps to find hangs. `false` where it shares them.
         check_gpus: bool = true;
     }
@@ -175,7 +175,7 @@ settings! {
         /// Each proven save is copied.
         enabled: bool = true;
         /// Copies that are kept (two at least).
-        keep: u32 = 2, Kind::Whole { min: 2, max: 1000 };
+        keep: u32 = 2, SettingKind::Whole { min: 2, max: 1000 };
         /// A copy reads at most this many bytes a second. Where the file system can, it shares the blocks instead (reflink).
         rate: u64 = "512MiB";
         /// So much stays free beside a copy and the next save; else nothing is copied, and that is said.
@@ -233,7 +233,7 @@ settings! {
         /// A command that gets the event as JSON on its standard input, and has 30 s.
         command: Option<Vec<String>> = "null";
         /// An address that the event is posted to, by `curl`: `https://…`. It counts as a secret.
-        webhook: Option<String> = "null", Kind::OptionalAddress;
+        webhook: Option<String> = "null", SettingKind::OptionalAddress;
         /// The form in which a webhook gets it.
         shape: WebhookShape = "plain";
         /// The events that are told; an empty list: all of them.
@@ -447,8 +447,8 @@ pub enum HardLimit {
     After(Duration),
 }
 
-impl Setting for HardLimit {
-    const KIND: Kind = Kind::Limit;
+impl SettingType for HardLimit {
+    const KIND: SettingKind = SettingKind::Limit;
 }
 
 impl<'de> Deserialize<'de> for HardLimit {
@@ -467,7 +467,7 @@ impl<'de> Deserialize<'de> for HardLimit {
 
 /// The workers' devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Gpus {
+pub enum GpuChoice {
     /// All that are there.
     Auto,
     /// None.
@@ -476,11 +476,11 @@ pub enum Gpus {
     List(Vec<u32>),
 }
 
-impl Setting for Gpus {
-    const KIND: Kind = Kind::Gpus;
+impl SettingType for GpuChoice {
+    const KIND: SettingKind = SettingKind::Gpus;
 }
 
-impl<'de> Deserialize<'de> for Gpus {
+impl<'de> Deserialize<'de> for GpuChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // The schema lets through `auto`, `none` and lists; the layer writes the words as one-element lists of text.
         let items = Vec::<String>::deserialize(deserializer)?;

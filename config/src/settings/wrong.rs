@@ -1,25 +1,25 @@
 //! A value that its setting may not be.
 
-use crate::tree::Value;
+use crate::tree::ConfigValue;
 
 /// Problems of a value, and how to write it right.
-pub(super) struct Wrong {
+pub(super) struct SettingError {
     /// The type is wrong, not only the value.
     pub(super) wrong_type: bool,
     pub(super) message: String,
     pub(super) hint: String,
 }
 
-pub(super) fn wrong(message: impl Into<String>, hint: impl Into<String>) -> Wrong {
-    Wrong {
+pub(super) fn wrong(message: impl Into<String>, hint: impl Into<String>) -> SettingError {
+    SettingError {
         wrong_type: false,
         message: message.into(),
         hint: hint.into(),
     }
 }
 
-pub(super) fn wrong_type(value: &Value, wanted: &str, hint: impl Into<String>) -> Wrong {
-    Wrong {
+pub(super) fn wrong_type(value: &ConfigValue, wanted: &str, hint: impl Into<String>) -> SettingError {
+    SettingError {
         wrong_type: true,
         message: format!("it is {}, it has to be {wanted}", value.type_name()),
         hint: hint.into(),

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::Node;
+use super::ConfigNode;
 
 /// A key of a mapping, of the types OmegaConf accepts.
 #[derive(Debug, Clone)]
-pub enum Key {
+pub enum MapKey {
     /// A string, which is what dotted paths reach.
     Str(String),
     /// A whole number.
@@ -18,27 +18,27 @@ pub enum Key {
     Bool(bool),
 }
 
-impl Key {
-    fn identity(&self) -> Identity {
+impl MapKey {
+    fn identity(&self) -> KeyIdentity {
         match self {
-            Self::Str(text) => Identity::Text(text.clone()),
-            Self::Int(number) => Identity::Whole(*number),
-            Self::Bool(value) => Identity::Whole(i128::from(*value)),
-            Self::Float(number) if number.fract() == 0.0 && number.abs() < 1e30 => Identity::Whole(*number as i128),
-            Self::Float(number) => Identity::Bits(number.to_bits()),
+            Self::Str(text) => KeyIdentity::Text(text.clone()),
+            Self::Int(number) => KeyIdentity::Whole(*number),
+            Self::Bool(value) => KeyIdentity::Whole(i128::from(*value)),
+            Self::Float(number) if number.fract() == 0.0 && number.abs() < 1e30 => KeyIdentity::Whole(*number as i128),
+            Self::Float(number) => KeyIdentity::Bits(number.to_bits()),
         }
     }
 }
 
-impl PartialEq for Key {
+impl PartialEq for MapKey {
     fn eq(&self, other: &Self) -> bool {
         self.identity() == other.identity()
     }
 }
 
-impl Eq for Key {}
+impl Eq for MapKey {}
 
-impl fmt::Display for Key {
+impl fmt::Display for MapKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Str(text) => f.write_str(text),
@@ -49,14 +49,14 @@ impl fmt::Display for Key {
     }
 }
 
-impl From<&str> for Key {
+impl From<&str> for MapKey {
     fn from(text: &str) -> Self {
         Self::Str(text.to_owned())
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Identity {
+enum KeyIdentity {
     Text(String),
     Whole(i128),
     Bits(u64),
@@ -64,12 +64,12 @@ enum Identity {
 
 /// An ordered mapping.
 #[derive(Debug, Clone, Default)]
-pub struct Map {
-    entries: Vec<(Key, Node)>,
-    places: HashMap<Identity, usize>,
+pub struct ConfigMap {
+    entries: Vec<(MapKey, ConfigNode)>,
+    places: HashMap<KeyIdentity, usize>,
 }
 
-impl Map {
+impl ConfigMap {
     /// A mapping without keys.
     pub fn new() -> Self {
         Self::default()
@@ -86,22 +86,22 @@ impl Map {
     }
 
     /// The value of a key.
-    pub fn get(&self, key: &Key) -> Option<&Node> {
+    pub fn get(&self, key: &MapKey) -> Option<&ConfigNode> {
         self.place(key).map(|place| &self.entries[place].1)
     }
 
     /// The value of a string key.
-    pub fn get_str(&self, key: &str) -> Option<&Node> {
-        self.get(&Key::from(key))
+    pub fn get_str(&self, key: &str) -> Option<&ConfigNode> {
+        self.get(&MapKey::from(key))
     }
 
     /// The value of a key, to be changed.
-    pub fn get_mut(&mut self, key: &Key) -> Option<&mut Node> {
+    pub fn get_mut(&mut self, key: &MapKey) -> Option<&mut ConfigNode> {
         self.place(key).map(|place| &mut self.entries[place].1)
     }
 
     /// Sets a value. A key that is there keeps its place and its spelling; the old value is returned.
-    pub fn insert(&mut self, key: Key, node: Node) -> Option<Node> {
+    pub fn insert(&mut self, key: MapKey, node: ConfigNode) -> Option<ConfigNode> {
         match self.place(&key) {
             Some(place) => Some(std::mem::replace(&mut self.entries[place].1, node)),
             None => {
@@ -113,7 +113,7 @@ impl Map {
     }
 
     /// Removes a key.
-    pub fn remove(&mut self, key: &Key) -> Option<Node> {
+    pub fn remove(&mut self, key: &MapKey) -> Option<ConfigNode> {
         let place = self.places.remove(&key.identity())?;
         let (_, node) = self.entries.remove(place);
         for later in self.places.values_mut().filter(|later| **later > place) {
@@ -123,11 +123,11 @@ impl Map {
     }
 
     /// The entries in order.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&Key, &Node)> + ExactSizeIterator {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&MapKey, &ConfigNode)> + ExactSizeIterator {
         self.entries.iter().map(|(key, node)| (key, node))
     }
 
-    pub(crate) fn entry_or_insert(&mut self, key: Key, make: impl FnOnce() -> Node) -> &mut Node {
+    pub(crate) fn entry_or_insert(&mut self, key: MapKey, make: impl FnOnce() -> ConfigNode) -> &mut ConfigNode {
         let place = match self.place(&key) {
             Some(place) => place,
             None => {
@@ -138,28 +138,28 @@ impl Map {
         &mut self.entries[place].1
     }
 
-    fn place(&self, key: &Key) -> Option<usize> {
+    fn place(&self, key: &MapKey) -> Option<usize> {
         self.places.get(&key.identity()).copied()
     }
 }
 
-impl PartialEq for Map {
+impl PartialEq for ConfigMap {
     fn eq(&self, other: &Self) -> bool {
         self.entries == other.entries
     }
 }
 
-impl IntoIterator for Map {
-    type Item = (Key, Node);
-    type IntoIter = std::vec::IntoIter<(Key, Node)>;
+impl IntoIterator for ConfigMap {
+    type Item = (MapKey, ConfigNode);
+    type IntoIter = std::vec::IntoIter<(MapKey, ConfigNode)>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.entries.into_iter()
     }
 }
 
-impl FromIterator<(Key, Node)> for Map {
-    fn from_iter<T: IntoIterator<Item = (Key, Node)>>(entries: T) -> Self {
+impl FromIterator<(MapKey, ConfigNode)> for ConfigMap {
+    fn from_iter<T: IntoIterator<Item = (MapKey, ConfigNode)>>(entries: T) -> Self {
         let mut map = Self::new();
         for (key, node) in entries {
             map.insert(key, node);

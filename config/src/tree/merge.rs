@@ -1,6 +1,6 @@
 //! Laying one tree over another, as `OmegaConf.merge` does.
 
-use super::{ConfigTree, Node, Value};
+use super::{ConfigNode, ConfigTree, ConfigValue};
 use crate::error::{ConfigError, ErrorKind};
 use crate::interpolation;
 
@@ -10,7 +10,7 @@ pub(super) fn merge_trees(below: &mut ConfigTree, over: ConfigTree) -> Result<()
 }
 
 /// Merges `over` into the node at `path`. Paths instead of references: an interpolation below has to be looked up in the whole tree.
-fn merge_into(tree: &mut ConfigTree, path: &mut Vec<super::Key>, over: Node) -> Result<(), ConfigError> {
+fn merge_into(tree: &mut ConfigTree, path: &mut Vec<super::MapKey>, over: ConfigNode) -> Result<(), ConfigError> {
     expand_interpolation(tree, path, &over);
     let Some(here) = node_at(tree, path) else {
         return Ok(());
@@ -19,21 +19,22 @@ fn merge_into(tree: &mut ConfigTree, path: &mut Vec<super::Key>, over: Node) -> 
         return Ok(());
     }
     match (&here.value, &over.value) {
-        (Value::Map(_), Value::List(_)) | (Value::List(_), Value::Map(_)) => {
+        (ConfigValue::Map(_), ConfigValue::List(_)) | (ConfigValue::List(_), ConfigValue::Map(_)) => {
             return Err(clash(path, here, &over));
         }
-        (Value::Map(_), Value::Map(_)) => {}
+        (ConfigValue::Map(_), ConfigValue::Map(_)) => {}
         _ => {
             *here = over;
             return Ok(());
         }
     }
-    let Value::Map(entries) = over.value else {
+    let ConfigValue::Map(entries) = over.value else {
         return Ok(());
     };
     for (key, node) in entries {
-        let Some(Node {
-            value: Value::Map(map), ..
+        let Some(ConfigNode {
+            value: ConfigValue::Map(map),
+            ..
         }) = node_at(tree, path)
         else {
             return Ok(());
@@ -50,16 +51,16 @@ fn merge_into(tree: &mut ConfigTree, path: &mut Vec<super::Key>, over: Node) -> 
     Ok(())
 }
 
-fn node_at<'a>(tree: &'a mut ConfigTree, path: &[super::Key]) -> Option<&'a mut Node> {
+fn node_at<'a>(tree: &'a mut ConfigTree, path: &[super::MapKey]) -> Option<&'a mut ConfigNode> {
     path.iter().try_fold(&mut tree.root, |node, key| match &mut node.value {
-        Value::Map(map) => map.get_mut(key),
+        ConfigValue::Map(map) => map.get_mut(key),
         _ => None,
     })
 }
 
 /// A mapping laid over `${other}` is laid over a copy of what `other` is.
-fn expand_interpolation(tree: &mut ConfigTree, path: &[super::Key], over: &Node) {
-    if !matches!(over.value, Value::Map(_) | Value::List(_)) {
+fn expand_interpolation(tree: &mut ConfigTree, path: &[super::MapKey], over: &ConfigNode) {
+    if !matches!(over.value, ConfigValue::Map(_) | ConfigValue::List(_)) {
         return;
     }
     let Some(here) = node_at(tree, path) else {
@@ -75,7 +76,7 @@ fn expand_interpolation(tree: &mut ConfigTree, path: &[super::Key], over: &Node)
     }
 }
 
-fn clash(path: &[super::Key], below: &Node, over: &Node) -> ConfigError {
+fn clash(path: &[super::MapKey], below: &ConfigNode, over: &ConfigNode) -> ConfigError {
     let key = path.iter().map(ToString::to_string).collect::<Vec<_>>().join(".");
     let message = format!(
         "{} cannot be laid over {} ({})",

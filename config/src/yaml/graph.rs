@@ -8,34 +8,34 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{MAX_DEPTH, MAX_NODES};
-use crate::dialect::{self, Tag};
+use crate::dialect::{self, YamlTag};
 use crate::error::{ConfigError, ErrorKind};
-use crate::tree::{Key, Map, Node, Origin, Value};
+use crate::tree::{ConfigMap, ConfigNode, ConfigValue, MapKey, ValueOrigin};
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct Graph {
-    pub(super) nodes: Vec<Raw>,
+    pub(super) nodes: Vec<RawNode>,
     pub(super) root: usize,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Raw {
-    pub(super) tag: Tag,
-    pub(super) kind: Kind,
+pub(super) struct RawNode {
+    pub(super) tag: YamlTag,
+    pub(super) kind: YamlNodeKind,
     pub(super) line: u32,
     pub(super) column: u32,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Kind {
+pub(super) enum YamlNodeKind {
     Scalar(String),
     Seq(Vec<usize>),
     Map(Vec<(usize, usize)>),
 }
 
 /// The tree of a graph.
-pub(super) fn construct(graph: &Graph, file: &Arc<str>) -> Result<Node, ConfigError> {
-    let mut loader = Loader {
+pub(super) fn construct(graph: &Graph, file: &Arc<str>) -> Result<ConfigNode, ConfigError> {
+    let mut loader = GraphLoader {
         graph: graph.clone(),
         file,
         merged: 0,
@@ -46,14 +46,14 @@ pub(super) fn construct(graph: &Graph, file: &Arc<str>) -> Result<Node, ConfigEr
     loader.copy(loader.graph.root, 0, &mut above)
 }
 
-struct Loader<'a> {
+struct GraphLoader<'a> {
     graph: Graph,
     file: &'a Arc<str>,
     merged: usize,
     copied: usize,
 }
 
-impl Loader<'_> {
+impl GraphLoader<'_> {
     /// Level by level: check keys, expand merges, go on with the children that were not seen yet.
     fn expand_merges(&mut self) -> Result<(), ConfigError> {
         let mut seen = vec![false; self.graph.nodes.len()];
@@ -63,7 +63,7 @@ impl Loader<'_> {
             let mut next = Vec::new();
             for node in level {
                 self.check_tag(node)?;
-                if matches!(self.graph.nodes[node].kind, Kind::Map(_)) {
+                if matches!(self.graph.nodes[node].kind, YamlNodeKind::Map(_)) {
                     self.check_duplicates(node)?;
                     self.flatten(node, 0)?;
                 }
@@ -80,17 +80,19 @@ impl Loader<'_> {
 
     fn children(&self, node: usize) -> Vec<usize> {
         match &self.graph.nodes[node].kind {
-            Kind::Scalar(_) => Vec::new(),
-            Kind::Seq(items) => items.clone(),
-            Kind::Map(entries) => entries.iter().map(|(_, value)| *value).collect(),
+            YamlNodeKind::Scalar(_) => Vec::new(),
+            YamlNodeKind::Seq(items) => items.clone(),
+            YamlNodeKind::Map(entries) => entries.iter().map(|(_, value)| *value).collect(),
         }
     }
 
     fn check_tag(&self, node: usize) -> Result<(), ConfigError> {
         let raw = &self.graph.nodes[node];
         match (&raw.kind, &raw.tag) {
-            (Kind::Scalar(_), _) | (Kind::Seq(_), Tag::Seq) | (Kind::Map(_), Tag::Map) => Ok(()),
-            (_, Tag::Other(name)) => Err(self.error(
+            (YamlNodeKind::Scalar(_), _)
+            | (YamlNodeKind::Seq(_), YamlTag::Seq)
+            | (YamlNodeKind::Map(_), YamlTag::Map) => Ok(()),
+            (_, YamlTag::Other(name)) => Err(self.error(
                 ErrorKind::BadValue,
                 node,
                 format!("the tag '{name}' is not known to the trainer's loader"),
@@ -100,13 +102,13 @@ impl Loader<'_> {
     }
 
     fn check_duplicates(&self, node: usize) -> Result<(), ConfigError> {
-        let Kind::Map(entries) = &self.graph.nodes[node].kind else {
+        let YamlNodeKind::Map(entries) = &self.graph.nodes[node].kind else {
             return Ok(());
         };
         let mut names = HashSet::new();
         for (key, _) in entries {
             let raw = &self.graph.nodes[*key];
-            if let (Kind::Scalar(name), Tag::Str) = (&raw.kind, &raw.tag)
+            if let (YamlNodeKind::Scalar(name), YamlTag::Str) = (&raw.kind, &raw.tag)
                 && !names.insert(name.as_str())
             {
                 return Err(self
@@ -134,20 +136,20 @@ impl Loader<'_> {
         let mut at = 0;
         while let Some((key, value)) = self.entry(node, at) {
             match self.graph.nodes[key].tag {
-                Tag::Merge => {
-                    if let Kind::Map(entries) = &mut self.graph.nodes[node].kind {
+                YamlTag::Merge => {
+                    if let YamlNodeKind::Map(entries) = &mut self.graph.nodes[node].kind {
                         entries.remove(at);
                     }
                     self.merge_source(value, depth, &mut merged)?;
                 }
-                Tag::Equals => {
-                    self.graph.nodes[key].tag = Tag::Str;
+                YamlTag::Equals => {
+                    self.graph.nodes[key].tag = YamlTag::Str;
                     at += 1;
                 }
                 _ => at += 1,
             }
         }
-        if let Kind::Map(entries) = &mut self.graph.nodes[node].kind {
+        if let YamlNodeKind::Map(entries) = &mut self.graph.nodes[node].kind {
             entries.splice(0..0, merged);
         }
         Ok(())
@@ -155,7 +157,7 @@ impl Loader<'_> {
 
     fn entry(&self, node: usize, at: usize) -> Option<(usize, usize)> {
         match &self.graph.nodes[node].kind {
-            Kind::Map(entries) => entries.get(at).copied(),
+            YamlNodeKind::Map(entries) => entries.get(at).copied(),
             _ => None,
         }
     }
@@ -167,10 +169,10 @@ impl Loader<'_> {
         merged: &mut Vec<(usize, usize)>,
     ) -> Result<(), ConfigError> {
         let sources = match &self.graph.nodes[value].kind {
-            Kind::Map(_) => vec![value],
+            YamlNodeKind::Map(_) => vec![value],
             // Earlier mappings of a list win, and later entries win: so the list is taken backwards.
-            Kind::Seq(items) => items.clone(),
-            Kind::Scalar(_) => {
+            YamlNodeKind::Seq(items) => items.clone(),
+            YamlNodeKind::Scalar(_) => {
                 return Err(self.error(
                     ErrorKind::BadValue,
                     value,
@@ -180,7 +182,7 @@ impl Loader<'_> {
         };
         let mut taken = Vec::new();
         for source in sources {
-            if !matches!(self.graph.nodes[source].kind, Kind::Map(_)) {
+            if !matches!(self.graph.nodes[source].kind, YamlNodeKind::Map(_)) {
                 return Err(self.error(
                     ErrorKind::BadValue,
                     source,
@@ -188,7 +190,7 @@ impl Loader<'_> {
                 ));
             }
             self.flatten(source, depth + 1)?;
-            if let Kind::Map(entries) = &self.graph.nodes[source].kind {
+            if let YamlNodeKind::Map(entries) = &self.graph.nodes[source].kind {
                 self.merged += entries.len();
                 if self.merged > MAX_NODES {
                     return Err(self.error(
@@ -205,7 +207,7 @@ impl Loader<'_> {
     }
 
     /// The node as a tree. `above` marks what is being copied: an alias to it would never end.
-    fn copy(&mut self, node: usize, depth: usize, above: &mut [bool]) -> Result<Node, ConfigError> {
+    fn copy(&mut self, node: usize, depth: usize, above: &mut [bool]) -> Result<ConfigNode, ConfigError> {
         self.copied += 1;
         if self.copied > 2 * MAX_NODES {
             return Err(self.error(
@@ -225,15 +227,15 @@ impl Loader<'_> {
             return Err(self.error(ErrorKind::Cycle, node, "an alias refers to what contains it".to_owned()));
         }
         let value = match self.graph.nodes[node].kind.clone() {
-            Kind::Scalar(text) => self.scalar(node, &text)?,
-            Kind::Seq(items) => Value::List(
+            YamlNodeKind::Scalar(text) => self.scalar(node, &text)?,
+            YamlNodeKind::Seq(items) => ConfigValue::List(
                 items
                     .into_iter()
                     .map(|item| self.copy(item, depth + 1, above))
                     .collect::<Result<_, _>>()?,
             ),
-            Kind::Map(entries) => {
-                let mut map = Map::new();
+            YamlNodeKind::Map(entries) => {
+                let mut map = ConfigMap::new();
                 for (key, value) in entries {
                     let origin = self.origin(key);
                     let key = self.key(key)?;
@@ -241,20 +243,20 @@ impl Loader<'_> {
                     node.origin = origin;
                     map.insert(key, node);
                 }
-                Value::Map(map)
+                ConfigValue::Map(map)
             }
         };
         above[node] = false;
-        Ok(Node::new(value, self.origin(node)))
+        Ok(ConfigNode::new(value, self.origin(node)))
     }
 
-    fn scalar(&self, node: usize, text: &str) -> Result<Value, ConfigError> {
+    fn scalar(&self, node: usize, text: &str) -> Result<ConfigValue, ConfigError> {
         dialect::construct(&self.graph.nodes[node].tag, text)
             .map_err(|message| self.error(ErrorKind::BadValue, node, message))
     }
 
-    fn key(&self, node: usize) -> Result<Key, ConfigError> {
-        let Kind::Scalar(text) = &self.graph.nodes[node].kind else {
+    fn key(&self, node: usize) -> Result<MapKey, ConfigError> {
+        let YamlNodeKind::Scalar(text) = &self.graph.nodes[node].kind else {
             return Err(self.error(
                 ErrorKind::BadValue,
                 node,
@@ -262,19 +264,19 @@ impl Loader<'_> {
             ));
         };
         match self.scalar(node, text)? {
-            Value::Str(text) => Ok(Key::Str(text)),
-            Value::Int(number) => Ok(Key::Int(number)),
-            Value::Float(number) => Ok(Key::Float(number)),
-            Value::Bool(value) => Ok(Key::Bool(value)),
+            ConfigValue::Str(text) => Ok(MapKey::Str(text)),
+            ConfigValue::Int(number) => Ok(MapKey::Int(number)),
+            ConfigValue::Float(number) => Ok(MapKey::Float(number)),
+            ConfigValue::Bool(value) => Ok(MapKey::Bool(value)),
             _ => Err(self
                 .error(ErrorKind::BadValue, node, "a key cannot be null".to_owned())
                 .with_hint("quote the key if the word is meant")),
         }
     }
 
-    fn origin(&self, node: usize) -> Origin {
+    fn origin(&self, node: usize) -> ValueOrigin {
         let raw = &self.graph.nodes[node];
-        Origin::File {
+        ValueOrigin::File {
             path: Arc::clone(self.file),
             line: raw.line,
             column: raw.column,

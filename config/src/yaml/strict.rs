@@ -7,37 +7,37 @@ use std::cell::Cell;
 
 /// A place in a text: line from one, column from zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Mark {
+pub(super) struct YamlPos {
     pub(super) line: usize,
     pub(super) column: usize,
 }
 
 /// From where to where a node reaches.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Extent {
-    pub(super) start: Mark,
-    pub(super) end: Mark,
+pub(super) struct NodeSpan {
+    pub(super) start: YamlPos,
+    pub(super) end: YamlPos,
 }
 
 /// How a scalar is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum YamlStyle {
     Plain,
     Quoted,
     Block,
 }
 
 /// The lines of a text, to look up what a mark points at.
-pub(super) struct Source<'a> {
+pub(super) struct YamlText<'a> {
     text: &'a str,
     lines: Vec<&'a str>,
     /// Quoted and block scalars, in order: what is inside is not syntax.
-    opaque: Vec<Extent>,
+    opaque: Vec<NodeSpan>,
     /// The last place that was looked up: places come in order, and lines may be very long.
-    last: Cell<(Mark, usize)>,
+    last: Cell<(YamlPos, usize)>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> YamlText<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         Self {
             text,
@@ -48,11 +48,11 @@ impl<'a> Source<'a> {
     }
 
     /// The text from a mark on.
-    fn from(&self, mark: Mark) -> Option<&'a str> {
+    fn from(&self, mark: YamlPos) -> Option<&'a str> {
         self.text.get(self.offset(mark)?..)
     }
 
-    fn offset(&self, mark: Mark) -> Option<usize> {
+    fn offset(&self, mark: YamlPos) -> Option<usize> {
         let line = self.lines.get(mark.line.checked_sub(1)?)?;
         let start = line.as_ptr() as usize - self.text.as_ptr() as usize;
         let (last, known) = self.last.get();
@@ -72,12 +72,12 @@ impl<'a> Source<'a> {
     }
 
     /// Returns true if a list or mapping that begins there is written with brackets or braces.
-    pub(super) fn is_flow(&self, span: Extent) -> bool {
+    pub(super) fn is_flow(&self, span: NodeSpan) -> bool {
         self.from(span.start).is_some_and(|text| text.starts_with(['[', '{']))
     }
 
     /// The name of the anchor in front of a place: events carry numbers only.
-    pub(super) fn anchor_name(&self, span: Extent) -> Option<&'a str> {
+    pub(super) fn anchor_name(&self, span: NodeSpan) -> Option<&'a str> {
         let before = self.text.get(..self.offset(span.start)?)?;
         let name = &before[before.rfind('&')? + 1..];
         let end = name
@@ -87,15 +87,15 @@ impl<'a> Source<'a> {
     }
 
     /// Remembers a scalar whose inside is not syntax.
-    pub(super) fn note_scalar(&mut self, span: Extent, style: Style) {
-        if style != Style::Plain {
+    pub(super) fn note_scalar(&mut self, span: NodeSpan, style: YamlStyle) {
+        if style != YamlStyle::Plain {
             self.opaque.push(span);
         }
     }
 
     /// Problems of a plain scalar inside brackets or braces.
-    pub(super) fn refuse_in_flow(&self, text: &str, style: Style, bare_tag: bool) -> Option<String> {
-        if style != Style::Plain {
+    pub(super) fn refuse_in_flow(&self, text: &str, style: YamlStyle, bare_tag: bool) -> Option<String> {
+        if style != YamlStyle::Plain {
             return None;
         }
         if bare_tag && text.is_empty() {
@@ -109,8 +109,8 @@ impl<'a> Source<'a> {
     }
 
     /// The content of a block scalar as the loader has it.
-    pub(super) fn block_content(&self, text: String, style: Style, span: Extent) -> String {
-        if style != Style::Block {
+    pub(super) fn block_content(&self, text: String, style: YamlStyle, span: NodeSpan) -> String {
+        if style != YamlStyle::Block {
             return text;
         }
         // Only where nothing follows does the mark point at the header instead of the content.
@@ -129,7 +129,7 @@ impl<'a> Source<'a> {
         if at_end { content.to_owned() } else { text }
     }
 
-    fn ends_at_file_end(&self, span: Extent) -> bool {
+    fn ends_at_file_end(&self, span: NodeSpan) -> bool {
         span.end.line >= self.lines.len()
     }
 
@@ -142,7 +142,7 @@ impl<'a> Source<'a> {
         for (number, line) in self.lines.iter().enumerate() {
             let mut before = ' ';
             for (column, c) in line.chars().enumerate() {
-                let here = Mark {
+                let here = YamlPos {
                     line: number + 1,
                     column,
                 };

@@ -1,12 +1,16 @@
 //! A file that is one pickle and nothing else.
 
-use crate::limits::Limits;
-use crate::pickle::{self, Pickle};
-use crate::source::Reader;
+use crate::limits::InspectLimits;
+use crate::pickle::{self, ParsedPickle};
+use crate::source::FileReader;
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// Reads the pickle; what it would run, and where it breaks off, are findings.
-pub(crate) fn read(file: &Reader<'_>, limits: &Limits, findings: &mut Vec<Finding>) -> Result<Pickle, Box<Finding>> {
+pub(crate) fn read(
+    file: &FileReader<'_>,
+    limits: &InspectLimits,
+    findings: &mut Vec<Finding>,
+) -> Result<ParsedPickle, Box<Finding>> {
     let len = file.len();
     if len == 0 {
         let empty = Finding::error("empty_file", Verdict::Incomplete, "the file is empty");
@@ -44,7 +48,7 @@ pub(crate) fn read(file: &Reader<'_>, limits: &Limits, findings: &mut Vec<Findin
     Ok(pickle)
 }
 
-fn cut_off(pickle: &Pickle, len: u64) -> bool {
+fn cut_off(pickle: &ParsedPickle, len: u64) -> bool {
     let truncated = |(_, e): &(u64, pickle::PickleError)| *e == pickle::PickleError::Truncated;
     pickle.error.as_ref().is_some_and(truncated) && pickle.used as u64 <= len
 }

@@ -19,7 +19,7 @@ pub(crate) use parts::inspect_parts;
 
 use crate::dtype::Dtype;
 use crate::raw::shown;
-use crate::torch::{Placement, Tensor};
+use crate::torch::{Placement, TorchTensor};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use supervise_core::checkpoint::{Finding, Verdict};
 
 /// Content of `.metadata`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Dcp {
+pub struct DcpMetadata {
     /// The tensors, by name.
     pub tensors: Vec<DcpTensor>,
     /// Values that are no tensors.
     pub objects: u64,
     /// Content of each file, by its path beside `.metadata`, in order of place.
-    pub parts: BTreeMap<String, Vec<Part>>,
+    pub parts: BTreeMap<String, Vec<StorageRange>>,
     /// The directory it was written for, where torch says.
     pub written_for: Option<String>,
 }
@@ -53,7 +53,7 @@ pub struct DcpTensor {
 
 /// A range of a file that holds one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct StorageRange {
     /// Place where it begins.
     pub off: u64,
     /// How long it is.
@@ -61,14 +61,14 @@ pub struct Part {
     /// The name of the value.
     pub fqn: Arc<str>,
     /// Its kind.
-    pub what: What,
+    pub what: StoredValue,
     /// It was changed on its way into the file (compressed, encrypted): it cannot be looked into.
     pub encoded: bool,
 }
 
 /// Content of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum StoredValue {
     /// A chunk of a tensor.
     Tensor {
         /// The type of its elements, where it is one we know.
@@ -84,7 +84,7 @@ pub enum What {
 
 /// Place of a chunk's elements in the file that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct ChunkLocation {
     /// Place where its part begins: [`Part::off`].
     pub part: u64,
     /// Place of its first element, in bytes.
@@ -95,45 +95,45 @@ pub struct Held {
 
 /// A chunk of a tensor: where it begins in each dimension, and how far it reaches.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Chunk {
+struct ChunkBounds {
     offsets: Box<[u64]>,
     sizes: Box<[u64]>,
 }
 
 /// A value of the checkpoint.
-struct Item {
+struct DcpItem {
     name: Arc<str>,
-    what: Kind,
+    what: DcpItemKind,
 }
 
-enum Kind {
+enum DcpItemKind {
     Tensor {
         dtype: Option<Dtype>,
         shape: Vec<u64>,
-        chunks: Vec<Chunk>,
+        chunks: Vec<ChunkBounds>,
     },
     Bytes,
 }
 
-impl Kind {
+impl DcpItemKind {
     /// Content of a part with this chunk.
-    fn part(&self, chunk: Option<&Chunk>) -> What {
+    fn part(&self, chunk: Option<&ChunkBounds>) -> StoredValue {
         match (self, chunk) {
-            (Self::Tensor { dtype, .. }, Some(chunk)) => What::Tensor {
+            (Self::Tensor { dtype, .. }, Some(chunk)) => StoredValue::Tensor {
                 dtype: *dtype,
                 offsets: chunk.offsets.clone(),
                 shape: chunk.sizes.clone(),
             },
-            _ => What::Bytes,
+            _ => StoredValue::Bytes,
         }
     }
 }
 
-impl Dcp {
+impl DcpMetadata {
     /// The tensors as an inventory.
     #[must_use]
-    pub fn inventory(&self, most: usize) -> Vec<Tensor> {
-        let tensor = |t: &DcpTensor| Tensor {
+    pub fn inventory(&self, most: usize) -> Vec<TorchTensor> {
+        let tensor = |t: &DcpTensor| TorchTensor {
             name: t.name.to_string(),
             dtype: t.dtype,
             shape: t.shape.clone(),
@@ -154,9 +154,9 @@ impl Dcp {
     #[must_use]
     pub fn facts(&self) -> DcpFacts {
         let elements = |t: &DcpTensor| t.shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
-        let of_file = |(name, parts): (&String, &Vec<Part>)| {
+        let of_file = |(name, parts): (&String, &Vec<StorageRange>)| {
             let end = parts.last().map_or(0, |p| p.off.saturating_add(p.len));
-            let is_tensor = |p: &&Part| matches!(p.what, What::Tensor { .. });
+            let is_tensor = |p: &&StorageRange| matches!(p.what, StoredValue::Tensor { .. });
             let file = DcpFile {
                 end,
                 parts: parts.len() as u64,

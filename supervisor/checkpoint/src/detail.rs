@@ -1,14 +1,14 @@
 //! Facts that a file tells beside its verdict, and about other files.
 
-use crate::dcp::{Dcp, DcpFacts};
+use crate::dcp::{DcpFacts, DcpMetadata};
 use crate::json::{Frequencies, StepInfo, TrainerState};
-use crate::megatron::{DistBackend, Manifest};
+use crate::megatron::{DistBackend, DistManifest};
 use crate::queue::QueueFacts;
 use crate::safetensors::Index;
 use crate::torch::TorchFacts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use supervise_core::spec::Parallel;
+use supervise_core::spec::ParallelSizes;
 
 /// Statements of a file beside its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct FileDetail {
     pub dcp_steps: BTreeMap<String, Vec<u64>>,
     /// Content of `ckpt_contents.json`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub manifest: Option<Manifest>,
+    pub manifest: Option<DistManifest>,
     /// Content of `metadata.json` of Megatron.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dist_backend: Option<DistBackend>,
@@ -73,14 +73,14 @@ pub struct FileDetail {
     pub queue: Option<QueueFacts>,
     /// How ranks shared the model, in a configuration that Megatron writes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub parallel: Option<Parallel>,
+    pub parallel: Option<ParallelSizes>,
 }
 
 /// Statements of one file about others.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Description {
+pub enum FileDescription {
     /// `.metadata`, about `.distcp` files.
-    Dcp(Dcp),
+    Dcp(DcpMetadata),
     /// An index, about files of weights.
     Weights(Index),
 }

@@ -2,11 +2,11 @@
 //!
 //! Tried were the forms 2.9 (NCCL) and 2.10 (Gloo, torch 2.11). What another 2.x lacks is left out.
 
-use crate::limits::Limits;
-use crate::pickle::{self, Heap, Object, Value};
+use crate::limits::InspectLimits;
+use crate::pickle::{self, PickleHeap, PickleObject, PickleValue};
 use serde_json::{Map, Number, Value as Json};
 use std::collections::BTreeMap;
-use supervise_core::collectives::{Call, Group, Trace};
+use supervise_core::collectives::{CollectiveCall, ProcessGroup, RankTrace};
 
 /// Bytes of the record of one rank.
 pub const RECORD: u64 = 16 << 20;
@@ -25,7 +25,7 @@ const FRAMES: usize = 40;
 ///
 /// # Errors
 /// Why it is none, in words.
-pub fn read(rank: u32, bytes: Vec<u8>) -> Result<Trace, String> {
+pub fn read(rank: u32, bytes: Vec<u8>) -> Result<RankTrace, String> {
     if bytes.is_empty() {
         return Err("the file is empty: its rank was ended while it wrote".to_owned());
     }
@@ -39,9 +39,9 @@ pub fn read(rank: u32, bytes: Vec<u8>) -> Result<Trace, String> {
 
 /// The values of a pickle. Nothing is called, and a call that it holds is no value.
 fn unpickled(bytes: Vec<u8>) -> Result<Json, String> {
-    let limits = Limits {
+    let limits = InspectLimits {
         pickle_bytes: RECORD,
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     let pickle = pickle::read(bytes, &limits);
     match (pickle.root, pickle.error) {
@@ -54,22 +54,22 @@ fn unpickled(bytes: Vec<u8>) -> Result<Json, String> {
     }
 }
 
-fn json(heap: &Heap, value: Value, depth: usize, left: &mut usize) -> Option<Json> {
+fn json(heap: &PickleHeap, value: PickleValue, depth: usize, left: &mut usize) -> Option<Json> {
     *left = left.checked_sub(1)?;
     let depth = depth.checked_sub(1)?;
     Some(match value {
-        Value::Bool(b) => Json::Bool(b),
-        Value::Int(n) => Json::Number(n.into()),
-        Value::Float(f) => Number::from_f64(f).map_or(Json::Null, Json::Number),
-        Value::Str(text) => {
+        PickleValue::Bool(b) => Json::Bool(b),
+        PickleValue::Int(n) => Json::Number(n.into()),
+        PickleValue::Float(f) => Number::from_f64(f).map_or(Json::Null, Json::Number),
+        PickleValue::Str(text) => {
             // Long ones count for more.
             *left = left.checked_sub(text.len() / 64)?;
             Json::String(heap.str(value)?.into_owned())
         }
-        Value::Object(_) => match heap.object(value)? {
-            Object::Tuple(items) => list(heap, items, depth, left)?,
-            Object::List(items) => list(heap, items, depth, left)?,
-            Object::Dict(pairs) => {
+        PickleValue::Object(_) => match heap.object(value)? {
+            PickleObject::Tuple(items) => list(heap, items, depth, left)?,
+            PickleObject::List(items) => list(heap, items, depth, left)?,
+            PickleObject::Dict(pairs) => {
                 let mut map = Map::new();
                 for (key, value) in pairs {
                     let key = heap.str(*key)?.into_owned();
@@ -83,12 +83,12 @@ fn json(heap: &Heap, value: Value, depth: usize, left: &mut usize) -> Option<Jso
     })
 }
 
-fn list(heap: &Heap, items: &[Value], depth: usize, left: &mut usize) -> Option<Json> {
+fn list(heap: &PickleHeap, items: &[PickleValue], depth: usize, left: &mut usize) -> Option<Json> {
     let all: Option<Vec<Json>> = items.iter().map(|item| json(heap, *item, depth, left)).collect();
     all.map(Json::Array)
 }
 
-fn trace(rank: u32, record: &Json) -> Result<Trace, String> {
+fn trace(rank: u32, record: &Json) -> Result<RankTrace, String> {
     let (Some(version), Some(entries)) = (text(record, "version"), record.get("entries").and_then(Json::as_array))
     else {
         return Err("it has no `version` and `entries`: no record of the flight recorder".to_owned());
@@ -97,7 +97,7 @@ fn trace(rank: u32, record: &Json) -> Result<Trace, String> {
         return Err(format!("its form {version} is not known (expected 2.x)"));
     }
     let mut kept = (0, 0);
-    let mut calls: Vec<Call> = entries.iter().rev().filter_map(call).collect();
+    let mut calls: Vec<CollectiveCall> = entries.iter().rev().filter_map(call).collect();
     calls.retain(|call| {
         let of = if call.is_done { &mut kept.0 } else { &mut kept.1 };
         *of += 1;
@@ -117,7 +117,7 @@ fn trace(rank: u32, record: &Json) -> Result<Trace, String> {
         }
     }
     count(record, entries, &mut groups);
-    Ok(Trace { rank, groups, calls })
+    Ok(RankTrace { rank, groups, calls })
 }
 
 fn text<'a>(of: &'a Json, key: &str) -> Option<&'a str> {
@@ -130,15 +130,15 @@ fn short(text: &str) -> String {
 }
 
 /// The process groups that this rank is in, by name.
-fn groups(record: &Json) -> BTreeMap<String, Group> {
+fn groups(record: &Json) -> BTreeMap<String, ProcessGroup> {
     let all = record.get("pg_config").and_then(Json::as_object);
     let named = all.into_iter().flatten().filter(|(name, _)| !name.is_empty());
     named
         .map(|(name, config)| {
-            let group = Group {
+            let group = ProcessGroup {
                 desc: short(text(config, "desc").unwrap_or_default()),
                 ranks: ranks(config.get("ranks")),
-                ..Group::default()
+                ..ProcessGroup::default()
             };
             (short(name), group)
         })
@@ -160,7 +160,7 @@ fn ranks(of: Option<&Json>) -> Vec<u32> {
 
 /// The counters of the groups stand under numbers of this rank's own. They are told apart by the calls, and where there are as many
 /// counters as groups with numbers for names, by their order: groups get both in the order in which they are made.
-fn count(record: &Json, entries: &[Json], groups: &mut BTreeMap<String, Group>) {
+fn count(record: &Json, entries: &[Json], groups: &mut BTreeMap<String, ProcessGroup>) {
     let Some(status) = record.get("pg_status").and_then(Json::as_object) else {
         return;
     };
@@ -200,7 +200,7 @@ fn name(entry: &Json) -> String {
     }
 }
 
-fn call(entry: &Json) -> Option<Call> {
+fn call(entry: &Json) -> Option<CollectiveCall> {
     let number = |key: &str| entry.get(key).and_then(Json::as_u64);
     let op = short(text(entry, "profiling_name")?);
     let is_p2p = match entry.get("is_p2p").and_then(Json::as_bool) {
@@ -216,7 +216,7 @@ fn call(entry: &Json) -> Option<Call> {
     let types = entry.get("input_dtypes").and_then(Json::as_array);
     let is_done =
         entry.get("retired").and_then(Json::as_bool) == Some(true) || text(entry, "state") == Some("completed");
-    Some(Call {
+    Some(CollectiveCall {
         group: name(entry),
         number: if is_p2p {
             number("p2p_seq_id").or(of_group)?

@@ -3,17 +3,17 @@
 //! The kind is chosen by name ([`FileKind::of`]), never by what the bytes claim to be: a shard that turned into text is
 //! damaged, not a text file. Whatever happens, the answer is an [`Inspected`] with findings.
 
-use crate::detail::{Description, FileDetail};
+use crate::detail::{FileDescription, FileDetail};
 use crate::kind::FileKind;
-use crate::limits::Limits;
-use crate::plan::{Extent, ReadPlan};
+use crate::limits::InspectLimits;
+use crate::plan::{ByteExtent, ReadPlan};
 use crate::raw::shown;
-use crate::source::{Reader, Source};
-use crate::torch::{Tensor, TorchFacts};
+use crate::source::{ByteSource, FileReader};
+use crate::torch::{TorchFacts, TorchTensor};
 use crate::{bare, dcp, json, loader, megatron, queue, safetensors, torch, zip};
 use std::collections::HashSet;
 use std::sync::Arc;
-use supervise_core::checkpoint::{Finding, Level, Verdict};
+use supervise_core::checkpoint::{Finding, FindingLevel, Verdict};
 
 /// Text files are looked at up to this size; the rest is left to the read plan.
 const TEXT: u64 = 1 << 20;
@@ -28,7 +28,7 @@ const ZEROS: usize = 16;
 
 /// Findings in the structure of a file.
 #[derive(Debug)]
-pub struct Inspected {
+pub struct InspectedFile {
     /// How it was read.
     pub kind: FileKind,
     /// Its length.
@@ -36,7 +36,7 @@ pub struct Inspected {
     /// Findings, in order.
     pub findings: Vec<Finding>,
     /// Tensors, where the format has any.
-    pub inventory: Vec<Tensor>,
+    pub inventory: Vec<TorchTensor>,
     /// Bytes that a full proof reads.
     pub plan: ReadPlan,
     /// Its other statements.
@@ -44,17 +44,17 @@ pub struct Inspected {
     /// Every byte that matters was read already: a full proof reads nothing more.
     pub read_all: bool,
     /// Of a `.distcp` file: where in it the elements of the chunks lie.
-    pub held: Vec<dcp::Held>,
+    pub held: Vec<dcp::ChunkLocation>,
     /// Statements of it about other files.
-    pub description: Option<Arc<Description>>,
+    pub description: Option<Arc<FileDescription>>,
     /// The CRC-32 of all bytes, where they were read in one piece.
     pub(crate) crc: Option<u32>,
     pub(crate) max_findings: usize,
 }
 
-impl Inspected {
+impl InspectedFile {
     /// Nothing found yet.
-    pub(crate) fn new(kind: FileKind, limits: &Limits) -> Self {
+    pub(crate) fn new(kind: FileKind, limits: &InspectLimits) -> Self {
         Self {
             kind,
             bytes: 0,
@@ -73,19 +73,21 @@ impl Inspected {
 
 /// Looks at the structure of a file.
 #[must_use]
-pub fn inspect(kind: FileKind, src: &dyn Source, limits: &Limits) -> Inspected {
-    let mut out = Inspected::new(kind, limits);
+pub fn inspect(kind: FileKind, src: &dyn ByteSource, limits: &InspectLimits) -> InspectedFile {
+    let mut out = InspectedFile::new(kind, limits);
     let tail = match kind {
         FileKind::TorchZip => zip::TAIL,
         FileKind::Safetensors => 2 * BLOCK,
         _ => 0,
     };
-    let read = Reader::open(src, tail).map_err(Box::<Finding>::from).and_then(|file| {
-        out.bytes = file.len();
-        let looked = look(&file, limits, &mut out);
-        out.crc = file.crc();
-        looked
-    });
+    let read = FileReader::open(src, tail)
+        .map_err(Box::<Finding>::from)
+        .and_then(|file| {
+            out.bytes = file.len();
+            let looked = look(&file, limits, &mut out);
+            out.crc = file.crc();
+            looked
+        });
     if let Err(fatal) = read {
         out.findings.push(*fatal);
     }
@@ -95,9 +97,9 @@ pub fn inspect(kind: FileKind, src: &dyn Source, limits: &Limits) -> Inspected {
 
 /// A full proof reads every byte of the file, also where nothing in it needs reading: its CRC-32 is what a later reading
 /// is compared with. What is broken, or was looked at in samples only, is not read for that.
-fn whole_plan(out: &mut Inspected) {
+fn whole_plan(out: &mut InspectedFile) {
     out.plan.cover(out.bytes);
-    let broken = out.findings.iter().any(|f| f.level == Level::Error);
+    let broken = out.findings.iter().any(|f| f.level == FindingLevel::Error);
     let sampled = out.kind == FileKind::Distcp && !out.read_all;
     if out.plan.extents.is_empty() && out.crc.is_none() && out.bytes > 0 && !broken && !sampled {
         out.plan = ReadPlan::unnamed(out.bytes);
@@ -105,7 +107,7 @@ fn whole_plan(out: &mut Inspected) {
     }
 }
 
-fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), Box<Finding>> {
+fn look(file: &FileReader<'_>, limits: &InspectLimits, out: &mut InspectedFile) -> Result<(), Box<Finding>> {
     match out.kind {
         FileKind::TorchZip => {
             let found = torch::inspect(file, limits, &mut out.findings);
@@ -172,7 +174,7 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
             let index = safetensors::index(file, limits)?;
             out.facts.tensors = Some(index.tensors);
             out.facts.shards = index.shards();
-            out.description = Some(Arc::new(Description::Weights(index)));
+            out.description = Some(Arc::new(FileDescription::Weights(index)));
             out.read_all = true;
         }
         FileKind::DcpMetadata => {
@@ -183,7 +185,7 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
                 out.inventory = dcp.inventory(limits.tensors);
                 out.facts.tensors = Some(dcp.tensors.len() as u64);
                 out.facts.dcp = Some(dcp.facts());
-                out.description = Some(Arc::new(Description::Dcp(dcp)));
+                out.description = Some(Arc::new(FileDescription::Dcp(dcp)));
             }
         }
         FileKind::Distcp => distcp(file, out)?,
@@ -233,13 +235,13 @@ fn look(file: &Reader<'_>, limits: &Limits, out: &mut Inspected) -> Result<(), B
 #[must_use]
 pub fn inspect_described(
     kind: FileKind,
-    src: &dyn Source,
-    description: &Description,
+    src: &dyn ByteSource,
+    description: &FileDescription,
     file_name: &str,
-    limits: &Limits,
-) -> Inspected {
+    limits: &InspectLimits,
+) -> InspectedFile {
     match (kind, description) {
-        (FileKind::Distcp, Description::Dcp(dcp)) => {
+        (FileKind::Distcp, FileDescription::Dcp(dcp)) => {
             let found = dcp::inspect_parts(src, dcp, file_name, limits);
             let facts = FileDetail {
                 tensors: found.tensors,
@@ -248,7 +250,7 @@ pub fn inspect_described(
                 dcp_steps: found.steps,
                 ..FileDetail::default()
             };
-            let mut out = Inspected {
+            let mut out = InspectedFile {
                 bytes: found.bytes,
                 findings: found.findings,
                 inventory: found.inventory,
@@ -256,14 +258,14 @@ pub fn inspect_described(
                 held: found.held,
                 facts,
                 read_all: found.unnamed,
-                ..Inspected::new(kind, limits)
+                ..InspectedFile::new(kind, limits)
             };
             whole_plan(&mut out);
             out
         }
         _ => {
             let mut out = inspect(kind, src, limits);
-            if let Description::Weights(index) = description {
+            if let FileDescription::Weights(index) = description {
                 compare(index, file_name, &mut out);
             }
             out
@@ -272,7 +274,7 @@ pub fn inspect_described(
 }
 
 /// The tensors that the index names for this file are in it.
-fn compare(index: &safetensors::Index, file_name: &str, out: &mut Inspected) {
+fn compare(index: &safetensors::Index, file_name: &str, out: &mut InspectedFile) {
     let Some(named) = index.files.get(file_name) else {
         return;
     };
@@ -295,7 +297,7 @@ fn compare(index: &safetensors::Index, file_name: &str, out: &mut Inspected) {
 }
 
 /// A `.distcp` file by itself tells nothing about what it should hold.
-fn distcp(file: &Reader<'_>, out: &mut Inspected) -> Result<(), Box<Finding>> {
+fn distcp(file: &FileReader<'_>, out: &mut InspectedFile) -> Result<(), Box<Finding>> {
     opaque(file, out)?;
     let detail = "what it should hold stands in the file .metadata beside it, which was not looked at";
     out.findings
@@ -304,7 +306,7 @@ fn distcp(file: &Reader<'_>, out: &mut Inspected) -> Result<(), Box<Finding>> {
 }
 
 /// Text may be empty (an `__init__.py`), but not zeros.
-fn text(file: &Reader<'_>, out: &mut Inspected) -> Result<(), Box<Finding>> {
+fn text(file: &FileReader<'_>, out: &mut InspectedFile) -> Result<(), Box<Finding>> {
     let n = file.len().min(TEXT);
     let bytes = file.bytes(0, n as usize)?;
     zeros(&bytes, out);
@@ -325,7 +327,7 @@ fn text(file: &Reader<'_>, out: &mut Inspected) -> Result<(), Box<Finding>> {
 }
 
 /// The end of a file is what a machine that went down loses first. Numbers may be zeros, so this is a doubt only.
-fn zero_tail(file: &Reader<'_>, out: &mut Inspected) {
+fn zero_tail(file: &FileReader<'_>, out: &mut InspectedFile) {
     let zeros = file.tail().iter().rev().take_while(|b| **b == 0).count() as u64;
     let from = (file.len() - zeros).next_multiple_of(BLOCK as u64);
     if from + BLOCK as u64 <= file.len() {
@@ -337,7 +339,7 @@ fn zero_tail(file: &Reader<'_>, out: &mut Inspected) {
     }
 }
 
-fn opaque(file: &Reader<'_>, out: &mut Inspected) -> Result<(), Box<Finding>> {
+fn opaque(file: &FileReader<'_>, out: &mut InspectedFile) -> Result<(), Box<Finding>> {
     if file.is_empty() {
         return Err(Box::new(Finding::error(
             "empty_file",
@@ -351,7 +353,7 @@ fn opaque(file: &Reader<'_>, out: &mut Inspected) -> Result<(), Box<Finding>> {
     Ok(())
 }
 
-fn zeros(bytes: &[u8], out: &mut Inspected) {
+fn zeros(bytes: &[u8], out: &mut InspectedFile) {
     if !bytes.is_empty() && bytes.iter().all(|b| *b == 0) {
         let detail = "the file holds zeros where it should begin: its blocks were never written";
         out.findings
@@ -361,7 +363,7 @@ fn zeros(bytes: &[u8], out: &mut Inspected) {
 
 fn whole(len: u64) -> ReadPlan {
     ReadPlan {
-        extents: vec![Extent {
+        extents: vec![ByteExtent {
             off: 0,
             len,
             crc: None,

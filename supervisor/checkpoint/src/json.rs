@@ -10,18 +10,18 @@ mod tokenizer;
 mod value;
 
 pub(crate) use config::alike;
-pub(crate) use value::Json;
+pub(crate) use value::JsonValue;
 
-use crate::limits::Limits;
+use crate::limits::InspectLimits;
 use crate::pickle::PickleError;
-use crate::source::Reader;
-use python::{Fault, Why};
+use crate::source::FileReader;
+use python::{JsonError, JsonErrorKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// The whole text of a JSON file.
-pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
+pub(crate) fn bytes(file: &FileReader<'_>, limits: &InspectLimits) -> Result<Vec<u8>, Box<Finding>> {
     let len = file.len();
     if len == 0 {
         return Err(Box::new(Finding::error(
@@ -44,30 +44,30 @@ pub(crate) fn bytes(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<F
 }
 
 /// Bytes of memory for what is kept of a text of so many bytes.
-pub(crate) fn room(text: usize, limits: &Limits) -> usize {
+pub(crate) fn room(text: usize, limits: &InspectLimits) -> usize {
     limits.memory.saturating_sub(limits.held.saturating_add(text))
 }
 
-pub(crate) fn too_big(need: usize, limits: &Limits) -> Finding {
+pub(crate) fn too_big(need: usize, limits: &InspectLimits) -> Finding {
     let limit = limits.memory;
     let detail = PickleError::TooBig { need, limit }.to_string();
     Finding::error("limit_reached", Verdict::Unreadable, detail)
 }
 
 /// Content of a text, or why not: ended early is incomplete, all zeros or wrong is damaged.
-pub(crate) fn value(text: &[u8], limits: &Limits) -> Result<Json, Box<Finding>> {
+pub(crate) fn value(text: &[u8], limits: &InspectLimits) -> Result<JsonValue, Box<Finding>> {
     // Python decodes the whole text first.
     utf8(text, limits)?;
     python::read(text, room(text.len(), limits)).map_err(|fault| Box::new(broken(text, fault, limits)))
 }
 
 /// Reads a struct, which is an object in the text. As in Python, the last of repeated keys counts.
-pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], limits: &Limits) -> Result<T, Box<Finding>> {
+pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], limits: &InspectLimits) -> Result<T, Box<Finding>> {
     T::deserialize(value(text, limits)?).map_err(|e| content(format!("the JSON text says something else: {e}")))
 }
 
 /// Checks that the text is one JSON object and gives it with its outermost keys only.
-pub(crate) fn object(text: &[u8], limits: &Limits) -> Result<Json, Box<Finding>> {
+pub(crate) fn object(text: &[u8], limits: &InspectLimits) -> Result<JsonValue, Box<Finding>> {
     utf8(text, limits)?;
     let found = python::keys(text, room(text.len(), limits)).map_err(|fault| Box::new(broken(text, fault, limits)))?;
     match found.object() {
@@ -84,22 +84,22 @@ pub(crate) fn content(detail: String) -> Box<Finding> {
     Box::new(Finding::error("json_content", Verdict::Damaged, detail))
 }
 
-fn utf8(text: &[u8], limits: &Limits) -> Result<(), Box<Finding>> {
+fn utf8(text: &[u8], limits: &InspectLimits) -> Result<(), Box<Finding>> {
     let Err(e) = std::str::from_utf8(text) else {
         return Ok(());
     };
     let at = e.valid_up_to();
     let why = match e.error_len() {
-        Some(_) => Why::Wrong("UTF-8"),
-        None => Why::Ended,
+        Some(_) => JsonErrorKind::Wrong("UTF-8"),
+        None => JsonErrorKind::Ended,
     };
     // What is wrong before it is told first.
     let before = python::keys(text.get(..at).unwrap_or_default(), room(text.len(), limits)).err();
-    let fault = before.filter(|f| f.at < at).unwrap_or(Fault { at, why });
+    let fault = before.filter(|f| f.at < at).unwrap_or(JsonError { at, why });
     Err(Box::new(broken(text, fault, limits)))
 }
 
-fn broken(text: &[u8], fault: Fault, limits: &Limits) -> Finding {
+fn broken(text: &[u8], fault: JsonError, limits: &InspectLimits) -> Finding {
     let zeros = text.iter().rev().take_while(|b| **b == 0).count();
     if zeros == text.len() {
         let detail = "the file holds only zeros: its blocks were never written";
@@ -110,19 +110,19 @@ fn broken(text: &[u8], fault: Fault, limits: &Limits) -> Finding {
         return Finding::error("torn_write", Verdict::Damaged, detail).at((text.len() - zeros) as u64);
     }
     let found = match fault.why {
-        Why::Ended => {
+        JsonErrorKind::Ended => {
             let detail = "the JSON text ends in the middle";
             Finding::error("json_truncated", Verdict::Incomplete, detail)
         }
-        Why::Wrong(wanted) => {
+        JsonErrorKind::Wrong(wanted) => {
             let detail = format!("this is no JSON: expected {wanted}");
             Finding::error("json_broken", Verdict::Damaged, detail)
         }
-        Why::Deep => {
+        JsonErrorKind::Deep => {
             let detail = "the JSON text has more lists and objects inside each other than are followed";
             Finding::error("limit_reached", Verdict::Unknown, detail)
         }
-        Why::Big => {
+        JsonErrorKind::Big => {
             // If the rest is like what was read.
             let (kept, read) = (room(text.len(), limits) as u128, fault.at.max(1) as u128);
             let need = text.len() as u128 * (kept + read) / read;
@@ -217,15 +217,15 @@ impl WrittenState {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Frequency {
-    epoch: Counter,
-    step: Counter,
-    time: Counter,
+    epoch: SaveTimer,
+    step: SaveTimer,
+    time: SaveTimer,
 }
 
 /// One of them; the first name is misspelt by AReaL itself.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Counter {
+struct SaveTimer {
     #[serde(rename = "frequence_seconds")]
     seconds: Option<f64>,
     #[serde(rename = "frequency_steps")]
@@ -243,7 +243,7 @@ struct Counter {
 /// Seconds since 1970 that a clock can show: from 2001 to 2099.
 const CLOCK: std::ops::Range<f64> = 1e9..4.1e9;
 
-impl Counter {
+impl SaveTimer {
     /// A counter that contradicts the rest. It counts a step, then notes how many were counted since it acted last, then acts.
     fn wrong(&self) -> Option<&'static str> {
         let since = self.steps.checked_sub(self.last_steps);
@@ -279,7 +279,7 @@ pub struct Frequencies {
 
 /// Reads `checkpoint_info.json` of AReaL or one of its relatives: how often it was asked whether to act, which is once a step,
 /// and how often it acts.
-pub(crate) fn checks(file: &Reader<'_>, limits: &Limits) -> Result<(u64, Frequencies), Box<Finding>> {
+pub(crate) fn checks(file: &FileReader<'_>, limits: &InspectLimits) -> Result<(u64, Frequencies), Box<Finding>> {
     let f: Frequency = parse(&bytes(file, limits)?, limits)?;
     for (name, counter) in [("epoch", &f.epoch), ("step", &f.step), ("time", &f.time)] {
         if let Some(wrong) = counter.wrong() {
@@ -310,7 +310,7 @@ struct StatsInfo {
 }
 
 /// Reads `stats_logger_info.json` of AReaL.
-pub(crate) fn stats_info(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
+pub(crate) fn stats_info(file: &FileReader<'_>, limits: &InspectLimits) -> Result<(), Box<Finding>> {
     let info: StatsInfo = parse(&bytes(file, limits)?, limits)?;
     if (-1..1 << 40).contains(&info.committed) {
         return Ok(());
@@ -322,7 +322,7 @@ pub(crate) fn stats_info(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<F
 }
 
 /// Reads `trainer_state.json`.
-pub(crate) fn trainer_state(file: &Reader<'_>, limits: &Limits) -> Result<TrainerState, Box<Finding>> {
+pub(crate) fn trainer_state(file: &FileReader<'_>, limits: &InspectLimits) -> Result<TrainerState, Box<Finding>> {
     let state: WrittenState = parse(&bytes(file, limits)?, limits)?;
     Ok(TrainerState {
         global_step: state.global_step,
@@ -339,7 +339,7 @@ pub(crate) fn trainer_state(file: &Reader<'_>, limits: &Limits) -> Result<Traine
 }
 
 /// Reads `step_info.json` of AReaL, whose numbers follow from each other.
-pub(crate) fn step_info(file: &Reader<'_>, limits: &Limits) -> Result<StepInfo, Box<Finding>> {
+pub(crate) fn step_info(file: &FileReader<'_>, limits: &InspectLimits) -> Result<StepInfo, Box<Finding>> {
     let info: StepInfo = parse(&bytes(file, limits)?, limits)?;
     let before = info.epoch.checked_mul(info.steps_per_epoch);
     let step = before.and_then(|n| n.checked_add(info.epoch_step));
@@ -354,7 +354,7 @@ pub(crate) fn step_info(file: &Reader<'_>, limits: &Limits) -> Result<StepInfo, 
 }
 
 /// Reads `fsdp_config.json`.
-pub(crate) fn fsdp_config(file: &Reader<'_>, limits: &Limits) -> Result<FsdpConfig, Box<Finding>> {
+pub(crate) fn fsdp_config(file: &FileReader<'_>, limits: &InspectLimits) -> Result<FsdpConfig, Box<Finding>> {
     let config: FsdpConfig = parse(&bytes(file, limits)?, limits)?;
     if config.world_size == 0 {
         return Err(content("world_size is 0".to_owned()));
@@ -369,24 +369,24 @@ pub(crate) fn fsdp_config(file: &Reader<'_>, limits: &Limits) -> Result<FsdpConf
 }
 
 /// Reads the configuration of a model and gives its text.
-pub(crate) fn model_config(file: &Reader<'_>, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
+pub(crate) fn model_config(file: &FileReader<'_>, limits: &InspectLimits) -> Result<Vec<u8>, Box<Finding>> {
     let text = bytes(file, limits)?;
     config::model(&map(&text, limits)?)?;
     Ok(text)
 }
 
 /// Checks the keys of verl's manifest.
-pub(crate) fn manifest_keys(text: &[u8], limits: &Limits) -> Result<(), Box<Finding>> {
+pub(crate) fn manifest_keys(text: &[u8], limits: &InspectLimits) -> Result<(), Box<Finding>> {
     config::manifest(&map(text, limits)?)
 }
 
 /// Reads any other configuration that is written with weights.
-pub(crate) fn settings(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
+pub(crate) fn settings(file: &FileReader<'_>, limits: &InspectLimits) -> Result<(), Box<Finding>> {
     config::settings(&map(&bytes(file, limits)?, limits)?)
 }
 
 /// Reads `tokenizer.json`, of which only what its parts are compared by is kept.
-pub(crate) fn tokenizer(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Finding>> {
+pub(crate) fn tokenizer(file: &FileReader<'_>, limits: &InspectLimits) -> Result<(), Box<Finding>> {
     let text = bytes(file, limits)?;
     object(&text, limits)?;
     match tokenizer::look(&text, room(text.len(), limits)) {
@@ -396,9 +396,9 @@ pub(crate) fn tokenizer(file: &Reader<'_>, limits: &Limits) -> Result<(), Box<Fi
 }
 
 /// Content of the outermost object.
-fn map(text: &[u8], limits: &Limits) -> Result<std::collections::BTreeMap<String, Json>, Box<Finding>> {
+fn map(text: &[u8], limits: &InspectLimits) -> Result<std::collections::BTreeMap<String, JsonValue>, Box<Finding>> {
     match value(text, limits)? {
-        Json::Object(map) => Ok(map),
+        JsonValue::Object(map) => Ok(map),
         other => Err(content(format!(
             "the JSON text is {}, and an object is expected",
             other.kind()

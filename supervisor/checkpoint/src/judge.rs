@@ -6,10 +6,10 @@
 
 mod contents;
 
-use crate::detail::{Description, FileDetail};
-use crate::inspect::Inspected;
+use crate::detail::{FileDescription, FileDetail};
+use crate::inspect::InspectedFile;
 use crate::kind::FileKind;
-use crate::plan::{Extent, ExtentResult};
+use crate::plan::{ByteExtent, ExtentResult};
 use crate::source::ReadFault;
 use crate::sweep::{combine, has_finite};
 use crate::torch::{crc_mismatch, crc_not_written};
@@ -38,7 +38,7 @@ pub struct FileReport {
     pub facts: FileDetail,
     /// Statements of it about other files; not kept with the report.
     #[serde(skip)]
-    pub description: Option<Arc<Description>>,
+    pub description: Option<Arc<FileDescription>>,
     /// Its tensors of floating-point numbers, where these were counted; not kept with the report.
     #[serde(skip)]
     pub floats: FloatTally,
@@ -54,10 +54,10 @@ pub struct FloatTally {
 }
 
 impl FloatTally {
-    fn new(extents: &[Extent], results: &[ExtentResult]) -> Self {
+    fn new(extents: &[ByteExtent], results: &[ExtentResult]) -> Self {
         // Some trainers write the optimizer's state into the same files.
-        let is_moment = |e: &Extent| e.what.starts_with("optim") || e.what.contains(".optim");
-        let is_float = |e: &&Extent| e.len > 0 && e.dtype.is_some_and(has_finite) && !is_moment(e);
+        let is_moment = |e: &ByteExtent| e.what.starts_with("optim") || e.what.contains(".optim");
+        let is_float = |e: &&ByteExtent| e.len > 0 && e.dtype.is_some_and(has_finite) && !is_moment(e);
         let odd = extents
             .iter()
             .zip(results)
@@ -86,7 +86,7 @@ impl FileReport {
     }
 }
 
-fn rank(f: &Finding) -> (supervise_core::checkpoint::Level, Verdict) {
+fn rank(f: &Finding) -> (supervise_core::checkpoint::FindingLevel, Verdict) {
     (f.level, f.effect())
 }
 
@@ -109,7 +109,7 @@ pub fn unreadable_file(kind: FileKind, error: io::Error) -> FileReport {
 
 /// Joins structure and reading. Without results the proof has the depth of the structure.
 #[must_use]
-pub fn judge_file(inspected: &Inspected, results: &[ExtentResult]) -> FileReport {
+pub fn judge_file(inspected: &InspectedFile, results: &[ExtentResult]) -> FileReport {
     let extents = &inspected.plan.extents;
     let mut findings = inspected.findings.clone();
     let mut full = inspected.read_all;
@@ -153,7 +153,7 @@ pub fn judge_file(inspected: &Inspected, results: &[ExtentResult]) -> FileReport
 }
 
 /// The CRC-32 of the whole file, from those of its extents.
-fn whole(inspected: &Inspected, results: &[ExtentResult]) -> Option<u32> {
+fn whole(inspected: &InspectedFile, results: &[ExtentResult]) -> Option<u32> {
     let plan = &inspected.plan;
     plan.covers(inspected.bytes).then(|| {
         let parts = plan.extents.iter().zip(results);
@@ -162,7 +162,7 @@ fn whole(inspected: &Inspected, results: &[ExtentResult]) -> Option<u32> {
 }
 
 /// Compares checksums; gives whether there are any.
-fn checksums(extents: &[Extent], results: &[ExtentResult], findings: &mut Vec<Finding>) -> bool {
+fn checksums(extents: &[ByteExtent], results: &[ExtentResult], findings: &mut Vec<Finding>) -> bool {
     let all = || extents.iter().zip(results).filter(|(e, _)| e.len > 0);
     let wrong: Vec<_> = all().filter(|(e, r)| e.crc.is_some_and(|crc| crc != r.crc)).collect();
     let told = all().filter(|(e, _)| e.crc.is_some()).count();
@@ -181,7 +181,7 @@ fn checksums(extents: &[Extent], results: &[ExtentResult], findings: &mut Vec<Fi
 }
 
 /// Blocks of zeros where the checksum does not fit are blocks that never reached the disk.
-fn torn(e: &Extent, r: &ExtentResult) -> String {
+fn torn(e: &ByteExtent, r: &ExtentResult) -> String {
     if r.all_zero {
         return format!(": a torn write, all {} bytes are zeros", e.len);
     }

@@ -5,7 +5,7 @@
 
 /// Cost of inspecting one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct InspectLimits {
     /// Entries in a zip archive.
     pub entries: u64,
     /// Bytes of a zip's central directory.
@@ -50,7 +50,7 @@ pub struct Limits {
 /// Bytes of memory, where nothing else is set.
 pub const MEMORY: usize = 256 << 20;
 
-impl Default for Limits {
+impl Default for InspectLimits {
     fn default() -> Self {
         Self {
             entries: 524_288,

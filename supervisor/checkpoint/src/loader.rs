@@ -3,12 +3,12 @@
 //! torchdata writes the same few keys each time, so one that is missing was changed; what they hold has a type and follows from
 //! the rest. Loaders of other kinds keep other things, about which nothing is said.
 
-use crate::pickle::{Heap, Value};
+use crate::pickle::{PickleHeap, PickleValue};
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// Content of a key.
 #[derive(Clone, Copy)]
-enum Holds {
+enum LoaderValue {
     Any,
     Count,
     Flag,
@@ -17,10 +17,10 @@ enum Holds {
     /// A number, or nothing.
     MaybeCount,
 }
-use Holds::*;
+use LoaderValue::*;
 
 /// Keys of a loader without workers.
-const ALONE: &[(&str, Holds)] = &[
+const ALONE: &[(&str, LoaderValue)] = &[
     ("_index_sampler_state", Any),
     ("_sampler_iter_state", Any),
     ("_sampler_iter_yielded", Count),
@@ -32,12 +32,12 @@ const ALONE: &[(&str, Holds)] = &[
     ("_iterator_finished", Flag),
 ];
 /// Keys of one with workers, and of the snapshot in it.
-const WORKERS: &[(&str, Holds)] = &[
+const WORKERS: &[(&str, LoaderValue)] = &[
     ("_snapshot", Any),
     ("_steps_since_snapshot", Count),
     ("_iterator_finished", Flag),
 ];
-const SNAPSHOT: &[(&str, Holds)] = &[
+const SNAPSHOT: &[(&str, LoaderValue)] = &[
     ("_snapshot_step", Count),
     ("_last_yielded_worker_id", Count),
     ("_main_snapshot", Any),
@@ -57,7 +57,7 @@ const MOST: u64 = 1 << 40;
 const STATES: usize = 65_536;
 
 /// Checks the states of all processes, or the only one.
-pub(crate) fn check(heap: &Heap, root: Value, findings: &mut Vec<Finding>) {
+pub(crate) fn check(heap: &PickleHeap, root: PickleValue, findings: &mut Vec<Finding>) {
     let states = heap.items(root).unwrap_or_default();
     let all = states
         .iter()
@@ -80,9 +80,9 @@ pub(crate) fn check(heap: &Heap, root: Value, findings: &mut Vec<Finding>) {
 }
 
 /// Problems of one state.
-fn wrong(heap: &Heap, state: Value) -> Option<String> {
+fn wrong(heap: &PickleHeap, state: PickleValue) -> Option<String> {
     // Most of the keys make it a state of torchdata's.
-    let known = |keys: &[(&str, Holds)]| keys.iter().filter(|(key, _)| heap.get(state, key).is_some()).count();
+    let known = |keys: &[(&str, LoaderValue)]| keys.iter().filter(|(key, _)| heap.get(state, key).is_some()).count();
     let loader = known(ALONE).max(known(WORKERS));
     if loader < 2 {
         return None;
@@ -100,14 +100,14 @@ fn wrong(heap: &Heap, state: Value) -> Option<String> {
     }
 }
 
-fn missing(heap: &Heap, state: Value, keys: &[(&str, Holds)]) -> Option<String> {
+fn missing(heap: &PickleHeap, state: PickleValue, keys: &[(&str, LoaderValue)]) -> Option<String> {
     for (key, holds) in keys {
         let Some(value) = heap.get(state, key) else {
             return Some(format!("has no `{key}`"));
         };
         let count = |v| heap.uint(v).is_some_and(|n| n <= MOST);
         let right = match (*holds, value) {
-            (Any, _) | (MaybeCount | Dict, Value::None) | (Flag, Value::Bool(_)) => true,
+            (Any, _) | (MaybeCount | Dict, PickleValue::None) | (Flag, PickleValue::Bool(_)) => true,
             (Count, v) => count(v),
             (MaybeCount, v) => heap.uint(v).is_some(),
             (Dict, v) => heap.pairs(v).is_some(),
@@ -121,7 +121,7 @@ fn missing(heap: &Heap, state: Value, keys: &[(&str, Holds)]) -> Option<String> 
 }
 
 /// A sampler gives out a batch each time the loader does; the batches have at least one sample each.
-fn alone(heap: &Heap, state: Value) -> Option<String> {
+fn alone(heap: &PickleHeap, state: PickleValue) -> Option<String> {
     let count = |key| heap.get(state, key).and_then(|v| heap.uint(v));
     let (given, drawn) = (count("_num_yielded")?, count("_sampler_iter_yielded")?);
     // What ends an iterable is found out after its index was drawn.
@@ -133,7 +133,7 @@ fn alone(heap: &Heap, state: Value) -> Option<String> {
         .find_map(|key| sampler(heap, heap.get(state, key)?, Some(given)))
 }
 
-fn sampler(heap: &Heap, state: Value, batches: Option<u64>) -> Option<String> {
+fn sampler(heap: &PickleHeap, state: PickleValue, batches: Option<u64>) -> Option<String> {
     let pairs = heap.pairs(state)?;
     for (key, value) in pairs {
         let key = heap.str(*key)?;

@@ -8,7 +8,7 @@ use supervise_core::id::Step;
 /// Counters of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Marks {
+pub struct StepCounters {
     /// By name: `actor.optimizer` (updates that Adam counted), `actor.schedule` (steps of the learning-rate schedule),
     /// `data.batches` (batches given out in this epoch). The role is left out where the step is the role.
     pub counters: BTreeMap<String, u64>,
@@ -19,11 +19,11 @@ pub struct Marks {
 
 /// A step of the same lineage that was proven before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Earlier {
+pub struct EarlierStep {
     /// Its number.
     pub step: Step,
     /// Its counters.
-    pub marks: Marks,
+    pub marks: StepCounters,
 }
 
 /// CRC-32 over the names and CRC-32s of files, for [`Marks::digest`]; in the order given, which is to be that of the names.

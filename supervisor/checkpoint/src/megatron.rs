@@ -8,14 +8,14 @@ mod write;
 pub use write::architecture;
 
 use crate::json;
-use crate::limits::Limits;
+use crate::limits::InspectLimits;
 use crate::raw::shown;
-use crate::source::Reader;
+use crate::source::FileReader;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Finding, Verdict};
-use supervise_core::spec::Parallel;
+use supervise_core::spec::ParallelSizes;
 
 /// Version of the manifest that is understood.
 const SCHEMA: u64 = 2;
@@ -27,7 +27,7 @@ const WORD: usize = 4096;
 /// Content of `ckpt_contents.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Manifest {
+pub struct DistManifest {
     /// Version of its form.
     pub schema_version: u64,
     /// Its writer: `megatron`.
@@ -57,7 +57,7 @@ pub struct Manifest {
     pub saved_any_dist_ckpt: Option<bool>,
 }
 
-impl Manifest {
+impl DistManifest {
     /// The entry with this name.
     #[must_use]
     pub fn entry(&self, name: &str) -> Option<&ManifestEntry> {
@@ -133,9 +133,9 @@ struct TransformerConfig {
 }
 
 /// How ranks shared the model, where the text is a `transformer_config.json`. Other files have none of these keys.
-pub(crate) fn parallel(text: &[u8], limits: &Limits) -> Option<Parallel> {
+pub(crate) fn parallel(text: &[u8], limits: &InspectLimits) -> Option<ParallelSizes> {
     let config: TransformerConfig = json::parse(text, limits).ok()?;
-    Some(Parallel {
+    Some(ParallelSizes {
         tensor: config.tensor_model_parallel_size,
         pipeline: config.pipeline_model_parallel_size,
         context: config.context_parallel_size,
@@ -153,7 +153,7 @@ pub fn stays_below(path: &str) -> bool {
 }
 
 #[derive(Deserialize)]
-struct File {
+struct ManifestFile {
     schema_version: u64,
     #[serde(default)]
     framework: String,
@@ -165,7 +165,7 @@ struct File {
     save_contents: Vec<String>,
     #[serde(default)]
     backend: ManifestBackend,
-    contents: BTreeMap<String, Entry>,
+    contents: BTreeMap<String, RawManifestEntry>,
     #[serde(default)]
     directories: BTreeMap<String, IgnoredAny>,
     saved_any_dist_ckpt: Option<bool>,
@@ -173,7 +173,7 @@ struct File {
 
 /// `note` is a string or a list of strings; nobody needs it.
 #[derive(Deserialize)]
-struct Entry {
+struct RawManifestEntry {
     format: String,
     path: String,
     backend: Option<String>,
@@ -182,18 +182,18 @@ struct Entry {
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct SchemaVersion {
     schema_version: u64,
 }
 
 /// Reads `ckpt_contents.json`; paths that leave its directory are findings.
 pub(crate) fn manifest(
-    file: &Reader<'_>,
-    limits: &Limits,
+    file: &FileReader<'_>,
+    limits: &InspectLimits,
     findings: &mut Vec<Finding>,
-) -> Result<Manifest, Box<Finding>> {
+) -> Result<DistManifest, Box<Finding>> {
     let bytes = json::bytes(file, limits)?;
-    let version: Version = json::parse(&bytes, limits)?;
+    let version: SchemaVersion = json::parse(&bytes, limits)?;
     if version.schema_version != SCHEMA {
         let detail = format!(
             "the manifest has version {}, which is not known here",
@@ -202,12 +202,12 @@ pub(crate) fn manifest(
         return Err(Box::new(Finding::error("manifest_version", Verdict::Unknown, detail)));
     }
     json::manifest_keys(&bytes, limits)?;
-    let file: File = json::parse(&bytes, limits)?;
+    let file: ManifestFile = json::parse(&bytes, limits)?;
     if file.contents.len() > ENTRIES || file.directories.len() > ENTRIES || file.save_contents.len() > ENTRIES {
         let detail = format!("the manifest names more than {ENTRIES} things");
         return Err(Box::new(Finding::error("limit_reached", Verdict::Unknown, detail)));
     }
-    let out = Manifest {
+    let out = DistManifest {
         schema_version: file.schema_version,
         framework: file.framework,
         role: file.role,
@@ -224,7 +224,7 @@ pub(crate) fn manifest(
     Ok(out)
 }
 
-fn entry(name: String, e: Entry) -> ManifestEntry {
+fn entry(name: String, e: RawManifestEntry) -> ManifestEntry {
     ManifestEntry {
         name,
         format: e.format,
@@ -235,7 +235,7 @@ fn entry(name: String, e: Entry) -> ManifestEntry {
     }
 }
 
-fn check(manifest: &Manifest, findings: &mut Vec<Finding>) {
+fn check(manifest: &DistManifest, findings: &mut Vec<Finding>) {
     let of_entry = |e: &ManifestEntry| [Some(e.path.clone()), e.adapter.clone()];
     let paths = manifest.entries.iter().flat_map(of_entry).flatten();
     let outside: Vec<String> = paths
@@ -271,8 +271,8 @@ fn check(manifest: &Manifest, findings: &mut Vec<Finding>) {
 
 /// Reads `metadata.json` of a directory that Megatron wrote.
 pub(crate) fn dist_backend(
-    file: &Reader<'_>,
-    limits: &Limits,
+    file: &FileReader<'_>,
+    limits: &InspectLimits,
     findings: &mut Vec<Finding>,
 ) -> Result<DistBackend, Box<Finding>> {
     let out: DistBackend = json::parse(&json::bytes(file, limits)?, limits)?;
@@ -299,7 +299,10 @@ struct Integrity {
 }
 
 /// Reads `integrity.json`: which SHA-256 each file has.
-pub(crate) fn integrity(file: &Reader<'_>, limits: &Limits) -> Result<BTreeMap<String, String>, Box<Finding>> {
+pub(crate) fn integrity(
+    file: &FileReader<'_>,
+    limits: &InspectLimits,
+) -> Result<BTreeMap<String, String>, Box<Finding>> {
     let out: Integrity = json::parse(&json::bytes(file, limits)?, limits)?;
     if out.algorithm != "sha256" {
         let detail = format!("its digests are {}, and sha256 is known here", shown(&out.algorithm));

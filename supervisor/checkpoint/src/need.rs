@@ -5,7 +5,7 @@ use camino::Utf8PathBuf;
 
 /// A file that has to be looked into before its step can be called proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need {
+pub struct RequiredFile {
     /// Its path; relative to what, the asker knows.
     pub path: Utf8PathBuf,
     /// How it is read.
@@ -14,7 +14,7 @@ pub struct Need {
     pub described_by: Option<Utf8PathBuf>,
 }
 
-impl Need {
+impl RequiredFile {
     /// A file that explains itself.
     #[must_use]
     pub fn new(path: impl Into<Utf8PathBuf>, kind: FileKind) -> Self {

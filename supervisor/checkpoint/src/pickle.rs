@@ -13,9 +13,9 @@ mod heap;
 mod machine;
 mod ops;
 
-pub use heap::{Call, CallKind, Global, Heap, Object, Text, Use, Value};
+pub use heap::{CallKind, GlobalUse, PickleCall, PickleGlobal, PickleHeap, PickleObject, PickleValue, TextRange};
 
-use crate::limits::Limits;
+use crate::limits::InspectLimits;
 use crate::raw::shown;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -71,7 +71,7 @@ impl PickleError {
 
 /// Calls that would run if Python loaded the pickle, beyond plain names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Danger {
+pub struct PickleDanger {
     /// Byte offset of the opcode in the pickle.
     pub at: u64,
     /// The effect of loading it.
@@ -80,7 +80,7 @@ pub struct Danger {
 
 /// Something that no real writer does with a name on the list of what real writers use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Odd {
+pub(crate) struct OddUse {
     at: u64,
     global: u32,
     what: &'static str,
@@ -88,28 +88,28 @@ pub(crate) struct Odd {
 
 /// A pickle as far as it could be read.
 #[derive(Debug)]
-pub struct Pickle {
+pub struct ParsedPickle {
     /// All values.
-    pub heap: Heap,
+    pub heap: PickleHeap,
     /// The value the pickle stands for; none where reading ended early.
-    pub root: Option<Value>,
+    pub root: Option<PickleValue>,
     /// Why reading ended early, and where.
     pub error: Option<(u64, PickleError)>,
     /// Dangerous acts that need no dangerous name.
-    pub dangers: Vec<Danger>,
+    pub dangers: Vec<PickleDanger>,
     /// Uses of names on the list, and should not be.
-    pub(crate) odd: Vec<Odd>,
+    pub(crate) odd: Vec<OddUse>,
     /// Bytes read, up to and including the STOP opcode.
     pub used: usize,
 }
 
 /// Reads a pickle; always gives what was found until the end or the first fault.
 #[must_use]
-pub fn read(bytes: Vec<u8>, limits: &Limits) -> Pickle {
+pub fn read(bytes: Vec<u8>, limits: &InspectLimits) -> ParsedPickle {
     machine::run(bytes, limits, ops::step)
 }
 
-impl Pickle {
+impl ParsedPickle {
     /// Words to be said about safety and soundness. Offsets are shifted by `base`, the pickle's place in its file. What is strange is
     /// unsafe, except where somebody `asks` about it ([`Pickle::unfamiliar`]).
     #[must_use]
@@ -124,16 +124,16 @@ impl Pickle {
             // Where it only names nested classes, those names are judged instead; where it only loads storages, their bytes are.
             let reads_as_value =
                 danger::is_getattr(&g.module, &g.name) || danger::is_storage_loader(&g.module, &g.name);
-            if reads_as_value && g.usage == Use::Named && !self.heap.holds(id) {
+            if reads_as_value && g.usage == GlobalUse::Named && !self.heap.holds(id) {
                 continue;
             }
             match danger::class(&g.module, &g.name, g.usage) {
-                danger::Class::Familiar => {}
-                danger::Class::Unfamiliar if strange.len() < STRANGE => strange.push(g),
-                danger::Class::Unfamiliar => {}
-                danger::Class::Dangerous(_) if out.len() >= SHOWN => {}
-                danger::Class::Dangerous(why) => {
-                    let verb = if g.usage == Use::Named { "import" } else { "call" };
+                danger::GlobalClass::Familiar => {}
+                danger::GlobalClass::Unfamiliar if strange.len() < STRANGE => strange.push(g),
+                danger::GlobalClass::Unfamiliar => {}
+                danger::GlobalClass::Dangerous(_) if out.len() >= SHOWN => {}
+                danger::GlobalClass::Dangerous(why) => {
+                    let verb = if g.usage == GlobalUse::Named { "import" } else { "call" };
                     let detail = format!("loading it would {verb} {}.{}: {why}", shown(&g.module), shown(&g.name));
                     out.push(Finding::error("unsafe_global", Verdict::Unsafe, detail).at(base.saturating_add(g.at)));
                 }
@@ -147,14 +147,14 @@ impl Pickle {
             out.push(finding.at(base.saturating_add(at)));
         };
         for g in strange {
-            let verb = if g.usage == Use::Named { "names" } else { "calls" };
+            let verb = if g.usage == GlobalUse::Named { "names" } else { "calls" };
             said(
                 g.at,
                 format!("it {verb} {}, which is not on the list of what trainers write", full(g)),
             );
         }
         for odd in &self.odd {
-            if let Some(g) = self.heap.global(Value::Global(odd.global)) {
+            if let Some(g) = self.heap.global(PickleValue::Global(odd.global)) {
                 said(odd.at, format!("it names {} and {}", full(g), odd.what));
             }
         }
@@ -173,8 +173,8 @@ impl Pickle {
     #[must_use]
     pub fn unfamiliar(&self) -> Vec<String> {
         let odd = |id: u32| self.odd.iter().any(|o| o.global == id);
-        let strange = |(id, g): &(u32, &Global)| {
-            odd(*id) || danger::class(&g.module, &g.name, g.usage) == danger::Class::Unfamiliar
+        let strange = |(id, g): &(u32, &PickleGlobal)| {
+            odd(*id) || danger::class(&g.module, &g.name, g.usage) == danger::GlobalClass::Unfamiliar
         };
         let globals = (0..).zip(self.heap.globals());
         let mut out: Vec<String> = globals.filter(strange).map(|(_, g)| full(g)).collect();
@@ -200,6 +200,6 @@ pub(crate) fn exhausted() -> Finding {
     )
 }
 
-fn full(g: &Global) -> String {
+fn full(g: &PickleGlobal) -> String {
     format!("{}.{}", shown(&g.module), shown(&g.name))
 }

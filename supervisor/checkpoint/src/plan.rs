@@ -10,7 +10,7 @@ const GAP: &str = "between entries";
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ReadPlan {
     /// The extents.
-    pub extents: Vec<Extent>,
+    pub extents: Vec<ByteExtent>,
 }
 
 impl ReadPlan {
@@ -30,13 +30,13 @@ impl ReadPlan {
         let mut at = 0;
         for e in self.extents.drain(..) {
             if e.off > at {
-                out.push(Extent::gap(at, e.off - at));
+                out.push(ByteExtent::gap(at, e.off - at));
             }
             at = at.max(e.off.saturating_add(e.len));
             out.push(e);
         }
         if at < len {
-            out.push(Extent::gap(at, len - at));
+            out.push(ByteExtent::gap(at, len - at));
         }
         self.extents = out;
     }
@@ -44,7 +44,7 @@ impl ReadPlan {
     /// All of a file in which nothing is named.
     pub(crate) fn unnamed(len: u64) -> Self {
         Self {
-            extents: vec![Extent::gap(0, len)],
+            extents: vec![ByteExtent::gap(0, len)],
         }
     }
 
@@ -60,7 +60,7 @@ impl ReadPlan {
 
 /// A run of bytes that belong together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Extent {
+pub struct ByteExtent {
     /// Place where it begins.
     pub off: u64,
     /// How long it is.
@@ -73,7 +73,7 @@ pub struct Extent {
     pub what: String,
 }
 
-impl Extent {
+impl ByteExtent {
     /// Bytes that belong to no entry or tensor.
     fn gap(off: u64, len: u64) -> Self {
         Self {

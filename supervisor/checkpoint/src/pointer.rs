@@ -3,7 +3,7 @@
 //! They write each save into a directory of its own and replace `LATEST` as a whole when everything is there. What it says is
 //! untrusted: a name in it never leads out of the directory of generations.
 
-use crate::{Limits, json};
+use crate::{InspectLimits, json};
 use serde::{Deserialize, Serialize};
 use supervise_core::id::Step;
 
@@ -24,7 +24,7 @@ const SHOWN: usize = 60;
 
 /// Content of a pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pointer {
+pub struct LatestFile {
     /// The step: how many were trained. AReaL's own number is one less.
     pub step: Step,
     /// Engines that are in the generation.
@@ -32,20 +32,20 @@ pub struct Pointer {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Raw {
+struct RawPointer {
     engines: Vec<String>,
     format_version: u64,
     generation: String,
     global_step: u64,
 }
 
-impl Pointer {
+impl LatestFile {
     /// Reads one as AReaL does: it refuses to start where anything is not as it should be.
     ///
     /// # Errors
     /// Problems of it.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
-        let raw: Raw = json::parse(bytes, &Limits::default()).map_err(|finding| finding.detail)?;
+        let raw: RawPointer = json::parse(bytes, &InspectLimits::default()).map_err(|finding| finding.detail)?;
         if raw.format_version != FORMAT {
             return Err(format!(
                 "its format is {}, and {FORMAT} is the one that is known",
@@ -76,7 +76,7 @@ impl Pointer {
     /// Content of the file.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let raw = Raw {
+        let raw = RawPointer {
             engines: self.engines.clone(),
             format_version: FORMAT,
             generation: self.generation(),
@@ -131,19 +131,22 @@ mod tests {
 
     #[test]
     fn a_pointer_says_a_step_and_its_engines() {
-        let pointer = Pointer::read(text(&[]).as_bytes()).unwrap();
+        let pointer = LatestFile::read(text(&[]).as_bytes()).unwrap();
         assert_eq!((pointer.step, pointer.engines.len()), (Step(6), 1));
         assert_eq!(pointer.generation(), "generation_step00000005");
-        assert_eq!(Pointer::read(&pointer.to_bytes()), Ok(pointer));
+        assert_eq!(LatestFile::read(&pointer.to_bytes()), Ok(pointer));
         let more = text(&[("{", "{\"later\": 1, "), ("\"default\"", "\"critic\", \"default\"")]);
-        assert_eq!(Pointer::read(more.as_bytes()).unwrap().engines, ["critic", "default"]);
+        assert_eq!(
+            LatestFile::read(more.as_bytes()).unwrap().engines,
+            ["critic", "default"]
+        );
     }
 
     #[test]
     fn what_areal_would_refuse_is_refused_and_no_name_leads_out() {
         let whole = text(&[]);
         for end in 0..whole.len() {
-            assert!(Pointer::read(&whole.as_bytes()[..end]).is_err(), "{end}");
+            assert!(LatestFile::read(&whole.as_bytes()[..end]).is_err(), "{end}");
         }
         for change in [
             ("generation_step00000005", "../../etc"),
@@ -166,10 +169,10 @@ mod tests {
             ("version\": 1", "version\": true"),
             ("{", "[{"),
         ] {
-            assert!(Pointer::read(text(&[change]).as_bytes()).is_err(), "{change:?}");
+            assert!(LatestFile::read(text(&[change]).as_bytes()).is_err(), "{change:?}");
         }
         for bytes in [&b""[..], b"null", b"[]", b"{}", b"\xff\xfe", &[0; 300]] {
-            assert!(Pointer::read(bytes).is_err());
+            assert!(LatestFile::read(bytes).is_err());
         }
     }
 

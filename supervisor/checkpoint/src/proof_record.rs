@@ -10,7 +10,7 @@ mod format;
 pub use format::{RecordError, decode, decode_marks, encode};
 
 use crate::judge::FileReport;
-use crate::marks::Marks;
+use crate::marks::StepCounters;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use supervise_core::id::{Step, WallMs};
 
 /// Statements of a file system about a file: equal pins, untouched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Pin {
+pub struct FilePin {
     /// Device number.
     pub dev: u64,
     /// Inode number.
@@ -36,7 +36,7 @@ pub struct Pin {
 /// time in steps of two seconds.
 const SETTLED: i64 = 2_000_000_000;
 
-impl Pin {
+impl FilePin {
     /// The pin of a file.
     #[must_use]
     pub fn of(fact: &FileFact) -> Self {
@@ -66,14 +66,14 @@ impl Pin {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvenFile {
     /// How it stood in the file system when it was read.
-    pub pin: Pin,
+    pub pin: FilePin,
     /// The findings; its `crc` is the CRC-32 of all its bytes.
     pub report: FileReport,
 }
 
 /// Proof of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct ProofRecord {
     /// The step's directory.
     pub ckpt: CkptId,
     /// Its number.
@@ -83,14 +83,14 @@ pub struct Record {
     /// When.
     pub wall: WallMs,
     /// Counters that rise from step to step.
-    pub marks: Marks,
+    pub marks: StepCounters,
     /// Its files, by their path in the step's directory: a step that is moved keeps its record.
     pub files: BTreeMap<Utf8PathBuf, ProvenFile>,
 }
 
 /// True if a proof of a file still holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trust {
+pub enum ProofValidity {
     /// Nobody touched it: nothing needs reading.
     Same,
     /// Something moved, or the proof does not reach: read it again, then [`compare`].
@@ -102,13 +102,13 @@ pub enum Trust {
 /// A proof of every byte does not outlive the boot it was made in: what was read came from memory, and a machine that
 /// went down may never have written it. That a file could not be read is no proof at all.
 #[must_use]
-pub fn trust(known: &ProvenFile, now: &Pin, depth: Depth, same_boot: bool) -> Trust {
+pub fn trust(known: &ProvenFile, now: &FilePin, depth: Depth, same_boot: bool) -> ProofValidity {
     let reaches = known.report.proven >= depth && known.report.verdict != Verdict::Unreadable;
     let outlives = same_boot || depth == Depth::Structure;
     if reaches && outlives && known.pin == *now {
-        Trust::Same
+        ProofValidity::Same
     } else {
-        Trust::Reread
+        ProofValidity::Reread
     }
 }
 
@@ -121,7 +121,7 @@ pub fn trust(known: &ProvenFile, now: &Pin, depth: Depth, same_boot: bool) -> Tr
 /// that passes the step again; that is no damage, and the new bytes have been proven by themselves. A file that was not
 /// whole when it was last read is not compared: what replaced it can only be better.
 #[must_use]
-pub fn compare(known: &ProvenFile, now: &Pin, crc: u32) -> Option<Finding> {
+pub fn compare(known: &ProvenFile, now: &FilePin, crc: u32) -> Option<Finding> {
     let before = known.report.crc.filter(|_| known.report.verdict == Verdict::Whole)?;
     let size = known.pin.size == now.size;
     if before == crc && size {

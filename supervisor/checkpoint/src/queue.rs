@@ -1,9 +1,9 @@
 //! Files of a saved TransferQueue: what they say of each other.
 
 use crate::json;
-use crate::limits::Limits;
-use crate::pickle::{Heap, Value};
-use crate::source::Reader;
+use crate::limits::InspectLimits;
+use crate::pickle::{PickleHeap, PickleValue};
+use crate::source::FileReader;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Finding, Verdict};
@@ -46,7 +46,7 @@ struct Unit {
 }
 
 /// Reads `metadata.json`.
-pub(crate) fn metadata(file: &Reader<'_>, limits: &Limits) -> Result<QueueFacts, Box<Finding>> {
+pub(crate) fn metadata(file: &FileReader<'_>, limits: &InspectLimits) -> Result<QueueFacts, Box<Finding>> {
     let said: Metadata = json::parse(&json::bytes(file, limits)?, limits)?;
     Ok(QueueFacts {
         storage_saved: Some(said.storage_saved),
@@ -59,7 +59,7 @@ pub(crate) fn metadata(file: &Reader<'_>, limits: &Limits) -> Result<QueueFacts,
 }
 
 /// Reads `storage_unit_info.json`.
-pub(crate) fn units(file: &Reader<'_>, limits: &Limits) -> Result<QueueFacts, Box<Finding>> {
+pub(crate) fn units(file: &FileReader<'_>, limits: &InspectLimits) -> Result<QueueFacts, Box<Finding>> {
     let said: Vec<Unit> = json::parse(&json::bytes(file, limits)?, limits)?;
     let wrong = |what: &str| Err(Box::new(Finding::error("transfer_queue_units", Verdict::Damaged, what)));
     let mut positions: Vec<u32> = said.iter().map(|u| u.position).collect();
@@ -82,7 +82,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Statements of a pickle, where it is a unit of storage.
-pub(crate) fn unit(heap: &Heap, root: Value, findings: &mut Vec<Finding>) -> Option<QueueFacts> {
+pub(crate) fn unit(heap: &PickleHeap, root: PickleValue, findings: &mut Vec<Finding>) -> Option<QueueFacts> {
     let unit = heap.get(root, "storage_unit_id")?;
     heap.get(root, "field_data")?;
     let mut out = QueueFacts {

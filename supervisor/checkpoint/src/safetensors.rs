@@ -6,12 +6,12 @@
 
 use crate::dtype::Dtype;
 use crate::json;
-use crate::limits::Limits;
+use crate::limits::InspectLimits;
 use crate::megatron::stays_below;
-use crate::plan::{Extent, ReadPlan};
+use crate::plan::{ByteExtent, ReadPlan};
 use crate::raw::shown;
-use crate::source::Reader;
-use crate::torch::Tensor;
+use crate::source::FileReader;
+use crate::torch::TorchTensor;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -21,19 +21,19 @@ use header::{TensorEntry, entries};
 
 /// Content of a header, as far as it is used.
 #[derive(Debug, Default)]
-pub struct Header {
+pub struct SafetensorsHeader {
     /// Tensors in the order of their place.
     pub plan: ReadPlan,
     /// Elements of all tensors.
     pub elements: u64,
     /// The same as an inventory, up to the limit.
-    pub tensors: Vec<Tensor>,
+    pub tensors: Vec<TorchTensor>,
     /// The tensors are pieces of others, as torch's distributed writer leaves them before they are joined.
     pub pieces: bool,
 }
 
 /// Reads and checks the header.
-pub(crate) fn inspect(file: &Reader<'_>, limits: &Limits) -> Result<Header, Box<Finding>> {
+pub(crate) fn inspect(file: &FileReader<'_>, limits: &InspectLimits) -> Result<SafetensorsHeader, Box<Finding>> {
     let len = file.len();
     if len < 8 {
         return Err(Box::new(cut(len, 8)));
@@ -87,14 +87,14 @@ fn bad(name: &str, what: &str) -> Box<Finding> {
 }
 
 /// Tensors follow each other without gap or overlap and end where the file ends.
-fn tile(mut entries: Vec<TensorEntry>, base: u64, len: u64, most: usize) -> Result<Header, Box<Finding>> {
+fn tile(mut entries: Vec<TensorEntry>, base: u64, len: u64, most: usize) -> Result<SafetensorsHeader, Box<Finding>> {
     // Sorting takes less memory than a set of all names.
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     if let Some(twice) = entries.windows(2).find(|pair| pair[0].name == pair[1].name) {
         return Err(bad(&twice[0].name, "is named twice"));
     }
     entries.sort_by_key(|entry| entry.data_offsets);
-    let mut out = Header::default();
+    let mut out = SafetensorsHeader::default();
     out.plan.extents.reserve_exact(entries.len());
     out.tensors.reserve_exact(entries.len().min(most));
     let mut at = 0;
@@ -132,7 +132,7 @@ fn tile(mut entries: Vec<TensorEntry>, base: u64, len: u64, most: usize) -> Resu
         if out.tensors.len() < most {
             out.tensors.push(tensor(&name, dtype, entry.shape.into_vec()));
         }
-        out.plan.extents.push(Extent {
+        out.plan.extents.push(ByteExtent {
             off,
             len: bytes,
             crc: None,
@@ -152,8 +152,8 @@ fn tile(mut entries: Vec<TensorEntry>, base: u64, len: u64, most: usize) -> Resu
     }
 }
 
-fn tensor(name: &str, dtype: Dtype, shape: Vec<u64>) -> Tensor {
-    Tensor {
+fn tensor(name: &str, dtype: Dtype, shape: Vec<u64>) -> TorchTensor {
+    TorchTensor {
         name: name.to_owned(),
         dtype: Some(dtype),
         shape,
@@ -182,7 +182,7 @@ impl Index {
 }
 
 /// Reads an index such as `model.safetensors.index.json`.
-pub(crate) fn index(file: &Reader<'_>, limits: &Limits) -> Result<Index, Box<Finding>> {
+pub(crate) fn index(file: &FileReader<'_>, limits: &InspectLimits) -> Result<Index, Box<Finding>> {
     let parsed: IndexFile = json::parse(&json::bytes(file, limits)?, limits)?;
     let map = parsed.weight_map;
     let broken = |what: String| Box::new(Finding::error("safetensors_index", Verdict::Damaged, what));

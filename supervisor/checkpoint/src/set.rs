@@ -12,8 +12,8 @@ pub use weights::read_with_weights;
 
 use crate::judge::FileReport;
 use crate::kind::FileKind;
-use crate::need::Need;
-use crate::torch::Tensor;
+use crate::need::RequiredFile;
+use crate::torch::TorchTensor;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
 
@@ -57,7 +57,7 @@ pub struct SetReport {
     /// Bytes of the files that belong to the set.
     pub bytes: u64,
     /// The tensors themselves, where the reports still have their descriptions.
-    pub inventory: Vec<Tensor>,
+    pub inventory: Vec<TorchTensor>,
 }
 
 /// Kind of a directory with these names.
@@ -82,7 +82,7 @@ pub fn recognise<'a>(names: impl Iterator<Item = &'a str>) -> Option<SetKind> {
 
 /// The files of these that have to be looked into: what describes others comes first.
 #[must_use]
-pub fn needs<'a>(kind: SetKind, names: impl Iterator<Item = &'a str>) -> Vec<Need> {
+pub fn needs<'a>(kind: SetKind, names: impl Iterator<Item = &'a str>) -> Vec<RequiredFile> {
     let names: BTreeSet<&str> = names.filter(|n| !n.contains('/')).collect();
     match kind {
         SetKind::Weights => return weights::needs(&names),
@@ -92,7 +92,7 @@ pub fn needs<'a>(kind: SetKind, names: impl Iterator<Item = &'a str>) -> Vec<Nee
     let mut out = Vec::new();
     let mut add = |name: &'static str, kind| {
         if names.contains(name) {
-            out.push(Need::new(name, kind));
+            out.push(RequiredFile::new(name, kind));
         }
     };
     if kind == SetKind::MegatronDist {
@@ -103,7 +103,7 @@ pub fn needs<'a>(kind: SetKind, names: impl Iterator<Item = &'a str>) -> Vec<Nee
     add(METADATA, FileKind::DcpMetadata);
     if names.contains(METADATA) {
         let parts = names.iter().filter(|n| FileKind::of(n) == FileKind::Distcp);
-        out.extend(parts.map(|n| Need::new(*n, FileKind::Distcp).described_by(METADATA)));
+        out.extend(parts.map(|n| RequiredFile::new(*n, FileKind::Distcp).described_by(METADATA)));
     }
     out
 }
@@ -111,7 +111,7 @@ pub fn needs<'a>(kind: SetKind, names: impl Iterator<Item = &'a str>) -> Vec<Nee
 /// Judges a set: `files` are all names with their sizes, `reports` what is known of those that were looked into.
 #[must_use]
 pub fn judge(kind: SetKind, files: &BTreeMap<String, u64>, reports: &BTreeMap<String, FileReport>) -> SetReport {
-    let mut seen = Seen {
+    let mut seen = SetCheck {
         files,
         reports,
         findings: Vec::new(),
@@ -136,17 +136,17 @@ pub fn not_a_file() -> Finding {
 }
 
 /// The case that is judged, with its findings so far.
-struct Seen<'a> {
+struct SetCheck<'a> {
     files: &'a BTreeMap<String, u64>,
     reports: &'a BTreeMap<String, FileReport>,
     findings: Vec<Finding>,
     /// Files that the set needs, there or not.
     belong: BTreeSet<&'a str>,
     tensors: u64,
-    inventory: Vec<Tensor>,
+    inventory: Vec<TorchTensor>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> SetCheck<'a> {
     fn has(&self, name: &str) -> bool {
         self.files.contains_key(name)
     }

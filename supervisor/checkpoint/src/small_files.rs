@@ -1,12 +1,12 @@
 //! Small files beside weights as whoever makes something of them reads them: judged as in any proof, and within the same limits.
 
-use crate::detail::Description;
-use crate::inspect::{Inspected, inspect};
+use crate::detail::FileDescription;
+use crate::inspect::{InspectedFile, inspect};
 use crate::json::{self, FsdpConfig};
 use crate::kind::FileKind;
-use crate::limits::Limits;
+use crate::limits::InspectLimits;
 use crate::safetensors::Index;
-use crate::source::{Reader, Source};
+use crate::source::{ByteSource, FileReader};
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -17,9 +17,9 @@ const EACH: usize = 128;
 ///
 /// # Errors
 /// What speaks against it: it is not whole, or larger than the limits allow.
-pub fn read_text(kind: FileKind, src: &dyn Source, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
+pub fn read_text(kind: FileKind, src: &dyn ByteSource, limits: &InspectLimits) -> Result<Vec<u8>, Box<Finding>> {
     sound(kind, src, limits)?;
-    let file = Reader::open(src, 0)?;
+    let file = FileReader::open(src, 0)?;
     let need = usize::try_from(file.len()).unwrap_or(usize::MAX).saturating_mul(EACH);
     match need <= limits.memory {
         true => json::bytes(&file, limits),
@@ -31,8 +31,8 @@ pub fn read_text(kind: FileKind, src: &dyn Source, limits: &Limits) -> Result<Ve
 ///
 /// # Errors
 /// What speaks against it.
-pub fn read_fsdp_config(src: &dyn Source, limits: &Limits) -> Result<FsdpConfig, Box<Finding>> {
-    let file = Reader::open(src, 0)?;
+pub fn read_fsdp_config(src: &dyn ByteSource, limits: &InspectLimits) -> Result<FsdpConfig, Box<Finding>> {
+    let file = FileReader::open(src, 0)?;
     json::fsdp_config(&file, limits)
 }
 
@@ -40,17 +40,17 @@ pub fn read_fsdp_config(src: &dyn Source, limits: &Limits) -> Result<FsdpConfig,
 ///
 /// # Errors
 /// What speaks against it: it is not whole, or larger than the limits allow.
-pub fn read_index(src: &dyn Source, limits: &Limits) -> Result<(Index, Vec<u8>), Box<Finding>> {
+pub fn read_index(src: &dyn ByteSource, limits: &InspectLimits) -> Result<(Index, Vec<u8>), Box<Finding>> {
     let found = sound(FileKind::SafetensorsIndex, src, limits)?;
-    let file = Reader::open(src, 0)?;
+    let file = FileReader::open(src, 0)?;
     let text = json::bytes(&file, limits)?;
     match found.description.and_then(Arc::into_inner) {
-        Some(Description::Weights(index)) => Ok((index, text)),
+        Some(FileDescription::Weights(index)) => Ok((index, text)),
         _ => Ok((Index::default(), text)),
     }
 }
 
-fn sound(kind: FileKind, src: &dyn Source, limits: &Limits) -> Result<Inspected, Box<Finding>> {
+fn sound(kind: FileKind, src: &dyn ByteSource, limits: &InspectLimits) -> Result<InspectedFile, Box<Finding>> {
     let mut found = inspect(kind, src, limits);
     match found.findings.iter().position(|f| f.effect() != Verdict::Whole) {
         Some(bad) => Err(Box::new(found.findings.swap_remove(bad))),

@@ -10,7 +10,7 @@ use std::io;
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// A file as this crate sees it.
-pub trait Source {
+pub trait ByteSource {
     /// The number of bytes now.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ pub trait Source {
     }
 }
 
-impl Source for [u8] {
+impl ByteSource for [u8] {
     fn len(&self) -> io::Result<u64> {
         Ok(<[u8]>::len(self) as u64)
     }
@@ -48,9 +48,9 @@ impl Source for [u8] {
     }
 }
 
-impl Source for &[u8] {
+impl ByteSource for &[u8] {
     fn len(&self) -> io::Result<u64> {
-        Source::len(*self)
+        ByteSource::len(*self)
     }
 
     fn read_at(&self, off: u64, buf: &mut [u8]) -> io::Result<usize> {
@@ -58,9 +58,9 @@ impl Source for &[u8] {
     }
 }
 
-impl Source for Vec<u8> {
+impl ByteSource for Vec<u8> {
     fn len(&self) -> io::Result<u64> {
-        Source::len(self.as_slice())
+        ByteSource::len(self.as_slice())
     }
 
     fn read_at(&self, off: u64, buf: &mut [u8]) -> io::Result<usize> {
@@ -149,7 +149,7 @@ impl From<ReadFault> for Box<Finding> {
 ///
 /// # Errors
 /// A fault, with its place.
-pub fn fill(src: &dyn Source, len: u64, off: u64, buf: &mut [u8]) -> Result<(), ReadFault> {
+pub fn fill(src: &dyn ByteSource, len: u64, off: u64, buf: &mut [u8]) -> Result<(), ReadFault> {
     let mut done = 0;
     while let Some(rest) = buf.get_mut(done..).filter(|r| !r.is_empty()) {
         let at = off.saturating_add(done as u64);
@@ -171,19 +171,19 @@ pub fn fill(src: &dyn Source, len: u64, off: u64, buf: &mut [u8]) -> Result<(), 
 }
 
 /// Exact reads inside one file, with its tail at hand.
-pub struct Reader<'a> {
-    src: &'a dyn Source,
+pub struct FileReader<'a> {
+    src: &'a dyn ByteSource,
     len: u64,
     tail: Vec<u8>,
     crc: Cell<Option<u32>>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FileReader<'a> {
     /// Looks at the length and reads up to `tail` bytes at the end.
     ///
     /// # Errors
     /// A fault, with its place.
-    pub fn open(src: &'a dyn Source, tail: usize) -> Result<Self, ReadFault> {
+    pub fn open(src: &'a dyn ByteSource, tail: usize) -> Result<Self, ReadFault> {
         let len = src.len().map_err(|error| ReadFault::Io { at: 0, error })?;
         let n = usize::try_from(len).unwrap_or(usize::MAX).min(tail);
         let mut bytes = vec![0; n];

@@ -13,13 +13,13 @@ pub(crate) use pieces::combine;
 
 use crate::dtype::Dtype;
 use crate::plan::{ExtentResult, ReadPlan};
-use crate::source::{ReadFault, Source};
-use pieces::{Part, Piece};
+use crate::source::{ByteSource, ReadFault};
+use pieces::{PartResult, SweepPiece};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use supervise_core::checkpoint::Finding;
-use worker::Worker;
+use worker::SweepReader;
 
 /// Bytes of one read.
 pub const CHUNK: usize = 256 << 10;
@@ -49,7 +49,7 @@ pub(crate) fn has_finite(dtype: Dtype) -> bool {
 
 /// How far a sweep is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct SweepProgress {
     /// Bytes read so far.
     pub done: u64,
     /// Bytes the plan names.
@@ -83,17 +83,17 @@ impl SweepError {
 /// # Errors
 /// If the caller called it off or the bytes could not be had.
 pub fn sweep(
-    src: &dyn Source,
+    src: &dyn ByteSource,
     plan: &ReadPlan,
     options: SweepOptions,
-    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    tell: &mut dyn FnMut(SweepProgress) -> ControlFlow<()>,
 ) -> Result<Vec<ExtentResult>, SweepError> {
     let pieces = pieces::cut(plan, options);
-    let mut worker = Worker::new(options);
+    let mut worker = SweepReader::new(options);
     let (mut done, of) = (0_u64, plan.bytes());
     let mut read = |n: u64| {
         done = done.saturating_add(n);
-        go_on(tell(Progress { done, of }))
+        go_on(tell(SweepProgress { done, of }))
     };
     let parts: Result<Vec<_>, _> = pieces.iter().map(|p| worker.piece(src, plan, p, &mut read)).collect();
     Ok(pieces::join(plan.extents.len(), &pieces, parts?))
@@ -107,7 +107,7 @@ fn go_on(answer: ControlFlow<()>) -> Result<(), SweepError> {
 }
 
 /// A file to read, and what of it.
-pub type Job<'a> = (&'a (dyn Source + Sync), &'a ReadPlan);
+pub type SweepJob<'a> = (&'a (dyn ByteSource + Sync), &'a ReadPlan);
 
 /// Reads several files with several threads, the calling one among them; results in the order of the jobs.
 ///
@@ -115,12 +115,12 @@ pub type Job<'a> = (&'a (dyn Source + Sync), &'a ReadPlan);
 /// is not finished gives [`SweepError::Cancelled`]; an error of one file leaves the others alone. Where the system gives
 /// fewer threads, fewer read.
 pub fn sweep_parallel(
-    jobs: &[Job<'_>],
+    jobs: &[SweepJob<'_>],
     threads: usize,
     options: SweepOptions,
-    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    tell: &mut dyn FnMut(SweepProgress) -> ControlFlow<()>,
 ) -> Vec<Result<Vec<ExtentResult>, SweepError>> {
-    let work = Work::new(jobs, options);
+    let work = SweepShared::new(jobs, options);
     let helpers = threads.min(work.order.len()).saturating_sub(1);
     std::thread::scope(|scope| {
         for _ in 0..helpers {
@@ -135,7 +135,7 @@ pub fn sweep_parallel(
 }
 
 /// State shared by the threads.
-struct Work<'a> {
+struct SweepShared<'a> {
     jobs: Vec<Cutting<'a>>,
     /// Pieces in the order in which they are taken: job and piece.
     order: Vec<(usize, usize)>,
@@ -146,20 +146,20 @@ struct Work<'a> {
 }
 
 /// Result of reading one piece.
-type Outcome = Result<Vec<Part>, SweepError>;
+type PieceResult = Result<Vec<PartResult>, SweepError>;
 
 /// A job, cut into pieces.
 struct Cutting<'a> {
-    src: &'a (dyn Source + Sync),
+    src: &'a (dyn ByteSource + Sync),
     plan: &'a ReadPlan,
-    pieces: Vec<Piece>,
+    pieces: Vec<SweepPiece>,
     /// Result of each piece.
-    parts: Mutex<Vec<Option<Outcome>>>,
+    parts: Mutex<Vec<Option<PieceResult>>>,
     failed: AtomicBool,
 }
 
-impl<'a> Work<'a> {
-    fn new(jobs: &[Job<'a>], options: SweepOptions) -> Self {
+impl<'a> SweepShared<'a> {
+    fn new(jobs: &[SweepJob<'a>], options: SweepOptions) -> Self {
         let jobs: Vec<Cutting<'a>> = jobs
             .iter()
             .map(|(src, plan)| {
@@ -189,8 +189,8 @@ impl<'a> Work<'a> {
     }
 
     /// Takes pieces until none are left. Relaxed is enough: the counters order nothing, the mutexes carry the results.
-    fn run(&self, options: SweepOptions, tell: &mut dyn FnMut(Progress) -> ControlFlow<()>) {
-        let mut worker = Worker::new(options);
+    fn run(&self, options: SweepOptions, tell: &mut dyn FnMut(SweepProgress) -> ControlFlow<()>) {
+        let mut worker = SweepReader::new(options);
         while let Some((j, p)) = self.order.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             let Some((job, piece)) = self.jobs.get(*j).and_then(|job| Some((job, job.pieces.get(*p)?))) else {
                 continue;
@@ -203,7 +203,7 @@ impl<'a> Work<'a> {
             }
             let mut read = |n: u64| {
                 let done = self.done.fetch_add(n, Ordering::Relaxed).saturating_add(n);
-                if tell(Progress { done, of: self.of }).is_break() {
+                if tell(SweepProgress { done, of: self.of }).is_break() {
                     self.cancelled.store(true, Ordering::Relaxed);
                 }
                 if self.cancelled.load(Ordering::Relaxed) {
@@ -243,7 +243,7 @@ impl Cutting<'_> {
 }
 
 /// Takes out the fault of a piece that could not be read.
-fn fault(part: &mut Option<Outcome>) -> Option<SweepError> {
+fn fault(part: &mut Option<PieceResult>) -> Option<SweepError> {
     if matches!(part, Some(Err(SweepError::Read(_)))) {
         return part.take()?.err();
     }

@@ -13,16 +13,16 @@ mod storages;
 mod tensors;
 
 pub(crate) use facts::batches;
-pub use facts::{Spread, TorchFacts};
-pub use storages::Storage;
-pub use tensors::{Placement, Tensor};
+pub use facts::{ShardTotals, TorchFacts};
+pub use storages::TorchStorage;
+pub use tensors::{Placement, TorchTensor};
 
 use crate::dtype::Dtype;
-use crate::limits::Limits;
-use crate::pickle::{self, Pickle};
-use crate::plan::{Extent, ReadPlan};
-use crate::source::Reader;
-use crate::zip::{self, Archive, Entry};
+use crate::limits::InspectLimits;
+use crate::pickle::{self, ParsedPickle};
+use crate::plan::{ByteExtent, ReadPlan};
+use crate::source::FileReader;
+use crate::zip::{self, Archive, ZipEntry};
 use std::collections::HashMap;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -31,11 +31,11 @@ const SMALL: u64 = 64;
 
 /// Content of one file.
 #[derive(Debug, Default)]
-pub struct Inspection {
+pub struct TorchInspection {
     /// Tensors in the order of the file, up to the limit.
-    pub tensors: Vec<Tensor>,
+    pub tensors: Vec<TorchTensor>,
     /// Storages by key.
-    pub storages: HashMap<String, Storage>,
+    pub storages: HashMap<String, TorchStorage>,
     /// Verdict on else knowing.
     pub facts: TorchFacts,
     /// The extents a full proof reads.
@@ -43,8 +43,8 @@ pub struct Inspection {
 }
 
 /// Looks at a file; findings are added, the rest is returned as far as it could be read.
-pub fn inspect(file: &Reader<'_>, limits: &Limits, findings: &mut Vec<Finding>) -> Inspection {
-    let mut out = Inspection::default();
+pub fn inspect(file: &FileReader<'_>, limits: &InspectLimits, findings: &mut Vec<Finding>) -> TorchInspection {
+    let mut out = TorchInspection::default();
     if let Err(fatal) = look(file, limits, findings, &mut out) {
         findings.push(*fatal);
     }
@@ -52,10 +52,10 @@ pub fn inspect(file: &Reader<'_>, limits: &Limits, findings: &mut Vec<Finding>) 
 }
 
 fn look(
-    file: &Reader<'_>,
-    limits: &Limits,
+    file: &FileReader<'_>,
+    limits: &InspectLimits,
     findings: &mut Vec<Finding>,
-    out: &mut Inspection,
+    out: &mut TorchInspection,
 ) -> Result<(), Box<Finding>> {
     let archive = zip::read(file, limits, findings)?;
     if !archive.zip64 {
@@ -64,7 +64,7 @@ fn look(
             "the archive has no zip64 end record: another program wrote it",
         ));
     }
-    let names = Names::of(&archive)?;
+    let names = EntryIndex::of(&archive)?;
     names.strangers(findings);
     out.facts.archive = Some(names.prefix.to_owned());
     let mut small = small_entries(file, &archive, &names, out)?;
@@ -73,7 +73,7 @@ fn look(
     let bytes = pickle_bytes(file, data, limits)?;
     small.check(data, &bytes);
     let crcs = small.judge(findings);
-    let limits = &Limits {
+    let limits = &InspectLimits {
         held: archive.weight(),
         ..limits.clone()
     };
@@ -106,12 +106,12 @@ fn look(
 
 /// Lists tensors and facts; what is listed is only as good as the pickle.
 fn describe(
-    file: &Reader<'_>,
-    pickle: &Pickle,
-    names: &Names<'_>,
-    limits: &Limits,
+    file: &FileReader<'_>,
+    pickle: &ParsedPickle,
+    names: &EntryIndex<'_>,
+    limits: &InspectLimits,
     findings: &mut Vec<Finding>,
-    out: &mut Inspection,
+    out: &mut TorchInspection,
 ) -> Result<(), Box<Finding>> {
     let Some(root) = pickle.root else {
         return Ok(());
@@ -141,7 +141,7 @@ fn no_pickle(archive: &Archive) -> Box<Finding> {
     Box::new(Finding::error("no_data_pkl", Verdict::Incomplete, detail))
 }
 
-fn pickle_bytes(file: &Reader<'_>, data: &Entry, limits: &Limits) -> Result<Vec<u8>, Box<Finding>> {
+fn pickle_bytes(file: &FileReader<'_>, data: &ZipEntry, limits: &InspectLimits) -> Result<Vec<u8>, Box<Finding>> {
     match usize::try_from(data.size)
         .ok()
         .filter(|_| data.size <= limits.pickle_bytes)
@@ -160,13 +160,13 @@ fn pickle_bytes(file: &Reader<'_>, data: &Entry, limits: &Limits) -> Result<Vec<
 }
 
 /// The entries by their name below the common folder.
-pub(crate) struct Names<'a> {
+pub(crate) struct EntryIndex<'a> {
     prefix: &'a str,
-    by_name: HashMap<&'a str, &'a Entry>,
+    by_name: HashMap<&'a str, &'a ZipEntry>,
     strangers: Vec<&'a str>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> EntryIndex<'a> {
     /// torch takes the folder of the first entry for the archive's name.
     fn of(archive: &'a Archive) -> Result<Self, Box<Finding>> {
         let first = archive.entries.first().ok_or_else(|| no_pickle(archive))?;
@@ -186,12 +186,12 @@ impl<'a> Names<'a> {
         })
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&'a Entry> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'a ZipEntry> {
         self.by_name.get(name).copied()
     }
 
     /// The same as torch finds it: without regard to case. No two names differ only by it.
-    fn find(&self, name: &str) -> Option<&'a Entry> {
+    fn find(&self, name: &str) -> Option<&'a ZipEntry> {
         let alike = || self.by_name.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         self.get(name).or_else(|| alike().map(|(_, e)| *e))
     }
@@ -221,11 +221,11 @@ impl<'a> Names<'a> {
 #[derive(Default)]
 struct Small<'a> {
     right: u32,
-    wrong: Vec<&'a Entry>,
+    wrong: Vec<&'a ZipEntry>,
 }
 
 impl<'a> Small<'a> {
-    fn check(&mut self, e: &'a Entry, bytes: &[u8]) {
+    fn check(&mut self, e: &'a ZipEntry, bytes: &[u8]) {
         if crc32fast::hash(bytes) == e.crc {
             self.right += 1;
         } else if !bytes.is_empty() {
@@ -263,10 +263,10 @@ pub(crate) fn crc_mismatch(what: &str, at: u64, more: &str) -> Finding {
 }
 
 fn small_entries<'a>(
-    file: &Reader<'_>,
+    file: &FileReader<'_>,
     archive: &'a Archive,
-    names: &Names<'a>,
-    out: &mut Inspection,
+    names: &EntryIndex<'a>,
+    out: &mut TorchInspection,
 ) -> Result<Small<'a>, Box<Finding>> {
     let mut small = Small::default();
     for e in archive.entries.iter().filter(|e| e.size <= SMALL) {
@@ -296,19 +296,19 @@ fn small_entries<'a>(
 
 fn plan(
     archive: &Archive,
-    names: &Names<'_>,
-    storages: &HashMap<String, Storage>,
+    names: &EntryIndex<'_>,
+    storages: &HashMap<String, TorchStorage>,
     crcs: bool,
     big_endian: bool,
 ) -> ReadPlan {
-    let dtype_of = |e: &Entry| -> Option<Dtype> {
+    let dtype_of = |e: &ZipEntry| -> Option<Dtype> {
         let key = e.name.strip_prefix(names.prefix)?.strip_prefix("/data/")?;
         storages.get(key).filter(|_| !big_endian)?.dtype()
     };
-    let mut extents: Vec<Extent> = archive
+    let mut extents: Vec<ByteExtent> = archive
         .entries
         .iter()
-        .map(|e| Extent {
+        .map(|e| ByteExtent {
             off: e.data,
             len: e.size,
             crc: crcs.then_some(e.crc),

@@ -10,9 +10,9 @@ mod directory;
 mod entry_layout;
 mod tail;
 
-use crate::limits::Limits;
+use crate::limits::InspectLimits;
 use crate::raw::{le, shown};
-use crate::source::Reader;
+use crate::source::FileReader;
 use std::ops::Range;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -21,7 +21,7 @@ pub const TAIL: usize = 64 << 10;
 
 /// One entry of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ZipEntry {
     /// Its name in the archive.
     pub name: String,
     /// Place where its local header begins.
@@ -32,10 +32,10 @@ pub struct Entry {
     pub size: u64,
     /// CRC-32 according to the directory.
     pub crc: u32,
-    fields: Fields,
+    fields: ZipFields,
 }
 
-impl Entry {
+impl ZipEntry {
     /// Place where its bytes end.
     #[must_use]
     pub fn end(&self) -> u64 {
@@ -54,7 +54,7 @@ impl Entry {
 
 /// Statements of the directory beside sizes; compared with the local header and the neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Fields {
+struct ZipFields {
     made_by: u16,
     needed: u16,
     flags: u16,
@@ -68,7 +68,7 @@ struct Fields {
 #[derive(Debug, Clone)]
 pub struct Archive {
     /// The entries in the order of the directory.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ZipEntry>,
     /// Place of the directory.
     pub directory: Range<u64>,
     /// True if the zip64 end record that torch always writes is there.
@@ -80,7 +80,7 @@ impl Archive {
     pub(crate) fn weight(&self) -> usize {
         const APART: usize = 256;
         let names: usize = self.entries.iter().map(|e| 2 * e.name.len()).sum();
-        names + self.entries.len() * (size_of::<Entry>() + APART)
+        names + self.entries.len() * (size_of::<ZipEntry>() + APART)
     }
 }
 
@@ -88,7 +88,11 @@ impl Archive {
 ///
 /// # Errors
 /// The finding that makes the archive unusable.
-pub fn read(file: &Reader<'_>, limits: &Limits, findings: &mut Vec<Finding>) -> Result<Archive, Box<Finding>> {
+pub fn read(
+    file: &FileReader<'_>,
+    limits: &InspectLimits,
+    findings: &mut Vec<Finding>,
+) -> Result<Archive, Box<Finding>> {
     let end = tail::find(file)?;
     let mut entries = directory::read(file, &end, limits)?;
     entry_layout::check(file, &end, &mut entries, limits, findings)?;

@@ -2,7 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use supervise_checkpoint::{FileKind, Limits, inspect};
+use supervise_checkpoint::{FileKind, InspectLimits, inspect};
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -151,9 +151,9 @@ fn no_file_takes_more_than_is_allowed() {
             ),
         ]
     };
-    let limits = Limits {
+    let limits = InspectLimits {
         memory: MEMORY,
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     let mut wrong = Vec::new();
     for count in [60_000, 250_000, 330_000, 600_000] {

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use supervise_checkpoint::set::{self, SetKind};
-use supervise_checkpoint::{FileKind, FileReport, Limits, SweepOptions, inspect, inspect_described, judge_file, sweep};
+use supervise_checkpoint::{
+    FileKind, FileReport, InspectLimits, SweepOptions, inspect, inspect_described, judge_file, sweep,
+};
 use supervise_core::checkpoint::{Depth, Verdict};
 
 fn here() -> PathBuf {
@@ -21,7 +23,7 @@ fn named(prefix: &str) -> Vec<PathBuf> {
 }
 
 fn full(bytes: &[u8]) -> FileReport {
-    let inspected = inspect(FileKind::TorchZip, &bytes, &Limits::default());
+    let inspected = inspect(FileKind::TorchZip, &bytes, &InspectLimits::default());
     let read = sweep(&bytes, &inspected.plan, SweepOptions::default(), &mut |_| {
         std::ops::ControlFlow::Continue(())
     });
@@ -64,7 +66,7 @@ fn archives_of_every_generation_are_whole_and_their_state_is_read() {
 fn a_changed_tensor_is_found_in_archives_of_every_generation() {
     for path in named("state_") {
         let whole = fs::read(&path).unwrap();
-        let inspected = inspect(FileKind::TorchZip, &whole.as_slice(), &Limits::default());
+        let inspected = inspect(FileKind::TorchZip, &whole.as_slice(), &InspectLimits::default());
         let covered: Vec<_> = inspected
             .plan
             .extents
@@ -88,7 +90,7 @@ fn distributed_checkpoints_of_older_versions_are_whole() {
     for folder in folders {
         let read = |name: &str| fs::read(folder.join(name)).unwrap();
         let (table, part) = (read(".metadata"), read("__0_0.distcp"));
-        let limits = Limits::default();
+        let limits = InspectLimits::default();
         let table_seen = inspect(FileKind::DcpMetadata, &table.as_slice(), &limits);
         let description = table_seen.description.clone().unwrap();
         let part_seen = inspect_described(

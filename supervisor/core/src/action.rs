@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Answer to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum FailureAction {
     /// Relaunch now.
     Relaunch,
     /// Relaunch with back-off.
@@ -24,7 +24,7 @@ pub enum Action {
     Kill,
 }
 
-impl Action {
+impl FailureAction {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Relaunch,

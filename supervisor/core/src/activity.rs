@@ -13,7 +13,7 @@
 //! taken as many times as it would have done in the whole window, had it not waited. What wakes up a hundred times a second to look
 //! around, as each process of Ray does, waits for a core each time and does no more without: it is not taken to be starved.
 
-use crate::durations::Clock;
+use crate::durations::DurationKind;
 use crate::id::WorkerId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -54,7 +54,7 @@ pub const IN_A_ROW: u32 = 3;
 
 /// Counters of one rank over a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Pulse {
+pub struct RankSample {
     /// The worker it belongs to.
     pub worker: WorkerId,
     /// The rank's first process.
@@ -75,7 +75,7 @@ pub struct Pulse {
 
 /// One window.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Window {
+pub struct ActivityWindow {
     /// Its length in milliseconds.
     pub over_ms: u64,
     /// Bytes on the network, of everybody who shares it; `None`: not all of them could be counted.
@@ -83,7 +83,7 @@ pub struct Window {
     /// Bytes of output of all workers.
     pub output: u64,
     /// The ranks.
-    pub pulses: Vec<Pulse>,
+    pub pulses: Vec<RankSample>,
     /// The GPUs, where they are told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DevicePulse>,
@@ -92,7 +92,7 @@ pub struct Window {
 /// The judgement of a rank's windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sign {
+pub enum RankState {
     /// It works, or it cannot be told.
     Alive,
     /// It waits for a disk or a device, where no signal reaches it.
@@ -115,7 +115,7 @@ pub struct RankLook {
     /// Its process.
     pub pid: i32,
     /// The sign.
-    pub sign: Sign,
+    pub sign: RankState,
     /// For so many windows in a row.
     pub windows: u32,
     /// Hundredths of a core.
@@ -133,7 +133,7 @@ pub struct RankLook {
 
 /// The ranks that matter, after a window.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Look {
+pub struct ActivitySample {
     /// By worker and process.
     pub ranks: Vec<RankLook>,
     /// The GPUs that the attempt uses.
@@ -141,13 +141,13 @@ pub struct Look {
     pub devices: Vec<DeviceLook>,
 }
 
-impl Look {
+impl ActivitySample {
     /// Returns true if a rank is stopped or gone, or no rank that matters is alive, each for long enough.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         let lasts = |r: &RankLook| r.windows >= IN_A_ROW;
-        let lost = |r: &RankLook| matches!(r.sign, Sign::Stopped | Sign::Gone) && lasts(r);
-        let idle = |r: &RankLook| r.sign >= Sign::Still && lasts(r);
+        let lost = |r: &RankLook| matches!(r.sign, RankState::Stopped | RankState::Gone) && lasts(r);
+        let idle = |r: &RankLook| r.sign >= RankState::Still && lasts(r);
         self.ranks.iter().any(lost) || !self.ranks.is_empty() && self.ranks.iter().all(idle)
     }
 
@@ -168,7 +168,7 @@ impl Look {
     /// Returns true if a GPU works as it does in healthy windows.
     #[must_use]
     pub fn is_device_at_work(&self) -> bool {
-        devices::all(&self.devices) == Some(Sign::Alive)
+        devices::all(&self.devices) == Some(RankState::Alive)
     }
 }
 
@@ -179,12 +179,12 @@ impl RankLook {
         let who = format!("worker {}{on} ({name}pid {})", self.worker, self.pid);
         let waits = self.waits.as_ref().map(|w| format!(" ({w})")).unwrap_or_default();
         match self.sign {
-            Sign::Stopped => format!("{who} is stopped (T)"),
-            Sign::Gone => format!("{who} is gone"),
-            Sign::Spinning => format!("{who} spins: {} % of a core, and nothing comes of it", self.cpu),
-            Sign::Still => format!("{who} waits{waits}"),
-            Sign::Disk => format!("{who} waits for a disk or a device (D){waits}"),
-            Sign::Alive => format!("{who} works"),
+            RankState::Stopped => format!("{who} is stopped (T)"),
+            RankState::Gone => format!("{who} is gone"),
+            RankState::Spinning => format!("{who} spins: {} % of a core, and nothing comes of it", self.cpu),
+            RankState::Still => format!("{who} waits{waits}"),
+            RankState::Disk => format!("{who} waits for a disk or a device (D){waits}"),
+            RankState::Alive => format!("{who} works"),
         }
     }
 }
@@ -227,7 +227,7 @@ impl Profile {
     }
 
     /// The rank does nothing, or computes to no end: two families say so. `devices`: what all GPUs come to.
-    fn judge(&self, now: &Sample, devices: Option<Sign>) -> Sign {
+    fn judge(&self, now: &Sample, devices: Option<RankState>) -> RankState {
         // Each sign as it is, and the least of the healthy windows.
         let cpu = (now.cpu, self.least(|s| s.cpu));
         let faults = (now.faults, self.least(|s| s.faults));
@@ -258,17 +258,17 @@ impl Profile {
         // Somebody else's traffic is on the network as well, none on the files and pipes of this rank.
         let has_stopped = bytes.1 >= FLOWS && is_below(bytes, VERY_LOW);
         let two_say_so = match devices {
-            Some(Sign::Alive) => false,
-            Some(Sign::Spinning) => spins || idles || is_dry || has_stopped,
+            Some(RankState::Alive) => false,
+            Some(RankState::Spinning) => spins || idles || is_dry || has_stopped,
             // A GPU that waits while a process computes as ever is no hang: a metric, a tokenizer, a compiler.
             Some(_) => spins || idles,
             None => (spins || idles) && is_dry,
         };
-        let is_busy = now.cpu >= BUSY || !idles && devices == Some(Sign::Spinning);
+        let is_busy = now.cpu >= BUSY || !idles && devices == Some(RankState::Spinning);
         match (two_say_so, is_busy) {
-            (false, _) => Sign::Alive,
-            (true, true) => Sign::Spinning,
-            (true, false) => Sign::Still,
+            (false, _) => RankState::Alive,
+            (true, true) => RankState::Spinning,
+            (true, false) => RankState::Still,
         }
     }
 }
@@ -287,21 +287,21 @@ fn are_below(signs: [(f64, f64); 2], often: f64, share: f64) -> bool {
 /// Follows the ranks of one attempt.
 #[derive(Debug, Default)]
 pub struct Watcher {
-    profiles: BTreeMap<(Key, Clock), Profile>,
-    pending: VecDeque<(Window, Clock)>,
-    streaks: BTreeMap<Key, (Sign, u32)>,
+    profiles: BTreeMap<(RankKey, DurationKind), Profile>,
+    pending: VecDeque<(ActivityWindow, DurationKind)>,
+    streaks: BTreeMap<RankKey, (RankState, u32)>,
     devices: Devices,
 }
 
 /// A rank: its worker, and its process where one worker starts them all.
-type Key = (WorkerId, i32);
+type RankKey = (WorkerId, i32);
 
 impl Watcher {
     /// The attempt got on: what was seen since it last did was healthy.
     pub fn progress(&mut self) {
         // Processes come and go: where there is no room, those that are gone make it.
         if let Some((last, _)) = self.pending.back().filter(|_| self.profiles.len() >= PROFILES) {
-            let there: BTreeSet<Key> = last.pulses.iter().map(|p| (p.worker, p.pid)).collect();
+            let there: BTreeSet<RankKey> = last.pulses.iter().map(|p| (p.worker, p.pid)).collect();
             self.profiles.retain(|(key, _), _| there.contains(key));
         }
         for (window, clock) in std::mem::take(&mut self.pending) {
@@ -320,7 +320,7 @@ impl Watcher {
     }
 
     /// Judges a window.
-    pub fn window(&mut self, window: Window, clock: Clock) -> Look {
+    pub fn window(&mut self, window: ActivityWindow, clock: DurationKind) -> ActivitySample {
         let starved = starved(&window);
         let most = self.most(clock);
         let devices = self.devices.look(&window.devices, clock);
@@ -337,7 +337,7 @@ impl Watcher {
                 None => most == 0.0,
             };
             // It may have had nothing to do for as long as a profile remembers: who generates waits while the others train.
-            let matters = is_known || sign == Sign::Alive && now.cpu >= USES;
+            let matters = is_known || sign == RankState::Alive && now.cpu >= USES;
             let before = self.streaks.get(&key).filter(|(s, _)| same(*s, sign));
             let windows = before.map_or(1, |(_, n)| n.saturating_add(1));
             seen.insert(key, (sign, windows));
@@ -351,9 +351,9 @@ impl Watcher {
                 waits: None,
                 node: None,
             };
-            if matters || sign == Sign::Stopped {
+            if matters || sign == RankState::Stopped {
                 ranks.push(rank);
-            } else if sign == Sign::Spinning && windows >= IN_A_ROW {
+            } else if sign == RankState::Spinning && windows >= IN_A_ROW {
                 aside.push(rank);
             }
         }
@@ -363,7 +363,9 @@ impl Watcher {
         }
         if ranks.len() > RANKS_LIMIT {
             // One that is lost, or works, decides: it is told.
-            ranks.sort_by_key(|r: &RankLook| matches!(r.sign, Sign::Still | Sign::Spinning) && r.windows >= IN_A_ROW);
+            ranks.sort_by_key(|r: &RankLook| {
+                matches!(r.sign, RankState::Still | RankState::Spinning) && r.windows >= IN_A_ROW
+            });
             ranks.truncate(RANKS_LIMIT);
         }
         self.streaks = seen;
@@ -371,15 +373,15 @@ impl Watcher {
             self.pending.pop_front();
         }
         self.pending.push_back((window, clock));
-        Look { ranks, devices }
+        ActivitySample { ranks, devices }
     }
 
-    fn known(&self, key: Key, clock: Clock) -> Option<&Profile> {
+    fn known(&self, key: RankKey, clock: DurationKind) -> Option<&Profile> {
         self.profiles.get(&(key, clock)).filter(|p| p.windows.len() >= ENOUGH)
     }
 
     /// The share of a core that the busiest rank uses in healthy windows of a phase.
-    fn most(&self, clock: Clock) -> f64 {
+    fn most(&self, clock: DurationKind) -> f64 {
         let known = self
             .profiles
             .iter()
@@ -389,39 +391,45 @@ impl Watcher {
 }
 
 /// Still and spinning are both no sign of life: one may turn into the other.
-fn same(a: Sign, b: Sign) -> bool {
-    let idle = |s| matches!(s, Sign::Still | Sign::Spinning);
+fn same(a: RankState, b: RankState) -> bool {
+    let idle = |s| matches!(s, RankState::Still | RankState::Spinning);
     a == b || idle(a) && idle(b)
 }
 
-fn judge(pulse: &Pulse, profile: Option<&Profile>, now: &Sample, output: bool, devices: Option<Sign>) -> Sign {
+fn judge(
+    pulse: &RankSample,
+    profile: Option<&Profile>,
+    now: &Sample,
+    output: bool,
+    devices: Option<RankState>,
+) -> RankState {
     match (pulse.state, profile) {
-        (b'T', _) => Sign::Stopped,
-        (b'Z' | b'X' | 0, _) => Sign::Gone,
-        _ if devices == Some(Sign::Alive) => Sign::Alive,
-        (b'D', _) if now.cpu < IDLE => Sign::Disk,
+        (b'T', _) => RankState::Stopped,
+        (b'Z' | b'X' | 0, _) => RankState::Gone,
+        _ if devices == Some(RankState::Alive) => RankState::Alive,
+        (b'D', _) if now.cpu < IDLE => RankState::Disk,
         (_, Some(profile)) => match profile.judge(now, devices) {
-            Sign::Alive if now.cpu < profile.idle() && !output => Sign::Still,
+            RankState::Alive if now.cpu < profile.idle() && !output => RankState::Still,
             sign => sign,
         },
-        (_, None) if now.cpu < IDLE && !output => Sign::Still,
-        (_, None) => Sign::Alive,
+        (_, None) if now.cpu < IDLE && !output => RankState::Still,
+        (_, None) => RankState::Alive,
     }
 }
 
 /// How many times more the ranks would have done, each on a core of its own.
-fn starved(window: &Window) -> f64 {
+fn starved(window: &ActivityWindow) -> f64 {
     let times = window.pulses.iter().map(|p| starving(window.over_ms, p));
     times.fold(1.0, f64::max)
 }
 
-fn starving(over_ms: u64, pulse: &Pulse) -> f64 {
+fn starving(over_ms: u64, pulse: &RankSample) -> f64 {
     let over = over_ms.max(1) as f64;
     let had = over - pulse.wait_ms as f64;
     (over / had.max(over / STARVED)).min(STARVED)
 }
 
-fn sample(window: &Window, pulse: &Pulse, starved: f64) -> Sample {
+fn sample(window: &ActivityWindow, pulse: &RankSample, starved: f64) -> Sample {
     let seconds = window.over_ms.max(1) as f64 / 1000.0;
     let own = starving(window.over_ms, pulse);
     Sample {

@@ -1,17 +1,17 @@
 //! Nodes whose hardware ended an attempt: the next ones are started without them, where others can take their place.
 
-use crate::action::Action;
+use crate::action::FailureAction;
 use crate::diagnosis::teller;
 use crate::record::Diagnosis;
 use crate::spec::{GangSpec, LauncherKind};
-use crate::state::{Attempt, Failure};
+use crate::state::{Attempt, PastFailure};
 use crate::taxonomy::{Class, Family};
 
 /// The node on which the worker runs that told of broken hardware.
 #[must_use]
 pub fn broken_node(a: &Attempt, d: &Diagnosis, gang: &GangSpec) -> Option<String> {
     let is_hardware = d.class.is_in(Family::Gpu) || d.class == Class::NodePcie;
-    if d.action != Action::Node || !is_hardware || gang.launcher != LauncherKind::Gang {
+    if d.action != FailureAction::Node || !is_hardware || gang.launcher != LauncherKind::Gang {
         return None;
     }
     let at = teller(a, &d.class)?.0.checked_div(gang.per_node())?;
@@ -20,7 +20,7 @@ pub fn broken_node(a: &Attempt, d: &Diagnosis, gang: &GangSpec) -> Option<String
 
 /// Nodes whose hardware ended an attempt since the configuration last changed, each with the class of that failure.
 #[must_use]
-pub fn broken_nodes(failures: &[Failure]) -> Vec<(String, String)> {
+pub fn broken_nodes(failures: &[PastFailure]) -> Vec<(String, String)> {
     let told = failures.iter().map(|f| &f.diagnosis);
     let mut nodes: Vec<(String, String)> = told
         .filter_map(|d| Some((d.node.clone()?, d.class.to_string())))
@@ -37,11 +37,11 @@ mod tests {
 
     #[test]
     fn each_broken_node_is_named_once_with_what_it_caused() {
-        let failure = |node: Option<&str>, class: Class| Failure {
+        let failure = |node: Option<&str>, class: Class| PastFailure {
             attempt: AttemptNo(1),
             diagnosis: Diagnosis {
                 class: class.into(),
-                action: Action::Node,
+                action: FailureAction::Node,
                 answer: None,
                 advice: None,
                 fingerprint: 1,

@@ -92,7 +92,7 @@ impl Depth {
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum FindingLevel {
     /// Worth knowing.
     Note,
     /// Doubtful, but does not condemn.
@@ -107,7 +107,7 @@ pub struct Finding {
     /// Stable, documented name such as `zip_truncated`.
     pub code: Cow<'static, str>,
     /// How much it matters.
-    pub level: Level,
+    pub level: FindingLevel,
     /// The verdict on the file, where the level is `Error`.
     pub verdict: Verdict,
     /// Findings, in words a person can act on; without the file name.
@@ -133,22 +133,22 @@ impl Finding {
     /// A finding that condemns with `verdict`.
     #[must_use]
     pub fn error(code: &'static str, verdict: Verdict, detail: impl Into<String>) -> Self {
-        Self::new(code, Level::Error, verdict, detail)
+        Self::new(code, FindingLevel::Error, verdict, detail)
     }
 
     /// A finding that makes doubtful but does not condemn.
     #[must_use]
     pub fn warning(code: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(code, Level::Warning, Verdict::Whole, detail)
+        Self::new(code, FindingLevel::Warning, Verdict::Whole, detail)
     }
 
     /// A finding worth knowing.
     #[must_use]
     pub fn note(code: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(code, Level::Note, Verdict::Whole, detail)
+        Self::new(code, FindingLevel::Note, Verdict::Whole, detail)
     }
 
-    fn new(code: &'static str, level: Level, verdict: Verdict, detail: impl Into<String>) -> Self {
+    fn new(code: &'static str, level: FindingLevel, verdict: Verdict, detail: impl Into<String>) -> Self {
         Self {
             code: Cow::Borrowed(code),
             level,
@@ -180,8 +180,8 @@ impl Finding {
     #[must_use]
     pub fn effect(&self) -> Verdict {
         match self.level {
-            Level::Error => self.verdict,
-            Level::Note | Level::Warning => Verdict::Whole,
+            FindingLevel::Error => self.verdict,
+            FindingLevel::Note | FindingLevel::Warning => Verdict::Whole,
         }
     }
 }
@@ -258,7 +258,7 @@ pub enum Resumability {
 
 /// A whole step that fits the run but for the number of ranks, and can be cut anew for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reshard {
+pub struct ReshardOffer {
     /// Ranks that saved it.
     pub from: u32,
     /// Ranks of the run.
@@ -270,7 +270,7 @@ pub struct Reshard {
 
 /// Parts of a damaged or unfinished step that are whole by themselves, so that a run could go on with it and lose the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct PartialStep {
     /// Losses of a resume from it.
     pub lost: Vec<StateKind>,
     /// Contents that are whole, by role.
@@ -284,7 +284,7 @@ pub struct Part {
     pub pins: PinsHash,
 }
 
-impl Part {
+impl PartialStep {
     /// Proven to at least `depth`.
     #[must_use]
     pub fn is_proven(&self, depth: Depth) -> bool {
@@ -372,10 +372,10 @@ pub struct CheckpointSummary {
     pub resume: Resumability,
     /// It cannot only because other ranks saved it, and it can be cut anew for those of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reshard: Option<Reshard>,
+    pub reshard: Option<ReshardOffer>,
     /// Parts of a step that are whole although it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub part: Option<Part>,
+    pub part: Option<PartialStep>,
     /// Hash over the files' pins at the time of the proof.
     pub pins: PinsHash,
     /// Bytes in all files.
@@ -452,7 +452,7 @@ impl CheckpointSummary {
     pub fn why(&self) -> Option<&Finding> {
         self.findings
             .iter()
-            .filter(|f| f.level == Level::Error)
+            .filter(|f| f.level == FindingLevel::Error)
             .max_by_key(|f| f.verdict)
     }
 }

@@ -5,7 +5,7 @@
 //! whose every number counts: one that is odd breaks it.
 
 use crate::id::Step;
-use crate::numbers::{Measure, Reading, StepNumbers};
+use crate::numbers::{MetricValue, StepNumbers, TrainingMetric};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ const FLAT: f64 = 0.02;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Collapse {
     /// The entropy or the reward.
-    pub what: Measure,
+    pub what: TrainingMetric,
     /// The step at which the streak began.
     pub since: Step,
     /// The measure of better times: the early median of an entropy, the best median of a streak of rewards.
@@ -33,16 +33,16 @@ pub struct Collapse {
 
 /// The course of a run's entropy and reward, in bounded memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Course {
+pub struct CollapseTracker {
     step: Option<Step>,
-    early: Vec<Reading>,
-    entropies: VecDeque<(Step, Reading)>,
-    rewards: VecDeque<(Step, Reading)>,
-    lowest: Option<Reading>,
-    best: Option<Reading>,
+    early: Vec<MetricValue>,
+    entropies: VecDeque<(Step, MetricValue)>,
+    rewards: VecDeque<(Step, MetricValue)>,
+    lowest: Option<MetricValue>,
+    best: Option<MetricValue>,
 }
 
-impl Course {
+impl CollapseTracker {
     /// Nothing was taken in.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -58,13 +58,13 @@ impl Course {
                 self.rewards.clear();
             }
             self.step = Some(step);
-            if let Some(n) = record.of.get(Measure::Entropy) {
+            if let Some(n) = record.of.get(TrainingMetric::Entropy) {
                 if self.early.len() < EARLY && n.is_finite() {
-                    self.early.push(Reading(n));
+                    self.early.push(MetricValue(n));
                 }
                 push(&mut self.entropies, step, n);
             }
-            if let Some(n) = record.of.get(Measure::Reward) {
+            if let Some(n) = record.of.get(TrainingMetric::Reward) {
                 push(&mut self.rewards, step, n);
                 self.lowest = best_of(self.lowest, n, f64::min);
                 if let Some(median) = streak(&self.rewards).as_deref().and_then(median) {
@@ -84,7 +84,7 @@ impl Course {
         let early: Vec<f64> = self.early.iter().map(|r| r.0).collect();
         let before = median(&early).filter(|m| early.len() == EARLY && *m > 0.0)?;
         let lies_low = streak(&self.entropies)?.iter().all(|n| *n < LEFT * before);
-        collapse(Measure::Entropy, &self.entropies, before).filter(|_| lies_low)
+        collapse(TrainingMetric::Entropy, &self.entropies, before).filter(|_| lies_low)
     }
 
     fn reward(&self) -> Option<Collapse> {
@@ -94,11 +94,11 @@ impl Course {
         // What was never above its floor has not learnt yet; far from zero, rounding is no range.
         let has_learnt = range > FLAT * best.abs().max(lowest.abs()) && limit > lowest;
         let lies_flat = streak(&self.rewards)?.iter().all(|n| *n <= limit);
-        collapse(Measure::Reward, &self.rewards, best).filter(|_| has_learnt && lies_flat)
+        collapse(TrainingMetric::Reward, &self.rewards, best).filter(|_| has_learnt && lies_flat)
     }
 }
 
-fn collapse(what: Measure, of: &VecDeque<(Step, Reading)>, before: f64) -> Option<Collapse> {
+fn collapse(what: TrainingMetric, of: &VecDeque<(Step, MetricValue)>, before: f64) -> Option<Collapse> {
     let ((since, _), (_, now)) = (of.front()?, of.back()?);
     Some(Collapse {
         what,
@@ -108,20 +108,20 @@ fn collapse(what: Measure, of: &VecDeque<(Step, Reading)>, before: f64) -> Optio
     })
 }
 
-fn push(to: &mut VecDeque<(Step, Reading)>, step: Step, n: f64) {
+fn push(to: &mut VecDeque<(Step, MetricValue)>, step: Step, n: f64) {
     if to.len() >= STREAK {
         to.pop_front();
     }
-    to.push_back((step, Reading(n)));
+    to.push_back((step, MetricValue(n)));
 }
 
-fn best_of(known: Option<Reading>, n: f64, choose: impl Fn(f64, f64) -> f64) -> Option<Reading> {
+fn best_of(known: Option<MetricValue>, n: f64, choose: impl Fn(f64, f64) -> f64) -> Option<MetricValue> {
     let chosen = known.map_or(n, |k| choose(k.0, n));
-    Some(Reading(chosen)).filter(|r| r.0.is_finite()).or(known)
+    Some(MetricValue(chosen)).filter(|r| r.0.is_finite()).or(known)
 }
 
 /// The numbers of a whole streak, none of which is odd.
-fn streak(of: &VecDeque<(Step, Reading)>) -> Option<Vec<f64>> {
+fn streak(of: &VecDeque<(Step, MetricValue)>) -> Option<Vec<f64>> {
     let numbers: Vec<f64> = of.iter().map(|(_, n)| n.0).collect();
     (numbers.len() >= STREAK && numbers.iter().all(|n| n.is_finite())).then_some(numbers)
 }
@@ -135,14 +135,14 @@ fn median(of: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::numbers::Numbers;
+    use crate::numbers::StepMetrics;
     use proptest::prelude::*;
 
-    fn told(series: impl IntoIterator<Item = (Measure, f64)>) -> Vec<(usize, Collapse)> {
-        let mut course = Course::default();
+    fn told(series: impl IntoIterator<Item = (TrainingMetric, f64)>) -> Vec<(usize, Collapse)> {
+        let mut course = CollapseTracker::default();
         let mut out = Vec::new();
         for (step, (what, n)) in series.into_iter().enumerate() {
-            let mut of = Numbers::default();
+            let mut of = StepMetrics::default();
             of.set(what, n);
             let step_of = Some(Step(step as u64));
             course.note(&[StepNumbers { step: step_of, of }]);
@@ -151,12 +151,12 @@ mod tests {
         out
     }
 
-    fn entropy(n: f64) -> (Measure, f64) {
-        (Measure::Entropy, n)
+    fn entropy(n: f64) -> (TrainingMetric, f64) {
+        (TrainingMetric::Entropy, n)
     }
 
-    fn reward(n: f64) -> (Measure, f64) {
-        (Measure::Reward, n)
+    fn reward(n: f64) -> (TrainingMetric, f64) {
+        (TrainingMetric::Reward, n)
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         let fell = (0..100).map(|n| entropy(if n < 40 { 0.8 } else { 0.01 }));
         let told = told(fell);
         let (at, first) = told[0];
-        assert_eq!((at, first.since, first.what), (59, Step(40), Measure::Entropy));
+        assert_eq!((at, first.since, first.what), (59, Step(40), TrainingMetric::Entropy));
         assert_eq!((first.before, first.now), (0.8, 0.01));
     }
 
@@ -183,10 +183,10 @@ mod tests {
 
     #[test]
     fn no_streak_goes_over_a_step_back_or_a_number_that_is_none() {
-        let mut course = Course::default();
-        let note = |course: &mut Course, step: u64, n: f64| {
-            let mut of = Numbers::default();
-            of.set(Measure::Entropy, n);
+        let mut course = CollapseTracker::default();
+        let note = |course: &mut CollapseTracker, step: u64, n: f64| {
+            let mut of = StepMetrics::default();
+            of.set(TrainingMetric::Entropy, n);
             let step = Some(Step(step));
             course.note(&[StepNumbers { step, of }]);
         };
@@ -200,7 +200,7 @@ mod tests {
         (60..66).for_each(|n| note(&mut course, n, 0.0));
         assert_eq!(course.collapses().len(), 1);
         let text = serde_json::to_string(&course).unwrap();
-        assert_eq!(serde_json::from_str::<Course>(&text).unwrap(), course);
+        assert_eq!(serde_json::from_str::<CollapseTracker>(&text).unwrap(), course);
     }
 
     proptest! {

@@ -9,7 +9,7 @@ mod words;
 
 pub use words::table;
 
-use crate::collectives::graph::Waits;
+use crate::collectives::graph::WaitGraph;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const NAMED: usize = 8;
 
 /// A call of a rank, in the order of its process group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct CollectiveCall {
     /// Name of the process group.
     pub group: String,
     /// Its number in the group.
@@ -37,7 +37,7 @@ pub struct Call {
     pub place: Option<String>,
 }
 
-impl Call {
+impl CollectiveCall {
     /// The operation without its library.
     fn name(&self) -> &str {
         let op = self.op.split_once(':').map_or(self.op.as_str(), |(_, op)| op);
@@ -47,7 +47,7 @@ impl Call {
 
 /// A process group as one rank knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Group {
+pub struct ProcessGroup {
     /// Its purpose, as the program said.
     pub desc: String,
     /// Its ranks; empty where that was not recorded.
@@ -60,19 +60,19 @@ pub struct Group {
 
 /// All that one rank recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Trace {
+pub struct RankTrace {
     /// The rank among all.
     pub rank: u32,
     /// Its process groups by name.
-    pub groups: BTreeMap<String, Group>,
+    pub groups: BTreeMap<String, ProcessGroup>,
     /// Its calls, oldest first.
-    pub calls: Vec<Call>,
+    pub calls: Vec<CollectiveCall>,
 }
 
 /// Why a rank is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fault {
+pub enum CollectiveFault {
     /// It did not enter a call that others wait in.
     NotEntered,
     /// It entered another operation, size or type than the others.
@@ -89,7 +89,7 @@ pub struct Culprit {
     /// The rank.
     pub rank: u32,
     /// Why.
-    pub fault: Fault,
+    pub fault: CollectiveFault,
     /// The call, its group, who waits there, and where the rank stands, in words.
     pub text: String,
 }
@@ -108,36 +108,36 @@ pub struct Collectives {
 }
 
 /// One process group, with what each rank recorded of it. Calls between two ranks are told apart by the ranks' own numbers.
-struct Shared<'a> {
+struct GroupRecords<'a> {
     name: String,
     desc: &'a str,
     /// Its ranks, as recorded or as seen.
     ranks: Vec<u32>,
-    by: BTreeMap<u32, Own<'a>>,
+    by: BTreeMap<u32, RankRecords<'a>>,
 }
 
 /// The part of one rank in a group.
 #[derive(Default)]
-struct Own<'a> {
+struct RankRecords<'a> {
     entered: Option<u64>,
     done: Option<u64>,
     /// Calls that it did not finish, oldest first.
-    open: Vec<&'a Call>,
+    open: Vec<&'a CollectiveCall>,
     /// Calls of the whole group, by number.
-    calls: BTreeMap<u64, &'a Call>,
+    calls: BTreeMap<u64, &'a CollectiveCall>,
     p2p: bool,
 }
 
 /// Reads what all ranks recorded.
 #[must_use]
-pub fn read(traces: &[Trace]) -> Collectives {
+pub fn read(traces: &[RankTrace]) -> Collectives {
     let groups = shared(traces);
     let known: BTreeSet<u32> = traces.iter().map(|t| t.rank).collect();
     let mut out = Collectives {
         ranks: u32::try_from(known.len()).unwrap_or(u32::MAX),
         ..Collectives::default()
     };
-    let waits = Waits::of(&groups);
+    let waits = WaitGraph::of(&groups);
     out.culprits = mismatches(&groups);
     if out.culprits.is_empty() {
         out.culprits = waits.not_entered(&groups);
@@ -162,20 +162,20 @@ pub fn read(traces: &[Trace]) -> Collectives {
 }
 
 /// The groups, by name and by their ranks: a name alone may be used twice.
-fn shared(traces: &[Trace]) -> Vec<Shared<'_>> {
-    let mut groups: BTreeMap<(&str, &[u32]), Shared<'_>> = BTreeMap::new();
+fn shared(traces: &[RankTrace]) -> Vec<GroupRecords<'_>> {
+    let mut groups: BTreeMap<(&str, &[u32]), GroupRecords<'_>> = BTreeMap::new();
     for trace in traces {
         for (name, known) in &trace.groups {
-            let group = groups.entry((name, &known.ranks)).or_insert_with(|| Shared {
+            let group = groups.entry((name, &known.ranks)).or_insert_with(|| GroupRecords {
                 name: name.clone(),
                 desc: &known.desc,
                 ranks: known.ranks.clone(),
                 by: BTreeMap::new(),
             });
-            let mut own = Own {
+            let mut own = RankRecords {
                 entered: known.entered,
                 done: known.done,
-                ..Own::default()
+                ..RankRecords::default()
             };
             for call in trace.calls.iter().filter(|c| c.group == *name) {
                 own.add(call);
@@ -186,7 +186,7 @@ fn shared(traces: &[Trace]) -> Vec<Shared<'_>> {
             group.by.insert(trace.rank, own);
         }
     }
-    let mut groups: Vec<Shared<'_>> = groups.into_values().collect();
+    let mut groups: Vec<GroupRecords<'_>> = groups.into_values().collect();
     for group in &mut groups {
         // Where two ranks talk to each other, the counters of the group count that as well.
         if group.by.values().any(|own| own.p2p) {
@@ -199,8 +199,8 @@ fn shared(traces: &[Trace]) -> Vec<Shared<'_>> {
     groups
 }
 
-impl<'a> Own<'a> {
-    fn add(&mut self, call: &'a Call) {
+impl<'a> RankRecords<'a> {
+    fn add(&mut self, call: &'a CollectiveCall) {
         if !call.is_done {
             self.open.push(call);
         }
@@ -216,7 +216,7 @@ impl<'a> Own<'a> {
     }
 
     /// The oldest call of the whole group that it did not finish.
-    fn waits_in(&self) -> Option<&'a Call> {
+    fn waits_in(&self) -> Option<&'a CollectiveCall> {
         let open = self.open.iter().filter(|c| !c.is_p2p);
         open.min_by_key(|c| c.number).copied()
     }
@@ -248,7 +248,7 @@ fn needs_all(name: &str) -> bool {
 }
 
 /// Ranks that entered another call under the same number. Where no side is larger, both are named.
-fn mismatches(groups: &[Shared<'_>]) -> Vec<Culprit> {
+fn mismatches(groups: &[GroupRecords<'_>]) -> Vec<Culprit> {
     let mut out: BTreeMap<u32, Culprit> = BTreeMap::new();
     for group in groups {
         let numbers: BTreeSet<u64> = group
@@ -258,17 +258,17 @@ fn mismatches(groups: &[Shared<'_>]) -> Vec<Culprit> {
             .map(|c| c.number)
             .collect();
         for number in numbers {
-            let calls: Vec<(u32, &Call)> = group
+            let calls: Vec<(u32, &CollectiveCall)> = group
                 .by
                 .iter()
                 .filter_map(|(rank, own)| Some((*rank, *own.calls.get(&number)?)))
                 .collect();
             let is_even = calls.iter().all(|(_, c)| is_even(c.name()));
-            let key = |call: &Call| {
+            let key = |call: &CollectiveCall| {
                 let size = is_even.then(|| (call.inputs.clone(), call.types.clone()));
                 (call.name().to_owned(), size)
             };
-            let mut kinds: BTreeMap<_, Vec<(u32, &Call)>> = BTreeMap::new();
+            let mut kinds: BTreeMap<_, Vec<(u32, &CollectiveCall)>> = BTreeMap::new();
             for (rank, call) in calls {
                 kinds.entry(key(call)).or_default().push((rank, call));
             }
@@ -282,7 +282,7 @@ fn mismatches(groups: &[Shared<'_>]) -> Vec<Culprit> {
                 let text = words::mismatch(group, *rank, call, usual, is_clear);
                 out.entry(*rank).or_insert(Culprit {
                     rank: *rank,
-                    fault: Fault::Mismatch,
+                    fault: CollectiveFault::Mismatch,
                     text,
                 });
             }
@@ -292,7 +292,7 @@ fn mismatches(groups: &[Shared<'_>]) -> Vec<Culprit> {
 }
 
 /// Ranks that hold a call as unfinished which others finished, though each had to take part, and that wait for nobody.
-fn unfinished(groups: &[Shared<'_>], waits: &Waits) -> Vec<Culprit> {
+fn unfinished(groups: &[GroupRecords<'_>], waits: &WaitGraph) -> Vec<Culprit> {
     let mut out: BTreeMap<u32, Culprit> = BTreeMap::new();
     for group in groups {
         for (rank, own) in &group.by {
@@ -308,7 +308,7 @@ fn unfinished(groups: &[Shared<'_>], waits: &Waits) -> Vec<Culprit> {
             if !finished.is_empty() && !waits.waits(*rank) {
                 out.entry(*rank).or_insert_with(|| Culprit {
                     rank: *rank,
-                    fault: Fault::Unfinished,
+                    fault: CollectiveFault::Unfinished,
                     text: words::unfinished(group, *rank, call, &finished),
                 });
             }

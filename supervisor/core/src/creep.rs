@@ -24,7 +24,7 @@ const SLOWER_MS: f64 = 1000.0;
 /// Things that can run out, and times that can grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Resource {
+pub enum WatchedResource {
     /// Memory of the workers' control group, where that has a limit.
     Memory,
     /// Memory of the machine.
@@ -43,7 +43,7 @@ pub enum Resource {
     SaveTime,
 }
 
-impl Resource {
+impl WatchedResource {
     /// In words.
     #[must_use]
     pub fn words(self) -> &'static str {
@@ -73,9 +73,9 @@ impl Resource {
 
 /// How much of something is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct ResourceUsage {
     /// Of what.
-    pub what: Resource,
+    pub what: WatchedResource,
     /// Bytes or files in use.
     pub used: u64,
     /// Bytes or files that there are.
@@ -85,7 +85,7 @@ pub struct Usage {
 /// The samples of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Creep {
-    samples: BTreeMap<Resource, Vec<(Step, u64, u64)>>,
+    samples: BTreeMap<WatchedResource, Vec<(Step, u64, u64)>>,
     /// When the last ones were taken at a step, and how far apart they are.
     #[serde(default)]
     last: Option<Tick>,
@@ -100,7 +100,7 @@ pub struct Creep {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
     /// The resource.
-    pub what: Resource,
+    pub what: WatchedResource,
     /// Bytes or files more with each step.
     pub per_step: f64,
     /// Bytes or files in use.
@@ -123,7 +123,7 @@ impl Forecast {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slower {
     /// Of what.
-    pub what: Resource,
+    pub what: WatchedResource,
     /// By the trend, at the first sample.
     pub from: Ms,
     /// By the trend, now.
@@ -147,12 +147,12 @@ impl Creep {
     /// A sample of the disk at this saved step is of use.
     #[must_use]
     pub fn is_disk_due(&self, saved: Step) -> bool {
-        let disk = self.samples.get(&Resource::Disk).and_then(|s| s.last());
+        let disk = self.samples.get(&WatchedResource::Disk).and_then(|s| s.last());
         disk.is_none_or(|(last, ..)| saved > *last)
     }
 
     /// Takes samples in.
-    pub fn note(&mut self, step: Step, at: Tick, usage: &[Usage]) {
+    pub fn note(&mut self, step: Step, at: Tick, usage: &[ResourceUsage]) {
         let mut is_full = false;
         for u in usage {
             is_full |= self.add(u.what, step, u.used, u.of);
@@ -163,7 +163,7 @@ impl Creep {
         let steps = self.last_step.map_or(0, |before| step.0.saturating_sub(before.0));
         let each = self.last.and_then(|then| at.since(then).0.checked_div(steps));
         if let Some(each) = each {
-            self.add(Resource::StepTime, step, each, 0);
+            self.add(WatchedResource::StepTime, step, each, 0);
         }
         if is_full {
             // Steps may be further apart than that by themselves.
@@ -176,7 +176,7 @@ impl Creep {
 
     /// A save after this step took so long.
     pub fn note_save(&mut self, step: Step, took: Ms) {
-        self.add(Resource::SaveTime, step, took.0, 0);
+        self.add(WatchedResource::SaveTime, step, took.0, 0);
     }
 
     /// Another clock: what lies between is not measured.
@@ -185,7 +185,7 @@ impl Creep {
     }
 
     /// `true`: there were too many samples, and every other one went.
-    fn add(&mut self, what: Resource, step: Step, used: u64, of: u64) -> bool {
+    fn add(&mut self, what: WatchedResource, step: Step, used: u64, of: u64) -> bool {
         let samples = self.samples.entry(what).or_default();
         if samples.last().is_none_or(|(last, ..)| step > *last) {
             samples.push((step, used, of));
@@ -213,7 +213,7 @@ impl Creep {
     /// Times that grew by much.
     #[must_use]
     pub fn slower(&self) -> Vec<Slower> {
-        [Resource::StepTime, Resource::SaveTime]
+        [WatchedResource::StepTime, WatchedResource::SaveTime]
             .into_iter()
             .filter_map(|what| slower(what, self.samples.get(&what)?))
             .collect()
@@ -222,7 +222,7 @@ impl Creep {
     /// Time of a step of late, with all that happens between steps; `None` where that is not known.
     #[must_use]
     pub fn step_time(&self) -> Option<Ms> {
-        let times = self.samples.get(&Resource::StepTime)?;
+        let times = self.samples.get(&WatchedResource::StepTime)?;
         let mut late: Vec<u64> = times.iter().rev().take(8).map(|(_, ms, _)| *ms).collect();
         late.sort_unstable();
         late.get(late.len() / 2).copied().map(Ms)
@@ -236,29 +236,29 @@ fn points(samples: &[(Step, u64, u64)]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-fn forecast(what: Resource, samples: &[(Step, u64, u64)], save: u64) -> Option<Forecast> {
+fn forecast(what: WatchedResource, samples: &[(Step, u64, u64)], save: u64) -> Option<Forecast> {
     let (first, last) = (samples.first()?, samples.last()?);
     if last.2 == 0 {
         return None;
     }
     let filled = || {
-        (what == Resource::Disk)
+        (what == WatchedResource::Disk)
             .then(|| filled_by_saves(samples, save))
             .flatten()
     };
     let Trend { per_step, grown, .. } = trend(&points(samples)).or_else(filled)?;
     // A file system may be so large that no growth is a share of it: there the room that was left counts.
-    let room = if what == Resource::Disk {
+    let room = if what == WatchedResource::Disk {
         first.2.saturating_sub(first.1)
     } else {
         last.2
     };
-    let smallest = if what == Resource::Files { 0.1 } else { 1.0 };
+    let smallest = if what == WatchedResource::Files { 0.1 } else { 1.0 };
     if per_step < smallest || grown < room as f64 * NOISE {
         return None;
     }
     let mut left = last.2.saturating_sub(last.1);
-    if what == Resource::Disk {
+    if what == WatchedResource::Disk {
         // Where old steps are deleted, a save still needs its room beside them while it is written.
         let saves = (samples.len() - 1) as f64;
         let each = per_step * (last.0.0 - first.0.0) as f64 / saves.max(1.0);
@@ -292,7 +292,7 @@ fn filled_by_saves(samples: &[(Step, u64, u64)], save: u64) -> Option<Trend> {
     })
 }
 
-fn slower(what: Resource, samples: &[(Step, u64, u64)]) -> Option<Slower> {
+fn slower(what: WatchedResource, samples: &[(Step, u64, u64)]) -> Option<Slower> {
     let Trend { from, to, .. } = trend(&points(samples))?;
     let is_much = from > 0.0 && to - from >= (from * SLOWER).max(SLOWER_MS);
     is_much.then_some(Slower {
@@ -313,12 +313,12 @@ mod tests {
         for step in 1..=n {
             let at = Tick(step * 10_000);
             if creep.is_due(Step(step), at) {
-                let of = |what| Usage {
+                let of = |what| ResourceUsage {
                     what,
                     used: used(step),
                     of: 1000 * MIB,
                 };
-                creep.note(Step(step), at, &[of(Resource::Memory)]);
+                creep.note(Step(step), at, &[of(WatchedResource::Memory)]);
             }
         }
         creep
@@ -333,8 +333,8 @@ mod tests {
         let mut creep = Creep::default();
         for save in 1..=n {
             let of = 1 << 40;
-            let usage = Usage {
-                what: Resource::Disk,
+            let usage = ResourceUsage {
+                what: WatchedResource::Disk,
                 used: of - free(save),
                 of,
             };
@@ -347,7 +347,10 @@ mod tests {
     fn a_leak_is_seen_and_its_end_told() {
         let creep = sampled(10, |step| 100 * MIB + step * 50 * MIB);
         let f = first(&creep).unwrap();
-        assert_eq!((f.what, f.left(), f.until), (Resource::Memory, 400 * MIB, Step(18)));
+        assert_eq!(
+            (f.what, f.left(), f.until),
+            (WatchedResource::Memory, 400 * MIB, Step(18))
+        );
         assert_eq!(f.per_step as u64, 50 * MIB);
         assert_eq!(creep.step_time(), Some(Ms::secs(10)));
     }
@@ -373,7 +376,7 @@ mod tests {
     #[test]
     fn a_long_run_keeps_few_samples_and_still_sees_a_slow_leak() {
         let creep = sampled(10_000, |step| 100 * MIB + step * (MIB / 20));
-        assert!(creep.samples[&Resource::Memory].len() <= SAMPLES);
+        assert!(creep.samples[&WatchedResource::Memory].len() <= SAMPLES);
         let f = first(&creep).unwrap();
         assert!((17_000..19_000).contains(&f.until.0), "{f:?}");
     }
@@ -382,7 +385,8 @@ mod tests {
     fn resources_that_are_sampled_together_do_not_thin_each_other() {
         let mut creep = Creep::default();
         for step in 1..=100 {
-            let usage = [Resource::Memory, Resource::Node, Resource::Shm].map(|what| Usage { what, used: 1, of: 2 });
+            let usage = [WatchedResource::Memory, WatchedResource::Node, WatchedResource::Shm]
+                .map(|what| ResourceUsage { what, used: 1, of: 2 });
             let at = Tick(step * 10_000);
             if creep.is_due(Step(step), at) {
                 creep.note(Step(step), at, &usage);
@@ -396,7 +400,7 @@ mod tests {
         // 20 GiB more with each save, and 35 GiB are left after the eighth.
         let creep = saved(8, |save| (195 - save * 20) << 30);
         let f = first(&creep).unwrap();
-        assert_eq!((f.what, f.until.0), (Resource::Disk, 80 + 17));
+        assert_eq!((f.what, f.until.0), (WatchedResource::Disk, 80 + 17));
         // The trainer deletes old ones, and a little is left behind each time: a save of 20 GiB needs its room.
         let creep = saved(8, |save| (100 - save * 5) << 30);
         let until = |save: u64| creep.forecasts(save << 30).first().map(|f| f.until.0);
@@ -415,8 +419,8 @@ mod tests {
             for step in 1..=200 {
                 at += each(step);
                 if creep.is_due(Step(step), Tick(at)) {
-                    let used = Usage {
-                        what: Resource::Node,
+                    let used = ResourceUsage {
+                        what: WatchedResource::Node,
                         used: 1,
                         of: 100,
                     };
@@ -427,7 +431,10 @@ mod tests {
         };
         let found = paced(&|step| 1000 + step * 10);
         assert_eq!(found.len(), 1);
-        assert!(found[0].what == Resource::StepTime && found[0].to.0 > 2500, "{found:?}");
+        assert!(
+            found[0].what == WatchedResource::StepTime && found[0].to.0 > 2500,
+            "{found:?}"
+        );
         assert_eq!(paced(&|step| 1000 + step % 7 * 100), []);
         // Every tenth step is a long one.
         assert_eq!(paced(&|step| if step % 10 == 0 { 9000 } else { 1000 }), []);

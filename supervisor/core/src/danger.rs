@@ -1,16 +1,16 @@
 //! The next thing that would end a run by running out, and when.
 
 use crate::checkpoint::{CheckpointSummary, Verdict};
-use crate::creep::{Creep, Forecast, Resource};
+use crate::creep::{Creep, Forecast, WatchedResource};
 use crate::id::{Ms, Step};
 use crate::interval::save_interval;
 use crate::resume::last_step;
 use crate::spec::RunSpec;
-use crate::state::State;
+use crate::state::RunState;
 
 /// Something that ends the run before its planned end.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Danger {
+pub struct RunDanger {
     /// What, and until which step it lasts.
     pub forecast: Forecast,
     /// The save that does not fit any more, of a disk.
@@ -19,7 +19,7 @@ pub struct Danger {
     pub left: Option<Ms>,
 }
 
-impl Danger {
+impl RunDanger {
     /// In words, a sentence.
     #[must_use]
     pub fn words(&self) -> String {
@@ -29,11 +29,11 @@ impl Danger {
             .map(|ms| format!(", in about {}", about(ms)))
             .unwrap_or_default();
         match (f.what, self.save) {
-            (Resource::Files, _) => format!(
+            (WatchedResource::Files, _) => format!(
                 "open files: one process has {} of {}, {:.1} more a step, which lasts until step {}{when}",
                 f.used, f.of, f.per_step, f.until
             ),
-            (Resource::Disk, Some(save)) => format!(
+            (WatchedResource::Disk, Some(save)) => format!(
                 "the disk of the checkpoints: {} are free, {} less each step; the save of step {save} will not fit{when}",
                 amount(f.left()),
                 amount(f.per_step as u64)
@@ -51,7 +51,7 @@ impl Danger {
 
 /// Bytes of the largest save that is whole; 0 where there is none.
 #[must_use]
-pub fn largest_save(s: &State) -> u64 {
+pub fn largest_save(s: &RunState) -> u64 {
     let steps = s.scan.iter().flat_map(|scan| &scan.steps);
     let whole = steps.filter(|c| c.verdict == Verdict::Whole && !c.id.0.is_absolute());
     whole.map(|c| c.bytes).max().unwrap_or_default()
@@ -71,7 +71,7 @@ const UNSEEN: u64 = 1 << 20;
 
 /// The room for the next save: as much as the largest that is whole, and a little more.
 #[must_use]
-pub fn save_room(s: &State) -> SaveRoom {
+pub fn save_room(s: &RunState) -> SaveRoom {
     let largest = largest_save(s);
     let steps = s.scan.iter().flat_map(|scan| &scan.steps);
     let whole = steps.filter(|c| c.verdict == Verdict::Whole && !c.id.0.is_absolute());
@@ -88,7 +88,7 @@ pub fn save_room(s: &State) -> SaveRoom {
 
 /// Dangers to the present attempt, the first first. A resource that outlasts the run is none.
 #[must_use]
-pub fn dangers(s: &State, spec: &RunSpec) -> Vec<Danger> {
+pub fn dangers(s: &RunState, spec: &RunSpec) -> Vec<RunDanger> {
     let Some(a) = s.live() else {
         return Vec::new();
     };
@@ -97,8 +97,8 @@ pub fn dangers(s: &State, spec: &RunSpec) -> Vec<Danger> {
     let before = all.filter(|f| last.is_none_or(|last| f.until < last));
     before
         .map(|forecast| {
-            let every = save_interval(s, spec).filter(|every| *every > 0 && forecast.what == Resource::Disk);
-            Danger {
+            let every = save_interval(s, spec).filter(|every| *every > 0 && forecast.what == WatchedResource::Disk);
+            RunDanger {
                 save: every.map(|every| Step((forecast.until.0 / every).saturating_add(1).saturating_mul(every))),
                 left: left(&a.creep, forecast.until, a.step),
                 forecast,
@@ -109,7 +109,7 @@ pub fn dangers(s: &State, spec: &RunSpec) -> Vec<Danger> {
 
 /// The next danger to the present attempt.
 #[must_use]
-pub fn next_danger(s: &State, spec: &RunSpec) -> Option<Danger> {
+pub fn next_danger(s: &RunState, spec: &RunSpec) -> Option<RunDanger> {
     dangers(s, spec).into_iter().next()
 }
 

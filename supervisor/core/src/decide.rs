@@ -26,13 +26,15 @@ mod worth;
 
 use crate::checkpoint::{CheckpointSummary, Depth, Verdict};
 use crate::diff::ScanDiff;
-use crate::event::{Activity, Event, EventKind, Phase, Request, TimerKey};
+use crate::event::{Activity, Event, EventKind, OperatorRequest, TimerKey, TrainerPhase};
 use crate::id::{Ms, Tick};
 use crate::reason::Reason;
-use crate::record::{Act, ActKind, Ask, Condition, Decided, Decision, Outcome, Record, Then};
+use crate::record::{
+    Act, ActKind, AfterStop, DecideOutput, Decision, JournalRecord, RunOutcome, WaitCondition, WorldQuery,
+};
 use crate::resume::{needed_depth, scan_width};
 use crate::spec::RunSpec;
-use crate::state::{Mode, State};
+use crate::state::{RunMode, RunState};
 use std::borrow::Cow;
 use words::{event_word, span_words};
 use worth::{is_step, worth_recording};
@@ -52,13 +54,13 @@ const GONE_AT_A_STOP: Ms = Ms::secs(150);
 
 /// Decides. All policy, no mutation.
 #[must_use]
-pub fn decide(s: &State, spec: &RunSpec, e: &Event) -> Decided {
+pub fn decide(s: &RunState, spec: &RunSpec, e: &Event) -> DecideOutput {
     let shown = shown(s, spec, e);
     let mut d = Deciding {
         s: Cow::Borrowed(s),
         spec,
         e: shown.as_ref().unwrap_or(e),
-        out: Decided::default(),
+        out: DecideOutput::default(),
     };
     d.event();
     d.on_growth(e);
@@ -67,11 +69,13 @@ pub fn decide(s: &State, spec: &RunSpec, e: &Event) -> Decided {
 
 /// A scan while workers run, without the step that is just being saved: its files grow from look to look, and nothing is decided
 /// upon before it is whole but that a save goes on, which the trainer's own words may have told.
-fn shown(s: &State, spec: &RunSpec, e: &Event) -> Option<Event> {
+fn shown(s: &RunState, spec: &RunSpec, e: &Event) -> Option<Event> {
     let EventKind::Checkpoints(report) = &e.kind else {
         return None;
     };
-    let a = s.live().filter(|_| s.mode == Mode::Running && spec.saves.is_steps())?;
+    let a = s
+        .live()
+        .filter(|_| s.mode == RunMode::Running && spec.saves.is_steps())?;
     let known = |c: &CheckpointSummary| s.scan.iter().flat_map(|scan| &scan.steps).any(|k| k.id == c.id);
     let above = a.order.from.step().max(s.mark.unwrap_or_default());
     let first = report.steps.first()?;
@@ -79,7 +83,7 @@ fn shown(s: &State, spec: &RunSpec, e: &Event) -> Option<Event> {
     begun.then(|| {
         let mut report = report.clone();
         report.steps.remove(0);
-        report.saving = (a.phase != Phase::Save).then_some(first.step);
+        report.saving = (a.phase != TrainerPhase::Save).then_some(first.step);
         Event {
             kind: EventKind::Checkpoints(report),
             ..e.clone()
@@ -89,21 +93,21 @@ fn shown(s: &State, spec: &RunSpec, e: &Event) -> Option<Event> {
 
 /// One decision in the making: a state that sees each record as it is written, copied for the first of them. Most events have none.
 struct Deciding<'a> {
-    s: Cow<'a, State>,
+    s: Cow<'a, RunState>,
     spec: &'a RunSpec,
     e: &'a Event,
-    out: Decided,
+    out: DecideOutput,
 }
 
 impl Deciding<'_> {
-    fn push(&mut self, r: Record) {
+    fn push(&mut self, r: JournalRecord) {
         self.s.to_mut().apply(&r);
         self.out.records.push(r);
     }
 
     fn decided(&mut self, what: Decision, reasons: Vec<Reason>) {
         let at = self.e.at;
-        self.push(Record::Decided { at, what, reasons });
+        self.push(JournalRecord::Decided { at, what, reasons });
     }
 
     fn act(&mut self, kind: ActKind, reasons: Vec<Reason>) {
@@ -118,28 +122,28 @@ impl Deciding<'_> {
             kind,
         };
         let at = self.e.at;
-        self.push(Record::Intended { at, act, reasons });
+        self.push(JournalRecord::Intended { at, act, reasons });
     }
 
-    fn ask(&mut self, ask: Ask) {
+    fn ask(&mut self, ask: WorldQuery) {
         self.out.asks.push(ask);
     }
 
     fn wake(&mut self, key: TimerKey, after: Ms) {
         let at = self.e.at.after(after);
-        self.ask(Ask::WakeAt { key, at });
+        self.ask(WorldQuery::WakeAt { key, at });
     }
 
     fn ignore(&mut self, what: &str, why: &str) {
         let at = self.e.at;
-        self.push(Record::Ignored {
+        self.push(JournalRecord::Ignored {
             at,
             what: what.to_owned(),
             why: why.to_owned(),
         });
     }
 
-    fn finish(&mut self, outcome: Outcome, reasons: Vec<Reason>) {
+    fn finish(&mut self, outcome: RunOutcome, reasons: Vec<Reason>) {
         let outcome = self.with_the_script(outcome);
         self.decided(
             Decision::Finish {
@@ -163,7 +167,7 @@ impl Deciding<'_> {
             );
             self.decided(
                 Decision::Wait {
-                    what: Condition::JournalWritable,
+                    what: WaitCondition::JournalWritable,
                     until,
                 },
                 vec![reason],
@@ -184,12 +188,12 @@ impl Deciding<'_> {
             None => needed_depth(&self.s, self.spec),
         };
         let whole = scan_width(&self.s, self.spec);
-        self.ask(Ask::Scan { depth, whole });
+        self.ask(WorldQuery::Scan { depth, whole });
     }
 
     fn event(&mut self) {
         let e = self.e;
-        if self.s.mode == Mode::Finished && !matches!(e.kind, EventKind::TermStarted { .. }) {
+        if self.s.mode == RunMode::Finished && !matches!(e.kind, EventKind::TermStarted { .. }) {
             return self.after_the_end(&e.kind);
         }
         if let EventKind::Looked { attempt, look } = &e.kind {
@@ -203,9 +207,9 @@ impl Deciding<'_> {
             return self.ignore(&what, &why);
         }
         let ended = matches!(e.kind, EventKind::TermStarted { .. })
-            && self.s.outcome.as_ref().is_some_and(Outcome::needs_a_person);
+            && self.s.outcome.as_ref().is_some_and(RunOutcome::needs_a_person);
         let keeps = matches!(&e.kind, EventKind::ActDone { act, .. } if self.s.pending.get(act).is_some_and(is_keep));
-        self.push(Record::Fact(as_recorded(&self.s, e)));
+        self.push(JournalRecord::Fact(as_recorded(&self.s, e)));
         match &e.kind {
             EventKind::ActDone { result, .. } if keeps => self.on_kept(result.is_ok()),
             EventKind::TermStarted { living, orphans, .. } => {
@@ -287,8 +291,8 @@ impl Deciding<'_> {
     fn on_journal_recovered(&mut self) {
         if matches!(
             &self.s.mode,
-            Mode::Waiting {
-                what: Condition::JournalWritable,
+            RunMode::Waiting {
+                what: WaitCondition::JournalWritable,
                 ..
             }
         ) {
@@ -304,40 +308,40 @@ impl Deciding<'_> {
         // Workers that run, or are being started, are ended first. What a fence or SIGKILL could not end is the
         // new holder's to fence.
         match self.s.mode {
-            Mode::Launching { .. } | Mode::Running | Mode::Draining { .. } | Mode::Stopping { .. }
+            RunMode::Launching { .. } | RunMode::Running | RunMode::Draining { .. } | RunMode::Stopping { .. }
                 if self.s.live().is_some() =>
             {
-                self.stop(Then::LeaseLost, false, reasons);
+                self.stop(AfterStop::LeaseLost, false, reasons);
             }
-            _ => self.finish(Outcome::LeaseHeld { by: by.to_owned() }, reasons),
+            _ => self.finish(RunOutcome::LeaseHeld { by: by.to_owned() }, reasons),
         }
     }
 
-    fn on_operator(&mut self, request: &Request) {
+    fn on_operator(&mut self, request: &OperatorRequest) {
         match request {
-            Request::Stop {
+            OperatorRequest::Stop {
                 after_save: true, by, ..
             } => {
                 let reason = Reason::new("stop_after_save", format!("{by} asked to stop at the next proven step"));
                 self.decided(Decision::StopAfterSave, vec![reason]);
                 // Where nothing runs, and nothing may be launched, nothing will be saved.
-                if let Mode::Waiting {
-                    what: Condition::JournalWritable | Condition::Unheld,
+                if let RunMode::Waiting {
+                    what: WaitCondition::JournalWritable | WaitCondition::Unheld,
                     ..
                 } = self.s.mode
                 {
                     self.stopped(Vec::new());
                 }
             }
-            Request::Stop {
+            OperatorRequest::Stop {
                 after_save: false, by, ..
             } => self.wish_to_stop(by, false),
-            Request::HandBack { by, left } => self.hand_back(by, *left),
-            Request::StopNow { by } => self.wish_to_stop(by, true),
-            Request::Hold { .. } => {}
-            Request::Resume { by, .. } => self.on_resume(by),
-            Request::RollBack { by, to } => self.on_roll_back(by, *to),
-            Request::Unhold { by } => self.on_unhold(by),
+            OperatorRequest::HandBack { by, left } => self.hand_back(by, *left),
+            OperatorRequest::StopNow { by } => self.wish_to_stop(by, true),
+            OperatorRequest::Hold { .. } => {}
+            OperatorRequest::Resume { by, .. } => self.on_resume(by),
+            OperatorRequest::RollBack { by, to } => self.on_roll_back(by, *to),
+            OperatorRequest::Unhold { by } => self.on_unhold(by),
         }
     }
 
@@ -350,7 +354,7 @@ impl Deciding<'_> {
             TimerKey::ProveDue => self.on_prove_due(),
             TimerKey::StallCheck => self.on_stall_check(),
             TimerKey::StateDeadline => self.on_state_deadline(),
-            TimerKey::AllocationEnd => self.ask(Ask::Allocation),
+            TimerKey::AllocationEnd => self.ask(WorldQuery::Allocation),
         }
     }
 
@@ -358,7 +362,7 @@ impl Deciding<'_> {
         if self.is_last_look() {
             return self.stopped(Vec::new());
         }
-        if matches!(self.s.mode, Mode::Arranging { .. }) && self.s.is_to_stop() {
+        if matches!(self.s.mode, RunMode::Arranging { .. }) && self.s.is_to_stop() {
             let text = "what was being changed in the checkpoint root was not seen to end: the next start finds out";
             return self.stopped(vec![Reason::new("not_arranged", text)]);
         }
@@ -374,22 +378,22 @@ impl Deciding<'_> {
         let lasted = self.e.at.since(self.s.since.max(wish.unwrap_or_default()));
         let at_a_stop = |short, long| if wish.is_some() { short } else { long };
         let (limit, why) = match &self.s.mode {
-            Mode::Choosing => (CHOOSING_LIMIT, "the checkpoint root did not answer"),
-            Mode::Fencing | Mode::Stopping { gently: false, .. } => (
+            RunMode::Choosing => (CHOOSING_LIMIT, "the checkpoint root did not answer"),
+            RunMode::Fencing | RunMode::Stopping { gently: false, .. } => (
                 at_a_stop(GONE_AT_A_STOP, UNKILLABLE_LIMIT),
                 "processes of an attempt could not be ended",
             ),
             // What comes after the grace is a kill, which begins another wait.
-            Mode::Stopping { gently: true, .. } => (
+            RunMode::Stopping { gently: true, .. } => (
                 Ms(UNKILLABLE_LIMIT.0.saturating_add(self.spec.policy.stop_grace.0)),
                 "processes of an attempt could not be ended",
             ),
-            Mode::Waiting {
-                what: Condition::Readable,
+            RunMode::Waiting {
+                what: WaitCondition::Readable,
                 ..
             } => (start::patience_of(&self.s.why), "a newer step could not be read"),
-            Mode::Waiting {
-                what: Condition::TreeGone,
+            RunMode::Waiting {
+                what: WaitCondition::TreeGone,
                 ..
             } => (
                 at_a_stop(UNKILLABLE_AT_A_STOP, UNKILLABLE_LIMIT),
@@ -404,7 +408,7 @@ impl Deciding<'_> {
             let named = limit.unwrap_or_else(|| self.left_words());
             let why = format!("{why} for {}{named}", span_words(lasted));
             self.finish(
-                Outcome::Environment { why: why.clone() },
+                RunOutcome::Environment { why: why.clone() },
                 vec![Reason::new("deadline", why)],
             );
         }
@@ -417,7 +421,7 @@ fn is_keep(act: &Act) -> bool {
 
 /// An event as the journal holds it: a scan as the difference to the last one, and now and then, at the beginning of a term and
 /// where it is shorter, as a whole. A line that is lost costs what was known of the disk until then, and the whole ones cost little.
-fn as_recorded(s: &State, e: &Event) -> Event {
+fn as_recorded(s: &RunState, e: &Event) -> Event {
     let kind = match &e.kind {
         EventKind::Checkpoints(report) => s.scan.as_ref().and_then(|last| {
             let room = WHOLE_AFTER.saturating_mul(1 + last.steps.len() as u64);

@@ -18,26 +18,26 @@ mod verdict;
 mod weigh;
 mod wrapped;
 
-pub use reading::Reading;
+pub use reading::LogReader;
 pub use rules::{action, failure_rules, user_rules};
-pub use shape::Doubt;
+pub use shape::LogDoubt;
 pub(crate) use verdict::AT_START;
-pub use verdict::{Confidence, Place, Verdict};
+pub use verdict::{Confidence, LogLine, LogVerdict};
 
 use crate::collectives::Collectives;
-use crate::event::{ExitStatus, Phase, Sighting};
+use crate::event::{ExitStatus, Sighting, TrainerPhase};
 use crate::evidence::better;
 use crate::id::{Step, WorkerId, fnv64};
 use crate::log_cause::LogCause;
-use crate::record::{Diagnosis, Notice, StartPoint};
+use crate::record::{Diagnosis, NoticeKind, StartPoint};
 use crate::scan::{QUOTED, RuleKind, USER};
 use crate::script::ScriptNews;
 use crate::stacks::Stacks;
 use crate::state::{Attempt, EndCause};
-use crate::taxonomy::{Class, FailureClass, Family, Kind, Weight};
+use crate::taxonomy::{Class, FailureClass, FailureKind, Family, Weight};
 use from_logs::from_the_logs;
 use verdict::public;
-use weigh::{Clue, choose, class_of, is_telling};
+use weigh::{LogClue, choose, class_of, is_telling};
 
 /// Finds out what ended an attempt: its logs, read as `supervise diagnose` reads them, where the machine and our own acts show nothing else.
 #[must_use]
@@ -150,7 +150,7 @@ fn from_our_acts(a: &Attempt) -> Option<Diagnosis> {
         Some(cause) if a.spoilt => return Some(named(a, Class::NumNan, cause.words())),
         _ => {}
     }
-    if let Some(why) = a.noticed.get(&Notice::DoneButStays) {
+    if let Some(why) = a.noticed.get(&NoticeKind::DoneButStays) {
         return Some(named(a, Class::EndEarlySuccess, why));
     }
     a.guard_lost.then(|| {
@@ -190,9 +190,9 @@ fn from_words(a: &Attempt) -> Diagnosis {
 fn from_its_stop(a: &Attempt) -> Option<Diagnosis> {
     if let Some(EndCause::Stalled(why)) = &a.ended_by_us {
         let class = match a.phase {
-            Phase::Startup => Class::HangStartup,
-            Phase::Save => Class::HangSave,
-            Phase::Step | Phase::Validate | Phase::Exit => Class::HangStep,
+            TrainerPhase::Startup => Class::HangStartup,
+            TrainerPhase::Save => Class::HangSave,
+            TrainerPhase::Step | TrainerPhase::Validate | TrainerPhase::Exit => Class::HangStep,
         };
         return Some(build(a, class, why.clone(), ""));
     }
@@ -287,7 +287,7 @@ fn root<'a>(
     a: &Attempt,
     least: Weight,
 ) -> Option<(FailureClass, &'a Sighting)> {
-    let seen: Vec<(Clue<'_>, FailureClass, &Sighting)> = seen
+    let seen: Vec<(LogClue<'_>, FailureClass, &Sighting)> = seen
         .filter_map(|(means, s)| {
             let (class, named) = match means {
                 RuleKind::Failure(class @ FailureClass::User(_)) => (class.counts_as(), class.clone()),
@@ -298,7 +298,7 @@ fn root<'a>(
                 }
                 _ => return None,
             };
-            let clue = Clue {
+            let clue = LogClue {
                 class,
                 text: &s.text,
                 chained: s.rule.contains(".chained"),
@@ -308,7 +308,7 @@ fn root<'a>(
             (!matches!(class, Class::CommLauncherTeardown | Class::OpSignal)).then_some((clue, named, s))
         })
         .collect();
-    let clues: Vec<Clue<'_>> = seen.iter().map(|(clue, ..)| *clue).collect();
+    let clues: Vec<LogClue<'_>> = seen.iter().map(|(clue, ..)| *clue).collect();
     let choice = choose(&clues).filter(|c| c.weight <= least)?;
     seen.get(choice.at).map(|(_, named, s)| (named.clone(), *s))
 }
@@ -322,7 +322,7 @@ fn said(a: &Attempt) -> Option<(FailureClass, &Sighting)> {
 
 /// Symptoms, and the end that a signal from outside makes of an exception: the others' ends say more.
 fn is_symptom(class: Class) -> bool {
-    class.row().kind == Kind::Cascade || class == Class::OpSignal
+    class.row().kind == FailureKind::Cascade || class == Class::OpSignal
 }
 
 /// All that was seen is that a process of Ray's died.
@@ -331,11 +331,11 @@ fn lost_a_process(a: &Attempt) -> bool {
     a.sightings.iter().any(|(means, _)| died(means))
 }
 
-fn stage(a: &Attempt) -> rules::Stage {
+fn stage(a: &Attempt) -> rules::AttemptStage {
     match (a.step, resumed_at(a)) {
-        (Some(_), _) => rules::Stage::Stepping,
-        (None, Some(_)) => rules::Stage::Resuming,
-        (None, None) => rules::Stage::Starting,
+        (Some(_), _) => rules::AttemptStage::Stepping,
+        (None, Some(_)) => rules::AttemptStage::Resuming,
+        (None, None) => rules::AttemptStage::Starting,
     }
 }
 

@@ -5,10 +5,10 @@
 
 mod fields;
 
-pub use fields::Fields;
+pub use fields::RawFields;
 
 use crate::checkpoint::{CheckpointSummary, CkptId};
-use crate::event::{ScanReport, Tracker};
+use crate::event::{ScanReport, TrackerState};
 use crate::id::Step;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -30,10 +30,10 @@ pub struct ScanDiff {
     pub came: Vec<StepDiff>,
     /// The trainer's own pointer, where it says something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tracker: Option<Tracker>,
+    pub tracker: Option<TrackerState>,
     /// Everything else, where it changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rest: Option<Rest>,
+    pub rest: Option<ScanRest>,
 }
 
 /// One step as the difference to one that was known before.
@@ -46,7 +46,7 @@ pub struct StepDiff {
     #[serde(default, skip_serializing_if = "is_first")]
     pub at: usize,
     /// Fields that differ, by the names of a summary.
-    pub now: Fields,
+    pub now: RawFields,
     /// Fields that it does not have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<String>,
@@ -54,7 +54,7 @@ pub struct StepDiff {
 
 /// Statements of a scan beside its steps and the pointer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rest {
+pub struct ScanRest {
     /// As in the report.
     pub unreadable: Option<String>,
     /// As in the report.
@@ -102,7 +102,7 @@ impl ScanDiff {
             }
         }
         out.tracker = (old.tracker != new.tracker).then(|| new.tracker.clone());
-        let rest = |r: &ScanReport| Rest {
+        let rest = |r: &ScanReport| ScanRest {
             unreadable: r.unreadable.clone(),
             remarks: r.remarks.clone(),
             empty: r.empty,
@@ -150,7 +150,7 @@ impl StepDiff {
         Some(Self {
             like: like.cloned(),
             at,
-            now: Fields::new(&now)?,
+            now: RawFields::new(&now)?,
             without,
         })
     }

@@ -22,7 +22,7 @@ const ROOM: f64 = 4.0;
 /// A clock of a run: it measures from one sign of progress to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Clock {
+pub enum DurationKind {
     /// From the launch to the first sign.
     Startup,
     /// The first step after another sign of life.
@@ -118,7 +118,7 @@ fn edge(bin: u16) -> f64 {
 /// The clocks of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Clocks {
-    by: BTreeMap<Clock, Durations>,
+    by: BTreeMap<DurationKind, Durations>,
     /// Longest time between two steps.
     longest: Ms,
 }
@@ -131,7 +131,7 @@ impl Clocks {
     }
 
     /// A clock came to its end.
-    pub fn note(&mut self, clock: Clock, took: Ms) {
+    pub fn note(&mut self, clock: DurationKind, took: Ms) {
         self.by.entry(clock).or_default().note(took);
     }
 
@@ -148,7 +148,7 @@ impl Clocks {
 
     /// Durations of a clock that ended at least once.
     #[must_use]
-    pub fn of(&self, clock: Clock) -> Option<&Durations> {
+    pub fn of(&self, clock: DurationKind) -> Option<&Durations> {
         self.by.get(&clock)
     }
 }

@@ -3,7 +3,7 @@
 //! They are read as the traceback that they would have been printed as, by the same rules: both ways come to the same class.
 
 use crate::id::WorkerId;
-use crate::stacks::Frame;
+use crate::stacks::PyFrame;
 use serde::{Deserialize, Serialize};
 
 /// Exceptions of a chain.
@@ -20,7 +20,7 @@ pub const LINE: usize = 256 << 10;
 
 /// The exception that ended an interpreter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ending {
+pub struct WorkerException {
     /// The worker.
     pub worker: WorkerId,
     /// The exception, and then those during whose handling it came.
@@ -37,22 +37,22 @@ pub struct Raised {
     pub message: String,
     /// Frames, the outermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub frames: Vec<Frame>,
+    pub frames: Vec<PyFrame>,
 }
 
 /// A line as an interpreter writes it.
 #[derive(Deserialize)]
-struct Written {
+struct RawException {
     pid: i32,
     chain: Vec<Raised>,
 }
 
 /// Reads lines that interpreters wrote; `worker` tells whose a process is. Lines that are anything else are left out.
 #[must_use]
-pub fn read(text: &str, worker: impl Fn(i32) -> Option<WorkerId>) -> Vec<Ending> {
-    let mut out: Vec<Ending> = Vec::new();
+pub fn read(text: &str, worker: impl Fn(i32) -> Option<WorkerId>) -> Vec<WorkerException> {
+    let mut out: Vec<WorkerException> = Vec::new();
     for line in text.lines().filter(|l| l.len() <= LINE) {
-        let Ok(mut written) = serde_json::from_slice::<Written>(line.as_bytes()) else {
+        let Ok(mut written) = serde_json::from_slice::<RawException>(line.as_bytes()) else {
             continue;
         };
         let Some(worker) = worker(written.pid).filter(|w| out.iter().all(|e| e.worker != *w)) else {
@@ -62,7 +62,7 @@ pub fn read(text: &str, worker: impl Fn(i32) -> Option<WorkerId>) -> Vec<Ending>
         written.chain.iter_mut().for_each(Raised::cut);
         if !written.chain.is_empty() && out.len() < ENDINGS {
             let chain = written.chain;
-            out.push(Ending { worker, chain });
+            out.push(WorkerException { worker, chain });
         }
     }
     out
@@ -90,7 +90,7 @@ impl Raised {
     }
 }
 
-impl Ending {
+impl WorkerException {
     /// The exception itself: `ValueError: no such split`.
     #[must_use]
     pub fn words(&self) -> String {

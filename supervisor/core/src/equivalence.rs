@@ -4,7 +4,7 @@
 //! scale of that is taken from the steps before. Far more than that is a jump: what was resumed is not what was saved.
 
 use crate::id::Step;
-use crate::numbers::{KEPT, Measure, StepNumbers};
+use crate::numbers::{KEPT, StepNumbers, TrainingMetric};
 
 /// Differences from step to step that are needed to know a run's own scatter.
 const ENOUGH: usize = 8;
@@ -17,7 +17,7 @@ const SAME: f64 = 1e-6;
 
 /// Result of the comparison.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Compared {
+pub enum Equivalence {
     /// Every number is the same, over so many steps.
     Equal {
         /// Steps that both printed.
@@ -36,7 +36,7 @@ pub enum Compared {
     /// One of them jumped.
     Jump {
         /// The quantity.
-        what: Measure,
+        what: TrainingMetric,
         /// At which step.
         step: Step,
         /// The number then.
@@ -48,14 +48,14 @@ pub enum Compared {
 
 /// Compares the steps that both printed; `None`: there are none.
 #[must_use]
-pub fn compare(before: &[StepNumbers], now: &[StepNumbers]) -> Option<Compared> {
+pub fn compare(before: &[StepNumbers], now: &[StepNumbers]) -> Option<Equivalence> {
     let of = |step: Option<Step>| before.iter().find(|b| b.step == step && step.is_some());
     let both: Vec<(&StepNumbers, &StepNumbers)> = now.iter().filter_map(|n| Some((of(n.step)?, n))).collect();
     if both.is_empty() {
         return None;
     }
     let steps = both.len();
-    let mut out = Compared::Equal { steps };
+    let mut out = Equivalence::Equal { steps };
     for what in KEPT {
         let pairs = both
             .iter()
@@ -65,18 +65,18 @@ pub fn compare(before: &[StepNumbers], now: &[StepNumbers]) -> Option<Compared> 
             continue;
         }
         match judged(what, &pairs, before) {
-            jump @ Compared::Jump { .. } => return Some(jump),
-            worse @ Compared::Unknown { .. } => out = worse,
-            other if matches!(out, Compared::Equal { .. }) => out = other,
+            jump @ Equivalence::Jump { .. } => return Some(jump),
+            worse @ Equivalence::Unknown { .. } => out = worse,
+            other if matches!(out, Equivalence::Equal { .. }) => out = other,
             _ => {}
         }
     }
     Some(out)
 }
 
-fn judged(what: Measure, pairs: &[(Step, f64, f64)], before: &[StepNumbers]) -> Compared {
+fn judged(what: TrainingMetric, pairs: &[(Step, f64, f64)], before: &[StepNumbers]) -> Equivalence {
     let steps = pairs.len();
-    let jump = |(step, before, now): (Step, f64, f64)| Compared::Jump {
+    let jump = |(step, before, now): (Step, f64, f64)| Equivalence::Jump {
         what,
         step,
         before,
@@ -92,7 +92,7 @@ fn judged(what: Measure, pairs: &[(Step, f64, f64)], before: &[StepNumbers]) -> 
         .collect();
     let mut changes: Vec<f64> = known.windows(2).map(|w| (w[1] - w[0]).abs()).collect();
     if changes.len() < ENOUGH {
-        return Compared::Unknown { steps };
+        return Equivalence::Unknown { steps };
     }
     changes.sort_by(f64::total_cmp);
     let usual = changes[changes.len() / 2];
@@ -107,7 +107,7 @@ fn judged(what: Measure, pairs: &[(Step, f64, f64)], before: &[StepNumbers]) -> 
     // One odd step among several is none: the middle one counts.
     match apart.get(apart.len() / 2) {
         Some((by, pair)) if *by > limit => jump(*pair),
-        _ => Compared::Within { steps },
+        _ => Equivalence::Within { steps },
     }
 }
 
@@ -118,14 +118,14 @@ fn is_same(a: f64, b: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::numbers::{Numbers, Reading};
+    use crate::numbers::{MetricValue, StepMetrics};
 
     fn series(from: u64, values: &[f64]) -> Vec<StepNumbers> {
         let one = |(n, v): (usize, &f64)| StepNumbers {
             step: Some(Step(from + n as u64)),
-            of: Numbers {
-                loss: Some(Reading(*v)),
-                ..Numbers::default()
+            of: StepMetrics {
+                loss: Some(MetricValue(*v)),
+                ..StepMetrics::default()
             },
         };
         values.iter().enumerate().map(one).collect()
@@ -158,11 +158,11 @@ mod tests {
     #[test]
     fn the_same_numbers_are_equal_and_no_common_step_is_nothing() {
         let before = series(1, &[3.0, 2.5, 2.25, 2.0]);
-        assert_eq!(compare(&before, &before[2..]), Some(Compared::Equal { steps: 2 }));
+        assert_eq!(compare(&before, &before[2..]), Some(Equivalence::Equal { steps: 2 }));
         assert_eq!(compare(&before, &series(5, &[1.9])), None);
         assert_eq!(compare(&[], &before), None);
         let nan = series(1, &[f64::NAN]);
-        assert_eq!(compare(&nan, &nan), Some(Compared::Equal { steps: 1 }));
+        assert_eq!(compare(&nan, &nan), Some(Equivalence::Equal { steps: 1 }));
     }
 
     #[test]
@@ -170,10 +170,10 @@ mod tests {
         let before = series(1, &[3.0, 2.5, 2.25]);
         assert_eq!(
             compare(&before, &series(3, &[9.0])),
-            Some(Compared::Unknown { steps: 1 })
+            Some(Equivalence::Unknown { steps: 1 })
         );
         let odd = compare(&before, &series(3, &[f64::NAN]));
-        assert!(matches!(odd, Some(Compared::Jump { .. })), "{odd:?}");
+        assert!(matches!(odd, Some(Equivalence::Jump { .. })), "{odd:?}");
     }
 
     #[test]
@@ -190,8 +190,12 @@ mod tests {
                 let all: Vec<f64> = (0..60).map(|n| value(n, 0.0)).collect();
                 let again: Vec<f64> = (50..60).map(|n| value(n, 0.0)).collect();
                 let jumped: Vec<f64> = (50..60).map(|n| value(n, 5.0)).collect();
-                let is_jump =
-                    |now: &[f64]| matches!(compare(&series(0, &all), &series(50, now)), Some(Compared::Jump { .. }));
+                let is_jump = |now: &[f64]| {
+                    matches!(
+                        compare(&series(0, &all), &series(50, now)),
+                        Some(Equivalence::Jump { .. })
+                    )
+                };
                 false_alarms += u32::from(is_jump(&again));
                 found += u32::from(is_jump(&jumped));
             }

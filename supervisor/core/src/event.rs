@@ -3,17 +3,17 @@
 mod act;
 
 pub use crate::exit::{ExitStatus, signal_name};
-pub use act::{ActError, ActErrorKind, ActOutput, Ahead};
+pub use act::{ActError, ActErrorKind, ActOutput, StandbyResult};
 
-use crate::activity::Look;
+use crate::activity::ActivitySample;
 use crate::checkpoint::{CheckpointSummary, CkptId};
-use crate::creep::Usage;
+use crate::creep::ResourceUsage;
 use crate::diff::ScanDiff;
-use crate::durations::Clock;
+use crate::durations::DurationKind;
 use crate::finiteness::OddTensors;
 use crate::gang::NodesNews;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
-use crate::machine::Facts;
+use crate::machine::MachineFacts;
 use crate::numbers::StepNumbers;
 use crate::rehearsal::Rehearsal;
 use crate::scan::RuleKind;
@@ -66,7 +66,7 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         spread: BTreeMap<String, RoleSpread>,
         /// A guard of an earlier term still lives with these workers.
-        living: Option<Living>,
+        living: Option<LivingGuard>,
         /// Processes of earlier attempts that no guard holds any more.
         orphans: Vec<ProcRef>,
     },
@@ -115,7 +115,7 @@ pub enum EventKind {
         /// Attempt.
         attempt: AttemptNo,
         /// Its present activity.
-        phase: Phase,
+        phase: TrainerPhase,
         /// The newest step it printed.
         step: Option<Step>,
         /// Signs of progress within its phases so far: batches of a validation.
@@ -133,7 +133,7 @@ pub enum EventKind {
         /// Attempt.
         attempt: AttemptNo,
         /// The ranks.
-        look: Look,
+        look: ActivitySample,
     },
     /// A rule matched a line of output.
     Sighted {
@@ -151,7 +151,7 @@ pub enum EventKind {
         /// The newest step that was printed.
         step: Step,
         /// Of what how much.
-        usage: Vec<Usage>,
+        usage: Vec<ResourceUsage>,
     },
     /// The numbers of a step were looked at.
     Finite {
@@ -170,7 +170,7 @@ pub enum EventKind {
         /// Attempt.
         attempt: AttemptNo,
         /// The facts.
-        facts: Facts,
+        facts: MachineFacts,
     },
     /// Numbers that the trainer printed about steps, a bundle at a time.
     Numbers {
@@ -267,7 +267,7 @@ pub enum EventKind {
         left: Option<Ms>,
     },
     /// A person or the system asked for something.
-    Operator(Request),
+    Operator(OperatorRequest),
     /// A person had leftovers of the run deleted while no supervisor was there.
     Collected {
         /// The first of them, below the run directory or where steps go aside.
@@ -281,7 +281,7 @@ pub enum EventKind {
 
 /// A guard of an earlier term that still holds its workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Living {
+pub struct LivingGuard {
     /// Its attempt.
     pub attempt: AttemptNo,
     /// The guard itself.
@@ -297,7 +297,7 @@ pub struct Living {
 /// Activity of the trainer, as far as its output and files tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum TrainerPhase {
     /// Before the first step.
     Startup,
     /// In a step.
@@ -310,17 +310,17 @@ pub enum Phase {
     Exit,
 }
 
-impl Phase {
+impl TrainerPhase {
     /// The clock that runs in it, before or after the attempt's first step.
     #[must_use]
-    pub fn clock(self, stepped: bool) -> Clock {
+    pub fn clock(self, stepped: bool) -> DurationKind {
         match self {
-            Self::Startup => Clock::Startup,
-            Self::Step if stepped => Clock::Step,
-            Self::Step => Clock::FirstStep,
-            Self::Save => Clock::Save,
-            Self::Validate => Clock::Validate,
-            Self::Exit => Clock::Exit,
+            Self::Startup => DurationKind::Startup,
+            Self::Step if stepped => DurationKind::Step,
+            Self::Step => DurationKind::FirstStep,
+            Self::Save => DurationKind::Save,
+            Self::Validate => DurationKind::Validate,
+            Self::Exit => DurationKind::Exit,
         }
     }
 }
@@ -376,7 +376,7 @@ pub struct ScanReport {
     /// Every step found, newest first; unproven where the proof stopped earlier.
     pub steps: Vec<CheckpointSummary>,
     /// Content of the tracker file.
-    pub tracker: Tracker,
+    pub tracker: TrackerState,
     /// Set when the root itself could not be read.
     pub unreadable: Option<String>,
     /// Things worth saying that belong to no step (`global_steps_N`, strange files).
@@ -391,7 +391,7 @@ pub struct ScanReport {
 /// The trainer's own pointer to its newest step: a hint, never proof.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Tracker {
+pub enum TrackerState {
     /// No such file.
     #[default]
     Missing,
@@ -407,7 +407,7 @@ pub enum Tracker {
     Unused,
 }
 
-impl Tracker {
+impl TrackerState {
     /// Nothing is there that could name a step.
     #[must_use]
     pub fn is_absent(&self) -> bool {
@@ -440,7 +440,7 @@ pub enum TimerKey {
 /// Request of a person or the system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Request {
+pub enum OperatorRequest {
     /// End the run; `after_save`: at the next proven step.
     Stop {
         /// Wait for the next proven step first.

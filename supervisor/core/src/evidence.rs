@@ -3,7 +3,7 @@
 //! It beats what a log says: a worker that the kernel killed prints nothing, and a full disk hides behind odd errors.
 
 use crate::event::ExitStatus;
-use crate::machine::{Facts, KernelKind};
+use crate::machine::{KernelKind, MachineFacts};
 use crate::state::Attempt;
 use crate::taxonomy::{Class, FailureClass, Family, class_of_xid};
 
@@ -12,7 +12,7 @@ const FULL: u64 = 16 << 20;
 
 /// A cause that the evidence shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Better {
+pub struct EvidenceCause {
     /// Class.
     pub class: Class,
     /// In words.
@@ -23,14 +23,14 @@ pub struct Better {
 
 /// The cause that the evidence of an attempt shows, where its output told of another class; `None` where that stands.
 #[must_use]
-pub fn better(a: &Attempt, told: &FailureClass) -> Option<Better> {
+pub fn better(a: &Attempt, told: &FailureClass) -> Option<EvidenceCause> {
     let (class, text) = shown(a, a.evidence.as_ref()?, told)?;
     let shape = shape(&text);
-    Some(Better { class, text, shape })
+    Some(EvidenceCause { class, text, shape })
 }
 
 /// A class that the facts show, where the log did not know better.
-fn shown(a: &Attempt, facts: &Facts, told: &FailureClass) -> Option<(Class, String)> {
+fn shown(a: &Attempt, facts: &MachineFacts, told: &FailureClass) -> Option<(Class, String)> {
     let unknown = [Class::ExitUnexplained, Class::RayActorDied];
     let open = told.is_in(Family::Kill) || told.is_in(Family::Comm) || unknown.iter().any(|class| told == class);
     let of = |want: &dyn Fn(KernelKind) -> bool| facts.lines.iter().find(|l| want(l.kind));
@@ -82,18 +82,18 @@ mod tests {
     use crate::id::{ActId, AttemptNo, Term, Tick, WallMs, WorkerId};
     use crate::machine::facts;
     use crate::machine::tests::LOG;
-    use crate::record::{Act, ActKind, Diagnosis, LaunchOrder, Record, StartPoint};
-    use crate::state::State;
+    use crate::record::{Act, ActKind, Diagnosis, JournalRecord, LaunchOrder, StartPoint};
+    use crate::state::RunState;
 
-    fn ended(status: ExitStatus, facts: Facts) -> Diagnosis {
-        let mut s = State::default();
+    fn ended(status: ExitStatus, facts: MachineFacts) -> Diagnosis {
+        let mut s = RunState::default();
         let order = LaunchOrder {
             attempt: AttemptNo(1),
             from: StartPoint::Fresh,
             lost: Vec::new(),
             nodes: 1,
         };
-        s.apply(&Record::Intended {
+        s.apply(&JournalRecord::Intended {
             at: Tick(1),
             act: Act {
                 id: ActId(1),
@@ -104,7 +104,7 @@ mod tests {
             reasons: Vec::new(),
         });
         let mut fact = |kind| {
-            s.apply(&Record::Fact(Event {
+            s.apply(&JournalRecord::Fact(Event {
                 at: Tick(2),
                 wall: WallMs(2),
                 entropy: 0,
@@ -127,32 +127,35 @@ mod tests {
 
     #[test]
     fn a_kill_is_explained_by_the_kernel_and_only_where_it_names_ours() {
-        let told = |ours| Facts {
+        let told = |ours| MachineFacts {
             lines: facts(LOG, |pid| ours && pid == 77),
-            ..Facts::default()
+            ..MachineFacts::default()
         };
         let d = ended(ExitStatus::Signal(9), told(true));
         assert_eq!(d.class, Class::MemHostOom);
         assert!(d.text.contains("Killed process 77"), "{}", d.text);
         // The GPU that went away explains it then.
         assert_eq!(ended(ExitStatus::Signal(9), told(false)).class, Class::GpuFallenOffBus);
-        assert_eq!(ended(ExitStatus::Signal(9), Facts::default()).class, Class::KillUnknown);
+        assert_eq!(
+            ended(ExitStatus::Signal(9), MachineFacts::default()).class,
+            Class::KillUnknown
+        );
     }
 
     #[test]
     fn a_full_disk_and_a_full_shared_memory_are_named() {
-        let full = Facts {
+        let full = MachineFacts {
             disk: Some((4096, 1 << 40)),
             shm: Some((0, 64 << 20)),
-            ..Facts::default()
+            ..MachineFacts::default()
         };
         assert_eq!(ended(ExitStatus::Code(1), full.clone()).class, Class::DiskFull);
         let bus = ended(ExitStatus::Signal(7), full.clone());
         assert_eq!(bus.class, Class::MemShm);
         assert!(bus.text.contains("/dev/shm is full"), "{}", bus.text);
-        let room = Facts {
+        let room = MachineFacts {
             disk: Some((1 << 39, 1 << 40)),
-            ..Facts::default()
+            ..MachineFacts::default()
         };
         assert_eq!(ended(ExitStatus::Code(1), room).class, Class::ExitUnexplained);
         assert_eq!(ended(ExitStatus::Signal(9), full).class, Class::KillUnknown);
@@ -163,9 +166,9 @@ mod tests {
         let print = |pid: i32| {
             let log = format!("Memory cgroup out of memory: Killed process {pid} (python3) total-vm:{pid}kB");
             let lines = facts(&log, |_| true);
-            let all = Facts {
+            let all = MachineFacts {
                 lines,
-                ..Facts::default()
+                ..MachineFacts::default()
             };
             ended(ExitStatus::Signal(9), all).fingerprint
         };

@@ -26,7 +26,7 @@ pub enum NodesNews {
 
 /// The nodes of an attempt, where it has several.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Nodes {
+pub struct AttemptNodes {
     /// Their names, in the order of the ranks.
     #[serde(default)]
     pub on: Vec<String>,
@@ -54,7 +54,7 @@ pub fn silence_words(names: &[&str]) -> String {
 const SILENT: &str = "the ranks on ";
 const UNHEARD: &str = " to end by themselves: nothing is heard from there";
 
-impl Nodes {
+impl AttemptNodes {
     /// Names of the nodes from which nothing was heard when the attempt was to end.
     #[must_use]
     pub fn silent(&self) -> Option<&str> {
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn nodes_that_are_silent_are_named_by_what_is_waited_for() {
         let silent = |what: String| {
-            let mut nodes = Nodes::default();
+            let mut nodes = AttemptNodes::default();
             nodes.note(&NodesNews::Wait { what });
             nodes.silent().map(str::to_owned)
         };

@@ -13,7 +13,7 @@ use crate::id::Step;
 use crate::reason::Reason;
 use crate::record::{DiskEdit, StartPoint};
 use crate::spec::RunSpec;
-use crate::state::{NotKept, State};
+use crate::state::{NotKept, RunState};
 
 /// The name of the live set, before the dot.
 pub const LIVE: &str = "live";
@@ -105,7 +105,7 @@ pub fn whole_live(scan: &ScanReport) -> Option<&CheckpointSummary> {
 
 /// While our trainer lives, its only checkpoint holds an earlier step than it resumed from, or than was seen there, or another
 /// save of that step: another trainer writes it. One that lives saves each step once.
-pub(crate) fn went_back(s: &State, spec: &RunSpec) -> Option<String> {
+pub(crate) fn went_back(s: &RunState, spec: &RunSpec) -> Option<String> {
     let a = s.live().filter(|_| spec.saves.is_in_place())?;
     let live = s.scan.as_ref().and_then(whole_live)?;
     let from = match &a.order.from {
@@ -115,8 +115,8 @@ pub(crate) fn went_back(s: &State, spec: &RunSpec) -> Option<String> {
     let saved = a.saved.as_ref().map(|(step, ckpt)| (*step, ckpt));
     let (step, ckpt) = saved.filter(|(step, _)| from.is_none_or(|f| *step >= f.0)).or(from)?;
     let what = match strange(live, step, ckpt)? {
-        Strange::Older => format!("step {}", live.step),
-        Strange::Another => "another save of it".to_owned(),
+        UnexpectedSet::Older => format!("step {}", live.step),
+        UnexpectedSet::Another => "another save of it".to_owned(),
     };
     Some(format!(
         "the live set held step {step} in this attempt, and holds {what} now: another trainer writes here"
@@ -124,7 +124,7 @@ pub(crate) fn went_back(s: &State, spec: &RunSpec) -> Option<String> {
 }
 
 /// A state that no trainer with a saved step leaves in its only checkpoint.
-pub(crate) enum Strange {
+pub(crate) enum UnexpectedSet {
     /// An earlier step.
     Older,
     /// The same step, saved once more.
@@ -132,17 +132,17 @@ pub(crate) enum Strange {
 }
 
 /// Returns true if the live set is not what the trainer left that had saved `step` as `ckpt`.
-pub(crate) fn strange(live: &CheckpointSummary, step: Step, ckpt: &CkptId) -> Option<Strange> {
+pub(crate) fn strange(live: &CheckpointSummary, step: Step, ckpt: &CkptId) -> Option<UnexpectedSet> {
     if live.step < step {
-        return Some(Strange::Older);
+        return Some(UnexpectedSet::Older);
     }
     let named = save_of(&live.id).is_some() && save_of(ckpt).is_some();
-    (live.step == step && named && !is_same_save(&live.id, ckpt)).then_some(Strange::Another)
+    (live.step == step && named && !is_same_save(&live.id, ckpt)).then_some(UnexpectedSet::Another)
 }
 
 /// The live set holds a step beyond what the last attempt spoke of. It prints a step right after its save; what it printed
 /// last may be lost with it.
-pub(crate) fn beyond(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Option<Reason> {
+pub(crate) fn beyond(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Option<Reason> {
     let a = s
         .attempt
         .as_ref()
@@ -158,14 +158,14 @@ pub(crate) fn beyond(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Option
 }
 
 /// Returns true if a step failed to load before, or what it is a copy of.
-pub(crate) fn is_distrusted(s: &State, spec: &RunSpec, id: &CkptId) -> bool {
+pub(crate) fn is_distrusted(s: &RunState, spec: &RunSpec, id: &CkptId) -> bool {
     let copy = |d: &CkptId| spec.saves.is_in_place() && is_same_save(d, id);
     s.distrusted.iter().any(|d| d == id || copy(d))
 }
 
 /// The copy to be made now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Copy {
+pub(crate) struct GenerationCopy {
     /// The live set.
     pub(crate) ckpt: CkptId,
     /// Its step.
@@ -177,7 +177,7 @@ pub(crate) struct Copy {
 }
 
 /// The live set, where it is proven and no generation holds it yet.
-pub(crate) fn to_keep(s: &State, spec: &RunSpec) -> Option<Copy> {
+pub(crate) fn to_keep(s: &RunState, spec: &RunSpec) -> Option<GenerationCopy> {
     let p = &spec.policy;
     let wanted = p.protect.enabled && p.prove && p.recovery && !p.observe && spec.saves.is_in_place();
     if !wanted || s.care.is_none() || s.care_is_unfinished() || s.is_keeping() {
@@ -199,7 +199,7 @@ pub(crate) fn to_keep(s: &State, spec: &RunSpec) -> Option<Copy> {
     if s.voided >= SPARE && !number.is_multiple_of(EVERY) {
         return None;
     }
-    Some(Copy {
+    Some(GenerationCopy {
         ckpt: live.id.clone(),
         step: live.step,
         pins: live.pins,
@@ -208,7 +208,7 @@ pub(crate) fn to_keep(s: &State, spec: &RunSpec) -> Option<Copy> {
 }
 
 /// Generations beyond those that are kept, oldest first: only where as many newer ones are whole, and never the resume point.
-pub(crate) fn spare_generations(s: &State, spec: &RunSpec) -> Vec<CkptId> {
+pub(crate) fn spare_generations(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     let p = &spec.policy;
     let Some(scan) = s
         .scan
@@ -247,7 +247,7 @@ pub(crate) fn spare_generations(s: &State, spec: &RunSpec) -> Vec<CkptId> {
 
 /// Changes to make on disk before a launch from this step: nothing, where it is the live set.
 pub(crate) fn arranged(
-    s: &State,
+    s: &RunState,
     steps: &[CheckpointSummary],
     from: &CheckpointSummary,
     foreign: bool,

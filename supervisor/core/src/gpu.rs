@@ -3,7 +3,7 @@
 //! Nothing follows from an answer that cannot be read: a launch is held up only by what is known.
 
 mod pulses;
-pub use pulses::Pulses;
+pub use pulses::DeviceWindow;
 
 use crate::activity::DevicePulse;
 use crate::event::{ActError, ActErrorKind};
@@ -52,7 +52,7 @@ pub struct Device {
 
 /// A process that uses a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
+pub struct GpuProcess {
     /// The device.
     pub uuid: String,
     /// The process, as the driver counts.
@@ -65,9 +65,9 @@ pub struct Owner {
 
 /// Devices that a run names: numbers, or the beginnings of names for life.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Named(Vec<String>);
+pub struct GpuIds(Vec<String>);
 
-impl Named {
+impl GpuIds {
     /// Reads the list that CUDA takes. CUDA itself reads it up to the first entry that is none.
     #[must_use]
     pub fn read(list: &str) -> Self {
@@ -140,7 +140,7 @@ fn is_yes(word: &str) -> bool {
 
 /// A remark about the devices, which keeps no launch from being made.
 #[must_use]
-pub fn remark(named: &Named, all: &[Device]) -> Option<String> {
+pub fn remark(named: &GpuIds, all: &[Device]) -> Option<String> {
     let wait = wanted(named, all).into_iter().filter(|d| d.replacing);
     let wait: Vec<String> = wait.map(|d| format!("GPU {} ({})", d.index, d.uuid)).collect();
     let who = wait.join(", ");
@@ -150,10 +150,10 @@ pub fn remark(named: &Named, all: &[Device]) -> Option<String> {
 
 /// Owners, by the lines of an answer.
 #[must_use]
-pub fn owners(text: &str) -> Vec<Owner> {
+pub fn owners(text: &str) -> Vec<GpuProcess> {
     let owner = |line: &str| {
         let [uuid, pid, name, used] = fields(line)?;
-        Some(Owner {
+        Some(GpuProcess {
             uuid: uuid.to_owned(),
             pid: pid.parse().ok()?,
             name: name.chars().filter(|c| !c.is_control()).take(80).collect(),
@@ -189,13 +189,13 @@ fn fields<const N: usize>(line: &str) -> Option<[&str; N]> {
 
 /// Their names as `nvidia-smi` takes them; `None`: all.
 #[must_use]
-pub fn wanted_words(named: &Named) -> Option<String> {
+pub fn wanted_words(named: &GpuIds) -> Option<String> {
     (!named.is_empty()).then(|| named.list())
 }
 
 /// The devices of these that the run names.
 #[must_use]
-pub fn wanted<'a>(named: &Named, all: &'a [Device]) -> Vec<&'a Device> {
+pub fn wanted<'a>(named: &GpuIds, all: &'a [Device]) -> Vec<&'a Device> {
     all.iter()
         .filter(|d| named.0.iter().any(|word| d.is_called(word)))
         .collect()
@@ -203,7 +203,7 @@ pub fn wanted<'a>(named: &Named, all: &'a [Device]) -> Vec<&'a Device> {
 
 /// Returns true if who uses the devices should be asked: one that is wanted is not empty.
 #[must_use]
-pub fn is_any_in_use(named: &Named, all: &[Device]) -> bool {
+pub fn is_any_in_use(named: &GpuIds, all: &[Device]) -> bool {
     wanted(named, all).iter().any(|d| d.is_in_use())
 }
 
@@ -231,7 +231,7 @@ struct Unfit {
 }
 
 /// The first of them that is missing or broken; `before`: the errors that each device had counted when the term first looked.
-fn unfit(named: &Named, all: &[Device], before: &BTreeMap<String, u64>) -> Option<Unfit> {
+fn unfit(named: &GpuIds, all: &[Device], before: &BTreeMap<String, u64>) -> Option<Unfit> {
     if all.is_empty() {
         return None;
     }
@@ -274,7 +274,7 @@ fn unfit(named: &Named, all: &[Device], before: &BTreeMap<String, u64>) -> Optio
 /// Those that are not fit, each with the reason, as long as so many are left as are `needed`.
 #[must_use]
 pub fn spared(
-    named: &Named,
+    named: &GpuIds,
     needed: usize,
     all: &[Device],
     before: &BTreeMap<String, u64>,
@@ -292,7 +292,12 @@ pub fn spared(
 
 /// Why the launch cannot be made now; `before`: the errors that each device had counted when the term first looked.
 #[must_use]
-pub fn in_the_way(named: &Named, all: &[Device], owners: &[Owner], before: &BTreeMap<String, u64>) -> Option<ActError> {
+pub fn in_the_way(
+    named: &GpuIds,
+    all: &[Device],
+    owners: &[GpuProcess],
+    before: &BTreeMap<String, u64>,
+) -> Option<ActError> {
     let wanted = wanted(named, all);
     if all.is_empty() || named.is_empty() {
         return None;
@@ -302,7 +307,7 @@ pub fn in_the_way(named: &Named, all: &[Device], owners: &[Owner], before: &BTre
     }
     let busy = wanted.iter().find(|d| d.is_in_use())?;
     let of = owners.iter().filter(|o| o.uuid == busy.uuid);
-    let named: Vec<String> = of.take(NAMED).map(Owner::words).collect();
+    let named: Vec<String> = of.take(NAMED).map(GpuProcess::words).collect();
     let by = match named.is_empty() {
         true => "by no process that can be seen from here".to_owned(),
         false => format!("by {}", named.join(", ")),
@@ -321,7 +326,7 @@ pub fn looks_again(error: &ActError, looks: usize) -> Option<Ms> {
     (error.kind == ActErrorKind::GpuBusy).then_some(*pause)
 }
 
-impl Owner {
+impl GpuProcess {
     fn words(&self) -> String {
         let used = self.used.map_or_else(String::new, |mib| format!(", {mib} MiB"));
         format!("process {} ({}{used})", self.pid, self.name)
@@ -344,7 +349,7 @@ mod tests {
 
     fn said(named: &str, devices_: &str, owners_: &str, before: &[(&str, u64)]) -> Option<String> {
         let before = before.iter().map(|(u, n)| ((*u).to_owned(), *n)).collect();
-        in_the_way(&Named::read(named), &devices(devices_), &owners(owners_), &before)
+        in_the_way(&GpuIds::read(named), &devices(devices_), &owners(owners_), &before)
             .map(|e| format!("{:?}: {}", e.kind, e.what))
     }
 
@@ -367,7 +372,7 @@ mod tests {
 
     #[test]
     fn what_devices_do_is_read_and_averaged() {
-        let mut all = Pulses::default();
+        let mut all = DeviceWindow::default();
         for line in [
             "0, 120.83, 100, 0",
             "1, 70.10, 0, 0",
@@ -413,7 +418,7 @@ mod tests {
         let all = devices(TWO);
         let spared = |list: &str, needed| {
             let none = BTreeMap::new();
-            let out = spared(&Named::read(list), needed, &all, &none);
+            let out = spared(&GpuIds::read(list), needed, &all, &none);
             out.into_keys().collect::<Vec<_>>()
         };
         assert_eq!(spared("0,7,1,9", 2), ["7", "9"]);
@@ -445,7 +450,7 @@ mod tests {
         let look = |rows: &str| {
             let mut all = devices(TWO);
             note_rows(&mut all, rows);
-            let named = Named::read("0");
+            let named = GpuIds::read("0");
             let refused = in_the_way(&named, &all, &[], &BTreeMap::new());
             (remark(&named, &all), refused.map(|e| (e.kind, e.what)))
         };

@@ -3,10 +3,10 @@
 use crate::checkpoint::CheckpointSummary;
 use crate::reason::Reason;
 use crate::spec::RunSpec;
-use crate::state::State;
+use crate::state::RunState;
 
 /// Steps between the saves of the last attempt.
-pub(crate) fn save_interval(s: &State, spec: &RunSpec) -> Option<u64> {
+pub(crate) fn save_interval(s: &RunState, spec: &RunSpec) -> Option<u64> {
     let every = spec.cadence.every?;
     Some(s.attempt.as_ref().and_then(|a| a.save_every).unwrap_or(every))
 }

@@ -14,7 +14,7 @@ use seal::{Broken, sealed};
 pub use seal::{seal, unseal};
 
 use crate::id::{Seq, Tick, WallMs};
-use crate::record::Record;
+use crate::record::JournalRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -23,7 +23,7 @@ pub const VERSION: u32 = 2;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Line {
+pub struct LineHeader {
     /// Format version.
     pub v: u32,
     /// Place of its first record in the term's file, from 1.
@@ -39,7 +39,7 @@ pub struct Line {
 /// A record's kind (`fact`, `decided`, `intended`, `ignored`), and what it says.
 pub type Body = (String, Value);
 
-impl Line {
+impl LineHeader {
     /// The number of its last record.
     #[must_use]
     pub fn last(&self) -> Seq {
@@ -49,13 +49,13 @@ impl Line {
 
 /// Kind of a line.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Read {
+pub enum ParsedLine {
     /// The records of known kinds; the line counts more than these where a newer version wrote it.
-    Known(Line, Vec<Record>),
+    Known(LineHeader, Vec<JournalRecord>),
     /// A whole line of which this version knows nothing.
-    Unknown(Line),
+    Unknown(LineHeader),
     /// A line of a newer format version: that version, and the line's head where it can be read.
-    Newer(u64, Option<Line>),
+    Newer(u64, Option<LineHeader>),
     /// Not a whole line: torn or damaged.
     Damaged(String),
 }
@@ -64,7 +64,7 @@ pub enum Read {
 ///
 /// # Errors
 /// A record that JSON cannot express (none is known).
-pub fn encode(seq: Seq, tick: Tick, wall: WallMs, record: &Record) -> Result<Vec<u8>, serde_json::Error> {
+pub fn encode(seq: Seq, tick: Tick, wall: WallMs, record: &JournalRecord) -> Result<Vec<u8>, serde_json::Error> {
     encode_all(seq, tick, wall, std::slice::from_ref(record))
 }
 
@@ -72,7 +72,7 @@ pub fn encode(seq: Seq, tick: Tick, wall: WallMs, record: &Record) -> Result<Vec
 ///
 /// # Errors
 /// A record that JSON cannot express (none is known).
-pub fn encode_all(seq: Seq, tick: Tick, wall: WallMs, records: &[Record]) -> Result<Vec<u8>, serde_json::Error> {
+pub fn encode_all(seq: Seq, tick: Tick, wall: WallMs, records: &[JournalRecord]) -> Result<Vec<u8>, serde_json::Error> {
     let (number, at, of) = (seq.0, tick.0, wall.0);
     let mut line = format!(r#"{{"v":{VERSION},"seq":{number},"tick":{at},"wall":{of}"#);
     for (n, record) in records.iter().enumerate() {
@@ -91,7 +91,7 @@ pub fn encode_all(seq: Seq, tick: Tick, wall: WallMs, records: &[Record]) -> Res
 }
 
 /// A record as a field by the name of its kind, without what the line says.
-fn named(tick: Tick, wall: WallMs, record: &Record) -> Result<String, serde_json::Error> {
+fn named(tick: Tick, wall: WallMs, record: &JournalRecord) -> Result<String, serde_json::Error> {
     let (kind, mut body) = match serde_json::to_value(record)? {
         Value::Object(map) => map.into_iter().next().unwrap_or_default(),
         other => ("unknown".to_owned(), other),
@@ -120,7 +120,7 @@ fn times(tick: Tick, wall: WallMs) -> [(&'static str, Value); 2] {
 
 /// A line as it is written: what is left beside its shell is the record.
 #[derive(Deserialize)]
-struct Written {
+struct RawLine {
     v: u32,
     seq: Seq,
     tick: Tick,
@@ -131,7 +131,7 @@ struct Written {
     rest: Map<String, Value>,
 }
 
-impl Written {
+impl RawLine {
     /// The kind of a record, and the record with everything that was left out.
     fn record(&self, mut rest: Map<String, Value>) -> Option<Body> {
         if let (Some(Value::String(kind)), Some(body)) = (rest.get(WHAT), rest.get("body")) {
@@ -154,11 +154,11 @@ impl Written {
         Some((kind, body))
     }
 
-    fn line(mut self) -> Option<(Line, Vec<Body>)> {
+    fn line(mut self) -> Option<(LineHeader, Vec<Body>)> {
         let first = std::mem::take(&mut self.rest);
         let all = [first].into_iter().chain(std::mem::take(&mut self.then));
         let bodies: Vec<Body> = all.map(|rest| self.record(rest)).collect::<Option<_>>()?;
-        let line = Line {
+        let line = LineHeader {
             v: self.v,
             seq: self.seq,
             tick: self.tick,
@@ -173,8 +173,8 @@ impl Written {
 ///
 /// # Errors
 /// In words, why it is none.
-pub fn bodies(line: &[u8]) -> Result<(Line, Vec<Body>), String> {
-    let written: Written = serde_json::from_slice(&unseal(line)?).map_err(|e| e.to_string())?;
+pub fn bodies(line: &[u8]) -> Result<(LineHeader, Vec<Body>), String> {
+    let written: RawLine = serde_json::from_slice(&unseal(line)?).map_err(|e| e.to_string())?;
     Ok(written.line().ok_or("it holds no record")?)
 }
 
@@ -186,18 +186,21 @@ pub fn sum(bytes: &[u8]) -> u32 {
 
 /// Decodes one line (without its newline).
 #[must_use]
-pub fn decode(line: &[u8]) -> Read {
+pub fn decode(line: &[u8]) -> ParsedLine {
     let open = match sealed(line) {
         Ok(open) => open,
-        Err(Broken::Changed) => return Read::Damaged(Broken::Changed.words().to_owned()),
+        Err(Broken::Changed) => return ParsedLine::Damaged(Broken::Changed.words().to_owned()),
         Err(why) => {
-            return newer_version(line).map_or_else(|| Read::Damaged(why.words().to_owned()), |v| Read::Newer(v, None));
+            return newer_version(line).map_or_else(
+                || ParsedLine::Damaged(why.words().to_owned()),
+                |v| ParsedLine::Newer(v, None),
+            );
         }
     };
     match own::read(open) {
-        Some((line, records)) => Read::Known(line, records),
+        Some((line, records)) => ParsedLine::Known(line, records),
         None => match newer_version(line) {
-            Some(v) => Read::Newer(v, bodies(line).ok().map(|(line, _)| line)),
+            Some(v) => ParsedLine::Newer(v, bodies(line).ok().map(|(line, _)| line)),
             None => decode_any(line),
         },
     }
@@ -215,26 +218,26 @@ fn newer_version(line: &[u8]) -> Option<u64> {
 }
 
 /// A line of any version.
-fn decode_any(line: &[u8]) -> Read {
+fn decode_any(line: &[u8]) -> ParsedLine {
     let (line, bodies) = match bodies(line) {
         Ok(read) => read,
-        Err(why) => return Read::Damaged(why),
+        Err(why) => return ParsedLine::Damaged(why),
     };
     // By way of text: another reader for all records, for lines of other versions alone, would be a thirtieth of the program.
     let record =
         |(kind, body): Body| serde_json::from_slice(&serde_json::to_vec(&Map::from_iter([(kind, body)])).ok()?).ok();
-    let records: Vec<Record> = bodies.into_iter().filter_map(record).collect();
+    let records: Vec<JournalRecord> = bodies.into_iter().filter_map(record).collect();
     match records.is_empty() {
-        true => Read::Unknown(line),
-        false => Read::Known(line, records),
+        true => ParsedLine::Unknown(line),
+        false => ParsedLine::Known(line, records),
     }
 }
 
 /// Content of a term's file.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Journal {
+pub struct ParsedJournal {
     /// Lines in order, with their records.
-    pub lines: Vec<(Line, Vec<Record>)>,
+    pub lines: Vec<(LineHeader, Vec<JournalRecord>)>,
     /// Lines that hold something of an unknown kind.
     pub unknown: u32,
     /// Damaged lines in the middle (number from 1, why).
@@ -245,23 +248,23 @@ pub struct Journal {
 
 /// A term's file as it is read, line by line: what a file of any length needs of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Lines {
+pub struct JournalReader {
     /// Lines seen so far, whatever they were.
     pub number: u64,
     /// The newest record.
     pub last: Seq,
 }
 
-impl Lines {
+impl JournalReader {
     /// The next line (without its newline); `None`: it was there before.
-    pub fn next(&mut self, line: &[u8]) -> Option<Read> {
+    pub fn next(&mut self, line: &[u8]) -> Option<ParsedLine> {
         Some(decode(line)).filter(|read| self.is_new(read))
     }
 
     /// Takes note of the next line, which was decoded elsewhere; `false`: it was there before.
-    pub fn is_new(&mut self, read: &Read) -> bool {
+    pub fn is_new(&mut self, read: &ParsedLine) -> bool {
         self.number = self.number.saturating_add(1);
-        if let Read::Known(l, _) = read {
+        if let ParsedLine::Known(l, _) = read {
             // Lines whose fate was unknown to their writer are written again: the first one counts.
             if l.seq <= self.last {
                 return false;
@@ -274,22 +277,22 @@ impl Lines {
 
 /// Reads a term's file.
 #[must_use]
-pub fn read(bytes: &[u8]) -> Journal {
-    let mut out = Journal::default();
+pub fn read(bytes: &[u8]) -> ParsedJournal {
+    let mut out = ParsedJournal::default();
     let mut at = 0usize;
-    let mut lines = Lines::default();
+    let mut lines = JournalReader::default();
     while let Some(len) = memchr::memchr(b'\n', &bytes[at..]) {
         let line = &bytes[at..at + len];
         at += len + 1;
         match lines.next(line) {
             None => {}
-            Some(Read::Known(l, r)) => {
+            Some(ParsedLine::Known(l, r)) => {
                 out.unknown += u32::from(r.len() < l.count);
                 out.lines.push((l, r));
             }
-            Some(Read::Unknown(_) | Read::Newer(..)) => out.unknown += 1,
+            Some(ParsedLine::Unknown(_) | ParsedLine::Newer(..)) => out.unknown += 1,
             // A preallocated or torn line: skipped, and said.
-            Some(Read::Damaged(why)) => out.damaged.push((lines.number, why)),
+            Some(ParsedLine::Damaged(why)) => out.damaged.push((lines.number, why)),
         }
         out.whole = at as u64;
     }
@@ -304,7 +307,7 @@ mod tests {
     use crate::record::Decision;
 
     fn line(seq: u64) -> Vec<u8> {
-        let record = Record::Decided {
+        let record = JournalRecord::Decided {
             at: Tick(seq),
             what: Decision::Choose,
             reasons: Vec::new(),
@@ -316,11 +319,14 @@ mod tests {
     fn a_line_survives_the_trip_and_any_flip_is_noticed() {
         let whole = line(3);
         let text = &whole[..whole.len() - 1];
-        assert!(matches!(decode(text), Read::Known(l, _) if l.seq == Seq(3)));
+        assert!(matches!(decode(text), ParsedLine::Known(l, _) if l.seq == Seq(3)));
         for at in 0..text.len() {
             let mut bad = text.to_vec();
             bad[at] ^= 1;
-            assert!(!matches!(decode(&bad), Read::Known(..)), "flip at {at} went unnoticed");
+            assert!(
+                !matches!(decode(&bad), ParsedLine::Known(..)),
+                "flip at {at} went unnoticed"
+            );
         }
     }
 
@@ -335,7 +341,7 @@ mod tests {
             .iter()
             .flat_map(|(a, w)| kinds.iter().map(move |k| (*a, *w, k)))
         {
-            let fact = Record::Fact(Event {
+            let fact = JournalRecord::Fact(Event {
                 at: Tick(at),
                 wall: WallMs(wall),
                 entropy: 0,
@@ -343,15 +349,18 @@ mod tests {
             });
             let line = encode(Seq(1), Tick(3), WallMs(5), &fact).unwrap();
             let read = decode(&line[..line.len() - 1]);
-            assert!(matches!(read, Read::Known(_, r) if *r == [fact.clone()]), "{line:?}");
+            assert!(
+                matches!(read, ParsedLine::Known(_, r) if *r == [fact.clone()]),
+                "{line:?}"
+            );
         }
-        let own = Record::Decided {
+        let own = JournalRecord::Decided {
             at: Tick(9),
             what: Decision::Choose,
             reasons: Vec::new(),
         };
         let line = encode(Seq(1), Tick(3), WallMs(5), &own).unwrap();
-        assert!(matches!(decode(&line[..line.len() - 1]), Read::Known(_, r) if *r == [own]));
+        assert!(matches!(decode(&line[..line.len() - 1]), ParsedLine::Known(_, r) if *r == [own]));
     }
 
     #[test]
@@ -361,7 +370,7 @@ mod tests {
         let long = br#"{"v":1,"seq":7,"term":1,"tick":7,"wall":5,"kind":"decided","body":{"at":7,"what":"choose","reasons":[]}}"#;
         let long = seal(long.to_vec());
         let record = |l: &[u8]| match decode(&l[..l.len() - 1]) {
-            Read::Known(line, records) => Some((line.count, records)),
+            ParsedLine::Known(line, records) => Some((line.count, records)),
             _ => None,
         };
         assert!(record(&long).is_some());
@@ -369,7 +378,7 @@ mod tests {
         let told = |l: &[u8]| bodies(&l[..l.len() - 1]).unwrap().1;
         assert_eq!(told(&long), told(short.as_bytes()));
         let newer = seal(br#"{"v":3,"seq":7,"tick":7,"wall":5,"guessed":{"what":"choose"}}"#.to_vec());
-        assert!(matches!(decode(&newer[..newer.len() - 1]), Read::Newer(3, Some(l)) if l.count == 1));
+        assert!(matches!(decode(&newer[..newer.len() - 1]), ParsedLine::Newer(3, Some(l)) if l.count == 1));
         assert_eq!(told(&newer)[0].0, "guessed");
     }
 
@@ -377,11 +386,17 @@ mod tests {
     fn a_newer_format_is_told_from_damage() {
         let whole = seal(br#"{"v":7,"what":"nobody knows"}"#.to_vec());
         let whole = &whole[..whole.len() - 1];
-        assert_eq!(decode(whole), Read::Newer(7, None));
-        assert_eq!(decode(br#"{"v":7,"sum":"of another kind"}"#), Read::Newer(7, None));
-        assert_eq!(decode(br#"{"v":18446744073709551615}"#), Read::Newer(u64::MAX, None));
+        assert_eq!(decode(whole), ParsedLine::Newer(7, None));
+        assert_eq!(
+            decode(br#"{"v":7,"sum":"of another kind"}"#),
+            ParsedLine::Newer(7, None)
+        );
+        assert_eq!(
+            decode(br#"{"v":18446744073709551615}"#),
+            ParsedLine::Newer(u64::MAX, None)
+        );
         let older = seal(br#"{"v":1,"seq":7,"tick":7,"wall":5,"guessed":{}}"#.to_vec());
-        assert!(matches!(decode(&older[..older.len() - 1]), Read::Unknown(_)));
+        assert!(matches!(decode(&older[..older.len() - 1]), ParsedLine::Unknown(_)));
         // A flipped bit makes a 3 of a 2: the checksum shows it.
         let mut flipped = line(1);
         flipped[5] ^= 1;
@@ -394,18 +409,18 @@ mod tests {
             br#"{"v":"9"}"#,
             br#"{"v":-9}"#,
         ] {
-            assert!(matches!(decode(damaged), Read::Damaged(_)), "{damaged:?}");
+            assert!(matches!(decode(damaged), ParsedLine::Damaged(_)), "{damaged:?}");
         }
     }
 
     #[test]
     fn what_was_recorded_in_one_moment_is_one_line_numbered_on() {
-        let decided = |at| Record::Decided {
+        let decided = |at| JournalRecord::Decided {
             at: Tick(at),
             what: Decision::Choose,
             reasons: Vec::new(),
         };
-        let fact = Record::Fact(Event {
+        let fact = JournalRecord::Fact(Event {
             at: Tick(3),
             wall: WallMs(5),
             entropy: 0,

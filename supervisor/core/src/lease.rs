@@ -8,7 +8,7 @@
 
 mod fence;
 
-pub use fence::{Fence, Renewals, Until};
+pub use fence::{FenceDeadline, FenceSpan, Renewals};
 
 use crate::id::{Ms, ProcRef, Term, Tick};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ const STALE: Ms = Ms::secs(60);
 /// The kernel and the namespaces that a process id is read in.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Seat {
+pub struct PidScope {
     /// Boot id of the kernel; empty: not known.
     pub boot: String,
     /// Machine id; empty where the system has none.
@@ -38,7 +38,7 @@ pub struct Seat {
     pub time_ns: u64,
 }
 
-impl Seat {
+impl PidScope {
     /// Provably the same: what is seen of a process from here is what it is there. A kernel draws its boot id at random,
     /// so that two seats without a machine id are still told apart by it; what is not known is never the same.
     #[must_use]
@@ -57,7 +57,7 @@ pub struct Holder {
     pub host: String,
     /// Place where its process id means something. Holders of older releases know the boot id alone: that proves nothing.
     #[serde(flatten)]
-    pub seat: Seat,
+    pub seat: PidScope,
     /// Its process.
     pub proc: ProcRef,
     /// Bumped while it lives.
@@ -75,18 +75,18 @@ pub struct Holder {
 impl Holder {
     /// It holds the lease at a place that cannot be seen from this one, and was heard of within the time that it may be silent.
     #[must_use]
-    pub fn lives_elsewhere(&self, own: &Seat, silent: Ms) -> bool {
+    pub fn lives_elsewhere(&self, own: &PidScope, silent: Ms) -> bool {
         !self.released && !self.seat.is_same(own) && silent < self.ttl
     }
 }
 
 /// The challenger for the lease, and on what terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claim {
+pub struct LeaseClaim {
     /// Host name, for people.
     pub host: String,
     /// Place where its process id means something.
-    pub seat: Seat,
+    pub seat: PidScope,
     /// Its process.
     pub proc: ProcRef,
     /// How long a holder elsewhere may be silent.
@@ -97,7 +97,7 @@ pub struct Claim {
     pub above: Term,
 }
 
-impl Claim {
+impl LeaseClaim {
     /// How long whatever a holder leaves behind may go on after its last sign: it dies up to a beat later, and its guard
     /// waits for a successor, lets a save end, and kills.
     #[must_use]
@@ -139,7 +139,7 @@ pub fn beat(ttl: Ms) -> Ms {
 
 /// One look at the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Seen<'a> {
+pub struct LeaseSnapshot<'a> {
     /// The newest term directory.
     pub newest: Term,
     /// Files that its winner wrote; or, where nothing can be read yet, what the winner before it did.
@@ -154,7 +154,7 @@ pub struct Seen<'a> {
 
 /// The challenger's next act.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ClaimResult {
     /// Take the next term.
     Take(Term),
     /// Look again at this moment.
@@ -166,33 +166,33 @@ pub enum Verdict {
 }
 
 /// State that changes while a holder lives.
-type Sign = (Term, u64, Option<u64>);
+type HolderState = (Term, u64, Option<u64>);
 
 /// A challenger's view over time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Challenger {
-    seen: Option<(Sign, Tick)>,
+    seen: Option<(HolderState, Tick)>,
 }
 
 impl Challenger {
     /// Judges one look, begun at `from` and made no later than `now`. Whoever is stopped after it has not seen what came since.
-    pub fn look(&mut self, from: Tick, now: Tick, seen: Seen<'_>, claim: &Claim) -> Verdict {
+    pub fn look(&mut self, from: Tick, now: Tick, seen: LeaseSnapshot<'_>, claim: &LeaseClaim) -> ClaimResult {
         let newest = seen.newest.max(claim.above);
         if newest.0 >= TERMS {
-            return Verdict::Absurd(newest);
+            return ClaimResult::Absurd(newest);
         }
         // Where the journals know of a later term than the lease does, its holder is not known.
         let own = seen.holder.filter(|h| h.term == newest);
         if newest == Term(0) {
-            return Verdict::Take(Term(1));
+            return ClaimResult::Take(Term(1));
         }
         if let Some(holder) = own {
             let still_here = seen.alive == Some(true) && (!seen.copied || seen.beat.is_none());
             if holder.released || seen.alive == Some(false) {
-                return Verdict::Take(newest.next());
+                return ClaimResult::Take(newest.next());
             }
             if still_here {
-                return Verdict::Held(Box::new(holder.clone()));
+                return ClaimResult::Held(Box::new(holder.clone()));
             }
         }
         // A directory without a holder: its winner died before it wrote, or is about to.
@@ -201,21 +201,21 @@ impl Challenger {
             && before != sign
         {
             if let Some(holder) = own {
-                return Verdict::Held(Box::new(holder.clone()));
+                return ClaimResult::Held(Box::new(holder.clone()));
             }
             self.seen = None;
         }
         let (_, since) = *self.seen.get_or_insert((sign, now));
         let wait = silence(seen, claim);
         match from.since(since) >= wait {
-            true => Verdict::Take(newest.next()),
-            false => Verdict::Wait(since.after(wait)),
+            true => ClaimResult::Take(newest.next()),
+            false => ClaimResult::Wait(since.after(wait)),
         }
     }
 }
 
 /// How long nothing must have been heard of a holder.
-fn silence(seen: Seen<'_>, claim: &Claim) -> Ms {
+fn silence(seen: LeaseSnapshot<'_>, claim: &LeaseClaim) -> Ms {
     let ttl = claim.ttl.max(seen.holder.map_or(Ms(0), |h| h.ttl));
     if seen.alive == Some(true) {
         // It lives and holds another directory: nothing of it can be an orphan.
@@ -249,8 +249,8 @@ impl Ground {
 mod tests {
     use super::*;
 
-    fn seat(pid_ns: u64) -> Seat {
-        Seat {
+    fn seat(pid_ns: u64) -> PidScope {
+        PidScope {
             boot: "b".into(),
             machine: "m".into(),
             pid_ns,
@@ -259,8 +259,8 @@ mod tests {
         }
     }
 
-    fn claim() -> Claim {
-        Claim {
+    fn claim() -> LeaseClaim {
+        LeaseClaim {
             host: "h".into(),
             seat: seat(3),
             proc: ProcRef { pid: 8, start: 9 },
@@ -273,7 +273,7 @@ mod tests {
     fn holder(counter: u64) -> Holder {
         Holder {
             counter,
-            ..Claim {
+            ..LeaseClaim {
                 proc: ProcRef { pid: 7, start: 9 },
                 ..claim()
             }
@@ -286,22 +286,22 @@ mod tests {
         let mut challenger = Challenger::default();
         let mut other = holder(1);
         other.lasts = Ms(u64::MAX);
-        let at = |tick| Verdict::Wait(Tick(tick));
+        let at = |tick| ClaimResult::Wait(Tick(tick));
         assert_eq!(judge(&mut challenger, 0, seen(&other, None)), at(LONGEST.0));
         let taken = judge(&mut challenger, LONGEST.0, seen(&other, None));
-        assert_eq!(taken, Verdict::Take(Term(4)));
+        assert_eq!(taken, ClaimResult::Take(Term(4)));
     }
 
-    fn seen(holder: &Holder, alive: Option<bool>) -> Seen<'_> {
-        Seen {
+    fn seen(holder: &Holder, alive: Option<bool>) -> LeaseSnapshot<'_> {
+        LeaseSnapshot {
             newest: holder.term,
             holder: Some(holder),
             alive,
-            ..Seen::default()
+            ..LeaseSnapshot::default()
         }
     }
 
-    fn judge(c: &mut Challenger, now: u64, seen: Seen<'_>) -> Verdict {
+    fn judge(c: &mut Challenger, now: u64, seen: LeaseSnapshot<'_>) -> ClaimResult {
         c.look(Tick(now), Tick(now), seen, &claim())
     }
 
@@ -311,26 +311,26 @@ mod tests {
         assert!(here.is_same(&seat(3)));
         let others = [
             seat(4),
-            Seat {
+            PidScope {
                 boot: "c".into(),
                 ..seat(3)
             },
-            Seat {
+            PidScope {
                 machine: "n".into(),
                 ..seat(3)
             },
-            Seat { net_ns: 9, ..seat(3) },
-            Seat { time_ns: 9, ..seat(3) },
+            PidScope { net_ns: 9, ..seat(3) },
+            PidScope { time_ns: 9, ..seat(3) },
         ];
         assert!(others.iter().all(|o| !here.is_same(o) && !o.is_same(&here)));
         let unknown = [
             seat(0),
-            Seat {
+            PidScope {
                 boot: String::new(),
                 ..seat(3)
             },
-            Seat { net_ns: 0, ..seat(3) },
-            Seat::default(),
+            PidScope { net_ns: 0, ..seat(3) },
+            PidScope::default(),
         ];
         assert!(unknown.iter().all(|u| !u.is_same(u)));
     }
@@ -350,87 +350,99 @@ mod tests {
     #[test]
     fn a_dead_holder_in_this_seat_is_succeeded_at_once() {
         let (mut c, h) = (Challenger::default(), holder(1));
-        assert_eq!(judge(&mut c, 0, seen(&h, Some(false))), Verdict::Take(Term(4)));
-        assert!(matches!(judge(&mut c, 0, seen(&h, Some(true))), Verdict::Held(_)));
+        assert_eq!(judge(&mut c, 0, seen(&h, Some(false))), ClaimResult::Take(Term(4)));
+        assert!(matches!(judge(&mut c, 0, seen(&h, Some(true))), ClaimResult::Held(_)));
     }
 
     #[test]
     fn from_elsewhere_only_a_counter_that_stands_still_for_a_ttl_counts() {
         let (mut c, h) = (Challenger::default(), holder(1));
         for now in [0, 59] {
-            assert_eq!(judge(&mut c, now, seen(&h, None)), Verdict::Wait(Tick(60)));
+            assert_eq!(judge(&mut c, now, seen(&h, None)), ClaimResult::Wait(Tick(60)));
         }
-        assert_eq!(judge(&mut c, 60, seen(&h, None)), Verdict::Take(Term(4)));
+        assert_eq!(judge(&mut c, 60, seen(&h, None)), ClaimResult::Take(Term(4)));
         let mut c = Challenger::default();
         let _ = judge(&mut c, 0, seen(&h, None));
-        assert!(matches!(judge(&mut c, 30, seen(&holder(2), None)), Verdict::Held(_)));
+        assert!(matches!(
+            judge(&mut c, 30, seen(&holder(2), None)),
+            ClaimResult::Held(_)
+        ));
     }
 
     #[test]
     fn what_a_holder_leaves_behind_is_waited_for_and_its_own_ttl_counts() {
         let (mut c, mut h) = (Challenger::default(), holder(1));
         h.lasts = Ms(500);
-        assert_eq!(judge(&mut c, 0, seen(&h, None)), Verdict::Wait(Tick(500)));
+        assert_eq!(judge(&mut c, 0, seen(&h, None)), ClaimResult::Wait(Tick(500)));
         let (mut c, mut h) = (Challenger::default(), holder(1));
         h.ttl = Ms(90);
-        assert_eq!(judge(&mut c, 0, seen(&h, None)), Verdict::Wait(Tick(90)));
-        let lasting = Claim::lasting(Ms::secs(60), Ms::secs(120), Ms::secs(300));
+        assert_eq!(judge(&mut c, 0, seen(&h, None)), ClaimResult::Wait(Tick(90)));
+        let lasting = LeaseClaim::lasting(Ms::secs(60), Ms::secs(120), Ms::secs(300));
         assert!(lasting > Ms::secs(15 + 120 + 300));
     }
 
     #[test]
     fn a_copy_is_known_by_its_counter_and_not_by_the_process_that_holds_the_original() {
         let (mut c, h) = (Challenger::default(), holder(1));
-        let copied = |beat| Seen {
+        let copied = |beat| LeaseSnapshot {
             beat: Some(beat),
             copied: true,
             ..seen(&h, Some(true))
         };
-        assert_eq!(judge(&mut c, 0, copied(7)), Verdict::Wait(Tick(60)));
-        assert!(matches!(judge(&mut c, 30, copied(8)), Verdict::Held(_)));
+        assert_eq!(judge(&mut c, 0, copied(7)), ClaimResult::Wait(Tick(60)));
+        assert!(matches!(judge(&mut c, 30, copied(8)), ClaimResult::Held(_)));
         let mut c = Challenger::default();
         let _ = judge(&mut c, 0, copied(7));
-        assert_eq!(judge(&mut c, 60, copied(7)), Verdict::Take(Term(4)));
+        assert_eq!(judge(&mut c, 60, copied(7)), ClaimResult::Take(Term(4)));
         // A holder of an older release writes its counter where a mount may not show it.
-        let old = Seen {
+        let old = LeaseSnapshot {
             beat: None,
             ..copied(7)
         };
-        assert!(matches!(judge(&mut Challenger::default(), 0, old), Verdict::Held(_)));
+        assert!(matches!(
+            judge(&mut Challenger::default(), 0, old),
+            ClaimResult::Held(_)
+        ));
     }
 
     #[test]
     fn a_look_that_was_made_before_a_pause_shows_nothing_of_the_pause() {
         let (mut c, h) = (Challenger::default(), holder(1));
-        assert_eq!(judge(&mut c, 0, seen(&h, None)), Verdict::Wait(Tick(60)));
+        assert_eq!(judge(&mut c, 0, seen(&h, None)), ClaimResult::Wait(Tick(60)));
         let stopped = c.look(Tick(10), Tick(9_000), seen(&h, None), &claim());
-        assert_eq!(stopped, Verdict::Wait(Tick(60)));
-        assert!(matches!(judge(&mut c, 9_001, seen(&holder(2), None)), Verdict::Held(_)));
+        assert_eq!(stopped, ClaimResult::Wait(Tick(60)));
+        assert!(matches!(
+            judge(&mut c, 9_001, seen(&holder(2), None)),
+            ClaimResult::Held(_)
+        ));
     }
 
     #[test]
     fn a_term_without_a_holder_is_waited_for() {
-        let nobody = |newest| Seen {
+        let nobody = |newest| LeaseSnapshot {
             newest,
-            ..Seen::default()
+            ..LeaseSnapshot::default()
         };
         let mut c = Challenger::default();
-        assert_eq!(judge(&mut c, 0, nobody(Term(0))), Verdict::Take(Term(1)));
-        assert_eq!(judge(&mut c, 0, nobody(Term(2))), Verdict::Wait(Tick(60)));
-        assert_eq!(judge(&mut c, 61, nobody(Term(2))), Verdict::Take(Term(3)));
+        assert_eq!(judge(&mut c, 0, nobody(Term(0))), ClaimResult::Take(Term(1)));
+        assert_eq!(judge(&mut c, 0, nobody(Term(2))), ClaimResult::Wait(Tick(60)));
+        assert_eq!(judge(&mut c, 61, nobody(Term(2))), ClaimResult::Take(Term(3)));
         // One that the winner before it still has something to say about.
         let mut h = holder(1);
         h.lasts = Ms(500);
-        let before = Seen {
+        let before = LeaseSnapshot {
             newest: Term(4),
             ..seen(&h, Some(false))
         };
-        assert_eq!(judge(&mut Challenger::default(), 0, before), Verdict::Wait(Tick(500)));
+        assert_eq!(
+            judge(&mut Challenger::default(), 0, before),
+            ClaimResult::Wait(Tick(500))
+        );
     }
 
     #[test]
     fn terms_that_only_the_journals_know_are_waited_for_and_never_won_again() {
-        let above = Claim {
+        let above = LeaseClaim {
             above: Term(5),
             ..claim()
         };
@@ -439,22 +451,22 @@ mod tests {
         h.released = true;
         assert_eq!(
             c.look(Tick(0), Tick(0), seen(&h, None), &above),
-            Verdict::Wait(Tick(60))
+            ClaimResult::Wait(Tick(60))
         );
         assert_eq!(
             c.look(Tick(60), Tick(60), seen(&h, None), &above),
-            Verdict::Take(Term(6))
+            ClaimResult::Take(Term(6))
         );
     }
 
     #[test]
     fn a_term_that_nobody_ever_reached_is_absurd() {
         for n in [TERMS, u32::MAX - 1, u32::MAX] {
-            let seen = Seen {
+            let seen = LeaseSnapshot {
                 newest: Term(n),
-                ..Seen::default()
+                ..LeaseSnapshot::default()
             };
-            assert_eq!(judge(&mut Challenger::default(), 0, seen), Verdict::Absurd(Term(n)));
+            assert_eq!(judge(&mut Challenger::default(), 0, seen), ClaimResult::Absurd(Term(n)));
         }
     }
 

@@ -1,38 +1,35 @@
 //! The ledger of a run: its wall time since the first attempt, split without rest; what failures cost; how attempts came back.
 //!
 //! A fold over the records beside the state: [`Ledger::note`] is called with each record and the state that it led to. The time
-//! between two records belongs to what was going on then. Of a training that is not known before the next sign of it: until then
-//! the time is held *open*. Within a term the term's clock counts, between terms the wall clock, never backwards. Milliseconds are
+//! between two records belongs to what was going on then. While workers train, that is known only at the next sign of
+//! progress: until then the time is held *open*. Within a term the term's clock counts, between terms the wall clock, never backwards. Milliseconds are
 //! integers and each is counted once: the parts sum to the whole exactly. Memory is bounded.
 
 mod cost;
 mod parts;
 
-pub use cost::{Comeback, Cost};
-pub use parts::{Part, Parts, WaitFor};
+pub use cost::{Cost, RecoveryTime};
+pub use parts::{TimeBreakdown, TimeCategory, WaitFor};
 
-use crate::event::{EventKind, Phase};
+use crate::event::{EventKind, TrainerPhase};
 use crate::id::{AttemptNo, Ms, Step, Tick, WallMs};
-use crate::record::{ActKind, Decision, Outcome, Record, StartPoint};
+use crate::record::{ActKind, Decision, JournalRecord, RunOutcome, StartPoint};
 use crate::scan::RuleKind;
 use crate::spec::RunSpec;
-use crate::state::{Attempt, Mode, State};
-use cost::{Blame, Costs};
+use crate::state::{Attempt, RunMode, RunState};
+use cost::{CostOwner, Costs};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Attempts whose way back is kept.
 const COMEBACKS: usize = 256;
 /// Code of the reason for which an attempt is ended that does not get on.
 const STALLED: &str = "stalled";
-/// Name of an end that a scheduler asked for.
 const HAND_BACK: &str = "hand_back";
-/// Name of an end that nobody saw.
 const UNSEEN: &str = "unseen";
 
 /// Steps that were trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Trained {
+pub struct StepTally {
     /// For the first time.
     pub new: u64,
     /// Again.
@@ -46,9 +43,9 @@ pub struct Trained {
 #[serde(rename_all = "snake_case")]
 enum Doing {
     /// Something that is known at once.
-    Part(Part),
+    Part(TimeCategory),
     /// The workers run, in this phase.
-    Training(Phase),
+    Training(TrainerPhase),
     /// Nothing is known.
     #[default]
     Nothing,
@@ -56,7 +53,7 @@ enum Doing {
 
 /// Time of a training whose part is told by what comes after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-struct Open {
+struct OpenSpan {
     /// Spent on the next step, up to the last sign of progress.
     step: u64,
     /// Since then.
@@ -69,7 +66,7 @@ struct Open {
 
 /// How a training ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum TrainingEnd {
     Well,
     Stalled,
     Cut,
@@ -77,14 +74,14 @@ enum End {
 
 /// The ledger of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Ledger {
+pub struct TimeLedger {
     began: Option<WallMs>,
     now: Tick,
     wall: WallMs,
     doing: Doing,
-    parts: Parts,
-    open: Open,
-    trained: Trained,
+    parts: TimeBreakdown,
+    open: OpenSpan,
+    trained: StepTally,
     /// Highest step that was ever printed.
     high: Option<Step>,
     /// The newest step of the present attempt.
@@ -96,17 +93,17 @@ pub struct Ledger {
     /// Code of the reason for which the attempt was ended.
     why: Option<String>,
     costs: Costs,
-    comeback: Comeback,
-    comebacks: VecDeque<Comeback>,
+    comeback: RecoveryTime,
+    comebacks: VecDeque<RecoveryTime>,
 }
 
-impl Ledger {
+impl TimeLedger {
     /// Takes a record in; `s` is the state after it.
-    pub fn note(&mut self, s: &State, r: &Record) {
+    pub fn note(&mut self, s: &RunState, r: &JournalRecord) {
         let gone = self.gone(s, r);
         (self.now, self.wall) = (s.now, s.wall);
         let gone = match r {
-            Record::Fact(e) => match &e.kind {
+            JournalRecord::Fact(e) => match &e.kind {
                 EventKind::TimeGap { missing } => self.slept(gone, *missing),
                 EventKind::TermStarted { living, .. } => {
                     let lives = s.attempt.as_ref().map(|a| a.no);
@@ -122,7 +119,7 @@ impl Ledger {
             self.look(a, r);
         }
         // A guard that lives on keeps its workers at it until it is decided upon.
-        let begins = matches!(r, Record::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
+        let begins = matches!(r, JournalRecord::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
         if !(begins && matches!(self.doing, Doing::Training(_))) {
             self.turn(s);
         }
@@ -130,9 +127,9 @@ impl Ledger {
 
     /// Wall time by part, up to the newest record.
     #[must_use]
-    pub fn parts(&self) -> Parts {
+    pub fn parts(&self) -> TimeBreakdown {
         let mut parts = self.parts.clone();
-        for (part, ms) in self.settled(self.open, End::Well) {
+        for (part, ms) in self.settled(self.open, TrainingEnd::Well) {
             parts.add(part, ms);
         }
         parts
@@ -140,7 +137,7 @@ impl Ledger {
 
     /// Wall time by part up to a moment after the newest record, while what went on then goes on.
     #[must_use]
-    pub fn parts_at(&self, wall: WallMs) -> Parts {
+    pub fn parts_at(&self, wall: WallMs) -> TimeBreakdown {
         let mut later = self.clone();
         let more = u64::try_from(wall.0.saturating_sub(self.wall.0)).unwrap_or_default();
         later.spend(self.fitting(more));
@@ -155,7 +152,7 @@ impl Ledger {
 
     /// Steps that were trained.
     #[must_use]
-    pub fn trained(&self) -> Trained {
+    pub fn trained(&self) -> StepTally {
         self.trained
     }
 
@@ -167,19 +164,19 @@ impl Ledger {
 
     /// How the present attempt came back, or is on its way.
     #[must_use]
-    pub fn comeback(&self) -> &Comeback {
+    pub fn comeback(&self) -> &RecoveryTime {
         &self.comeback
     }
 
     /// How attempts came back, oldest first: the last 256, the present one included.
-    pub fn comebacks(&self) -> impl Iterator<Item = &Comeback> {
+    pub fn comebacks(&self) -> impl Iterator<Item = &RecoveryTime> {
         let present = Some(&self.comeback).filter(|c| c.attempt > AttemptNo(0));
         self.comebacks.iter().chain(present)
     }
 
     /// Time since the record before.
-    fn gone(&self, s: &State, r: &Record) -> u64 {
-        let begins = matches!(r, Record::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
+    fn gone(&self, s: &RunState, r: &JournalRecord) -> u64 {
+        let begins = matches!(r, JournalRecord::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
         self.fitting(match begins {
             true => u64::try_from(s.wall.0.saturating_sub(self.wall.0)).unwrap_or_default(),
             false => s.now.since(self.now).0,
@@ -198,7 +195,7 @@ impl Ledger {
     /// Part of the time was slept; the rest.
     fn slept(&mut self, gone: u64, missing: Ms) -> u64 {
         let slept = missing.0.min(gone);
-        self.book(Part::Unknown, slept);
+        self.book(TimeCategory::Unknown, slept);
         gone - slept
     }
 
@@ -206,29 +203,29 @@ impl Ledger {
     fn new_term(&mut self, gone: u64, lives: bool) -> u64 {
         let over = matches!(
             self.doing,
-            Doing::Part(Part::Stopped | Part::Waiting(WaitFor::Scheduler | WaitFor::Person))
+            Doing::Part(TimeCategory::Stopped | TimeCategory::Waiting(WaitFor::Scheduler | WaitFor::Person))
         );
         if over || lives {
             return gone;
         }
         if matches!(self.doing, Doing::Training(_)) {
-            self.close(End::Cut, false);
+            self.close(TrainingEnd::Cut, false);
         }
         self.doing = Doing::Nothing;
-        self.book(Part::Unknown, gone);
+        self.book(TimeCategory::Unknown, gone);
         0
     }
 
     fn spend(&mut self, ms: u64) {
         match self.doing {
             Doing::Part(part) => self.book(part, ms),
-            Doing::Nothing => self.book(Part::Unknown, ms),
+            Doing::Nothing => self.book(TimeCategory::Unknown, ms),
             Doing::Training(_) if self.open.fails => self.open.doubt += ms,
             Doing::Training(_) => self.open.since += ms,
         }
     }
 
-    fn book(&mut self, part: Part, ms: u64) {
+    fn book(&mut self, part: TimeCategory, ms: u64) {
         let loads = matches!(self.doing, Doing::Training(_));
         self.parts.add(part, ms);
         if part.is_cost() {
@@ -239,9 +236,9 @@ impl Ledger {
         }
     }
 
-    fn on_record(&mut self, s: &State, r: &Record) {
+    fn on_record(&mut self, s: &RunState, r: &JournalRecord) {
         match r {
-            Record::Decided { what, reasons, .. } => match what {
+            JournalRecord::Decided { what, reasons, .. } => match what {
                 Decision::Stop { .. } => {
                     self.ended(s, reasons.first().map(|reason| reason.code.as_ref()));
                 }
@@ -255,32 +252,36 @@ impl Ledger {
                     self.step = None;
                 }
                 Decision::Finish { outcome } => match outcome {
-                    Outcome::Stopped | Outcome::Finished { .. } | Outcome::ScriptUnfinished { .. } => {
-                        self.costs.blame = Blame::Nobody
+                    RunOutcome::Stopped | RunOutcome::Finished { .. } | RunOutcome::ScriptUnfinished { .. } => {
+                        self.costs.blame = CostOwner::Nobody
                     }
                     _ => self.named_by_reason(),
                 },
                 _ => {}
             },
-            Record::Intended { act, .. } => {
+            JournalRecord::Intended { act, .. } => {
                 if let ActKind::Launch(order) = &act.kind {
                     self.launch(s, order.attempt, &order.from);
                 }
             }
-            Record::Fact(_) | Record::Ignored { .. } => {}
+            JournalRecord::Fact(_) | JournalRecord::Ignored { .. } => {}
         }
     }
 
     /// The training was ended for this reason, or ended by itself, and not well.
-    fn ended(&mut self, s: &State, code: Option<&str>) {
+    fn ended(&mut self, s: &RunState, code: Option<&str>) {
         if !matches!(self.doing, Doing::Training(_)) {
             return;
         }
         let handed_back = s.stop.as_ref().is_some_and(|w| w.hand_back);
         self.why = if handed_back { Some(HAND_BACK) } else { code }.map(str::to_owned);
-        let end = if code == Some(STALLED) { End::Stalled } else { End::Cut };
+        let end = if code == Some(STALLED) {
+            TrainingEnd::Stalled
+        } else {
+            TrainingEnd::Cut
+        };
         self.close(end, is_stopped(s));
-        self.doing = Doing::Part(Part::Ending);
+        self.doing = Doing::Part(TimeCategory::Ending);
     }
 
     fn named(&mut self, class: &str) {
@@ -292,13 +293,13 @@ impl Ledger {
 
     /// No diagnosis was made.
     fn named_by_reason(&mut self) {
-        if matches!(self.costs.blame, Blame::Pending(_)) {
+        if matches!(self.costs.blame, CostOwner::Pending(_)) {
             let why = self.why.take().unwrap_or_else(|| UNSEEN.to_owned());
             self.named(&why);
         }
     }
 
-    fn launch(&mut self, s: &State, attempt: AttemptNo, from: &StartPoint) {
+    fn launch(&mut self, s: &RunState, attempt: AttemptNo, from: &StartPoint) {
         self.began.get_or_insert(s.wall);
         self.named_by_reason();
         self.why = None;
@@ -321,10 +322,10 @@ impl Ledger {
     }
 
     /// Signs of progress.
-    fn look(&mut self, a: &Attempt, r: &Record) {
+    fn look(&mut self, a: &Attempt, r: &JournalRecord) {
         let Doing::Training(phase) = self.doing else { return };
         let fails = match r {
-            Record::Fact(e) => match &e.kind {
+            JournalRecord::Fact(e) => match &e.kind {
                 EventKind::WorkerExited { status, .. } => !status.is_success(),
                 EventKind::Sighted { means, .. } => matches!(means, RuleKind::Failure(_) | RuleKind::Exception),
                 EventKind::GuardLost { .. } => true,
@@ -335,7 +336,7 @@ impl Ledger {
         let rose = a.step > self.step;
         let grows = matches!(
             r,
-            Record::Decided {
+            JournalRecord::Decided {
                 what: Decision::SaveGrows { .. },
                 ..
             }
@@ -351,7 +352,7 @@ impl Ledger {
     }
 
     /// The training got on: what was spent since the last sign was spent on this phase.
-    fn sign(&mut self, phase: Phase) {
+    fn sign(&mut self, phase: TrainerPhase) {
         let ms = self.open.since + self.open.doubt;
         (self.open.since, self.open.doubt, self.open.fails) = (0, 0, false);
         match part_of(phase) {
@@ -380,31 +381,31 @@ impl Ledger {
             self.comeback.first_step.0 = self.comeback.first_step.0.saturating_add(ms);
             self.comeback.complete = true;
         }
-        self.book(Part::Repeated, repeated);
-        self.book(Part::Productive, ms - repeated);
+        self.book(TimeCategory::Repeated, repeated);
+        self.book(TimeCategory::Productive, ms - repeated);
         self.trained.again = self.trained.again.saturating_add(again);
         self.trained.new = self.trained.new.saturating_add(of - again);
         if step > high {
-            self.costs.blame = Blame::Nobody;
+            self.costs.blame = CostOwner::Nobody;
         }
         self.high = self.high.max(Some(step));
         self.step = Some(step);
     }
 
     /// Turns to the activity that the state tells.
-    fn turn(&mut self, s: &State) {
+    fn turn(&mut self, s: &RunState) {
         let lives = s.live().filter(|a| a.launched.is_some());
         let next = match &s.mode {
-            Mode::Idle => Doing::Nothing,
-            Mode::Fencing | Mode::Stopping { .. } => Doing::Part(Part::Ending),
-            Mode::Choosing => Doing::Part(Part::Proving),
-            Mode::Arranging { .. } | Mode::Launching { .. } => Doing::Part(Part::Launching),
-            Mode::Running | Mode::Draining { .. } => match lives {
+            RunMode::Idle => Doing::Nothing,
+            RunMode::Fencing | RunMode::Stopping { .. } => Doing::Part(TimeCategory::Ending),
+            RunMode::Choosing => Doing::Part(TimeCategory::Proving),
+            RunMode::Arranging { .. } | RunMode::Launching { .. } => Doing::Part(TimeCategory::Launching),
+            RunMode::Running | RunMode::Draining { .. } => match lives {
                 Some(a) => Doing::Training(a.phase),
-                None => Doing::Part(Part::Ending),
+                None => Doing::Part(TimeCategory::Ending),
             },
-            Mode::Waiting { what, .. } => Doing::Part(Part::Waiting(WaitFor::of(what))),
-            Mode::Finished => Doing::Part(Part::after(s.outcome.as_ref())),
+            RunMode::Waiting { what, .. } => Doing::Part(TimeCategory::Waiting(WaitFor::of(what))),
+            RunMode::Finished => Doing::Part(TimeCategory::after(s.outcome.as_ref())),
         };
         let trains = |doing| matches!(doing, Doing::Training(_));
         if trains(self.doing) && !trains(next) {
@@ -412,22 +413,22 @@ impl Ledger {
                 .attempt
                 .as_ref()
                 .is_some_and(|a| a.first_failure.is_none() && !a.guard_lost);
-            self.close(if well { End::Well } else { End::Cut }, is_stopped(s));
+            self.close(if well { TrainingEnd::Well } else { TrainingEnd::Cut }, is_stopped(s));
         }
         self.doing = next;
     }
 
     /// The training is over; `stopped`: by its people.
-    fn close(&mut self, end: End, stopped: bool) {
+    fn close(&mut self, end: TrainingEnd, stopped: bool) {
         self.costs.blame = match stopped {
-            true => Blame::Nobody,
-            false => Blame::Pending(Ms(0)),
+            true => CostOwner::Nobody,
+            false => CostOwner::Pending(Ms(0)),
         };
         let open = std::mem::take(&mut self.open);
         let (noticing, trained): (Vec<_>, Vec<_>) = self
             .settled(open, end)
             .into_iter()
-            .partition(|(part, _)| *part == Part::Noticing);
+            .partition(|(part, _)| *part == TimeCategory::Noticing);
         for (part, ms) in trained {
             self.book(part, ms);
         }
@@ -451,25 +452,25 @@ impl Ledger {
     }
 
     /// Parts that an open time belongs to if the training ends so.
-    fn settled(&self, open: Open, end: End) -> [(Part, u64); 3] {
+    fn settled(&self, open: OpenSpan, end: TrainingEnd) -> [(TimeCategory, u64); 3] {
         let Doing::Training(phase) = self.doing else {
             return [
-                (Part::Unknown, open.step),
-                (Part::Unknown, open.since),
-                (Part::Unknown, open.doubt),
+                (TimeCategory::Unknown, open.step),
+                (TimeCategory::Unknown, open.since),
+                (TimeCategory::Unknown, open.doubt),
             ];
         };
         let step = match end {
-            End::Well if self.step >= self.high => Part::Productive,
-            _ => Part::Repeated,
+            TrainingEnd::Well if self.step >= self.high => TimeCategory::Productive,
+            _ => TimeCategory::Repeated,
         };
         let since = match end {
-            End::Stalled => Part::Noticing,
+            TrainingEnd::Stalled => TimeCategory::Noticing,
             _ => part_of(phase).unwrap_or(step),
         };
         let doubt = match end {
-            End::Well => since,
-            _ => Part::Noticing,
+            TrainingEnd::Well => since,
+            _ => TimeCategory::Noticing,
         };
         [(step, open.step), (since, open.since), (doubt, open.doubt)]
     }
@@ -484,17 +485,15 @@ pub fn devices(spec: &RunSpec) -> u32 {
     }
 }
 
-/// Its people want the run to end.
-fn is_stopped(s: &State) -> bool {
+fn is_stopped(s: &RunState) -> bool {
     s.stop.as_ref().is_some_and(|w| !w.hand_back)
 }
 
-/// The part that a phase belongs to; `None`: the next step.
-fn part_of(phase: Phase) -> Option<Part> {
+fn part_of(phase: TrainerPhase) -> Option<TimeCategory> {
     match phase {
-        Phase::Startup => Some(Part::Launching),
-        Phase::Step | Phase::Validate => None,
-        Phase::Save => Some(Part::Saving),
-        Phase::Exit => Some(Part::Ending),
+        TrainerPhase::Startup => Some(TimeCategory::Launching),
+        TrainerPhase::Step | TrainerPhase::Validate => None,
+        TrainerPhase::Save => Some(TimeCategory::Saving),
+        TrainerPhase::Exit => Some(TimeCategory::Ending),
     }
 }

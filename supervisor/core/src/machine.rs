@@ -1,7 +1,7 @@
 //! Facts of the machine about the end of an attempt: the kernel's words, memory, room on disks.
 
 use crate::collectives::Collectives;
-use crate::ending::Ending;
+use crate::ending::WorkerException;
 use crate::log_cause::LogCause;
 use crate::stacks::Stacks;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ const LINE: usize = 300;
 
 /// Facts about the machine when an attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Facts {
+pub struct MachineFacts {
     /// Lines of the kernel's log since the launch that may say why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<KernelLine>,
@@ -37,13 +37,13 @@ pub struct Facts {
     pub stacks: Option<Stacks>,
     /// Exceptions that ended interpreters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub endings: Vec<Ending>,
+    pub endings: Vec<WorkerException>,
     /// The cause that the logs tell, read whole after the last process was gone. It comes alone, after the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<LogCause>,
 }
 
-impl Facts {
+impl MachineFacts {
     /// Takes in what came later: the logs alone leave the rest as it is.
     pub(crate) fn add(&mut self, later: &Self) {
         let logs_alone = Self {

@@ -9,7 +9,7 @@ use std::fmt;
 /// A quantity that trainers print under names of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Measure {
+pub enum TrainingMetric {
     /// The loss that is trained on.
     Loss,
     /// The mean reward.
@@ -25,15 +25,15 @@ pub enum Measure {
 }
 
 /// Quantities that are kept.
-pub const KEPT: [Measure; 5] = [
-    Measure::Loss,
-    Measure::Reward,
-    Measure::GradNorm,
-    Measure::Entropy,
-    Measure::Length,
+pub const KEPT: [TrainingMetric; 5] = [
+    TrainingMetric::Loss,
+    TrainingMetric::Reward,
+    TrainingMetric::GradNorm,
+    TrainingMetric::Entropy,
+    TrainingMetric::Length,
 ];
 
-impl Measure {
+impl TrainingMetric {
     /// Its name in sentences.
     #[must_use]
     pub fn words(self) -> &'static str {
@@ -50,17 +50,17 @@ impl Measure {
 
 /// A number as it was printed. Two of them are the same where their bits are, so that not-a-number equals itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Reading(pub f64);
+pub struct MetricValue(pub f64);
 
-impl PartialEq for Reading {
+impl PartialEq for MetricValue {
     fn eq(&self, other: &Self) -> bool {
         self.0.to_bits() == other.0.to_bits()
     }
 }
 
-impl Eq for Reading {}
+impl Eq for MetricValue {}
 
-impl fmt::Display for Reading {
+impl fmt::Display for MetricValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             n if n.is_nan() => f.write_str("nan"),
@@ -69,7 +69,7 @@ impl fmt::Display for Reading {
     }
 }
 
-impl Serialize for Reading {
+impl Serialize for MetricValue {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             n if n.is_finite() && reads_back(n) => s.serialize_f64(n),
@@ -89,30 +89,30 @@ fn reads_back(n: f64) -> bool {
     read.map(f64::to_bits) == Some(n.to_bits())
 }
 
-impl<'de> Deserialize<'de> for Reading {
+impl<'de> Deserialize<'de> for MetricValue {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct Number;
         impl de::Visitor<'_> for Number {
-            type Value = Reading;
+            type Value = MetricValue;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number, nan, inf or -inf")
             }
-            fn visit_f64<E: de::Error>(self, n: f64) -> Result<Reading, E> {
-                Ok(Reading(n))
+            fn visit_f64<E: de::Error>(self, n: f64) -> Result<MetricValue, E> {
+                Ok(MetricValue(n))
             }
-            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Reading, E> {
-                Ok(Reading(n as f64))
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<MetricValue, E> {
+                Ok(MetricValue(n as f64))
             }
-            fn visit_u64<E: de::Error>(self, n: u64) -> Result<Reading, E> {
-                Ok(Reading(n as f64))
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<MetricValue, E> {
+                Ok(MetricValue(n as f64))
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Reading, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<MetricValue, E> {
                 match text {
-                    "nan" => Ok(Reading(f64::NAN)),
-                    "inf" => Ok(Reading(f64::INFINITY)),
-                    "-inf" => Ok(Reading(f64::NEG_INFINITY)),
+                    "nan" => Ok(MetricValue(f64::NAN)),
+                    "inf" => Ok(MetricValue(f64::INFINITY)),
+                    "-inf" => Ok(MetricValue(f64::NEG_INFINITY)),
                     other => match other.parse::<f64>() {
-                        Ok(n) => Ok(Reading(n)),
+                        Ok(n) => Ok(MetricValue(n)),
                         Err(_) => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
                     },
                 }
@@ -124,50 +124,50 @@ impl<'de> Deserialize<'de> for Reading {
 
 /// Numbers of one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Numbers {
+pub struct StepMetrics {
     /// The loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub loss: Option<Reading>,
+    pub loss: Option<MetricValue>,
     /// The mean reward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reward: Option<Reading>,
+    pub reward: Option<MetricValue>,
     /// The norm of the gradient.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grad_norm: Option<Reading>,
+    pub grad_norm: Option<MetricValue>,
     /// The mean entropy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entropy: Option<Reading>,
+    pub entropy: Option<MetricValue>,
     /// The mean length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub length: Option<Reading>,
+    pub length: Option<MetricValue>,
 }
 
-impl Numbers {
+impl StepMetrics {
     /// One of them.
     #[must_use]
-    pub fn get(&self, what: Measure) -> Option<f64> {
+    pub fn get(&self, what: TrainingMetric) -> Option<f64> {
         let found = match what {
-            Measure::Loss => self.loss,
-            Measure::Reward => self.reward,
-            Measure::GradNorm => self.grad_norm,
-            Measure::Entropy => self.entropy,
-            Measure::Length => self.length,
-            Measure::Mark => None,
+            TrainingMetric::Loss => self.loss,
+            TrainingMetric::Reward => self.reward,
+            TrainingMetric::GradNorm => self.grad_norm,
+            TrainingMetric::Entropy => self.entropy,
+            TrainingMetric::Length => self.length,
+            TrainingMetric::Mark => None,
         };
         found.map(|r| r.0)
     }
 
     /// Keeps one, unless it is there already: the first key that an adapter names counts.
-    pub fn set(&mut self, what: Measure, n: f64) {
+    pub fn set(&mut self, what: TrainingMetric, n: f64) {
         let place = match what {
-            Measure::Loss => &mut self.loss,
-            Measure::Reward => &mut self.reward,
-            Measure::GradNorm => &mut self.grad_norm,
-            Measure::Entropy => &mut self.entropy,
-            Measure::Length => &mut self.length,
-            Measure::Mark => return,
+            TrainingMetric::Loss => &mut self.loss,
+            TrainingMetric::Reward => &mut self.reward,
+            TrainingMetric::GradNorm => &mut self.grad_norm,
+            TrainingMetric::Entropy => &mut self.entropy,
+            TrainingMetric::Length => &mut self.length,
+            TrainingMetric::Mark => return,
         };
-        place.get_or_insert(Reading(n));
+        place.get_or_insert(MetricValue(n));
     }
 
     /// Nothing is kept.
@@ -185,7 +185,7 @@ pub struct StepNumbers {
     pub step: Option<Step>,
     /// The numbers.
     #[serde(flatten)]
-    pub of: Numbers,
+    pub of: StepMetrics,
 }
 
 /// Steps of which numbers are kept.
@@ -275,22 +275,26 @@ mod tests {
     fn what_is_not_finite_survives_the_journal() {
         let told = StepNumbers {
             step: Some(Step(4)),
-            of: Numbers {
-                loss: Some(Reading(f64::NAN)),
-                reward: Some(Reading(f64::NEG_INFINITY)),
-                grad_norm: Some(Reading(1.5)),
-                ..Numbers::default()
+            of: StepMetrics {
+                loss: Some(MetricValue(f64::NAN)),
+                reward: Some(MetricValue(f64::NEG_INFINITY)),
+                grad_norm: Some(MetricValue(1.5)),
+                ..StepMetrics::default()
             },
         };
         let text = serde_json::to_string(&told).unwrap();
         assert_eq!(text, r#"{"step":4,"loss":"nan","reward":"-inf","grad_norm":1.5}"#);
         assert_eq!(serde_json::from_str::<StepNumbers>(&text).unwrap(), told);
-        assert_eq!(serde_json::from_str::<Reading>("3").unwrap(), Reading(3.0));
+        assert_eq!(serde_json::from_str::<MetricValue>("3").unwrap(), MetricValue(3.0));
         let mut n = 1.0e-30_f64;
         for _ in 0..2000 {
             n *= 1.077_123_4;
-            let text = serde_json::to_string(&Reading(n)).unwrap();
-            assert_eq!(serde_json::from_str::<Reading>(&text).unwrap(), Reading(n), "{text}");
+            let text = serde_json::to_string(&MetricValue(n)).unwrap();
+            assert_eq!(
+                serde_json::from_str::<MetricValue>(&text).unwrap(),
+                MetricValue(n),
+                "{text}"
+            );
         }
     }
 }

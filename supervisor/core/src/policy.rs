@@ -5,23 +5,23 @@
 
 use crate::failure_line::{FailureLine, said_of};
 use crate::id::Ms;
-use crate::record::Action;
-use crate::taxonomy::{self, Class, EndsAfter, FailureClass, Kind};
+use crate::record::FailureAction;
+use crate::taxonomy::{self, Class, EndsAfter, FailureClass, FailureKind};
 use std::collections::BTreeMap;
 
 /// The user's changes: a class (`mem.cuda_oom`) or a family (`mem.*`), and the answer to it.
-pub type Changes = BTreeMap<String, Action>;
+pub type Changes = BTreeMap<String, FailureAction>;
 
 /// The same failure at the same step so often is no accident, where a restart was expected to help.
 const OFTEN: u32 = 3;
 
 /// How failures of one class are answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct PolicyRule {
     /// The class.
     pub class: FailureClass,
     /// The answer.
-    pub answer: Action,
+    pub answer: FailureAction,
     /// The same failure at the same step so many times ends the run; `None`: only the retries are counted.
     pub proofs: Option<u32>,
     /// The same failure twice before the first new step makes the resume point suspect.
@@ -36,18 +36,18 @@ pub struct Rule {
 
 /// The rule for a class; `first` is the answer that its diagnosis gave.
 #[must_use]
-pub fn rule(changes: &Changes, lines: &[FailureLine], class: &FailureClass, first: Action) -> Rule {
+pub fn rule(changes: &Changes, lines: &[FailureLine], class: &FailureClass, first: FailureAction) -> PolicyRule {
     let change = entry(changes, class);
     let answer = change.map_or(first, |(_, action)| *action);
     let spared = !costs_retry(lines, class);
-    Rule {
+    PolicyRule {
         class: class.clone(),
         answer,
         proofs: proofs(class, answer, change.is_some(), spared),
-        suspects: answer != Action::Stop && blames_checkpoint(lines, class),
+        suspects: answer != FailureAction::Stop && blames_checkpoint(lines, class),
         spared,
         rest: match class.row().map(|row| row.pause).unwrap_or_default() {
-            Ms(0) if answer == Action::Wait => Ms::secs(5),
+            Ms(0) if answer == FailureAction::Wait => Ms::secs(5),
             pause => pause,
         },
         changed: change.map(|(key, _)| key.clone()),
@@ -56,8 +56,8 @@ pub fn rule(changes: &Changes, lines: &[FailureLine], class: &FailureClass, firs
 
 /// A rule for each class that ends attempts, in the order of the table.
 #[must_use]
-pub fn rules(changes: &Changes, lines: &[FailureLine]) -> Vec<Rule> {
-    let ends = |r: &&taxonomy::Row| r.kind != Kind::Report;
+pub fn rules(changes: &Changes, lines: &[FailureLine]) -> Vec<PolicyRule> {
+    let ends = |r: &&taxonomy::RulebookEntry| r.kind != FailureKind::Report;
     let rows = taxonomy::rows().filter(ends);
     rows.map(|row| {
         let class = row.class.into();
@@ -80,7 +80,7 @@ pub fn is_class(name: &str) -> bool {
 }
 
 /// The class itself counts before its family.
-fn entry<'a>(changes: &'a Changes, class: &FailureClass) -> Option<(&'a String, &'a Action)> {
+fn entry<'a>(changes: &'a Changes, class: &FailureClass) -> Option<(&'a String, &'a FailureAction)> {
     let code = class.code();
     let family = code.split('.').next().unwrap_or(code);
     let whole = format!("{family}.*");
@@ -108,24 +108,26 @@ fn blames_checkpoint(lines: &[FailureLine], class: &FailureClass) -> bool {
     }
 }
 
-fn proofs(class: &FailureClass, answer: Action, is_changed: bool, spared: bool) -> Option<u32> {
+fn proofs(class: &FailureClass, answer: FailureAction, is_changed: bool, spared: bool) -> Option<u32> {
     match answer {
-        Action::Stop => Some(1),
-        Action::RelaunchOnce | Action::Kill => Some(2),
-        Action::FallBack | Action::Relaunch | Action::RelaunchLater | Action::Node | Action::Wait => {
-            match class.row().map(|row| row.ends_after).unwrap_or_default() {
-                EndsAfter::Times(n) if !is_changed => Some(n),
-                EndsAfter::Retries => None,
-                _ if answer == Action::FallBack || spared => None,
-                _ => Some(OFTEN),
-            }
-        }
+        FailureAction::Stop => Some(1),
+        FailureAction::RelaunchOnce | FailureAction::Kill => Some(2),
+        FailureAction::FallBack
+        | FailureAction::Relaunch
+        | FailureAction::RelaunchLater
+        | FailureAction::Node
+        | FailureAction::Wait => match class.row().map(|row| row.ends_after).unwrap_or_default() {
+            EndsAfter::Times(n) if !is_changed => Some(n),
+            EndsAfter::Retries => None,
+            _ if answer == FailureAction::FallBack || spared => None,
+            _ => Some(OFTEN),
+        },
     }
 }
 
 /// Facts beside the class.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Case {
+pub struct FailureContext {
     /// The same failure at the same step, this one included.
     pub same: u32,
     /// One of those before came before a new step, too.
@@ -144,7 +146,7 @@ pub struct Case {
 
 /// The answer to one failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum FailureResponse {
     /// Another attempt.
     GoOn,
     /// Another attempt, from an older checkpoint: this one failed to load.
@@ -157,22 +159,26 @@ pub enum Next {
 
 /// Reads a row.
 #[must_use]
-pub fn next(rule: &Rule, case: &Case) -> Next {
+pub fn next(rule: &PolicyRule, case: &FailureContext) -> FailureResponse {
     let at_the_start = case.resumed && !case.trained;
-    if rule.answer == Action::FallBack && (at_the_start || case.resumed && rule.changed.is_some()) {
-        return Next::FallBack;
+    if rule.answer == FailureAction::FallBack && (at_the_start || case.resumed && rule.changed.is_some()) {
+        return FailureResponse::FallBack;
     }
     // Seen after new steps as well, it is not in the checkpoint.
     let again = case.at_the_start || case.stepped_back;
     if rule.suspects && at_the_start && again {
-        return if case.may_step_back { Next::Suspect } else { Next::End };
+        return if case.may_step_back {
+            FailureResponse::Suspect
+        } else {
+            FailureResponse::End
+        };
     }
     // A deterministic class that made progress before is treated as transient once, unless the user said otherwise.
-    let lenient = rule.answer == Action::Stop && case.progressed && rule.changed.is_none();
+    let lenient = rule.answer == FailureAction::Stop && case.progressed && rule.changed.is_none();
     let proofs = if lenient { Some(2) } else { rule.proofs };
     match proofs {
-        Some(n) if case.same >= n => Next::End,
-        _ => Next::GoOn,
+        Some(n) if case.same >= n => FailureResponse::End,
+        _ => FailureResponse::GoOn,
     }
 }
 
@@ -189,7 +195,7 @@ pub fn is_known(entry: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn of(class: impl Into<FailureClass>) -> Rule {
+    fn of(class: impl Into<FailureClass>) -> PolicyRule {
         let class = class.into();
         rule(&Changes::new(), &[], &class, crate::diagnosis::action(&class))
     }
@@ -225,11 +231,11 @@ mod tests {
         let ends = |class: Class, same| {
             next(
                 &of(class),
-                &Case {
+                &FailureContext {
                     same,
-                    ..Case::default()
+                    ..FailureContext::default()
                 },
-            ) == Next::End
+            ) == FailureResponse::End
         };
         assert!(ends(Class::CfgArgs, 1));
         assert!(!ends(Class::MemCudaOom, 1) && ends(Class::MemCudaOom, 2));
@@ -239,61 +245,64 @@ mod tests {
 
     #[test]
     fn progress_makes_a_deterministic_class_transient_once() {
-        let case = |same| Case {
+        let case = |same| FailureContext {
             same,
             progressed: true,
             trained: true,
-            ..Case::default()
+            ..FailureContext::default()
         };
-        assert_eq!(next(&of(Class::CodeShape), &case(1)), Next::GoOn);
-        assert_eq!(next(&of(Class::CodeShape), &case(2)), Next::End);
-        let stop = Changes::from([("code.*".to_owned(), Action::Stop)]);
+        assert_eq!(next(&of(Class::CodeShape), &case(1)), FailureResponse::GoOn);
+        assert_eq!(next(&of(Class::CodeShape), &case(2)), FailureResponse::End);
+        let stop = Changes::from([("code.*".to_owned(), FailureAction::Stop)]);
         assert_eq!(
-            next(&rule(&stop, &[], &Class::CodeShape.into(), Action::Stop), &case(1)),
-            Next::End
+            next(
+                &rule(&stop, &[], &Class::CodeShape.into(), FailureAction::Stop),
+                &case(1)
+            ),
+            FailureResponse::End
         );
     }
 
     #[test]
     fn the_same_twice_before_a_new_step_suspects_the_checkpoint() {
-        let at_the_start = Case {
+        let at_the_start = FailureContext {
             same: 2,
             at_the_start: true,
             resumed: true,
             may_step_back: true,
-            ..Case::default()
+            ..FailureContext::default()
         };
-        assert_eq!(next(&of(Class::NativeCrash), &at_the_start), Next::Suspect);
-        assert_eq!(next(&of(Class::MemCudaOom), &at_the_start), Next::End);
-        let trained = Case {
+        assert_eq!(next(&of(Class::NativeCrash), &at_the_start), FailureResponse::Suspect);
+        assert_eq!(next(&of(Class::MemCudaOom), &at_the_start), FailureResponse::End);
+        let trained = FailureContext {
             trained: true,
             ..at_the_start
         };
-        assert_eq!(next(&of(Class::NativeCrash), &trained), Next::End);
-        let not_of_it = Case {
+        assert_eq!(next(&of(Class::NativeCrash), &trained), FailureResponse::End);
+        let not_of_it = FailureContext {
             at_the_start: false,
             ..at_the_start
         };
-        assert_eq!(next(&of(Class::NativeCrash), &not_of_it), Next::End);
-        let nowhere = Case {
+        assert_eq!(next(&of(Class::NativeCrash), &not_of_it), FailureResponse::End);
+        let nowhere = FailureContext {
             may_step_back: false,
             ..at_the_start
         };
-        assert_eq!(next(&of(Class::NativeCrash), &nowhere), Next::End);
-        let older = Case {
+        assert_eq!(next(&of(Class::NativeCrash), &nowhere), FailureResponse::End);
+        let older = FailureContext {
             same: 1,
             at_the_start: false,
             stepped_back: true,
             ..at_the_start
         };
-        assert_eq!(next(&of(Class::NativeCrash), &older), Next::Suspect);
+        assert_eq!(next(&of(Class::NativeCrash), &older), FailureResponse::Suspect);
     }
 
     #[test]
     fn the_users_entry_counts_and_a_class_before_its_family() {
         let changes = Changes::from([
-            ("mem.*".to_owned(), Action::Stop),
-            ("mem.cuda_oom".to_owned(), Action::Relaunch),
+            ("mem.*".to_owned(), FailureAction::Stop),
+            ("mem.cuda_oom".to_owned(), FailureAction::Relaunch),
         ]);
         let of = |class: &str| {
             let class = class.into();
@@ -301,11 +310,11 @@ mod tests {
         };
         assert_eq!(
             (of("mem.shm").answer, of("mem.shm").changed.as_deref()),
-            (Action::Stop, Some("mem.*"))
+            (FailureAction::Stop, Some("mem.*"))
         );
         assert_eq!(
             (of("mem.cuda_oom").answer, of("mem.cuda_oom").proofs),
-            (Action::Relaunch, Some(OFTEN))
+            (FailureAction::Relaunch, Some(OFTEN))
         );
         assert_eq!(of("memory.x").changed, None);
         assert!(rules(&changes, &[]).iter().filter(|r| r.changed.is_some()).count() > 4);

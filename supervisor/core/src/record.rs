@@ -8,10 +8,10 @@ mod notice;
 mod outcome;
 
 pub use edit::DiskEdit;
-pub use notice::Notice;
-pub use outcome::Outcome;
+pub use notice::NoticeKind;
+pub use outcome::RunOutcome;
 
-pub use crate::action::Action;
+pub use crate::action::FailureAction;
 
 use crate::checkpoint::{CkptId, Depth, PinsHash, StateKind};
 use crate::event::{Event, TimerKey};
@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
     clippy::large_enum_variant,
     reason = "records are folded one by one, and facts are most of them"
 )]
-pub enum Record {
+pub enum JournalRecord {
     /// Something happened.
     Fact(Event),
     /// Something was decided.
@@ -107,7 +107,7 @@ pub enum ActKind {
     /// Let a frozen tree go on (safety).
     Thaw,
     /// End this supervisor (guarded: the last record is durable first).
-    Finish(Outcome),
+    Finish(RunOutcome),
 }
 
 impl ActKind {
@@ -209,12 +209,12 @@ pub enum Decision {
         /// Until when.
         until: Tick,
         /// The act that follows.
-        then: Then,
+        then: AfterStop,
     },
     /// End the workers.
     Stop {
         /// The act that follows.
-        then: Then,
+        then: AfterStop,
         /// SIGTERM first (`false`: kill at once).
         gently: bool,
     },
@@ -250,7 +250,7 @@ pub enum Decision {
     /// Wait for a condition.
     Wait {
         /// For what.
-        what: Condition,
+        what: WaitCondition,
         /// Until when at most.
         until: Tick,
     },
@@ -276,7 +276,7 @@ pub enum Decision {
     /// Something that a person should know of the attempt; by itself it ends nothing.
     Noticed {
         /// The kind.
-        what: Notice,
+        what: NoticeKind,
         /// In words.
         text: String,
     },
@@ -300,7 +300,7 @@ pub enum Decision {
     /// It is over.
     Finish {
         /// How.
-        outcome: Outcome,
+        outcome: RunOutcome,
     },
 }
 
@@ -314,7 +314,7 @@ pub const LAST_FINITE: &str = "last_finite";
 /// The act that follows once the workers are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Then {
+pub enum AfterStop {
     /// Find out why, decide on a relaunch.
     Diagnose,
     /// End with `Outcome::Stopped`.
@@ -328,7 +328,7 @@ pub enum Then {
 /// The condition that is waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Condition {
+pub enum WaitCondition {
     /// Time, as back-off.
     Backoff,
     /// A newer step can be read.
@@ -353,10 +353,10 @@ pub struct Diagnosis {
     /// Class as in the failure table (`mem.cuda_oom`, `kill.unknown`).
     pub class: FailureClass,
     /// Answer of the table.
-    pub action: Action,
+    pub action: FailureAction,
     /// Answer of the user's policy, if it is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer: Option<Action>,
+    pub answer: Option<FailureAction>,
     /// Advice of the user's rule, for a class of the user's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
@@ -380,7 +380,7 @@ pub struct Diagnosis {
 /// Questions to the world: they change nothing and are not journaled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ask {
+pub enum WorldQuery {
     /// Scan the checkpoint root and prove newest first until `whole` whole steps are found. A later scan that is
     /// asked for replaces this one: its answer, begun too early, must not be delivered any more.
     Scan {
@@ -411,9 +411,9 @@ pub enum Ask {
 
 /// The result of deciding: what to record, and what to ask.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Decided {
+pub struct DecideOutput {
     /// To be applied and journaled in this order.
-    pub records: Vec<Record>,
+    pub records: Vec<JournalRecord>,
     /// To be asked after.
-    pub asks: Vec<Ask>,
+    pub asks: Vec<WorldQuery>,
 }

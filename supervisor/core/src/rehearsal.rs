@@ -2,7 +2,7 @@
 
 use crate::id::Term;
 use crate::spec::RunSpec;
-use crate::state::State;
+use crate::state::RunState;
 use serde::{Deserialize, Serialize};
 
 /// Result of one rehearsal, and what it was of.
@@ -16,13 +16,13 @@ pub struct Rehearsal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Its result.
-    pub result: Rehearsed,
+    pub result: RehearsalResult,
 }
 
 /// The trainer's reading of the overrides of a relaunch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rehearsed {
+pub enum RehearsalResult {
     /// Its configuration has all of them.
     Taken,
     /// A relaunch would fail, or would not get what it is given.
@@ -40,11 +40,11 @@ pub enum Rehearsed {
 /// Returns true if a rehearsal is to be asked for now that workers run: once for each configuration and release, and once more in
 /// a later term where it could not be tried.
 #[must_use]
-pub fn is_due(s: &State, spec: &RunSpec) -> bool {
+pub fn is_due(s: &RunState, spec: &RunSpec) -> bool {
     let relaunches = spec.policy.recovery && !spec.policy.observe;
     let is_known = s.rehearsal.as_ref().is_some_and(|r| {
         let same = r.config == spec.config_hash && r.version == spec.trainer_version;
-        same && (r.term == s.term || !matches!(r.result, Rehearsed::Unknown { .. }))
+        same && (r.term == s.term || !matches!(r.result, RehearsalResult::Unknown { .. }))
     });
     spec.policy.rehearse && relaunches && !is_known
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A step to be cut anew, as it was proven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cut {
+pub struct ReshardSpec {
     /// The step's directory; what is cut has the same name.
     pub ckpt: CkptId,
     /// The step.
@@ -22,9 +22,9 @@ pub struct Cut {
 
 /// A step that was cut anew: derived from a proven one, whose values it has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Derived {
+pub struct ReshardedStep {
     /// The step that it was cut from, and how.
-    pub of: Cut,
+    pub of: ReshardSpec,
     /// Its own form.
     pub pins: PinsHash,
     /// Place where the step that it was cut from stands now, relative to the checkpoint root; `None`: a helper that did not

@@ -20,9 +20,9 @@ use crate::generations::{beyond, is_distrusted, is_older};
 use crate::id::Step;
 use crate::interval::kept_interval;
 use crate::reason::{Evidence, Reason};
-use crate::record::{DiskEdit, Outcome, StartPoint};
+use crate::record::{DiskEdit, RunOutcome, StartPoint};
 use crate::spec::{ResumeIntent, RunSpec};
-use crate::state::{Mode, State, StepOrigin};
+use crate::state::{RunMode, RunState, StepOrigin};
 use degraded::or_degraded;
 use fit::{from_path, from_step};
 use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
@@ -36,7 +36,7 @@ pub use next::in_next_term;
 
 /// Outcome of a scan.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Choice {
+pub enum ResumeChoice {
     /// Start here, after these edits.
     Start {
         /// From where.
@@ -65,7 +65,7 @@ pub enum Choice {
     /// No start is allowed.
     Refuse {
         /// How the run ends.
-        outcome: Outcome,
+        outcome: RunOutcome,
         /// Why.
         reasons: Vec<Reason>,
     },
@@ -74,7 +74,7 @@ pub enum Choice {
 /// The last planned step: the configuration's, else what the trainer printed. Where one checkpoint is overwritten, the smaller one:
 /// there a number of steps is a limit, and the data may end before.
 #[must_use]
-pub fn last_step(s: &State, spec: &RunSpec) -> Option<Step> {
+pub fn last_step(s: &RunState, spec: &RunSpec) -> Option<Step> {
     match (spec.last_step, s.total) {
         (Some(said), Some(printed)) if spec.saves.is_in_place() => Some(said.min(printed)),
         (said, printed) => said.or(printed),
@@ -84,7 +84,7 @@ pub fn last_step(s: &State, spec: &RunSpec) -> Option<Step> {
 /// The end that a start answers again without acting, as it needed a person; `None`: it acts. Another question gets another answer: a
 /// start that was refused may be asked for in another way.
 #[must_use]
-pub fn answered_again<'a>(s: &'a State, spec: &RunSpec) -> Option<&'a Outcome> {
+pub fn answered_again<'a>(s: &'a RunState, spec: &RunSpec) -> Option<&'a RunOutcome> {
     let p = &spec.policy;
     let asks_anew = s.roll_back.is_some()
         || p.from.is_some()
@@ -96,15 +96,15 @@ pub fn answered_again<'a>(s: &'a State, spec: &RunSpec) -> Option<&'a Outcome> {
     let ended = s
         .outcome
         .as_ref()
-        .filter(|o| s.mode == Mode::Finished && o.needs_a_person())?;
-    (!asks_anew || !unfit && !matches!(ended, Outcome::NoProof { .. })).then_some(ended)
+        .filter(|o| s.mode == RunMode::Finished && o.needs_a_person())?;
+    (!asks_anew || !unfit && !matches!(ended, RunOutcome::NoProof { .. })).then_some(ended)
 }
 
 /// How deep a scan must prove before a launch: every byte after a reboot or a full disk, which may have torn the newest step
 /// behind the trainer's back, until an attempt since then has saved one; and every byte of a step that this run is not known
 /// to have written.
 #[must_use]
-pub fn needed_depth(s: &State, spec: &RunSpec) -> Depth {
+pub fn needed_depth(s: &RunState, spec: &RunSpec) -> Depth {
     let candidate = || {
         let wanted = wanted_step(s, spec);
         let may_be = |c: &&CheckpointSummary| match wanted {
@@ -128,7 +128,7 @@ pub fn needed_depth(s: &State, spec: &RunSpec) -> Depth {
 
 /// How deep this step must be proven before a launch from it.
 #[must_use]
-pub fn depth_of(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Depth {
+pub fn depth_of(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Depth {
     match s.origin_of(c) {
         _ if spec.policy.depth_is_fixed => spec.policy.depth,
         StepOrigin::Own if !s.doubt => spec.policy.depth,
@@ -138,7 +138,7 @@ pub fn depth_of(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Depth {
 
 /// How many whole steps a scan must prove. All of them where a person named one: it may be an old one.
 #[must_use]
-pub fn scan_width(s: &State, spec: &RunSpec) -> u32 {
+pub fn scan_width(s: &RunState, spec: &RunSpec) -> u32 {
     if wanted_step(s, spec).is_some() || wanted_path(s, spec) {
         return u32::MAX;
     }
@@ -151,14 +151,14 @@ pub fn scan_width(s: &State, spec: &RunSpec) -> u32 {
 }
 
 /// `--from N`, until the launch from there; else where a person sent the run back to, until the next launch.
-fn wanted_step(s: &State, spec: &RunSpec) -> Option<Step> {
+fn wanted_step(s: &RunState, spec: &RunSpec) -> Option<Step> {
     let done = s.care.as_ref().is_some_and(|c| c.term == s.term) && !s.care_is_unfinished();
     let sent_back = s.roll_back.as_ref().filter(|_| !spec.policy.fresh);
     spec.policy.from.filter(|_| !done).or(sent_back.map(|r| r.to))
 }
 
 /// The wish that named the step, in words.
-fn wish_words(s: &State, spec: &RunSpec) -> String {
+fn wish_words(s: &RunState, spec: &RunSpec) -> String {
     match s.roll_back.as_ref().filter(|_| spec.policy.from.is_none()) {
         Some(r) => format!("rollback by {}", r.by),
         None => "--from".to_owned(),
@@ -166,7 +166,7 @@ fn wish_words(s: &State, spec: &RunSpec) -> String {
 }
 
 /// `resume_path`, until a step of our own is proven.
-fn wanted_path(s: &State, spec: &RunSpec) -> bool {
+fn wanted_path(s: &RunState, spec: &RunSpec) -> bool {
     let ResumeIntent::Path { step, .. } = &spec.resume else {
         return false;
     };
@@ -187,7 +187,7 @@ fn is_named(spec: &RunSpec, c: &CheckpointSummary) -> bool {
 }
 
 /// `--fresh` or `disable`, until the launch from nothing.
-fn wanted_fresh(s: &State, spec: &RunSpec) -> bool {
+fn wanted_fresh(s: &RunState, spec: &RunSpec) -> bool {
     let disabled = spec.resume == ResumeIntent::Disabled;
     let open = s.care_is_unfinished();
     match &s.care {
@@ -198,7 +198,7 @@ fn wanted_fresh(s: &State, spec: &RunSpec) -> bool {
 
 /// Chooses where to start.
 #[must_use]
-pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
+pub fn choose(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> ResumeChoice {
     let p = &spec.policy;
     let new = s.care.is_none();
     if spec.root.is_none() || !p.recovery {
@@ -210,7 +210,7 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
     }
     if let Some(why) = &scan.unreadable {
         let text = format!("what could be resumed from cannot be read: {why}");
-        return Choice::Unreadable {
+        return ResumeChoice::Unreadable {
             reasons: vec![Reason::new("root_unreadable", text)],
         };
     }
@@ -242,11 +242,11 @@ pub fn choose(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
             reasons.extend(vanished(s, spec, scan));
             from_newest(s, spec, scan, c, from.is_some(), reasons)
         }
-        Newest::Unreadable(reasons) => Choice::Unreadable { reasons },
+        Newest::Unreadable(reasons) => ResumeChoice::Unreadable { reasons },
         Newest::Refused(why, reasons) => {
             let is_torn = reasons.first().is_some_and(|r| r.code == "asked_step_not_whole");
-            let refused = Choice::Refuse {
-                outcome: Outcome::NoProof { why },
+            let refused = ResumeChoice::Refuse {
+                outcome: RunOutcome::NoProof { why },
                 reasons,
             };
             if is_torn {
@@ -270,7 +270,7 @@ fn as_written(spec: &RunSpec) -> &'static str {
 }
 
 /// The newest step that was proven in this run is not there any more, and it was not moved aside by us.
-fn vanished(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<Reason> {
+fn vanished(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> Option<Reason> {
     // The only checkpoint is overwritten by every save.
     let mark = s.mark.filter(|_| spec.saves.is_steps())?;
     let last = s.attempt.as_ref()?;
@@ -285,13 +285,13 @@ fn vanished(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<Reason> {
 }
 
 fn from_newest(
-    s: &State,
+    s: &RunState,
     spec: &RunSpec,
     scan: &ScanReport,
     c: &CheckpointSummary,
     asked: bool,
     mut reasons: Vec<Reason>,
-) -> Choice {
+) -> ResumeChoice {
     if !asked
         && let Some(refusal) = went_back(s, spec, scan)
             .or_else(|| rolled_back(s, spec, scan, c))
@@ -306,7 +306,7 @@ fn from_newest(
         let text = format!("step {} is the last planned one ({last})", c.step);
         reasons.push(Reason::new("last_step", text));
         let Some(undone) = undone_tail(s, spec) else {
-            return Choice::Finished { step: c.step, reasons };
+            return ResumeChoice::Finished { step: c.step, reasons };
         };
         reasons.push(undone);
     }
@@ -319,7 +319,7 @@ fn from_newest(
             c.step
         );
         reasons.push(Reason::new("stopped_early", text));
-        return Choice::Finished { step: c.step, reasons };
+        return ResumeChoice::Finished { step: c.step, reasons };
     }
     if let Some(older) = scan.steps.iter().find(|x| is_older(&x.id) && x.id != c.id) {
         let text = format!(
@@ -332,8 +332,14 @@ fn from_newest(
     from_step(s, spec, scan, c, s.care.is_none() || asked, foreign, reasons)
 }
 
-fn start(from: StartPoint, edits: Vec<DiskEdit>, lost: Vec<StateKind>, care: bool, reasons: Vec<Reason>) -> Choice {
-    Choice::Start {
+fn start(
+    from: StartPoint,
+    edits: Vec<DiskEdit>,
+    lost: Vec<StateKind>,
+    care: bool,
+    reasons: Vec<Reason>,
+) -> ResumeChoice {
+    ResumeChoice::Start {
         from,
         edits,
         lost,
@@ -351,7 +357,7 @@ enum Newest<'a> {
 
 /// Walks from the newest step down; every step passed over leaves a reason. A step that a person asked for is
 /// taken or refused, never replaced by an older one.
-fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step>) -> Newest<'a> {
+fn newest<'a>(s: &RunState, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step>) -> Newest<'a> {
     let mut reasons = Vec::new();
     let candidates = scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id));
     for c in candidates.filter(|c| from.is_none_or(|f| c.step == f)) {
@@ -428,7 +434,7 @@ fn newest<'a>(s: &State, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step
 /// A step of this run that lost some of its state, while an older one has all of it: the save of the newer one was
 /// cut short, and resuming from it would lose what need not be lost. Not where it is the last planned one.
 fn exact_below<'a>(
-    s: &State,
+    s: &RunState,
     spec: &RunSpec,
     scan: &'a ScanReport,
     c: &CheckpointSummary,
@@ -467,7 +473,7 @@ fn found(c: &CheckpointSummary, asked: Option<String>) -> Reason {
 }
 
 /// Said of a step that this run wrote and that was touched since: it was judged as anybody's.
-fn judged_anew(s: &State, c: &CheckpointSummary) -> Option<Reason> {
+fn judged_anew(s: &RunState, c: &CheckpointSummary) -> Option<Reason> {
     let text = format!(
         "{} is not as this run left it (copied, restored or replaced): every byte was read, and what loading it would run was looked for",
         c.id

@@ -7,7 +7,7 @@ use crate::finiteness::{Finiteness, NewestFinite};
 use crate::generations::spare_generations;
 use crate::id::Step;
 use crate::spec::RunSpec;
-use crate::state::State;
+use crate::state::RunState;
 
 /// A user who keeps so many steps has room for one more.
 const MANY: u32 = 10;
@@ -16,7 +16,7 @@ const MANY: u32 = 10;
 /// never the newest two whole ones, and only below a step whose weights are known to be finite. Where the trainer keeps another number of
 /// each role, roles of steps.
 #[must_use]
-pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
+pub fn prune(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     if spec.saves.is_in_place() {
         return spare_generations(s, spec);
     }
@@ -37,7 +37,7 @@ pub fn prune(s: &State, spec: &RunSpec) -> Vec<CkptId> {
 /// The step whose weights have to be looked at before older steps can go. A look at the newest step serves until as many steps as
 /// the user keeps are newer, so a run that keeps K steps reads the weights of about one save in K.
 #[must_use]
-pub fn look_before_prune(s: &State, spec: &RunSpec) -> Option<CkptId> {
+pub fn look_before_prune(s: &RunState, spec: &RunSpec) -> Option<CkptId> {
     let surplus = Surplus::of(s, spec).filter(|_| !spec.saves.is_in_place())?;
     surplus.waits_for(s)
 }
@@ -57,7 +57,7 @@ struct Surplus {
 }
 
 impl Surplus {
-    fn of(s: &State, spec: &RunSpec) -> Option<Self> {
+    fn of(s: &RunState, spec: &RunSpec) -> Option<Self> {
         let p = &spec.policy;
         let failed = s.prune_failed.is_some() && s.prune_failed == s.mark;
         if !p.prune || !p.prove || !p.recovery || p.observe || failed {
@@ -69,7 +69,7 @@ impl Surplus {
         }
     }
 
-    fn of_steps(s: &State, spec: &RunSpec) -> Option<Self> {
+    fn of_steps(s: &RunState, spec: &RunSpec) -> Option<Self> {
         let p = &spec.policy;
         let keep = spec.keep.filter(|keep| *keep > 0)?;
         let (scan, care) = (s.scan.as_ref()?, s.care.as_ref()?);
@@ -113,7 +113,7 @@ impl Surplus {
     }
 
     /// Those that may go now.
-    fn free(self, s: &State) -> Vec<CkptId> {
+    fn free(self, s: &RunState) -> Vec<CkptId> {
         // All go together once the newest step is known.
         if !self.is_full && self.waits_for(s).is_some() {
             return Vec::new();
@@ -129,7 +129,7 @@ impl Surplus {
     }
 
     /// The step that has to be looked at before all of them can go.
-    fn waits_for(&self, s: &State) -> Option<CkptId> {
+    fn waits_for(&self, s: &RunState) -> Option<CkptId> {
         let finite = newest_known(s);
         let waits = self.steps.iter().any(|c| finite.is_none_or(|f| c.step >= f));
         match s.newest_finite() {
@@ -140,7 +140,7 @@ impl Surplus {
 }
 
 /// The newest step whose weights are known to be finite.
-fn newest_known(s: &State) -> Option<Step> {
+fn newest_known(s: &RunState) -> Option<Step> {
     let steps = s.scan.iter().flat_map(|scan| &scan.steps);
     steps
         .filter(|c| !c.id.0.is_absolute())

@@ -15,16 +15,16 @@ pub(crate) use paths::without_paths;
 pub(crate) use remark::{SAMPLES, opens_sample};
 pub use strip::strip;
 
-use crate::event::{Phase, Sighting};
+use crate::event::{Sighting, TrainerPhase};
 use crate::id::WorkerId;
-use crate::numbers::{Measure, Numbers, number_of};
+use crate::numbers::{StepMetrics, TrainingMetric, number_of};
 use crate::taxonomy::FailureClass;
 use regex::bytes::{Regex, RegexSet};
 use sample::Samples;
 use serde::{Deserialize, Serialize};
 use strip::Prefix;
 use thiserror::Error;
-use traceback::{Seen, Through, Tracebacks};
+use traceback::{TracebackLine, TracebackScope, Tracebacks};
 
 /// Longest piece of a line that is looked at and kept, in bytes.
 pub const LINE_LIMIT: usize = 4096;
@@ -48,7 +48,7 @@ pub enum RuleKind {
     /// last planned step.
     Bar,
     /// The trainer entered this phase (an optional capture group is a step).
-    Enters(Phase),
+    Enters(TrainerPhase),
     /// Progress of another kind than the trainer's own steps: the capture group is a number that rises.
     Beat,
     /// A part of the trainer is brought back in place, which takes time.
@@ -88,7 +88,7 @@ pub struct ScanRule {
     pub kind: RuleKind,
     /// Keys of numbers in the line. Where there are any, the line is about a training step only if it has one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub keys: Vec<(Measure, String)>,
+    pub keys: Vec<(TrainingMetric, String)>,
     /// Texts, with `|` between them, one of which a line must hold before the expression is tried; the expression may then be empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holds: Option<String>,
@@ -118,14 +118,14 @@ impl ScanRule {
 
     /// The same, with the keys of numbers that its lines hold.
     #[must_use]
-    pub fn with_keys(mut self, keys: &[(Measure, &str)]) -> Self {
+    pub fn with_keys(mut self, keys: &[(TrainingMetric, &str)]) -> Self {
         self.keys = keys.iter().map(|(m, key)| (*m, (*key).to_owned())).collect();
         self
     }
 
     /// The numbers in a line that this rule matched; `None`: none of its keys stands there.
-    fn numbers(&self, line: &[u8]) -> Option<Numbers> {
-        let mut out = Numbers::default();
+    fn numbers(&self, line: &[u8]) -> Option<StepMetrics> {
+        let mut out = StepMetrics::default();
         let mut found = self.keys.is_empty();
         for (what, key) in &self.keys {
             if let Some(n) = number_of(line, key) {
@@ -139,7 +139,7 @@ impl ScanRule {
 
 /// A match, with what it means.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hit {
+pub struct ScanMatch {
     /// Its meaning.
     pub kind: RuleKind,
     /// Place where it was.
@@ -147,7 +147,7 @@ pub struct Hit {
     /// The last planned step, where a line about a step says it too.
     pub total: Option<u64>,
     /// Numbers of a training step; `None`: the line is about none, a validation for instance.
-    pub numbers: Option<Numbers>,
+    pub numbers: Option<StepMetrics>,
 }
 
 /// All rules compiled, with the little state that tracebacks need.
@@ -216,41 +216,41 @@ impl Scanner {
     }
 
     /// Looks at one line (without its newline). The first matching rule wins.
-    pub fn line(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Option<Hit> {
+    pub fn line(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Option<ScanMatch> {
         self.all(worker, number, line).pop()
     }
 
     /// The same, after the steps and beats that the line tells beside: whatever is printed behind a progress bar stands on its line.
-    pub fn all(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Vec<Hit> {
+    pub fn all(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Vec<ScanMatch> {
         let plain = strip(&line[..line.len().min(LINE_LIMIT)]);
         let (source, text) = self.prefix.split(&plain);
         let before = &plain[..plain.len() - text.len()];
         self.quoted = self.samples.line(worker.0, source, before, text);
         match self.tracebacks.line(worker.0, source, text) {
-            Seen::Exception { .. } if self.user_rule(text).is_some() => {}
-            Seen::Exception { through, chained } => {
+            TracebackLine::Exception { .. } if self.user_rule(text).is_some() => {}
+            TracebackLine::Exception { through, chained } => {
                 let rule = match (through, chained) {
                     _ if self.quoted => "py.exception.quoted",
-                    (Through::Neither, false) => "py.exception",
-                    (Through::State, false) => "py.exception.state",
-                    (Through::Load, false) => "py.exception.load",
-                    (Through::Save, false) => "py.exception.save",
-                    (Through::Reward, false) => "py.exception.reward",
-                    (Through::Init, false) => "py.exception.init",
-                    (Through::Neither, true) => "py.exception.chained",
-                    (Through::State, true) => "py.exception.chained.state",
-                    (Through::Load, true) => "py.exception.chained.load",
-                    (Through::Save, true) => "py.exception.chained.save",
-                    (Through::Reward, true) => "py.exception.chained.reward",
-                    (Through::Init, true) => "py.exception.chained.init",
+                    (TracebackScope::Neither, false) => "py.exception",
+                    (TracebackScope::State, false) => "py.exception.state",
+                    (TracebackScope::Load, false) => "py.exception.load",
+                    (TracebackScope::Save, false) => "py.exception.save",
+                    (TracebackScope::Reward, false) => "py.exception.reward",
+                    (TracebackScope::Init, false) => "py.exception.init",
+                    (TracebackScope::Neither, true) => "py.exception.chained",
+                    (TracebackScope::State, true) => "py.exception.chained.state",
+                    (TracebackScope::Load, true) => "py.exception.chained.load",
+                    (TracebackScope::Save, true) => "py.exception.chained.save",
+                    (TracebackScope::Reward, true) => "py.exception.chained.reward",
+                    (TracebackScope::Init, true) => "py.exception.chained.init",
                 };
                 let text = text.trim_ascii_start();
                 return vec![hit(RuleKind::Exception, rule, worker, number, text, None)];
             }
             // A line of a program tells of what it can do, not of what happened.
-            Seen::Code => return Vec::new(),
-            Seen::Inside if text.starts_with(b"  ") => return Vec::new(),
-            Seen::Inside | Seen::Other => {}
+            TracebackLine::Code => return Vec::new(),
+            TracebackLine::Inside if text.starts_with(b"  ") => return Vec::new(),
+            TracebackLine::Inside | TracebackLine::Other => {}
         }
         let matched = self.set.matches(text);
         let always = || matched.iter().filter_map(|at| self.places.get(at)).copied();
@@ -267,7 +267,7 @@ impl Scanner {
     }
 
     /// A match of the rule at this place.
-    fn by_rule(&self, at: usize, worker: WorkerId, number: u64, text: &[u8]) -> Option<Hit> {
+    fn by_rule(&self, at: usize, worker: WorkerId, number: u64, text: &[u8]) -> Option<ScanMatch> {
         let (rule, regex) = self.rules.get(at)?;
         if matches!(rule.kind, RuleKind::Failure(_)) && !rule.id.starts_with(USER) && remark::is_remark(text) {
             return None;
@@ -330,8 +330,8 @@ impl Scanner {
     }
 }
 
-fn hit(kind: RuleKind, rule: &str, worker: WorkerId, line: u64, text: &[u8], number: Option<u64>) -> Hit {
-    Hit {
+fn hit(kind: RuleKind, rule: &str, worker: WorkerId, line: u64, text: &[u8], number: Option<u64>) -> ScanMatch {
+    ScanMatch {
         kind,
         sighting: Sighting {
             rule: rule.to_owned(),
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn a_line_may_tell_a_step_beside_what_it_means_first() {
         let mut s = Scanner::new(vec![
-            ScanRule::new("saves", r"Saving to \d+", RuleKind::Enters(Phase::Save)),
+            ScanRule::new("saves", r"Saving to \d+", RuleKind::Enters(TrainerPhase::Save)),
             ScanRule::new("bar", r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+) \[", RuleKind::Bar),
             ScanRule::new("step", r"step (\d+)", RuleKind::Step),
             ScanRule::new("beat", r" (\d+)/\d+ ", RuleKind::Beat),
@@ -399,7 +399,7 @@ mod tests {
         .unwrap();
         let mut rules = |line: &str| {
             let hits = s.all(WorkerId(0), 1, line.as_bytes());
-            let named = |h: Hit| format!("{} {:?}/{:?}", h.sighting.rule, h.sighting.number, h.total);
+            let named = |h: ScanMatch| format!("{} {:?}/{:?}", h.sighting.rule, h.sighting.number, h.total);
             hits.into_iter().map(named).collect::<Vec<_>>()
         };
         assert_eq!(

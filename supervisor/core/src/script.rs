@@ -6,7 +6,7 @@
 mod book;
 mod dates;
 
-pub use book::{CallAnswer, CallBook, CallPlace, ScriptCall, worker_of};
+pub use book::{CallAnswer, CallBook, CallPlace, StartedCall, worker_of};
 pub use dates::differs_in_dates;
 
 use crate::exit::ExitStatus;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// The call of the trainer that a script made when it was run to learn it. It is read, never executed. In memory it is whole, for
 /// its configuration is read from it; on disk values that look like secrets are not in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Learnt {
+pub struct LearnedCall {
     /// The call, word by word.
     pub command: Vec<String>,
     /// Words that the user's YAML adds right behind the entry point.

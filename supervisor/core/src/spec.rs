@@ -4,17 +4,17 @@ mod assist;
 mod saves;
 mod trainer;
 
-use crate::action::Action;
+use crate::action::FailureAction;
 use crate::checkpoint::{Depth, StateKind};
 use crate::failure_line::FailureLine;
 use crate::id::{Ms, RunId, Step};
-use crate::script::Learnt;
+use crate::script::LearnedCall;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 pub use assist::Assist;
-pub use saves::{AcceptAhead, InPlace, Protect, RoleSpread, SavePolicy};
+pub use saves::{AcceptAhead, InPlaceSpec, Protect, RoleSpread, SavePolicy};
 pub use trainer::TrainerKind;
 
 /// Everything about one run that a term needs. Frozen when the term begins.
@@ -38,7 +38,7 @@ pub struct RunSpec {
     pub command: Vec<String>,
     /// The trainer's call that the command makes, where the command is a script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub learnt: Option<Learnt>,
+    pub learnt: Option<LearnedCall>,
     /// Working directory of the workers.
     pub cwd: Utf8PathBuf,
     /// Additional environment of the workers.
@@ -220,7 +220,7 @@ pub struct RoleSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MegatronSpec {
     /// How the ranks share the model.
-    pub parallel: Parallel,
+    pub parallel: ParallelSizes,
     /// Weights go through a bridge to the Hugging Face format.
     pub bridge: bool,
     /// Weights are saved and loaded by Megatron's own writer.
@@ -235,7 +235,7 @@ pub struct MegatronSpec {
 
 /// How many ranks share one copy of a model, by kind of sharing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parallel {
+pub struct ParallelSizes {
     /// Parts of each layer.
     pub tensor: u32,
     /// Groups of layers.
@@ -246,7 +246,7 @@ pub struct Parallel {
     pub expert: u32,
 }
 
-impl Parallel {
+impl ParallelSizes {
     /// Ranks that together hold one copy and work on one sequence; `None` beyond what can be counted.
     #[must_use]
     pub fn ranks(self) -> Option<u32> {
@@ -280,7 +280,7 @@ pub struct Policy {
     pub retries: u32,
     /// The user's answers to failures, by class or family.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub rules: BTreeMap<String, Action>,
+    pub rules: BTreeMap<String, FailureAction>,
     /// The user's lines that tell a failure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<FailureLine>,
@@ -329,7 +329,7 @@ pub struct Policy {
     #[serde(default)]
     pub memory: u64,
     /// State that may be lost without asking.
-    pub degraded: Degraded,
+    pub degraded: DegradedPolicy,
     /// A step that another number of ranks saved is cut anew for those of the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub elastic: bool,
@@ -404,7 +404,7 @@ impl Default for Policy {
             trust_owners: Vec::new(),
             background_rate: 1 << 30,
             memory: 256 << 20,
-            degraded: Degraded::DataOrder,
+            degraded: DegradedPolicy::DataOrder,
             elastic: false,
             stall_startup: Ms::secs(1800),
             stall_factor: 3.0,
@@ -456,7 +456,7 @@ pub enum ResumeCheck {
 /// How much may be lost at a resume without asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Degraded {
+pub enum DegradedPolicy {
     /// Nothing.
     Never,
     /// The data order.
@@ -467,7 +467,7 @@ pub enum Degraded {
     Ask,
 }
 
-impl Degraded {
+impl DegradedPolicy {
     /// Returns true if losing `lost` is allowed.
     #[must_use]
     pub fn allows(self, lost: &[StateKind]) -> bool {

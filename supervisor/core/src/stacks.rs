@@ -22,7 +22,7 @@ const MEMBERS: usize = 64;
 
 /// A frame of Python.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Frame {
+pub struct PyFrame {
     /// The file.
     pub file: String,
     /// Its line.
@@ -32,7 +32,7 @@ pub struct Frame {
 }
 
 /// As a traceback of Python's shows it.
-impl fmt::Display for Frame {
+impl fmt::Display for PyFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  File \"{}\", line {}, in {}", self.file, self.line, self.function)
     }
@@ -40,16 +40,16 @@ impl fmt::Display for Frame {
 
 /// A process and its stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stand {
+pub struct RankStack {
     /// The process.
-    pub who: Who,
+    pub who: RankProcess,
     /// Frames of the thread that counts, the innermost first.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<PyFrame>,
 }
 
 /// A process of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Who {
+pub struct RankProcess {
     /// Its worker.
     pub worker: WorkerId,
     /// Its number.
@@ -61,21 +61,21 @@ pub struct Who {
 
 /// Processes that stand at the same place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
+pub struct StackGroup {
     /// The processes.
-    pub who: Vec<Who>,
+    pub who: Vec<RankProcess>,
     /// More of them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u64,
     /// Frames, the innermost first.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<PyFrame>,
 }
 
 /// Stacks of an attempt's ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stacks {
     /// The one that others may wait for first.
-    pub groups: Vec<Group>,
+    pub groups: Vec<StackGroup>,
     /// Workers that left no stack.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent: Vec<WorkerId>,
@@ -88,7 +88,7 @@ fn is_zero(n: &u64) -> bool {
 
 /// A rank waits for others, as its innermost frame tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Waits {
+enum WaitKind {
     /// It does something itself.
     No,
     /// For a process, a thread or a queue.
@@ -115,34 +115,34 @@ const APART: [&str; 13] = [
     "/ray/_private/",
 ];
 
-fn waits(frames: &[Frame]) -> Waits {
+fn waits(frames: &[PyFrame]) -> WaitKind {
     let Some(file) = frames.first().map(|f| f.file.as_str()) else {
-        return Waits::No;
+        return WaitKind::No;
     };
     if TOGETHER.iter().any(|part| file.contains(part)) {
-        return Waits::Together;
+        return WaitKind::Together;
     }
     match APART.iter().any(|part| file.contains(part)) {
-        true => Waits::Apart,
-        false => Waits::No,
+        true => WaitKind::Apart,
+        false => WaitKind::No,
     }
 }
 
 impl Stacks {
     /// Puts together who stands at the same place. `workers`: all of them.
     #[must_use]
-    pub fn of(stands: Vec<Stand>, workers: &[WorkerId]) -> Self {
+    pub fn of(stands: Vec<RankStack>, workers: &[WorkerId]) -> Self {
         let left = |w: &WorkerId| stands.iter().any(|s| s.who.worker == *w);
         let silent = workers.iter().filter(|w| !left(w)).take(MEMBERS).copied().collect();
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<StackGroup> = Vec::new();
         // A process that a worker started and that waits for work tells nothing.
-        let telling = |s: &Stand| s.who.depth == 0 || waits(&s.frames) != Waits::Apart;
+        let telling = |s: &RankStack| s.who.depth == 0 || waits(&s.frames) != WaitKind::Apart;
         for mut stand in stands.into_iter().filter(|s| telling(s) && !s.frames.is_empty()) {
             stand.frames.truncate(FRAMES);
             match groups.iter_mut().find(|g| g.frames == stand.frames) {
                 Some(group) if group.who.len() < MEMBERS => group.who.push(stand.who),
                 Some(group) => group.more = group.more.saturating_add(1),
-                None => groups.push(Group {
+                None => groups.push(StackGroup {
                     who: vec![stand.who],
                     more: 0,
                     frames: stand.frames,
@@ -169,7 +169,7 @@ impl Stacks {
     }
 }
 
-impl Group {
+impl StackGroup {
     fn depth(&self) -> u64 {
         self.who.iter().map(|w| w.depth).min().unwrap_or_default()
     }

@@ -19,28 +19,28 @@ mod weights;
 mod wishes;
 
 pub use end_cause::{EndCause, RESUMED_ELSEWHERE, STALLED, WORKER_FAILED};
-pub use heard::Heard;
-pub use invariants::Broken;
-pub use memory::{Allocation, Care, Failure, Held, LetGo, NotKept, RollBack, StopWish};
+pub use heard::SightingMoment;
+pub use invariants::InvariantViolation;
+pub use memory::{AdoptionPoint, LetGo, NotKept, PastFailure, RollBack, RunHold, SchedulerJob, StopWish};
 pub use own::{OwnStep, StepOrigin};
-pub use pace::Pace;
+pub use pace::AttemptProgress;
 pub use spreads::Spreads;
 
 use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Resumability, Verdict};
-use crate::collapse::Course;
+use crate::collapse::CollapseTracker;
 use crate::creep::Creep;
 use crate::durations::Clocks;
-use crate::event::{ExitStatus, Phase, ScanReport, Sighting};
+use crate::event::{ExitStatus, ScanReport, Sighting, TrainerPhase};
 use crate::finiteness::WeightsLook;
-use crate::gang::Nodes;
+use crate::gang::AttemptNodes;
 use crate::generations::is_live;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
-use crate::machine::Facts;
+use crate::machine::MachineFacts;
 use crate::numbers::StepNumbers;
 use crate::reason::Reason;
-use crate::record::{Act, ActKind, Condition, Diagnosis, LaunchOrder, Notice, Outcome, Then};
+use crate::record::{Act, ActKind, AfterStop, Diagnosis, LaunchOrder, NoticeKind, RunOutcome, WaitCondition};
 use crate::rehearsal::Rehearsal;
-use crate::reshard::{Cut, Derived};
+use crate::reshard::{ReshardSpec, ReshardedStep};
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
 use crate::seen::TrainerSeen;
@@ -49,7 +49,7 @@ use std::collections::BTreeMap;
 
 /// Everything a decision may look at besides the specification and the event.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct State {
+pub struct RunState {
     /// The present (or last) term.
     pub term: Term,
     /// Configuration hash of the present term.
@@ -67,7 +67,7 @@ pub struct State {
     /// The same for people.
     pub wall: WallMs,
     /// Activity of the supervisor.
-    pub mode: Mode,
+    pub mode: RunMode,
     /// When it began to do so.
     pub since: Tick,
     /// Attempts launched over the life of the run.
@@ -91,7 +91,7 @@ pub struct State {
     /// Terms that launched since the last mark.
     pub barren_terms: u32,
     /// Remembered failures since the configuration last changed.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<PastFailure>,
     /// Numbers that earlier attempts printed, newest last; at most one for each step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<StepNumbers>,
@@ -121,7 +121,7 @@ pub struct State {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub immovable: Vec<CkptId>,
     /// Place where the run was taken into care.
-    pub care: Option<Care>,
+    pub care: Option<AdoptionPoint>,
     /// The user's wish (`disable`, `resume_path`, `--fresh`) was fulfilled: a step of our own is proven.
     pub wish_done: bool,
     /// The machine was rebooted or its disk was full since the last mark: every byte is read.
@@ -144,13 +144,13 @@ pub struct State {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<WeightsLook>,
     /// The course of its entropy and reward.
-    #[serde(default, skip_serializing_if = "Course::is_empty")]
-    pub course: Course,
+    #[serde(default, skip_serializing_if = "CollapseTracker::is_empty")]
+    pub course: CollapseTracker,
     /// A stop was asked for.
     pub stop: Option<StopWish>,
     /// A person works on the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
+    pub held: Option<RunHold>,
     /// A person lets it go on after an end that needed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub let_go: Option<LetGo>,
@@ -159,7 +159,7 @@ pub struct State {
     pub roll_back: Option<RollBack>,
     /// The scheduler's job that the present term runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allocation: Option<Allocation>,
+    pub allocation: Option<SchedulerJob>,
     /// Intents without a result.
     pub pending: BTreeMap<ActId, Act>,
     /// The number of the next act.
@@ -185,10 +185,10 @@ pub struct State {
     pub arranged: u32,
     /// A step that is being cut anew: until that is known to have ended, nothing else is looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cutting: Option<Cut>,
+    pub cutting: Option<ReshardSpec>,
     /// Steps that were cut anew, the last ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub derived: Vec<Derived>,
+    pub derived: Vec<ReshardedStep>,
     /// How each save is spread over ranks.
     #[serde(default, skip_serializing_if = "Spreads::is_empty")]
     pub spreads: Spreads,
@@ -214,7 +214,7 @@ pub struct State {
     #[serde(default, skip_serializing_if = "Clocks::is_empty")]
     pub clocks: Clocks,
     /// How it ended.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<RunOutcome>,
     /// The last step when it ended finished.
     #[serde(default)]
     pub finished: Option<Step>,
@@ -230,7 +230,7 @@ fn is_none_yet(n: &u32) -> bool {
 /// Activity of the supervisor.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum RunMode {
     /// Nothing yet.
     #[default]
     Idle,
@@ -255,19 +255,19 @@ pub enum Mode {
         /// Until when.
         until: Tick,
         /// The act that follows.
-        then: Then,
+        then: AfterStop,
     },
     /// Workers are being ended.
     Stopping {
         /// The act that follows.
-        then: Then,
+        then: AfterStop,
         /// SIGTERM was sent first.
         gently: bool,
     },
     /// Waiting for a condition.
     Waiting {
         /// Which.
-        what: Condition,
+        what: WaitCondition,
         /// Until when at most.
         until: Tick,
     },
@@ -275,7 +275,7 @@ pub enum Mode {
     Finished,
 }
 
-impl Mode {
+impl RunMode {
     /// One word for `status` and `--json`.
     #[must_use]
     pub fn word(&self) -> &'static str {
@@ -329,7 +329,7 @@ pub struct Attempt {
     /// Newest step that was printed.
     pub step: Option<Step>,
     /// Its present activity.
-    pub phase: Phase,
+    pub phase: TrainerPhase,
     /// When it last got on.
     pub last_progress: Tick,
     /// When its tree last worked (CPU or output).
@@ -338,12 +338,12 @@ pub struct Attempt {
     pub longest_step: Ms,
     /// How it gets on.
     #[serde(default)]
-    pub pace: Pace,
+    pub pace: AttemptProgress,
     /// Sightings of failures, in order.
     pub sightings: Vec<(RuleKind, Sighting)>,
     /// When each of them was heard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub heard: Vec<Heard>,
+    pub heard: Vec<SightingMoment>,
     /// Newest step that its only checkpoint was seen whole with, and which save of it came first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<(Step, CkptId)>,
@@ -363,7 +363,7 @@ pub struct Attempt {
     pub looked_at: Vec<(CkptId, Option<u32>)>,
     /// Things that were noticed of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub noticed: BTreeMap<Notice, String>,
+    pub noticed: BTreeMap<NoticeKind, String>,
     /// The trainer said that it starts from nothing.
     pub scratch: bool,
     /// The trainer said that it ended as planned.
@@ -376,14 +376,14 @@ pub struct Attempt {
     /// Its guard died.
     pub guard_lost: bool,
     /// Its nodes, where it has several.
-    #[serde(default, skip_serializing_if = "Nodes::is_empty")]
-    pub nodes: Nodes,
+    #[serde(default, skip_serializing_if = "AttemptNodes::is_empty")]
+    pub nodes: AttemptNodes,
     /// How much it used of what can run out.
     #[serde(default, skip_serializing_if = "Creep::is_empty")]
     pub creep: Creep,
     /// Facts of the machine about its failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evidence: Option<Facts>,
+    pub evidence: Option<MachineFacts>,
     /// We ended it, for this reason.
     pub ended_by_us: Option<EndCause>,
     /// That was because its weights are no numbers any more.
@@ -411,14 +411,14 @@ pub struct Attempt {
     pub apart: bool,
 }
 
-impl State {
+impl RunState {
     /// The exit code of a run that ended: who stopped it counts.
     #[must_use]
     pub fn exit_code(&self) -> Option<u8> {
         let by = self.stop.as_ref().map(|w| w.by.as_str());
         match (self.outcome.as_ref()?, by) {
-            (Outcome::Stopped, Some("SIGINT")) => Some(130),
-            (Outcome::Stopped, Some("SIGTERM")) => Some(143),
+            (RunOutcome::Stopped, Some("SIGINT")) => Some(130),
+            (RunOutcome::Stopped, Some("SIGTERM")) => Some(143),
             (outcome, _) => Some(outcome.exit_code()),
         }
     }

@@ -9,46 +9,49 @@ mod nature;
 mod row;
 
 pub use class::{Class, FailureClass, Family};
-pub use nature::{EndsAfter, Kind, SecondSignal, Weight};
-pub use row::{Line, Refinement, Row};
+pub use nature::{EndsAfter, FailureKind, SecondSignal, Weight};
+pub use row::{LinePattern, Refinement, RulebookEntry};
 
-use crate::action::Action;
+use crate::action::FailureAction;
 use crate::id::Ms;
 
 /// The rows, in order of precedence.
-static ROWS: &[Row] = &include!(concat!(env!("OUT_DIR"), "/rulebook.rs"));
+static ROWS: &[RulebookEntry] = &include!(concat!(env!("OUT_DIR"), "/rulebook.rs"));
 
 /// All rows, in order of precedence.
-pub fn rows() -> impl Iterator<Item = &'static Row> {
+pub fn rows() -> impl Iterator<Item = &'static RulebookEntry> {
     ROWS.iter()
 }
 
 /// The answer to a first occurrence. A class that this version does not know gets another try after a pause: a false stop costs
 /// more than a false retry. So does one that is only reported, if nothing else tells why an attempt ended.
 #[must_use]
-pub fn action(class: &FailureClass) -> Action {
-    class.row().and_then(|r| r.action).unwrap_or(Action::RelaunchLater)
+pub fn action(class: &FailureClass) -> FailureAction {
+    class
+        .row()
+        .and_then(|r| r.action)
+        .unwrap_or(FailureAction::RelaunchLater)
 }
 
 /// The class of an error of NVIDIA's driver; `None` for those that are no failure or follow from another.
 #[must_use]
 pub fn class_of_xid(number: u32) -> Option<Class> {
-    let fails = |r: &&Row| !matches!(r.kind, Kind::Cascade | Kind::Report);
+    let fails = |r: &&RulebookEntry| !matches!(r.kind, FailureKind::Cascade | FailureKind::Report);
     rows().filter(fails).find(|r| r.xids.contains(&number)).map(|r| r.class)
 }
 
 /// The letter of an action.
 #[must_use]
-pub fn letter(action: Action) -> &'static str {
+pub fn letter(action: FailureAction) -> &'static str {
     match action {
-        Action::Relaunch => "R",
-        Action::RelaunchLater => "Rb",
-        Action::RelaunchOnce => "R1",
-        Action::Stop => "S",
-        Action::FallBack => "F",
-        Action::Node => "N",
-        Action::Wait => "W",
-        Action::Kill => "K",
+        FailureAction::Relaunch => "R",
+        FailureAction::RelaunchLater => "Rb",
+        FailureAction::RelaunchOnce => "R1",
+        FailureAction::Stop => "S",
+        FailureAction::FallBack => "F",
+        FailureAction::Node => "N",
+        FailureAction::Wait => "W",
+        FailureAction::Kill => "K",
     }
 }
 
@@ -63,6 +66,6 @@ mod tests {
 
     #[test]
     fn an_unknown_class_is_tried_again_later() {
-        assert_eq!(action(&"made.up".into()), Action::RelaunchLater);
+        assert_eq!(action(&"made.up".into()), FailureAction::RelaunchLater);
     }
 }

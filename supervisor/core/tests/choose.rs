@@ -8,9 +8,9 @@ use supervise_core::checkpoint::{CheckpointSummary, Depth};
 use supervise_core::event::ScanReport;
 use supervise_core::id::{AttemptNo, Step, Term};
 use supervise_core::record::{DiskEdit, StartPoint};
-use supervise_core::resume::{Choice, choose, needed_depth, scan_width};
+use supervise_core::resume::{ResumeChoice, choose, needed_depth, scan_width};
 use supervise_core::spec::{ResumeIntent, RunSpec};
-use supervise_core::state::{Care, OwnStep, State};
+use supervise_core::state::{AdoptionPoint, OwnStep, RunState};
 
 /// A case: what is on disk, with which options, and the answer in a few words.
 pub(crate) struct Case {
@@ -43,7 +43,7 @@ pub(crate) fn spec(words: &str) -> RunSpec {
     spec
 }
 
-pub(crate) fn answer(s: &State, spec: &RunSpec, disk: &Disk) -> String {
+pub(crate) fn answer(s: &RunState, spec: &RunSpec, disk: &Disk) -> String {
     let mut s = s.clone();
     s.own.extend(written(&s, &disk.scan(Depth::Structure, 0)));
     s.scan = Some(disk.scan(needed_depth(&s, spec), scan_width(&s, spec)));
@@ -70,7 +70,7 @@ pub(crate) fn answer(s: &State, spec: &RunSpec, disk: &Disk) -> String {
         words.concat()
     };
     match choose(s, spec, &scan) {
-        Choice::Start {
+        ResumeChoice::Start {
             from,
             edits: e,
             reasons,
@@ -84,14 +84,14 @@ pub(crate) fn answer(s: &State, spec: &RunSpec, disk: &Disk) -> String {
             };
             format!("{}{}", from.trim_start_matches("global_step_"), edits(&e))
         }
-        Choice::Finished { step, .. } => format!("finished {step}"),
-        Choice::Unreadable { reasons } => format!("wait: {}", reasons[0].code),
-        Choice::Refuse { outcome, reasons } => format!("refuse {}: {}", outcome.exit_code(), reasons[0].code),
+        ResumeChoice::Finished { step, .. } => format!("finished {step}"),
+        ResumeChoice::Unreadable { reasons } => format!("wait: {}", reasons[0].code),
+        ResumeChoice::Refuse { outcome, reasons } => format!("refuse {}: {}", outcome.exit_code(), reasons[0].code),
     }
 }
 
 /// The steps that a run in care wrote: from the one that it began with on, once it has launched.
-pub(crate) fn written(s: &State, scan: &ScanReport) -> BTreeMap<String, OwnStep> {
+pub(crate) fn written(s: &RunState, scan: &ScanReport) -> BTreeMap<String, OwnStep> {
     let Some(care) = &s.care else { return BTreeMap::new() };
     let began = care.step.map_or(0, |step| step.0);
     let is_ours = |c: &&CheckpointSummary| match c.id.0.is_absolute() {
@@ -105,7 +105,7 @@ pub(crate) fn written(s: &State, scan: &ScanReport) -> BTreeMap<String, OwnStep>
     scan.steps.iter().filter(is_ours).map(own).collect()
 }
 
-pub(crate) fn check(s: &State, cases: &[Case]) {
+pub(crate) fn check(s: &RunState, cases: &[Case]) {
     for c in cases {
         let got = answer(s, &spec(c.options), &disk(c.disk));
         assert_eq!(got, c.answer, "disk {:?}, options {:?}", c.disk, c.options);
@@ -115,7 +115,7 @@ pub(crate) fn check(s: &State, cases: &[Case]) {
 #[test]
 fn the_first_start() {
     check(
-        &State::default(),
+        &RunState::default(),
         &[
             case("", "", "fresh"),
             case("disk husk 2", "", "fresh aside:2"),
@@ -201,7 +201,7 @@ fn the_first_start() {
 #[test]
 fn wishes() {
     check(
-        &State::default(),
+        &RunState::default(),
         &[
             case(
                 "disk whole 2 4; tracker 4",
@@ -258,20 +258,20 @@ fn wishes() {
 }
 
 /// A run in its third term, after progress to step 6.
-pub(crate) fn progressed() -> State {
-    State {
+pub(crate) fn progressed() -> RunState {
+    RunState {
         term: Term(3),
         attempts: AttemptNo(4),
         mark: Some(Step(6)),
         wish_done: true,
-        care: Some(Care {
+        care: Some(AdoptionPoint {
             step: Some(Step(2)),
             intent: ResumeIntent::Auto,
             term: Term(1),
             attempt: AttemptNo(1),
             cleared: false,
         }),
-        ..State::default()
+        ..RunState::default()
     }
 }
 
@@ -335,7 +335,10 @@ fn doubt_reads_every_byte() {
     );
     // An answer to a shallower question is no answer.
     let shallow = disk("disk whole 2 4 6; tracker 6").scan(Depth::Structure, 9);
-    assert!(matches!(choose(&s, &spec(""), &shallow), Choice::Unreadable { .. }));
+    assert!(matches!(
+        choose(&s, &spec(""), &shallow),
+        ResumeChoice::Unreadable { .. }
+    ));
 }
 
 #[test]
@@ -362,7 +365,7 @@ fn an_unfinished_care_goes_on_where_it_was() {
     let mut s = progressed();
     s.mark = None;
     s.wish_done = false;
-    s.care = Some(Care {
+    s.care = Some(AdoptionPoint {
         step: None,
         intent: ResumeIntent::Auto,
         term: Term(2),
@@ -384,8 +387,8 @@ fn a_root_that_cannot_be_read_is_waited_for() {
     let mut scan = disk("disk whole 2").scan(Depth::Structure, 9);
     scan.unreadable = Some("Stale file handle".to_owned());
     for options in ["", "fresh", "resume=disable", "from=2", "no-prove", "allow-fresh"] {
-        let got = choose(&State::default(), &spec(options), &scan);
-        assert!(matches!(got, Choice::Unreadable { .. }), "{options}: {got:?}");
+        let got = choose(&RunState::default(), &spec(options), &scan);
+        assert!(matches!(got, ResumeChoice::Unreadable { .. }), "{options}: {got:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Ranks at a standstill in a made-up world of 16: the rank at fault is named, and no other one ever.
 
 use std::collections::BTreeMap;
-use supervise_core::collectives::{Call, Fault, Group, Trace, read};
+use supervise_core::collectives::{CollectiveCall, CollectiveFault, ProcessGroup, RankTrace, read};
 
 const RANKS: u32 = 16;
 /// Calls that a rank issues ahead of the oldest that it did not finish.
@@ -24,7 +24,7 @@ fn groups() -> Vec<Named> {
 }
 
 /// A program: in each step the groups of a rank take turns.
-fn program(rank: u32, groups: &[Named], steps: u64) -> Vec<Call> {
+fn program(rank: u32, groups: &[Named], steps: u64) -> Vec<CollectiveCall> {
     let mut numbers: BTreeMap<&str, u64> = BTreeMap::new();
     let mut out = Vec::new();
     for step in 0..steps {
@@ -39,7 +39,7 @@ fn program(rank: u32, groups: &[Named], steps: u64) -> Vec<Call> {
             let (name, ..) = own.unwrap();
             let number = numbers.entry(name).or_default();
             *number += 1;
-            out.push(Call {
+            out.push(CollectiveCall {
                 group: name.clone(),
                 number: *number,
                 op: format!("nccl:{op}"),
@@ -67,14 +67,14 @@ enum Wrong {
 
 struct World {
     groups: Vec<Named>,
-    programs: Vec<Vec<Call>>,
+    programs: Vec<Vec<CollectiveCall>>,
     issued: Vec<usize>,
 }
 
 /// Lets all ranks go on until none can. A call ends once each of its group has it as its oldest.
 fn run(wrong: &[(u32, usize, Wrong)], cut: Option<(&str, u64)>) -> World {
     let groups = groups();
-    let mut programs: Vec<Vec<Call>> = (0..RANKS).map(|rank| program(rank, &groups, 8)).collect();
+    let mut programs: Vec<Vec<CollectiveCall>> = (0..RANKS).map(|rank| program(rank, &groups, 8)).collect();
     let mut issued = vec![0_usize; RANKS as usize];
     let mut done = vec![0_usize; RANKS as usize];
     let of = |rank: usize| wrong.iter().find(|(r, ..)| *r as usize == rank).copied();
@@ -94,7 +94,7 @@ fn run(wrong: &[(u32, usize, Wrong)], cut: Option<(&str, u64)>) -> World {
             issued[rank] = (done[rank] + AHEAD).min(end).min(programs[rank].len());
         }
         for (name, _, ranks) in &groups {
-            let oldest: Vec<Option<&Call>> = ranks
+            let oldest: Vec<Option<&CollectiveCall>> = ranks
                 .iter()
                 .map(|r| *r as usize)
                 .map(|r| {
@@ -103,7 +103,7 @@ fn run(wrong: &[(u32, usize, Wrong)], cut: Option<(&str, u64)>) -> World {
                         .filter(|c| c.group == *name && done[r] < issued[r])
                 })
                 .collect();
-            let same = |c: &Call| {
+            let same = |c: &CollectiveCall| {
                 let one = oldest[0].unwrap();
                 (&c.op, c.number) == (&one.op, one.number) && (c.op.contains("to_all") || c.inputs == one.inputs)
             };
@@ -133,7 +133,7 @@ fn run(wrong: &[(u32, usize, Wrong)], cut: Option<(&str, u64)>) -> World {
 
 impl World {
     /// The records of all ranks; with `active` only of what was not finished, beside the counters.
-    fn traces(&self, active: bool) -> Vec<Trace> {
+    fn traces(&self, active: bool) -> Vec<RankTrace> {
         let of = |rank: u32| {
             let calls = &self.programs[rank as usize][..self.issued[rank as usize]];
             let groups = self.groups.iter().filter(|(.., ranks)| ranks.contains(&rank));
@@ -141,11 +141,11 @@ impl World {
                 let own = calls.iter().filter(|c| c.group == name && (c.is_done || !done));
                 active.then(|| own.map(|c| c.number).max().unwrap_or_default())
             };
-            Trace {
+            RankTrace {
                 rank,
                 groups: groups
                     .map(|(name, desc, ranks)| {
-                        let group = Group {
+                        let group = ProcessGroup {
                             desc: (*desc).to_owned(),
                             ranks: ranks.clone(),
                             entered: counted(name, false),
@@ -161,7 +161,7 @@ impl World {
     }
 }
 
-fn named(traces: &[Trace]) -> Vec<(u32, Fault)> {
+fn named(traces: &[RankTrace]) -> Vec<(u32, CollectiveFault)> {
     let found = read(traces);
     assert!(found.culprits.is_empty() != found.open.is_none(), "{found:?}");
     found.culprits.iter().map(|c| (c.rank, c.fault)).collect()
@@ -206,19 +206,19 @@ fn wherever_one_rank_goes_wrong_it_is_named_and_nobody_else() {
 fn a_call_of_another_size_is_told_and_in_a_pair_of_both() {
     // The fourth call of each step is that of the data parallel four, the first that of the pair.
     let four = run(&[(6, 18, Wrong::Size)], None).traces(true);
-    assert_eq!(named(&four), [(6, Fault::Mismatch)]);
+    assert_eq!(named(&four), [(6, CollectiveFault::Mismatch)]);
     let text = read(&four).named().unwrap();
     assert!(
         text.contains("rank 6 entered all_reduce of 7 BFloat16") && text.contains("the others all_reduce of 4096"),
         "{text}"
     );
     let pair = named(&run(&[(6, 15, Wrong::Size)], None).traces(true));
-    assert_eq!(pair, [(6, Fault::Mismatch), (7, Fault::Mismatch)]);
+    assert_eq!(pair, [(6, CollectiveFault::Mismatch), (7, CollectiveFault::Mismatch)]);
 }
 
 #[test]
 fn healthy_and_unclear_records_name_nobody() {
-    let open = |traces: &[Trace]| {
+    let open = |traces: &[RankTrace]| {
         assert_eq!(named(traces), []);
         read(traces).open.unwrap()
     };
@@ -242,7 +242,7 @@ fn healthy_and_unclear_records_name_nobody() {
 
 #[test]
 fn ranks_that_call_in_another_order_wait_for_each_other() {
-    let call = |group: &str, number: u64| Call {
+    let call = |group: &str, number: u64| CollectiveCall {
         group: group.to_owned(),
         number,
         op: "nccl:all_reduce".to_owned(),
@@ -252,25 +252,28 @@ fn ranks_that_call_in_another_order_wait_for_each_other() {
         is_done: false,
         place: None,
     };
-    let group = |entered| Group {
+    let group = |entered| ProcessGroup {
         ranks: vec![0, 1],
         entered: Some(entered),
-        ..Group::default()
+        ..ProcessGroup::default()
     };
-    let rank = |rank, a, b, waits: &str| Trace {
+    let rank = |rank, a, b, waits: &str| RankTrace {
         rank,
         groups: BTreeMap::from([("1".to_owned(), group(a)), ("2".to_owned(), group(b))]),
         calls: vec![call(waits, 8)],
     };
     let both = [rank(0, 8, 7, "1"), rank(1, 7, 8, "2")];
-    assert_eq!(named(&both), [(0, Fault::Deadlock), (1, Fault::Deadlock)]);
+    assert_eq!(
+        named(&both),
+        [(0, CollectiveFault::Deadlock), (1, CollectiveFault::Deadlock)]
+    );
     assert!(read(&both).named().unwrap().contains("another order"));
 }
 
 #[test]
 fn a_rank_that_answers_no_other_is_named_and_one_in_the_middle_is_not() {
     // 0 receives from 1, which receives from 2, which hangs.
-    let p2p = |op: &str| Call {
+    let p2p = |op: &str| CollectiveCall {
         group: "3".to_owned(),
         number: 5,
         op: format!("nccl:{op}"),
@@ -280,13 +283,13 @@ fn a_rank_that_answers_no_other_is_named_and_one_in_the_middle_is_not() {
         is_done: false,
         place: None,
     };
-    let group = Group {
+    let group = ProcessGroup {
         desc: "pipeline".to_owned(),
         ranks: vec![10, 11, 12],
         entered: Some(5),
         done: Some(4),
     };
-    let rank = |rank, calls| Trace {
+    let rank = |rank, calls| RankTrace {
         rank,
         groups: BTreeMap::from([("3".to_owned(), group.clone())]),
         calls,
@@ -296,7 +299,7 @@ fn a_rank_that_answers_no_other_is_named_and_one_in_the_middle_is_not() {
         rank(11, vec![p2p("recv 1<-2")]),
         rank(12, vec![]),
     ];
-    assert_eq!(named(&all), [(12, Fault::NotEntered)]);
+    assert_eq!(named(&all), [(12, CollectiveFault::NotEntered)]);
     assert!(read(&all).named().unwrap().contains("did not answer `recv 1<-2`"));
     // A pair that talks to each other waits for the wire.
     let pair = [rank(10, vec![p2p("recv 0<-1")]), rank(11, vec![p2p("send 1->0")])];

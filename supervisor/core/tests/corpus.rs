@@ -7,14 +7,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use supervise_core::diagnosis::{Reading, diagnose};
+use supervise_core::diagnosis::{LogReader, diagnose};
 use supervise_core::event::{Event, EventKind, ExitStatus};
 use supervise_core::id::{ActId, AttemptNo, Term, Tick, WallMs, WorkerId};
 use supervise_core::log_cause::LogSource;
-use supervise_core::machine::Facts;
+use supervise_core::machine::MachineFacts;
 use supervise_core::reason::Reason;
-use supervise_core::record::{Act, ActKind, Decision, Diagnosis, LaunchOrder, Record, StartPoint, Then};
-use supervise_core::state::State;
+use supervise_core::record::{Act, ActKind, AfterStop, Decision, Diagnosis, JournalRecord, LaunchOrder, StartPoint};
+use supervise_core::state::RunState;
 use supervise_core::taxonomy::letter;
 
 /// A row of `labels.tsv`.
@@ -47,7 +47,7 @@ fn labels() -> Vec<Label> {
 }
 
 /// Class and action of a log: read in pieces, as a file would be.
-fn told(reading: &mut Reading, bytes: &[u8], exit: Option<i32>) -> (String, String) {
+fn told(reading: &mut LogReader, bytes: &[u8], exit: Option<i32>) -> (String, String) {
     reading.clear();
     reading.begin();
     for piece in bytes.chunks(1000) {
@@ -75,7 +75,7 @@ fn the_actions_are_right_and_no_healthy_log_is_a_failure() {
     let mut by_origin: BTreeMap<String, Score> = BTreeMap::new();
     let (mut wrong, mut alarms) = (Vec::new(), Vec::new());
     let labels = labels();
-    let mut reading = Reading::new(&[]).unwrap();
+    let mut reading = LogReader::new(&[]).unwrap();
     for label in &labels {
         let bytes = std::fs::read(folder().join(&label.file)).unwrap();
         let (class, action) = told(&mut reading, &bytes, label.exit);
@@ -131,21 +131,21 @@ fn percent(of: usize, all: usize) -> f64 {
 }
 
 /// The diagnosis of an attempt of two workers whose second wrote this log and failed in this way.
-fn settled(reading: &mut Reading, bytes: &[u8], status: ExitStatus) -> Diagnosis {
+fn settled(reading: &mut LogReader, bytes: &[u8], status: ExitStatus) -> Diagnosis {
     reading.clear();
     reading.begin();
     reading.feed(bytes);
     reading.end_log();
     let worker = WorkerId(1);
     let logs = reading.verdict(status.number()).cause(&[(worker, LogSource::Output)]);
-    let mut s = State::default();
+    let mut s = RunState::default();
     let order = LaunchOrder {
         attempt: AttemptNo(1),
         from: StartPoint::AsIs,
         lost: Vec::new(),
         nodes: 1,
     };
-    s.apply(&Record::Intended {
+    s.apply(&JournalRecord::Intended {
         at: Tick(1),
         act: Act {
             id: ActId(1),
@@ -165,17 +165,17 @@ fn settled(reading: &mut Reading, bytes: &[u8], status: ExitStatus) -> Diagnosis
     };
     // What the machine shows comes first, and stays when the logs are read.
     let disk = Some((1 << 39, 1 << 40));
-    let machine = Facts {
+    let machine = MachineFacts {
         disk,
-        ..Facts::default()
+        ..MachineFacts::default()
     };
-    let read = Facts {
+    let read = MachineFacts {
         logs: Some(logs),
-        ..Facts::default()
+        ..MachineFacts::default()
     };
     let evidence = |facts| EventKind::Evidence { attempt, facts };
-    let fact = |s: &mut State, kind| {
-        s.apply(&Record::Fact(Event {
+    let fact = |s: &mut RunState, kind| {
+        s.apply(&JournalRecord::Fact(Event {
             at: Tick(2),
             wall: WallMs(2),
             entropy: 0,
@@ -184,10 +184,10 @@ fn settled(reading: &mut Reading, bytes: &[u8], status: ExitStatus) -> Diagnosis
     };
     fact(&mut s, ended);
     // The other worker is ended for it.
-    s.apply(&Record::Decided {
+    s.apply(&JournalRecord::Decided {
         at: Tick(2),
         what: Decision::Stop {
-            then: Then::Diagnose,
+            then: AfterStop::Diagnose,
             gently: false,
         },
         reasons: vec![Reason::new("worker_failed", format!("worker 1 {}", status.words()))],
@@ -202,7 +202,7 @@ fn settled(reading: &mut Reading, bytes: &[u8], status: ExitStatus) -> Diagnosis
 /// An attempt is settled with what `diagnose` says of its logs and its exit.
 #[test]
 fn a_run_and_diagnose_give_each_log_the_same_class() {
-    let mut reading = Reading::new(&[]).unwrap();
+    let mut reading = LogReader::new(&[]).unwrap();
     let (mut differ, mut compared, mut rooted) = (Vec::new(), 0, 0);
     for label in labels() {
         let bytes = std::fs::read(folder().join(&label.file)).unwrap();
@@ -314,7 +314,7 @@ fn the_tables_beside_nvrx_are_true() {
     let (_, page) = page.split_once("## Beside NVRx").unwrap();
     let (page, _) = page.split_once("## Classes").unwrap();
     let theirs = theirs();
-    let mut reading = Reading::new(&[]).unwrap();
+    let mut reading = LogReader::new(&[]).unwrap();
     for (kind, count) in [("rule", 20), ("fault", 12)] {
         let mut told_of: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         for t in theirs.iter().filter(|t| t.kind == kind) {

@@ -1,6 +1,6 @@
 //! Creep over many made-up series: what is flat, noisy or collected is no danger; what leaks is one, in time.
 
-use supervise_core::creep::{Creep, Forecast, Resource, Usage};
+use supervise_core::creep::{Creep, Forecast, ResourceUsage, WatchedResource};
 use supervise_core::id::{Step, Tick};
 
 const LIMIT: u64 = 1 << 36;
@@ -34,8 +34,8 @@ fn told(shares: impl Iterator<Item = f64>) -> Vec<(u64, Option<Forecast>)> {
     for (step, share) in (1..).zip(shares) {
         let at = Tick(step * 10_000);
         if creep.is_due(Step(step), at) {
-            let usage = Usage {
-                what: Resource::Node,
+            let usage = ResourceUsage {
+                what: WatchedResource::Node,
                 used: (share.clamp(0.0, 1.0) * LIMIT as f64) as u64,
                 of: LIMIT,
             };

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash, StateKind};
 use supervise_core::event::ScanReport;
 use supervise_core::id::{AttemptNo, Step};
-use supervise_core::record::{Outcome, StartPoint};
-use supervise_core::resume::{Choice, choose};
-use supervise_core::state::{OwnStep, State};
+use supervise_core::record::{RunOutcome, StartPoint};
+use supervise_core::resume::{ResumeChoice, choose};
+use supervise_core::state::{OwnStep, RunState};
 
 #[test]
 fn what_is_left_of_a_step_is_taken_where_nothing_else_is_and_that_is_allowed() {
     check(
-        &State::default(),
+        &RunState::default(),
         &[
             // An older step that has everything comes first, whatever may be lost.
             case(
@@ -79,14 +79,17 @@ fn what_is_left_of_a_step_is_taken_where_nothing_else_is_and_that_is_allowed() {
 
 #[test]
 fn a_question_about_a_part_says_what_is_lost_and_how_to_agree() {
-    let told =
-        |options: &str, text: &str| match choose(&State::default(), &spec(options), &disk(text).scan(Depth::Full, 9)) {
-            Choice::Refuse {
-                outcome: Outcome::NoProof { why },
-                ..
-            } => why,
-            other => panic!("{other:?}"),
-        };
+    let told = |options: &str, text: &str| match choose(
+        &RunState::default(),
+        &spec(options),
+        &disk(text).scan(Depth::Full, 9),
+    ) {
+        ResumeChoice::Refuse {
+            outcome: RunOutcome::NoProof { why },
+            ..
+        } => why,
+        other => panic!("{other:?}"),
+    };
     for (options, disk, parts) in [
         (
             "degraded=ask",
@@ -145,11 +148,11 @@ fn a_wish_to_load_less_holds_for_the_role_that_has_it_and_is_told() {
     critic.load_contents = vec!["model".to_owned()];
     spec.roles.push(critic);
     let disk = disk("disk whole 2; tracker 2");
-    let chosen = |s: &State, change: &dyn Fn(&mut ScanReport)| {
+    let chosen = |s: &RunState, change: &dyn Fn(&mut ScanReport)| {
         let mut scan = disk.scan(Depth::Full, 9);
         change(&mut scan);
         match choose(s, &spec, &scan) {
-            Choice::Start {
+            ResumeChoice::Start {
                 from: StartPoint::Step { load, roles, .. },
                 lost,
                 ..
@@ -158,7 +161,7 @@ fn a_wish_to_load_less_holds_for_the_role_that_has_it_and_is_told() {
         }
     };
     let all = ["model", "optimizer", "extra"].map(str::to_owned).to_vec();
-    let (load, roles, lost) = chosen(&State::default(), &|_| {});
+    let (load, roles, lost) = chosen(&RunState::default(), &|_| {});
     assert_eq!(load, ["model"]);
     assert_eq!(roles["actor"], all);
     assert_eq!(roles["critic"], ["model"]);
@@ -185,14 +188,14 @@ fn a_wish_to_load_less_holds_until_the_first_proven_step() {
     spec.roles[0].load_wish = true;
     spec.roles[0].load_contents = vec!["model".to_owned()];
     let disk = disk("disk whole 2; tracker 2");
-    let loaded = |s: &State| match choose(s, &spec, &disk.scan(Depth::Full, 9)) {
-        Choice::Start {
+    let loaded = |s: &RunState| match choose(s, &spec, &disk.scan(Depth::Full, 9)) {
+        ResumeChoice::Start {
             from: StartPoint::Step { load, .. },
             ..
         } => load,
         other => panic!("{other:?}"),
     };
-    assert_eq!(loaded(&State::default()), ["model"]);
+    assert_eq!(loaded(&RunState::default()), ["model"]);
     let mut later = progressed();
     later.mark = Some(Step(2));
     assert_eq!(loaded(&later), ["model", "optimizer", "extra"]);
@@ -202,10 +205,10 @@ fn a_wish_to_load_less_holds_until_the_first_proven_step() {
 fn a_refusal_names_the_file() {
     let spec = spec("");
     let scan = disk("disk damaged 2").scan(Depth::Full, 9);
-    let Choice::Refuse {
-        outcome: Outcome::NoProof { .. },
+    let ResumeChoice::Refuse {
+        outcome: RunOutcome::NoProof { .. },
         reasons,
-    } = choose(&State::default(), &spec, &scan)
+    } = choose(&RunState::default(), &spec, &scan)
     else {
         panic!("a damaged step was chosen");
     };
@@ -247,14 +250,14 @@ fn what_a_step_imports_is_asked_of_others_only() {
 
 #[test]
 fn a_question_names_the_file_the_names_and_the_answer() {
-    let refused = |own: &[&str], text: &str, s: &State| {
+    let refused = |own: &[&str], text: &str, s: &RunState| {
         let mut scan = disk(text).scan(Depth::Full, 9);
         for step in &mut scan.steps {
             step.own_modules = own.iter().map(|m| (*m).to_owned()).collect();
         }
         match choose(s, &spec(""), &scan) {
-            Choice::Refuse {
-                outcome: Outcome::NoProof { why },
+            ResumeChoice::Refuse {
+                outcome: RunOutcome::NoProof { why },
                 reasons,
             } => {
                 assert!(!reasons[0].evidence.is_empty());
@@ -263,7 +266,7 @@ fn a_question_names_the_file_the_names_and_the_answer() {
             other => panic!("{other:?}"),
         }
     };
-    let why = refused(&["my_project"], "disk strange 2", &State::default());
+    let why = refused(&["my_project"], "disk strange 2", &RunState::default());
     for part in [
         "global_step_2",
         "my_project.state.Sampler",
@@ -274,7 +277,7 @@ fn a_question_names_the_file_the_names_and_the_answer() {
         assert!(why.contains(part), "{part} is not in {why}");
     }
     for own in [&[][..], &["my", "my_project.state", "project"]] {
-        let why = refused(own, "disk strange 2", &State::default());
+        let why = refused(own, "disk strange 2", &RunState::default());
         for part in ["my_project.state.Sampler", "supervise verify", "--from N", "--fresh"] {
             assert!(why.contains(part), "{part} is not in {why}");
         }
@@ -287,7 +290,7 @@ fn a_question_names_the_file_the_names_and_the_answer() {
     changed.own.insert(dir(4).to_string(), OwnStep { pins, read });
     let why = refused(&[], "disk whole 2 unsafe 4", &changed);
     assert!(why.contains("os.system") && why.contains("this run wrote it"), "{why}");
-    let why = refused(&[], "disk whole 2 unsafe 4", &State::default());
+    let why = refused(&[], "disk whole 2 unsafe 4", &RunState::default());
     assert!(
         why.contains("nothing that this run wrote") && why.contains("proof.trust_unsafe"),
         "{why}"

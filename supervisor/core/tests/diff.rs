@@ -4,12 +4,12 @@ use crate::world::disk::Disk;
 use crate::world::script::Truth;
 use proptest::prelude::*;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, PinsHash};
-use supervise_core::diff::{Fields, ScanDiff, StepDiff};
-use supervise_core::event::{Event, EventKind, ScanReport, Tracker};
+use supervise_core::diff::{RawFields, ScanDiff, StepDiff};
+use supervise_core::event::{Event, EventKind, ScanReport, TrackerState};
 use supervise_core::id::{AttemptNo, Seq, Step, Tick, WallMs};
 use supervise_core::journal;
-use supervise_core::record::Record;
-use supervise_core::state::State;
+use supervise_core::record::JournalRecord;
+use supervise_core::state::RunState;
 
 /// A step with everything that a difference may have to tell; few names, so that the same ones come again.
 fn step() -> impl Strategy<Value = CheckpointSummary> {
@@ -45,9 +45,9 @@ fn step() -> impl Strategy<Value = CheckpointSummary> {
 
 fn report() -> impl Strategy<Value = ScanReport> {
     let tracker = prop_oneof![
-        Just(Tracker::Missing),
-        (0u64..9).prop_map(|n| Tracker::Step(Step(n))),
-        "[a-z]{2}".prop_map(Tracker::Garbage)
+        Just(TrackerState::Missing),
+        (0u64..9).prop_map(|n| TrackerState::Step(Step(n))),
+        "[a-z]{2}".prop_map(TrackerState::Garbage)
     ];
     (
         prop::collection::vec(step(), 0..8),
@@ -118,7 +118,7 @@ proptest! {
         let expected: Option<CheckpointSummary> = serde_json::from_value(all.into()).ok();
         let report = ScanReport { steps: vec![a], ..ScanReport::default() };
         let mut d = ScanDiff::between(&report, &report).unwrap();
-        let now = Fields::new(&now).unwrap();
+        let now = RawFields::new(&now).unwrap();
         d.changed.push(StepDiff { like: None, at: 0, now, without });
         let applied = report.apply(&d).map(|mut r| r.steps.remove(0));
         prop_assert_eq!(applied, expected);
@@ -187,7 +187,7 @@ fn one_save_more_costs_its_own_size_and_no_finding_twice() {
 #[test]
 fn a_line_that_is_lost_leaves_the_disk_unknown_until_the_next_whole_scan() {
     let fact = |kind| {
-        Record::Fact(Event {
+        JournalRecord::Fact(Event {
             at: Tick(1),
             wall: WallMs(1),
             entropy: 0,
@@ -196,7 +196,7 @@ fn a_line_that_is_lost_leaves_the_disk_unknown_until_the_next_whole_scan() {
     };
     let diff = |a, b| fact(EventKind::CheckpointsChanged(ScanDiff::between(a, b).unwrap()));
     let (one, two, three) = (scan(1..=3), scan(1..=4), scan(1..=5));
-    let mut state = State::default();
+    let mut state = RunState::default();
     state.apply(&fact(EventKind::Checkpoints(one.clone())));
     state.apply(&diff(&one, &two));
     assert_eq!(state.scan, Some(two.clone()));
@@ -209,7 +209,7 @@ fn a_line_that_is_lost_leaves_the_disk_unknown_until_the_next_whole_scan() {
 #[test]
 fn what_differs_is_read_back_from_a_line() {
     let d = ScanDiff::between(&scan(1..=3), &scan(2..=4)).unwrap();
-    let record = Record::Fact(Event {
+    let record = JournalRecord::Fact(Event {
         at: Tick(1),
         wall: WallMs(1),
         entropy: 0,
@@ -217,6 +217,6 @@ fn what_differs_is_read_back_from_a_line() {
     });
     let line = journal::encode(Seq(1), Tick(1), WallMs(1), &record).unwrap();
     let read = journal::decode(&line[..line.len() - 1]);
-    assert!(matches!(read, journal::Read::Known(_, r) if *r == [record]));
+    assert!(matches!(read, journal::ParsedLine::Known(_, r) if *r == [record]));
     assert!(std::str::from_utf8(&line).unwrap().contains("checkpoints_changed"));
 }

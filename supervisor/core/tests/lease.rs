@@ -6,7 +6,7 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use supervise_core::id::{Ms, ProcRef, Term, Tick};
-use supervise_core::lease::{Challenger, Claim, Holder, Seat, Seen, Verdict, beat};
+use supervise_core::lease::{Challenger, ClaimResult, Holder, LeaseClaim, LeaseSnapshot, PidScope, beat};
 
 const TTL: Ms = Ms(6_000);
 /// How long a guard waits, and how long a save may then take.
@@ -40,8 +40,8 @@ fn happens() -> impl Strategy<Value = Happens> {
 /// Three machines: two of them are containers of one kernel under one host name.
 const MACHINES: usize = 3;
 
-fn seat(machine: usize) -> Seat {
-    Seat {
+fn seat(machine: usize) -> PidScope {
+    PidScope {
         boot: ["b0", "b0", "b2"][machine].into(),
         machine: "all the same image".into(),
         pid_ns: [10, 11, 10][machine],
@@ -54,7 +54,7 @@ fn seat(machine: usize) -> Seat {
 struct Machine {
     /// The process of the supervisor that lives.
     lives: Option<ProcRef>,
-    waits: Option<(Challenger, Claim)>,
+    waits: Option<(Challenger, LeaseClaim)>,
     holds: Option<Term>,
     bump_at: u64,
     /// Until when the guard of a killed supervisor may go on.
@@ -75,8 +75,8 @@ impl World {
         Tick(self.now + 1_000_000 * machine as u64)
     }
 
-    fn claim(&self, machine: usize) -> Claim {
-        Claim {
+    fn claim(&self, machine: usize) -> LeaseClaim {
+        LeaseClaim {
             host: "trainer-0".into(),
             seat: seat(machine),
             proc: ProcRef {
@@ -84,7 +84,7 @@ impl World {
                 start: self.machines[machine].started,
             },
             ttl: TTL,
-            lasts: Claim::lasting(TTL, GRACE.0, GRACE.1),
+            lasts: LeaseClaim::lasting(TTL, GRACE.0, GRACE.1),
             above: Term(0),
         }
     }
@@ -145,19 +145,19 @@ impl World {
         let newest = self.disk.last_key_value();
         let holder = newest.map(|(_, h)| h);
         let here = holder.filter(|h| claim.seat.is_same(&h.seat));
-        let seen = Seen {
+        let seen = LeaseSnapshot {
             newest: newest.map(|(t, _)| *t).unwrap_or_default(),
             holder,
             alive: here.map(|h| Some(h.proc) == lives),
-            ..Seen::default()
+            ..LeaseSnapshot::default()
         };
         match challenger.look(now, now, seen, claim) {
-            Verdict::Wait(_) => Ok(()),
-            Verdict::Held(_) | Verdict::Absurd(_) => {
+            ClaimResult::Wait(_) => Ok(()),
+            ClaimResult::Held(_) | ClaimResult::Absurd(_) => {
                 (self.machines[m].waits, self.machines[m].lives) = (None, None);
                 Ok(())
             }
-            Verdict::Take(term) => {
+            ClaimResult::Take(term) => {
                 let holder = claim.holder(term);
                 self.machines[m].waits = None;
                 self.won(m, term, holder)
@@ -212,23 +212,23 @@ proptest! {
 fn a_challenger_leaves_a_silent_holder_the_time_to_end_its_workers() {
     for (ttl, orphan, save) in [(60, 120, 300), (60, 0, 0), (4, 1, 1), (3600, 120, 300), (1, 0, 0)] {
         let ttl = Ms::secs(ttl);
-        let lasting = Claim::lasting(ttl, Ms::secs(orphan), Ms::secs(save));
-        let claim = Claim {
+        let lasting = LeaseClaim::lasting(ttl, Ms::secs(orphan), Ms::secs(save));
+        let claim = LeaseClaim {
             host: "trainer-0".into(),
             seat: seat(0),
             proc: ProcRef { pid: 7, start: 1 },
             ttl,
-            lasts: Claim::fenced(ttl, lasting),
+            lasts: LeaseClaim::fenced(ttl, lasting),
             above: Term(0),
         };
         assert!(claim.lasts >= lasting);
         let holder = claim.holder(Term(1));
-        let other = Claim {
+        let other = LeaseClaim {
             seat: seat(1),
             ..claim.clone()
         };
         let mut challenger = Challenger::default();
-        let seen = Seen {
+        let seen = LeaseSnapshot {
             newest: Term(1),
             holder: Some(&holder),
             beat: None,
@@ -237,7 +237,7 @@ fn a_challenger_leaves_a_silent_holder_the_time_to_end_its_workers() {
         };
         let mut look = |at: u64| challenger.look(Tick(at), Tick(at), seen, &other);
         look(0);
-        assert!(matches!(look(ttl.0 + 9_999), Verdict::Wait(_)), "{ttl:?}");
-        assert_eq!(look(claim.lasts.0 + 1), Verdict::Take(Term(2)), "{ttl:?}");
+        assert!(matches!(look(ttl.0 + 9_999), ClaimResult::Wait(_)), "{ttl:?}");
+        assert_eq!(look(claim.lasts.0 + 1), ClaimResult::Take(Term(2)), "{ttl:?}");
     }
 }

@@ -1,6 +1,6 @@
-//! The lease between two machines that share a directory over a network: caches that show what was, replies that are lost, a link that is
-//! cut, processes and machines that are stopped for any length. With self-fencing on, no two attempts run at once, and no term has two
-//! winners.
+//! The lease between two machines that share a directory over a network: stale caches, lost replies,
+//! a link that is cut, and processes and machines that are stopped for any length. With self-fencing on, no two attempts run at once, and
+//! no term has two winners.
 //!
 //! A machine has a supervisor (which waits for the lease, or holds it and launches) and a guard with the workers, which outlives it. A
 //! worker runs while its machine does. Of a machine that was stopped as a whole nothing runs before its guard has looked at the clock.
@@ -11,17 +11,18 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use story::{Dir, Happens, Server, Settings, Stopped, happens, settings};
 use supervise_core::id::{Ms, ProcRef, Term, Tick};
-use supervise_core::lease::{Challenger, Claim, Fence, Holder, Renewals, Seat, Seen, Until, Verdict, beat};
+use supervise_core::lease::{
+    Challenger, ClaimResult, FenceDeadline, FenceSpan, Holder, LeaseClaim, LeaseSnapshot, PidScope, Renewals, beat,
+};
 
 /// Milliseconds in one step of time.
 const STEP: u64 = 500;
 /// Longest age of what a machine is shown: names, attributes and contents alike.
 const STALE: u64 = 60_000;
-/// Longest time from the guard's kill to the end of the workers.
+/// Longest time from the guard's kill to the workers' exit.
 const KILLING: u64 = 6_000;
 const MACHINES: usize = 2;
 
-/// The place of a supervisor between two moments at which it can be stopped.
 #[derive(Debug)]
 enum At {
     /// It waits for the lease.
@@ -57,7 +58,7 @@ struct Holds {
 /// A guard with its workers.
 #[derive(Debug)]
 struct Crew {
-    until: Until,
+    until: FenceDeadline,
     orphan_since: Option<u64>,
     saving: bool,
     dead_at: Option<u64>,
@@ -114,11 +115,11 @@ impl World {
         self.now + 1_000_000_000 * m as u64
     }
 
-    fn claim(&self, m: usize) -> Claim {
-        let lasting = Claim::lasting(self.settings.ttl, self.settings.orphan, self.settings.save);
-        Claim {
+    fn claim(&self, m: usize) -> LeaseClaim {
+        let lasting = LeaseClaim::lasting(self.settings.ttl, self.settings.orphan, self.settings.save);
+        LeaseClaim {
             host: "trainer-0".into(),
-            seat: Seat {
+            seat: PidScope {
                 boot: format!("b{m}"),
                 machine: "all the same image".into(),
                 pid_ns: 10,
@@ -130,13 +131,13 @@ impl World {
                 start: self.machines[m].started,
             },
             ttl: self.settings.ttl,
-            lasts: Claim::fenced(self.settings.ttl, lasting),
+            lasts: LeaseClaim::fenced(self.settings.ttl, lasting),
             above: Term(0),
         }
     }
 
-    fn fence(&self) -> Fence {
-        Fence::of(self.settings.ttl, self.claim(0).lasts)
+    fn fence(&self) -> FenceSpan {
+        FenceSpan::of(self.settings.ttl, self.claim(0).lasts)
     }
 
     fn apply(&mut self, what: &Happens) -> Result<(), TestCaseError> {
@@ -282,7 +283,7 @@ impl World {
     ) -> Option<At> {
         let claim = self.claim(m);
         let here = holder.as_ref().filter(|h| claim.seat.is_same(&h.seat));
-        let seen = Seen {
+        let seen = LeaseSnapshot {
             newest: *newest,
             holder: holder.as_ref(),
             beat: *beat,
@@ -293,12 +294,12 @@ impl World {
         let offset = self.clock(m) - self.now;
         let verdict = challenger.look(Tick(from + offset), Tick(self.clock(m)), seen, &claim);
         match verdict {
-            Verdict::Wait(_) => Some(At::Waits {
+            ClaimResult::Wait(_) => Some(At::Waits {
                 challenger,
                 since: None,
             }),
-            Verdict::Take(term) => Some(At::Takes { challenger, from, term }),
-            Verdict::Held(_) | Verdict::Absurd(_) => None,
+            ClaimResult::Take(term) => Some(At::Takes { challenger, from, term }),
+            ClaimResult::Held(_) | ClaimResult::Absurd(_) => None,
         }
     }
 

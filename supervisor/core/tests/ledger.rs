@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use supervise_core::event::EventKind;
 use supervise_core::id::{AttemptNo, Tick, WallMs};
-use supervise_core::ledger::{Ledger, Part};
-use supervise_core::record::{ActKind, Record};
-use supervise_core::state::State;
+use supervise_core::ledger::{TimeCategory, TimeLedger};
+use supervise_core::record::{ActKind, JournalRecord};
+use supervise_core::state::RunState;
 
 /// Runs whose ledger is kept in the golden file.
 const SHOWN: [&str; 20] = [
@@ -46,7 +46,7 @@ fn folder() -> PathBuf {
 }
 
 /// The records of a script.
-fn play(text: &str) -> Vec<Record> {
+fn play(text: &str) -> Vec<JournalRecord> {
     let mut w = World::new(parse(text).unwrap());
     w.run();
     assert_eq!(w.broken, None);
@@ -54,20 +54,20 @@ fn play(text: &str) -> Vec<Record> {
 }
 
 /// The state and the ledger of records; the sum is right after each of them.
-fn fold(records: &[Record]) -> (State, Ledger) {
-    let (mut s, mut ledger) = (State::default(), Ledger::default());
+fn fold(records: &[JournalRecord]) -> (RunState, TimeLedger) {
+    let (mut s, mut ledger) = (RunState::default(), TimeLedger::default());
     let (mut began, mut whole) = (false, 0_u64);
     let mut before = (Tick::default(), WallMs::default());
     for r in records {
         s.apply(r);
         ledger.note(&s, r);
-        let term = matches!(r, Record::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
+        let term = matches!(r, JournalRecord::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
         let gone = match term {
             true => u64::try_from(s.wall.0.saturating_sub(before.1.0)).unwrap_or_default(),
             false => s.now.since(before.0).0,
         };
         whole = whole.saturating_add(if began { gone } else { 0 });
-        began |= matches!(r, Record::Intended { act, .. } if matches!(act.kind, ActKind::Launch(_)));
+        began |= matches!(r, JournalRecord::Intended { act, .. } if matches!(act.kind, ActKind::Launch(_)));
         before = (s.now, s.wall);
         assert_eq!(ledger.parts().whole().0, whole, "after {r:?}");
     }
@@ -75,7 +75,7 @@ fn fold(records: &[Record]) -> (State, Ledger) {
 }
 
 /// A ledger in words.
-fn shown(name: &str, ledger: &Ledger) -> String {
+fn shown(name: &str, ledger: &TimeLedger) -> String {
     let seconds = |ms: u64| format!("{}.{:03}", ms / 1000, ms % 1000);
     let parts = ledger.parts();
     let t = ledger.trained();
@@ -89,7 +89,7 @@ fn shown(name: &str, ledger: &Ledger) -> String {
     );
     for (part, ms) in parts.iter() {
         let reason = match part {
-            Part::Waiting(what) => format!(" ({})", what.code()),
+            TimeCategory::Waiting(what) => format!(" ({})", what.code()),
             _ => String::new(),
         };
         out.push_str(&format!("  {}{reason} {}\n", part.code(), seconds(ms.0)));
@@ -149,7 +149,7 @@ fn a_journal_that_is_read_while_the_run_goes_on_counts_up_to_that_moment() {
     let later = WallMs(s.wall.0 + 5000);
     assert_eq!(ledger.parts_at(later).whole().0, ledger.parts().whole().0 + 5000);
     assert_eq!(ledger.parts_at(WallMs(0)), ledger.parts());
-    let productive = |parts: supervise_core::ledger::Parts| parts.of(Part::Productive).0;
+    let productive = |parts: supervise_core::ledger::TimeBreakdown| parts.of(TimeCategory::Productive).0;
     assert_eq!(productive(ledger.parts_at(later)), productive(ledger.parts()) + 5000);
 }
 
@@ -159,11 +159,11 @@ fn a_ledger_survives_a_snapshot() {
         "spec last=12\nfail step 7 signal KILL\nat 30s supervisor dies\nat 5m new term",
     ));
     let text = serde_json::to_string(&ledger).unwrap();
-    assert_eq!(serde_json::from_str::<Ledger>(&text).unwrap(), ledger);
+    assert_eq!(serde_json::from_str::<TimeLedger>(&text).unwrap(), ledger);
 }
 
 /// Records of all kinds.
-static POOL: LazyLock<Vec<Record>> = LazyLock::new(|| {
+static POOL: LazyLock<Vec<JournalRecord>> = LazyLock::new(|| {
     let scripts = [
         "spec last=12\nfail step 7 signal KILL\nhang step 9\nat 3m supervisor dies\nat 20m new term\nat 30m suspend 5m",
         "spec areal last=10 every=2\nfail load 6 code 1 class ckpt.corrupt\nat 20s stop\nat 9m new term",
@@ -173,11 +173,13 @@ static POOL: LazyLock<Vec<Record>> = LazyLock::new(|| {
 });
 
 /// The record at another moment.
-fn moved(r: &Record, tick: u64, at_wall: i64) -> Record {
+fn moved(r: &JournalRecord, tick: u64, at_wall: i64) -> JournalRecord {
     let mut r = r.clone();
     match &mut r {
-        Record::Fact(e) => (e.at, e.wall) = (Tick(tick), WallMs(at_wall)),
-        Record::Decided { at, .. } | Record::Intended { at, .. } | Record::Ignored { at, .. } => *at = Tick(tick),
+        JournalRecord::Fact(e) => (e.at, e.wall) = (Tick(tick), WallMs(at_wall)),
+        JournalRecord::Decided { at, .. } | JournalRecord::Intended { at, .. } | JournalRecord::Ignored { at, .. } => {
+            *at = Tick(tick)
+        }
     }
     r
 }
@@ -205,7 +207,7 @@ proptest! {
     fn the_parts_of_any_records_sum_to_the_whole(
         order in prop::collection::vec((any::<prop::sample::Index>(), time(), any::<i32>()), 0..120)
     ) {
-        let records: Vec<Record> = order
+        let records: Vec<JournalRecord> = order
             .iter()
             .map(|(n, tick, wall)| moved(n.get(&POOL), *tick, i64::from(*wall)))
             .collect();

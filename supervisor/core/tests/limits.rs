@@ -3,14 +3,14 @@
 use crate::world::World;
 use crate::world::script::parse;
 use supervise_core::event::{EventKind, ScanReport};
-use supervise_core::record::Outcome;
-use supervise_core::state::Mode;
+use supervise_core::record::RunOutcome;
+use supervise_core::state::RunMode;
 
 /// A run whose choice meets this error, and nothing else.
 fn met(error: &str) -> World {
     let mut w = World::new(parse("spec last=8\nat 0s io hang").unwrap());
     w.run_until(1_000);
-    assert_eq!(w.s.mode, Mode::Choosing);
+    assert_eq!(w.s.mode, RunMode::Choosing);
     w.feed(EventKind::Checkpoints(ScanReport {
         unreadable: Some(error.to_owned()),
         ..ScanReport::default()
@@ -30,9 +30,9 @@ fn a_limit_ends_a_choice_within_a_minute_and_is_named_first() {
         assert!(w.s.why[0].text.contains(name), "{:?}", w.s.why);
         assert!(w.s.why[1].text.contains(error), "{:?}", w.s.why);
         w.run_until(58_000);
-        assert!(matches!(w.s.mode, Mode::Waiting { .. }), "{:?}", w.s.mode);
+        assert!(matches!(w.s.mode, RunMode::Waiting { .. }), "{:?}", w.s.mode);
         w.run_until(70_000);
-        let Some(Outcome::Environment { why }) = &w.s.outcome else {
+        let Some(RunOutcome::Environment { why }) = &w.s.outcome else {
             panic!("{:?}", w.s.mode)
         };
         assert!(why.contains(name) && w.is_over(), "{why}");
@@ -44,7 +44,7 @@ fn a_limit_ends_a_choice_within_a_minute_and_is_named_first() {
 fn another_error_is_waited_for_as_ever() {
     let mut w = met("Input/output error (os error 5)");
     w.run_until(1_700_000);
-    assert!(matches!(w.s.mode, Mode::Waiting { .. }), "{:?}", w.s.mode);
+    assert!(matches!(w.s.mode, RunMode::Waiting { .. }), "{:?}", w.s.mode);
     w.run_until(1_900_000);
-    assert!(matches!(w.s.outcome, Some(Outcome::Environment { .. })));
+    assert!(matches!(w.s.outcome, Some(RunOutcome::Environment { .. })));
 }

@@ -8,18 +8,18 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use supervise_core::checkpoint::{CkptId, PinsHash};
 use supervise_core::diagnosis::{diagnose, failure_rules, user_rules};
-use supervise_core::event::{ActOutput, Activity, Event, EventKind, ExitStatus, Phase};
+use supervise_core::event::{ActOutput, Activity, Event, EventKind, ExitStatus, TrainerPhase};
 use supervise_core::failure_line::FailureLine;
 use supervise_core::id::{ActId, AttemptNo, ProcRef, Step, Term, Tick, WallMs, WorkerId};
-use supervise_core::record::{Act, ActKind, Action, Diagnosis, LaunchOrder, Record, StartPoint};
-use supervise_core::scan::{Hit, RuleKind, ScanRule, Scanner};
-use supervise_core::state::{Attempt, State};
+use supervise_core::record::{Act, ActKind, Diagnosis, FailureAction, JournalRecord, LaunchOrder, StartPoint};
+use supervise_core::scan::{RuleKind, ScanMatch, ScanRule, Scanner};
+use supervise_core::state::{Attempt, RunState};
 use supervise_core::taxonomy::{Class, FailureClass};
 
 /// Failing logs: (name, resumed at, rank that failed first, how, class, action).
-const FAILING: &[(&str, u64, u32, ExitStatus, &str, Action)] = {
-    use Action::{FallBack, Relaunch, RelaunchLater, RelaunchOnce, Stop, Wait};
+const FAILING: &[(&str, u64, u32, ExitStatus, &str, FailureAction)] = {
     use ExitStatus::{Code, Signal};
+    use FailureAction::{FallBack, Relaunch, RelaunchLater, RelaunchOnce, Stop, Wait};
     &[
         ("sft_killed_rank", 0, 1, Signal(9), "kill.unknown", RelaunchLater),
         ("sft_terminated_rank", 0, 1, Signal(15), "op.signal", RelaunchLater),
@@ -58,11 +58,11 @@ fn folder() -> PathBuf {
 }
 
 /// A state in which attempt 1 runs.
-struct Seen(State, u64);
+struct Seen(RunState, u64);
 
 impl Seen {
     fn new(resumed: u64) -> Self {
-        let mut seen = Self(State::default(), 0);
+        let mut seen = Self(RunState::default(), 0);
         let from = match resumed {
             0 => StartPoint::Fresh,
             n => StartPoint::Step {
@@ -79,7 +79,7 @@ impl Seen {
             lost: Vec::new(),
             nodes: 1,
         };
-        seen.0.apply(&Record::Intended {
+        seen.0.apply(&JournalRecord::Intended {
             at: Tick(0),
             act: Act {
                 id: ActId(0),
@@ -104,7 +104,7 @@ impl Seen {
 
     fn fact(&mut self, kind: EventKind) {
         self.1 += 1;
-        self.0.apply(&Record::Fact(Event {
+        self.0.apply(&JournalRecord::Fact(Event {
             at: Tick(self.1),
             wall: WallMs(0),
             entropy: 0,
@@ -113,12 +113,12 @@ impl Seen {
     }
 
     /// Sighting in one rank's whole output.
-    fn hear(&mut self, hits: &[Hit]) {
+    fn hear(&mut self, hits: &[ScanMatch]) {
         for hit in hits.iter().cloned() {
             if let (RuleKind::Step, Some(step)) = (&hit.kind, hit.sighting.number) {
                 self.fact(EventKind::Progress {
                     attempt: AttemptNo(1),
-                    phase: Phase::Step,
+                    phase: TrainerPhase::Step,
                     step: Some(Step(step)),
                     beats: 0,
                     risen: 0,
@@ -136,7 +136,7 @@ impl Seen {
 }
 
 /// Scans both ranks' output, each once.
-fn scan(name: &str) -> [Vec<Hit>; 2] {
+fn scan(name: &str) -> [Vec<ScanMatch>; 2] {
     let mut rules = failure_rules();
     rules.push(ScanRule::new("step", r"(?:^|[^\w/.:-])step:(\d+) - ", RuleKind::Step));
     let mut scanner = Scanner::new(rules).unwrap();
@@ -154,7 +154,7 @@ fn scan(name: &str) -> [Vec<Hit>; 2] {
 }
 
 /// Tells of a log's ranks in this order, and of the attempt's end.
-fn attempt(hits: &[Vec<Hit>; 2], resumed: u64, ranks: [usize; 2], end: Option<(u32, ExitStatus)>) -> Attempt {
+fn attempt(hits: &[Vec<ScanMatch>; 2], resumed: u64, ranks: [usize; 2], end: Option<(u32, ExitStatus)>) -> Attempt {
     let mut seen = Seen::new(resumed);
     for rank in ranks {
         seen.hear(&hits[rank]);
@@ -204,7 +204,7 @@ fn the_users_lines_count_before_the_tables_and_in_a_traceback() {
     let mut told = |log: &[&str]| {
         scanner.clear();
         let lines = log.iter().enumerate();
-        let hits: Vec<Hit> = lines
+        let hits: Vec<ScanMatch> = lines
             .filter_map(|(n, line)| scanner.line(WorkerId(0), n as u64 + 1, line.as_bytes()))
             .collect();
         let mut seen = Seen::new(0);
@@ -262,7 +262,7 @@ fn what_the_training_went_on_after_is_no_cause() {
     };
     let step = |n: u64| EventKind::Progress {
         attempt: AttemptNo(1),
-        phase: Phase::Step,
+        phase: TrainerPhase::Step,
         step: Some(Step(n)),
         beats: 0,
         risen: 0,

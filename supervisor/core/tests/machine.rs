@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::fmt;
 use supervise_core::event::EventKind;
 use supervise_core::id::Step;
-use supervise_core::record::{Outcome, Record};
+use supervise_core::record::{JournalRecord, RunOutcome};
 
 /// The lines of a script; printed as a script.
 #[derive(Clone)]
@@ -338,7 +338,7 @@ proptest! {
         let w = play(&lines)?;
         let outcome = w.s.outcome.clone();
         prop_assert!(
-            w.is_over() && outcome == Some(Outcome::Finished { step: Some(Step(12)) }),
+            w.is_over() && outcome == Some(RunOutcome::Finished { step: Some(Step(12)) }),
             "{:?}, {:?}\n{lines:?}", w.s.mode, outcome
         );
     }
@@ -354,9 +354,10 @@ fn the_generated_scripts_see_all_kinds_of_ends() {
     for _ in 0..200 {
         let lines = wild().new_tree(&mut runner).unwrap().current();
         let w = play(&lines).unwrap();
-        exits.extend(w.s.outcome.as_ref().map(Outcome::exit_code));
+        exits.extend(w.s.outcome.as_ref().map(RunOutcome::exit_code));
         attempts += u32::from(w.s.attempts.0 > 2);
-        let begun = |r: &Record| matches!(r, Record::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
+        let begun =
+            |r: &JournalRecord| matches!(r, JournalRecord::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
         terms += u32::from(w.log.iter().filter(|l| begun(&l.record)).count() > 2);
     }
     for code in [0, 3, 4, 5, 6, 7, 69] {

@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use supervise_core::checkpoint::CkptId;
 use supervise_core::decide::decide;
-use supervise_core::event::{Event, EventKind, Tracker};
+use supervise_core::event::{Event, EventKind, TrackerState};
 use supervise_core::finiteness::WeightsLook;
 use supervise_core::id::{AttemptNo, Step};
-use supervise_core::journal::{self, Journal};
-use supervise_core::record::{ActKind, Ask, Outcome, Record};
+use supervise_core::journal::{self, ParsedJournal};
+use supervise_core::record::{ActKind, JournalRecord, RunOutcome, WorldQuery};
 use supervise_core::retention::{look_before_prune, prune};
 use supervise_core::spec::{RunSpec, SavePolicy};
-use supervise_core::state::{Mode, State};
+use supervise_core::state::{RunMode, RunState};
 
 /// A run as its files tell it.
 struct Recorded {
-    journal: Journal,
+    journal: ParsedJournal,
     spec: RunSpec,
 }
 
@@ -35,13 +35,13 @@ impl Recorded {
         Self { journal, spec }
     }
 
-    fn records(&self) -> impl Iterator<Item = &Record> {
+    fn records(&self) -> impl Iterator<Item = &JournalRecord> {
         self.journal.lines.iter().flat_map(|(_, records)| records)
     }
 
     /// The state after the last record.
-    fn folded(&self) -> State {
-        let mut state = State::default();
+    fn folded(&self) -> RunState {
+        let mut state = RunState::default();
         for record in self.records() {
             state.apply(record);
         }
@@ -55,9 +55,9 @@ impl Recorded {
 
     /// Each fact once more, in the state that it met then: what is to be done about it is what was done then.
     fn decides_as_then(&self) {
-        let mut state = State::default();
+        let mut state = RunState::default();
         for (_, records) in &self.journal.lines {
-            if let Some(Record::Fact(fact)) = records.first() {
+            if let Some(JournalRecord::Fact(fact)) = records.first() {
                 let met = as_met(&state, fact);
                 let mut now = decide(&state, &self.spec, &met);
                 // The build of then did not look at the weights of the last step.
@@ -69,7 +69,7 @@ impl Recorded {
                 let now = now.records;
                 // Nor did it release the step that the attempt began from.
                 let began = state.attempt.as_ref().map(|a| a.order.from.step());
-                let acts = |of: &[Record]| {
+                let acts = |of: &[JournalRecord]| {
                     let mut acts: Vec<ActKind> = of.iter().filter_map(act).collect();
                     for kind in &mut acts {
                         if let ActKind::Prune(steps) = kind {
@@ -98,9 +98,9 @@ fn finite(ckpt: CkptId) -> WeightsLook {
     }
 }
 
-fn looks_at_weights(asks: &[Ask]) -> Option<CkptId> {
+fn looks_at_weights(asks: &[WorldQuery]) -> Option<CkptId> {
     asks.iter().find_map(|ask| match ask {
-        Ask::Finite { ckpt } => Some(ckpt.clone()),
+        WorldQuery::Finite { ckpt } => Some(ckpt.clone()),
         _ => None,
     })
 }
@@ -122,7 +122,7 @@ fn holds(now: &Value, then: &Value) {
 }
 
 /// The fact as it came in: a scan is recorded as the difference to the one before.
-fn as_met(state: &State, fact: &Event) -> Event {
+fn as_met(state: &RunState, fact: &Event) -> Event {
     let mut fact = fact.clone();
     if let EventKind::CheckpointsChanged(diff) = &fact.kind {
         let report = state.scan.clone().and_then(|scan| scan.apply(diff)).unwrap();
@@ -131,23 +131,23 @@ fn as_met(state: &State, fact: &Event) -> Event {
     fact
 }
 
-fn act(record: &Record) -> Option<ActKind> {
+fn act(record: &JournalRecord) -> Option<ActKind> {
     match record {
-        Record::Intended { act, .. } => Some(act.kind.clone()),
+        JournalRecord::Intended { act, .. } => Some(act.kind.clone()),
         _ => None,
     }
 }
 
-fn steps(state: &State) -> Vec<(&str, u64)> {
+fn steps(state: &RunState) -> Vec<(&str, u64)> {
     let all = state.scan.iter().flat_map(|scan| &scan.steps);
     all.map(|c| (c.id.0.as_str(), c.step.0)).collect()
 }
 
 /// Course of both runs: killed in the save of step 6, resumed from step 4, finished with step 8.
-fn finished(s: &State) {
+fn finished(s: &RunState) {
     assert_eq!(
         (&s.mode, &s.outcome),
-        (&Mode::Finished, &Some(Outcome::Finished { step: Some(Step(8)) }))
+        (&RunMode::Finished, &Some(RunOutcome::Finished { step: Some(Step(8)) }))
     );
     assert_eq!(
         (s.mark, s.finished, s.total),
@@ -171,7 +171,7 @@ fn a_run_with_a_directory_for_each_step_is_folded_and_decided_as_then() {
         steps(&s),
         [("global_step_8", 8), ("global_step_6", 6), ("global_step_4", 4)]
     );
-    assert_eq!(s.scan.as_ref().unwrap().tracker, Tracker::Step(Step(8)));
+    assert_eq!(s.scan.as_ref().unwrap().tracker, TrackerState::Step(Step(8)));
     assert_eq!(
         run.acts(),
         [

@@ -8,12 +8,12 @@ use supervise_core::checkpoint::{CkptId, Depth, TrainerNote};
 use supervise_core::event::{Event, EventKind};
 use supervise_core::finiteness::{Finiteness, NewestFinite, OddTensors};
 use supervise_core::id::{AttemptNo, Step, Tick, WallMs};
-use supervise_core::numbers::{Numbers, Reading, StepNumbers};
+use supervise_core::numbers::{MetricValue, StepMetrics, StepNumbers};
 use supervise_core::reason::Reason;
-use supervise_core::record::{Act, ActKind, Decision, LaunchOrder, Record, StartPoint};
+use supervise_core::record::{Act, ActKind, Decision, JournalRecord, LaunchOrder, StartPoint};
 use supervise_core::retention::{look_before_prune, prune};
 use supervise_core::spec::{ResumeIntent, RunSpec};
-use supervise_core::state::State;
+use supervise_core::state::RunState;
 
 /// Copies deleted of these copies, two steps of which are kept.
 fn deleted(copies: &[(u64, &str)]) -> Vec<String> {
@@ -23,9 +23,9 @@ fn deleted(copies: &[(u64, &str)]) -> Vec<String> {
     for (step, save) in copies {
         disk.put(CkptId(format!("step_{step}.{save}").into()), *step, Truth::Whole);
     }
-    let state = State {
+    let state = RunState {
         scan: Some(disk.scan(Depth::Full, u32::MAX)),
-        ..State::default()
+        ..RunState::default()
     };
     prune(&state, &spec).iter().map(ToString::to_string).collect()
 }
@@ -46,7 +46,7 @@ fn two_steps_stay_and_the_oldest_goes_first() {
 }
 
 /// A run that keeps two steps, with an attempt that saved these and printed this loss from this step on.
-fn printed(saved: &[u64], lost_from: u64) -> (State, RunSpec) {
+fn printed(saved: &[u64], lost_from: u64) -> (RunState, RunSpec) {
     let (mut spec, mut habits) = (options::spec(), options::Habits::default());
     options::apply(&mut spec, &mut habits, &["keep=2".to_owned()]).unwrap();
     let mut disk = Disk::default();
@@ -59,9 +59,9 @@ fn printed(saved: &[u64], lost_from: u64) -> (State, RunSpec) {
         lost: Vec::new(),
         nodes: 1,
     };
-    let mut s = State::default();
+    let mut s = RunState::default();
     let why = || vec![Reason::new("test", "test")];
-    s.apply(&Record::Decided {
+    s.apply(&JournalRecord::Decided {
         at: Tick(0),
         what: Decision::StartFrom {
             order: order.clone(),
@@ -78,12 +78,12 @@ fn printed(saved: &[u64], lost_from: u64) -> (State, RunSpec) {
         kind: ActKind::Launch(Box::new(order)),
     };
     let (at, reasons) = (Tick(0), why());
-    s.apply(&Record::Intended { at, act, reasons });
+    s.apply(&JournalRecord::Intended { at, act, reasons });
     let steps = (1..=saved.iter().copied().max().unwrap_or_default()).map(|n| StepNumbers {
         step: Some(Step(n)),
-        of: Numbers {
-            loss: Some(Reading(if n >= lost_from { f64::NAN } else { 1.0 })),
-            ..Numbers::default()
+        of: StepMetrics {
+            loss: Some(MetricValue(if n >= lost_from { f64::NAN } else { 1.0 })),
+            ..StepMetrics::default()
         },
     });
     heard(
@@ -97,8 +97,8 @@ fn printed(saved: &[u64], lost_from: u64) -> (State, RunSpec) {
     (s, spec)
 }
 
-fn heard(s: &mut State, kind: EventKind) {
-    s.apply(&Record::Fact(Event {
+fn heard(s: &mut RunState, kind: EventKind) {
+    s.apply(&JournalRecord::Fact(Event {
         at: Tick(0),
         wall: WallMs(0),
         entropy: 0,
@@ -106,7 +106,7 @@ fn heard(s: &mut State, kind: EventKind) {
     }));
 }
 
-fn looked(s: &mut State, step: u64, odd: &[u32]) {
+fn looked(s: &mut RunState, step: u64, odd: &[u32]) {
     let kind = EventKind::Finite {
         attempt: AttemptNo(1),
         ckpt: dir(step),
@@ -116,7 +116,7 @@ fn looked(s: &mut State, step: u64, odd: &[u32]) {
     heard(s, kind);
 }
 
-fn gone(s: &State, spec: &RunSpec) -> Vec<String> {
+fn gone(s: &RunState, spec: &RunSpec) -> Vec<String> {
     prune(s, spec).iter().map(ToString::to_string).collect()
 }
 

@@ -8,14 +8,14 @@
 use crate::world::options;
 use drawn::{Random, TRAINERS, Traces, Trainer, WINDOW};
 use std::path::Path;
-use supervise_core::activity::{Look, Watcher, Window};
+use supervise_core::activity::{ActivitySample, ActivityWindow, Watcher};
 use supervise_core::decide::decide;
-use supervise_core::durations::{Clock, Clocks};
-use supervise_core::event::{ActOutput, Activity, Event, EventKind, Phase, TimerKey};
+use supervise_core::durations::{Clocks, DurationKind};
+use supervise_core::event::{ActOutput, Activity, Event, EventKind, TimerKey, TrainerPhase};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs};
-use supervise_core::record::{Act, ActKind, Decision, LaunchOrder, Record, StartPoint};
+use supervise_core::record::{Act, ActKind, Decision, JournalRecord, LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
-use supervise_core::state::{Pace, State};
+use supervise_core::state::{AttemptProgress, RunState};
 
 mod aim;
 mod drawn;
@@ -25,7 +25,7 @@ const STEPS: u32 = 1_000_000;
 
 /// A run in step 100 of its first attempt.
 struct Run {
-    s: State,
+    s: RunState,
     spec: RunSpec,
     watcher: Watcher,
 }
@@ -39,9 +39,9 @@ impl Run {
             nodes: 1,
         };
         let mut run = Self {
-            s: State {
+            s: RunState {
                 term: Term(1),
-                ..State::default()
+                ..RunState::default()
             },
             spec: options::spec(),
             watcher: Watcher::default(),
@@ -54,7 +54,7 @@ impl Run {
         };
         let at = Tick(0);
         let proc = |pid| ProcRef { pid, start: 1 };
-        run.s.apply(&Record::Intended {
+        run.s.apply(&JournalRecord::Intended {
             at,
             act: act.clone(),
             reasons: Vec::new(),
@@ -71,7 +71,7 @@ impl Run {
                 }),
             },
         );
-        run.s.apply(&Record::Decided {
+        run.s.apply(&JournalRecord::Decided {
             at,
             what: Decision::Run,
             reasons: Vec::new(),
@@ -82,7 +82,7 @@ impl Run {
         }
         run.s.clocks = Clocks::default();
         for _ in 0..40 {
-            run.watcher.window(traces.healthy(random), Clock::Step);
+            run.watcher.window(traces.healthy(random), DurationKind::Step);
             run.watcher.progress();
         }
         run
@@ -91,14 +91,19 @@ impl Run {
     /// A step is overdue after this time.
     fn limit(&self) -> u64 {
         let policy = &self.spec.policy;
-        let high = self.s.clocks.of(Clock::Step).and_then(|d| d.high()).unwrap_or_default();
+        let high = self
+            .s
+            .clocks
+            .of(DurationKind::Step)
+            .and_then(|d| d.high())
+            .unwrap_or_default();
         ((high.0 as f64 * policy.stall_factor) as u64).max(policy.stall_minimum.0)
     }
 
     fn progress(&self, step: u64) -> EventKind {
         EventKind::Progress {
             attempt: AttemptNo(1),
-            phase: Phase::Step,
+            phase: TrainerPhase::Step,
             step: Some(Step(step)),
             beats: 0,
             risen: 0,
@@ -116,14 +121,14 @@ impl Run {
     }
 
     fn fact(&mut self, at: u64, kind: EventKind) {
-        self.s.apply(&Record::Fact(Self::event(at, kind)));
+        self.s.apply(&JournalRecord::Fact(Self::event(at, kind)));
     }
 
     /// The reason of the stop that this event leads to.
     fn ends(&self, at: u64, kind: EventKind) -> Option<String> {
         let out = decide(&self.s, &self.spec, &Self::event(at, kind));
         out.records.iter().find_map(|r| match r {
-            Record::Decided {
+            JournalRecord::Decided {
                 what: Decision::Stop { .. },
                 reasons,
                 ..
@@ -133,14 +138,19 @@ impl Run {
     }
 
     /// Goes on in a step that began at 0, with windows of `make`, up to a moment; `Some`: when it was ended, and why.
-    fn goes_on(&mut self, until: u64, prints: bool, mut make: impl FnMut(u64) -> Window) -> Option<(u64, String)> {
+    fn goes_on(
+        &mut self,
+        until: u64,
+        prints: bool,
+        mut make: impl FnMut(u64) -> ActivityWindow,
+    ) -> Option<(u64, String)> {
         let mut at = 0;
         while at + WINDOW <= until {
             at += WINDOW;
             let mut window = make(at);
             window.output = u64::from(prints) * 60;
             let computes = prints || window.pulses.iter().map(|p| p.cpu_ms).sum::<u64>() * 100 > WINDOW;
-            let look: Look = self.watcher.window(window, Clock::Step);
+            let look: ActivitySample = self.watcher.window(window, DurationKind::Step);
             if computes {
                 let activity = Activity {
                     cpu_ms: WINDOW,
@@ -148,7 +158,7 @@ impl Run {
                     over_ms: WINDOW,
                     gpu: false,
                 };
-                let phase = Phase::Step;
+                let phase = TrainerPhase::Step;
                 let (attempt, step, beats, risen) = (AttemptNo(1), Some(Step(2)), 0, 0);
                 self.fact(
                     at,
@@ -260,7 +270,7 @@ fn healthy(kind: &Kind, traces: &Traces) -> (u32, u32, u32) {
                         continue;
                     }
                     let draw = if alone { Traces::alone } else { Traces::healthy };
-                    let look = run.watcher.window(draw(traces, &mut random), Clock::Step);
+                    let look = run.watcher.window(draw(traces, &mut random), DurationKind::Step);
                     run.fact(at, busy());
                     let attempt = AttemptNo(1);
                     ended = run.ends(at, EventKind::Looked { attempt, look });
@@ -276,7 +286,7 @@ fn healthy(kind: &Kind, traces: &Traces) -> (u32, u32, u32) {
                 continue;
             }
         }
-        run.s.clocks.note(Clock::Step, Ms(took));
+        run.s.clocks.note(DurationKind::Step, Ms(took));
         run.s.clocks.note_gap(Ms(took));
     }
     (soon, late, overdue)
@@ -285,7 +295,7 @@ fn healthy(kind: &Kind, traces: &Traces) -> (u32, u32, u32) {
 fn busy() -> EventKind {
     EventKind::Progress {
         attempt: AttemptNo(1),
-        phase: Phase::Step,
+        phase: TrainerPhase::Step,
         step: Some(Step(2)),
         beats: 0,
         risen: 0,
@@ -349,7 +359,7 @@ fn declared(traces: &Traces, stall: &Stall, step: u64, count: u32) -> Declared {
     let mut run = Run::new(traces, &mut random);
     for _ in 0..count {
         let took = step as f64 * (SIGMA * random.normal()).exp();
-        run.s.clocks.note(Clock::Step, Ms(took as u64));
+        run.s.clocks.note(DurationKind::Step, Ms(took as u64));
         run.s.clocks.note_gap(Ms(took as u64));
     }
     let limit = run.limit();
@@ -431,7 +441,7 @@ fn healthy_windows_are_no_stall() {
         let mut in_a_row = 0;
         let processes = traces.healthy(&mut random).pulses.len();
         for n in 0..40_000 / processes {
-            let look = watcher.window(traces.healthy(&mut random), Clock::Step);
+            let look = watcher.window(traces.healthy(&mut random), DurationKind::Step);
             in_a_row += u32::from(look.is_stuck());
             if n < 8 || n % 100 == 0 {
                 watcher.progress();
@@ -451,7 +461,7 @@ fn steps_that_are_printed_faster_than_they_are_told_count() {
         let mut run = Run::new(&traces, random);
         run.spec.root = None;
         let attempt = run.s.attempt.as_mut().unwrap();
-        (attempt.pace, attempt.step) = (Pace::begin(Tick(0)), None);
+        (attempt.pace, attempt.step) = (AttemptProgress::begin(Tick(0)), None);
         let mut progress = run.progress(50);
         if let EventKind::Progress { risen, .. } = &mut progress {
             *risen = count;

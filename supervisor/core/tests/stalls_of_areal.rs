@@ -4,8 +4,8 @@
 use crate::traces::{Seen, read};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use supervise_core::activity::{IN_A_ROW, Look, Watcher};
-use supervise_core::durations::Clock;
+use supervise_core::activity::{ActivitySample, IN_A_ROW, Watcher};
+use supervise_core::durations::DurationKind;
 
 #[derive(Debug, Deserialize)]
 struct Traces {
@@ -30,7 +30,7 @@ fn known(healthy: &[Seen], name: &str) -> Watcher {
     let mut watcher = Watcher::default();
     let mut looks = |tells: bool| {
         for seen in healthy {
-            let look = watcher.window(seen.window(), Clock::Step);
+            let look = watcher.window(seen.window(), DurationKind::Step);
             assert!(!look.is_stuck(), "{name}: {look:?}");
             if tells {
                 watcher.progress();
@@ -47,12 +47,15 @@ fn known(healthy: &[Seen], name: &str) -> Watcher {
 fn is_seen(watcher: &mut Watcher, stalled: &[Seen], name: &str) {
     let looks: Vec<_> = stalled
         .iter()
-        .map(|seen| watcher.window(seen.window(), Clock::Step))
+        .map(|seen| watcher.window(seen.window(), DurationKind::Step))
         .collect();
-    let first = looks.iter().position(Look::is_stuck);
+    let first = looks.iter().position(ActivitySample::is_stuck);
     let first = first.unwrap_or_else(|| panic!("{name}: nothing seen: {looks:#?}"));
     assert!(first < IN_A_ROW as usize, "{name}: only after {first} windows");
-    assert!(looks[first..].iter().all(Look::is_stuck), "{name}: it comes and goes");
+    assert!(
+        looks[first..].iter().all(ActivitySample::is_stuck),
+        "{name}: it comes and goes"
+    );
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn a_spin_that_looks_like_a_healthy_turn_is_not_judged() {
     for (name, trace) in &turns.by {
         let mut watcher = known(&trace.healthy, name);
         for seen in &trace.stalled {
-            let look = watcher.window(seen.window(), Clock::Step);
+            let look = watcher.window(seen.window(), DurationKind::Step);
             assert!(!look.is_stuck(), "{name}: {}: {look:?}", look.words());
         }
     }

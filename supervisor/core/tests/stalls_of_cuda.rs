@@ -3,8 +3,8 @@
 use crate::traces::{Seen, read};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use supervise_core::activity::{DevicePulse, IN_A_ROW, Look, Pulse, Sign, Watcher, Window};
-use supervise_core::durations::Clock;
+use supervise_core::activity::{ActivitySample, ActivityWindow, DevicePulse, IN_A_ROW, RankSample, RankState, Watcher};
+use supervise_core::durations::DurationKind;
 use supervise_core::id::WorkerId;
 
 /// A step of a large model, one of a small one, and tokens that are made one by one.
@@ -21,7 +21,7 @@ struct Traces {
 }
 
 impl Traces {
-    fn of(&self, name: &str) -> impl Iterator<Item = Window> + Clone {
+    fn of(&self, name: &str) -> impl Iterator<Item = ActivityWindow> + Clone {
         self.by[name].iter().map(Seen::window)
     }
 
@@ -29,7 +29,7 @@ impl Traces {
     fn known(&self, names: &[&str]) -> Watcher {
         let mut watcher = Watcher::default();
         for window in names.iter().flat_map(|name| self.of(name)) {
-            assert!(!watcher.window(window, Clock::Step).is_stuck(), "{names:?}");
+            assert!(!watcher.window(window, DurationKind::Step).is_stuck(), "{names:?}");
             watcher.progress();
         }
         watcher
@@ -41,11 +41,11 @@ fn recorded() -> [Traces; 2] {
     [read("cuda.json"), read("cuda_again.json")]
 }
 
-fn stuck_after(looks: impl Iterator<Item = Look>) -> Option<usize> {
-    let looks: Vec<Look> = looks.collect();
-    let first = looks.iter().position(Look::is_stuck)?;
+fn stuck_after(looks: impl Iterator<Item = ActivitySample>) -> Option<usize> {
+    let looks: Vec<ActivitySample> = looks.collect();
+    let first = looks.iter().position(ActivitySample::is_stuck)?;
     assert!(
-        looks[first..].iter().all(Look::is_stuck),
+        looks[first..].iter().all(ActivitySample::is_stuck),
         "it comes and goes: {looks:?}"
     );
     Some(first)
@@ -57,7 +57,7 @@ fn a_hang_of_a_gpu_or_beside_it_is_seen_whatever_it_did_before() {
         for before in HEALTHY {
             for hang in HUNG {
                 let mut watcher = traces.known(&[before]);
-                let looks = traces.of(hang).map(|window| watcher.window(window, Clock::Step));
+                let looks = traces.of(hang).map(|window| watcher.window(window, DurationKind::Step));
                 let first = stuck_after(looks).unwrap_or_else(|| panic!("{before}, then {hang}: nothing seen"));
                 assert!(
                     first < IN_A_ROW as usize,
@@ -76,12 +76,12 @@ fn a_step_of_several_kinds_of_work_is_healthy_in_each_and_its_hangs_are_seen() {
         for long in HEALTHY {
             let mut watcher = traces.known(&HEALTHY);
             for window in traces.of(long) {
-                assert!(!watcher.window(window, Clock::Step).is_stuck(), "{long}");
+                assert!(!watcher.window(window, DurationKind::Step).is_stuck(), "{long}");
             }
         }
         for hang in hangs {
             let mut watcher = traces.known(&HEALTHY);
-            let looks = traces.of(hang).map(|window| watcher.window(window, Clock::Step));
+            let looks = traces.of(hang).map(|window| watcher.window(window, DurationKind::Step));
             assert!(stuck_after(looks).is_some(), "{hang}");
         }
     }
@@ -91,16 +91,18 @@ fn a_step_of_several_kinds_of_work_is_healthy_in_each_and_its_hangs_are_seen() {
 #[test]
 fn without_its_gpu_a_training_without_traffic_tells_nothing() {
     for traces in recorded() {
-        let blind = |mut window: Window| {
+        let blind = |mut window: ActivityWindow| {
             window.devices.clear();
             window
         };
         let mut watcher = Watcher::default();
         for window in traces.of("train").map(blind) {
-            watcher.window(window, Clock::Step);
+            watcher.window(window, DurationKind::Step);
             watcher.progress();
         }
-        let mut looks = traces.of("kernel_polls").map(|w| watcher.window(blind(w), Clock::Step));
+        let mut looks = traces
+            .of("kernel_polls")
+            .map(|w| watcher.window(blind(w), DurationKind::Step));
         assert!(!looks.any(|look| look.is_stuck()));
     }
 }
@@ -109,16 +111,16 @@ fn without_its_gpu_a_training_without_traffic_tells_nothing() {
 #[test]
 fn a_gpu_at_work_is_a_sign_of_life() {
     for traces in recorded() {
-        let asleep: Vec<Window> = traces.of("sleeps").collect();
-        let waits = |mut window: Window, n: usize| {
+        let asleep: Vec<ActivityWindow> = traces.of("sleeps").collect();
+        let waits = |mut window: ActivityWindow, n: usize| {
             window.pulses.clone_from(&asleep[n % asleep.len()].pulses);
             window
         };
         for mut watcher in [traces.known(&["decode"]), Watcher::default()] {
             for (n, window) in traces.of("decode").enumerate() {
-                let look = watcher.window(waits(window, n), Clock::Step);
+                let look = watcher.window(waits(window, n), DurationKind::Step);
                 assert!(look.is_device_at_work() && !look.is_stuck(), "{look:?}");
-                assert_eq!(look.ranks[0].sign, Sign::Alive);
+                assert_eq!(look.ranks[0].sign, RankState::Alive);
             }
         }
     }
@@ -128,14 +130,14 @@ fn a_gpu_at_work_is_a_sign_of_life() {
 #[test]
 fn work_on_a_gpu_that_is_not_named_is_no_sign_of_life() {
     for traces in recorded() {
-        let asleep: Vec<Window> = traces.of("sleeps").collect();
+        let asleep: Vec<ActivityWindow> = traces.of("sleeps").collect();
         let of_others = traces.of("decode").zip(&asleep).map(|(mut window, still)| {
             window.pulses.clone_from(&still.pulses);
             window.devices.iter_mut().for_each(|d| d.own = false);
             window
         });
         let mut watcher = Watcher::default();
-        let looks = of_others.map(|window| watcher.window(window, Clock::Step));
+        let looks = of_others.map(|window| watcher.window(window, DurationKind::Step));
         assert!(stuck_after(looks).is_some());
     }
 }
@@ -144,40 +146,42 @@ fn work_on_a_gpu_that_is_not_named_is_no_sign_of_life() {
 #[test]
 fn a_gpu_that_waits_for_its_process_and_one_that_is_throttled_are_no_hangs() {
     for traces in recorded() {
-        let talks = |mut window: Window| {
+        let talks = |mut window: ActivityWindow| {
             window.network = Some(100_000);
             window
         };
         let idle = traces.by["sleeps"][0].window().devices;
-        let waits = |mut window: Window| {
+        let waits = |mut window: ActivityWindow| {
             window.network = Some(0);
             window.devices.clone_from(&idle);
             window
         };
-        let hot = |mut window: Window| {
+        let hot = |mut window: ActivityWindow| {
             window.network = Some(0);
             for device in &mut window.devices {
                 (device.milliwatts, device.busy, device.memory) = (device.milliwatts / 3, 1000, 100);
             }
             window
         };
-        for changed in [&waits as &dyn Fn(Window) -> Window, &hot] {
+        for changed in [&waits as &dyn Fn(ActivityWindow) -> ActivityWindow, &hot] {
             let mut watcher = Watcher::default();
             for window in traces.of("train").map(talks) {
-                watcher.window(window, Clock::Step);
+                watcher.window(window, DurationKind::Step);
                 watcher.progress();
             }
-            let mut looks = traces.of("train").map(|w| watcher.window(changed(w), Clock::Step));
+            let mut looks = traces
+                .of("train")
+                .map(|w| watcher.window(changed(w), DurationKind::Step));
             assert!(!looks.any(|look| look.is_stuck()));
         }
     }
 }
 
 /// Two ranks with a GPU each, composed of two recordings of one rank: there is none of two.
-fn beside(first: &Window, second: &Window) -> Window {
+fn beside(first: &ActivityWindow, second: &ActivityWindow) -> ActivityWindow {
     let mut both = first.clone();
     both.network = Some(first.network.unwrap() + second.network.unwrap());
-    both.pulses.extend(second.pulses.iter().map(|p| Pulse {
+    both.pulses.extend(second.pulses.iter().map(|p| RankSample {
         worker: WorkerId(1),
         pid: 1001,
         ..*p
@@ -207,12 +211,12 @@ fn a_rank_that_spins_on_its_cpu_while_its_gpu_is_at_0_percent_is_found_and_named
                 });
                 let mut watcher = Watcher::default();
                 for window in traces.of(before) {
-                    let look = watcher.window(beside(&window, &window), Clock::Step);
+                    let look = watcher.window(beside(&window, &window), DurationKind::Step);
                     assert!(!look.is_stuck(), "{before}");
                     watcher.progress();
                 }
                 let looks = traces.of(waits).zip(spins).map(|(peer, spins)| {
-                    let look = watcher.window(beside(&peer, &spins), Clock::Step);
+                    let look = watcher.window(beside(&peer, &spins), DurationKind::Step);
                     assert!(
                         look.words().contains("worker 1 (pid 1001) spins: "),
                         "{before}, {name}: {}",
@@ -244,7 +248,7 @@ fn a_gpu_at_0_percent_beside_a_rank_that_works_is_left_alone() {
             let idle = traces.of("sleeps").cycle();
             for (cpu, mut window) in traces.of(before).zip(idle) {
                 window.pulses.clone_from(&cpu.pulses);
-                assert!(!watcher.window(window, Clock::Step).is_stuck(), "{before}");
+                assert!(!watcher.window(window, DurationKind::Step).is_stuck(), "{before}");
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::traces::{Seen, read};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use supervise_core::activity::{IN_A_ROW, Watcher};
-use supervise_core::durations::Clock;
+use supervise_core::durations::DurationKind;
 
 #[derive(Debug, Deserialize)]
 struct Traces {
@@ -28,18 +28,18 @@ fn a_worker_of_ray_that_sleeps_or_spins_is_seen_though_all_processes_wake_up() {
     for (name, trace) in traces.by {
         let mut watcher = Watcher::default();
         for seen in &trace.healthy {
-            assert!(!watcher.window(seen.window(), Clock::Step).is_stuck(), "{name}");
+            assert!(!watcher.window(seen.window(), DurationKind::Step).is_stuck(), "{name}");
             watcher.progress();
         }
         // A step that takes as long as all of them.
         for seen in &trace.healthy {
-            assert!(!watcher.window(seen.window(), Clock::Step).is_stuck(), "{name}");
+            assert!(!watcher.window(seen.window(), DurationKind::Step).is_stuck(), "{name}");
         }
         watcher.progress();
         let mut looks = trace
             .stalled
             .iter()
-            .map(|seen| watcher.window(seen.window(), Clock::Step));
+            .map(|seen| watcher.window(seen.window(), DurationKind::Step));
         let stuck = looks
             .position(|look| look.is_stuck())
             .unwrap_or_else(|| panic!("{name}: nothing seen"));

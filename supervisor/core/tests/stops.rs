@@ -3,8 +3,8 @@
 use crate::world::World;
 use crate::world::script::{Verb, parse};
 use proptest::prelude::*;
-use supervise_core::record::{ActKind, Outcome, Record};
-use supervise_core::state::Mode;
+use supervise_core::record::{ActKind, JournalRecord, RunOutcome};
+use supervise_core::state::RunMode;
 
 /// What does not answer any more from the moment of the stop on: nothing, the journal (a full disk, or its dead helper), the
 /// I/O worker (a hung mount, or its dead helper), both.
@@ -35,7 +35,7 @@ fn stopped(script: &str, at: u64, faults: &[&str], stop: &str) -> Result<World, 
     let mut w = World::new(parse(script)?);
     w.run_until(at);
     faults.iter().for_each(|f| verb(&mut w, f));
-    if !w.is_alive() || w.s.mode == Mode::Finished {
+    if !w.is_alive() || w.s.mode == RunMode::Finished {
         return Ok(w);
     }
     let before = w.log.len();
@@ -46,7 +46,7 @@ fn stopped(script: &str, at: u64, faults: &[&str], stop: &str) -> Result<World, 
         return Err(what.clone());
     }
     let begun = w.log[before..].iter().find(|l| match &l.record {
-        Record::Intended { act, .. } => !matches!(
+        JournalRecord::Intended { act, .. } => !matches!(
             act.kind,
             ActKind::Finish(_) | ActKind::KillTree | ActKind::Signal { .. }
         ),
@@ -104,7 +104,7 @@ fn a_stop_ends_every_state_whatever_fails_with_it() {
         for faults in FAULTS {
             for stop in STOPS {
                 let w = stopped(script, *at, faults, stop).unwrap_or_else(|e| panic!("{e}\n{script}"));
-                assert_eq!(w.s.outcome, Some(Outcome::Stopped), "{script}\n{faults:?}");
+                assert_eq!(w.s.outcome, Some(RunOutcome::Stopped), "{script}\n{faults:?}");
             }
         }
     }
@@ -121,7 +121,7 @@ fn a_stop_names_what_does_not_die() {
         verb(&mut w, "stop now");
         w.run_until(60_000);
         let outcome = w.s.outcome.clone();
-        let Some(Outcome::Environment { why }) = &outcome else {
+        let Some(RunOutcome::Environment { why }) = &outcome else {
             panic!("{outcome:?}, {:?}, {faults:?}", w.s.mode)
         };
         assert!(why.contains("1011") && w.is_over(), "{why}");
@@ -134,7 +134,7 @@ fn a_stop_at_the_next_save_does_not_wait_for_a_journal() {
     let script = "spec last=8\nat 3s journal stall\nat 3500ms exit rank 0 signal KILL\nat 10s stop after-save";
     let mut w = World::new(parse(script).unwrap());
     w.run_until(20_000);
-    assert_eq!((w.is_over(), w.s.outcome.clone()), (true, Some(Outcome::Stopped)));
+    assert_eq!((w.is_over(), w.s.outcome.clone()), (true, Some(RunOutcome::Stopped)));
 }
 
 /// A machine that is taken away is given back in time, whatever else fails, and the run goes on elsewhere.
@@ -144,7 +144,11 @@ fn a_notice_ends_every_state_in_time() {
         for faults in FAULTS {
             let w = stopped(script, *at, faults, "hand-back 40s").unwrap_or_else(|e| panic!("{e}\n{script}"));
             let asked = script.contains("stop");
-            let expected = if asked { Outcome::Stopped } else { Outcome::OutOfTime };
+            let expected = if asked {
+                RunOutcome::Stopped
+            } else {
+                RunOutcome::OutOfTime
+            };
             assert_eq!(w.s.outcome, Some(expected), "{script}\n{faults:?}");
         }
     }
@@ -157,7 +161,7 @@ fn a_schedulers_sigterm_ends_every_state_before_its_kill() {
         for faults in FAULTS {
             let stop = "stop within 20s";
             let w = stopped(script, *at, faults, stop).unwrap_or_else(|e| panic!("{e}\n{script}"));
-            assert_eq!(w.s.outcome, Some(Outcome::Stopped), "{script}\n{faults:?}");
+            assert_eq!(w.s.outcome, Some(RunOutcome::Stopped), "{script}\n{faults:?}");
         }
     }
 }

@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
-use supervise_core::activity::{DevicePulse, Pulse, Window};
+use supervise_core::activity::{ActivityWindow, DevicePulse, RankSample};
 use supervise_core::id::WorkerId;
 
 pub(crate) fn read<T: DeserializeOwned>(name: &str) -> T {
@@ -46,8 +46,8 @@ pub(crate) struct SeenRank {
 
 impl Seen {
     /// As a guard counts it: one worker, the driver, with a process of Ray in each rank.
-    pub(crate) fn window(&self) -> Window {
-        let pulse = |(r, n): (&SeenRank, i32)| Pulse {
+    pub(crate) fn window(&self) -> ActivityWindow {
+        let pulse = |(r, n): (&SeenRank, i32)| RankSample {
             worker: WorkerId(0),
             pid: 1000 + r.n.unwrap_or(n),
             state: r.state as u8,
@@ -64,7 +64,7 @@ impl Seen {
             memory: (d.memory * 10.0) as u32,
             own: true,
         };
-        Window {
+        ActivityWindow {
             over_ms: self.over_ms,
             network: Some(self.network),
             output: 0,

@@ -23,10 +23,10 @@ use supervise_core::decide::decide;
 use supervise_core::event::{ActErrorKind, Event, EventKind, TimerKey};
 use supervise_core::id::{AttemptNo, Seq, Term, Tick, WallMs};
 use supervise_core::journal;
-use supervise_core::record::{Act, Ask, Record};
-use supervise_core::rehearsal::{Rehearsal, Rehearsed};
+use supervise_core::record::{Act, JournalRecord, WorldQuery};
+use supervise_core::rehearsal::{Rehearsal, RehearsalResult};
 use supervise_core::spec::RunSpec;
-use supervise_core::state::{Mode, State};
+use supervise_core::state::{RunMode, RunState};
 use trainer::{Proc, Tr};
 use watch::Watch;
 
@@ -65,13 +65,13 @@ pub(crate) enum Due {
 #[derive(Debug, Clone)]
 pub(crate) struct Logged {
     pub(crate) at: u64,
-    pub(crate) record: Record,
+    pub(crate) record: JournalRecord,
 }
 
 pub(crate) struct World {
     pub(crate) spec: RunSpec,
     pub(crate) habits: Habits,
-    pub(crate) s: State,
+    pub(crate) s: RunState,
     pub(crate) disk: Disk,
     pub(crate) now: u64,
     pub(crate) log: Vec<Logged>,
@@ -101,7 +101,7 @@ pub(crate) struct World {
     leash: u64,
     unkillable_until: u64,
     guard_hangs: bool,
-    rehearsal: Rehearsed,
+    rehearsal: RehearsalResult,
     /// Bytes that are free on the disk.
     pub(crate) free: u64,
     /// Files that may be made on it, where it counts them.
@@ -120,7 +120,7 @@ impl World {
         let mut w = Self {
             spec: options::spec(),
             habits: Habits::default(),
-            s: State::default(),
+            s: RunState::default(),
             disk: Disk::default(),
             now: 0,
             log: Vec::new(),
@@ -146,7 +146,7 @@ impl World {
             leash: 0,
             unkillable_until: 0,
             guard_hangs: false,
-            rehearsal: Rehearsed::Taken,
+            rehearsal: RehearsalResult::Taken,
             free: 1 << 40,
             files: None,
             refuses: false,
@@ -204,7 +204,7 @@ impl World {
 
     /// The run ended by itself: no supervisor lives, and it said how it ended.
     pub(crate) fn is_over(&self) -> bool {
-        !self.alive && self.s.mode == Mode::Finished
+        !self.alive && self.s.mode == RunMode::Finished
     }
 
     fn due(&mut self, at: u64, due: Due) {
@@ -270,7 +270,7 @@ impl World {
             Due::Done(act) if self.io_hangs && acts::needs_the_io_worker(&act) => self.stuck.push(act),
             Due::Done(act) => self.carried_out(&act),
             Due::LastWords(term) => {
-                if term == self.s.term && self.s.mode == Mode::Finished {
+                if term == self.s.term && self.s.mode == RunMode::Finished {
                     self.supervisor_dies();
                 }
             }
@@ -299,7 +299,7 @@ impl World {
         let says = !out.records.is_empty();
         let mut acts = Vec::new();
         for r in out.records {
-            if let Record::Intended { act, .. } = &r {
+            if let JournalRecord::Intended { act, .. } = &r {
                 acts.push(act.clone());
             }
             self.record(r);
@@ -320,7 +320,7 @@ impl World {
         }
     }
 
-    fn record(&mut self, r: Record) {
+    fn record(&mut self, r: JournalRecord) {
         let checked = self.watch.before(&self.s, &self.spec, &self.disk, &r);
         self.note(checked);
         self.s.apply(&r);
@@ -338,8 +338,8 @@ impl World {
         }
         // A scan is told as what it led to.
         let record = match (r, &self.s.scan) {
-            (Record::Fact(e), Some(scan)) if matches!(e.kind, EventKind::CheckpointsChanged(_)) => {
-                Record::Fact(Event {
+            (JournalRecord::Fact(e), Some(scan)) if matches!(e.kind, EventKind::CheckpointsChanged(_)) => {
+                JournalRecord::Fact(Event {
                     kind: EventKind::Checkpoints(scan.clone()),
                     ..e
                 })
@@ -349,18 +349,18 @@ impl World {
         // That the last step is finite is told nowhere else either.
         let is_told = !matches!(
             &record,
-            Record::Fact(Event { kind: EventKind::Finite { odd: Some(0), .. }, .. }) if self.s.live().is_none()
+            JournalRecord::Fact(Event { kind: EventKind::Finite { odd: Some(0), .. }, .. }) if self.s.live().is_none()
         );
         if is_told {
             self.log.push(Logged { at: self.now, record });
         }
     }
 
-    fn ask(&mut self, ask: &Ask) {
+    fn ask(&mut self, ask: &WorldQuery) {
         match ask {
             // While workers run, a look does not end a proof: it comes after it.
-            Ask::Scan { .. } if self.s.mode == Mode::Running && self.proving == Some(self.scans) => {}
-            Ask::Scan { depth, whole } => {
+            WorldQuery::Scan { .. } if self.s.mode == RunMode::Running && self.proving == Some(self.scans) => {}
+            WorldQuery::Scan { depth, whole } => {
                 self.scans += 1;
                 self.proving = (*depth == Depth::Full).then_some(self.scans);
                 if self.io_hangs {
@@ -369,9 +369,9 @@ impl World {
                     self.soon(SCAN, Due::Scan(self.scans, *depth, *whole));
                 }
             }
-            Ask::Space => self.soon(0, Due::Space),
-            Ask::Allocation => self.soon(0, Due::Job),
-            Ask::Finite { ckpt } => {
+            WorldQuery::Space => self.soon(0, Due::Space),
+            WorldQuery::Allocation => self.soon(0, Due::Job),
+            WorldQuery::Finite { ckpt } => {
                 if let Some(attempt) = self.s.attempt.as_ref().map(|a| a.no).filter(|_| !self.is_reading) {
                     // At the end it was just read.
                     let takes = if self.s.live().is_some() { SCAN } else { 0 };
@@ -379,8 +379,8 @@ impl World {
                     self.soon(takes, Due::Finite(attempt, ckpt.clone()));
                 }
             }
-            Ask::Rehearse => self.soon(REHEARSAL, Due::Rehearsed(self.s.term)),
-            Ask::WakeAt { key, at } => {
+            WorldQuery::Rehearse => self.soon(REHEARSAL, Due::Rehearsed(self.s.term)),
+            WorldQuery::WakeAt { key, at } => {
                 self.queued += 1;
                 let n = self.queued;
                 self.timers.insert(*key, n);
@@ -407,7 +407,7 @@ impl World {
     /// The journal's bytes fold to the state that lives.
     fn check_fold(&mut self) {
         let read = journal::read(&self.journal);
-        let mut folded = State::default();
+        let mut folded = RunState::default();
         let records: Vec<_> = read.lines.iter().flat_map(|(_, records)| records).collect();
         if !records.iter().copied().eq(read_by_parts(&self.journal).iter()) {
             self.note(Err(
@@ -420,7 +420,7 @@ impl World {
         if records.len() as u64 != self.lines || !read.damaged.is_empty() {
             self.note(Err("a record did not survive the journal".to_owned()));
         }
-        let kept: Option<State> = serde_json::to_vec(&folded)
+        let kept: Option<RunState> = serde_json::to_vec(&folded)
             .ok()
             .and_then(|text| serde_json::from_slice(&text).ok());
         if kept.as_ref() != Some(&folded) {
@@ -488,7 +488,7 @@ impl World {
 }
 
 /// The records of a journal by what its lines say in JSON: the way that reads every version.
-fn read_by_parts(journal: &[u8]) -> Vec<Record> {
+fn read_by_parts(journal: &[u8]) -> Vec<JournalRecord> {
     let lines = journal.split(|b| *b == b'\n').filter(|l| !l.is_empty());
     let bodies = lines
         .filter_map(|line| journal::bodies(line).ok())

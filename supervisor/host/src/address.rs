@@ -21,7 +21,7 @@ const LISTENS: &str = "00010000";
 
 /// The part of whoever listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum SocketRole {
     /// The supervisor, for people's questions.
     Control,
     /// A guard, for a later term.
@@ -32,7 +32,7 @@ pub enum Role {
     Nodes,
 }
 
-impl Role {
+impl SocketRole {
     fn word(self) -> &'static str {
         match self {
             Self::Control => "control",
@@ -43,7 +43,7 @@ impl Role {
     }
 }
 
-fn prefix(run: &RunId, role: Role) -> String {
+fn prefix(run: &RunId, role: SocketRole) -> String {
     format!("supervise/{}/{run}/{}", nix::unistd::geteuid(), role.word())
 }
 
@@ -51,7 +51,7 @@ fn prefix(run: &RunId, role: Role) -> String {
 ///
 /// # Errors
 /// The system gives no random numbers.
-pub fn fresh(run: &RunId, role: Role) -> io::Result<String> {
+pub fn fresh(run: &RunId, role: SocketRole) -> io::Result<String> {
     let mut bytes = [0; RANDOM];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     let random: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
@@ -91,7 +91,7 @@ pub fn connect(name: &str) -> io::Result<Option<UnixStream>> {
 ///
 /// # Errors
 /// Somebody listens, but accepts nobody at the moment (`WouldBlock`): who that is cannot be known.
-pub fn find(run: &RunId, role: Role) -> io::Result<Option<(String, UnixStream)>> {
+pub fn find(run: &RunId, role: SocketRole) -> io::Result<Option<(String, UnixStream)>> {
     let mut silent = None;
     for name in names(run, role) {
         match connect(&name) {
@@ -106,7 +106,7 @@ pub fn find(run: &RunId, role: Role) -> io::Result<Option<(String, UnixStream)>>
 
 /// Looks if somebody listens for a run in this role; one that accepts nobody counts.
 #[must_use]
-pub fn lives(run: &RunId, role: Role) -> bool {
+pub fn lives(run: &RunId, role: SocketRole) -> bool {
     !matches!(find(run, role), Ok(None))
 }
 
@@ -147,7 +147,7 @@ pub fn is_trusted(stream: &impl AsFd) -> bool {
 }
 
 /// The names under which anybody listens in this role.
-fn names(run: &RunId, role: Role) -> BTreeSet<String> {
+fn names(run: &RunId, role: SocketRole) -> BTreeSet<String> {
     names_of(&prefix(run, role))
 }
 
@@ -184,18 +184,21 @@ mod tests {
     #[test]
     fn two_names_of_one_role_differ_and_are_found() {
         let run = run("found");
-        let (a, b) = (fresh(&run, Role::Guard).unwrap(), fresh(&run, Role::Guard).unwrap());
+        let (a, b) = (
+            fresh(&run, SocketRole::Guard).unwrap(),
+            fresh(&run, SocketRole::Guard).unwrap(),
+        );
         assert_ne!(a, b);
-        assert!(!lives(&run, Role::Guard));
+        assert!(!lives(&run, SocketRole::Guard));
         let listener = listen(&a).unwrap();
-        let (name, stream) = find(&run, Role::Guard).unwrap().unwrap();
+        let (name, stream) = find(&run, SocketRole::Guard).unwrap().unwrap();
         assert_eq!(name, a);
         assert_eq!(peer(&stream), i32::try_from(std::process::id()).ok());
-        assert!(!lives(&run, Role::Control));
+        assert!(!lives(&run, SocketRole::Control));
         drop(listener);
         // A child that another test has just forked holds a copy until it is a program of its own.
         let end = Instant::now() + Duration::from_secs(60);
-        while lives(&run, Role::Guard) {
+        while lives(&run, SocketRole::Guard) {
             assert!(Instant::now() < end, "somebody listens still");
             std::thread::sleep(Duration::from_millis(5));
         }

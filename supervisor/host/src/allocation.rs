@@ -20,7 +20,7 @@ const EXCLUSION: Duration = Duration::from_millis(500);
 
 /// The job that this process runs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Allocation {
+pub struct SlurmAllocation {
     /// Its number.
     pub job: String,
     /// How often it was requeued.
@@ -34,7 +34,7 @@ pub struct Allocation {
 
 /// Words of Slurm's about a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Said {
+struct SlurmJobInfo {
     ends: Option<u64>,
     is_batch: bool,
     may_requeue: bool,
@@ -47,7 +47,7 @@ struct Said {
 /// A request that was cut off is known so soon.
 const HEARD: Duration = Duration::from_secs(1);
 
-impl Allocation {
+impl SlurmAllocation {
     /// By the variables of this process; asks when it ends and how it is ended.
     #[must_use]
     pub fn of_this_process(env: BTreeMap<String, String>) -> Option<Self> {
@@ -142,7 +142,7 @@ impl Allocation {
         Vec::new()
     }
 
-    fn said(&self) -> Result<Said, String> {
+    fn said(&self) -> Result<SlurmJobInfo, String> {
         let text = self.ask(&["scontrol", "--oneliner", "show", "job", &self.job])?;
         Ok(read(&text))
     }
@@ -157,8 +157,8 @@ impl Allocation {
     }
 }
 
-fn read(text: &str) -> Said {
-    let mut out = Said::default();
+fn read(text: &str) -> SlurmJobInfo {
+    let mut out = SlurmJobInfo::default();
     for (name, value) in text.split_whitespace().filter_map(|word| word.split_once('=')) {
         match name {
             "EndTime" => out.ends = value.parse().ok(),
@@ -220,8 +220,8 @@ mod tests {
 
     #[test]
     fn outside_of_a_job_there_is_none() {
-        assert_eq!(Allocation::of_this_process(BTreeMap::new()), None);
+        assert_eq!(SlurmAllocation::of_this_process(BTreeMap::new()), None);
         let odd = BTreeMap::from([("SLURM_JOB_ID".to_owned(), "1; x".to_owned())]);
-        assert_eq!(Allocation::of_this_process(odd), None);
+        assert_eq!(SlurmAllocation::of_this_process(odd), None);
     }
 }

@@ -4,14 +4,14 @@
 //! to leave again. Ray alone knows when a driver's job has ended there: its processes live on other machines.
 
 use crate::interpreter;
-use crate::process::capture::{CaptureError, Captured, Errand, capture};
+use crate::process::capture::{CaptureCommand, CaptureError, CapturedOutput, capture};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
-use supervise_trainers::python_command::Python;
+use supervise_trainers::python_command::PythonArgv;
 
 /// To join takes seconds. Ray itself tries one that is gone for a minute or more: the question knocks first.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -61,7 +61,7 @@ ray.shutdown()
 
 /// A cluster's answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Cluster {
+pub struct RayStatus {
     /// Place where it answers.
     pub address: String,
     /// Machines that live.
@@ -74,7 +74,7 @@ pub struct Cluster {
 
 /// Whom to ask, and about whom.
 #[derive(Debug, Clone, Default)]
-pub struct Query {
+pub struct RayQuery {
     /// The trainer's command: its interpreter is asked.
     pub command: Vec<String>,
     /// The workers' directory.
@@ -93,7 +93,7 @@ pub struct Query {
 ///
 /// # Errors
 /// Why nothing is known, in words.
-pub fn ask(query: &Query) -> Result<Cluster, String> {
+pub fn ask(query: &RayQuery) -> Result<RayStatus, String> {
     let python = interpreter(query);
     let mut env = query.env.clone();
     env.extend(python.env.iter().cloned());
@@ -140,10 +140,10 @@ pub fn is_here(env: &BTreeMap<String, String>) -> bool {
 }
 
 /// The interpreter of the command; of one that hides it, the one that is first in PATH.
-fn interpreter(query: &Query) -> Python {
-    interpreter::find(&query.command, &query.cwd, &query.env).unwrap_or_else(|_| Python {
+fn interpreter(query: &RayQuery) -> PythonArgv {
+    interpreter::find(&query.command, &query.cwd, &query.env).unwrap_or_else(|_| PythonArgv {
         words: vec!["python3".to_owned()],
-        ..Python::default()
+        ..PythonArgv::default()
     })
 }
 
@@ -186,10 +186,10 @@ pub fn hint(why: &str) -> Option<&'static str> {
     )
 }
 
-fn run(argv: &[String], cwd: &Utf8Path, mut env: BTreeMap<String, String>) -> Result<Captured, CaptureError> {
+fn run(argv: &[String], cwd: &Utf8Path, mut env: BTreeMap<String, String>) -> Result<CapturedOutput, CaptureError> {
     env.insert("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned());
     let env: Vec<(String, String)> = env.into_iter().collect();
-    capture(&Errand {
+    capture(&CaptureCommand {
         input: &[],
         argv,
         env: &env,
@@ -215,9 +215,9 @@ fn last_words(errors: &str) -> String {
 }
 
 /// Reads the answer. Ray prints what it likes before it.
-fn understand(output: &str) -> Option<Cluster> {
+fn understand(output: &str) -> Option<RayStatus> {
     let answer = output.lines().rev().find_map(|l| l.strip_prefix(MARK))?;
-    let mut said: Cluster = serde_json::from_slice(answer.as_bytes()).ok()?;
+    let mut said: RayStatus = serde_json::from_slice(answer.as_bytes()).ok()?;
     said.held.truncate(NAMED);
     let plain = |text: &String| text.len() <= 400 && !text.chars().any(char::is_control);
     let sane = said.gpus.is_finite() && plain(&said.address) && said.held.iter().all(plain);
@@ -245,10 +245,10 @@ mod tests {
     #[test]
     fn the_interpreter_of_the_command_is_asked() {
         let asked = |line: &str| {
-            let query = Query {
+            let query = RayQuery {
                 command: line.split(' ').map(str::to_owned).collect(),
                 cwd: "/".into(),
-                ..Query::default()
+                ..RayQuery::default()
             };
             let python = interpreter(&query);
             (python.words.join(" "), python.env.len())
@@ -262,10 +262,10 @@ mod tests {
 
     #[test]
     fn what_it_says_last_is_told_and_so_is_that_there_is_none() {
-        let query = Query {
+        let query = RayQuery {
             command: vec!["/no/such/python3".to_owned()],
             cwd: "/".into(),
-            ..Query::default()
+            ..RayQuery::default()
         };
         assert!(ask(&query).unwrap_err().contains("/no/such/python3"));
     }

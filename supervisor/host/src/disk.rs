@@ -15,7 +15,7 @@ const PIECE: usize = 4 << 20;
 
 /// How a file's bytes come into another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Clone {
+pub(crate) enum CloneMode {
     /// Blocks are shared until one of the two is written.
     Reflink,
     /// Every byte is copied.
@@ -28,7 +28,7 @@ pub(crate) enum Clone {
 pub(crate) fn clone_file(
     source: &mut File,
     to: &Utf8Path,
-    how: Clone,
+    how: CloneMode,
     copied: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
     let meta = source.metadata()?;
@@ -38,9 +38,9 @@ pub(crate) fn clone_file(
         .mode(meta.mode() & 0o7777)
         .open(to)?;
     let shared = match how {
-        Clone::Bytes => false,
-        Clone::Reflink => rustix::fs::ioctl_ficlone(&target, &*source).map(|()| true)?,
-        Clone::Either => rustix::fs::ioctl_ficlone(&target, &*source).is_ok(),
+        CloneMode::Bytes => false,
+        CloneMode::Reflink => rustix::fs::ioctl_ficlone(&target, &*source).map(|()| true)?,
+        CloneMode::Either => rustix::fs::ioctl_ficlone(&target, &*source).is_ok(),
     };
     if !shared {
         copy_bytes(source, &mut target, copied)?;

@@ -36,10 +36,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use supervise_config::redact_lines;
-use supervise_core::diagnosis::Reading;
+use supervise_core::diagnosis::LogReader;
 use supervise_core::failure_line::FailureLine;
 use supervise_core::id::{ProcRef, RunId};
-use supervise_core::machine::Facts;
+use supervise_core::machine::MachineFacts;
 
 /// The directory of an attempt's evidence, in the attempt's.
 pub const DIRECTORY: &str = "evidence";
@@ -58,7 +58,7 @@ const GONE: Duration = Duration::from_secs(3600);
 
 /// The evidence to gather.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct EvidenceOrder {
     /// The attempt's directory.
     pub attempt: Utf8PathBuf,
     /// The run.
@@ -133,7 +133,7 @@ pub fn main(args: &[OsString]) -> i32 {
     let mut input = BufReader::new(File::from(stdin));
     let Ok(Ok(order)) = input
         .read_line(&mut line)
-        .map(|_| serde_json::from_slice::<Order>(line.as_bytes()))
+        .map(|_| serde_json::from_slice::<EvidenceOrder>(line.as_bytes()))
     else {
         return 1;
     };
@@ -141,7 +141,7 @@ pub fn main(args: &[OsString]) -> i32 {
     // The table of classes is made ready while the others are ended.
     let reader = std::thread::spawn({
         let rules = order.rules.clone();
-        move || Reading::new(&rules)
+        move || LogReader::new(&rules)
     });
     let writer = (!order.logs_alone).then(|| {
         let (facts, files) = gather(&order, log);
@@ -173,13 +173,13 @@ fn say<T: Serialize>(what: &T) {
 }
 
 /// Writes down what is for people. The next launch is in a hurry.
-fn write_down(order: &Order, files: Files) {
+fn write_down(order: &EvidenceOrder, files: EvidenceFiles) {
     crate::process::give_way(NICE);
     std::thread::sleep(LAUNCH);
     write_all(order, files.into_iter().chain(later(order)));
 }
 
-fn write_all(order: &Order, files: impl IntoIterator<Item = (String, String)>) {
+fn write_all(order: &EvidenceOrder, files: impl IntoIterator<Item = (String, String)>) {
     let dir = order.attempt.join(DIRECTORY);
     for (name, text) in files {
         if write(&dir, &name, &text).is_err() {
@@ -202,11 +202,11 @@ fn wait_for_gone(input: &mut BufReader<File>) -> Option<AttemptEnd> {
     serde_json::from_str(&line).ok()
 }
 
-type Files = Vec<(String, String)>;
+type EvidenceFiles = Vec<(String, String)>;
 
 /// Evidence that is gone soon, and evidence that a decision may need.
-fn gather(order: &Order, log: Option<File>) -> (Facts, Files) {
-    let mut files = Files::new();
+fn gather(order: &EvidenceOrder, log: Option<File>) -> (MachineFacts, EvidenceFiles) {
+    let mut files = EvidenceFiles::new();
     let procs = if order.still {
         stacks::processes(order)
     } else {
@@ -250,7 +250,7 @@ fn gather(order: &Order, log: Option<File>) -> (Facts, Files) {
     if !endings.is_empty() {
         files.push(("exceptions.txt".to_owned(), endings::text(&endings)));
     }
-    let facts = Facts {
+    let facts = MachineFacts {
         endings,
         stacks: Some(dumps.stacks).filter(|s| !s.groups.is_empty()),
         collectives,
@@ -265,7 +265,7 @@ fn gather(order: &Order, log: Option<File>) -> (Facts, Files) {
 }
 
 /// Evidence that stays for a while.
-fn later(order: &Order) -> impl Iterator<Item = (String, String)> {
+fn later(order: &EvidenceOrder) -> impl Iterator<Item = (String, String)> {
     let gpus = (!order.still).then(outside::gpus).into_iter().flatten();
     gpus.into_iter().chain(outside::slurm(order))
 }
@@ -296,8 +296,8 @@ pub(crate) mod tests {
     use super::*;
 
     /// An order about these workers.
-    pub(crate) fn order(attempt: Utf8PathBuf, workers: Vec<ProcRef>) -> Order {
-        Order {
+    pub(crate) fn order(attempt: Utf8PathBuf, workers: Vec<ProcRef>) -> EvidenceOrder {
+        EvidenceOrder {
             attempt,
             run: RunId("x".into()),
             known: workers.clone(),

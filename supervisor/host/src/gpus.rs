@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use supervise_core::gpu::{
-    DEVICE_FIELDS, Device, FOLLOW, Named, OWNER_FIELDS, Owner, ROW_FIELDS, devices, is_any_in_use, note_rows, owners,
-    wanted_words,
+    DEVICE_FIELDS, Device, FOLLOW, GpuIds, GpuProcess, OWNER_FIELDS, ROW_FIELDS, devices, is_any_in_use, note_rows,
+    owners, wanted_words,
 };
 
 /// It is given up after this; where it hangs in the kernel it is left there.
@@ -14,17 +14,17 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// Devices and who uses them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Gpus {
+pub struct GpuReport {
     /// All that the driver lists; empty where there is no driver.
     pub devices: Vec<Device>,
     /// Processes on them; asked only where one that is named is not empty.
-    pub owners: Vec<Owner>,
+    pub owners: Vec<GpuProcess>,
 }
 
 /// The program that says what the devices do, a line a second and device, until nobody reads it any more: to be started. Asking anew
 /// each time would cost a hundred times the processor time.
 #[must_use]
-pub fn follow(named: &Named) -> Command {
+pub fn follow(named: &GpuIds) -> Command {
     let mut command = Command::new("nvidia-smi");
     command.arg(FOLLOW).args(["--format=csv,noheader,nounits", "--loop=1"]);
     if let Some(words) = wanted_words(named) {
@@ -44,7 +44,7 @@ pub fn follow(named: &Named) -> Command {
 ///
 /// # Errors
 /// There is a driver, and it does not say.
-pub fn look(named: &Named, rows: bool) -> Result<Gpus, String> {
+pub fn look(named: &GpuIds, rows: bool) -> Result<GpuReport, String> {
     std::thread::scope(|scope| {
         let ask = || query("remapped-rows", ROW_FIELDS).unwrap_or_default();
         let beside = rows.then(|| std::thread::Builder::new().spawn_scoped(scope, ask));
@@ -63,15 +63,15 @@ fn query(what: &str, fields: &str) -> Result<String, Option<String>> {
     said(&words, LIMIT).map_err(|why| why.map(|why| format!("nvidia-smi: {why}")))
 }
 
-fn devices_and_owners(named: &Named) -> Result<Gpus, String> {
+fn devices_and_owners(named: &GpuIds) -> Result<GpuReport, String> {
     let devices = match query("gpu", DEVICE_FIELDS) {
         Ok(text) => devices(&text),
-        Err(None) => return Ok(Gpus::default()),
+        Err(None) => return Ok(GpuReport::default()),
         Err(Some(why)) => return Err(why),
     };
     let owners = match is_any_in_use(named, &devices) {
         true => owners(&query("compute-apps", OWNER_FIELDS).unwrap_or_default()),
         false => Vec::new(),
     };
-    Ok(Gpus { devices, owners })
+    Ok(GpuReport { devices, owners })
 }

@@ -33,9 +33,9 @@ pub mod trainers;
 mod tree;
 mod worker;
 
-use crate::address::{self, Role};
-use crate::guard::ahead::Draft;
-use crate::guard::launch::Begun;
+use crate::address::{self, SocketRole};
+use crate::guard::ahead::DraftOrder;
+use crate::guard::launch::StartedProcess;
 use crate::guard::protocol::{GuardOrder, ORDER_LIMIT};
 use crate::process::{ATTEMPT_VARIABLE, own_program};
 use camino::Utf8Path;
@@ -59,8 +59,8 @@ use supervise_core::scan::ScanRule;
 #[must_use]
 pub fn main(args: &[OsString]) -> i32 {
     match launch::begin(args.iter().any(|a| a == PRIMED || a == DRAFTED)) {
-        Ok(Begun::Keeper(keeper)) => keeper.keep(),
-        Ok(Begun::Guard(guard, tether)) => {
+        Ok(StartedProcess::Keeper(keeper)) => keeper.keep(),
+        Ok(StartedProcess::Guard(guard, tether)) => {
             let scratch = guard.order.scratch.clone();
             let code = guard.run();
             tether.release();
@@ -70,7 +70,7 @@ pub fn main(args: &[OsString]) -> i32 {
             }
             code
         }
-        Ok(Begun::Nothing) => 0,
+        Ok(StartedProcess::Nothing) => 0,
         Err(_) => 70,
     }
 }
@@ -128,7 +128,7 @@ const DRAFTED: &str = "--drafted";
 struct Primer<'a> {
     /// Meaning of lines, for an order that leaves it out.
     rules: Cow<'a, [ScanRule]>,
-    draft: Option<Cow<'a, Draft>>,
+    draft: Option<Cow<'a, DraftOrder>>,
 }
 
 fn start(exe: &Utf8Path, order: Stdio, primer: Option<(&str, File)>) -> io::Result<(UnixStream, Child)> {
@@ -151,7 +151,7 @@ fn start(exe: &Utf8Path, order: Stdio, primer: Option<(&str, File)>) -> io::Resu
 /// A guard that was started ahead and waits for its order, so that a relaunch need not wait for a program to load.
 /// It ends by itself when its driver does.
 #[derive(Debug)]
-pub struct Standby {
+pub struct StandbyGuard {
     order: File,
     /// The act whose order it has.
     offered: Option<ActId>,
@@ -167,7 +167,7 @@ const STANDBY_ORDER: i32 = 1 << 20;
 ///
 /// # Errors
 /// The program cannot be executed, or rules and draft are too long.
-pub fn standby(exe: &Utf8Path, rules: &[ScanRule], draft: Option<&Draft>) -> io::Result<Standby> {
+pub fn standby(exe: &Utf8Path, rules: &[ScanRule], draft: Option<&DraftOrder>) -> io::Result<StandbyGuard> {
     let primer = in_memory(&encode(&Primer {
         rules: Cow::Borrowed(rules),
         draft: draft.map(Cow::Borrowed),
@@ -177,7 +177,7 @@ pub fn standby(exe: &Utf8Path, rules: &[ScanRule], draft: Option<&Draft>) -> io:
     fcntl(&writer, FcntlArg::F_SETPIPE_SZ(STANDBY_ORDER))?;
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     let (connection, child) = start(exe, Stdio::from(reader), Some((argument, primer)))?;
-    Ok(Standby {
+    Ok(StandbyGuard {
         order: File::from(writer),
         offered: None,
         connection,
@@ -185,7 +185,7 @@ pub fn standby(exe: &Utf8Path, rules: &[ScanRule], draft: Option<&Draft>) -> io:
     })
 }
 
-impl Standby {
+impl StandbyGuard {
     /// Its process, for whoever sweeps.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -235,5 +235,5 @@ impl Standby {
 /// # Errors
 /// The guard does not accept connections (`WouldBlock`).
 pub fn find(run: &RunId) -> io::Result<Option<UnixStream>> {
-    Ok(address::find(run, Role::Guard)?.map(|(_, stream)| stream))
+    Ok(address::find(run, SocketRole::Guard)?.map(|(_, stream)| stream))
 }

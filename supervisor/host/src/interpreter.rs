@@ -5,15 +5,15 @@
 //! directory or in PYTHONPATH wins over an installed package, and has no metadata at all). What runs of the user's own is what
 //! runs at every start of this interpreter: `sitecustomize`, `usercustomize` and `.pth` files.
 
-use crate::process::capture::{CaptureError, Captured, Errand, capture};
+use crate::process::capture::{CaptureCommand, CaptureError, CapturedOutput, capture};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
-use supervise_trainers::Adapter;
-use supervise_trainers::python_command::{Python, PythonCommand, SHEBANG_LIMIT, python_command, shebang};
+use supervise_trainers::TrainerAdapter;
+use supervise_trainers::python_command::{PythonArgv, PythonCommand, SHEBANG_LIMIT, python_command, shebang};
 use supervise_trainers::registry::adapters;
 
 /// It has this long: a cold start from a network file system takes seconds.
@@ -66,7 +66,7 @@ print("\nsupervise-interpreter:" + json.dumps({"program": sys.executable, "pytho
 
 /// Answer of an interpreter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Interpreter {
+pub struct PythonInfo {
     /// The interpreter's own path.
     pub program: String,
     /// Its version.
@@ -78,7 +78,7 @@ pub struct Interpreter {
     pub package: String,
     /// Place where the trainer's package would be imported from, by its name; `None`: it cannot be imported.
     #[serde(flatten)]
-    pub sources: BTreeMap<String, Option<Source>>,
+    pub sources: BTreeMap<String, Option<PackageSource>>,
     /// The trainer surely is nowhere where this interpreter looks: a call of it fails.
     #[serde(default)]
     pub absent: bool,
@@ -86,17 +86,17 @@ pub struct Interpreter {
 
 /// A package as it would be imported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct PackageSource {
     /// Its directory.
     pub at: String,
     /// Content of its own version file.
     pub version: Option<String>,
 }
 
-impl Interpreter {
+impl PythonInfo {
     /// Place where the trainer's package would be imported from; `None`: it cannot be imported.
     #[must_use]
-    pub fn source(&self) -> Option<&Source> {
+    pub fn source(&self) -> Option<&PackageSource> {
         self.sources.get(&self.package)?.as_ref()
     }
 
@@ -118,7 +118,7 @@ pub fn ask(
     cwd: &Utf8Path,
     env: &BTreeMap<String, String>,
     package: &str,
-) -> Result<Interpreter, String> {
+) -> Result<PythonInfo, String> {
     let python = find(command, cwd, env)?;
     let mut all = env.clone();
     all.extend(python.env.iter().cloned());
@@ -132,7 +132,7 @@ pub fn ask(
         let dir = cwd.join(script);
         argv.push(dir.parent().unwrap_or(cwd).to_string());
     }
-    let errand = Errand {
+    let errand = CaptureCommand {
         input: &[],
         argv: &argv,
         env: &env,
@@ -153,7 +153,7 @@ pub fn ask(
 
 /// The question about a package, and about all others that matter.
 fn question(package: &str) -> String {
-    let trainers = adapters().filter_map(Adapter::package);
+    let trainers = adapters().filter_map(TrainerAdapter::package);
     let names: Vec<&str> = trainers.chain(BESIDE).collect();
     ASK.replace("@names@", &format!("{package} {}", names.join(" ")))
 }
@@ -166,7 +166,7 @@ fn told(name: &str, e: &CaptureError) -> String {
 ///
 /// # Errors
 /// Why it is not known, in words.
-pub fn find(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<Python, String> {
+pub fn find(command: &[String], cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Result<PythonArgv, String> {
     let (program, set, script) = match python_command(command) {
         PythonCommand::Python(python) => return Ok(python),
         PythonCommand::Unknown(why) => return Err(why),
@@ -209,7 +209,7 @@ fn which(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>) -> Optio
 }
 
 /// Reads the answer. Whoever prints at the start of the interpreter prints before it.
-fn understand(said: &Captured, package: &str) -> Result<Interpreter, String> {
+fn understand(said: &CapturedOutput, package: &str) -> Result<PythonInfo, String> {
     if !said.status.is_success() {
         let errors = String::from_utf8_lossy(&said.errors);
         let last = errors
@@ -225,8 +225,8 @@ fn understand(said: &Captured, package: &str) -> Result<Interpreter, String> {
     }
     let output = String::from_utf8_lossy(&said.output);
     let answer = output.lines().rev().find_map(|l| l.strip_prefix(MARK));
-    let read = answer.and_then(|text| serde_json::from_slice::<Interpreter>(text.as_bytes()).ok());
-    read.map(|said| Interpreter {
+    let read = answer.and_then(|text| serde_json::from_slice::<PythonInfo>(text.as_bytes()).ok());
+    read.map(|said| PythonInfo {
         package: package.to_owned(),
         ..said
     })
@@ -234,7 +234,7 @@ fn understand(said: &Captured, package: &str) -> Result<Interpreter, String> {
     .ok_or_else(|| "did not answer when it was asked for the versions of its packages".to_owned())
 }
 
-fn is_bounded(said: &Interpreter) -> bool {
+fn is_bounded(said: &PythonInfo) -> bool {
     let plain = |text: &str| text.len() <= TEXT && !text.chars().any(char::is_control);
     let source = said.sources.values().flatten();
     plain(&said.program)

@@ -51,26 +51,26 @@ mod write;
 
 pub use crate::disk::{open_log, own_ids, own_place, read_own, write_test, write_whole};
 pub use checkpoint_places::RunCheckpoints;
-pub use client::{Asked, Client, IoWorkerError};
+pub use client::{IoClient, IoWorkerError, PendingRequest};
 pub use files::{FileSource, fact_of, read_plain, read_small, walk};
 pub use generation_store::look_at_run;
 pub use identity::{RUN_DIR_NAME, came_with_a_copy};
 pub use judged::trust_here;
 pub use latest::live_dir;
 pub use lease::{lease_dir, own_claim};
-pub use listed::Listed;
-pub use look::{Failure, Kind, Look, Room, Seen};
+pub use listed::RegisteredRun;
+pub use look::{PathAnswer, PathError, PathKind, PathQuery, SaveSpace};
 pub use nested_steps::nested_steps;
 pub use own_modules::name_own_modules;
 pub use probe::DiskRoom;
 pub use proof::FileProver;
 pub use proof_record::{VERIFIED, proven};
 pub use protocol::{
-    Answer, Began, Identity, IoReply, IoRequest, JournalPlace, Leftover, LeftoverKind, Loaded, NewerLine, Question,
-    Taken,
+    AttemptStart, IoAnswer, IoQuestion, IoReply, IoRequest, JournalPlace, Leftover, LeftoverKind, LoadedRun, NewerLine,
+    RunIdentity, TermStart,
 };
-pub use scan::{Prover, Scanned};
-pub use scrub::{Scrub, Scrubbed, scrub};
+pub use scan::{RootProver, Scanned};
+pub use scrub::{Scrub, ScrubResult, scrub};
 pub use serve::{NO_THREAD, main};
 pub use tracker_file::read_tracker;
 

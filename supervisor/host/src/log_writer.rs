@@ -11,8 +11,8 @@ pub(crate) mod frame;
 mod hide;
 mod log;
 
-use crate::log_writer::frame::{FrameKind, HEADER_LEN, Header, LogOrder};
-use crate::log_writer::log::Log;
+use crate::log_writer::frame::{FrameHeader, FrameKind, HEADER_LEN, LogOrder};
+use crate::log_writer::log::RotatedLog;
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -42,10 +42,10 @@ fn run(input: &mut impl Read) -> io::Result<()> {
     }
     let order: LogOrder = serde_json::from_slice(&payload)?;
     supervise_config::know_values(&order.secrets);
-    let mut logs: Vec<Log> = (0..order.workers.min(WORKERS_LIMIT))
-        .map(|w| Log::rotated(&order.dir, &format!("worker-{w}.log"), &order))
+    let mut logs: Vec<RotatedLog> = (0..order.workers.min(WORKERS_LIMIT))
+        .map(|w| RotatedLog::rotated(&order.dir, &format!("worker-{w}.log"), &order))
         .collect();
-    let mut tree = Log::limited(&order.dir, "tree", TREE_LIMIT);
+    let mut tree = RotatedLog::limited(&order.dir, "tree", TREE_LIMIT);
     while let Some((header, payload)) = next(input)? {
         if header.kind == FrameKind::Secrets
             && let Ok(values) = serde_json::from_slice::<Vec<String>>(&payload)
@@ -67,14 +67,14 @@ fn run(input: &mut impl Read) -> io::Result<()> {
 }
 
 /// The next frame; an input that ends in the middle of one ends there.
-fn next(input: &mut impl Read) -> io::Result<Option<(Header, Vec<u8>)>> {
+fn next(input: &mut impl Read) -> io::Result<Option<(FrameHeader, Vec<u8>)>> {
     let mut head = [0_u8; HEADER_LEN];
     match input.read_exact(&mut head) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         Err(e) => return Err(e),
     }
-    let header = Header::decode(head).ok_or(io::ErrorKind::InvalidData)?;
+    let header = FrameHeader::decode(head).ok_or(io::ErrorKind::InvalidData)?;
     let mut payload = vec![0_u8; header.len];
     match input.read_exact(&mut payload) {
         Ok(()) => Ok(Some((header, payload))),
@@ -91,7 +91,7 @@ mod tests {
 
     fn frame(kind: FrameKind, worker: u32, payload: &[u8]) -> Vec<u8> {
         let len = payload.len();
-        let mut bytes = Header { kind, worker, len }.encode().to_vec();
+        let mut bytes = FrameHeader { kind, worker, len }.encode().to_vec();
         bytes.extend(payload);
         bytes
     }

@@ -1,40 +1,40 @@
 //! Performs what a conversion of a role needs on the disk. Each change is durable before the next.
 
-use crate::disk::{Clone, clone_file, remove_empty, remove_tree, sync_dir, write_whole};
+use crate::disk::{CloneMode, clone_file, remove_empty, remove_tree, sync_dir, write_whole};
 use camino::Utf8Path;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use supervise_trainers::verl::migrate::{Link, Op};
+use supervise_trainers::verl::migrate::{LinkMode, MigrateOp};
 
 /// Performs one change below `role`. What only proves does nothing here.
 ///
 /// # Errors
 /// The file system refuses: nothing that was there before is lost, and the same plan can be made again.
-pub fn perform(role: &Utf8Path, op: &Op) -> io::Result<()> {
+pub fn perform(role: &Utf8Path, op: &MigrateOp) -> io::Result<()> {
     match op {
-        Op::RemoveTree(path) => remove_tree(&role.join(path)),
-        Op::RemoveEmpty(path) => remove_empty(&role.join(path)),
-        Op::MakeDir(path) => fs::create_dir_all(role.join(path)),
-        Op::Clone { from, to, link } => clone(&role.join(from), &role.join(to), *link),
-        Op::SyncDir(path) => sync_up(role, Utf8Path::new(path)),
-        Op::Rename { from, to } => {
+        MigrateOp::RemoveTree(path) => remove_tree(&role.join(path)),
+        MigrateOp::RemoveEmpty(path) => remove_empty(&role.join(path)),
+        MigrateOp::MakeDir(path) => fs::create_dir_all(role.join(path)),
+        MigrateOp::Clone { from, to, link } => clone(&role.join(from), &role.join(to), *link),
+        MigrateOp::SyncDir(path) => sync_up(role, Utf8Path::new(path)),
+        MigrateOp::Rename { from, to } => {
             fs::rename(role.join(from), role.join(to))?;
             for path in [from, to] {
                 sync_dir(role.join(path).parent().unwrap_or(role))?;
             }
             Ok(())
         }
-        Op::Write { path, text } => write(role, path, text),
-        Op::Prove(_) | Op::Judge => Ok(()),
+        MigrateOp::Write { path, text } => write(role, path, text),
+        MigrateOp::Prove(_) | MigrateOp::Judge => Ok(()),
     }
 }
 
-fn clone(from: &Utf8Path, to: &Utf8Path, link: Link) -> io::Result<()> {
+fn clone(from: &Utf8Path, to: &Utf8Path, link: LinkMode) -> io::Result<()> {
     let how = match link {
-        Link::Hard => return fs::hard_link(from, to),
-        Link::Reflink => Clone::Reflink,
-        Link::Copy => Clone::Bytes,
+        LinkMode::Hard => return fs::hard_link(from, to),
+        LinkMode::Reflink => CloneMode::Reflink,
+        LinkMode::Copy => CloneMode::Bytes,
     };
     // The plan holds no link: one that stands there now was put there meanwhile.
     let mut source = OpenOptions::new()

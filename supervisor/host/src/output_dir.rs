@@ -20,7 +20,7 @@ pub struct OutputDir {
 
 /// How a file came into it without its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shared {
+pub enum ShareMethod {
     /// Both have the same blocks until one of them is written.
     Blocks,
     /// It is one file with two names.
@@ -29,7 +29,7 @@ pub enum Shared {
 
 /// Why it cannot be begun.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum OutputDirError {
     /// Something stands there already.
     #[error("it exists and is not empty")]
     Exists,
@@ -49,22 +49,22 @@ impl OutputDir {
     ///
     /// # Errors
     /// See [`Refused`]; nothing is changed then.
-    pub fn begin(target: &Utf8Path) -> Result<Self, Refused> {
+    pub fn begin(target: &Utf8Path) -> Result<Self, OutputDirError> {
         let parent = match target.parent() {
             Some(dir) if !dir.as_str().is_empty() => dir,
             _ => Utf8Path::new("."),
         };
-        let name = target.file_name().ok_or(Refused::Exists)?;
+        let name = target.file_name().ok_or(OutputDirError::Exists)?;
         if !parent.is_dir() {
-            return Err(Refused::NoParent(parent.to_owned()));
+            return Err(OutputDirError::NoParent(parent.to_owned()));
         }
         match target.read_dir_utf8() {
             Ok(mut entries) => match entries.next() {
                 None => {}
-                Some(_) => return Err(Refused::Exists),
+                Some(_) => return Err(OutputDirError::Exists),
             },
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Err(Refused::Exists),
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Err(OutputDirError::Exists),
             Err(e) => return Err(e.into()),
         }
         let unfinished = parent.join(format!(".{name}.unfinished"));
@@ -135,12 +135,12 @@ impl OutputDir {
     ///
     /// # Errors
     /// The system's, once it has its place.
-    pub fn share(&self, name: &str, from: &ModelFile) -> io::Result<Option<Shared>> {
+    pub fn share(&self, name: &str, from: &ModelFile) -> io::Result<Option<ShareMethod>> {
         let path = self.unfinished.join(name);
         let clone = self.create_as(name, 0, from.mode)?;
         if rustix::fs::ioctl_ficlone(&clone.0, &from.file).is_ok() {
             clone.finish()?;
-            return Ok(Some(Shared::Blocks));
+            return Ok(Some(ShareMethod::Blocks));
         }
         fs::remove_file(&path)?;
         // Other file systems, other people's files, too many names of one file: each is a reason for a copy.
@@ -154,7 +154,7 @@ impl OutputDir {
             return Ok(None);
         }
         from.file.sync_all()?;
-        Ok(Some(Shared::File))
+        Ok(Some(ShareMethod::File))
     }
 
     /// Copies a file with its permissions. `copied` hears of each piece, and may end it with an error.
@@ -230,7 +230,7 @@ fn sync_all(dir: &Utf8Path) -> io::Result<()> {
 }
 
 /// A lock goes with its process, however that ends.
-fn lock(dir: &Utf8Path) -> Result<File, Refused> {
+fn lock(dir: &Utf8Path) -> Result<File, OutputDirError> {
     loop {
         match fs::create_dir(dir) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e.into()),
@@ -240,7 +240,7 @@ fn lock(dir: &Utf8Path) -> Result<File, Refused> {
         let file = OpenOptions::new().read(true).custom_flags(flags).open(dir)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => return Err(Refused::Busy(dir.to_owned())),
+            Err(fs::TryLockError::WouldBlock) => return Err(OutputDirError::Busy(dir.to_owned())),
             // A file system without locks: two at once are the user's own doing there.
             Err(fs::TryLockError::Error(e)) if e.raw_os_error() == Some(libc::ENOLCK) => {}
             Err(fs::TryLockError::Error(e)) if e.kind() == io::ErrorKind::Unsupported => {}
@@ -290,7 +290,7 @@ mod tests {
         out.finish().unwrap();
         assert_eq!(fs::read(target.join("a.bin")).unwrap(), b"abcdef");
         assert_eq!(fs::read(target.join("sub/b.json")).unwrap(), b"{}");
-        assert!(matches!(OutputDir::begin(&target), Err(Refused::Exists)));
+        assert!(matches!(OutputDir::begin(&target), Err(OutputDirError::Exists)));
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
         let (_dir, target) = place();
         let first = OutputDir::begin(&target).unwrap();
         first.write("sub/half", b"x").unwrap();
-        assert!(matches!(OutputDir::begin(&target), Err(Refused::Busy(_))));
+        assert!(matches!(OutputDir::begin(&target), Err(OutputDirError::Busy(_))));
         let left = first.path().to_owned();
         // As its process's end does.
         drop(first);
@@ -314,6 +314,6 @@ mod tests {
     fn a_parent_that_is_not_there_is_not_made() {
         let (_dir, target) = place();
         let refused = OutputDir::begin(&target.join("below")).unwrap_err();
-        assert!(matches!(refused, Refused::NoParent(_)), "{refused}");
+        assert!(matches!(refused, OutputDirError::NoParent(_)), "{refused}");
     }
 }

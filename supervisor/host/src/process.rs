@@ -23,7 +23,7 @@ mod usage;
 pub use kill::{end_run, kill_until_gone};
 pub use limits::{limit_hint, survive_file_limit};
 pub use priority::give_way;
-pub use remains::{Remains, remains};
+pub use remains::{LeftoverProcess, remains};
 pub use seat::{is_proc_our_own, seat, sight};
 pub use slim::{let_go_of_start, share_heaps};
 pub use stat::{ProcStat, proc_stat};

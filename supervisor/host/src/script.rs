@@ -12,7 +12,7 @@ mod shim;
 mod steps;
 mod trainer;
 
-pub use listen::{Heard, Recording, record};
+pub use listen::{Recording, ScriptEvent, record};
 pub use shim::{main, name_of};
 
 use crate::disk::own_dir;
@@ -63,7 +63,7 @@ const VERSIONS: std::ops::Range<u32> = 8..20;
 
 /// Environment of a shim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Way {
+pub(crate) struct ShimEnv {
     /// The directory in PATH.
     bin: Utf8PathBuf,
     /// The guard's socket.
@@ -126,7 +126,7 @@ impl Shims {
             let file = self.all.join(name);
             env.insert(function(name), format!("() {{  '{}' \"$@\"\n}}", quoted(file.as_str())));
         }
-        let way = Way {
+        let way = ShimEnv {
             bin: self.bin.clone(),
             socket: socket.to_owned(),
             order,
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(env["PATH"], format!("{}:/bin", shims.bin));
         assert!(env["BASH_FUNC_python3%%"].starts_with("() {"));
         assert!(!env.contains_key("BASH_FUNC_env%%"));
-        let way: Way = serde_json::from_str(&env[WAY_VARIABLE]).unwrap();
+        let way: ShimEnv = serde_json::from_str(&env[WAY_VARIABLE]).unwrap();
         assert_eq!((way.socket.as_str(), way.order), ("name", None));
     }
 

@@ -6,7 +6,7 @@ use crate::script;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use supervise_trainers::slurm::{FORMAT, Job, Proof, SlurmJobs, read, words};
+use supervise_trainers::slurm::{FORMAT, JobOwnership, SlurmJob, SlurmJobs, read, words};
 
 /// Slurm's own commands give up after about ten seconds, and again after a second server.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,9 +19,9 @@ const COMPLETING: &str = "COMPLETING";
 
 /// Whom to ask, and about whom.
 #[derive(Debug, Clone)]
-pub struct Query {
+pub struct SlurmQuery {
     /// The mark that makes a job ours.
-    pub proof: Proof,
+    pub proof: JobOwnership,
     /// Form of our jobs.
     pub known: SlurmJobs,
     /// The workers' directory.
@@ -34,7 +34,7 @@ pub struct Query {
 ///
 /// # Errors
 /// Why nothing is known, in words.
-pub fn ask(query: &Query) -> Result<Vec<Job>, String> {
+pub fn ask(query: &SlurmQuery) -> Result<Vec<SlurmJob>, String> {
     let path = query.env.get("PATH").map_or("", String::as_str);
     // Without it nothing can have been submitted.
     if !script::is_there(path, script::SBATCH) {
@@ -50,8 +50,8 @@ pub fn ask(query: &Query) -> Result<Vec<Job>, String> {
 ///
 /// # Errors
 /// Why it is not known that they have ended, in words.
-pub fn end(query: &Query, mut say: impl FnMut(&[Job])) -> Result<Vec<Job>, String> {
-    let ours = |jobs: Vec<Job>| -> Vec<Job> { jobs.into_iter().filter(|j| j.attempt.is_some()).collect() };
+pub fn end(query: &SlurmQuery, mut say: impl FnMut(&[SlurmJob])) -> Result<Vec<SlurmJob>, String> {
+    let ours = |jobs: Vec<SlurmJob>| -> Vec<SlurmJob> { jobs.into_iter().filter(|j| j.attempt.is_some()).collect() };
     let all = ours(ask(query)?);
     if all.is_empty() {
         return Ok(all);
@@ -61,7 +61,7 @@ pub fn end(query: &Query, mut say: impl FnMut(&[Job])) -> Result<Vec<Job>, Strin
     let mut cancelled = BTreeSet::new();
     loop {
         // One that a living job submitted meanwhile is as new as the first ones.
-        let new: Vec<Job> = left
+        let new: Vec<SlurmJob> = left
             .iter()
             .filter(|j| j.state != COMPLETING && !cancelled.contains(&j.id))
             .cloned()
@@ -85,7 +85,7 @@ pub fn end(query: &Query, mut say: impl FnMut(&[Job])) -> Result<Vec<Job>, Strin
     }
 }
 
-fn cancel(query: &Query, jobs: &[Job]) -> Result<(), String> {
+fn cancel(query: &SlurmQuery, jobs: &[SlurmJob]) -> Result<(), String> {
     let ids: Vec<String> = jobs.iter().map(|j| j.id.to_string()).collect();
     let argv: Vec<&str> = ["scancel", "--quiet"]
         .into_iter()
@@ -94,7 +94,7 @@ fn cancel(query: &Query, jobs: &[Job]) -> Result<(), String> {
     run(query, &argv).map(|_| ())
 }
 
-fn run(query: &Query, argv: &[&str]) -> Result<Vec<u8>, String> {
+fn run(query: &SlurmQuery, argv: &[&str]) -> Result<Vec<u8>, String> {
     let mut env = query.env.clone();
     // Variables of this kind change what is listed and how.
     env.retain(|name, _| !name.starts_with("SQUEUE_") && !name.starts_with("SCANCEL_"));

@@ -105,7 +105,7 @@ pub fn memory_file(name: &str) -> io::Result<File> {
 
 /// Room of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Space {
+pub struct FsSpace {
     /// All of them; 0: it counts no blocks, as some of the kernel's own, and tells nothing.
     pub size: u64,
     /// Those that are left for us.
@@ -118,9 +118,9 @@ pub struct Space {
 ///
 /// # Errors
 /// The system's.
-pub fn space(path: &Utf8Path) -> io::Result<Space> {
+pub fn space(path: &Utf8Path) -> io::Result<FsSpace> {
     let fs = statvfs(path.as_std_path())?;
-    Ok(Space {
+    Ok(FsSpace {
         size: fs.blocks().saturating_mul(fs.fragment_size()),
         free: fs.blocks_available().saturating_mul(fs.fragment_size()),
         files: (fs.files() > 0).then(|| fs.files_available()),

@@ -1,9 +1,9 @@
 //! Questions from and to a person, the same for several commands.
 
-use super::target::Seen;
+use super::target::RunInfo;
 use crate::error::CliError;
 pub(super) use crate::printer::confirm;
-use crate::run_order::Prepared;
+use crate::run_order::PreparedRun;
 use supervise_core::checkpoint::Depth;
 use supervise_core::spec::RunSpec;
 use supervise_host::io_worker::{RunCheckpoints, look_at_run};
@@ -12,7 +12,7 @@ use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 ///
 /// # Errors
 /// There is no such step; the steps there are stand in it.
-pub(super) fn check_from(p: &Prepared) -> Result<(), CliError> {
+pub(super) fn check_from(p: &PreparedRun) -> Result<(), CliError> {
     let (Some(from), Some(place)) = (p.order.spec.policy.from, RunCheckpoints::of(&p.order.spec)) else {
         return Ok(());
     };
@@ -37,7 +37,10 @@ pub(super) fn check_from(p: &Prepared) -> Result<(), CliError> {
 ///
 /// # Errors
 /// The root is not known, or its steps are left alone.
-pub(super) fn check_fresh(p: &Prepared, look: impl FnOnce(&RunSpec) -> Result<Seen, CliError>) -> Result<(), CliError> {
+pub(super) fn check_fresh(
+    p: &PreparedRun,
+    look: impl FnOnce(&RunSpec) -> Result<RunInfo, CliError>,
+) -> Result<(), CliError> {
     let spec = &p.order.spec;
     if !spec.policy.fresh || spec.root.is_some() || p.order.hook(spec, &spec.command).is_none() {
         return Ok(());
@@ -61,7 +64,7 @@ pub(super) fn check_fresh(p: &Prepared, look: impl FnOnce(&RunSpec) -> Result<Se
 /// There is one, and such workers.
 pub(super) fn check_taken(
     spec: &RunSpec,
-    look: impl FnOnce(&RunSpec) -> Result<Seen, CliError>,
+    look: impl FnOnce(&RunSpec) -> Result<RunInfo, CliError>,
 ) -> Result<(), CliError> {
     let policy = &spec.policy;
     let wish = match (policy.fresh, policy.from, policy.observe) {

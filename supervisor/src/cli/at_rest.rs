@@ -1,22 +1,22 @@
 //! Wishes of a person for a run that rests: each is a term of its own in the journal, which launches nothing.
 
-use super::stop::{Lease, jobs, outcome};
-use super::target::{self, Seen};
+use super::stop::{StopLease, jobs, outcome};
+use super::target::{self, RunInfo};
 use crate::environment;
 use crate::error::CliError;
 use crate::render::next::NextView;
 use crate::render::outcome::outcome_words;
 use crate::render::resume::ResumeView;
-use supervise_core::event::{EventKind, Request};
-use supervise_core::record::Outcome;
-use supervise_core::state::State;
+use supervise_core::event::{EventKind, OperatorRequest};
+use supervise_core::record::RunOutcome;
+use supervise_core::state::RunState;
 use supervise_host::process::boot_id;
 
 /// Refuses a run of which something lives, or may live.
 ///
 /// # Errors
 /// It is at work, was not seen to end, or cannot be told.
-pub(super) fn check(seen: &Seen) -> Result<(), CliError> {
+pub(super) fn check(seen: &RunInfo) -> Result<(), CliError> {
     let run = &seen.run;
     if let Some(problem) = &seen.problem {
         return Err(CliError::environment(problem.clone()));
@@ -50,11 +50,11 @@ pub(super) fn check(seen: &Seen) -> Result<(), CliError> {
 ///
 /// # Errors
 /// The run was started meanwhile, is at work, or its journal cannot be written.
-pub(super) fn write_down(seen: &Seen, asked: &[EventKind]) -> Result<(), CliError> {
-    let mut lease = Lease::take(seen)?;
+pub(super) fn write_down(seen: &RunInfo, asked: &[EventKind]) -> Result<(), CliError> {
+    let mut lease = StopLease::take(seen)?;
     // A start between the look and the lease counts.
     let now = target::look(&seen.run, seen.run_dir.as_deref());
-    let term = |seen: &Seen| seen.state.as_ref().map(|s| s.term);
+    let term = |seen: &RunInfo| seen.state.as_ref().map(|s| s.term);
     let done = if term(&now) != term(seen) {
         Err(CliError::lease_held(format!("run {} was started meanwhile", seen.run)))
     } else {
@@ -74,7 +74,7 @@ pub(super) fn write_down(seen: &Seen, asked: &[EventKind]) -> Result<(), CliErro
 ///
 /// # Errors
 /// It is at work, is finished, or its journal cannot be read or written.
-pub(super) fn let_go_on(seen: &Seen) -> Result<ResumeView, CliError> {
+pub(super) fn let_go_on(seen: &RunInfo) -> Result<ResumeView, CliError> {
     check(seen)?;
     let run = &seen.run;
     let (Some(state), Some(spec)) = (&seen.state, &seen.spec) else {
@@ -83,7 +83,7 @@ pub(super) fn let_go_on(seen: &Seen) -> Result<ResumeView, CliError> {
         )));
     };
     let was = state.outcome.as_ref();
-    if let Some(Outcome::Finished { .. } | Outcome::ScriptUnfinished { .. }) = was {
+    if let Some(RunOutcome::Finished { .. } | RunOutcome::ScriptUnfinished { .. }) = was {
         return Err(
             CliError::usage(format!("run {run} is finished: there is nothing to go on with"))
                 .hint("where it is to train on, raise the trainer's number of steps: `supervise run` goes on then"),
@@ -103,10 +103,10 @@ pub(super) fn let_go_on(seen: &Seen) -> Result<ResumeView, CliError> {
 }
 
 /// The requests that take away what stands against a start.
-fn asked(state: &State, needed: Option<&Outcome>) -> Vec<EventKind> {
+fn asked(state: &RunState, needed: Option<&RunOutcome>) -> Vec<EventKind> {
     let by = environment::user();
-    let unheld = state.held.as_ref().map(|_| Request::Unhold { by: by.clone() });
-    let resumed = (needed.is_some() || unheld.is_some()).then(|| Request::Resume {
+    let unheld = state.held.as_ref().map(|_| OperatorRequest::Unhold { by: by.clone() });
+    let resumed = (needed.is_some() || unheld.is_some()).then(|| OperatorRequest::Resume {
         by: by.clone(),
         was: needed.map(|outcome| format!("{} (exit code {})", outcome_words(outcome), outcome.exit_code())),
     });

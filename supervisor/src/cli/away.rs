@@ -1,8 +1,8 @@
 //! A run whose supervisor lives where nobody can connect to it from here: a request is left in its directory, and its journal tells what
 //! came of it.
 
-use super::target::{self, Seen};
-use crate::control::{ControlRequest, Left};
+use super::target::{self, RunInfo};
+use crate::control::{ControlRequest, LeftRequest};
 use crate::error::CliError;
 use crate::printer;
 use std::time::{Duration, Instant};
@@ -20,11 +20,11 @@ const GONE: Duration = Duration::from_secs(60);
 /// # Errors
 /// It cannot be left, or is not done in time.
 pub(super) fn ask(
-    (command, seen): (&str, &Seen),
+    (command, seen): (&str, &RunInfo),
     request: ControlRequest,
     limit: Option<Duration>,
-    done: impl Fn(&Seen) -> bool,
-) -> Result<Seen, CliError> {
+    done: impl Fn(&RunInfo) -> bool,
+) -> Result<RunInfo, CliError> {
     let (run, term) = (&seen.run, term(seen));
     let otherwise = |e: CliError| seen.way_there(command).into_iter().fold(e, CliError::hint);
     let (Some(dir), Some(there)) = (seen.run_dir.as_deref(), &seen.elsewhere) else {
@@ -37,7 +37,7 @@ pub(super) fn ask(
         );
         otherwise(CliError::environment(text))
     };
-    let text = serde_json::to_vec(&Left { term, request }).map_err(|e| failed(&e))?;
+    let text = serde_json::to_vec(&LeftRequest { term, request }).map_err(|e| failed(&e))?;
     let place = left::leave(dir, &text).map_err(|e| failed(&e))?;
     printer::err(&format!(
         "run {run}: its supervisor lives on {}; the request waits in {dir} until it looks there\n",
@@ -75,6 +75,6 @@ pub(super) fn ask(
     }
 }
 
-fn term(seen: &Seen) -> Term {
+fn term(seen: &RunInfo) -> Term {
     seen.state.as_ref().map(|s| s.term).unwrap_or_default()
 }

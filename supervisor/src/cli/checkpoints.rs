@@ -3,9 +3,9 @@
 use super::exports::{self, unknown_run};
 use super::target;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::prepare::{Request, discover, proof_memory};
-use crate::printer::Meter;
+use crate::exit::SuperviseExitCode;
+use crate::prepare::{PrepareRequest, discover, proof_memory};
+use crate::printer::ByteMeter;
 use crate::render::checkpoints::{CheckpointsView, text};
 use camino::Utf8Path;
 use supervise_host::io_worker::{RunCheckpoints, look_at_run};
@@ -31,7 +31,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let place = place(&args.name)?;
     let root = &place.root;
-    let mut meter = Meter::new();
+    let mut meter = ByteMeter::new();
     let scan = look_at_run(&place, args.depth.into(), &mut |read| {
         meter.tell(read, None);
         true
@@ -47,8 +47,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         super::print(&text(root.as_str(), &scan, &exports))?;
     }
     match &scan.unreadable {
-        Some(_) => Ok(Exit::Environment.code()),
-        None => Ok(Exit::Finished.code()),
+        Some(_) => Ok(SuperviseExitCode::Environment.code()),
+        None => Ok(SuperviseExitCode::Finished.code()),
     }
 }
 
@@ -90,9 +90,9 @@ fn no_root(name: &str) -> CliError {
 
 /// The root of a configuration that no run was started with yet.
 fn never_started(path: &Utf8Path) -> Result<RunCheckpoints, CliError> {
-    let request = Request {
+    let request = PrepareRequest {
         config: Some(path.to_owned()),
-        ..Request::default()
+        ..PrepareRequest::default()
     };
     let run = discover(request)?.identify()?;
     let root = run.root.ok_or_else(|| no_root(path.as_str()))?;

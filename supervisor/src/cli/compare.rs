@@ -1,38 +1,38 @@
 //! `supervise compare`: are these two the same model?
 
-use super::model::{self, Files, Found, Model};
+use super::model::{self, FoundModel, OpenModel, WeightFiles};
 use super::new_dir;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::printer::Meter;
+use crate::exit::SuperviseExitCode;
+use crate::printer::ByteMeter;
 use crate::render::compare::CompareView;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::ops::ControlFlow;
 use supervise_checkpoint::{Dtype, FileKind, small_files};
 use supervise_core::checkpoint::Verdict;
 use supervise_host::io_worker::FileSource;
-use supervise_weights::compare::{Side, Tolerance, compare};
+use supervise_weights::compare::{ComparedModel, Tolerance, compare};
 use supervise_weights::hf::{self, ModelConfig};
-use supervise_weights::{OutTensor, Problem, Reading};
+use supervise_weights::{ModelError, ModelReader, OutTensor};
 
 pub(super) const EXAMPLES: &str = "  supervise compare /ckpt/my-run/global_step_120 /ckpt/other/global_step_120
   supervise compare /ckpt/my-run model --as bfloat16
   supervise compare old/model.safetensors new/model.safetensors --tolerance 1e-6
 ";
 
-pub(super) const EXITS: [Exit; 12] = [
-    Exit::Finished,
-    Exit::Different,
-    Exit::NoProof,
-    Exit::Incomplete,
-    Exit::Damaged,
-    Exit::Unsafe,
-    Exit::Unknown,
-    Exit::Unreadable,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Internal,
-    Exit::Config,
+pub(super) const EXITS: [SuperviseExitCode; 12] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::Different,
+    SuperviseExitCode::NoProof,
+    SuperviseExitCode::Incomplete,
+    SuperviseExitCode::Damaged,
+    SuperviseExitCode::Unsafe,
+    SuperviseExitCode::Unknown,
+    SuperviseExitCode::Unreadable,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Internal,
+    SuperviseExitCode::Config,
 ];
 
 /// Type in which numbers are compared.
@@ -98,7 +98,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     supervise_host::system::raise_open_files();
-    let wanted = Wanted {
+    let wanted = ModelSelector {
         step: args.step,
         role: args.role.as_deref(),
         prefix: args.prefix.as_deref(),
@@ -120,7 +120,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 
 /// All that is meant, where a name leaves that open.
 #[derive(Default)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ModelSelector<'a> {
     pub(super) step: Option<u64>,
     pub(super) role: Option<&'a str>,
     /// Beginning of the model's names.
@@ -132,28 +132,28 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Compares what two names mean.
-pub(super) fn two(a: &str, b: &str, wanted: &Wanted<'_>, tolerance: Tolerance) -> Result<CompareView, CliError> {
+pub(super) fn two(a: &str, b: &str, wanted: &ModelSelector<'_>, tolerance: Tolerance) -> Result<CompareView, CliError> {
     if let Some(like) = wanted.like.filter(|like| config(&like.join("config.json")).is_none()) {
         let text = format!("--like {like}: there is no config.json of a model in it");
         return Err(CliError::usage(text).hint("name the directory of the model that was trained"));
     }
-    let mut meter = Meter::new();
-    let mut first = Named::find(a, wanted, &mut meter)?;
-    let mut second = Named::find(b, wanted, &mut meter)?;
-    let sharded = |side: &Named| matches!(side.found.files, Files::Fsdp(_));
+    let mut meter = ByteMeter::new();
+    let mut first = CompareSide::find(a, wanted, &mut meter)?;
+    let mut second = CompareSide::find(b, wanted, &mut meter)?;
+    let sharded = |side: &CompareSide| matches!(side.found.files, WeightFiles::Fsdp(_));
     if wanted.replicas && !sharded(&first) && !sharded(&second) {
         return Err(CliError::usage(
             "--check-replicas: neither of the two is made of shards of FSDP",
         ));
     }
-    let distributed = |side: &Named| matches!(side.found.files, Files::Distributed(_));
+    let distributed = |side: &CompareSide| matches!(side.found.files, WeightFiles::Distributed(_));
     if wanted.prefix.is_some() && !distributed(&first) && !distributed(&second) {
         return Err(CliError::usage(
             "--prefix: neither of the two is a checkpoint of torch.distributed.checkpoint",
         ));
     }
     if let Some(like) = wanted.like {
-        let merged = |side: &Named| matches!(side.found.files, Files::Safetensors(_));
+        let merged = |side: &CompareSide| matches!(side.found.files, WeightFiles::Safetensors(_));
         if merged(&first) && merged(&second) {
             return Err(
                 CliError::usage(format!("--like {like}: both have the names of a merged model already"))
@@ -179,28 +179,30 @@ pub(super) fn two(a: &str, b: &str, wanted: &Wanted<'_>, tolerance: Tolerance) -
 }
 
 /// One of the two.
-struct Named {
-    found: Found,
+struct CompareSide {
+    found: FoundModel,
     /// The file that was named, or the directory that was found.
     path: Utf8PathBuf,
-    model: Model,
+    model: OpenModel,
     tensors: Vec<OutTensor>,
     /// A head that would not be written because it is tied.
     head: Option<OutTensor>,
 }
 
-impl Named {
+impl CompareSide {
     /// A step of a run or root is wanted of whatever is one; a model has no steps and no roles.
-    fn find(name: &str, wanted: &Wanted<'_>, meter: &mut Meter) -> Result<Self, CliError> {
+    fn find(name: &str, wanted: &ModelSelector<'_>, meter: &mut ByteMeter) -> Result<Self, CliError> {
         let found = match model::exported(name)? {
             Some(found) => found,
             None => model::find(name, wanted.step, wanted.role, meter)?,
         };
-        let prefix = wanted.prefix.filter(|_| matches!(found.files, Files::Distributed(_)));
+        let prefix = wanted
+            .prefix
+            .filter(|_| matches!(found.files, WeightFiles::Distributed(_)));
         let replicas = wanted.replicas;
         let model = model::open(
             &found,
-            model::Opening {
+            model::ModelOpenOptions {
                 prefix,
                 replicas,
                 folder: None,
@@ -230,9 +232,9 @@ impl Named {
         self.head.iter().chain(&self.tensors).any(|t| t.name == name)
     }
 
-    fn side(&self) -> Side<'_> {
-        Side {
-            reading: Reading::new(&self.model.weights, &self.model.sources),
+    fn side(&self) -> ComparedModel<'_> {
+        ComparedModel {
+            reading: ModelReader::new(&self.model.weights, &self.model.sources),
             tensors: &self.tensors,
         }
     }
@@ -240,13 +242,13 @@ impl Named {
 
 /// A model's tensors under the names that it would be written with, the adapter's among them; where its kind is not known, under those that they have.
 fn on_disk(
-    found: &Found,
-    model: &Model,
+    found: &FoundModel,
+    model: &OpenModel,
     like: Option<&Utf8Path>,
-) -> Result<(Vec<OutTensor>, Option<OutTensor>), Problem> {
+) -> Result<(Vec<OutTensor>, Option<OutTensor>), ModelError> {
     let config = match found.files {
-        Files::Safetensors(_) => None,
-        Files::Fsdp(_) | Files::Distributed(_) | Files::Zero { .. } => {
+        WeightFiles::Safetensors(_) => None,
+        WeightFiles::Fsdp(_) | WeightFiles::Distributed(_) | WeightFiles::Zero { .. } => {
             let dirs = std::iter::once(found.beside.as_path()).chain(like);
             dirs.map(|dir| dir.join("config.json")).find_map(|path| config(&path))
         }

@@ -1,7 +1,7 @@
 //! `supervise completions`.
 
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::printer;
 use clap_complete::Shell;
 
@@ -18,5 +18,5 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut super::command(), "supervise", &mut text);
     super::written(printer::out_bytes(&text))?;
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }

@@ -2,8 +2,8 @@
 
 use super::settings_files::SettingsFiles;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::prepare::{self, Request};
+use crate::exit::SuperviseExitCode;
+use crate::prepare::{self, PrepareRequest};
 use crate::render::config::ConfigView;
 use camino::Utf8PathBuf;
 use clap::Subcommand;
@@ -19,19 +19,19 @@ pub(super) const EXAMPLES: &str = "  supervise config show
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: ConfigCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum ConfigCommand {
     /// Show the supervisor's settings, and the trainer's where a YAML is named.
-    Show(Show),
+    Show(ConfigShowArgs),
     /// Print the JSON Schema of the settings file, for editors.
     Schema,
 }
 
 #[derive(Debug, clap::Args)]
-struct Show {
+struct ConfigShowArgs {
     /// The trainer's YAML
     #[arg(value_name = "TRAINER.yaml")]
     config: Option<Utf8PathBuf>,
@@ -50,20 +50,20 @@ struct Show {
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
     match args.what {
-        What::Show(args) => show(args)?,
-        What::Schema => super::print_json(&json_schema(&FRAMEWORKS))?,
+        ConfigCommand::Show(args) => show(args)?,
+        ConfigCommand::Schema => super::print_json(&json_schema(&FRAMEWORKS))?,
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
-fn show(show: Show) -> Result<(), CliError> {
+fn show(show: ConfigShowArgs) -> Result<(), CliError> {
     let named = show.config.is_some() || !show.command.is_empty();
-    let request = Request {
+    let request = PrepareRequest {
         config: show.config,
         set: show.set,
         settings: show.settings.named(),
         command: show.command,
-        ..Request::default()
+        ..PrepareRequest::default()
     };
     let discovered = prepare::discover(request)?;
     let tree = named.then(|| discovered.effective()).transpose()?;

@@ -3,36 +3,36 @@
 mod write;
 
 use super::merge::DtypeArg;
-use super::merge::files::Beside;
+use super::merge::files::SideFiles;
 use super::{model, new_dir};
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::printer;
 use crate::render::convert::ConvertView;
 use camino::Utf8PathBuf;
 use supervise_core::checkpoint::Verdict;
-use supervise_weights::Problem;
-use supervise_weights::megatron::{self, Form, Keys};
+use supervise_weights::ModelError;
+use supervise_weights::megatron::{self, KeyStyle, MegatronForm};
 
 pub(super) const EXAMPLES: &str = "  supervise convert hf-to-megatron model --target model-megatron
   supervise convert hf-to-megatron model --target model-megatron --dtype bfloat16 --keys layers
 ";
 
-pub(super) const EXITS: [Exit; 9] = [
-    Exit::Finished,
-    Exit::Incomplete,
-    Exit::Damaged,
-    Exit::Unsafe,
-    Exit::Unknown,
-    Exit::Unreadable,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Internal,
+pub(super) const EXITS: [SuperviseExitCode; 9] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::Incomplete,
+    SuperviseExitCode::Damaged,
+    SuperviseExitCode::Unsafe,
+    SuperviseExitCode::Unknown,
+    SuperviseExitCode::Unreadable,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Internal,
 ];
 
 /// From which form into which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Way {
+enum Conversion {
     /// A model of Hugging Face's libraries becomes a checkpoint that Megatron loads with any parallel sizes (torch_dist).
     HfToMegatron,
 }
@@ -48,7 +48,7 @@ enum KeysArg {
     Single,
 }
 
-impl From<KeysArg> for Keys {
+impl From<KeysArg> for KeyStyle {
     fn from(keys: KeysArg) -> Self {
         match keys {
             KeysArg::Stacked => Self::Stacked,
@@ -62,7 +62,7 @@ impl From<KeysArg> for Keys {
 pub(super) struct Args {
     /// Form to go from and to
     #[arg(value_enum, value_name = "WAY")]
-    way: Way,
+    way: Conversion,
     /// Directory of a model: safetensors and config.json
     #[arg(value_name = "MODEL")]
     model: String,
@@ -85,7 +85,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     supervise_host::system::raise_open_files();
-    let Way::HfToMegatron = args.way;
+    let Conversion::HfToMegatron = args.way;
     new_dir::may_be_made(&args.target)?;
     let Some(found) = model::exported(&args.model)? else {
         return Err(CliError::usage(format!("{}: there is no model in it", args.model))
@@ -99,9 +99,9 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         .hint("`supervise merge MODEL --fold-lora --target DIR` adds it to the model; or take the model alone"));
     }
     let folder = model::folder(&found)?;
-    let how = model::Opening {
+    let how = model::ModelOpenOptions {
         folder: Some(&folder),
-        ..model::Opening::default()
+        ..model::ModelOpenOptions::default()
     };
     let source = model::open(&found, how)?;
     new_dir::is_outside(&args.target, &found.dir)?;
@@ -112,13 +112,13 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         );
         return Err(CliError::checkpoint(Verdict::Incomplete, text));
     }
-    let beside = Beside::of(&found, None)?;
-    let form = Form {
+    let beside = SideFiles::of(&found, None)?;
+    let form = MegatronForm {
         dtype: args.dtype.dtype(),
-        keys: args.keys.map(Keys::from),
+        keys: args.keys.map(KeyStyle::from),
         chunk: args.chunk_size,
     };
-    let at = |e: Problem| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir));
+    let at = |e: ModelError| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir));
     let made = megatron::backward(&source.weights, &beside.config, form).map_err(at)?;
     for [one, other] in &made.same {
         if !model::is_same(&source, [one, other])? {
@@ -140,9 +140,9 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         source: found.dir,
         target: args.target.clone(),
         keys: match keys {
-            Keys::Stacked => "stacked",
-            Keys::Layers => "layers",
-            Keys::Single => "single",
+            KeyStyle::Stacked => "stacked",
+            KeyStyle::Layers => "layers",
+            KeyStyle::Single => "single",
         },
         files: written.files,
         tensors,
@@ -156,5 +156,5 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     } else {
         super::print(&view.text())?;
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }

@@ -2,14 +2,14 @@
 
 use super::settings_files::SettingsFiles;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::prepare::{self, Request, answers, failure_lines};
-use crate::render::diagnose::{View, words};
+use crate::exit::SuperviseExitCode;
+use crate::prepare::{self, PrepareRequest, answers, failure_lines};
+use crate::render::diagnose::{DiagnoseView, words};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
-use supervise_core::diagnosis::Reading;
+use supervise_core::diagnosis::LogReader;
 use supervise_core::failure_line::FailureLine;
 use supervise_core::policy::{Changes, rule};
 use supervise_host::hidden_places::{HiddenLog, beside};
@@ -21,12 +21,12 @@ pub(super) const EXAMPLES: &str = "  supervise diagnose train.log
   supervise diagnose train.log --config ppo.yaml
 ";
 
-pub(super) const EXITS: [Exit; 5] = [
-    Exit::Finished,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Internal,
-    Exit::Config,
+pub(super) const EXITS: [SuperviseExitCode; 5] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Internal,
+    SuperviseExitCode::Config,
 ];
 
 /// Bytes read at once.
@@ -55,8 +55,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         return Err(CliError::usage("standard input is named twice; it can be read once"));
     }
     let (lines, changes) = rules(args.config.clone(), args.settings.clone())?;
-    let mut reading =
-        Reading::new(&lines).map_err(|e| CliError::internal(format!("the table of classes does not compile: {e}")))?;
+    let mut reading = LogReader::new(&lines)
+        .map_err(|e| CliError::internal(format!("the table of classes does not compile: {e}")))?;
     let mut block = vec![0; BLOCK];
     for log in &args.logs {
         reading.begin();
@@ -71,13 +71,13 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if let (Some(class), Some(first)) = (&verdict.class, verdict.action) {
         verdict.action = Some(rule(&changes, &lines, class, first).answer);
     }
-    let view = View::of(&verdict, &args.logs, &lines);
+    let view = DiagnoseView::of(&verdict, &args.logs, &lines);
     if args.json {
         super::print_json(&view)?;
     } else {
         super::print(&words(&view))?;
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 /// The user's lines that tell a failure, and answers.
@@ -85,10 +85,10 @@ fn rules(config: Option<Utf8PathBuf>, settings: SettingsFiles) -> Result<(Vec<Fa
     if config.is_none() && settings.files.is_empty() {
         return Ok((Vec::new(), Changes::new()));
     }
-    let request = Request {
+    let request = PrepareRequest {
         config,
         settings: settings.named(),
-        ..Request::default()
+        ..PrepareRequest::default()
     };
     let settings = prepare::discover(request)?.sources.settings;
     Ok((failure_lines(&settings), answers(&settings)))
@@ -115,7 +115,7 @@ fn open(log: &str) -> Result<Box<dyn Read>, CliError> {
     }
 }
 
-fn read(name: &str, mut from: impl Read, reading: &mut Reading, block: &mut [u8]) -> Result<(), CliError> {
+fn read(name: &str, mut from: impl Read, reading: &mut LogReader, block: &mut [u8]) -> Result<(), CliError> {
     let mut first = true;
     loop {
         let n = match from.read(block) {

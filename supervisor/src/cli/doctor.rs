@@ -5,8 +5,8 @@ mod trainer;
 
 use super::settings_files::SettingsFiles;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::prepare::{self, Request};
+use crate::exit::SuperviseExitCode;
+use crate::prepare::{self, PrepareRequest};
 use crate::render::table;
 use camino::Utf8PathBuf;
 use serde::Serialize;
@@ -64,12 +64,12 @@ impl Check {
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let mut checks = machine::checks();
     if args.config.is_some() || !args.command.is_empty() {
-        let request = Request {
+        let request = PrepareRequest {
             config: args.config,
             command: args.command,
             no_recovery: true,
             settings: args.settings.named(),
-            ..Request::default()
+            ..PrepareRequest::default()
         };
         if let Some(file) = &request.config {
             checks.extend(trainer::scalars(file));
@@ -94,5 +94,5 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
             .collect();
         super::print(&table(&["WHAT", "HEALTH", "FOUND"], &rows))?;
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }

@@ -4,13 +4,13 @@ mod bundle;
 
 use super::{records, target};
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::prepare::{self, Request};
+use crate::exit::SuperviseExitCode;
+use crate::prepare::{self, PrepareRequest};
 use crate::printer;
-use crate::render::explain::{ExplainView, Teller};
+use crate::render::explain::{ExplainView, StoryBuilder};
 use camino::Utf8Path;
 use supervise_core::id::AttemptNo;
-use supervise_core::journal::Line;
+use supervise_core::journal::LineHeader;
 use supervise_host::io_worker::JournalPlace;
 
 pub(super) const EXAMPLES: &str = "  supervise explain ppo.yaml
@@ -68,17 +68,17 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         let long = args.verbose || args.attempt.is_some();
         super::print(&if long { view.text() } else { view.brief() })?;
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 /// The whole story of a run, from its first attempt on.
-pub(super) fn whole(seen: &target::Seen) -> Result<ExplainView, CliError> {
+pub(super) fn whole(seen: &target::RunInfo) -> Result<ExplainView, CliError> {
     let teller = tell(seen.run_dir()?, JournalPlace::default(), AttemptNo(0))?;
     Ok(teller.finish(&seen.run.0, None))
 }
 
 /// Writes the archive for a report, and says where it is.
-fn bundled(seen: &target::Seen, to: &Utf8Path) -> Result<u8, CliError> {
+fn bundled(seen: &target::RunInfo, to: &Utf8Path) -> Result<u8, CliError> {
     know_secrets(seen);
     let view = whole(seen)?;
     let failed = |e: serde_json::Error| CliError::internal(format!("no JSON: {e}"));
@@ -100,27 +100,27 @@ fn bundled(seen: &target::Seen, to: &Utf8Path) -> Result<u8, CliError> {
         crate::render::bytes(u64::try_from(length).unwrap_or(u64::MAX))
     );
     super::print(&text)?;
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 /// Secrets in it were hidden when it was written. A supervisor that took workers over may not have known all of them:
 /// values of the configuration's secret keys are read again, as they are stored nowhere.
-fn know_secrets(seen: &target::Seen) {
+fn know_secrets(seen: &target::RunInfo) {
     let file = seen
         .spec
         .as_ref()
         .and_then(|s| Some(s.cwd.join(s.config_file.as_ref()?)));
     if let Some(file) = file {
         // A file that is gone or broken tells none.
-        let _ = prepare::discover(Request {
+        let _ = prepare::discover(PrepareRequest {
             config: Some(file),
-            ..Request::default()
+            ..PrepareRequest::default()
         });
     }
 }
 
 /// Place where the story of the attempts that are shown begins, and the first of them.
-fn begin(args: &Args, seen: &target::Seen, dir: &Utf8Path) -> Result<(JournalPlace, AttemptNo), CliError> {
+fn begin(args: &Args, seen: &target::RunInfo, dir: &Utf8Path) -> Result<(JournalPlace, AttemptNo), CliError> {
     let everything = (JournalPlace::default(), AttemptNo(0));
     if args.all {
         return Ok(everything);
@@ -137,7 +137,7 @@ fn begin(args: &Args, seen: &target::Seen, dir: &Utf8Path) -> Result<(JournalPla
 }
 
 /// Tells what the journals hold from a place on.
-fn tell(dir: &Utf8Path, from: JournalPlace, first: AttemptNo) -> Result<Teller, CliError> {
+fn tell(dir: &Utf8Path, from: JournalPlace, first: AttemptNo) -> Result<StoryBuilder, CliError> {
     let mut teller = None;
     records::each(dir, from, &mut |line, record| {
         teller.get_or_insert_with(|| begun(first, line)).add(record);
@@ -146,9 +146,9 @@ fn tell(dir: &Utf8Path, from: JournalPlace, first: AttemptNo) -> Result<Teller, 
 }
 
 /// A story from its beginning, or from an attempt on.
-fn begun(first: AttemptNo, line: &Line) -> Teller {
+fn begun(first: AttemptNo, line: &LineHeader) -> StoryBuilder {
     match first {
-        AttemptNo(0) => Teller::default(),
-        first => Teller::since(first, line),
+        AttemptNo(0) => StoryBuilder::default(),
+        first => StoryBuilder::since(first, line),
     }
 }

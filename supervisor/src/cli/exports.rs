@@ -1,6 +1,6 @@
 //! Exports of the weights that a trainer leaves beside its only checkpoint, from which nothing is resumed.
 
-use crate::printer::Meter;
+use crate::printer::ByteMeter;
 use crate::render::checkpoints::Export;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{Depth, EntryKind, Finding, Verdict};
 use supervise_core::spec::TrainerKind;
 use supervise_host::io_worker::{FileProver, RunCheckpoints, walk};
-use supervise_trainers::{Adapter, Expectation, InPlace, registry};
+use supervise_trainers::{ExpectedLayout, InPlaceLayout, TrainerAdapter, registry};
 
 /// Every export below a root, newest first.
 /// `memory`: bytes that looking into them may take.
-pub(super) fn below(root: &Utf8Path, depth: Depth, memory: u64, meter: &mut Meter) -> Vec<Export> {
+pub(super) fn below(root: &Utf8Path, depth: Depth, memory: u64, meter: &mut ByteMeter) -> Vec<Export> {
     let number = |path: &Utf8PathBuf| path.file_name().and_then(step).unwrap_or_default();
     let mut out: Vec<Export> = dirs_below(root)
         .into_iter()
@@ -62,7 +62,7 @@ fn judge(
     step: u64,
     depth: Depth,
     prover: &FileProver,
-    meter: &mut Meter,
+    meter: &mut ByteMeter,
 ) -> Export {
     let dir = root.join(&path);
     let mut facts = Vec::new();
@@ -122,10 +122,10 @@ pub(super) fn unknown_run(root: &Utf8Path, memory: u64) -> RunCheckpoints {
     let in_place = in_place_at(root);
     RunCheckpoints {
         root: root.to_owned(),
-        trainer: in_place.map_or_else(|| owner_of(root), Adapter::kind),
-        expect: Expectation {
+        trainer: in_place.map_or_else(|| owner_of(root), TrainerAdapter::kind),
+        expect: ExpectedLayout {
             memory,
-            ..Expectation::default()
+            ..ExpectedLayout::default()
         },
         store: in_place.map(|_| store_of(root)),
     }
@@ -141,14 +141,15 @@ pub(super) fn owner_of(root: &Utf8Path) -> TrainerKind {
 }
 
 /// The trainer that keeps its only checkpoint here.
-pub(super) fn in_place_at(root: &Utf8Path) -> Option<&'static dyn Adapter> {
+pub(super) fn in_place_at(root: &Utf8Path) -> Option<&'static dyn TrainerAdapter> {
     let own = root.join(GENERATIONS).is_dir() || root.join(LATEST).exists();
     let generation = root.file_name().and_then(generation_step).is_some();
-    let has_state = |layout: &dyn InPlace| {
+    let has_state = |layout: &dyn InPlaceLayout| {
         let mut engines = dirs(root).into_iter();
         engines.any(|engine| root.join(engine).join(layout.state()).is_dir())
     };
-    let is_here = |layout: &dyn InPlace| own || generation || root.join(layout.info()).is_dir() || has_state(layout);
+    let is_here =
+        |layout: &dyn InPlaceLayout| own || generation || root.join(layout.info()).is_dir() || has_state(layout);
     registry::adapters().find(|a| a.in_place().is_some_and(is_here))
 }
 

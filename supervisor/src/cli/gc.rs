@@ -1,22 +1,22 @@
 //! `supervise gc`: shows what a run left behind, and deletes it when a person agrees.
 
 use super::asked;
-use super::stop::{Lease, outcome};
-use super::target::{self, Seen};
+use super::stop::{StopLease, outcome};
+use super::target::{self, RunInfo};
 use crate::environment::wall;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 
-use crate::printer::{self, Meter};
-use crate::render::gc::{Choice, GcView};
+use crate::printer::{self, ByteMeter};
+use crate::render::gc::{GcSelection, GcView};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io::IsTerminal;
 use supervise_core::checkpoint::{Depth, Verdict};
 use supervise_core::event::{Event, EventKind};
 use supervise_core::id::{Seq, Tick};
 use supervise_core::journal::encode;
-use supervise_core::record::Record;
-use supervise_host::io_worker::{Answer, Leftover, Question, RunCheckpoints, lease_dir, look_at_run};
+use supervise_core::record::JournalRecord;
+use supervise_host::io_worker::{IoAnswer, IoQuestion, Leftover, RunCheckpoints, lease_dir, look_at_run};
 
 pub(super) const EXAMPLES: &str = "  supervise gc ppo.yaml --dry-run
   supervise gc ppo.yaml --keep-attempts 3
@@ -26,12 +26,12 @@ pub(super) const EXAMPLES: &str = "  supervise gc ppo.yaml --dry-run
 /// So many of the deleted places stand in the journal.
 const TOLD: usize = 20;
 
-pub(super) const EXITS: [Exit; 5] = [
-    Exit::Finished,
-    Exit::LeaseHeld,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Internal,
+pub(super) const EXITS: [SuperviseExitCode; 5] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::LeaseHeld,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Internal,
 ];
 
 #[derive(Debug, clap::Args)]
@@ -87,12 +87,12 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         super::print_json(&view)?;
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 struct Gc<'a> {
     args: &'a Args,
-    seen: Seen,
+    seen: RunInfo,
     run_dir: Utf8PathBuf,
     store: Utf8PathBuf,
 }
@@ -111,7 +111,7 @@ impl Gc<'_> {
     }
 
     fn view(&self) -> Result<GcView, CliError> {
-        let choice = Choice {
+        let choice = GcSelection {
             all: self.args.all,
             keep_attempts: self.args.keep_attempts,
             has_whole: !self.args.all || has_whole(&self.seen)?,
@@ -123,7 +123,7 @@ impl Gc<'_> {
     /// Deletes what was agreed upon, as far as it would still be chosen. The lease is taken only now: nobody is kept from starting
     /// while a person thinks.
     fn delete(&self, agreed: &mut GcView) -> Result<(), CliError> {
-        let mut lease = Lease::take(&self.seen)?;
+        let mut lease = StopLease::take(&self.seen)?;
         if !lease.is_held() {
             return Err(CliError::environment(format!(
                 "{}: the file system does not answer",
@@ -133,7 +133,7 @@ impl Gc<'_> {
         let done = self.view().and_then(|now| {
             let (mut places, still) = (agreed.chosen(), now.chosen());
             places.retain(|place| still.contains(place));
-            answer(Question::Delete {
+            answer(IoQuestion::Delete {
                 run_dir: self.run_dir.clone(),
                 store: self.store.clone(),
                 places: places.clone(),
@@ -151,9 +151,9 @@ impl Gc<'_> {
     }
 
     /// A term without a line would look like one whose journal was lost.
-    fn write_down(&self, lease: &mut Lease, places: &[Utf8PathBuf], bytes: u64) -> Result<(), String> {
+    fn write_down(&self, lease: &mut StopLease, places: &[Utf8PathBuf], bytes: u64) -> Result<(), String> {
         let (at, wall) = (self.seen.state.as_ref().map_or(Tick(0), |s| s.now), wall());
-        let fact = Record::Fact(Event {
+        let fact = JournalRecord::Fact(Event {
             at,
             wall,
             entropy: 0,
@@ -168,7 +168,7 @@ impl Gc<'_> {
 }
 
 /// The directory in which steps go aside: where the terms stand too.
-fn store(seen: &Seen, run_dir: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
+fn store(seen: &RunInfo, run_dir: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
     let spec = seen.spec.as_ref().ok_or_else(|| {
         CliError::environment(format!(
             "run {}: its specification cannot be read in {run_dir}",
@@ -180,11 +180,11 @@ fn store(seen: &Seen, run_dir: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
 }
 
 /// Returns true if a whole step stands where the trainer looks: else what is aside may be the last good state.
-fn has_whole(seen: &Seen) -> Result<bool, CliError> {
+fn has_whole(seen: &RunInfo) -> Result<bool, CliError> {
     let Some(place) = seen.spec.as_ref().and_then(RunCheckpoints::of) else {
         return Ok(false);
     };
-    let mut meter = Meter::new();
+    let mut meter = ByteMeter::new();
     let scan = look_at_run(&place, Depth::Structure, &mut |read| {
         meter.tell(read, None);
         true
@@ -197,17 +197,17 @@ fn has_whole(seen: &Seen) -> Result<bool, CliError> {
 }
 
 fn leftovers(run_dir: &Utf8Path, store: &Utf8Path) -> Result<Vec<Leftover>, CliError> {
-    let ask = Question::Leftovers {
+    let ask = IoQuestion::Leftovers {
         run_dir: run_dir.to_owned(),
         store: store.to_owned(),
     };
     match answer(ask)? {
-        Answer::Leftovers(found) => Ok(found),
+        IoAnswer::Leftovers(found) => Ok(found),
         _ => Err(CliError::internal("the helper gave an unexpected answer")),
     }
 }
 
-fn answer(ask: Question) -> Result<Answer, CliError> {
+fn answer(ask: IoQuestion) -> Result<IoAnswer, CliError> {
     let failed = |e: supervise_host::io_worker::IoWorkerError| CliError::environment(e.to_string());
     let mut io_worker = target::io_worker().map_err(failed)?;
     io_worker.ask(ask, target::DELETING).map_err(failed)

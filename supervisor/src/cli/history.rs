@@ -3,10 +3,10 @@
 use super::{records, target};
 use crate::environment::wall;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::render::explain::Teller;
-use crate::render::history::{HistoryView, Ways};
-use supervise_core::ledger::Ledger;
+use crate::exit::SuperviseExitCode;
+use crate::render::explain::StoryBuilder;
+use crate::render::history::{AttemptOrigins, HistoryView};
+use supervise_core::ledger::TimeLedger;
 use supervise_host::io_worker::JournalPlace;
 
 pub(super) const EXAMPLES: &str = "  supervise history ppo.yaml
@@ -26,7 +26,11 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let seen = target::one(args.run.as_deref())?;
     target::tell_gaps(&seen);
-    let (mut teller, mut ledger, mut ways) = (Teller::default(), Ledger::default(), Ways::default());
+    let (mut teller, mut ledger, mut ways) = (
+        StoryBuilder::default(),
+        TimeLedger::default(),
+        AttemptOrigins::default(),
+    );
     records::each(seen.run_dir()?, JournalPlace::default(), &mut |_, record| {
         teller.add(record);
         ledger.note(teller.state(), record);
@@ -40,5 +44,5 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     } else {
         super::print(&view.text())?;
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }

@@ -1,13 +1,13 @@
 //! `supervise hold` and `supervise unhold`: a person works on a run.
 
-use super::target::{self, Seen};
+use super::target::{self, RunInfo};
 use super::{at_rest, away};
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::render::terminal;
 use std::time::Duration;
-use supervise_core::state::Mode;
+use supervise_core::state::RunMode;
 use supervise_host::io_worker::left;
 
 pub(super) const HOLD_EXAMPLES: &str = "  supervise hold ppo.yaml
@@ -62,11 +62,11 @@ pub(super) fn unhold(args: &UnholdArgs) -> Result<u8, CliError> {
 }
 
 /// Leaves a held run to its supervisor.
-pub(super) fn let_go(seen: &Seen, json: bool) -> Result<u8, CliError> {
+pub(super) fn let_go(seen: &RunInfo, json: bool) -> Result<u8, CliError> {
     let by = crate::environment::user();
     let state = seen.state.as_ref();
     let nobody_lives = !seen.alive.supervisor.alive && seen.elsewhere.is_none();
-    if nobody_lives && state.is_some_and(|s| s.held.is_some() && s.mode == Mode::Finished) {
+    if nobody_lives && state.is_some_and(|s| s.held.is_some() && s.mode == RunMode::Finished) {
         // Nobody but the journal has to know.
         at_rest::let_go_on(seen)?;
         return told(seen, false, "held no more: its next start goes on", json);
@@ -84,9 +84,9 @@ pub(super) fn wish(by: String, reason: Option<&str>) -> ControlRequest {
     }
 }
 
-fn ask(seen: &Seen, request: &ControlRequest) -> Result<(), CliError> {
+fn ask(seen: &RunInfo, request: &ControlRequest) -> Result<(), CliError> {
     let run = &seen.run;
-    if let Some(Mode::Finished) = seen.state.as_ref().map(|s| &s.mode) {
+    if let Some(RunMode::Finished) = seen.state.as_ref().map(|s| &s.mode) {
         return Err(CliError::environment(format!(
             "run {run} has ended: there is nothing to hold"
         )));
@@ -105,7 +105,7 @@ fn ask(seen: &Seen, request: &ControlRequest) -> Result<(), CliError> {
             if !holds && !is_held && !seen.run_dir.as_deref().is_some_and(left::any) {
                 return Err(CliError::environment(format!("nobody holds run {run}")));
             }
-            let done = |now: &Seen| now.state.as_ref().is_some_and(|s| s.held.is_some() == holds);
+            let done = |now: &RunInfo| now.state.as_ref().is_some_and(|s| s.held.is_some() == holds);
             away::ask((command, seen), request.clone(), Some(away::TAKEN), done).map(drop)
         }
         Ok(None) => {
@@ -115,10 +115,10 @@ fn ask(seen: &Seen, request: &ControlRequest) -> Result<(), CliError> {
     }
 }
 
-fn told(seen: &Seen, held: bool, text: &str, json: bool) -> Result<u8, CliError> {
+fn told(seen: &RunInfo, held: bool, text: &str, json: bool) -> Result<u8, CliError> {
     match json {
         true => super::print_json(&serde_json::json!({"version": 1, "run": seen.run, "held": held}))?,
         false => super::print(&format!("run {}: {text}\n", seen.run))?,
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }

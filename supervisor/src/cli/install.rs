@@ -2,10 +2,10 @@
 
 use super::settings_files::SettingsFiles;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::prepare::{Request, prepare};
+use crate::exit::SuperviseExitCode;
+use crate::prepare::{PrepareRequest, prepare};
 use crate::printer;
-use crate::render::unit::{Texts, Unit, unit};
+use crate::render::unit::{SystemdUnit, UnitTexts, unit};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -68,15 +68,15 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
     debug_assert!(args.systemd);
     // What `run` would refuse is refused here, not at the next boot.
-    prepare(Request {
+    prepare(PrepareRequest {
         config: Some(args.config.clone()),
         command: args.command.clone(),
         settings: args.settings.clone().named(),
-        ..Request::default()
+        ..PrepareRequest::default()
     })?;
     let user = args.user || !args.system && supervise_host::system::effective_user() != 0;
     let name = name(&args)?;
-    let unit = Unit {
+    let unit = SystemdUnit {
         name: name.clone(),
         user,
         program: own_program()?,
@@ -105,13 +105,13 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         }
         // It is to be written as it is, and holds no secret.
         super::written(printer::out_bytes(texts.unit.as_bytes()))?;
-        return Ok(Exit::Finished.code());
+        return Ok(SuperviseExitCode::Finished.code());
     }
     check(&texts.unit, &name, user)?;
     let path = directory(user)?.join(format!("supervise-{name}.service"));
     is_another(&path, &args.config)?;
     is_another(&unit.secrets, &args.config)?;
-    let as_root = |e: CliError| match e.exit_code() == Exit::Environment.code() {
+    let as_root = |e: CliError| match e.exit_code() == SuperviseExitCode::Environment.code() {
         true => e.hint("as another user than root: --user, or --print and let root write it"),
         false => e,
     };
@@ -126,10 +126,10 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         &name,
         user,
     ))?;
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
-fn unit_texts(u: &Unit) -> Result<Texts, CliError> {
+fn unit_texts(u: &SystemdUnit) -> Result<UnitTexts, CliError> {
     unit(u).map_err(|why| CliError::usage(why).hint("systemd reads lines: rename what has a line break in it"))
 }
 

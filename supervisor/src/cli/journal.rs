@@ -5,7 +5,7 @@ use super::{target, written};
 use crate::control;
 use crate::environment::wall;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::printer;
 use crate::render::journal::{RecordView, views};
 use crate::render::terminal;
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         offset: 0,
     };
     let mut journals = Journals::open(&dir, from)?;
-    let mut told = Told {
+    let mut told = RecordPrinter {
         args,
         since,
         term,
@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
                 views(term, line, &bodies).for_each(|view| told.add(term, &view));
             })?;
             if !told.write()? {
-                return Ok(Exit::Finished.code());
+                return Ok(SuperviseExitCode::Finished.code());
             }
             if !more {
                 break;
@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             "no record of kind {kinds}; without --kind every record is shown with its kind"
         ));
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 /// The moment so long ago.
@@ -115,7 +115,7 @@ fn file(name: &str) -> Option<(Utf8PathBuf, u32)> {
 }
 
 /// Records as they are asked for, a piece at a time.
-struct Told<'a> {
+struct RecordPrinter<'a> {
     args: &'a Args,
     since: Option<WallMs>,
     term: Option<u32>,
@@ -124,7 +124,7 @@ struct Told<'a> {
     text: String,
 }
 
-impl Told<'_> {
+impl RecordPrinter<'_> {
     fn add(&mut self, term: u32, view: &RecordView) {
         let kinds = &self.args.kind;
         let is_asked = self.term.is_none_or(|t| t == term)

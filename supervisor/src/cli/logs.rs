@@ -6,18 +6,18 @@ pub(super) mod tee;
 use super::target;
 use crate::control;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::printer;
 use camino::{Utf8Path, Utf8PathBuf};
-use shown::Shown;
+use shown::LogFormat;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use supervise_core::id::RunId;
-use supervise_core::lease::Seat;
-use supervise_core::state::State;
+use supervise_core::lease::PidScope;
+use supervise_core::state::RunState;
 use supervise_host::guard::record::parse_tree;
 use supervise_host::hidden_places::HiddenLog;
 
@@ -109,7 +109,7 @@ fn shown_to(worker: u32, result: io::Result<()>) -> Result<u8, CliError> {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::environment(format!(
             "the output of worker {worker} cannot be shown to its end: {e}"
         ))),
-        _ => Ok(Exit::Finished.code()),
+        _ => Ok(SuperviseExitCode::Finished.code()),
     }
 }
 
@@ -126,7 +126,7 @@ fn file(attempts: &Utf8Path, attempt: u32, worker: u32) -> Utf8PathBuf {
 }
 
 /// The worker that the diagnosis of an attempt blames.
-fn blamed(state: &State, attempt: u32) -> Option<u32> {
+fn blamed(state: &RunState, attempt: u32) -> Option<u32> {
     let present = state.attempt.as_ref().filter(|a| a.no.0 == attempt);
     let before = || state.failures.iter().find(|f| f.attempt.0 == attempt);
     let told = match present {
@@ -140,7 +140,7 @@ fn blamed(state: &State, attempt: u32) -> Option<u32> {
 fn failed_first(folder: &Utf8Path) -> Option<u32> {
     let mut bytes = Vec::new();
     let read = File::open(folder.join("tree")).and_then(|f| f.take(TREE_LIMIT).read_to_end(&mut bytes));
-    let exits = read.is_ok().then(|| parse_tree(&bytes, &Seat::default()).exits)?;
+    let exits = read.is_ok().then(|| parse_tree(&bytes, &PidScope::default()).exits)?;
     exits.iter().find(|(_, exit)| !exit.is_success()).map(|(w, _)| w.0)
 }
 
@@ -225,7 +225,7 @@ impl Follower<'_> {
     /// Older rotated parts first, then the present file; then what comes.
     fn one(&self, attempt: u32, worker: u32) -> io::Result<()> {
         let file = file(self.attempts, attempt, worker);
-        let mut shown = Shown::new(self.json, self.raw, self.ended.is_some(), attempt, worker);
+        let mut shown = LogFormat::new(self.json, self.raw, self.ended.is_some(), attempt, worker);
         let mut parts: Vec<Utf8PathBuf> = (1..=1000)
             .map(|n| Utf8PathBuf::from(format!("{file}.{n}")))
             .take_while(|p| p.exists())
@@ -268,7 +268,7 @@ fn is_at_end(log: &HiddenLog) -> bool {
     log.file().metadata().is_ok_and(|m| m.len() <= log.at())
 }
 
-fn copy(from: &mut HiddenLog, shown: &mut Shown) -> io::Result<()> {
+fn copy(from: &mut HiddenLog, shown: &mut LogFormat) -> io::Result<()> {
     loop {
         let bytes = match shown.is_raw() {
             true => Some(from.read_raw(CHUNK)?).filter(|bytes| !bytes.is_empty()),

@@ -1,7 +1,7 @@
 //! `supervise man`.
 
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::printer;
 use camino::Utf8PathBuf;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             super::written(rendered.and_then(|()| printer::out_bytes(&page)))?;
         }
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 fn pages(dir: &Utf8PathBuf) -> io::Result<()> {

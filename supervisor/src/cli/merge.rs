@@ -15,8 +15,8 @@ use index::ModelIndex;
 use originals::Originals;
 
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::printer::{self, Meter};
+use crate::exit::SuperviseExitCode;
+use crate::printer::{self, ByteMeter};
 use crate::render::merge::MergeView;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_checkpoint::Dtype;
@@ -31,19 +31,19 @@ pub(super) const EXAMPLES: &str =
   supervise merge /ckpt/my-run --target model --upload my-org/my-model --private
 ";
 
-pub(super) const EXITS: [Exit; 12] = [
-    Exit::Finished,
-    Exit::Different,
-    Exit::NoProof,
-    Exit::Incomplete,
-    Exit::Damaged,
-    Exit::Unsafe,
-    Exit::Unknown,
-    Exit::Unreadable,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Internal,
-    Exit::Config,
+pub(super) const EXITS: [SuperviseExitCode; 12] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::Different,
+    SuperviseExitCode::NoProof,
+    SuperviseExitCode::Incomplete,
+    SuperviseExitCode::Damaged,
+    SuperviseExitCode::Unsafe,
+    SuperviseExitCode::Unknown,
+    SuperviseExitCode::Unreadable,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Internal,
+    SuperviseExitCode::Config,
 ];
 
 /// Type of the numbers that are written.
@@ -137,11 +137,11 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 
 /// As `verl.model_merger test` does: what would be written is what the other model is, to a millionth.
 fn test(args: &Args, model: &str) -> Result<u8, CliError> {
-    let wanted = compare::Wanted {
+    let wanted = compare::ModelSelector {
         step: args.step,
         role: args.role.as_deref(),
         replicas: args.check_replicas,
-        ..compare::Wanted::default()
+        ..compare::ModelSelector::default()
     };
     let tolerance = Tolerance {
         as_type: args.dtype.dtype(),
@@ -161,12 +161,12 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         upload::possible(name)?;
     }
     new_dir::may_be_made(target)?;
-    let mut meter = Meter::new();
+    let mut meter = ByteMeter::new();
     let found = source(args, &mut meter)?;
     let mut notes = Vec::new();
     let folder = model::folder(&found)?;
     let originals = Originals::of(&args.source, &found, &folder, &mut notes)?;
-    let how = model::Opening {
+    let how = model::ModelOpenOptions {
         prefix: args.prefix.as_deref(),
         replicas: args.check_replicas,
         folder: Some(&folder),
@@ -190,13 +190,13 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
         new_dir::is_outside(target, read)?;
     }
     let trained = match (args.like.as_deref(), base) {
-        (Some(dir), _) => Some(files::Trained { option: "--like", dir }),
-        (None, base) => base.map(|dir| files::Trained {
+        (Some(dir), _) => Some(files::TrainedModel { option: "--like", dir }),
+        (None, base) => base.map(|dir| files::TrainedModel {
             option: "--fold-lora",
             dir,
         }),
     };
-    let files = files::Beside::of(&found, trained)?;
+    let files = files::SideFiles::of(&found, trained)?;
     let folded = match args.fold_lora {
         Some(_) => fold::fold(&mut model, &found, &files, args.lora_alpha, base)?,
         None => Vec::new(),
@@ -286,11 +286,11 @@ fn merge(args: &Args, target: &Utf8Path) -> Result<u8, CliError> {
     if let Some(name) = &args.upload {
         upload::perform(target, name, args.private)?;
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 /// The weights that are meant, as long as they are to become others.
-fn source(args: &Args, meter: &mut Meter) -> Result<model::Found, CliError> {
+fn source(args: &Args, meter: &mut ByteMeter) -> Result<model::FoundModel, CliError> {
     let is_folded = args.fold_lora.is_some();
     let adapter = fold::adapter_dir(&args.source).filter(|_| is_folded);
     let found = match adapter.map_or_else(|| model::exported(&args.source), |found| Ok(Some(found)))? {
@@ -317,7 +317,7 @@ fn source(args: &Args, meter: &mut Meter) -> Result<model::Found, CliError> {
 }
 
 /// A head that is tied is not written: it has to be what it is tied to.
-fn same_numbers(model: &model::Model, [head, embeddings]: &[OutTensor; 2]) -> Result<(), CliError> {
+fn same_numbers(model: &model::OpenModel, [head, embeddings]: &[OutTensor; 2]) -> Result<(), CliError> {
     match model::is_same(model, [head, embeddings])? {
         true => Ok(()),
         false => Err(CliError::checkpoint(
@@ -332,7 +332,7 @@ fn same_numbers(model: &model::Model, [head, embeddings]: &[OutTensor; 2]) -> Re
 }
 
 /// The way on for a person where names are not known.
-fn refused(problem: supervise_weights::Problem, args: &Args) -> CliError {
+fn refused(problem: supervise_weights::ModelError, args: &Args) -> CliError {
     let e = CliError::checkpoint(problem.verdict, problem.text);
     match problem.verdict {
         supervise_core::checkpoint::Verdict::Unknown if !args.keep_names => {

@@ -1,9 +1,9 @@
 //! `supervise metrics`: the metrics of runs, once.
 
-use super::target::{self, Seen};
+use super::target::{self, RunInfo};
 use crate::environment::wall;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::prepare::unreadable_registry;
 use crate::render::metrics::{Format, metrics};
 use crate::render::status::StatusView;
@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         },
         names => names.iter().map(|n| target::find(n)).collect::<Result<Vec<_>, _>>()?,
     };
-    let views: Vec<StatusView> = seen.iter().map(Seen::view).collect();
+    let views: Vec<StatusView> = seen.iter().map(RunInfo::view).collect();
     let format = if args.openmetrics {
         Format::OpenMetrics
     } else {
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
                 .hint("the directory has to exist, and this user has to be allowed to write there")
         })?,
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 /// Whoever reads the file meanwhile finds the old or the new one, whole.

@@ -4,30 +4,30 @@ mod convert;
 mod target;
 
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::prepare::proof_memory;
-use crate::printer::Meter;
+use crate::printer::ByteMeter;
 use crate::render::migrate::{MigrateView, RoleView};
 use camino::Utf8PathBuf;
-use supervise_trainers::verl::migrate::Link;
+use supervise_trainers::verl::migrate::LinkMode;
 
 pub(super) const EXAMPLES: &str = "  supervise migrate --checkpoint /ckpt/my-run/global_step_120/actor --dry-run
   supervise migrate --checkpoint /ckpt/my-run/global_step_120
   supervise migrate --checkpoint-root /ckpt/my-run --all-steps --link reflink
 ";
 
-pub(super) const EXITS: [Exit; 11] = [
-    Exit::Finished,
-    Exit::LeaseHeld,
-    Exit::Incomplete,
-    Exit::Damaged,
-    Exit::Unsafe,
-    Exit::Unknown,
-    Exit::Unreadable,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Internal,
-    Exit::Config,
+pub(super) const EXITS: [SuperviseExitCode; 11] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::LeaseHeld,
+    SuperviseExitCode::Incomplete,
+    SuperviseExitCode::Damaged,
+    SuperviseExitCode::Unsafe,
+    SuperviseExitCode::Unknown,
+    SuperviseExitCode::Unreadable,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Internal,
+    SuperviseExitCode::Config,
 ];
 
 /// How the archive gets into its new places.
@@ -41,7 +41,7 @@ enum LinkArg {
     Reflink,
 }
 
-impl From<LinkArg> for Link {
+impl From<LinkArg> for LinkMode {
     fn from(link: LinkArg) -> Self {
         match link {
             LinkArg::Hard => Self::Hard,
@@ -87,9 +87,9 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let memory = proof_memory()?;
     let lease = match args.dry_run {
         true => None,
-        false => Some(target::Lease::take(&root)?),
+        false => Some(target::MigrateLease::take(&root)?),
     };
-    let mut meter = Meter::new();
+    let mut meter = ByteMeter::new();
     let roles: Vec<RoleView> = targets
         .iter()
         .map(|target| convert::role(target, args.link.into(), args.dry_run, memory, &mut meter))

@@ -5,10 +5,10 @@ use crate::render::bytes;
 use camino::Utf8Path;
 use std::io;
 use std::num::NonZero;
-use supervise_host::output_dir::{OutputDir, OutputFile, Refused};
+use supervise_host::output_dir::{OutputDir, OutputDirError, OutputFile};
 use supervise_host::system::space;
-use supervise_weights::write::Failed;
-use supervise_weights::{Problem, Target};
+use supervise_weights::write::WriteError;
+use supervise_weights::{ModelError, OutputSink};
 
 /// More threads than these bring nothing: the disk is what is waited for.
 const THREADS: usize = 8;
@@ -102,10 +102,10 @@ pub(in crate::cli) fn no_room(target: &Utf8Path, want: u64, free: u64) -> CliErr
     .hint("free some space, or name a directory on another disk: nothing was written")
 }
 
-fn begun(refused: Refused, target: &Utf8Path) -> CliError {
+fn begun(refused: OutputDirError, target: &Utf8Path) -> CliError {
     match refused {
-        Refused::Exists => exists(target),
-        Refused::NoParent(dir) => no_parent(target, &dir),
+        OutputDirError::Exists => exists(target),
+        OutputDirError::NoParent(dir) => no_parent(target, &dir),
         refused => CliError::environment(format!("--target {target}: {refused}")),
     }
 }
@@ -124,11 +124,11 @@ pub(in crate::cli) fn failed(dir: &OutputDir, e: &io::Error) -> CliError {
 }
 
 /// Why writing a model ended early; `source` tells of what it is made of.
-pub(in crate::cli) fn ended(dir: &OutputDir, why: Failed, source: impl Fn(Problem) -> CliError) -> CliError {
+pub(in crate::cli) fn ended(dir: &OutputDir, why: WriteError, source: impl Fn(ModelError) -> CliError) -> CliError {
     match why {
-        Failed::Source(problem) => source(problem),
-        Failed::Target { error, .. } => failed(dir, &error),
-        Failed::Interrupted => CliError::internal("the writing was interrupted"),
+        WriteError::Source(problem) => source(problem),
+        WriteError::Target { error, .. } => failed(dir, &error),
+        WriteError::Interrupted => CliError::internal("the writing was interrupted"),
     }
 }
 
@@ -152,7 +152,7 @@ impl Opened {
     }
 }
 
-impl Target for Opened {
+impl OutputSink for Opened {
     fn write_at(&self, file: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.0[file].write_at(at, bytes)
     }

@@ -4,10 +4,10 @@ use super::settings_files::SettingsFiles;
 use super::target;
 use crate::environment::wall;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::notify::send::{Job, send};
-use crate::notify::{Came, Ways, trial};
-use crate::prepare::{self, Request};
+use crate::exit::SuperviseExitCode;
+use crate::notify::send::{NotifyJob, send};
+use crate::notify::{NotifyResult, NotifyTargets, trial};
+use crate::prepare::{self, PrepareRequest};
 use camino::Utf8PathBuf;
 use serde::Serialize;
 use supervise_host::process::host_name;
@@ -38,19 +38,19 @@ pub(super) struct Args {
 #[derive(Debug, Serialize)]
 struct View {
     version: u32,
-    ways: Vec<Came>,
+    ways: Vec<NotifyResult>,
 }
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let name = args.config.as_ref().map(ToString::to_string);
-    let request = Request {
+    let request = PrepareRequest {
         config: args.config,
         set: args.set,
         settings: args.settings.named(),
-        ..Request::default()
+        ..PrepareRequest::default()
     };
     let discovered = prepare::discover(request)?;
-    let ways = Ways::of(&discovered.sources.settings.on_event);
+    let ways = NotifyTargets::of(&discovered.sources.settings.on_event);
     if ways.is_none() {
         return Err(
             CliError::config("nobody is to be told: on_event.command and on_event.webhook are null")
@@ -59,7 +59,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     }
     let known = name.as_deref().and_then(|name| target::one(Some(name)).ok());
     let run = known.map_or_else(|| "none".to_owned(), |seen| seen.run.0);
-    let ways = send(&Job {
+    let ways = send(&NotifyJob {
         ways,
         notice: trial(&run, &host_name(), wall()),
     });
@@ -70,10 +70,15 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     } else {
         super::print(&view.ways.iter().map(line).collect::<String>())?;
     }
-    Ok(if failed { Exit::Environment } else { Exit::Finished }.code())
+    Ok(if failed {
+        SuperviseExitCode::Environment
+    } else {
+        SuperviseExitCode::Finished
+    }
+    .code())
 }
 
-fn line(way: &Came) -> String {
+fn line(way: &NotifyResult) -> String {
     let note = match way.note.as_str() {
         "" => String::new(),
         note => format!(": {note}"),

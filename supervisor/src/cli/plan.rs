@@ -1,26 +1,28 @@
 //! `supervise plan`: what `run` would do now. Touches nothing.
 
-use super::run::Source;
+use super::run::LaunchArgs;
 use super::{asked, target};
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::prepare::{Learning, PLAIN_CODE, Request, prepare};
+use crate::exit::SuperviseExitCode;
+use crate::prepare::{Learning, PLAIN_CODE, PrepareRequest, prepare};
 use crate::rehearse::{not_rehearsed, rehearse};
 use crate::render::doubts;
 use crate::render::plan::{OPEN_CASE, PlanView};
-use crate::run_order::Prepared;
+use crate::run_order::PreparedRun;
 use std::collections::BTreeMap;
 use supervise_config::settings::CgroupChoice;
 use supervise_core::checkpoint::{Depth, Finding};
 use supervise_core::event::ScanReport;
 use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::resume::{Choice, answered_again, choose, in_next_term, needed_depth};
+use supervise_core::resume::{ResumeChoice, answered_again, choose, in_next_term, needed_depth};
 use supervise_core::spec::ResumeIntent;
-use supervise_core::state::{OwnStep, State};
-use supervise_host::io_worker::{Identity, Prover, RunCheckpoints, came_with_a_copy, look_at_run, name_own_modules};
+use supervise_core::state::{OwnStep, RunState};
+use supervise_host::io_worker::{
+    RootProver, RunCheckpoints, RunIdentity, came_with_a_copy, look_at_run, name_own_modules,
+};
 use supervise_host::process::boot_id;
-use supervise_host::process::cgroup::Leaf;
-use supervise_trainers::{HostFacts, LaunchPlan, Ray, adapter, expect};
+use supervise_host::process::cgroup::CgroupLeaf;
+use supervise_trainers::{HostFacts, LaunchPlan, RayMode, adapter, expect};
 
 pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
   supervise plan ppo.yaml --json --depth full
@@ -29,15 +31,15 @@ pub(super) const EXAMPLES: &str = "  supervise plan ppo.yaml
   supervise plan --learn -- bash run_grpo.sh   runs the script up to the call of its trainer
 ";
 
-pub(super) const EXITS: [Exit; 8] = [
-    Exit::Finished,
-    Exit::Deterministic,
-    Exit::GaveUp,
-    Exit::NoProof,
-    Exit::LeaseHeld,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Config,
+pub(super) const EXITS: [SuperviseExitCode; 8] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::Deterministic,
+    SuperviseExitCode::GaveUp,
+    SuperviseExitCode::NoProof,
+    SuperviseExitCode::LeaseHeld,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Config,
 ];
 
 /// The finding that says what a crash costs.
@@ -48,7 +50,7 @@ const WHOLE: u32 = 2;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    source: Source,
+    source: LaunchArgs,
     /// Run a script up to the call of its trainer, to learn which one it starts
     #[arg(long)]
     learn: bool,
@@ -68,7 +70,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let learning = if args.learn { Learning::Anew } else { Learning::Known };
-    let mut prepared = prepare(Request {
+    let mut prepared = prepare(PrepareRequest {
         learning,
         asks_first: !args.yes,
         asking: args.learn || args.rehearse,
@@ -98,7 +100,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         return Err(CliError::environment(problem.clone()));
     }
     let spec = &prepared.order.spec;
-    let identity = Identity {
+    let identity = RunIdentity {
         run: spec.run.clone(),
         run_dir: spec.run_dir.clone(),
         root: spec.root.clone(),
@@ -152,18 +154,23 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     }
     // The first failure would be the end: that is no plan to go on with.
     let has = |code: &str| view.findings.iter().any(|f| f.code == code);
-    let is_ray = matches!(prepared.order.facts.ray, Ray::Cluster { .. });
-    Ok(match view.exit_code.filter(|code| *code != Exit::Finished.code()) {
-        Some(code) => code,
-        // As `run` would end.
-        None if has("not_here") && is_ray => Exit::Environment.code(),
-        None if has("not_here") || has("override_unknown") => Exit::Config.code(),
-        None => Exit::Finished.code(),
-    })
+    let is_ray = matches!(prepared.order.facts.ray, RayMode::Cluster { .. });
+    Ok(
+        match view
+            .exit_code
+            .filter(|code| *code != SuperviseExitCode::Finished.code())
+        {
+            Some(code) => code,
+            // As `run` would end.
+            None if has("not_here") && is_ray => SuperviseExitCode::Environment.code(),
+            None if has("not_here") || has("override_unknown") => SuperviseExitCode::Config.code(),
+            None => SuperviseExitCode::Finished.code(),
+        },
+    )
 }
 
 /// A trainer of which the command tells nothing is known once it was seen.
-fn take_trainer(state: &State, prepared: &mut Prepared) {
+fn take_trainer(state: &RunState, prepared: &mut PreparedRun) {
     let spec = &prepared.order.spec;
     let Some(seen) = state.seen.as_ref().filter(|_| spec.root.is_none()) else {
         return;
@@ -178,8 +185,8 @@ fn take_trainer(state: &State, prepared: &mut Prepared) {
 }
 
 /// A resume goes on with the interval that its step holds: what a crash costs is told by that one, as the choice says it.
-fn take_interval(prepared: &mut Prepared, scan: &ScanReport, choice: &Choice) {
-    let Choice::Start {
+fn take_interval(prepared: &mut PreparedRun, scan: &ScanReport, choice: &ResumeChoice) {
+    let ResumeChoice::Start {
         from: StartPoint::Step { ckpt, .. },
         ..
     } = choice
@@ -202,23 +209,23 @@ fn take_interval(prepared: &mut Prepared, scan: &ScanReport, choice: &Choice) {
 }
 
 /// Said where no control group would hold the workers.
-fn open_case(p: &Prepared) -> Option<String> {
+fn open_case(p: &PreparedRun) -> Option<String> {
     if p.order.settings.kill.cgroup == CgroupChoice::Off {
         return Some(format!("kill.cgroup is off: {OPEN_CASE}"));
     }
-    let why = Leaf::could_be_made().err()?;
+    let why = CgroupLeaf::could_be_made().err()?;
     Some(format!(
         "no control group of our own can be made here ({why}): {OPEN_CASE}"
     ))
 }
 
-fn scan(p: &Prepared, own: &BTreeMap<String, OwnStep>, depth: Depth) -> ScanReport {
+fn scan(p: &PreparedRun, own: &BTreeMap<String, OwnStep>, depth: Depth) -> ScanReport {
     let mut report = scan_root(p, own, depth);
     name_own_modules(&p.order.spec, &mut report.steps);
     report
 }
 
-fn scan_root(p: &Prepared, own: &BTreeMap<String, OwnStep>, depth: Depth) -> ScanReport {
+fn scan_root(p: &PreparedRun, own: &BTreeMap<String, OwnStep>, depth: Depth) -> ScanReport {
     let Some(root) = &p.order.spec.root else {
         return ScanReport {
             empty: true,
@@ -230,13 +237,13 @@ fn scan_root(p: &Prepared, own: &BTreeMap<String, OwnStep>, depth: Depth) -> Sca
     }
     let expect = expect(&p.order.spec);
     let trainer = adapter(p.order.spec.trainer);
-    let mut prover = Prover::new(root, trainer, &expect).knowing(own);
+    let mut prover = RootProver::new(root, trainer, &expect).knowing(own);
     let mut report = prover.scan(depth, WHOLE, &mut |_| true);
     if let ResumeIntent::Path { path, .. } = &p.order.spec.resume
         && !path.starts_with(root)
         && let (Some(above), Some(name)) = (path.parent(), path.file_name())
     {
-        let mut elsewhere = Prover::new(above, trainer, &expect);
+        let mut elsewhere = RootProver::new(above, trainer, &expect);
         let found = elsewhere
             .scan(depth, 0, &mut |_| true)
             .steps
@@ -252,15 +259,15 @@ fn scan_root(p: &Prepared, own: &BTreeMap<String, OwnStep>, depth: Depth) -> Sca
 }
 
 /// Doubts about the step that it would resume from.
-fn of_resume_point(scan: &ScanReport, choice: &Choice) -> Vec<Finding> {
+fn of_resume_point(scan: &ScanReport, choice: &ResumeChoice) -> Vec<Finding> {
     match choice {
-        Choice::Start { from, .. } => doubts(scan, from),
+        ResumeChoice::Start { from, .. } => doubts(scan, from),
         _ => Vec::new(),
     }
 }
 
-fn arrange(p: &Prepared, state: &State, choice: &Choice) -> Result<Option<LaunchPlan>, CliError> {
-    let Choice::Start { from, lost, care, .. } = choice else {
+fn arrange(p: &PreparedRun, state: &RunState, choice: &ResumeChoice) -> Result<Option<LaunchPlan>, CliError> {
+    let ResumeChoice::Start { from, lost, care, .. } = choice else {
         return Ok(None);
     };
     let order = LaunchOrder {

@@ -2,8 +2,8 @@
 
 use super::settings_files::SettingsFiles;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::prepare::{self, Request, answers, failure_lines};
+use crate::exit::SuperviseExitCode;
+use crate::prepare::{self, PrepareRequest, answers, failure_lines};
 use crate::render::policy::{PolicyView, text};
 use camino::Utf8PathBuf;
 use clap::Subcommand;
@@ -16,17 +16,17 @@ pub(super) const EXAMPLES: &str = "  supervise policy show
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: PolicyCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum PolicyCommand {
     /// Show how each class of failure is answered, and what the settings changed.
-    Show(Show),
+    Show(PolicyShowArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Show {
+struct PolicyShowArgs {
     /// The trainer's YAML
     #[arg(value_name = "TRAINER.yaml")]
     config: Option<Utf8PathBuf>,
@@ -41,12 +41,12 @@ struct Show {
 }
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
-    let What::Show(show) = args.what;
-    let request = Request {
+    let PolicyCommand::Show(show) = args.what;
+    let request = PrepareRequest {
         config: show.config,
         set: show.set,
         settings: show.settings.named(),
-        ..Request::default()
+        ..PrepareRequest::default()
     };
     let settings = prepare::discover(request)?.sources.settings;
     let view = PolicyView::of(
@@ -59,5 +59,5 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         true => super::print_json(&view)?,
         false => super::print(&text(&view))?,
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }

@@ -3,7 +3,7 @@
 use super::target;
 use crate::error::CliError;
 use crate::printer;
-use crate::reading::Reading;
+use crate::reading::JournalProgress;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::iter::once;
 use std::ops::Range;
@@ -11,9 +11,9 @@ use std::panic::resume_unwind;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, available_parallelism};
-use supervise_core::journal::{Line, Lines, Read, VERSION, decode};
-use supervise_core::record::Record;
-use supervise_host::io_worker::{Answer, Asked, Client, IoWorkerError, JournalPlace, Question};
+use supervise_core::journal::{JournalReader, LineHeader, ParsedLine, VERSION, decode};
+use supervise_core::record::JournalRecord;
+use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, IoWorkerError, JournalPlace, PendingRequest};
 
 /// A shorter piece is decoded by one thread alone.
 const SHORT: usize = 64 << 10;
@@ -26,26 +26,30 @@ static OTHERS: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or
 ///
 /// # Errors
 /// The file system does not answer, or the journals cannot be read.
-pub(super) fn each(dir: &Utf8Path, from: JournalPlace, add: &mut dyn FnMut(&Line, &Record)) -> Result<(), CliError> {
+pub(super) fn each(
+    dir: &Utf8Path,
+    from: JournalPlace,
+    add: &mut dyn FnMut(&LineHeader, &JournalRecord),
+) -> Result<(), CliError> {
     let mut journals = Journals::open(dir, from)?;
     while journals.piece(&mut |_, _, line, records| records.iter().for_each(|record| add(line, record)))? {}
     Ok(())
 }
 
 /// Hears of a line: its term, its text, and its records.
-type Adding<'a> = dyn FnMut(u32, &[u8], &Line, &[Record]) + 'a;
+type Adding<'a> = dyn FnMut(u32, &[u8], &LineHeader, &[JournalRecord]) + 'a;
 
 /// The journals of a run, read from a place on, and again where they have grown.
 pub(super) struct Journals {
     dir: Utf8PathBuf,
-    io_worker: Client,
-    reading: Reading,
+    io_worker: IoClient,
+    reading: JournalProgress,
     at: JournalPlace,
     term: u32,
-    lines: Lines,
+    lines: JournalReader,
     done: u64,
     /// The piece that is read while the one before is decoded.
-    ahead: Option<Asked>,
+    ahead: Option<PendingRequest>,
     /// The piece that was decoded while the one before was handed out.
     decoded: Option<Decoded>,
     /// The piece that was handed out.
@@ -56,14 +60,14 @@ pub(super) struct Journals {
 struct Decoded {
     term: u32,
     text: Vec<u8>,
-    threads: Vec<Vec<Part>>,
+    threads: Vec<Vec<RecordBatch>>,
 }
 
 /// Lines side by side in a piece.
 #[derive(Default)]
-struct Part {
+struct RecordBatch {
     number: usize,
-    lines: Vec<(Range<usize>, Read)>,
+    lines: Vec<(Range<usize>, ParsedLine)>,
 }
 
 impl Decoded {
@@ -76,7 +80,7 @@ impl Decoded {
         };
         let places = parts(&text);
         let next = AtomicUsize::new(0);
-        let decoding = |spent: Option<Vec<Part>>| {
+        let decoding = |spent: Option<Vec<RecordBatch>>| {
             let mut spent = spent.unwrap_or_default();
             let mut done = Vec::new();
             while let number = next.fetch_add(1, Ordering::Relaxed)
@@ -107,15 +111,15 @@ impl Decoded {
     }
 
     /// Its lines in their order.
-    fn lines(&self) -> impl Iterator<Item = (&[u8], &Read)> {
-        let mut parts: Vec<&Part> = self.threads.iter().flatten().collect();
+    fn lines(&self) -> impl Iterator<Item = (&[u8], &ParsedLine)> {
+        let mut parts: Vec<&RecordBatch> = self.threads.iter().flatten().collect();
         parts.sort_unstable_by_key(|part| part.number);
         let lines = parts.into_iter().flat_map(|part| &part.lines);
         lines.map(|(place, read)| (self.text.get(place.clone()).unwrap_or_default(), read))
     }
 }
 
-impl Part {
+impl RecordBatch {
     /// Reads the lines of this place in the text, instead of what it held.
     fn decode(&mut self, text: &[u8], place: Range<usize>) {
         let (mut begin, part) = (place.start, text.get(place.clone()).unwrap_or_default());
@@ -128,7 +132,7 @@ impl Part {
                 // The old line gives back its memory just before the new one takes as much: all of a part at once would overflow the
                 // few pieces that a thread keeps at hand.
                 Some(old) => {
-                    old.1 = Read::Damaged(String::new());
+                    old.1 = ParsedLine::Damaged(String::new());
                     *old = (line, decode(of));
                 }
                 None => self.lines.push((line, decode(of))),
@@ -161,14 +165,14 @@ impl Journals {
     /// # Errors
     /// No helper can be started.
     pub(super) fn open(dir: &Utf8Path, from: JournalPlace) -> Result<Self, CliError> {
-        let reading = Reading::new(dir);
+        let reading = JournalProgress::new(dir);
         Ok(Self {
             dir: dir.to_owned(),
             io_worker: target::io_worker().map_err(|e| failed(e, &reading))?,
             reading,
             at: from,
             term: from.term,
-            lines: Lines::default(),
+            lines: JournalReader::default(),
             done: 0,
             ahead: None,
             decoded: None,
@@ -207,7 +211,7 @@ impl Journals {
         };
         let answer = asked.and_then(|asked| self.io_worker.answer(asked, target::PATIENCE, &mut |_, _| ()));
         let answer = answer.map_err(|e| failed(e, &self.reading))?;
-        let Answer::Lines {
+        let IoAnswer::Lines {
             at, text, next, left, ..
         } = answer
         else {
@@ -222,8 +226,8 @@ impl Journals {
         Ok((at.term, text, next.is_some()))
     }
 
-    fn ask(&mut self) -> Result<Asked, IoWorkerError> {
-        self.io_worker.send(Question::Lines {
+    fn ask(&mut self) -> Result<PendingRequest, IoWorkerError> {
+        self.io_worker.send(IoQuestion::Lines {
             run_dir: self.dir.clone(),
             from: self.at,
         })
@@ -235,23 +239,23 @@ impl Journals {
         };
         let term = piece.term;
         if term != self.term {
-            (self.term, self.lines) = (term, Lines::default());
+            (self.term, self.lines) = (term, JournalReader::default());
         }
         for (text, read) in piece.lines() {
             if !self.lines.is_new(read) {
                 continue;
             }
             match read {
-                Read::Known(line, records) => add(term, text, line, records),
+                ParsedLine::Known(line, records) => add(term, text, line, records),
                 // A newer version wrote it.
-                Read::Unknown(line) | Read::Newer(_, Some(line)) => add(term, text, line, &[]),
-                Read::Newer(version, None) => {
+                ParsedLine::Unknown(line) | ParsedLine::Newer(_, Some(line)) => add(term, text, line, &[]),
+                ParsedLine::Newer(version, None) => {
                     let (dir, number) = (&self.dir, self.lines.number);
                     printer::note(&format!(
                         "{dir}/journal/{term}.jsonl line {number} is left out: it has format version {version}, and this release reads versions up to {VERSION}"
                     ));
                 }
-                Read::Damaged(why) => {
+                ParsedLine::Damaged(why) => {
                     let (dir, number) = (&self.dir, self.lines.number);
                     printer::note(&format!("{dir}/journal/{term}.jsonl line {number} is damaged: {why}"));
                 }
@@ -260,7 +264,7 @@ impl Journals {
     }
 }
 
-fn failed(e: IoWorkerError, reading: &Reading) -> CliError {
+fn failed(e: IoWorkerError, reading: &JournalProgress) -> CliError {
     match e {
         IoWorkerError::Stalled(_) => CliError::environment(reading.stalled()),
         IoWorkerError::Refused(e) => CliError::journal(e.what),
@@ -277,7 +281,7 @@ mod tests {
 
     fn text(lines: u64) -> Vec<u8> {
         let line = |n| {
-            let record = Record::Decided {
+            let record = JournalRecord::Decided {
                 at: Tick(n),
                 what: Decision::Choose,
                 reasons: Vec::new(),
@@ -300,7 +304,9 @@ mod tests {
             let read: Vec<Vec<u8>> = piece.lines().map(|(line, _)| [line, b"\n"].concat()).collect();
             assert_eq!(read, whole, "{lines} lines");
             for (n, (_, read)) in piece.lines().enumerate() {
-                assert!(matches!(read, Read::Known(line, records) if line.seq.0 == n as u64 + 1 && records.len() == 1));
+                assert!(
+                    matches!(read, ParsedLine::Known(line, records) if line.seq.0 == n as u64 + 1 && records.len() == 1)
+                );
             }
             spent = Some(piece);
         }

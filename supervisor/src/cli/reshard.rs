@@ -2,31 +2,31 @@
 
 use super::{model, new_dir};
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::printer::{self, Meter};
+use crate::exit::SuperviseExitCode;
+use crate::printer::{self, ByteMeter};
 use crate::render::reshard::ReshardView;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::ops::ControlFlow;
 use supervise_core::id::Step;
-use supervise_host::io_worker::reshard::{self, NotCut, Written};
+use supervise_host::io_worker::reshard::{self, NotCut, ReshardStats};
 
 pub(super) const EXAMPLES: &str =
     "  supervise reshard /ckpt/my-run/global_step_120 --world-size 4 --target /ckpt/smaller/global_step_120
   supervise reshard ppo.yaml --world-size 16 --target /ckpt/larger/global_step_120
 ";
 
-pub(super) const EXITS: [Exit; 11] = [
-    Exit::Finished,
-    Exit::NoProof,
-    Exit::Incomplete,
-    Exit::Damaged,
-    Exit::Unsafe,
-    Exit::Unknown,
-    Exit::Unreadable,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Internal,
-    Exit::Config,
+pub(super) const EXITS: [SuperviseExitCode; 11] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::NoProof,
+    SuperviseExitCode::Incomplete,
+    SuperviseExitCode::Damaged,
+    SuperviseExitCode::Unsafe,
+    SuperviseExitCode::Unknown,
+    SuperviseExitCode::Unreadable,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Internal,
+    SuperviseExitCode::Config,
 ];
 
 #[derive(Debug, clap::Args)]
@@ -51,7 +51,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     supervise_host::system::raise_open_files();
     new_dir::may_be_made(&args.target)?;
-    let mut meter = Meter::new();
+    let mut meter = ByteMeter::new();
     let (dir, step) = model::step_dir(&args.source, args.step, &mut meter)?;
     meter.end();
     new_dir::is_outside(&args.target, &dir)?;
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     } else {
         super::print(&view.text())?;
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 /// A step under another step's name would be resumed from as that step.
@@ -100,10 +100,15 @@ fn is_named_as(target: &Utf8Path, step: Step) -> Result<(), CliError> {
     }
 }
 
-fn write(dir: &Utf8Path, target: &Utf8Path, content: &reshard::Content, world: u64) -> Result<Written, CliError> {
+fn write(
+    dir: &Utf8Path,
+    target: &Utf8Path,
+    content: &reshard::StepContent,
+    world: u64,
+) -> Result<ReshardStats, CliError> {
     // `.` and `empty/.` have no name of their own.
     let target = &target.canonicalize_utf8().unwrap_or_else(|_| target.to_owned());
-    let mut meter = Meter::of_writing();
+    let mut meter = ByteMeter::of_writing();
     let written = reshard::write(dir, target, content, world, &model::limits()?, &mut |done, of| {
         meter.tell(done, Some(of));
         ControlFlow::Continue(())

@@ -2,18 +2,18 @@
 
 use super::{at_rest, hold, target};
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 
 pub(super) const EXAMPLES: &str = "  supervise resume ppo.yaml && systemctl --user start supervise-ppo
   supervise resume ppo.yaml && sbatch ppo.sbatch
 ";
 
-pub(super) const EXITS: [Exit; 5] = [
-    Exit::Finished,
-    Exit::LeaseHeld,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Journal,
+pub(super) const EXITS: [SuperviseExitCode; 5] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::LeaseHeld,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Journal,
 ];
 
 /// After an end that needs a person (3, 4, 6), once the cause is mended: the next start goes on, whoever makes it: a unit of
@@ -40,5 +40,5 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         true => super::print_json(&view)?,
         false => super::print(&view.text())?,
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }

@@ -2,32 +2,32 @@
 
 use super::at_rest;
 use super::stop::outcome;
-use super::target::{self, Seen};
+use super::target::{self, RunInfo};
 use crate::environment;
 use crate::error::{CliError, ErrorKind};
-use crate::exit::Exit;
-use crate::printer::Meter;
+use crate::exit::SuperviseExitCode;
+use crate::printer::ByteMeter;
 use crate::render::rollback::RollbackView;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
-use supervise_core::event::{EventKind, Request, ScanReport};
+use supervise_core::event::{EventKind, OperatorRequest, ScanReport};
 use supervise_core::id::Step;
-use supervise_core::resume::{Choice, choose, needed_depth};
+use supervise_core::resume::{ResumeChoice, choose, needed_depth};
 use supervise_core::state::OwnStep;
-use supervise_host::io_worker::{Prover, RunCheckpoints, look_at_run};
+use supervise_host::io_worker::{RootProver, RunCheckpoints, look_at_run};
 use supervise_trainers::adapter;
 
 pub(super) const EXAMPLES: &str = "  supervise rollback ppo.yaml --to 120
   supervise rollback ppo.yaml --to 120 --dry-run --json | jq .aside
 ";
 
-pub(super) const EXITS: [Exit; 6] = [
-    Exit::Finished,
-    Exit::NoProof,
-    Exit::LeaseHeld,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Journal,
+pub(super) const EXITS: [SuperviseExitCode; 6] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::NoProof,
+    SuperviseExitCode::LeaseHeld,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Journal,
 ];
 
 /// The run must be stopped. The wish is written into its journal and obeyed by its next start, once: it resumes from exactly that
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             )));
         }
     };
-    let wish = Wish { by, to: Step(args.to) };
+    let wish = RollbackRequest { by, to: Step(args.to) };
     at_rest::check(&seen)?;
     let view = promise(&seen, &wish)?;
     if !args.dry_run {
@@ -74,18 +74,18 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         true => super::print_json(&view.json(args.dry_run))?,
         false => super::print(&view.text(args.dry_run))?,
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 /// A step to go back to, and the asker.
-struct Wish {
+struct RollbackRequest {
     by: String,
     to: Step,
 }
 
-impl Wish {
+impl RollbackRequest {
     fn asked(&self) -> EventKind {
-        EventKind::Operator(Request::RollBack {
+        EventKind::Operator(OperatorRequest::RollBack {
             by: self.by.clone(),
             to: self.to,
         })
@@ -93,7 +93,7 @@ impl Wish {
 }
 
 /// The next start's doing, by the same choice that it makes.
-fn promise(seen: &Seen, wish: &Wish) -> Result<RollbackView, CliError> {
+fn promise(seen: &RunInfo, wish: &RollbackRequest) -> Result<RollbackView, CliError> {
     let to = wish.to;
     let run = &seen.run;
     let (Some(state), Some(mut spec)) = (&seen.state, seen.spec_as_seen()) else {
@@ -124,19 +124,19 @@ fn promise(seen: &Seen, wish: &Wish) -> Result<RollbackView, CliError> {
     }
     after.outcome = None;
     match choose(&after, spec, &scan) {
-        Choice::Start {
+        ResumeChoice::Start {
             from,
             edits,
             lost,
             reasons,
             ..
         } if from.step() == to => Ok(RollbackView::of(&run.0, &from, &edits, &lost, reasons)),
-        Choice::Start { reasons, .. } => Err(no_way(to, reasons.first().map_or("", |r| r.text.as_str()))),
-        Choice::Finished { .. } => Err(no_way(to, "it is the last planned step: nothing would be trained")),
-        Choice::Unreadable { reasons } => Err(CliError::environment(
+        ResumeChoice::Start { reasons, .. } => Err(no_way(to, reasons.first().map_or("", |r| r.text.as_str()))),
+        ResumeChoice::Finished { .. } => Err(no_way(to, "it is the last planned step: nothing would be trained")),
+        ResumeChoice::Unreadable { reasons } => Err(CliError::environment(
             reasons.first().map_or_else(String::new, |r| r.text.clone()),
         )),
-        Choice::Refuse { reasons, .. } => {
+        ResumeChoice::Refuse { reasons, .. } => {
             let why = reasons.first().map_or("", |r| r.text.as_str());
             Err(refused(&scan, &place, to, why))
         }
@@ -145,7 +145,7 @@ fn promise(seen: &Seen, wish: &Wish) -> Result<RollbackView, CliError> {
 
 /// All steps by their structure, and the one that is asked for as deeply as a start would prove it.
 fn scan(place: &RunCheckpoints, own: &BTreeMap<String, OwnStep>, to: Step, depth: Depth) -> ScanReport {
-    let mut meter = Meter::new();
+    let mut meter = ByteMeter::new();
     let mut tell = |read| {
         meter.tell(read, None);
         true
@@ -153,7 +153,7 @@ fn scan(place: &RunCheckpoints, own: &BTreeMap<String, OwnStep>, to: Step, depth
     let scan = match place.store {
         Some(_) => look_at_run(place, depth, &mut tell),
         None => {
-            let mut prover = Prover::new(&place.root, adapter(place.trainer), &place.expect).knowing(own);
+            let mut prover = RootProver::new(&place.root, adapter(place.trainer), &place.expect).knowing(own);
             let mut scan = prover.scan(Depth::Structure, u32::MAX, &mut tell);
             for c in scan
                 .steps

@@ -8,16 +8,16 @@ use super::{asked, target};
 use crate::driver::{self, RunFlags};
 use crate::environment;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::mount;
-use crate::prepare::{self, Learning, Request, prepare};
-use crate::printer::{self, Output, Printer};
+use crate::prepare::{self, Learning, PrepareRequest, prepare};
+use crate::printer::{self, OutputMode, Printer};
 use crate::render;
-use crate::run_order::Prepared;
+use crate::run_order::PreparedRun;
 use camino::Utf8PathBuf;
 use std::io::IsTerminal;
-use supervise_core::checkpoint::{Depth, Level};
-use supervise_host::allocation::Allocation;
+use supervise_core::checkpoint::{Depth, FindingLevel};
+use supervise_host::allocation::SlurmAllocation;
 use supervise_host::io_worker::{RunCheckpoints, look_at_run};
 
 pub(super) const EXAMPLES: &str = "  supervise run ppo.yaml
@@ -32,27 +32,27 @@ pub(super) const EXAMPLES: &str = "  supervise run ppo.yaml
   supervise run --set supervisor.trainer=plain -- ./any_program
 ";
 
-pub(super) const EXITS: [Exit; 15] = [
-    Exit::Finished,
-    Exit::Deterministic,
-    Exit::NoProof,
-    Exit::LeaseHeld,
-    Exit::GaveUp,
-    Exit::Stopped,
-    Exit::ScriptUnfinished,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Internal,
-    Exit::Journal,
-    Exit::OutOfTime,
-    Exit::Config,
-    Exit::Interrupted,
-    Exit::Terminated,
+pub(super) const EXITS: [SuperviseExitCode; 15] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::Deterministic,
+    SuperviseExitCode::NoProof,
+    SuperviseExitCode::LeaseHeld,
+    SuperviseExitCode::GaveUp,
+    SuperviseExitCode::Stopped,
+    SuperviseExitCode::ScriptUnfinished,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Internal,
+    SuperviseExitCode::Journal,
+    SuperviseExitCode::OutOfTime,
+    SuperviseExitCode::Config,
+    SuperviseExitCode::Interrupted,
+    SuperviseExitCode::Terminated,
 ];
 
 /// Sources of a run; the same for `run` and `plan`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Source {
+pub(super) struct LaunchArgs {
     /// The trainer's own YAML
     #[arg(value_name = "TRAINER.yaml")]
     pub(super) config: Option<Utf8PathBuf>,
@@ -81,9 +81,9 @@ pub(super) struct Source {
     pub(super) command: Vec<String>,
 }
 
-impl Source {
-    pub(super) fn request(self) -> Request {
-        Request {
+impl LaunchArgs {
+    pub(super) fn request(self) -> PrepareRequest {
+        PrepareRequest {
             config: self.config,
             set: self.set,
             command: self.command,
@@ -108,7 +108,7 @@ impl Source {
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    source: Source,
+    source: LaunchArgs,
     /// Go on in the background
     #[arg(long)]
     detach: bool,
@@ -137,19 +137,19 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let output = match (args.json, args.quiet) {
-        (true, _) => Output::Json,
-        (_, true) => Output::Quiet,
-        _ => Output::Text,
+        (true, _) => OutputMode::Json,
+        (_, true) => OutputMode::Quiet,
+        _ => OutputMode::Text,
     };
     if args.own_session {
         supervise_host::system::leave_session();
     }
     let allocation = match args.detach {
         true => None,
-        false => Allocation::of_this_process(environment::own()),
+        false => SlurmAllocation::of_this_process(environment::own()),
     };
     let learning = if args.given { Learning::Given } else { Learning::Start };
-    let prepared = prepare(Request {
+    let prepared = prepare(PrepareRequest {
         learning,
         // Whoever detached has asked.
         asking: !args.own_session,
@@ -183,7 +183,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         tee.end();
     }
     if let (Ok(code), Some(job)) = (&code, &allocation)
-        && *code == Exit::OutOfTime.code()
+        && *code == SuperviseExitCode::OutOfTime.code()
     {
         give_back(job);
     }
@@ -191,21 +191,21 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
 }
 
 /// The last act, after the lease was given up: Slurm sends SIGTERM with it.
-fn give_back(job: &Allocation) {
+fn give_back(job: &SlurmAllocation) {
     let said = match job.requeue() {
         Ok(lost) if lost.is_empty() => format!("job {} is requeued", job.job),
         Ok(lost) => format!("job {} is requeued, to be started without {}", job.job, lost.join(", ")),
         Err(why) => format!(
             "job {} is not requeued: {why}; where the site sets RequeueExit={} Slurm does it by itself, else submit it again",
             job.job,
-            Exit::OutOfTime.code()
+            SuperviseExitCode::OutOfTime.code()
         ),
     };
     printer::last_err(&format!("{said}\n"));
 }
 
 /// Shows the trainer's output between our own lines.
-fn tee(p: &Prepared) -> Result<Tee, CliError> {
+fn tee(p: &PreparedRun) -> Result<Tee, CliError> {
     let spec = &p.order.spec;
     let seen = target::of_prepared(spec)?;
     let last = seen.state.as_ref().and_then(|s| s.attempt.as_ref());
@@ -216,7 +216,7 @@ fn tee(p: &Prepared) -> Result<Tee, CliError> {
 }
 
 /// A fresh start moves everything aside that the run could go on from: asked once, where a person is there to answer.
-fn agreed(p: &Prepared) -> Result<bool, CliError> {
+fn agreed(p: &PreparedRun) -> Result<bool, CliError> {
     let asks = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if !asks {
         return Ok(true);
@@ -239,7 +239,7 @@ fn agreed(p: &Prepared) -> Result<bool, CliError> {
 }
 
 /// Name of this run, and what a person should know before it costs days.
-fn announce(printer: &mut Printer, p: &Prepared) {
+fn announce(printer: &mut Printer, p: &PreparedRun) {
     let place = p.order.spec.root.as_ref().unwrap_or(&p.order.spec.run_dir);
     printer.note(&format!(
         "run {} ({}) in {place}; the trainer's output: {}/attempts (`--tee` shows it here)",
@@ -248,7 +248,7 @@ fn announce(printer: &mut Printer, p: &Prepared) {
     for note in &p.notes {
         printer.note(note);
     }
-    for f in p.findings.iter().filter(|f| f.level > Level::Note) {
+    for f in p.findings.iter().filter(|f| f.level > FindingLevel::Note) {
         printer.note(&f.detail);
     }
 }

@@ -6,8 +6,8 @@ use super::install;
 use super::settings_files::SettingsFiles;
 use crate::environment;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::prepare::{self, BatchNeeds, Request};
+use crate::exit::SuperviseExitCode;
+use crate::prepare::{self, BatchNeeds, PrepareRequest};
 use crate::printer;
 use crate::render::sbatch::{Batch, BatchError, notice, sbatch};
 use crate::render::words::shell_word;
@@ -15,7 +15,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_config::{redact_text, redact_words};
 use supervise_host::slurm;
-use supervise_trainers::Machines;
+use supervise_trainers::MachineCount;
 use supervise_trainers::one_node::{NodePart, node_part};
 
 pub(super) const EXAMPLES: &str = "  supervise sbatch ppo.yaml                                   print the script
@@ -60,12 +60,12 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
             "expected the trainer's YAML, or the command that starts it after a second `--`",
         ));
     }
-    let request = Request {
+    let request = PrepareRequest {
         config: args.config.clone(),
         set: args.set.clone(),
         settings: args.settings.clone().named(),
         command: trainer.clone(),
-        ..Request::default()
+        ..PrepareRequest::default()
     };
     if let Some(part) = node_part(&trainer) {
         return Err(on_one_node(part, &trainer));
@@ -119,7 +119,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         }
         super::print(&text)?;
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 /// The job would start the command on its first node, where it waits for the others.
@@ -240,7 +240,7 @@ fn said(args: &Args) -> impl Iterator<Item = String> {
 /// Only what is started on several nodes by us can use another one.
 fn spares(needs: &BatchNeeds) -> u32 {
     match needs.machines {
-        Some(Machines { nodes: 2.., .. }) if needs.gang => needs.settings.gang.spares,
+        Some(MachineCount { nodes: 2.., .. }) if needs.gang => needs.settings.gang.spares,
         _ => 0,
     }
 }

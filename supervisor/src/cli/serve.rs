@@ -23,7 +23,7 @@ mod wishes;
 
 use super::target;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::prepare::state_dir;
 use crate::printer;
 use access::Access;
@@ -31,7 +31,7 @@ use camino::Utf8PathBuf;
 use futures_util::FutureExt as _;
 use futures_util::future::{select, select_all};
 use listen::{Owned, socket};
-use runs::{Named, Runs};
+use runs::{RunCache, RunRef};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         .iter()
         .map(|n| target::find(n))
         .collect::<Result<Vec<_>, _>>()?;
-    let named: Vec<Named> = named.into_iter().map(|seen| (seen.run, seen.run_dir)).collect();
+    let named: Vec<RunRef> = named.into_iter().map(|seen| (seen.run, seen.run_dir)).collect();
     let place = state_dir().ok_or_else(|| {
         CliError::environment("there is no directory for the token: neither HOME nor XDG_STATE_HOME is set".to_owned())
     })?;
@@ -91,11 +91,11 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let result = runtime.block_on(serve(args, named, place));
     // A thread that hangs on a file system keeps nobody.
     runtime.shutdown_background();
-    result.map(|()| Exit::Finished.code())
+    result.map(|()| SuperviseExitCode::Finished.code())
 }
 
-async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(), CliError> {
-    let runs = Arc::new(Runs::new(named));
+async fn serve(args: &Args, named: Vec<RunRef>, place: Utf8PathBuf) -> Result<(), CliError> {
+    let runs = Arc::new(RunCache::new(named));
     let path = args.socket.clone().unwrap_or_else(|| place.join("serve.sock"));
     let tcp = match args.listen.as_str() {
         "none" => None,
@@ -106,13 +106,13 @@ async fn serve(args: &Args, named: Vec<Named>, place: Utf8PathBuf) -> Result<(),
     let access = Access::new(&place, port, args.public_read)?;
     let ahead = runs.clone();
     tokio::spawn(async move { ahead.get_ready().await });
-    let site = Arc::new(site::Site {
+    let site = Arc::new(site::ServeState {
         runs,
         access,
         hosts: hosts(tcp.as_ref(), &args.host),
         followers: Arc::new(Semaphore::new(answer::FOLLOWERS)),
         plans: Semaphore::new(answer::PLANS),
-        wishes: wishes::Wishes::default(),
+        wishes: wishes::PendingRollbacks::default(),
         allow_actions: args.allow_actions,
     });
     let mut ended = signal(SignalKind::terminate()).map_err(|e| CliError::environment(e.to_string()))?;

@@ -2,7 +2,7 @@
 
 use super::target;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::prepare::{searched, unreadable_registry};
 use crate::printer;
 use crate::render::status::StatusView;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if args.health {
         return health(&seen);
     }
-    let views: Vec<StatusView> = seen.iter().map(target::Seen::view).collect();
+    let views: Vec<StatusView> = seen.iter().map(target::RunInfo::view).collect();
     if args.json {
         super::print_json(&views)?;
     } else if views.is_empty() {
@@ -66,13 +66,13 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         let runs = crate::render::count(gone as u64, "run");
         printer::note(&format!("{runs} not shown: the directories are gone"));
     }
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 /// A probe: an answer from each supervisor's own event loop, and silence where all is well.
-fn health(seen: &[target::Seen]) -> Result<u8, CliError> {
+fn health(seen: &[target::RunInfo]) -> Result<u8, CliError> {
     match seen.iter().find(|s| !s.answered) {
-        None => Ok(Exit::Finished.code()),
+        None => Ok(SuperviseExitCode::Finished.code()),
         Some(seen) => {
             let lives = seen.alive.supervisor.pid.map(|pid| format!(" (process {pid})"));
             let what = lives.map_or("no supervisor lives here".to_owned(), |pid| {

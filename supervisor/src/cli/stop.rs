@@ -5,10 +5,10 @@ pub(super) mod outcome;
 mod standing;
 
 use super::away;
-use super::target::{self, Seen};
+use super::target::{self, RunInfo};
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::printer;
 use crate::render::outcome::outcome_words;
 use crate::render::terminal;
@@ -17,14 +17,14 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use supervise_core::id::{Ms, ProcRef, Term};
-use supervise_core::record::Outcome;
+use supervise_core::record::RunOutcome;
 use supervise_core::spec::{Policy, RunSpec};
-use supervise_core::state::Mode;
+use supervise_core::state::RunMode;
 use supervise_host::guard;
-use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard};
-use supervise_host::io_worker::{Answer, IoWorkerError, Question, lease_dir, own_claim};
-use supervise_host::process::cgroup::{Leaf, leaves_of_run};
-use supervise_host::process::{Remains, end_run, find_attempt_processes, host_name};
+use supervise_host::guard::protocol::{FromGuard, GuardHello, ToGuard};
+use supervise_host::io_worker::{IoAnswer, IoQuestion, IoWorkerError, lease_dir, own_claim};
+use supervise_host::process::cgroup::{CgroupLeaf, leaves_of_run};
+use supervise_host::process::{LeftoverProcess, end_run, find_attempt_processes, host_name};
 
 pub(super) const EXAMPLES: &str = "  supervise stop ppo.yaml
   supervise stop ppo.yaml --after-save      at the next proven step
@@ -82,16 +82,16 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             return orphans(args, &seen);
         }
         // A guard that was killed leaves a cgroup that nothing is in.
-        leaves_of_run(&seen.run).iter().for_each(Leaf::remove);
+        leaves_of_run(&seen.run).iter().for_each(CgroupLeaf::remove);
         if let (None, Some(problem)) = (&seen.state, &seen.problem) {
             return Err(CliError::environment(format!(
                 "nothing of it lives on this machine; how it stands is not known: {problem}"
             ))
             .hint("ask again when its run directory can be read"));
         }
-        let has_ended = seen.state.as_ref().is_none_or(|s| s.mode == Mode::Finished);
+        let has_ended = seen.state.as_ref().is_none_or(|s| s.mode == RunMode::Finished);
         if !has_ended {
-            let mut lease = Lease::take(&seen)?;
+            let mut lease = StopLease::take(&seen)?;
             write_down(&seen, &mut lease);
             lease.release();
         }
@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 /// A job of the scheduler's that waits goes on with the run when it begins.
-fn starts_again(seen: &Seen) -> Option<CliError> {
+fn starts_again(seen: &RunInfo) -> Option<CliError> {
     let job = &seen.state.as_ref()?.allocation.as_ref()?.job;
     let state = supervise_host::slurm::waiting(job, crate::environment::own())?;
     let text = format!(
@@ -116,21 +116,21 @@ fn starts_again(seen: &Seen) -> Option<CliError> {
 }
 
 /// Says what was done, how the run ended and with which exit code, as `run` did.
-fn told(args: &Args, seen: &Seen, done: &str) -> Result<u8, CliError> {
+fn told(args: &Args, seen: &RunInfo, done: &str) -> Result<u8, CliError> {
     let after = target::look(&seen.run, seen.run_dir.as_deref());
     let state = after.state.as_ref();
     let outcome = state.and_then(|s| s.outcome.as_ref());
-    let code = state.and_then(supervise_core::state::State::exit_code);
+    let code = state.and_then(supervise_core::state::RunState::exit_code);
     if args.json {
         super::print_json(&serde_json::json!({
             "version": 1,
             "run": seen.run,
             "done": done,
-            "outcome": outcome.map(Outcome::word),
+            "outcome": outcome.map(RunOutcome::word),
             "why": outcome.map(outcome_words),
             "exit_code": code,
         }))?;
-        return Ok(Exit::Finished.code());
+        return Ok(SuperviseExitCode::Finished.code());
     }
     let how = match (outcome, code) {
         (Some(outcome), Some(code)) => format!("{} (exit code {code})", outcome_words(outcome)),
@@ -143,13 +143,13 @@ fn told(args: &Args, seen: &Seen, done: &str) -> Result<u8, CliError> {
         (done, how) => format!("{done}; it ended before: {how}"),
     };
     super::print(&format!("run {}: {}\n", seen.run, terminal::shown(&words)))?;
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
 /// Its supervisor lives on another machine, or in a container.
-fn ask_away(args: &Args, seen: &Seen) -> Result<u8, CliError> {
+fn ask_away(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
     let by = format!("supervise stop on {}", host_name());
-    let has_ended = |now: &Seen| now.state.as_ref().is_some_and(|s| s.mode == Mode::Finished);
+    let has_ended = |now: &RunInfo| now.state.as_ref().is_some_and(|s| s.mode == RunMode::Finished);
     let after = away::ask(("stop", seen), request(args, Some(by)), limit(args, seen), has_ended)?;
     told(args, &after, "")
 }
@@ -163,11 +163,11 @@ fn request(args: &Args, by: Option<String>) -> ControlRequest {
 }
 
 /// How long the end is waited for; `None`: without end.
-fn limit(args: &Args, seen: &Seen) -> Option<Duration> {
+fn limit(args: &Args, seen: &RunInfo) -> Option<Duration> {
     args.timeout.or_else(|| (!args.after_save).then(|| patience(seen)))
 }
 
-fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
+fn ask(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
     let (request, limit) = (request(args, None), limit(args, seen));
     let began = Instant::now();
     match control::ask(&seen.run, &request, limit.map_or(ANSWER, |l| l.min(ANSWER))) {
@@ -195,7 +195,7 @@ fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
     let after = target::look(&seen.run, seen.run_dir.as_deref());
     let outcome = after.state.as_ref().and_then(|s| s.outcome.as_ref());
     let mut left = Vec::new();
-    if matches!(outcome, Some(Outcome::Environment { .. })) {
+    if matches!(outcome, Some(RunOutcome::Environment { .. })) {
         // What was killed last may take a moment.
         let until = Instant::now() + MOMENT;
         left = left_lines(&after);
@@ -212,7 +212,7 @@ fn ask(args: &Args, seen: &Seen) -> Result<u8, CliError> {
 }
 
 /// A stop may take a save, then the workers' grace, then their killing.
-fn patience(seen: &Seen) -> Duration {
+fn patience(seen: &RunInfo) -> Duration {
     let default = Policy::default();
     let policy = seen.spec.as_ref().map_or(&default, |s| &s.policy);
     let jobs = if jobs::query(seen).is_some() {
@@ -224,7 +224,7 @@ fn patience(seen: &Seen) -> Duration {
 }
 
 /// See [`RunSpec::last_grace`].
-fn last_grace(seen: &Seen) -> Duration {
+fn last_grace(seen: &RunInfo) -> Duration {
     let grace = seen
         .spec
         .as_ref()
@@ -232,7 +232,7 @@ fn last_grace(seen: &Seen) -> Duration {
     Duration::from_millis(grace.0)
 }
 
-fn grace(args: &Args, seen: &Seen) -> Duration {
+fn grace(args: &Args, seen: &RunInfo) -> Duration {
     match args.now {
         true => Duration::ZERO,
         false => last_grace(seen),
@@ -240,8 +240,8 @@ fn grace(args: &Args, seen: &Seen) -> Duration {
 }
 
 /// Only a guard lives: this command takes its leash as a term of its own.
-fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
-    let mut lease = Lease::take(seen)?;
+fn take_over(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
+    let mut lease = StopLease::take(seen)?;
     let failed = |e: io::Error| {
         named(
             CliError::environment(format!("the guard of run {}: {e}", seen.run)),
@@ -293,7 +293,7 @@ fn take_over(args: &Args, seen: &Seen) -> Result<u8, CliError> {
 }
 
 /// How the run ended is in its journal from now on; where it cannot be, that is said.
-fn write_down(seen: &Seen, lease: &mut Lease) {
+fn write_down(seen: &RunInfo, lease: &mut StopLease) {
     if let Err(why) = outcome::record(seen, lease) {
         printer::note(&format!(
             "that run {} was stopped is not in its journal: {why}",
@@ -305,14 +305,14 @@ fn write_down(seen: &Seen, lease: &mut Lease) {
 /// SIGKILL did not end these.
 fn undead(left: &[ProcRef]) -> CliError {
     let pids: Vec<String> = left.iter().map(ToString::to_string).collect();
-    let living = left.iter().filter_map(|p| Remains::of(*p));
+    let living = left.iter().filter_map(|p| LeftoverProcess::of(*p));
     CliError::environment(format!("SIGKILL does not end these processes: {}", pids.join(", ")))
         .with_lines(living.map(|p| terminal::line(&p.to_string()).into_owned()))
 }
 
 /// Neither supervisor nor guard: what they left is ended.
-fn orphans(args: &Args, seen: &Seen) -> Result<u8, CliError> {
-    let mut lease = Lease::take(seen)?;
+fn orphans(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
+    let mut lease = StopLease::take(seen)?;
     let left = end_run(
         &seen.run,
         || find_attempt_processes(&seen.run, &seen.recorded),
@@ -334,13 +334,13 @@ fn orphans(args: &Args, seen: &Seen) -> Result<u8, CliError> {
 const SILENT: Ms = Ms::secs(60);
 
 /// A term of our own, so that nobody starts a supervisor meanwhile.
-pub(super) struct Lease {
+pub(super) struct StopLease {
     term: Term,
-    io_worker: Option<supervise_host::io_worker::Client>,
+    io_worker: Option<supervise_host::io_worker::IoClient>,
 }
 
-impl Lease {
-    pub(super) fn take(seen: &Seen) -> Result<Self, CliError> {
+impl StopLease {
+    pub(super) fn take(seen: &RunInfo) -> Result<Self, CliError> {
         // The guard must be reachable while a file system hangs: no supervisor can begin a term there either.
         let alone = Self {
             term: Term(u32::MAX),
@@ -353,18 +353,18 @@ impl Lease {
         let root = seen.spec.as_ref().and_then(|s| s.root.as_deref());
         let saves = seen.spec.as_ref().map(|s| s.saves.clone()).unwrap_or_default();
         let known = seen.state.as_ref().map_or(Term(0), |s| s.term);
-        let ask = Question::TakeLease {
+        let ask = IoQuestion::TakeLease {
             dir: lease_dir(root, &saves, dir),
             claim: Box::new(own_claim(SILENT, SILENT, known)),
             identity: None,
         };
         let mut io_worker = target::io_worker().map_err(|e| CliError::environment(e.to_string()))?;
         match io_worker.ask(ask, Duration::from_secs(90)) {
-            Ok(Answer::Term(term)) => Ok(Self {
+            Ok(IoAnswer::Term(term)) => Ok(Self {
                 term,
                 io_worker: Some(io_worker),
             }),
-            Ok(Answer::Held(who)) => Err(CliError::lease_held(format!(
+            Ok(IoAnswer::Held(who)) => Err(CliError::lease_held(format!(
                 "another supervisor holds the lease: {who}"
             ))),
             Ok(_) => Err(CliError::internal("the helper gave an unexpected answer")),
@@ -381,7 +381,7 @@ impl Lease {
     pub(super) fn release(&mut self) {
         if let Some(io_worker) = &mut self.io_worker {
             // A lease that is not given back is found dead with this process.
-            let _ = io_worker.ask(Question::Release, target::PATIENCE);
+            let _ = io_worker.ask(IoQuestion::Release, target::PATIENCE);
         }
     }
 }
@@ -434,7 +434,7 @@ impl GuardConnection {
     }
 
     /// The guard's answer; `None`: it does not take us for its supervisor.
-    fn hear_hello(&mut self) -> io::Result<Option<Box<Hello>>> {
+    fn hear_hello(&mut self) -> io::Result<Option<Box<GuardHello>>> {
         match self.hear(Instant::now() + ANSWER) {
             Ok(Some(FromGuard::Hello(hello))) => Ok(Some(hello)),
             Ok(None) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),

@@ -6,22 +6,24 @@
 mod hung;
 mod seen;
 
-pub(super) use seen::Seen;
+pub(super) use seen::RunInfo;
 
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::mount;
-use crate::prepare::{self, Discovered, Request};
-use crate::reading::Reading;
-use crate::render::elsewhere::Elsewhere;
-use crate::render::status::{Alive, Liveness};
+use crate::prepare::{self, DiscoveredCommand, PrepareRequest};
+use crate::reading::JournalProgress;
+use crate::render::elsewhere::RemoteSupervisor;
+use crate::render::status::{Liveness, RunLiveness};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::time::Duration;
 use supervise_core::id::{Ms, RunId};
 use supervise_core::lease::Holder;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
-use supervise_host::io_worker::{Answer, Client, IoWorkerError, Listed, Loaded, Question, RUN_DIR_NAME};
+use supervise_core::state::RunState;
+use supervise_host::io_worker::{
+    IoAnswer, IoClient, IoQuestion, IoWorkerError, LoadedRun, RUN_DIR_NAME, RegisteredRun,
+};
 use supervise_trainers::registry::adapters;
 
 /// A file system has this long to answer, or to get on with it.
@@ -39,7 +41,7 @@ const SUPERVISOR: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// Nothing of that name is known.
-pub(super) fn find(name: &str) -> Result<Seen, CliError> {
+pub(super) fn find(name: &str) -> Result<RunInfo, CliError> {
     super::not_empty(name, "RUN")?;
     let path = Utf8Path::new(name);
     if !is_run_id(name)
@@ -48,12 +50,12 @@ pub(super) fn find(name: &str) -> Result<Seen, CliError> {
         return seen;
     }
     if matches!(path.extension(), Some("yaml" | "yml")) {
-        let request = Request {
+        let request = PrepareRequest {
             config: Some(path.to_owned()),
-            ..Request::default()
+            ..PrepareRequest::default()
         };
         // Where a command is needed too, the file alone does not tell the run; what was started with it does.
-        let id = match prepare::discover(request).and_then(Discovered::identify) {
+        let id = match prepare::discover(request).and_then(DiscoveredCommand::identify) {
             Ok(id) => id,
             Err(e) => return by_config(path).ok_or(e),
         };
@@ -62,7 +64,7 @@ pub(super) fn find(name: &str) -> Result<Seen, CliError> {
         return seen.or_else(|e| by_config(path).ok_or(e));
     }
     if is_run_id(name) && !name.contains('/') {
-        let listed = prepare::listed_file(&RunId(name.to_owned())).and_then(|f| Listed::read(&f));
+        let listed = prepare::listed_file(&RunId(name.to_owned())).and_then(|f| RegisteredRun::read(&f));
         let dir = listed.as_ref().map(|l| l.run_dir.as_path());
         return known(look(&RunId(name.to_owned()), dir), name);
     }
@@ -81,14 +83,14 @@ pub(super) fn find(name: &str) -> Result<Seen, CliError> {
 }
 
 /// A run that was prepared in this process.
-pub(super) fn of_prepared(spec: &RunSpec) -> Result<Seen, CliError> {
+pub(super) fn of_prepared(spec: &RunSpec) -> Result<RunInfo, CliError> {
     Ok(look(&spec.run, Some(&spec.run_dir)))
 }
 
 /// The only listed run that was started with this file.
-fn by_config(file: &Utf8Path) -> Option<Seen> {
+fn by_config(file: &Utf8Path) -> Option<RunInfo> {
     let file = mount::canonical(file).ok()?;
-    let is_it = |l: &Listed| {
+    let is_it = |l: &RegisteredRun| {
         l.config
             .as_ref()
             .and_then(|c| mount::canonical(c).ok())
@@ -102,13 +104,13 @@ fn by_config(file: &Utf8Path) -> Option<Seen> {
 }
 
 /// The only listed run that was started with this script; of several the only one that lives.
-fn by_script(file: &Utf8Path) -> Option<Seen> {
+fn by_script(file: &Utf8Path) -> Option<RunInfo> {
     let file = mount::canonical(file).ok()?;
-    let is_it = |l: &Listed| {
+    let is_it = |l: &RegisteredRun| {
         let mut words = l.command.iter();
         l.script.is_some() && words.any(|w| mount::canonical(&l.cwd.join(w)).is_ok_and(|w| w == file))
     };
-    let mut with: Vec<Listed> = prepare::listed_runs().into_iter().filter(is_it).collect();
+    let mut with: Vec<RegisteredRun> = prepare::listed_runs().into_iter().filter(is_it).collect();
     if with.len() > 1 {
         with.retain(|l| is_there(&l.run));
     }
@@ -120,18 +122,18 @@ fn by_script(file: &Utf8Path) -> Option<Seen> {
 
 /// Every run that the registry lists, in the order of their names, and how many of those listed are gone: nothing runs,
 /// and no journal is there any more.
-pub(super) fn all() -> (Vec<Seen>, usize) {
-    let all: Vec<Seen> = prepare::listed_runs()
+pub(super) fn all() -> (Vec<RunInfo>, usize) {
+    let all: Vec<RunInfo> = prepare::listed_runs()
         .iter()
         .map(|l| look(&l.run, Some(&l.run_dir)))
         .collect();
     let listed = all.len();
-    let here: Vec<Seen> = all.into_iter().filter(|seen| !seen.is_gone()).collect();
+    let here: Vec<RunInfo> = all.into_iter().filter(|seen| !seen.is_gone()).collect();
     let gone = listed - here.len();
     (here, gone)
 }
 
-fn known(seen: Seen, name: &str) -> Result<Seen, CliError> {
+fn known(seen: RunInfo, name: &str) -> Result<RunInfo, CliError> {
     if seen.state.is_some() || seen.problem.is_some() || seen.alive.supervisor.alive || seen.alive.guard.alive {
         return Ok(seen);
     }
@@ -146,7 +148,7 @@ fn nothing(name: &str, looked: Option<&Utf8Path>) -> CliError {
 }
 
 /// A journal is there, and not what says whose it is.
-fn unnamed(dir: &Utf8Path, loaded: &Loaded) -> CliError {
+fn unnamed(dir: &Utf8Path, loaded: &LoadedRun) -> CliError {
     let why = match loaded.notes.as_slice() {
         [] => format!("{dir}/spec/{}.json is gone or damaged", loaded.state.term),
         notes => notes.join("; "),
@@ -165,7 +167,7 @@ fn absolute(path: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
 }
 
 /// A directory that is a checkpoint root or a run directory. Nothing in it is touched before its supervisor was asked.
-fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
+fn directory(path: &Utf8Path, name: &str) -> Result<RunInfo, CliError> {
     let root = match path.file_name() {
         Some(RUN_DIR_NAME) => path.parent().unwrap_or(path),
         _ => path,
@@ -212,7 +214,7 @@ fn directory(path: &Utf8Path, name: &str) -> Result<Seen, CliError> {
 }
 
 /// The run whose script was seen to train into this directory: its journal stands elsewhere.
-fn by_seen_root(path: &Utf8Path) -> Option<Seen> {
+fn by_seen_root(path: &Utf8Path) -> Option<RunInfo> {
     let path = mount::canonical(path).ok()?;
     let mut listed = prepare::listed_runs();
     listed.retain(|l| l.root.is_none());
@@ -221,20 +223,20 @@ fn by_seen_root(path: &Utf8Path) -> Option<Seen> {
         listed.retain(|l| l.run == run);
     }
     let mut worker = io_worker().ok()?;
-    let is_it = |loaded: &Loaded| loaded.state.seen.as_ref().is_some_and(|t| t.root == path);
+    let is_it = |loaded: &LoadedRun| loaded.state.seen.as_ref().is_some_and(|t| t.root == path);
     for l in listed.iter().take(LOOKED_INTO) {
         match peek_by(&mut worker, &l.run_dir) {
             Ok(loaded) if is_it(&loaded) => return Some(look(&l.run, Some(&l.run_dir))),
-            Ok(_) | Err(Unread(_, true)) => {}
+            Ok(_) | Err(ReadFailure(_, true)) => {}
             // A mount that hangs is waited for once.
-            Err(Unread(_, false)) => return None,
+            Err(ReadFailure(_, false)) => return None,
         }
     }
     None
 }
 
 /// Says of which terms a run's journals know nothing: whoever reads their records finds none missing.
-pub(super) fn tell_gaps(seen: &Seen) {
+pub(super) fn tell_gaps(seen: &RunInfo) {
     for gap in &seen.gaps {
         crate::printer::note(gap);
     }
@@ -245,17 +247,21 @@ fn is_there(run: &RunId) -> bool {
 }
 
 /// All that can be found out about a run.
-pub(super) fn look(run: &RunId, dir: Option<&Utf8Path>) -> Seen {
+pub(super) fn look(run: &RunId, dir: Option<&Utf8Path>) -> RunInfo {
     look_by(run, dir, &peek)
 }
 
 /// The same; `peek` reads its journals.
-pub(super) fn look_by(run: &RunId, dir: Option<&Utf8Path>, peek: &dyn Fn(&Utf8Path) -> Result<Loaded, String>) -> Seen {
+pub(super) fn look_by(
+    run: &RunId,
+    dir: Option<&Utf8Path>,
+    peek: &dyn Fn(&Utf8Path) -> Result<LoadedRun, String>,
+) -> RunInfo {
     let mut stuck = None;
     match control::ask(run, &ControlRequest::Status, SUPERVISOR) {
         Ok(Some(ControlReply::Status { state, spec, ledger })) => {
             let alive = alive(run, Some(&state));
-            return Seen {
+            return RunInfo {
                 run: run.clone(),
                 run_dir: Some(spec.run_dir.clone()),
                 state: Some(*state),
@@ -263,7 +269,7 @@ pub(super) fn look_by(run: &RunId, dir: Option<&Utf8Path>, peek: &dyn Fn(&Utf8Pa
                 spec: Some(*spec),
                 alive,
                 answered: true,
-                ..Seen::default()
+                ..RunInfo::default()
             };
         }
         Ok(_) => {}
@@ -271,10 +277,10 @@ pub(super) fn look_by(run: &RunId, dir: Option<&Utf8Path>, peek: &dyn Fn(&Utf8Pa
     }
     let mut seen = match dir {
         Some(dir) => joined(run, dir, peek(dir)),
-        None => Seen {
+        None => RunInfo {
             run: run.clone(),
             alive: alive(run, None),
-            ..Seen::default()
+            ..RunInfo::default()
         },
     };
     if seen.problem.is_none() {
@@ -283,11 +289,11 @@ pub(super) fn look_by(run: &RunId, dir: Option<&Utf8Path>, peek: &dyn Fn(&Utf8Pa
     seen
 }
 
-fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
-    let mut seen = Seen {
+fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<LoadedRun, String>) -> RunInfo {
+    let mut seen = RunInfo {
         run: run.clone(),
         run_dir: Some(dir.to_owned()),
-        ..Seen::default()
+        ..RunInfo::default()
     };
     match loaded {
         Ok(l) if l.records > 0 || l.spec.is_some() => {
@@ -316,19 +322,19 @@ fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<Loaded, String>) -> Seen {
     seen
 }
 
-fn elsewhere(alive: Alive, holder: &Holder, silent: Ms) -> Option<Elsewhere> {
+fn elsewhere(alive: RunLiveness, holder: &Holder, silent: Ms) -> Option<RemoteSupervisor> {
     let own = supervise_host::process::seat();
     let unseen = !alive.supervisor.alive && holder.lives_elsewhere(&own, silent);
-    unseen.then(|| Elsewhere {
+    unseen.then(|| RemoteSupervisor {
         host: holder.host.clone(),
         pid: holder.proc.pid,
         silent_ms: silent.0,
     })
 }
 
-fn alive(run: &RunId, state: Option<&State>) -> Alive {
+fn alive(run: &RunId, state: Option<&RunState>) -> RunLiveness {
     if !control::anybody(run) {
-        return Alive::default();
+        return RunLiveness::default();
     }
     let pid = control::supervisor_pid(run);
     let supervisor = Liveness {
@@ -338,7 +344,7 @@ fn alive(run: &RunId, state: Option<&State>) -> Alive {
     let guard = state.and_then(|s| s.attempt.as_ref()).and_then(|a| a.guard);
     let guard = guard.filter(|g| supervise_host::process::is_alive(*g));
     let holds = control::guard_lives(run);
-    Alive {
+    RunLiveness {
         supervisor,
         guard: Liveness {
             alive: holds,
@@ -348,46 +354,46 @@ fn alive(run: &RunId, state: Option<&State>) -> Alive {
 }
 
 /// Reads the journals in a run directory, through an I/O worker.
-pub(super) fn peek(dir: &Utf8Path) -> Result<Loaded, String> {
+pub(super) fn peek(dir: &Utf8Path) -> Result<LoadedRun, String> {
     let mut worker = io_worker().map_err(|e| e.to_string())?;
     peek_by(&mut worker, dir).map_err(|e| e.0)
 }
 
 /// Why nothing was read, and whether the worker may be asked again.
-pub(super) struct Unread(pub(super) String, pub(super) bool);
+pub(super) struct ReadFailure(pub(super) String, pub(super) bool);
 
 /// The same through this one.
-pub(super) fn peek_by(worker: &mut Client, dir: &Utf8Path) -> Result<Loaded, Unread> {
-    let ask = Question::Peek {
+pub(super) fn peek_by(worker: &mut IoClient, dir: &Utf8Path) -> Result<LoadedRun, ReadFailure> {
+    let ask = IoQuestion::Peek {
         run_dir: dir.to_owned(),
     };
-    let mut reading = Reading::new(dir);
+    let mut reading = JournalProgress::new(dir);
     match worker.ask_telling(ask, PATIENCE, &mut |done, of| reading.tell(done, of)) {
-        Ok(Answer::Loaded(loaded)) => Ok(*loaded),
-        Ok(_) => Err(Unread("the helper gave an unexpected answer".to_owned(), false)),
-        Err(IoWorkerError::Stalled(_)) => Err(Unread(reading.stalled(), false)),
-        Err(e @ IoWorkerError::Refused(_)) => Err(Unread(e.to_string(), true)),
-        Err(e) => Err(Unread(e.to_string(), false)),
+        Ok(IoAnswer::Loaded(loaded)) => Ok(*loaded),
+        Ok(_) => Err(ReadFailure("the helper gave an unexpected answer".to_owned(), false)),
+        Err(IoWorkerError::Stalled(_)) => Err(ReadFailure(reading.stalled(), false)),
+        Err(e @ IoWorkerError::Refused(_)) => Err(ReadFailure(e.to_string(), true)),
+        Err(e) => Err(ReadFailure(e.to_string(), false)),
     }
 }
 
 /// An I/O worker of our own program.
-pub(super) fn io_worker() -> Result<Client, IoWorkerError> {
-    Client::start(&std::env::current_exe()?)
+pub(super) fn io_worker() -> Result<IoClient, IoWorkerError> {
+    IoClient::start(&std::env::current_exe()?)
 }
 
 /// The same, to act on it. Every command that does more than show a run comes this way.
 ///
 /// # Errors
 /// Nothing of that name is known, or others may have written what its directory says.
-pub(super) fn to_act_on(name: Option<&str>) -> Result<Seen, CliError> {
+pub(super) fn to_act_on(name: Option<&str>) -> Result<RunInfo, CliError> {
     let seen = one(name)?;
     seen.may_act()?;
     Ok(seen)
 }
 
 /// The run that is named, or the only one there is.
-pub(super) fn one(name: Option<&str>) -> Result<Seen, CliError> {
+pub(super) fn one(name: Option<&str>) -> Result<RunInfo, CliError> {
     if let Some(name) = name {
         return find(name);
     }

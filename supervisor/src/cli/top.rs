@@ -4,13 +4,13 @@
 //! directory that hangs keeps neither the keys nor the other runs.
 
 use super::serve::log_tail::tail;
-use super::serve::runs::{Named, Runs};
+use super::serve::runs::{RunCache, RunRef};
 use super::target;
 use crate::environment::wall;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::render::status::StatusView;
-use crate::render::top::{Data, Key, Top, Wants};
+use crate::render::top::{KeyPress, TopAnswer, TopQuery, TopState};
 use crate::screen::Screen;
 use futures_util::future::select;
 use ratatui::crossterm::event::{self, Event as Typed, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -33,12 +33,12 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Events that wait for the screen.
 const QUEUE: usize = 64;
 
-pub(super) const EXITS: [Exit; 5] = [
-    Exit::Finished,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Interrupted,
-    Exit::Terminated,
+pub(super) const EXITS: [SuperviseExitCode; 5] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Interrupted,
+    SuperviseExitCode::Terminated,
 ];
 
 #[derive(Debug, clap::Args)]
@@ -49,11 +49,11 @@ pub(super) struct Args {
 }
 
 /// Something that changes the screen.
-enum Event {
-    Key(Key),
+enum ScreenEvent {
+    Key(KeyPress),
     Resized,
-    Read(Data),
-    Signal(Exit),
+    Read(TopAnswer),
+    Signal(SuperviseExitCode),
     /// The job that this process belongs to is to stop for a while.
     Stop,
     Gone(io::Error),
@@ -70,42 +70,42 @@ pub(super) fn watch(names: &[String]) -> Result<u8, CliError> {
         return Err(CliError::usage(text).hint("`supervise status` prints the same once, `status --json` for programs"));
     }
     let seen: Result<Vec<_>, _> = names.iter().map(|n| target::find(n)).collect();
-    let named: Vec<Named> = seen?.into_iter().map(|seen| (seen.run, seen.run_dir)).collect();
+    let named: Vec<RunRef> = seen?.into_iter().map(|seen| (seen.run, seen.run_dir)).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| CliError::environment(format!("no event loop: {e}")))?;
     let result = runtime.block_on(show(named));
     // A thread that hangs on a file system keeps nobody.
     runtime.shutdown_background();
-    result.map(Exit::code)
+    result.map(SuperviseExitCode::code)
 }
 
-async fn show(named: Vec<Named>) -> Result<Exit, CliError> {
+async fn show(named: Vec<RunRef>) -> Result<SuperviseExitCode, CliError> {
     let gone = |e: io::Error| CliError::environment(format!("the terminal: {e}"));
     let alone = match named.as_slice() {
         [(run, _)] => Some(run.0.clone()),
         _ => None,
     };
-    let mut top = Top::new(alone.as_deref());
+    let mut top = TopState::new(alone.as_deref());
     let (tell, mut events) = mpsc::channel(QUEUE);
     // Before the screen is taken: from then on every end has to give it back.
     for (kind, exit) in [
-        (SignalKind::terminate(), Exit::Terminated),
-        (SignalKind::interrupt(), Exit::Interrupted),
-        (SignalKind::hangup(), Exit::Finished),
+        (SignalKind::terminate(), SuperviseExitCode::Terminated),
+        (SignalKind::interrupt(), SuperviseExitCode::Interrupted),
+        (SignalKind::hangup(), SuperviseExitCode::Finished),
     ] {
         let mut signals = signal(kind).map_err(|e| CliError::environment(e.to_string()))?;
         let tell = tell.clone();
         tokio::spawn(async move {
             signals.recv().await;
-            let _ = tell.send(Event::Signal(exit)).await;
+            let _ = tell.send(ScreenEvent::Signal(exit)).await;
         });
     }
     let stop = SignalKind::from_raw(libc::SIGTSTP);
     let mut stops = signal(stop).map_err(|e| CliError::environment(e.to_string()))?;
     let told = tell.clone();
-    tokio::spawn(async move { while stops.recv().await.is_some() && told.send(Event::Stop).await.is_ok() {} });
+    tokio::spawn(async move { while stops.recv().await.is_some() && told.send(ScreenEvent::Stop).await.is_ok() {} });
     let (want, wanted) = watch::channel(top.wants());
-    tokio::spawn(follow(Arc::new(Runs::new(named)), wanted, tell.clone()));
+    tokio::spawn(follow(Arc::new(RunCache::new(named)), wanted, tell.clone()));
     let mut screen = Screen::take().map_err(gone)?;
     std::thread::spawn(move || while tell.blocking_send(typed()).is_ok() {});
     loop {
@@ -113,17 +113,17 @@ async fn show(named: Vec<Named>) -> Result<Exit, CliError> {
             .draw(|width, height| top.draw(width, height, wall()))
             .map_err(gone)?;
         let Some(mut event) = events.recv().await else {
-            return Ok(Exit::Finished);
+            return Ok(SuperviseExitCode::Finished);
         };
         // All that came meanwhile is drawn at once.
         loop {
             match event {
-                Event::Key(key) if !top.key(key) => return Ok(Exit::Finished),
-                Event::Key(_) | Event::Resized => {}
-                Event::Read(data) => top.take(data),
-                Event::Stop => screen.pause().map_err(gone)?,
-                Event::Signal(exit) => return Ok(exit),
-                Event::Gone(e) => return Err(gone(e)),
+                ScreenEvent::Key(key) if !top.key(key) => return Ok(SuperviseExitCode::Finished),
+                ScreenEvent::Key(_) | ScreenEvent::Resized => {}
+                ScreenEvent::Read(data) => top.take(data),
+                ScreenEvent::Stop => screen.pause().map_err(gone)?,
+                ScreenEvent::Signal(exit) => return Ok(exit),
+                ScreenEvent::Gone(e) => return Err(gone(e)),
             }
             match events.try_recv() {
                 Ok(next) => event = next,
@@ -140,7 +140,7 @@ async fn show(named: Vec<Named>) -> Result<Exit, CliError> {
 }
 
 /// Reads what is wanted, again and again. What is not wanted any more is waited for no longer.
-async fn follow(runs: Arc<Runs>, mut wanted: watch::Receiver<Wants>, tell: mpsc::Sender<Event>) {
+async fn follow(runs: Arc<RunCache>, mut wanted: watch::Receiver<TopQuery>, tell: mpsc::Sender<ScreenEvent>) {
     loop {
         let wants = wanted.borrow_and_update().clone();
         let reading = async {
@@ -154,51 +154,51 @@ async fn follow(runs: Arc<Runs>, mut wanted: watch::Receiver<Wants>, tell: mpsc:
     }
 }
 
-async fn read(runs: &Arc<Runs>, wants: Wants, tell: &mpsc::Sender<Event>) {
-    let say = async |data| drop(tell.send(Event::Read(data)).await);
+async fn read(runs: &Arc<RunCache>, wants: TopQuery, tell: &mpsc::Sender<ScreenEvent>) {
+    let say = async |data| drop(tell.send(ScreenEvent::Read(data)).await);
     let run = match &wants {
-        Wants::Runs => {
+        TopQuery::Runs => {
             let (views, gone) = runs.all().await;
             let views = views.iter().map(|v| StatusView::clone(v)).collect();
-            return say(Data::Runs(views, gone)).await;
+            return say(TopAnswer::Runs(views, gone)).await;
         }
-        Wants::Run(run) | Wants::Log { run, .. } => run.clone(),
+        TopQuery::Run(run) | TopQuery::Log { run, .. } => run.clone(),
     };
     let Some(view) = runs.one(&run).await else {
-        return say(Data::Lost(run)).await;
+        return say(TopAnswer::Lost(run)).await;
     };
-    say(Data::Run(Box::new(StatusView::clone(&view)))).await;
+    say(TopAnswer::Run(Box::new(StatusView::clone(&view)))).await;
     match &wants {
-        Wants::Log {
+        TopQuery::Log {
             attempt, worker, query, ..
         } => {
             let Some(dir) = runs.dir(&run).await else { return };
             let (attempt, worker, query) = (*attempt, *worker, query.clone());
             let read = runs.output(&run, move || tail(&dir, attempt, worker, &query)).await;
             let output = read.map_err(str::to_owned).and_then(|read| read);
-            say(Data::Log(wants, output)).await;
+            say(TopAnswer::Log(wants, output)).await;
         }
         _ => {
             let story = runs.story(&run).await.map(|told| Box::new(told.story));
-            say(Data::Story(run, story)).await;
+            say(TopAnswer::Story(run, story)).await;
         }
     }
 }
 
 /// The next thing that somebody did at the terminal. Blocks.
-fn typed() -> Event {
+fn typed() -> ScreenEvent {
     loop {
         match event::read() {
             // It comes back as a signal, to the whole job.
             Ok(Typed::Key(key)) if is_stop(key) => job::ask_job_to_stop(),
             Ok(Typed::Key(key)) if key.kind != KeyEventKind::Release => {
                 if let Some(key) = meant(key) {
-                    return Event::Key(key);
+                    return ScreenEvent::Key(key);
                 }
             }
-            Ok(Typed::Resize(..)) => return Event::Resized,
+            Ok(Typed::Resize(..)) => return ScreenEvent::Resized,
             Ok(_) => {}
-            Err(e) => return Event::Gone(e),
+            Err(e) => return ScreenEvent::Gone(e),
         }
     }
 }
@@ -208,21 +208,21 @@ fn is_stop(key: KeyEvent) -> bool {
     key.code == KeyCode::Char('z') && key.modifiers.contains(KeyModifiers::CONTROL) && key.kind == KeyEventKind::Press
 }
 
-fn meant(key: KeyEvent) -> Option<Key> {
+fn meant(key: KeyEvent) -> Option<KeyPress> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     Some(match key.code {
-        KeyCode::Char('c' | 'd') if control => Key::Interrupt,
+        KeyCode::Char('c' | 'd') if control => KeyPress::Interrupt,
         KeyCode::Char(_) if control => return None,
-        KeyCode::Char(c) => Key::Letter(c),
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::First,
-        KeyCode::End => Key::Last,
-        KeyCode::Enter | KeyCode::Right => Key::Open,
-        KeyCode::Esc | KeyCode::Left => Key::Back,
-        KeyCode::Backspace => Key::Erase,
+        KeyCode::Char(c) => KeyPress::Letter(c),
+        KeyCode::Up => KeyPress::Up,
+        KeyCode::Down => KeyPress::Down,
+        KeyCode::PageUp => KeyPress::PageUp,
+        KeyCode::PageDown => KeyPress::PageDown,
+        KeyCode::Home => KeyPress::First,
+        KeyCode::End => KeyPress::Last,
+        KeyCode::Enter | KeyCode::Right => KeyPress::Open,
+        KeyCode::Esc | KeyCode::Left => KeyPress::Back,
+        KeyCode::Backspace => KeyPress::Erase,
         _ => return None,
     })
 }

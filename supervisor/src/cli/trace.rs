@@ -2,10 +2,10 @@
 
 use super::{records, target, written};
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::printer;
 use crate::render::terminal;
-use crate::render::trace::Trace;
+use crate::render::trace::TraceBuilder;
 use serde_json::Value;
 use supervise_host::io_worker::JournalPlace;
 
@@ -30,8 +30,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         first: true,
         result: Ok(()),
     };
-    let mut trace = Trace::default();
-    Trace::begin(&seen.run.0, &mut |e| out.add(e));
+    let mut trace = TraceBuilder::default();
+    TraceBuilder::begin(&seen.run.0, &mut |e| out.add(e));
     records::each(seen.run_dir()?, JournalPlace::default(), &mut |_, record| {
         trace.add(record, &mut |e| out.add(e));
     })?;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     );
     out.text.push_str(&end);
     out.write();
-    written(out.result).map(|()| Exit::Finished.code())
+    written(out.result).map(|()| SuperviseExitCode::Finished.code())
 }
 
 /// Events as they are written, one a line.

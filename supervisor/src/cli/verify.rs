@@ -4,12 +4,12 @@ mod look;
 mod scrub;
 
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::prepare;
-use crate::printer::Meter;
+use crate::printer::ByteMeter;
 use crate::render::verify::{PathView, VerifyView};
 use camino::{Utf8Path, Utf8PathBuf};
-use look::Look;
+use look::VerifyOptions;
 use std::io;
 use supervise_core::checkpoint::{Depth, Verdict};
 
@@ -21,17 +21,17 @@ pub(super) const EXAMPLES: &str = "  supervise verify /ckpt/my-run
   supervise verify /areal/checkpoints/me/exp/trial --finite
 ";
 
-pub(super) const EXITS: [Exit; 10] = [
-    Exit::Finished,
-    Exit::Incomplete,
-    Exit::Damaged,
-    Exit::Unsafe,
-    Exit::Unknown,
-    Exit::Unreadable,
-    Exit::Usage,
-    Exit::Environment,
-    Exit::Internal,
-    Exit::Config,
+pub(super) const EXITS: [SuperviseExitCode; 10] = [
+    SuperviseExitCode::Finished,
+    SuperviseExitCode::Incomplete,
+    SuperviseExitCode::Damaged,
+    SuperviseExitCode::Unsafe,
+    SuperviseExitCode::Unknown,
+    SuperviseExitCode::Unreadable,
+    SuperviseExitCode::Usage,
+    SuperviseExitCode::Environment,
+    SuperviseExitCode::Internal,
+    SuperviseExitCode::Config,
 ];
 
 #[derive(Debug, clap::Args)]
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     } else {
         Depth::from(args.depth)
     };
-    let mut meter = Meter::new();
+    let mut meter = ByteMeter::new();
     let paths: Result<Vec<PathView>, CliError> = if args.scrub {
         args.paths
             .iter()
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     Ok(view.exit_code)
 }
 
-fn look_at(args: &Args, depth: Depth, meter: &mut Meter) -> Result<Vec<PathView>, CliError> {
+fn look_at(args: &Args, depth: Depth, meter: &mut ByteMeter) -> Result<Vec<PathView>, CliError> {
     for path in &args.paths {
         super::not_empty(path.as_str(), "PATH")?;
         if let Err(e) = path.symlink_metadata()
@@ -93,7 +93,7 @@ fn look_at(args: &Args, depth: Depth, meter: &mut Meter) -> Result<Vec<PathView>
             return Err(CliError::usage(format!("{path}: there is no such file or directory")));
         }
     }
-    let mut look = Look {
+    let mut look = VerifyOptions {
         depth,
         finite: args.finite,
         memory: args.memory.map_or_else(prepare::proof_memory, Ok)?,
@@ -104,7 +104,7 @@ fn look_at(args: &Args, depth: Depth, meter: &mut Meter) -> Result<Vec<PathView>
 }
 
 /// One path of the command line. A link that the user names is followed; links inside are not.
-fn one(path: &Utf8Path, look: &mut Look<'_>) -> PathView {
+fn one(path: &Utf8Path, look: &mut VerifyOptions<'_>) -> PathView {
     let real = match path.canonicalize_utf8() {
         Ok(real) => real,
         Err(e) => return unreadable(path, &e),

@@ -2,7 +2,7 @@
 
 use super::Driver;
 use super::guards::GuardLink;
-use super::io_workers::Tag;
+use super::io_workers::IoPurpose;
 use crate::render::doubts;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -18,28 +18,28 @@ use supervise_core::record::{Act, ActKind, LaunchOrder, StartPoint};
 use supervise_core::scan::{ScanRule, Scanner};
 use supervise_core::script::CallOrder;
 use supervise_core::spec::{LauncherKind, RunSpec};
-use supervise_core::state::Mode;
-use supervise_host::address::{self, Role};
-use supervise_host::guard::Standby;
-use supervise_host::guard::ahead::Draft;
+use supervise_core::state::RunMode;
+use supervise_host::address::{self, SocketRole};
+use supervise_host::guard::StandbyGuard;
+use supervise_host::guard::ahead::DraftOrder;
 use supervise_host::guard::nodes::ray::RayOrder;
 use supervise_host::guard::nodes::steps;
 use supervise_host::guard::protocol::{GuardOrder, NodesOrder, ScriptWatch, WorkerOrder};
-use supervise_host::io_worker::{Answer, Question};
+use supervise_host::io_worker::{IoAnswer, IoQuestion};
 use supervise_host::process::proc_stat;
-use supervise_trainers::{HostFacts, LaunchPlan, Ray, adapter};
+use supervise_trainers::{HostFacts, LaunchPlan, RayMode, adapter};
 
 /// Doubts about a resume point that are printed; `supervise checkpoints` shows all.
 const DOUBTS: usize = 8;
 
 /// A launch that lacks nothing but that its intent is durable, or why it cannot be made.
-pub(super) struct Ready {
+pub(super) struct ReadyLaunch {
     act: ActId,
-    made: Result<Made, ActError>,
+    made: Result<LaunchParts, ActError>,
 }
 
 /// The parts of a launch.
-struct Made {
+struct LaunchParts {
     plan: LaunchPlan,
     order: GuardOrder,
     /// The kernel's log from here on.
@@ -68,7 +68,7 @@ impl Driver {
         {
             self.children.push(standby.dismiss());
         }
-        self.ready = Some(Ready { act, made });
+        self.ready = Some(ReadyLaunch { act, made });
     }
 
     /// The launch is not what was made ready for it.
@@ -89,9 +89,10 @@ impl Driver {
         match act.kind {
             ActKind::Arrange(edits) => {
                 let by = format!("before-attempt-{}", self.state.attempts.next());
-                self.work.ask(Tag::Act(act.id), Question::Edit { edits, by }, now);
+                self.work
+                    .ask(IoPurpose::Act(act.id), IoQuestion::Edit { edits, by }, now);
             }
-            ActKind::Prune(steps) => self.work.ask(Tag::Act(act.id), Question::Prune { steps }, now),
+            ActKind::Prune(steps) => self.work.ask(IoPurpose::Act(act.id), IoQuestion::Prune { steps }, now),
             ActKind::Launch(_) if !self.holds_lease() => {
                 self.printer
                     .note("a launch waits until it is known that no other machine took the lease meanwhile");
@@ -116,22 +117,22 @@ impl Driver {
     pub(super) fn launch_from(&mut self, act: ActId, order: LaunchOrder) {
         match &order.from {
             StartPoint::Step { ckpt, .. } if self.spec.policy.prove => {
-                let ask = Question::Pins { ckpt: ckpt.clone() };
+                let ask = IoQuestion::Pins { ckpt: ckpt.clone() };
                 let now = self.now();
-                self.work.ask(Tag::Pins(act, Box::new(order)), ask, now);
+                self.work.ask(IoPurpose::Pins(act, Box::new(order)), ask, now);
             }
             _ => self.launch(act, &order),
         }
     }
 
     /// The resume point must still be what was proven.
-    pub(super) fn on_pins(&mut self, act: ActId, order: &LaunchOrder, answer: Result<Answer, ActError>) {
+    pub(super) fn on_pins(&mut self, act: ActId, order: &LaunchOrder, answer: Result<IoAnswer, ActError>) {
         let StartPoint::Step { ckpt, pins, .. } = &order.from else {
             return;
         };
         let error = match answer {
-            Ok(Answer::Pins(Some(now))) if now == *pins => return self.launch(act, order),
-            Ok(Answer::Pins(_)) => ActError {
+            Ok(IoAnswer::Pins(Some(now))) if now == *pins => return self.launch(act, order),
+            Ok(IoAnswer::Pins(_)) => ActError {
                 what: format!("{ckpt} was changed after it was proven: somebody else writes in the checkpoint root"),
                 retryable: true,
                 kind: ActErrorKind::PinsChanged,
@@ -148,7 +149,7 @@ impl Driver {
     fn launch(&mut self, act: ActId, order: &LaunchOrder) {
         // What was asked before it may have taken long: meanwhile somebody may have asked for an end.
         let launched = match &self.state.mode {
-            Mode::Launching { .. } => self.try_launch(act, order),
+            RunMode::Launching { .. } => self.try_launch(act, order),
             _ => Err(super::journal::not_begun()),
         };
         if let Err(error) = launched {
@@ -161,7 +162,7 @@ impl Driver {
 
     fn try_launch(&mut self, act: ActId, order: &LaunchOrder) -> Result<(), ActError> {
         let other = super::guards::not_started;
-        let Made {
+        let LaunchParts {
             plan,
             order: order_for_guard,
             kernel_log,
@@ -200,7 +201,7 @@ impl Driver {
     }
 
     /// Everything for a launch that can be made without an effect.
-    fn draw_up(&mut self, order: &LaunchOrder) -> Result<Made, ActError> {
+    fn draw_up(&mut self, order: &LaunchOrder) -> Result<LaunchParts, ActError> {
         let host = self.host_facts(order);
         let plan = adapter(self.spec.trainer)
             .arrange(&self.spec, order, &host)
@@ -212,7 +213,7 @@ impl Driver {
         let prepared = self.port().and_then(|port| self.guard_order(order, &plan, &host, port));
         let order_for_guard = prepared
             .map_err(|e| super::guards::not_started(format!("finding a free port, or preparing the script: {e}")))?;
-        Ok(Made {
+        Ok(LaunchParts {
             plan,
             order: order_for_guard,
             kernel_log: supervise_host::kernel_log::from_now(),
@@ -227,7 +228,7 @@ impl Driver {
         host: &HostFacts,
         port: u16,
     ) -> std::io::Result<GuardOrder> {
-        let socket = address::fresh(&self.spec.run, Role::Guard)?;
+        let socket = address::fresh(&self.spec.run, SocketRole::Guard)?;
         let settings = &self.order.settings;
         Ok(GuardOrder {
             run: self.spec.run.clone(),
@@ -328,7 +329,7 @@ impl Driver {
     /// The trainer's command; where we start Ray, within our own.
     fn argv(&self, plan: &LaunchPlan) -> Vec<String> {
         match &self.order.facts.ray {
-            Ray::Started {
+            RayMode::Started {
                 nodes, gpus, options, ..
             } if self.spec.gang.launcher == LauncherKind::Ray => RayOrder {
                 nodes: *nodes,
@@ -366,7 +367,7 @@ impl Driver {
     }
 
     /// A guard that waits, with a draft of its order where there is one.
-    pub(super) fn guard_ahead(&self, draft: Option<&Draft>) -> std::io::Result<Standby> {
+    pub(super) fn guard_ahead(&self, draft: Option<&DraftOrder>) -> std::io::Result<StandbyGuard> {
         supervise_host::guard::standby(&self.exe, &rules(&self.spec), draft)
     }
 
@@ -384,11 +385,11 @@ impl Driver {
                 "the output is kept but not understood: a rule cannot be compiled: {e}"
             ));
         }
-        if self.state.mode == Mode::Running && self.standby.is_none() {
+        if self.state.mode == RunMode::Running && self.standby.is_none() {
             // Without one the next launch starts its own.
             self.standby = self.guard_ahead(None).ok();
         }
-        if self.state.mode == Mode::Running {
+        if self.state.mode == RunMode::Running {
             self.helper_stands_by();
             self.follow_gpus();
         }
@@ -415,11 +416,12 @@ impl Driver {
         let files = vec![("launch.json".to_owned(), format!("{text:#}\n"))];
         let now = self.now();
         let evidence = dir.join(supervise_host::evidence::DIRECTORY);
-        self.store.ask(Tag::Nothing, Question::Attempt { dir, files }, now);
+        self.store
+            .ask(IoPurpose::Nothing, IoQuestion::Attempt { dir, files }, now);
         let files = Vec::new();
         // What the workers leave there themselves needs a place.
         self.store
-            .ask(Tag::Nothing, Question::Attempt { dir: evidence, files }, now);
+            .ask(IoPurpose::Nothing, IoQuestion::Attempt { dir: evidence, files }, now);
     }
 }
 
@@ -429,7 +431,8 @@ impl Driver {
         let dir = self.spec.run_dir.join("spec");
         let files = vec![(format!("{term}.config.json"), self.order.told.clone())];
         let now = self.now();
-        self.store.ask(Tag::Nothing, Question::Attempt { dir, files }, now);
+        self.store
+            .ask(IoPurpose::Nothing, IoQuestion::Attempt { dir, files }, now);
     }
 }
 

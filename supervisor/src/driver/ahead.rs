@@ -4,18 +4,18 @@ use super::Driver;
 use crate::environment;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use supervise_config::settings::{InterpreterChoice, StandbyChoice};
-use supervise_core::creep::Resource;
+use supervise_core::creep::WatchedResource;
 use supervise_core::danger::dangers;
-use supervise_core::event::Ahead;
+use supervise_core::event::StandbyResult;
 use supervise_core::id::{AttemptNo, Ms};
 use supervise_core::record::LaunchOrder;
 use supervise_core::spec::LauncherKind;
-use supervise_core::state::{Attempt, Mode};
-use supervise_host::guard::Standby;
-use supervise_host::guard::ahead::{Draft, WorkersOfRay, own_notes, workers_of_ray};
+use supervise_core::state::{Attempt, RunMode};
+use supervise_host::guard::StandbyGuard;
+use supervise_host::guard::ahead::{DraftOrder, WorkersOfRay, own_notes, workers_of_ray};
 use supervise_host::process::usage;
 use supervise_host::system::free_port;
-use supervise_trainers::{HostFacts, Ray, TrainerFacts, adapter};
+use supervise_trainers::{HostFacts, RayMode, TrainerFacts, adapter};
 
 /// The first step is looked for this often.
 const LOOK: Ms = Ms::secs(1);
@@ -62,7 +62,7 @@ impl Driver {
 
     /// The driver's interpreter starts a Ray of its own.
     pub(super) fn starts_ray(&self, argv: &[String]) -> bool {
-        matches!(self.order.facts.ray, Ray::Own { .. }) && self.runs_interpreters(argv)
+        matches!(self.order.facts.ray, RayMode::Own { .. }) && self.runs_interpreters(argv)
     }
 
     /// They leave the exception that ends them.
@@ -79,7 +79,12 @@ impl Driver {
 
     /// Replaces the guard that waits by one whose interpreters import ahead, once the first step of this attempt was done.
     pub(super) fn import_ahead(&mut self) {
-        let Some(a) = self.state.live().filter(|_| self.state.mode == Mode::Running).cloned() else {
+        let Some(a) = self
+            .state
+            .live()
+            .filter(|_| self.state.mode == RunMode::Running)
+            .cloned()
+        else {
             return;
         };
         if self.order.settings.standby != StandbyChoice::Auto || self.imports_ahead.unfit.is_some() {
@@ -117,7 +122,7 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn exchange(&mut self, standby: Standby) {
+    pub(super) fn exchange(&mut self, standby: StandbyGuard) {
         if let Some(old) = self.standby.replace(standby) {
             self.children.push(old.dismiss());
         }
@@ -148,24 +153,34 @@ impl Driver {
 
     fn memory_shrinks(&self) -> Option<String> {
         let all = dangers(&self.state, &self.spec).into_iter();
-        let is_memory = |what| matches!(what, Resource::Memory | Resource::Node | Resource::Ray);
+        let is_memory = |what| {
+            matches!(
+                what,
+                WatchedResource::Memory | WatchedResource::Node | WatchedResource::Ray
+            )
+        };
         all.filter(|d| is_memory(d.forecast.what)).map(|d| d.words()).next()
     }
 
     /// The journal's word on a launch: a relaunch that had no interpreters says why.
-    pub(super) fn how_launched(&mut self, attempt: AttemptNo, argv: &[String], ahead: Option<Ahead>) -> Option<Ahead> {
+    pub(super) fn how_launched(
+        &mut self,
+        attempt: AttemptNo,
+        argv: &[String],
+        ahead: Option<StandbyResult>,
+    ) -> Option<StandbyResult> {
         let known = &mut self.imports_ahead;
         known.wait = false;
         let why = known.why.replace("the attempt before had done no step".to_owned());
         let why = known.unfit.clone().or(why);
         match &ahead {
-            Some(Ahead::Cold { why, lasting: true }) => known.unfit = Some(why.clone()),
-            Some(Ahead::WentAlone { lasting: true, .. }) => known.ray_unfit = true,
+            Some(StandbyResult::Cold { why, lasting: true }) => known.unfit = Some(why.clone()),
+            Some(StandbyResult::WentAlone { lasting: true, .. }) => known.ray_unfit = true,
             _ => {}
         }
         let is_relaunch = attempt.0 > 1 && self.runs_interpreters(argv);
         let lasting = false;
-        ahead.or_else(|| Some(Ahead::Cold { why: why?, lasting }).filter(|_| is_relaunch))
+        ahead.or_else(|| Some(StandbyResult::Cold { why: why?, lasting }).filter(|_| is_relaunch))
     }
 
     /// Bytes that the interpreters may hold: never more than half of what is free.
@@ -173,14 +188,14 @@ impl Driver {
         let all = usage(a.workers.first().map_or(0, |p| p.pid), None);
         let memory = || {
             all.iter()
-                .filter(|u| matches!(u.what, Resource::Memory | Resource::Node))
+                .filter(|u| matches!(u.what, WatchedResource::Memory | WatchedResource::Node))
         };
         let of = memory().map(|u| u.of).min().unwrap_or_default();
         let free = memory().map(|u| u.of.saturating_sub(u.used)).min().unwrap_or_default();
         allowance(self.order.settings.standby_memory, of, free)
     }
 
-    fn draft(&mut self, a: &Attempt) -> Option<Draft> {
+    fn draft(&mut self, a: &Attempt) -> Option<DraftOrder> {
         if !self.runs_interpreters(&a.argv) {
             return None;
         }
@@ -198,7 +213,7 @@ impl Driver {
         let port = free_port(self.here()).ok()?;
         let order = self.guard_order(&order, &plan, &host, port).ok()?;
         self.imports_ahead.port = Some(port);
-        Some(Draft {
+        Some(DraftOrder {
             order,
             imports,
             pauses: PAUSES,

@@ -1,21 +1,21 @@
 //! The scheduler's job that this term runs in: what is asked of the scheduler, and its notice that the end is near.
 
-use super::{Driver, Internal};
+use super::{Driver, DriverMessage};
 use crate::environment::wall;
-use supervise_core::event::{EventKind, Request, signal_name};
+use supervise_core::event::{EventKind, OperatorRequest, signal_name};
 use supervise_core::id::{Ms, WallMs};
-use supervise_host::allocation::Allocation;
+use supervise_host::allocation::SlurmAllocation;
 
 /// The job, where there is one.
 #[derive(Debug, Default)]
-pub(super) struct Job {
-    known: Option<Allocation>,
+pub(super) struct AllocationWatch {
+    known: Option<SlurmAllocation>,
     /// A question is on its way; a signal asked it.
     asking: Option<bool>,
 }
 
-impl Job {
-    pub(super) fn new(known: Option<Allocation>) -> Self {
+impl AllocationWatch {
+    pub(super) fn new(known: Option<SlurmAllocation>) -> Self {
         Self { known, asking: None }
     }
 
@@ -53,7 +53,7 @@ impl Driver {
     fn notice(&mut self, ends: Option<u64>) {
         // Without a scheduler, a person may have said it.
         let ends = ends.or(self.spec.policy.assist.deadline).map(wall_of);
-        self.feed(EventKind::Operator(Request::HandBack {
+        self.feed(EventKind::Operator(OperatorRequest::HandBack {
             by: signal_name(libc::SIGUSR1),
             left: ends.map(left),
         }));
@@ -70,11 +70,11 @@ impl Driver {
         let (mut job, tx) = (job.clone(), self.internal.clone());
         tokio::task::spawn_blocking(move || {
             job.look();
-            let _ = tx.send(Internal::Allocation(Box::new(job)));
+            let _ = tx.send(DriverMessage::Allocation(Box::new(job)));
         });
     }
 
-    pub(super) fn on_scheduler(&mut self, said: Allocation) {
+    pub(super) fn on_scheduler(&mut self, said: SlurmAllocation) {
         let noticed = self.allocation.asking.take().unwrap_or_default();
         let ends = said.ends;
         self.allocation.known = Some(said);

@@ -1,16 +1,16 @@
 //! Asking helpers while a term begins: each answer is waited for, a dead helper is replaced, a wish to stop is heard.
 
 use super::inputs::Inputs;
-use super::io_workers::{IoWorker, Tag, line};
-use super::{Driver, Internal};
+use super::io_workers::{IoPurpose, IoWorker, line};
+use super::{Driver, DriverMessage};
 use crate::control::{ControlReply, ControlRequest};
 use crate::error::{CliError, ErrorKind};
 use crate::printer::Printer;
-use crate::reading::Reading;
+use crate::reading::JournalProgress;
 use camino::Utf8PathBuf;
 use std::time::Duration;
 use supervise_core::id::{Ms, Tick};
-use supervise_host::io_worker::{Answer, IoReply, Question};
+use supervise_host::io_worker::{IoAnswer, IoQuestion, IoReply};
 use supervise_host::process::limit_hint;
 
 /// While an answer is waited for, signals are looked at this often.
@@ -24,22 +24,22 @@ const GIVEN_UP: Ms = Ms::secs(20);
 /// is asked the same: each question of a start can be asked again.
 pub(super) async fn call(
     io_worker: &mut IoWorker,
-    ask: Question,
+    ask: IoQuestion,
     printer: &mut Printer,
     inputs: &mut Inputs,
-) -> Result<Answer, CliError> {
+) -> Result<IoAnswer, CliError> {
     let what = match &ask {
-        Question::TakeLease { .. } => {
+        IoQuestion::TakeLease { .. } => {
             "waiting for the lease: its holder, or what it left behind, cannot be seen from this machine or container and may still live; it is taken once nothing was heard of it for lease.ttl, and for as long as its guard may wait (grace.orphan and grace.save)"
         }
         _ => "waiting: the file system of the run directory does not answer",
     };
     let dir = match &ask {
-        Question::Open(id) => id.run_dir.clone(),
+        IoQuestion::Open(id) => id.run_dir.clone(),
         _ => Utf8PathBuf::new(),
     };
-    let mut reading = Reading::new(&dir);
-    io_worker.ask(Tag::Setup, ask.clone(), Tick(0));
+    let mut reading = JournalProgress::new(&dir);
+    io_worker.ask(IoPurpose::Setup, ask.clone(), Tick(0));
     let mut waited = Duration::ZERO;
     loop {
         match tokio::time::timeout(LOOK, line(io_worker)).await {
@@ -66,7 +66,7 @@ pub(super) async fn call(
         }
         io_worker.give_up_if_stopped();
         if io_worker.replaced_in() == Some(Ms(0)) && replace(io_worker)? {
-            io_worker.ask(Tag::Setup, ask.clone(), Tick(0));
+            io_worker.ask(IoPurpose::Setup, ask.clone(), Tick(0));
         }
         if let Some(end) = told_to_end(inputs) {
             return Err(end);
@@ -132,7 +132,7 @@ fn told_to_end(inputs: &mut Inputs) -> Option<CliError> {
         return Some(CliError::interrupted(number));
     }
     while let Ok(message) = inputs.internal.try_recv() {
-        let Internal::Asked(request, reply) = message else {
+        let DriverMessage::Asked(request, reply) = message else {
             continue;
         };
         let stops = matches!(request, ControlRequest::Stop { .. });

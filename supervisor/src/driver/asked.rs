@@ -1,8 +1,8 @@
 //! Requests of people to a living supervisor: over the control socket, or in a request that they left in the run directory.
 
 use super::Driver;
-use crate::control::{ControlReply, ControlRequest, Left};
-use supervise_core::event::{EventKind, Request};
+use crate::control::{ControlReply, ControlRequest, LeftRequest};
+use supervise_core::event::{EventKind, OperatorRequest};
 
 impl Driver {
     /// Does what is asked, and says so.
@@ -18,19 +18,19 @@ impl Driver {
             ControlRequest::Stop { after_save, now, by } => {
                 let by = by.unwrap_or_else(|| "supervise stop".to_owned());
                 match now {
-                    true => Request::StopNow { by },
-                    false => Request::Stop {
+                    true => OperatorRequest::StopNow { by },
+                    false => OperatorRequest::Stop {
                         after_save,
                         by,
                         left: None,
                     },
                 }
             }
-            ControlRequest::Hold { by, why } => Request::Hold { by, why },
+            ControlRequest::Hold { by, why } => OperatorRequest::Hold { by, why },
             ControlRequest::Unhold { .. } if self.state.held.is_none() => {
                 return ControlReply::Refused("nobody holds the run".to_owned());
             }
-            ControlRequest::Unhold { by } => Request::Unhold { by },
+            ControlRequest::Unhold { by } => OperatorRequest::Unhold { by },
         };
         self.feed(EventKind::Operator(request));
         ControlReply::Done
@@ -38,7 +38,7 @@ impl Driver {
 
     /// A request that was left in the run directory. The journal is the answer.
     pub(super) fn on_left(&mut self, text: &str) {
-        match serde_json::from_slice::<Left>(text.as_bytes()) {
+        match serde_json::from_slice::<LeftRequest>(text.as_bytes()) {
             Ok(left) if left.term == self.state.term => {
                 if let ControlReply::Refused(why) = self.obey(left.request) {
                     self.printer

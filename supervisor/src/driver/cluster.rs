@@ -1,22 +1,22 @@
 //! Before a launch on a Ray cluster that somebody else started: has it let go of the attempt before?
 
-use super::{Driver, Internal};
+use super::{Driver, DriverMessage};
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::id::ActId;
 use supervise_core::record::LaunchOrder;
-use supervise_host::cluster::{Cluster, Query, ask};
-use supervise_trainers::Ray;
+use supervise_host::cluster::{RayQuery, RayStatus, ask};
+use supervise_trainers::RayMode;
 
 impl Driver {
     /// Asks it, off the loop; `false`: there is no such cluster, and nobody to ask.
     pub(super) fn ask_cluster(&mut self, act: ActId, order: &LaunchOrder) -> bool {
-        let Ray::Cluster { address, .. } = &self.order.facts.ray else {
+        let RayMode::Cluster { address, .. } = &self.order.facts.ray else {
             return false;
         };
         let mut env = crate::environment::own();
         env.extend(self.spec.env.clone());
         env.extend(self.spec.learnt.iter().flat_map(|l| l.env.clone()));
-        let query = Query {
+        let query = RayQuery {
             command: self.spec.trainer_command().to_vec(),
             cwd: self.spec.cwd.clone(),
             env,
@@ -29,13 +29,13 @@ impl Driver {
         tokio::task::spawn_blocking(move || {
             let said = ask(&query);
             // The driver may have ended meanwhile.
-            let _ = tx.send(Internal::Cluster { act, order, said });
+            let _ = tx.send(DriverMessage::Cluster { act, order, said });
         });
         true
     }
 
     /// Its words: the launch goes on, or waits.
-    pub(super) fn on_cluster(&mut self, act: ActId, order: LaunchOrder, said: Result<Cluster, String>) {
+    pub(super) fn on_cluster(&mut self, act: ActId, order: LaunchOrder, said: Result<RayStatus, String>) {
         let Some(error) = in_the_way(said) else {
             return self.launch_from(act, order);
         };
@@ -48,7 +48,7 @@ impl Driver {
 
 /// The reason against a launch on a cluster now: nobody's failure, and waited for. One whose head is gone may be started again, as one that holds
 /// something may let go of it.
-fn in_the_way(said: Result<Cluster, String>) -> Option<ActError> {
+fn in_the_way(said: Result<RayStatus, String>) -> Option<ActError> {
     let what = match said {
         Ok(said) if said.held.is_empty() => return None,
         Ok(said) => format!(
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_is_away_or_not_free_is_waited_for() {
-        let cluster = |held: &[&str]| Cluster {
+        let cluster = |held: &[&str]| RayStatus {
             address: "10.0.0.1:6379".into(),
             nodes: 2,
             gpus: 16.0,

@@ -1,27 +1,27 @@
 //! Samples of what can run out: memory and open files at new steps, the disk of the checkpoints at new saves.
 
 use super::Driver;
-use super::io_workers::Tag;
+use super::io_workers::IoPurpose;
 use supervise_core::checkpoint::Verdict;
-use supervise_core::creep::{Resource, Usage};
+use supervise_core::creep::{ResourceUsage, WatchedResource};
 use supervise_core::event::{ActError, EventKind};
 use supervise_core::id::{AttemptNo, Step};
-use supervise_core::state::{Attempt, Mode};
-use supervise_host::io_worker::{Answer, Look, Question, Seen};
+use supervise_core::state::{Attempt, RunMode};
+use supervise_host::io_worker::{IoAnswer, IoQuestion, PathAnswer, PathQuery};
 use supervise_host::process::usage;
-use supervise_trainers::Ray;
+use supervise_trainers::RayMode;
 
 /// Ray kills workers beyond this share of the memory, where nothing else is set.
 const RAY_SHARE: f64 = 0.95;
 
 impl Driver {
     /// Now and then, at a new step: how much is used of what can run out.
-    pub(super) fn sample(&mut self, attempt: AttemptNo, step: Option<Step>, files: Option<Usage>) {
+    pub(super) fn sample(&mut self, attempt: AttemptNo, step: Option<Step>, files: Option<ResourceUsage>) {
         let now = self.now();
         let due = |a: &&Attempt| step.is_some_and(|step| a.creep.is_due(step, now));
         let live = self.state.live().filter(|a| a.no == attempt).filter(due);
         let pid = live.and_then(|a| a.workers.first()).map(|p| p.pid);
-        if let (Some(step), Some(pid), Mode::Running) = (step, pid, &self.state.mode) {
+        if let (Some(step), Some(pid), RunMode::Running) = (step, pid, &self.state.mode) {
             let usage = usage(pid, self.ray_share()).into_iter().chain(files).collect();
             self.feed(EventKind::Used { attempt, step, usage });
         }
@@ -34,7 +34,7 @@ impl Driver {
             ours.map(|(_, value)| value.clone())
                 .or_else(|| std::env::var(name).ok())
         };
-        if matches!(self.order.facts.ray, Ray::Unused | Ray::Submitted) {
+        if matches!(self.order.facts.ray, RayMode::Unused | RayMode::Submitted) {
             return None;
         }
         if set("RAY_memory_monitor_refresh_ms").is_some_and(|ms| ms.trim() == "0") {
@@ -50,21 +50,21 @@ impl Driver {
         let newest = steps.filter(|c| c.verdict == Verdict::Whole).map(|c| c.step).max();
         let due = |a: &&Attempt| newest.is_some_and(|saved| saved > a.order.from.step() && a.creep.is_disk_due(saved));
         let attempt = self.state.live().filter(due).map(|a| a.no);
-        let is_asked = self.work.asks(|tag| matches!(tag, Tag::Usage(..)));
-        if let (Some(attempt), Some(saved), Some(root), Mode::Running, false) =
+        let is_asked = self.work.asks(|tag| matches!(tag, IoPurpose::Usage(..)));
+        if let (Some(attempt), Some(saved), Some(root), RunMode::Running, false) =
             (attempt, newest, self.spec.root.clone(), &self.state.mode, is_asked)
         {
             let now = self.now();
-            let look = Question::Look(Look::Usage(root));
-            self.work.ask(Tag::Usage(attempt, saved), look, now);
+            let look = IoQuestion::Look(PathQuery::Usage(root));
+            self.work.ask(IoPurpose::Usage(attempt, saved), look, now);
         }
     }
 
     /// The disk answered.
-    pub(super) fn on_disk_usage(&mut self, attempt: AttemptNo, step: Step, answer: Result<Answer, ActError>) {
-        if let Ok(Answer::Seen(Ok(Seen::Usage(Some((used, of)))))) = answer {
-            let what = Resource::Disk;
-            let usage = vec![Usage { what, used, of }];
+    pub(super) fn on_disk_usage(&mut self, attempt: AttemptNo, step: Step, answer: Result<IoAnswer, ActError>) {
+        if let Ok(IoAnswer::Seen(Ok(PathAnswer::Usage(Some((used, of)))))) = answer {
+            let what = WatchedResource::Disk;
+            let usage = vec![ResourceUsage { what, used, of }];
             self.feed(EventKind::Used { attempt, step, usage });
         }
     }

@@ -4,19 +4,19 @@
 //! stands still is looked at first, and killed then. The logs of one that is to be diagnosed are read once its last process is gone.
 //! After [`WAIT`] everything goes on without.
 
-use super::jobs::Seen;
-use super::{Driver, Internal};
+use super::jobs::ExitWitness;
+use super::{Driver, DriverMessage};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use supervise_core::event::{EventKind, ExitStatus};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Tick};
 use supervise_core::log_cause::LogCause;
-use supervise_core::machine::Facts;
+use supervise_core::machine::MachineFacts;
 use supervise_core::reason::Reason;
-use supervise_core::record::{Act, ActKind, Then};
-use supervise_core::state::{Mode, STALLED};
-use supervise_host::evidence::{AttemptEnd, DIRECTORY, Order, RECORDS, command, error_file};
+use supervise_core::record::{Act, ActKind, AfterStop};
+use supervise_core::state::{RunMode, STALLED};
+use supervise_host::evidence::{AttemptEnd, DIRECTORY, EvidenceOrder, RECORDS, command, error_file};
 use supervise_host::guard::protocol::ToGuard;
 use supervise_host::process::kill::signal_process;
 use supervise_host::process::{list_descendants, proc_stat};
@@ -46,7 +46,7 @@ type Answers = BufReader<tokio::io::Take<ChildStdout>>;
 
 /// The reason for a look at an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum EvidenceQuestion {
     /// A worker failed.
     Failed,
     /// It stands still.
@@ -57,7 +57,7 @@ enum Look {
 
 /// The next thing that a helper tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum EvidenceAnswer {
     /// What the machine shows.
     Facts,
     /// The cause that the logs tell, once the last process is gone.
@@ -65,9 +65,9 @@ enum Next {
 }
 
 /// A helper at work.
-pub(super) struct Gathering {
+pub(super) struct EvidenceHelper {
     attempt: AttemptNo,
-    next: Next,
+    next: EvidenceAnswer,
     /// That is waited for until then; `None`: not yet, or not any more.
     until: Option<Tick>,
     /// It was asked for the logs, or is once its input is here.
@@ -84,10 +84,10 @@ impl Driver {
     /// A worker ended. Where it failed by itself, what shows why is gathered while the others are ended: they are told to first.
     pub(super) fn on_worker_end(&mut self, attempt: AttemptNo, status: ExitStatus, event: EventKind) {
         let by_itself = self.state.attempt.as_ref().is_some_and(|a| a.ended_by_us.is_none());
-        let runs = self.state.mode == Mode::Running && self.state.stop.is_none();
+        let runs = self.state.mode == RunMode::Running && self.state.stop.is_none();
         self.feed(event);
         if !status.is_success() && by_itself && runs {
-            self.gather(attempt, Look::Failed);
+            self.gather(attempt, EvidenceQuestion::Failed);
         }
     }
 
@@ -98,7 +98,7 @@ impl Driver {
         let (ActKind::KillTree, true, Some(attempt)) = (&act.kind, stalled, held) else {
             return false;
         };
-        self.gather(attempt, Look::Still);
+        self.gather(attempt, EvidenceQuestion::Still);
         match &mut self.gathering {
             Some(g) if g.attempt == attempt && g.until.is_some() => {
                 g.kill = Some(act.clone());
@@ -108,7 +108,7 @@ impl Driver {
         }
     }
 
-    fn gather(&mut self, attempt: AttemptNo, look: Look) {
+    fn gather(&mut self, attempt: AttemptNo, look: EvidenceQuestion) {
         if self.gathering.as_ref().is_some_and(|g| g.attempt == attempt) {
             return;
         }
@@ -124,10 +124,14 @@ impl Driver {
         let (Some(input), tx) = (helper.stdin.take(), self.internal.clone()) else {
             return;
         };
-        let logs_alone = look == Look::LogsAlone;
-        self.gathering = Some(Gathering {
+        let logs_alone = look == EvidenceQuestion::LogsAlone;
+        self.gathering = Some(EvidenceHelper {
             attempt,
-            next: if logs_alone { Next::Logs } else { Next::Facts },
+            next: if logs_alone {
+                EvidenceAnswer::Logs
+            } else {
+                EvidenceAnswer::Facts
+            },
             until: (!logs_alone).then(|| self.now().after(WAIT)),
             asked: false,
             kill: None,
@@ -139,15 +143,15 @@ impl Driver {
             let mut input = input;
             let asked = input.write_all(&line).await;
             // The driver may have ended meanwhile.
-            let _ = tx.send(Internal::Asking(attempt, input));
+            let _ = tx.send(DriverMessage::Asking(attempt, input));
             let output = helper.stdout.take().filter(|_| asked.is_ok());
             let mut lines = output.map(|output| BufReader::new(output.take(2 * ANSWER)));
             if !logs_alone {
                 let facts = answer(&mut lines).await;
-                let _ = tx.send(Internal::Evidence(attempt, facts.map(Box::new)));
+                let _ = tx.send(DriverMessage::Evidence(attempt, facts.map(Box::new)));
             }
             let logs = answer(&mut lines).await;
-            let _ = tx.send(Internal::Logs(attempt, logs.map(Box::new)));
+            let _ = tx.send(DriverMessage::Logs(attempt, logs.map(Box::new)));
             // It is reaped here or, after a sweep, there.
             let _ = helper.wait().await;
         });
@@ -194,10 +198,10 @@ impl Driver {
         }
     }
 
-    fn order_of_evidence(&self, attempt: AttemptNo, look: Look) -> Option<Order> {
+    fn order_of_evidence(&self, attempt: AttemptNo, look: EvidenceQuestion) -> Option<EvidenceOrder> {
         let a = self.state.attempt.as_ref().filter(|a| a.no == attempt)?;
         let scratch = self.scratch.iter().flat_map(|dir| [dir.clone(), dir.join("ray")]);
-        Some(Order {
+        Some(EvidenceOrder {
             attempt: self.spec.run_dir.join(format!("attempts/{:04}", attempt.0)),
             run: self.spec.run.clone(),
             known: a.guard.into_iter().chain(a.workers.iter().copied()).collect(),
@@ -205,14 +209,14 @@ impl Driver {
             argv: a.argv.clone(),
             age_ms: self.now().since(a.launched?).0,
             root: self.spec.root.clone(),
-            still: look == Look::Still,
+            still: look == EvidenceQuestion::Still,
             slurm_job: std::env::var("SLURM_JOB_ID")
                 .ok()
                 .filter(|id| id.bytes().all(|b| b.is_ascii_digit())),
             ray: scratch.chain(["/tmp/ray".into()]).collect(),
             secrets: supervise_config::known_secrets(),
             rules: self.spec.policy.lines.clone(),
-            logs_alone: look == Look::LogsAlone,
+            logs_alone: look == EvidenceQuestion::LogsAlone,
         })
     }
 
@@ -222,14 +226,14 @@ impl Driver {
             return;
         };
         g.input = Some(input);
-        if g.next == Next::Logs && g.gone && !g.asked {
+        if g.next == EvidenceAnswer::Logs && g.gone && !g.asked {
             self.ask_for_logs();
         }
     }
 
     /// Facts came, or none will.
-    pub(super) fn on_evidence(&mut self, attempt: AttemptNo, facts: Option<Facts>) {
-        if !self.waits_for(attempt, Next::Facts) {
+    pub(super) fn on_evidence(&mut self, attempt: AttemptNo, facts: Option<MachineFacts>) {
+        if !self.waits_for(attempt, EvidenceAnswer::Facts) {
             return;
         }
         if let Some(facts) = facts {
@@ -240,7 +244,7 @@ impl Driver {
 
     /// The cause that the logs tell came, or none will.
     pub(super) fn on_logs(&mut self, attempt: AttemptNo, logs: Option<LogCause>) {
-        if !self.waits_for(attempt, Next::Logs) {
+        if !self.waits_for(attempt, EvidenceAnswer::Logs) {
             return;
         }
         self.end_with_logs(
@@ -249,8 +253,8 @@ impl Driver {
         );
     }
 
-    fn waits_for(&self, attempt: AttemptNo, what: Next) -> bool {
-        let waits = |g: &Gathering| g.attempt == attempt && g.next == what && g.until.is_some();
+    fn waits_for(&self, attempt: AttemptNo, what: EvidenceAnswer) -> bool {
+        let waits = |g: &EvidenceHelper| g.attempt == attempt && g.next == what && g.until.is_some();
         self.gathering.as_ref().is_some_and(waits)
     }
 
@@ -261,7 +265,7 @@ impl Driver {
         if self.state.is_to_stop() || !self.is_to_be_diagnosed(attempt) {
             return self.all_gone(attempt);
         }
-        self.gather(attempt, Look::LogsAlone);
+        self.gather(attempt, EvidenceQuestion::LogsAlone);
         match &mut self.gathering {
             Some(g) if g.attempt == attempt => g.gone = true,
             _ => return self.all_gone(attempt),
@@ -274,8 +278,8 @@ impl Driver {
     /// It failed, and why is asked as soon as it is gone.
     fn is_to_be_diagnosed(&self, attempt: AttemptNo) -> bool {
         let then = match &self.state.mode {
-            Mode::Running => Some(Then::Diagnose),
-            Mode::Stopping { then, .. } | Mode::Draining { then, .. } => Some(*then),
+            RunMode::Running => Some(AfterStop::Diagnose),
+            RunMode::Stopping { then, .. } | RunMode::Draining { then, .. } => Some(*then),
             _ => None,
         };
         let failed = self
@@ -283,7 +287,7 @@ impl Driver {
             .attempt
             .as_ref()
             .is_some_and(|a| a.no == attempt && !a.succeeded());
-        failed && then == Some(Then::Diagnose)
+        failed && then == Some(AfterStop::Diagnose)
     }
 
     fn ask_for_logs(&mut self) {
@@ -291,7 +295,7 @@ impl Driver {
         let first = self.state.attempt.as_ref().and_then(|a| a.first_failure);
         let exit = first.and_then(|(_, status)| status.number());
         let Some(g) = &mut self.gathering else { return };
-        (g.next, g.until) = (Next::Logs, Some(until));
+        (g.next, g.until) = (EvidenceAnswer::Logs, Some(until));
         let (Some(mut input), Ok(line)) = (g.input.take(), wire::encode(&AttemptEnd { exit })) else {
             // It is asked once it has its order.
             return;
@@ -301,7 +305,7 @@ impl Driver {
         tokio::spawn(async move {
             // One that is gone answers nothing: its output ends.
             let _ = input.write_all(&line).await;
-            let _ = tx.send(Internal::Asking(attempt, input));
+            let _ = tx.send(DriverMessage::Asking(attempt, input));
         });
     }
 
@@ -333,7 +337,7 @@ impl Driver {
         }
         if self.state.is_to_stop() {
             self.all_gone(attempt);
-        } else if late || next == Next::Logs {
+        } else if late || next == EvidenceAnswer::Logs {
             // A helper that hangs reads nothing.
             self.end_with_logs(attempt, LogCause::unread("the logs were not read in time"));
         } else {
@@ -342,9 +346,9 @@ impl Driver {
     }
 
     fn end_with_logs(&mut self, attempt: AttemptNo, logs: LogCause) {
-        let facts = Facts {
+        let facts = MachineFacts {
             logs: Some(logs),
-            ..Facts::default()
+            ..MachineFacts::default()
         };
         self.feed(EventKind::Evidence { attempt, facts });
         self.all_gone(attempt);
@@ -356,7 +360,7 @@ impl Driver {
         if let Some(link) = self.guard.as_mut().filter(|l| l.attempt == attempt) {
             link.say(&ToGuard::Bye);
         }
-        self.on_tree_gone(attempt, Vec::new(), Seen::ByGuard);
+        self.on_tree_gone(attempt, Vec::new(), ExitWitness::ByGuard);
     }
 }
 

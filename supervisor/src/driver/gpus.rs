@@ -1,19 +1,19 @@
 //! Before a launch: are the GPUs that the run names there, empty and sound? While it trains: what do they do?
 
-use super::{Driver, Internal};
+use super::{Driver, DriverMessage};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use supervise_core::activity::DevicePulse;
 use supervise_core::event::EventKind;
 use supervise_core::gang::NodesNews;
-use supervise_core::gpu::{Named, Pulses, in_the_way, looks_again, pulse, remark, spared};
+use supervise_core::gpu::{DeviceWindow, GpuIds, in_the_way, looks_again, pulse, remark, spared};
 use supervise_core::id::{ActId, AttemptNo, Ms};
 use supervise_core::record::LaunchOrder;
 use supervise_core::spec::LauncherKind;
-use supervise_core::state::Mode;
-use supervise_host::gpus::{Gpus, follow, look};
+use supervise_core::state::RunMode;
+use supervise_host::gpus::{GpuReport, follow, look};
 use supervise_host::guard::protocol::ToGuard;
-use supervise_trainers::Ray;
+use supervise_trainers::RayMode;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -30,7 +30,7 @@ const LINE: usize = 4096;
 
 /// Facts about the devices in this term.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct GpuWatch {
     /// Errors that each had counted at the first look.
     before: Option<BTreeMap<String, u64>>,
     /// That nobody answers was told.
@@ -55,7 +55,7 @@ impl Driver {
     }
 
     /// The look of this number, after a pause.
-    fn look_at_gpus(&self, act: ActId, order: LaunchOrder, named: Named, looks: usize, pause: Ms) {
+    fn look_at_gpus(&self, act: ActId, order: LaunchOrder, named: GpuIds, looks: usize, pause: Ms) {
         let tx = self.internal.clone();
         // Once a term: it takes as long as all else.
         let rows = self.gpus.before.is_none();
@@ -65,7 +65,7 @@ impl Driver {
                 return;
             };
             // The driver may have ended meanwhile.
-            let _ = tx.send(Internal::Gpus {
+            let _ = tx.send(DriverMessage::Gpus {
                 act,
                 order,
                 looks,
@@ -75,8 +75,8 @@ impl Driver {
     }
 
     /// As the workers' environment will name them.
-    fn named_gpus(&self) -> Named {
-        Named::read(&self.visible().unwrap_or_default()).without(&self.gpus.left_out)
+    fn named_gpus(&self) -> GpuIds {
+        GpuIds::read(&self.visible().unwrap_or_default()).without(&self.gpus.left_out)
     }
 
     /// The variable for workers that do not get all that the run names.
@@ -86,7 +86,7 @@ impl Driver {
     }
 
     /// Leaves those out that are not fit, as long as each worker has one.
-    fn leave_out_unfit(&mut self, attempt: AttemptNo, seen: &Gpus, before: &BTreeMap<String, u64>) {
+    fn leave_out_unfit(&mut self, attempt: AttemptNo, seen: &GpuReport, before: &BTreeMap<String, u64>) {
         let gang = &self.spec.gang;
         if gang.launcher != LauncherKind::Gang {
             return;
@@ -122,7 +122,7 @@ impl Driver {
     }
 
     /// The launch goes on, or waits. A driver that does not answer is no reason to wait: the trainer would not either.
-    pub(super) fn on_gpus(&mut self, act: ActId, order: LaunchOrder, looks: usize, said: Result<Gpus, String>) {
+    pub(super) fn on_gpus(&mut self, act: ActId, order: LaunchOrder, looks: usize, said: Result<GpuReport, String>) {
         let seen = match said {
             Ok(seen) => seen,
             Err(why) => {
@@ -148,7 +148,7 @@ impl Driver {
         let Some(error) = in_the_way(&named, &seen.devices, &seen.owners, &before) else {
             return self.launch_from(act, order);
         };
-        let is_wanted = matches!(self.state.mode, Mode::Launching { .. });
+        let is_wanted = matches!(self.state.mode, RunMode::Launching { .. });
         match looks_again(&error, looks).filter(|_| is_wanted) {
             Some(pause) => self.look_at_gpus(act, order, named, looks + 1, pause),
             None => self.feed(EventKind::ActDone {
@@ -164,7 +164,7 @@ impl Driver {
         let named = self.named_gpus();
         let all = self.visible().is_none() && std::path::Path::new("/dev/nvidiactl").exists();
         let own = !named.is_empty();
-        let here = self.spec.gang.nodes <= 1 && !matches!(self.order.facts.ray, Ray::Cluster { .. });
+        let here = self.spec.gang.nodes <= 1 && !matches!(self.order.facts.ray, RayMode::Cluster { .. });
         let attempt = self.state.attempt.as_ref().map(|a| a.no);
         let is_new = !self.gpus.followed && self.gpus.asked != attempt;
         if !is_new || !here || !self.spec.policy.check_gpus || !(own || all) {
@@ -179,7 +179,7 @@ impl Driver {
         };
         self.gpus.followed = true;
         tokio::spawn(async move {
-            let (mut pulses, mut told) = (Pulses::default(), Instant::now());
+            let (mut pulses, mut told) = (DeviceWindow::default(), Instant::now());
             let (mut unread, mut chunk) = (Vec::new(), [0; LINE]);
             while let Ok(Ok(n @ 1..)) = timeout(HANGS, output.read(&mut chunk)).await {
                 unread.extend(chunk.iter().take(n));
@@ -195,10 +195,10 @@ impl Driver {
                 if told.elapsed() >= TELL {
                     told = Instant::now();
                     // The driver may have ended meanwhile.
-                    let _ = tx.send(Internal::Devices(Some(pulses.take())));
+                    let _ = tx.send(DriverMessage::Devices(Some(pulses.take())));
                 }
             }
-            let _ = tx.send(Internal::Devices(None));
+            let _ = tx.send(DriverMessage::Devices(None));
             let _ = program.start_kill();
             let _ = program.wait().await;
         });

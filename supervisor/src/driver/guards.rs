@@ -1,7 +1,7 @@
 //! The driver's end of the leash, and what to do without a guard.
 
-use super::jobs::Seen;
-use super::{Driver, Internal};
+use super::jobs::ExitWitness;
+use super::{Driver, DriverMessage};
 use crate::render::one_line;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,8 +13,8 @@ use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
 use supervise_core::limits::says_full;
 use supervise_core::record::ActKind;
 use supervise_core::script::ScriptNews;
-use supervise_core::state::Mode;
-use supervise_host::guard::Standby;
+use supervise_core::state::RunMode;
+use supervise_host::guard::StandbyGuard;
 use supervise_host::guard::nodes::ENDED_MS;
 use supervise_host::guard::protocol::{FromGuard, FromShim, ToGuard};
 use supervise_host::process::{
@@ -234,7 +234,7 @@ impl Driver {
                     link.gone = true;
                     return self.on_guard_saw_it_gone(attempt);
                 }
-                self.on_tree_gone(attempt, unkillable, Seen::ByGuard);
+                self.on_tree_gone(attempt, unkillable, ExitWitness::ByGuard);
             }
             FromGuard::Waits { what } => {
                 link.waits = Some(now);
@@ -274,7 +274,7 @@ impl Driver {
     /// A guard that is stopped or hangs drains no output and sees no end: it is as good as dead.
     pub(super) fn check_guard(&mut self, now: Tick) {
         let silent = |l: &GuardLink| !l.gone && l.launching.is_none() && now.since(l.heard) > GUARD_SILENCE;
-        if self.state.mode == Mode::Running && self.guard.as_ref().is_some_and(silent) {
+        if self.state.mode == RunMode::Running && self.guard.as_ref().is_some_and(silent) {
             let text = format!(
                 "the guard has said nothing for {} s: it is ended with its workers",
                 GUARD_SILENCE.0 / 1000
@@ -357,7 +357,7 @@ impl Driver {
         }
         let run = self.spec.run.clone();
         let recorded = self.recorded();
-        let standby = self.standby.as_ref().map(Standby::pid);
+        let standby = self.standby.as_ref().map(StandbyGuard::pid);
         let spared: BTreeSet<i32> = [self.store.child.id(), self.work.child.id(), standby]
             .into_iter()
             .flatten()
@@ -384,7 +384,7 @@ impl Driver {
             };
             let unkillable = end_run(&run, find, SWEEP);
             // The driver may have ended meanwhile.
-            let _ = tx.send(Internal::Swept { attempt, unkillable });
+            let _ = tx.send(DriverMessage::Swept { attempt, unkillable });
         });
     }
 

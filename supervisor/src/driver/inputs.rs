@@ -1,6 +1,6 @@
 //! Messages that reach the loop from our own tasks: signals, and people at the control socket.
 
-use super::Internal;
+use super::DriverMessage;
 use crate::control::{ControlReply, ControlRequest};
 use std::os::unix::net::UnixListener as StdListener;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The receiving ends.
 pub(super) struct Inputs {
-    pub(super) internal: mpsc::UnboundedReceiver<Internal>,
+    pub(super) internal: mpsc::UnboundedReceiver<DriverMessage>,
     pub(super) signals: mpsc::UnboundedReceiver<i32>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Inputs {
 ///
 /// # Errors
 /// A signal handler cannot be installed.
-pub(super) fn connect(control: StdListener) -> std::io::Result<(Inputs, mpsc::UnboundedSender<Internal>)> {
+pub(super) fn connect(control: StdListener) -> std::io::Result<(Inputs, mpsc::UnboundedSender<DriverMessage>)> {
     let (internal_tx, internal) = mpsc::unbounded_channel();
     let (signal_tx, signals) = mpsc::unbounded_channel();
     for kind in [
@@ -53,7 +53,7 @@ pub(super) fn connect(control: StdListener) -> std::io::Result<(Inputs, mpsc::Un
     Ok((Inputs { internal, signals }, internal_tx))
 }
 
-async fn accept(listener: UnixListener, tx: mpsc::UnboundedSender<Internal>) {
+async fn accept(listener: UnixListener, tx: mpsc::UnboundedSender<DriverMessage>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -65,7 +65,7 @@ async fn accept(listener: UnixListener, tx: mpsc::UnboundedSender<Internal>) {
     }
 }
 
-async fn serve(mut stream: UnixStream, tx: mpsc::UnboundedSender<Internal>) -> std::io::Result<()> {
+async fn serve(mut stream: UnixStream, tx: mpsc::UnboundedSender<DriverMessage>) -> std::io::Result<()> {
     let own = supervise_host::system::effective_user();
     let peer = stream.peer_cred()?.uid();
     if peer != own && peer != 0 {
@@ -77,7 +77,7 @@ async fn serve(mut stream: UnixStream, tx: mpsc::UnboundedSender<Internal>) -> s
     let reply = match serde_json::from_slice::<ControlRequest>(line.as_bytes()) {
         Ok(request) => {
             let (reply_tx, reply_rx) = oneshot::channel();
-            if tx.send(Internal::Asked(request, reply_tx)).is_err() {
+            if tx.send(DriverMessage::Asked(request, reply_tx)).is_err() {
                 return Ok(());
             }
             reply_rx

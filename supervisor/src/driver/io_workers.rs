@@ -12,7 +12,7 @@ use supervise_core::event::{ActError, ActOutput, EventKind, TimerKey, signal_nam
 use supervise_core::id::{ActId, AttemptNo, Ms, Step, Tick};
 use supervise_core::record::{Act, ActKind, LaunchOrder};
 use supervise_core::seen::TrainerSeen;
-use supervise_host::io_worker::{Answer, DiskRoom, IoReply, IoRequest, NO_THREAD, Question, Seen};
+use supervise_host::io_worker::{DiskRoom, IoAnswer, IoQuestion, IoReply, IoRequest, NO_THREAD, PathAnswer};
 use supervise_host::process::{boottime_ms, own_program, proc_stat};
 use supervise_host::wire;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -38,7 +38,7 @@ const STOPPED_LOOK: Ms = Ms(1_000);
 
 /// Purpose of an answer.
 #[derive(Debug)]
-pub(super) enum Tag {
+pub(super) enum IoPurpose {
     /// A scan.
     Scan,
     /// The free space of the checkpoint root's disk.
@@ -69,8 +69,8 @@ pub(super) enum Tag {
 pub(super) struct IoWorker {
     tx: mpsc::UnboundedSender<Vec<u8>>,
     lines: Lines<BufReader<ChildStdout>>,
-    queue: VecDeque<(Tag, Question)>,
-    current: Option<(u64, Tag, Tick)>,
+    queue: VecDeque<(IoPurpose, IoQuestion)>,
+    current: Option<(u64, IoPurpose, Tick)>,
     next: u64,
     name: &'static str,
     exe: Utf8PathBuf,
@@ -235,13 +235,13 @@ impl IoWorker {
     }
 
     /// Queues a question.
-    pub(super) fn ask(&mut self, tag: Tag, ask: Question, now: Tick) {
+    pub(super) fn ask(&mut self, tag: IoPurpose, ask: IoQuestion, now: Tick) {
         self.queue.push_back((tag, ask));
         self.send(now);
     }
 
     /// Something like it is asked, and was not answered.
-    pub(super) fn asks(&self, what: impl Fn(&Tag) -> bool) -> bool {
+    pub(super) fn asks(&self, what: impl Fn(&IoPurpose) -> bool) -> bool {
         self.current
             .iter()
             .map(|(_, tag, _)| tag)
@@ -257,8 +257,8 @@ impl IoWorker {
     /// A scan's answer is not waited for any more: the next question goes out at once, and the I/O worker ends a long
     /// read when it hears it.
     pub(super) fn supersede_scans(&mut self) {
-        self.queue.retain(|(tag, _)| !matches!(tag, Tag::Scan));
-        if matches!(self.current, Some((_, Tag::Scan, _))) {
+        self.queue.retain(|(tag, _)| !matches!(tag, IoPurpose::Scan));
+        if matches!(self.current, Some((_, IoPurpose::Scan, _))) {
             self.current = None;
         }
     }
@@ -304,7 +304,7 @@ impl IoWorker {
     }
 
     /// Takes a reply in; `Some`: the answer to the present question.
-    pub(super) fn take(&mut self, reply: IoReply, now: Tick) -> Option<(Tag, Result<Answer, ActError>)> {
+    pub(super) fn take(&mut self, reply: IoReply, now: Tick) -> Option<(IoPurpose, Result<IoAnswer, ActError>)> {
         match reply {
             IoReply::Working { .. } => {
                 if let Some((_, _, until)) = &mut self.current {
@@ -370,38 +370,38 @@ impl Driver {
         }
     }
 
-    fn on_work_answer(&mut self, tag: Tag, answer: Result<Answer, ActError>) {
+    fn on_work_answer(&mut self, tag: IoPurpose, answer: Result<IoAnswer, ActError>) {
         self.printer.working(None);
         match tag {
-            Tag::Scan => self.on_scanned(answer),
-            Tag::Act(act) => {
+            IoPurpose::Scan => self.on_scanned(answer),
+            IoPurpose::Act(act) => {
                 let prunes = |a: &Act| matches!(a.kind, ActKind::Prune(_));
                 let pruned = self.state.pending.get(&act).is_some_and(prunes);
                 let result = answer.map(|answer| match answer {
-                    Answer::Resharded(derived) => ActOutput::Resharded(derived),
+                    IoAnswer::Resharded(derived) => ActOutput::Resharded(derived),
                     _ if pruned => ActOutput::Pruned,
                     _ => ActOutput::Done,
                 });
                 self.feed(EventKind::ActDone { act, result });
             }
-            Tag::Pins(act, order) => self.on_pins(act, &order, answer),
-            Tag::Keep(act) => {
+            IoPurpose::Pins(act, order) => self.on_pins(act, &order, answer),
+            IoPurpose::Keep(act) => {
                 if let Err(e) = answer {
                     self.on_kept(act, Err(e));
                 }
             }
-            Tag::Space => {
+            IoPurpose::Space => {
                 let DiskRoom { free, files, works } = match answer {
-                    Ok(Answer::Seen(Ok(Seen::Disk(room)))) => room,
+                    Ok(IoAnswer::Seen(Ok(PathAnswer::Disk(room)))) => room,
                     _ => DiskRoom::default(),
                 };
                 self.feed(EventKind::Space { free, files, works });
             }
-            Tag::Seen(seen) => self.on_seen_root(*seen, &answer),
-            Tag::Usage(attempt, step) => self.on_disk_usage(attempt, step, answer),
-            Tag::Finite(attempt, ckpt) => {
+            IoPurpose::Seen(seen) => self.on_seen_root(*seen, &answer),
+            IoPurpose::Usage(attempt, step) => self.on_disk_usage(attempt, step, answer),
+            IoPurpose::Finite(attempt, ckpt) => {
                 let found = match answer {
-                    Ok(Answer::Finite(found)) => found,
+                    Ok(IoAnswer::Finite(found)) => found,
                     _ => None,
                 };
                 let (odd, tensors) = found.unzip();
@@ -412,18 +412,18 @@ impl Driver {
                     tensors,
                 });
             }
-            Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
+            IoPurpose::Append(_) | IoPurpose::Bump | IoPurpose::Nothing | IoPurpose::Setup => {}
         }
     }
 
     /// Tells a new work I/O worker what it is for.
     pub(super) fn introduce(&mut self) {
         let now = self.now();
-        let knows = Question::Spec(Box::new(self.spec.clone()));
-        self.work.ask(Tag::Setup, knows, now);
+        let knows = IoQuestion::Spec(Box::new(self.spec.clone()));
+        self.work.ask(IoPurpose::Setup, knows, now);
         self.tell_own_steps();
         if self.spec.root.is_some() {
-            self.work.ask(Tag::Setup, Question::Watch, now);
+            self.work.ask(IoPurpose::Setup, IoQuestion::Watch, now);
         }
     }
 
@@ -432,7 +432,7 @@ impl Driver {
         if !self.state.own.is_empty() {
             let now = self.now();
             self.work
-                .ask(Tag::Setup, Question::OwnSteps(self.state.own.clone()), now);
+                .ask(IoPurpose::Setup, IoQuestion::OwnSteps(self.state.own.clone()), now);
         }
     }
 }

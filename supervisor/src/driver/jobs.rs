@@ -1,28 +1,28 @@
 //! Jobs that an attempt handed to Ray or to Slurm: when its processes are gone, they may still train. They are ended, and their end is
 //! waited for in the scheduler's own words, before anybody hears that nothing of the attempt is left.
 
-use super::{Driver, Internal};
+use super::{Driver, DriverMessage};
 use crate::environment;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use supervise_core::broken_nodes::broken_nodes;
-use supervise_core::event::{ActError, ActErrorKind, EventKind, Request};
+use supervise_core::event::{ActError, ActErrorKind, EventKind, OperatorRequest};
 use supervise_core::gang::{NodesNews, lost_words};
 use supervise_core::id::{ActId, AttemptNo, ProcRef, RunId};
 use supervise_core::record::LaunchOrder;
 use supervise_host::cluster::{JobQuery, end_job};
-use supervise_host::guard::nodes::places::Places;
+use supervise_host::guard::nodes::places::AllocatedNodes;
 use supervise_host::guard::nodes::{steps, unseen};
 use supervise_host::slurm;
-use supervise_trainers::slurm::{Job, Proof, words};
-use supervise_trainers::{Ray, adapter, job};
+use supervise_trainers::slurm::{JobOwnership, SlurmJob, words};
+use supervise_trainers::{RayMode, adapter, job};
 
 /// A scheduler that did not say that a job has ended is asked again after this.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Witness of the end of an attempt's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum ExitWitness {
     /// Its guard, which speaks for all nodes.
     ByGuard,
     /// A sweep, which sees this machine alone.
@@ -31,7 +31,7 @@ pub(super) enum Seen {
 
 impl Driver {
     /// No process of the attempt is left here; what it had submitted, and what runs on other nodes, ends before that is told.
-    pub(super) fn on_tree_gone(&mut self, attempt: AttemptNo, unkillable: Vec<ProcRef>, seen: Seen) {
+    pub(super) fn on_tree_gone(&mut self, attempt: AttemptNo, unkillable: Vec<ProcRef>, seen: ExitWitness) {
         let Some((attempt, unkillable, seen)) = self.holds_tree_end((attempt, unkillable, seen)) else {
             return;
         };
@@ -65,7 +65,7 @@ impl Driver {
             });
             let slurm = jobs.map_or(Ok(()), |query| {
                 let said = slurm::end(&query, |jobs| {
-                    let _ = tx.send(Internal::Note(cancelled(jobs)));
+                    let _ = tx.send(DriverMessage::Note(cancelled(jobs)));
                 });
                 said.map(|_| ())
                     .map_err(|why| format!("Slurm does not say that the jobs of this run have ended: {why}"))
@@ -75,12 +75,12 @@ impl Driver {
                 std::thread::sleep(ASK_AGAIN);
             }
             // The driver may have ended meanwhile.
-            let _ = tx.send(Internal::JobEnded { attempt, seen, said });
+            let _ = tx.send(DriverMessage::JobEnded { attempt, seen, said });
         });
     }
 
     /// Its end is known: it has ended, or is asked for again. How long that goes on is the core's to say.
-    pub(super) fn on_job_ended(&mut self, attempt: AttemptNo, seen: Seen, said: Result<(), String>) {
+    pub(super) fn on_job_ended(&mut self, attempt: AttemptNo, seen: ExitWitness, said: Result<(), String>) {
         self.ending_job = false;
         let is_known = said.is_ok();
         if let Err(why) = said {
@@ -113,8 +113,8 @@ impl Driver {
     }
 
     /// The attempt ran on several nodes, and no guard saw its end there.
-    fn unseen_nodes(&self, seen: Seen) -> Option<(BTreeMap<String, String>, RunId)> {
-        let last = self.state.attempt.as_ref().filter(|_| seen == Seen::BySweep)?;
+    fn unseen_nodes(&self, seen: ExitWitness) -> Option<(BTreeMap<String, String>, RunId)> {
+        let last = self.state.attempt.as_ref().filter(|_| seen == ExitWitness::BySweep)?;
         // One that was never begun is nowhere.
         let begun = last.term < self.state.term || self.begun == Some(last.no);
         (begun && last.order.nodes > 1).then(|| (environment::own(), self.spec.run.clone()))
@@ -134,7 +134,7 @@ impl Driver {
     }
 
     fn job_of(&self, attempt: AttemptNo) -> Option<JobQuery> {
-        if self.order.facts.ray != Ray::Submitted {
+        if self.order.facts.ray != RayMode::Submitted {
             return None;
         }
         let id = job::id(&self.spec.run, attempt);
@@ -151,18 +151,18 @@ impl Driver {
     }
 
     /// By what jobs are known to be this run's.
-    pub(super) fn proof(&self) -> Proof {
-        Proof {
+    pub(super) fn proof(&self) -> JobOwnership {
+        JobOwnership {
             key: self.key.clone(),
             run: self.spec.run.clone(),
         }
     }
 
-    fn slurm_jobs(&self) -> Option<slurm::Query> {
+    fn slurm_jobs(&self) -> Option<slurm::SlurmQuery> {
         let known = adapter(self.spec.trainer).jobs(&self.spec.saves)?;
         let mut env = environment::own();
         env.extend(self.spec.env.clone());
-        Some(slurm::Query {
+        Some(slurm::SlurmQuery {
             proof: self.proof(),
             known,
             cwd: self.spec.cwd.clone(),
@@ -179,16 +179,16 @@ impl Driver {
         let tx = self.internal.clone();
         tokio::task::spawn_blocking(move || {
             let said = slurm::end(&query, |jobs| {
-                let _ = tx.send(Internal::Note(cancelled(jobs)));
+                let _ = tx.send(DriverMessage::Note(cancelled(jobs)));
             });
             let said = said.and_then(|_| slurm::ask(&query));
-            let _ = tx.send(Internal::Slurm { act, order, said });
+            let _ = tx.send(DriverMessage::Slurm { act, order, said });
         });
         true
     }
 
     /// Slurm's answer: the launch goes on, or waits.
-    pub(super) fn on_slurm(&mut self, act: ActId, order: LaunchOrder, said: Result<Vec<Job>, String>) {
+    pub(super) fn on_slurm(&mut self, act: ActId, order: LaunchOrder, said: Result<Vec<SlurmJob>, String>) {
         let what = match said {
             Ok(jobs) if jobs.is_empty() => return self.launch_from(act, order),
             Ok(jobs) => format!(
@@ -223,7 +223,7 @@ impl Driver {
         );
         tokio::task::spawn_blocking(move || {
             let wait = |what| {
-                let _ = tx.send(Internal::NodesWait(order.attempt, what));
+                let _ = tx.send(DriverMessage::NodesWait(order.attempt, what));
             };
             let said = steps::clear(&env, &run, wait).map(|(ended, places)| {
                 if !ended.is_empty() {
@@ -231,11 +231,11 @@ impl Driver {
                         "Slurm's steps that an earlier attempt left are ended: {}",
                         ended.join(", ")
                     );
-                    let _ = tx.send(Internal::Note(note));
+                    let _ = tx.send(DriverMessage::Note(note));
                 }
                 places
             });
-            let _ = tx.send(Internal::Nodes { act, order, said });
+            let _ = tx.send(DriverMessage::Nodes { act, order, said });
         });
         true
     }
@@ -254,7 +254,7 @@ impl Driver {
     }
 
     /// The nodes are free, and this is where rank 0 will be found; or the launch waits.
-    pub(super) fn on_nodes(&mut self, act: ActId, order: LaunchOrder, said: Result<Places, String>) {
+    pub(super) fn on_nodes(&mut self, act: ActId, order: LaunchOrder, said: Result<AllocatedNodes, String>) {
         let mut short = false;
         let what = match said {
             Ok(places) => {
@@ -293,13 +293,13 @@ impl Driver {
         });
         // It does not get them back: as many as it needs are for a new start of the job.
         if short {
-            self.feed(EventKind::Operator(Request::HandBack { by, left: None }));
+            self.feed(EventKind::Operator(OperatorRequest::HandBack { by, left: None }));
         }
     }
 }
 
 /// Jobs that are about to be cancelled, in words.
-fn cancelled(jobs: &[Job]) -> String {
+fn cancelled(jobs: &[SlurmJob]) -> String {
     format!(
         "Slurm's jobs that outlived what had submitted them are cancelled, and waited for: {}",
         words(jobs)

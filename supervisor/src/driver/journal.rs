@@ -1,17 +1,17 @@
 //! Records on their way to the disk: numbered, gathered, made durable in groups.
 
 use super::Driver;
-use super::io_workers::Tag;
+use super::io_workers::IoPurpose;
 use camino::Utf8PathBuf;
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::id::{Ms, Seq, Term, Tick, WallMs};
 use supervise_core::journal::encode_all;
-use supervise_core::lease::{Fence, Ground, Renewals};
-use supervise_core::record::{Act, ActKind, Record};
+use supervise_core::lease::{FenceSpan, Ground, Renewals};
+use supervise_core::record::{Act, ActKind, JournalRecord};
 use supervise_core::spec::RunSpec;
-use supervise_core::state::Mode;
+use supervise_core::state::RunMode;
 use supervise_host::guard::protocol::ToGuard;
-use supervise_host::io_worker::{Answer, IoReply, Question};
+use supervise_host::io_worker::{IoAnswer, IoQuestion, IoReply};
 use supervise_host::process::limit_hint;
 
 /// A journal that could not be written is tried again after this.
@@ -38,7 +38,7 @@ pub(super) struct JournalWriter {
     pub(super) bumped: Tick,
     pub(super) renewed: Tick,
     /// Set if somebody on another machine may take it.
-    reached: Option<Reached>,
+    reached: Option<SharedLease>,
     /// Ground of the term, for a helper that goes on with it.
     pub(super) ground: Vec<u64>,
     /// True if it still is there.
@@ -47,20 +47,20 @@ pub(super) struct JournalWriter {
 
 /// A lease that another machine may take.
 #[derive(Debug)]
-pub(super) struct Reached {
+pub(super) struct SharedLease {
     /// Workers are ended after so long without a renewal.
     ttl: Ms,
     /// Their guard's part in that.
-    fence: Fence,
+    fence: FenceSpan,
     renewals: Renewals,
 }
 
-impl Reached {
+impl SharedLease {
     /// Of a lease that was won by a look begun at this moment, by the clock of the boot.
     pub(super) fn new(ttl: Ms, lasts: Ms, looked: Tick) -> Self {
         Self {
             ttl,
-            fence: Fence::of(ttl, lasts),
+            fence: FenceSpan::of(ttl, lasts),
             renewals: Renewals::from(looked, ttl),
         }
     }
@@ -68,7 +68,7 @@ impl Reached {
 
 impl JournalWriter {
     /// An empty journal; the lease is renewed every so often, and workers are ended after so long without that.
-    pub(super) fn new(bump_every: Ms, reached: Option<Reached>) -> Self {
+    pub(super) fn new(bump_every: Ms, reached: Option<SharedLease>) -> Self {
         Self {
             bump_every,
             reached,
@@ -86,7 +86,7 @@ impl JournalWriter {
     }
 
     /// Takes the records of one moment in, and answers the number of the last.
-    pub(super) fn add(&mut self, records: &[Record], at: Tick, wall: WallMs) -> u64 {
+    pub(super) fn add(&mut self, records: &[JournalRecord], at: Tick, wall: WallMs) -> u64 {
         if records.is_empty() {
             return self.seq;
         }
@@ -97,7 +97,7 @@ impl JournalWriter {
             Err(e) => tracing::error!("a record cannot be written: {e}"),
         }
         self.unsent_to = self.seq;
-        let guarded = |r: &Record| matches!(r, Record::Intended { act, .. } if act.kind.is_guarded());
+        let guarded = |r: &JournalRecord| matches!(r, JournalRecord::Intended { act, .. } if act.kind.is_guarded());
         self.needs_sync |= records.iter().any(guarded);
         self.seq
     }
@@ -139,8 +139,8 @@ impl Driver {
         self.journal.in_flight = Some((bytes, sync));
         let now = self.now();
         self.store.ask(
-            Tag::Append(self.journal.unsent_to),
-            Question::Append { text, sync },
+            IoPurpose::Append(self.journal.unsent_to),
+            IoQuestion::Append { text, sync },
             now,
         );
     }
@@ -158,7 +158,7 @@ impl Driver {
             return;
         };
         match tag {
-            Tag::Append(to) => match answer {
+            IoPurpose::Append(to) => match answer {
                 Ok(_) => self.on_written(to),
                 Err(e) => {
                     self.on_unwritable(e.what);
@@ -168,15 +168,15 @@ impl Driver {
                     }
                 }
             },
-            Tag::Bump => match answer {
-                Ok(Answer::Lost(by)) => self.feed(EventKind::LeaseLost { by }),
-                Ok(Answer::Displaced(what)) => self.on_displaced(what),
+            IoPurpose::Bump => match answer {
+                Ok(IoAnswer::Lost(by)) => self.feed(EventKind::LeaseLost { by }),
+                Ok(IoAnswer::Displaced(what)) => self.on_displaced(what),
                 Ok(answer) => {
                     self.journal.renewed = self.journal.bumped;
                     self.on_renewed(now);
                     self.journal.standing.look(true);
                     self.recovered_if(was_stalled);
-                    if let Answer::Asked(request) = answer {
+                    if let IoAnswer::Asked(request) = answer {
                         self.on_left(&request);
                     }
                 }
@@ -255,7 +255,7 @@ impl Driver {
         self.recovered_if(true);
         while let Some((_, act)) = self.waiting.pop_front_if(|(seq, _)| *seq <= to) {
             // Once the end is decided nothing else begins.
-            if self.state.mode != Mode::Finished || matches!(act.kind, ActKind::Finish(_)) {
+            if self.state.mode != RunMode::Finished || matches!(act.kind, ActKind::Finish(_)) {
                 self.guarded(act);
             }
         }
@@ -316,14 +316,14 @@ impl Driver {
         }
         let now = self.now();
         let ask = self.adoption(self.state.term);
-        self.store.ask(Tag::Setup, ask, now);
+        self.store.ask(IoPurpose::Setup, ask, now);
         // It can be written at once: nothing was refused.
         self.journal.retry_at = None;
     }
 
     /// First question of an I/O worker that goes on where another one died.
-    pub(super) fn adoption(&self, term: Term) -> Question {
-        Question::Adopt {
+    pub(super) fn adoption(&self, term: Term) -> IoQuestion {
+        IoQuestion::Adopt {
             run_dir: self.spec.run_dir.clone(),
             term,
             lease_dir: lease_dir(&self.order.spec),

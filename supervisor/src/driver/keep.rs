@@ -1,11 +1,11 @@
 //! Keeping a copy of the only checkpoint, while the workers run.
 
 use super::Driver;
-use super::io_workers::Tag;
+use super::io_workers::IoPurpose;
 use supervise_core::event::{ActError, ActOutput, EventKind};
 use supervise_core::id::ActId;
 use supervise_core::record::{Act, ActKind};
-use supervise_host::io_worker::Question;
+use supervise_host::io_worker::IoQuestion;
 
 impl Driver {
     pub(super) fn keep(&mut self, act: Act) {
@@ -13,14 +13,14 @@ impl Driver {
             return;
         };
         let now = self.now();
-        let ask = Question::Keep {
+        let ask = IoQuestion::Keep {
             act: act.id,
             ckpt,
             step,
             pins,
             rate,
         };
-        self.work.ask(Tag::Keep(act.id), ask, now);
+        self.work.ask(IoPurpose::Keep(act.id), ask, now);
     }
 
     /// A copy came to its end, or never began.

@@ -1,28 +1,28 @@
 //! Looks at the checkpoints and their disk that the core asks for beside its scans.
 
 use super::Driver;
-use super::io_workers::Tag;
+use super::io_workers::IoPurpose;
 use supervise_core::checkpoint::CkptId;
 use supervise_core::danger::save_room;
-use supervise_host::io_worker::{Look, Question};
+use supervise_host::io_worker::{IoQuestion, PathQuery};
 
 impl Driver {
     /// Asks whether the weights of a step are finite.
     pub(super) fn ask_for_finite(&mut self, ckpt: CkptId) {
         // One at a time: while it is read, each record asks again.
-        let is_asked = self.work.asks(|tag| matches!(tag, Tag::Finite(..)));
+        let is_asked = self.work.asks(|tag| matches!(tag, IoPurpose::Finite(..)));
         if let Some(attempt) = self.state.attempt.as_ref().map(|a| a.no).filter(|_| !is_asked) {
             let now = self.now();
-            let tag = Tag::Finite(attempt, ckpt.clone());
+            let tag = IoPurpose::Finite(attempt, ckpt.clone());
             let thorough = self.state.live().is_none();
-            self.work.ask(tag, Question::Finite { ckpt, thorough }, now);
+            self.work.ask(tag, IoQuestion::Finite { ckpt, thorough }, now);
         }
     }
 
     /// Asks for the room on the disk. Nothing is written beside workers that live.
     pub(super) fn ask_for_space(&mut self) {
         let run_dir = self.spec.run_dir.clone();
-        let look = Look::Disk {
+        let look = PathQuery::Disk {
             root: self.spec.root.clone().unwrap_or_else(|| run_dir.clone()),
             run_dir,
             bytes: match self.state.live() {
@@ -31,6 +31,6 @@ impl Driver {
             },
         };
         let now = self.now();
-        self.work.ask(Tag::Space, Question::Look(look), now);
+        self.work.ask(IoPurpose::Space, IoQuestion::Look(look), now);
     }
 }

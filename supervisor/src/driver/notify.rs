@@ -1,14 +1,14 @@
 //! Telling somebody of events while the run goes on: by a helper, off the loop, never waited for.
 
-use super::{Driver, Internal};
-use crate::notify::send::{Job, command};
-use crate::notify::{Came, Notice, Pace, Ways, Whose, long_wait, notice};
+use super::{Driver, DriverMessage};
+use crate::notify::send::{NotifyJob, command};
+use crate::notify::{EventRun, Notification, NotifyResult, NotifyTargets, NotifyThrottle, long_wait, notice};
 use std::time::Duration;
 use supervise_config::settings::{EventChoice, OnEvent};
 use supervise_core::event::EventKind;
 use supervise_core::id::Tick;
-use supervise_core::record::Record;
-use supervise_core::state::Mode;
+use supervise_core::record::JournalRecord;
+use supervise_core::state::RunMode;
 use supervise_host::process::host_name;
 use supervise_host::wire;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,24 +21,24 @@ const ANSWER: u64 = 64 << 10;
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// The ways, and how much was told by them.
-pub(super) struct Telling {
-    ways: Ways,
+pub(super) struct Notifier {
+    ways: NotifyTargets,
     /// Empty: all events.
     events: Vec<EventChoice>,
-    pace: Pace,
+    pace: NotifyThrottle,
     host: String,
     /// This wait was told.
     waited: bool,
     /// Helpers that have not answered.
-    tasks: JoinSet<(String, Vec<Came>)>,
+    tasks: JoinSet<(String, Vec<NotifyResult>)>,
 }
 
-impl Telling {
+impl Notifier {
     pub(super) fn new(settings: &OnEvent) -> Self {
         Self {
-            ways: Ways::of(settings),
+            ways: NotifyTargets::of(settings),
             events: settings.events.clone(),
-            pace: Pace::default(),
+            pace: NotifyThrottle::default(),
             host: host_name(),
             waited: false,
             tasks: JoinSet::new(),
@@ -48,7 +48,7 @@ impl Telling {
 
 impl Driver {
     /// A record was applied: tells it where it is an event.
-    pub(super) fn tell(&mut self, record: &Record) {
+    pub(super) fn tell(&mut self, record: &JournalRecord) {
         if self.telling.ways.is_none() {
             return;
         }
@@ -61,7 +61,10 @@ impl Driver {
         if self.telling.ways.is_none() {
             return;
         }
-        let waits = matches!(self.state.mode, Mode::Waiting { .. } | Mode::Choosing | Mode::Fencing);
+        let waits = matches!(
+            self.state.mode,
+            RunMode::Waiting { .. } | RunMode::Choosing | RunMode::Fencing
+        );
         if !waits {
             self.telling.waited &= self.state.held_since.is_some();
         } else if !self.telling.waited
@@ -72,15 +75,15 @@ impl Driver {
         }
     }
 
-    fn whose(&self) -> Whose<'_> {
-        Whose {
+    fn whose(&self) -> EventRun<'_> {
+        EventRun {
             run: &self.spec.run.0,
             root: self.spec.root.as_ref().map(|r| r.as_str()),
             host: &self.telling.host,
         }
     }
 
-    fn send(&mut self, mut notice: Notice) {
+    fn send(&mut self, mut notice: Notification) {
         let wanted = self.telling.events.is_empty() || self.telling.events.contains(&notice.event);
         let now = self.now();
         let Some(left_out) = wanted.then(|| self.telling.pace.tell(notice.event, now)).flatten() else {
@@ -88,7 +91,7 @@ impl Driver {
         };
         notice.left_out = left_out;
         let event = notice.event.word().to_owned();
-        let job = Job {
+        let job = NotifyJob {
             ways: self.telling.ways.clone(),
             notice,
         };
@@ -99,14 +102,16 @@ impl Driver {
         match helper {
             Err(why) => {
                 // Not at once: the records of this moment come first.
-                let _ = self.internal.send(Internal::Told(event, vec![job.ways.failed(why)]));
+                let _ = self
+                    .internal
+                    .send(DriverMessage::Told(event, vec![job.ways.failed(why)]));
             }
             Ok((helper, order)) => {
                 let tx = self.internal.clone();
                 self.telling.tasks.spawn(async move {
                     let came = follow(helper, order).await.unwrap_or_default();
                     // The driver may have ended meanwhile.
-                    let _ = tx.send(Internal::Told(event.clone(), came.clone()));
+                    let _ = tx.send(DriverMessage::Told(event.clone(), came.clone()));
                     (event, came)
                 });
             }
@@ -114,9 +119,9 @@ impl Driver {
     }
 
     /// The result is a fact of the journal, and changes nothing.
-    pub(super) fn on_told(&mut self, event: &str, came: Vec<Came>) {
+    pub(super) fn on_told(&mut self, event: &str, came: Vec<NotifyResult>) {
         while self.telling.tasks.try_join_next().is_some() {}
-        for Came { to, arrived, note } in came {
+        for NotifyResult { to, arrived, note } in came {
             self.feed(EventKind::Told {
                 event: event.to_owned(),
                 to,
@@ -146,7 +151,7 @@ impl Driver {
 }
 
 /// Its answer; `None` where it gave none.
-async fn follow(mut helper: Child, order: Vec<u8>) -> Option<Vec<Came>> {
+async fn follow(mut helper: Child, order: Vec<u8>) -> Option<Vec<NotifyResult>> {
     let (mut input, output) = (helper.stdin.take()?, helper.stdout.take()?);
     input.write_all(&order).await.ok()?;
     drop(input);

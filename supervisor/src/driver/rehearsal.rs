@@ -1,10 +1,10 @@
 //! A relaunch tried in advance while workers run: by a helper that gives way to them, off the loop.
 
-use super::{Driver, Internal};
-use crate::rehearse::{Job, command, trial};
+use super::{Driver, DriverMessage};
+use crate::rehearse::{RehearsalJob, command, trial};
 use std::time::Duration;
 use supervise_core::event::EventKind;
-use supervise_core::rehearsal::{Rehearsal, Rehearsed};
+use supervise_core::rehearsal::{Rehearsal, RehearsalResult};
 use supervise_host::wire;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
@@ -29,21 +29,21 @@ impl Driver {
             return;
         }
         let started = trial(&self.order).and_then(|trial| {
-            let order = wire::encode(&Job::TryBeside(trial)).map_err(|e| e.to_string())?;
+            let order = wire::encode(&RehearsalJob::TryBeside(trial)).map_err(|e| e.to_string())?;
             let helper = Command::from(command(self.exe.as_std_path()))
                 .spawn()
                 .map_err(|e| format!("the helper cannot be started: {e}"))?;
             Ok((order, helper))
         });
         match started {
-            Err(why) => self.on_rehearsed(Some(Rehearsed::Unknown { why })),
+            Err(why) => self.on_rehearsed(Some(RehearsalResult::Unknown { why })),
             Ok((order, helper)) => {
                 let (stop, stopped) = oneshot::channel();
                 let tx = self.internal.clone();
                 let over = tokio::spawn(async move {
                     let result = follow(helper, order, stopped).await;
                     // The driver may have ended meanwhile.
-                    let _ = tx.send(Internal::Rehearsed(result));
+                    let _ = tx.send(DriverMessage::Rehearsed(result));
                 });
                 self.rehearsal = Some(Rehearsing { stop: Some(stop), over });
             }
@@ -51,7 +51,7 @@ impl Driver {
     }
 
     /// Its result; `None`: it was ended, and the next launch asks again.
-    pub(super) fn on_rehearsed(&mut self, result: Option<Rehearsed>) {
+    pub(super) fn on_rehearsed(&mut self, result: Option<RehearsalResult>) {
         self.rehearsal = None;
         if let Some(result) = result {
             self.feed(EventKind::Rehearsed(Rehearsal {
@@ -73,7 +73,7 @@ impl Driver {
 }
 
 /// Its answer, as long as somebody waits for it: its input stays open until then, and it ends with that.
-async fn follow(mut helper: Child, order: Vec<u8>, stopped: oneshot::Receiver<()>) -> Option<Rehearsed> {
+async fn follow(mut helper: Child, order: Vec<u8>, stopped: oneshot::Receiver<()>) -> Option<RehearsalResult> {
     let (mut input, output) = (helper.stdin.take()?, helper.stdout.take()?);
     let written = input.write_all(&order).await;
     let holding = tokio::spawn(async move {

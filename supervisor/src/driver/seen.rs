@@ -1,14 +1,14 @@
 //! A trainer that is seen while it runs, where the command tells of none: its steps are proven from then on.
 
 use super::Driver;
-use super::io_workers::Tag;
-use super::jobs::Seen as TreeSeen;
+use super::io_workers::IoPurpose;
+use super::jobs::ExitWitness as TreeSeen;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::event::{ActError, EventKind, TimerKey};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Tick};
 use supervise_core::seen::TrainerSeen;
 use supervise_host::guard::trainers::{TrainerCopy, told_of_trainer, trainers_beside};
-use supervise_host::io_worker::{Answer, Loaded, Question, RUN_DIR_NAME};
+use supervise_host::io_worker::{IoAnswer, IoQuestion, LoadedRun, RUN_DIR_NAME};
 use supervise_host::process::{find_attempt_processes, own_ref, seat, sight};
 use supervise_trainers::registry;
 
@@ -95,7 +95,7 @@ impl Driver {
         // A run of its own may have that root.
         let run_dir = seen.root.join(RUN_DIR_NAME);
         self.work
-            .ask(Tag::Seen(Box::new(seen)), Question::Peek { run_dir }, now);
+            .ask(IoPurpose::Seen(Box::new(seen)), IoQuestion::Peek { run_dir }, now);
     }
 
     /// Shows others whose root this is. Of two runs that train into one, the later one has to go: that one is told who was first.
@@ -124,7 +124,7 @@ impl Driver {
     }
 
     /// Whoever holds the run of a directory that the trainer was seen to save in, or trains there without a supervisor.
-    fn holder_of(&self, loaded: &Loaded) -> Option<String> {
+    fn holder_of(&self, loaded: &LoadedRun) -> Option<String> {
         if let Some((holder, silent)) = loaded
             .holder
             .as_ref()
@@ -146,7 +146,7 @@ impl Driver {
     /// The end of an attempt is decided upon once it is known whether its steps are this run's.
     pub(super) fn holds_tree_end(&mut self, end: TreeEnd) -> Option<TreeEnd> {
         let until = self.now().after(PATIENCE);
-        let asks = self.work.asks(|tag| matches!(tag, Tag::Seen(_)));
+        let asks = self.work.asks(|tag| matches!(tag, IoPurpose::Seen(_)));
         if !asks || self.seeing.is_late {
             return Some(end);
         }
@@ -162,21 +162,21 @@ impl Driver {
 
     fn go_on_after_tree(&mut self) {
         if let Some(((attempt, unkillable, seen), _)) = self.seeing.held.take() {
-            self.seeing.is_late = self.work.asks(|tag| matches!(tag, Tag::Seen(_)));
+            self.seeing.is_late = self.work.asks(|tag| matches!(tag, IoPurpose::Seen(_)));
             self.on_tree_gone(attempt, unkillable, seen);
         }
     }
 
     /// The root is nobody else's, or is.
-    pub(super) fn on_seen_root(&mut self, mut seen: TrainerSeen, answer: &Result<Answer, ActError>) {
+    pub(super) fn on_seen_root(&mut self, mut seen: TrainerSeen, answer: &Result<IoAnswer, ActError>) {
         let own = seen.root.join(RUN_DIR_NAME) == self.spec.run_dir;
         let holder = match answer {
-            Ok(Answer::Loaded(loaded)) if !own => self.holder_of(loaded),
+            Ok(IoAnswer::Loaded(loaded)) if !own => self.holder_of(loaded),
             _ => None,
         };
         let other = match answer {
-            Ok(Answer::Loaded(loaded)) if loaded.records == 0 || own => None,
-            Ok(Answer::Loaded(_)) => Some("another run of supervise has its journal there".to_owned()),
+            Ok(IoAnswer::Loaded(loaded)) if loaded.records == 0 || own => None,
+            Ok(IoAnswer::Loaded(_)) => Some("another run of supervise has its journal there".to_owned()),
             Ok(_) => None,
             Err(e) => Some(e.what.clone()),
         };

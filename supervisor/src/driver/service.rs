@@ -3,7 +3,7 @@
 use super::Driver;
 use supervise_core::id::{Ms, Tick};
 use supervise_core::record::StartPoint;
-use supervise_core::state::{Mode, State};
+use supervise_core::state::{RunMode, RunState};
 use supervise_host::service_manager::ServiceManager;
 
 /// It hears at least this often that we live.
@@ -37,17 +37,17 @@ impl Service {
     }
 
     /// Tells what is new, and where it is due that we live: from the event loop itself, so that a loop that hangs is silent.
-    fn tell(&mut self, s: &State, now: Tick) {
+    fn tell(&mut self, s: &RunState, now: Tick) {
         if !self.manager.is_there() {
             return;
         }
         let mut lines = String::new();
         // Who waits for the start of a run that is finished already waits for nothing.
-        let ready = matches!(s.mode, Mode::Running | Mode::Draining { .. } | Mode::Finished);
+        let ready = matches!(s.mode, RunMode::Running | RunMode::Draining { .. } | RunMode::Finished);
         if ready && !self.ready {
             lines.push_str("READY=1\n");
         }
-        let stopping = s.is_to_stop() || s.mode == Mode::Finished;
+        let stopping = s.is_to_stop() || s.mode == RunMode::Finished;
         if stopping && !self.stopping {
             lines.push_str("STOPPING=1\n");
         }
@@ -81,7 +81,7 @@ impl Driver {
 }
 
 /// How the run is, in one line.
-fn status(s: &State) -> String {
+fn status(s: &RunState) -> String {
     let mut out = s.mode.word().to_owned();
     let Some(a) = &s.attempt else { return out };
     out.push_str(&format!(", attempt {}", a.no));

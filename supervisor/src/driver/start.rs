@@ -1,13 +1,13 @@
 //! The beginning of a term: control socket, journals, lease, the living guard or the orphans.
 
-use super::allocation::Job;
+use super::allocation::AllocationWatch;
 use super::ask::{call, cannot_start};
 use super::guards::GuardLink;
 use super::inputs::{Inputs, connect};
-use super::io_workers::{IoWorker, Tag, line};
-use super::jobs::Seen;
-use super::journal::{JournalWriter, Reached, lease_dir};
-use super::notify::Telling;
+use super::io_workers::{IoPurpose, IoWorker, line};
+use super::jobs::ExitWitness;
+use super::journal::{JournalWriter, SharedLease, lease_dir};
+use super::notify::Notifier;
 use super::service::Service;
 use super::{Driver, LAST_WORDS, RunFlags, Signals};
 use crate::control;
@@ -21,18 +21,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::process::Child;
 use std::time::Duration;
 use supervise_config::{redact_call, redact_words};
-use supervise_core::event::{EventKind, Living};
+use supervise_core::event::{EventKind, LivingGuard};
 use supervise_core::id::{Ms, Term, Tick};
-use supervise_core::lease::{Claim, beat};
-use supervise_core::record::Outcome;
+use supervise_core::lease::{LeaseClaim, beat};
+use supervise_core::record::RunOutcome;
 use supervise_core::resume::answered_again;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
-use supervise_host::allocation::Allocation;
-use supervise_host::guard::Standby;
+use supervise_core::state::RunState;
+use supervise_host::allocation::SlurmAllocation;
+use supervise_host::guard::StandbyGuard;
 use supervise_host::guard::nodes::FENCED_MS;
-use supervise_host::guard::protocol::{FromGuard, Hello, ToGuard};
-use supervise_host::io_worker::{Answer, Identity, Loaded, Question, Taken, own_claim};
+use supervise_host::guard::protocol::{FromGuard, GuardHello, ToGuard};
+use supervise_host::io_worker::{IoAnswer, IoQuestion, LoadedRun, RunIdentity, TermStart, own_claim};
 use supervise_host::process::{
     boot_id, boottime_ms, find_attempt_processes, host_name, is_alive, is_proc_our_own, own_ref,
 };
@@ -48,7 +48,7 @@ pub(super) async fn term(
     order: RunOrder,
     mut printer: Printer,
     flags: RunFlags,
-    allocation: Option<Allocation>,
+    allocation: Option<SlurmAllocation>,
 ) -> Result<u8, CliError> {
     let exe = own_exe()?;
     let spec = order.spec.clone();
@@ -74,13 +74,20 @@ pub(super) async fn term(
     let mut store = IoWorker::start(&exe, "journal").map_err(|e| cannot_start(&e))?;
     let work = IoWorker::start(&exe, "work").map_err(|e| cannot_start(&e))?;
 
-    let identity = Identity {
+    let identity = RunIdentity {
         run: spec.run.clone(),
         run_dir: spec.run_dir.clone(),
         root: spec.root.clone(),
     };
-    let loaded = match call(&mut store, Question::Open(identity.clone()), &mut printer, &mut inputs).await? {
-        Answer::Loaded(l) => l,
+    let loaded = match call(
+        &mut store,
+        IoQuestion::Open(identity.clone()),
+        &mut printer,
+        &mut inputs,
+    )
+    .await?
+    {
+        IoAnswer::Loaded(l) => l,
         other => return Err(CliError::internal(format!("an unexpected answer: {other:?}"))),
     };
     for note in &loaded.notes {
@@ -99,11 +106,11 @@ pub(super) async fn term(
     let term = taken.term;
     let loaded = current(*loaded, &taken, &mut printer);
     if let Some(found) = &loaded.newer {
-        call(&mut store, Question::Release, &mut printer, &mut inputs).await?;
+        call(&mut store, IoQuestion::Release, &mut printer, &mut inputs).await?;
         return Err(newer_journal(&spec.run_dir, found));
     }
     if let Some(code) = ended_before(&loaded.state, &spec, flags, &mut printer) {
-        call(&mut store, Question::Release, &mut printer, &mut inputs).await?;
+        call(&mut store, IoQuestion::Release, &mut printer, &mut inputs).await?;
         return Ok(code);
     }
     let (guard, hello) = living_guard(&spec.run, term).await?;
@@ -118,7 +125,7 @@ pub(super) async fn term(
         timers: BTreeMap::new(),
         journal: JournalWriter::new(
             beat(lease_ttl(&order)),
-            fence(&order).map(|ttl| Reached::new(ttl, lasting_here(&order), taken.looked)),
+            fence(&order).map(|ttl| SharedLease::new(ttl, lasting_here(&order), taken.looked)),
         ),
         unheld: None,
         store,
@@ -143,14 +150,14 @@ pub(super) async fn term(
         evidence_tasks: Vec::new(),
         helper_ahead: None,
         scratch: None,
-        telling: Telling::new(&order.settings.on_event),
+        telling: Notifier::new(&order.settings.on_event),
         failed_launch: None,
         finish_due: None,
         journal_recorded: loaded.recorded.clone(),
         internal,
         signals: Signals::default(),
-        allocation: Job::new(allocation),
-        gpus: super::gpus::Known::default(),
+        allocation: AllocationWatch::new(allocation),
+        gpus: super::gpus::GpuWatch::default(),
         service: Service::new(Tick(0)),
         over: None,
         order,
@@ -180,16 +187,16 @@ fn own_exe() -> Result<Utf8PathBuf, CliError> {
 }
 
 /// A journal that ended with an outcome that needs a person answers the same again, without acting.
-fn ended_before(state: &State, spec: &RunSpec, flags: RunFlags, printer: &mut Printer) -> Option<u8> {
+fn ended_before(state: &RunState, spec: &RunSpec, flags: RunFlags, printer: &mut Printer) -> Option<u8> {
     let outcome = answered_again(state, spec).filter(|_| !flags.again)?;
     let why = match outcome {
-        Outcome::Deterministic { why } | Outcome::NoProof { why } | Outcome::GaveUp { why } => why.as_str(),
+        RunOutcome::Deterministic { why } | RunOutcome::NoProof { why } | RunOutcome::GaveUp { why } => why.as_str(),
         _ => "",
     };
     printer.last_word(&format!("this run ended before ({}): {why}", outcome.word()));
     let run = &spec.run;
     let hint = match outcome {
-        Outcome::NoProof { .. } => format!(
+        RunOutcome::NoProof { .. } => format!(
             "nothing was started; `supervise checkpoints {run}` shows every step. Then: `--from N`, `--fresh` or `--again`; or `supervise rollback {run} --to N` or `supervise resume {run}`, and start it as ever"
         ),
         _ => format!(
@@ -203,9 +210,9 @@ fn ended_before(state: &State, spec: &RunSpec, flags: RunFlags, printer: &mut Pr
 /// How long after our last sign what we leave behind may go on.
 fn lasting(order: &RunOrder) -> Ms {
     let policy = &order.spec.policy;
-    let lasting = Claim::lasting(lease_ttl(order), policy.orphan_grace, policy.save_grace);
+    let lasting = LeaseClaim::lasting(lease_ttl(order), policy.orphan_grace, policy.save_grace);
     match fence(order) {
-        Some(ttl) => Claim::fenced(ttl, lasting),
+        Some(ttl) => LeaseClaim::fenced(ttl, lasting),
         None => lasting,
     }
 }
@@ -219,19 +226,19 @@ fn lasting_here(order: &RunOrder) -> Ms {
 async fn take_lease(
     store: &mut IoWorker,
     order: &RunOrder,
-    identity: Identity,
+    identity: RunIdentity,
     printer: &mut Printer,
     inputs: &mut Inputs,
-) -> Result<Taken, CliError> {
+) -> Result<TermStart, CliError> {
     let claim = own_claim(lease_ttl(order), lasting(order), Term(0));
-    let ask = Question::TakeLease {
+    let ask = IoQuestion::TakeLease {
         dir: lease_dir(&order.spec),
         claim: Box::new(claim),
         identity: Some(Box::new(identity)),
     };
     match call(store, ask, printer, inputs).await? {
-        Answer::Taken(taken) => Ok(*taken),
-        Answer::Held(who) => Err(CliError::lease_held(format!(
+        IoAnswer::Taken(taken) => Ok(*taken),
+        IoAnswer::Held(who) => Err(CliError::lease_held(format!(
             "another supervisor holds the lease of this run: {who}"
         ))),
         other => Err(CliError::internal(format!("an unexpected answer: {other:?}"))),
@@ -239,7 +246,7 @@ async fn take_lease(
 }
 
 /// State of the journals now that nobody else writes them.
-fn current(loaded: Loaded, taken: &Taken, printer: &mut Printer) -> Loaded {
+fn current(loaded: LoadedRun, taken: &TermStart, printer: &mut Printer) -> LoadedRun {
     let anew = taken.anew.as_deref();
     for note in taken.notes.iter().chain(anew.iter().flat_map(|l| &l.notes)) {
         printer.note(note);
@@ -256,7 +263,7 @@ fn current(loaded: Loaded, taken: &Taken, printer: &mut Printer) -> Loaded {
 async fn living_guard(
     run: &supervise_core::id::RunId,
     term: Term,
-) -> Result<(Option<GuardLink>, Option<Box<Hello>>), CliError> {
+) -> Result<(Option<GuardLink>, Option<Box<GuardHello>>), CliError> {
     let failed =
         |e: std::io::Error| CliError::environment(format!("the guard of an earlier term cannot be reached: {e}"));
     let Some(stream) = supervise_host::guard::find(run).map_err(failed)? else {
@@ -283,12 +290,12 @@ impl Driver {
     async fn begin(
         &mut self,
         term: Term,
-        loaded: &Loaded,
-        hello: Option<Box<Hello>>,
+        loaded: &LoadedRun,
+        hello: Option<Box<GuardHello>>,
         inputs: &mut Inputs,
     ) -> Result<(), CliError> {
         self.tell_guard_of_lease();
-        let begin = Question::Begin {
+        let begin = IoQuestion::Begin {
             run_dir: self.spec.run_dir.clone(),
             term,
             // Without what was seen of a trainer, which is in the journal: the lease stands where the command alone says.
@@ -304,7 +311,7 @@ impl Driver {
         let (run, recorded) = (self.spec.run.clone(), loaded.recorded.clone());
         let find = move || find_attempt_processes(&run, &recorded);
         let looking = hello.is_none().then(|| tokio::task::spawn_blocking(find.clone()));
-        if let Answer::Begun(ground) = call(&mut self.store, begin, &mut self.printer, inputs).await? {
+        if let IoAnswer::Begun(ground) = call(&mut self.store, begin, &mut self.printer, inputs).await? {
             self.journal.ground = ground;
         }
         if self.store.is_a_replacement() {
@@ -313,7 +320,7 @@ impl Driver {
             call(&mut self.store, ask, &mut self.printer, inputs).await?;
         }
         if let Some(copy) = &self.order.copy {
-            let ask = Question::Attempt {
+            let ask = IoQuestion::Attempt {
                 dir: copy.dir.clone(),
                 files: vec![(copy.name.clone(), copy.text.clone())],
             };
@@ -334,7 +341,7 @@ impl Driver {
                 "the workers that live go on as they were launched: the configuration changed since, which counts from the next attempt on",
             );
         }
-        let living = hello.as_ref().filter(|h| !h.gone).map(|h| Living {
+        let living = hello.as_ref().filter(|h| !h.gone).map(|h| LivingGuard {
             attempt: h.attempt,
             guard: h.guard,
             workers: h.workers.iter().map(|w| w.proc).filter(|p| is_alive(*p)).collect(),
@@ -365,7 +372,7 @@ impl Driver {
     }
 
     /// Events that the guard saw while nobody listened.
-    fn catch_up(&mut self, hello: Hello) {
+    fn catch_up(&mut self, hello: GuardHello) {
         let attempt = hello.attempt;
         for (means, sighting) in hello.sightings {
             self.feed(EventKind::Sighted {
@@ -379,7 +386,7 @@ impl Driver {
                 link.gone = true;
                 link.say(&ToGuard::Bye);
             }
-            self.on_tree_gone(attempt, Vec::new(), Seen::ByGuard);
+            self.on_tree_gone(attempt, Vec::new(), ExitWitness::ByGuard);
         } else {
             self.follow_gpus();
         }
@@ -391,7 +398,7 @@ impl Driver {
         self.printer.finish(&self.state, &self.ledger, &self.spec);
         self.end_rehearsal().await;
         // Interpreters that waited for a next attempt end before we do.
-        let standby = self.standby.take().map(Standby::dismiss);
+        let standby = self.standby.take().map(StandbyGuard::dismiss);
         if let Some(link) = &mut self.guard {
             link.say(&ToGuard::Bye);
         }
@@ -413,7 +420,7 @@ impl Driver {
             self.work.end().await;
             // What is left of an attempt is the next holder's to end: it must not be taken for the end of all.
             if self.state.live().is_none() {
-                self.store.ask(Tag::Nothing, Question::Release, now);
+                self.store.ask(IoPurpose::Nothing, IoQuestion::Release, now);
             }
             while !self.store.is_idle() {
                 let Some(text) = line(&mut self.store).await else { break };

@@ -13,13 +13,13 @@ const SPAN: Ms = Ms::secs(3600);
 
 /// Events that were told lately.
 #[derive(Debug, Default)]
-pub struct Pace {
+pub struct NotifyThrottle {
     last: BTreeMap<EventChoice, Tick>,
     told: VecDeque<Tick>,
     left_out: u64,
 }
 
-impl Pace {
+impl NotifyThrottle {
     /// Takes an event in. `Some`: it is told, with the number of those left out since the last one that was.
     pub fn tell(&mut self, event: EventChoice, at: Tick) -> Option<u64> {
         while self.told.front().is_some_and(|t| at.since(*t) >= SPAN) {
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn the_same_again_waits_and_an_end_does_not() {
-        let mut pace = Pace::default();
+        let mut pace = NotifyThrottle::default();
         let at = |s: u64| Tick(s * 1000);
         assert_eq!(pace.tell(EventChoice::Stall, at(0)), Some(0));
         assert_eq!(pace.tell(EventChoice::Stall, at(599)), None);
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn an_hour_has_twenty_at_most() {
-        let mut pace = Pace::default();
+        let mut pace = NotifyThrottle::default();
         let kinds = [
             EventChoice::Stall,
             EventChoice::NotFinite,

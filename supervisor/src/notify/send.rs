@@ -3,7 +3,7 @@
 //! A helper of its own, because the command may stand on a mount that hangs. It has a deadline for each way, ends what it started, and
 //! needs nobody to wait for it: the last words of a run are on their way when its supervisor is gone already.
 
-use super::{Came, Notice, Ways};
+use super::{Notification, NotifyResult, NotifyTargets};
 use crate::environment;
 use crate::printer;
 use crate::render::one_line;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use supervise_config::redact_text;
 use supervise_config::settings::WebhookShape;
 use supervise_core::event::ExitStatus;
-use supervise_host::process::capture::{CaptureError, Captured, Errand, capture};
+use supervise_host::process::capture::{CaptureCommand, CaptureError, CapturedOutput, capture};
 use supervise_host::process::own_program;
 
 /// A command, or `curl`, has this long.
@@ -34,11 +34,11 @@ const DISCORD: usize = 1900;
 
 /// An order for the helper. It holds an address that is a secret, so it goes through a pipe only.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Job {
+pub struct NotifyJob {
     /// The ways.
-    pub ways: Ways,
+    pub ways: NotifyTargets,
     /// The event.
-    pub notice: Notice,
+    pub notice: Notification,
 }
 
 /// The helper, to be started: it reads a [`Job`], a line, and answers with a list of [`Came`].
@@ -75,8 +75,8 @@ pub fn helper() -> i32 {
 
 /// Tells it in every way, one after the other.
 #[must_use]
-pub fn send(job: &Job) -> Vec<Came> {
-    let came = |to: &str, result: Result<String, String>| Came {
+pub fn send(job: &NotifyJob) -> Vec<NotifyResult> {
+    let came = |to: &str, result: Result<String, String>| NotifyResult {
         to: to.to_owned(),
         arrived: result.is_ok(),
         note: one_line(&redact_text(&result.unwrap_or_else(|why| why)), NOTE),
@@ -107,9 +107,9 @@ fn started(words: &[String], input: &[u8]) -> Result<String, String> {
     }
 }
 
-fn run(words: &[String], input: &[u8]) -> Result<Captured, CaptureError> {
+fn run(words: &[String], input: &[u8]) -> Result<CapturedOutput, CaptureError> {
     let env: Vec<(String, String)> = environment::own().into_iter().collect();
-    capture(&Errand {
+    capture(&CaptureCommand {
         input,
         argv: words,
         env: &env,
@@ -163,7 +163,7 @@ fn quoted(value: &str) -> String {
 }
 
 /// The notice as it is told to a program. A test is no event of a run.
-fn plain(notice: &Notice) -> Value {
+fn plain(notice: &Notification) -> Value {
     let mut value = json!(notice);
     if notice.test {
         value["event"] = json!("test");
@@ -172,7 +172,7 @@ fn plain(notice: &Notice) -> Value {
 }
 
 /// The text that a webhook of this kind wants.
-fn body(shape: WebhookShape, notice: &Notice) -> String {
+fn body(shape: WebhookShape, notice: &Notification) -> String {
     let value = match shape {
         WebhookShape::Plain => plain(notice),
         WebhookShape::Slack => {
@@ -192,7 +192,7 @@ fn body(shape: WebhookShape, notice: &Notice) -> String {
 }
 
 /// A notice for people.
-fn message(n: &Notice) -> String {
+fn message(n: &Notification) -> String {
     let mut out = format!("run {} on {}: {}\n", n.run, n.host, n.text);
     let number = |what: &str, n: Option<u64>| n.map(|n| format!("{what} {n}"));
     let facts = [
@@ -218,12 +218,12 @@ mod tests {
     use super::*;
     use supervise_core::id::WallMs;
 
-    fn notice() -> Notice {
+    fn notice() -> Notification {
         super::super::trial("0123456789abcdef", "node-1", WallMs(0))
     }
 
-    fn ways(command: &[&str]) -> Ways {
-        Ways {
+    fn ways(command: &[&str]) -> NotifyTargets {
+        NotifyTargets {
             command: Some(command.iter().map(|w| (*w).to_owned()).collect()),
             webhook: None,
             shape: WebhookShape::Plain,
@@ -233,11 +233,11 @@ mod tests {
     #[test]
     fn a_command_gets_the_event_on_its_input() {
         let ways = ways(&["cat"]);
-        let came = send(&Job { ways, notice: notice() });
+        let came = send(&NotifyJob { ways, notice: notice() });
         assert!(came[0].arrived, "{came:?}");
         assert!(came[0].note.contains("\"event\":\"test\""), "{came:?}");
         assert_eq!(plain(&notice())["test"], true);
-        let ended = Notice {
+        let ended = Notification {
             test: false,
             ..notice()
         };
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn one_that_fails_is_told_with_its_words() {
         let fails = ways(&["sh", "-c", "echo no such pager >&2; exit 3"]);
-        let came = send(&Job {
+        let came = send(&NotifyJob {
             ways: fails,
             notice: notice(),
         });
@@ -257,7 +257,7 @@ mod tests {
             "{came:?}"
         );
         let missing = ways(&["no-such-program-here"]);
-        let came = send(&Job {
+        let came = send(&NotifyJob {
             ways: missing,
             notice: notice(),
         });

@@ -13,7 +13,7 @@ pub(super) use starts::{longest_step, starts};
 
 use super::command;
 use super::request::Learning;
-use super::sources::Sources;
+use super::sources::RunSources;
 use crate::error::CliError;
 use crate::mount;
 use crate::printer::confirm;
@@ -21,7 +21,7 @@ use crate::render::{proposed, shown_command};
 use camino::Utf8Path;
 use std::io::{IsTerminal, Read};
 use supervise_config::settings::AUTO;
-use supervise_core::script::Learnt;
+use supervise_core::script::LearnedCall;
 use supervise_trainers::registry::{self, adapters};
 
 /// Shells, by the names that scripts give them.
@@ -33,14 +33,14 @@ const GIVEN: u64 = 4 << 20;
 
 /// The sources, and the call that is made.
 #[derive(Debug)]
-pub struct Discovered {
+pub struct DiscoveredCommand {
     /// The reading for that call.
-    pub sources: Sources,
+    pub sources: RunSources,
     /// The trainer's call that the command makes, where the command is a script.
-    pub learnt: Option<Learnt>,
+    pub learnt: Option<LearnedCall>,
 }
 
-impl Discovered {
+impl DiscoveredCommand {
     /// The words that call the trainer.
     #[must_use]
     pub fn call(&self) -> &[String] {
@@ -62,9 +62,9 @@ impl Discovered {
     }
 }
 
-impl Sources {
+impl RunSources {
     /// Finds the call; a script may be run for that, where the request allows it.
-    pub(super) fn discover(self) -> Result<Discovered, CliError> {
+    pub(super) fn discover(self) -> Result<DiscoveredCommand, CliError> {
         let learnt = match is_needed(&self) {
             true => learnt(&self)?,
             false => None,
@@ -74,12 +74,12 @@ impl Sources {
             Some(call) => Self::read(self.request, Some(call))?,
             None => self,
         };
-        Ok(Discovered { sources, learnt })
+        Ok(DiscoveredCommand { sources, learnt })
     }
 }
 
 /// Returns true if the command is a script of which nothing can be read.
-fn is_needed(c: &Sources) -> bool {
+fn is_needed(c: &RunSources) -> bool {
     let arranged = c.composed.is_some() && (marks(&c.command, "{config}") || marks(&c.command, "{overrides}"));
     let named = c.settings.trainer.as_str();
     let told = c.settings.root.is_some();
@@ -120,7 +120,7 @@ fn has_shell(file: &Utf8Path) -> bool {
 }
 
 /// Facts that are known, or can be learnt, of the script; `None`: nothing, and it may not be run.
-fn learnt(c: &Sources) -> Result<Option<Learnt>, CliError> {
+fn learnt(c: &RunSources) -> Result<Option<LearnedCall>, CliError> {
     match c.request.learning {
         Learning::Known => Ok(starts(c).iter().find_map(starts::last_learnt)),
         Learning::Given => given().map(Some),
@@ -143,7 +143,7 @@ fn learnt(c: &Sources) -> Result<Option<Learnt>, CliError> {
 }
 
 /// What a script does before its call is done when it is learnt. If we started it before, that is known and looked at.
-fn agreed(c: &Sources) -> Result<(), CliError> {
+fn agreed(c: &RunSources) -> Result<(), CliError> {
     if !c.request.asks_first || root_before(c).is_some() {
         return Ok(());
     }
@@ -162,7 +162,7 @@ fn agreed(c: &Sources) -> Result<(), CliError> {
     }
 }
 
-fn given() -> Result<Learnt, CliError> {
+fn given() -> Result<LearnedCall, CliError> {
     let mut text = Vec::new();
     let read = std::io::stdin().lock().take(GIVEN).read_to_end(&mut text);
     let parsed = read
@@ -172,7 +172,7 @@ fn given() -> Result<Learnt, CliError> {
 }
 
 /// Another user wrote what would be run.
-fn not_run(c: &Sources, why: &str) -> CliError {
+fn not_run(c: &RunSources, why: &str) -> CliError {
     let run = c.request.again(&["run"], &[]);
     CliError::config(format!(
         "`{}` was not run to learn what it starts: {why}",
@@ -182,7 +182,7 @@ fn not_run(c: &Sources, why: &str) -> CliError {
 }
 
 /// Text where nothing is known.
-fn unknown(c: &Sources) -> CliError {
+fn unknown(c: &RunSources) -> CliError {
     CliError::config(format!(
         "which trainer `{}` starts is not known yet: the script has to be run to learn it",
         shown_command(&c.command)

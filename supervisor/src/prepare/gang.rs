@@ -2,7 +2,7 @@
 
 use supervise_config::settings::{LauncherChoice, Settings};
 use supervise_core::spec::LauncherKind;
-use supervise_trainers::Ray;
+use supervise_trainers::RayMode;
 use supervise_trainers::read::ReadOutput;
 
 /// Nodes that a gang is started on.
@@ -14,14 +14,14 @@ pub(super) fn nodes(s: &Settings, out: &ReadOutput) -> u32 {
 pub(super) fn over_nodes(settings: &Settings, out: &ReadOutput) -> u32 {
     match &out.facts.ray {
         _ if is_gang(settings, out) => nodes(settings, out),
-        Ray::Started { nodes, .. } => *nodes,
+        RayMode::Started { nodes, .. } => *nodes,
         _ => 1,
     }
 }
 
 /// In a job of Slurm's a cluster that nobody names would be ours to start.
 pub(super) fn would_start_ray(settings: &Settings, out: &ReadOutput, is_script: bool) -> bool {
-    let is_nobodys = matches!(&out.facts.ray, Ray::Cluster { address: None, .. });
+    let is_nobodys = matches!(&out.facts.ray, RayMode::Cluster { address: None, .. });
     settings.gang.launcher == LauncherChoice::Auto && !is_script && is_nobodys
 }
 

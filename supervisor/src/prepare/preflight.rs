@@ -14,14 +14,14 @@ pub(super) use cluster::possible as several_machines;
 pub(super) use disk_space::check as check_room;
 
 use super::command;
-use super::discovery::Discovered;
+use super::discovery::DiscoveredCommand;
 use super::path::absolute;
 use super::resolve::Resolved;
 use crate::error::CliError;
 use crate::mount;
 use camino::Utf8Path;
 use supervise_core::checkpoint::Finding;
-use supervise_host::io_worker::Room;
+use supervise_host::io_worker::SaveSpace;
 use supervise_trainers::adapter;
 use supervise_trainers::command::CONFIG;
 use supervise_trainers::read::ReadOutput;
@@ -32,7 +32,7 @@ pub(super) struct Checked {
     /// The command that is run.
     pub resolved: Resolved,
     /// Space for checkpoints, where the file system tells.
-    pub room: Option<Room>,
+    pub room: Option<SaveSpace>,
     /// Notes for a person about the cluster.
     pub findings: Vec<Finding>,
 }
@@ -89,7 +89,7 @@ impl Resolved {
 }
 
 /// The file that is read here must be the one that the command names.
-fn check_same_file(d: &Discovered, out: &ReadOutput) -> Result<(), CliError> {
+fn check_same_file(d: &DiscoveredCommand, out: &ReadOutput) -> Result<(), CliError> {
     let (Some(named), Some(other)) = (&d.sources.request.config, adapter(out.kind).config_in(d.call())) else {
         return Ok(());
     };

@@ -4,7 +4,7 @@ use camino::Utf8PathBuf;
 
 /// Request of the command line.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
+pub struct PrepareRequest {
     /// The trainer's YAML.
     pub config: Option<Utf8PathBuf>,
     /// `--set`, as written.
@@ -41,7 +41,7 @@ pub struct Request {
     pub ends: Option<u64>,
 }
 
-impl Request {
+impl PrepareRequest {
     /// The same request as another command, with these values.
     pub(super) fn again(&self, command: &[&str], values: &[(&str, u64)]) -> Vec<String> {
         let mut words: Vec<String> = ["supervise"].iter().chain(command).map(ToString::to_string).collect();

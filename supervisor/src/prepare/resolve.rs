@@ -9,13 +9,13 @@ pub use identity::run_ids_at;
 pub use release::{asked, check_importable, package};
 
 use super::command;
-use super::discovery::Discovered;
+use super::discovery::DiscoveredCommand;
 use super::path::{absolute, canonical};
 use super::sources;
 use crate::error::CliError;
 use crate::mount;
 use crate::render::proposed;
-use crate::run_order::Release;
+use crate::run_order::TrainerRelease;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::ConfigTree;
 use supervise_config::settings::{AUTO, LauncherChoice, Settings};
@@ -23,7 +23,7 @@ use supervise_core::id::RunId;
 use supervise_core::spec::{GangSpec, LauncherKind};
 use supervise_host::cluster;
 use supervise_trainers::read::{ReadInput, ReadOutput};
-use supervise_trainers::{Adapter, adapter, read, registry};
+use supervise_trainers::{TrainerAdapter, adapter, read, registry};
 
 /// Bytes of a launcher's file that are read.
 const LAUNCHER_FILE: u64 = 256 << 10;
@@ -32,11 +32,11 @@ const LAUNCHER_FILE: u64 = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Resolved {
     /// Input that was read.
-    pub discovered: Discovered,
+    pub discovered: DiscoveredCommand,
     /// The reading of it.
     pub out: ReadOutput,
     /// Release of the trainer that would run.
-    pub release: Release,
+    pub release: TrainerRelease,
     /// Canonical checkpoint root.
     pub root: Option<Utf8PathBuf>,
     /// Identity.
@@ -60,7 +60,7 @@ pub struct Identified {
     pub memory: u64,
 }
 
-impl Discovered {
+impl DiscoveredCommand {
     /// Reads it as the trainer would.
     pub(super) fn resolve(self) -> Result<Resolved, CliError> {
         let (out, release) = understand_release(&self)?;
@@ -91,7 +91,7 @@ impl Discovered {
             Ok(out) if !release::root_is_default(&out, named) => out,
             _ => understand_release(&self)?.0,
         };
-        let found = self.placed(out, Release::default())?;
+        let found = self.placed(out, TrainerRelease::default())?;
         Ok(Identified {
             run: found.run,
             run_dir: found.run_dir,
@@ -100,7 +100,7 @@ impl Discovered {
         })
     }
 
-    fn placed(self, mut out: ReadOutput, release: Release) -> Result<Resolved, CliError> {
+    fn placed(self, mut out: ReadOutput, release: TrainerRelease) -> Result<Resolved, CliError> {
         let settings = &self.sources.settings;
         let cwd = &self.sources.cwd;
         let (root, notes) = root_of(settings, cwd, &out)?;
@@ -120,7 +120,7 @@ impl Discovered {
 }
 
 /// The command is there; where it is not, the trainer is named with the one that would start it.
-fn is_started(d: &Discovered, out: &ReadOutput) -> Result<(), CliError> {
+fn is_started(d: &DiscoveredCommand, out: &ReadOutput) -> Result<(), CliError> {
     let trainer = adapter(out.kind);
     let given = command::is_given(&out.command, d.sources.request.config.as_deref());
     let Some(proposal) = trainer.proposal(&out.tree).filter(|_| given.is_err()) else {
@@ -135,30 +135,30 @@ fn is_started(d: &Discovered, out: &ReadOutput) -> Result<(), CliError> {
 }
 
 /// The trainer's own part, read as the release that would run reads it.
-fn understand_release(d: &Discovered) -> Result<(ReadOutput, Release), CliError> {
+fn understand_release(d: &DiscoveredCommand) -> Result<(ReadOutput, TrainerRelease), CliError> {
     let trainer = trainer(d);
     let Some(package) = trainer.package().filter(|_| trainer.has_releases()) else {
         let said = d.sources.settings.trainer_version.as_deref();
-        return Ok((understand(d, said)?, Release::default()));
+        return Ok((understand(d, said)?, TrainerRelease::default()));
     };
-    let release = Release::of(d, package);
+    let release = TrainerRelease::of(d, package);
     Ok((compose::read(d, trainer, &release)?, release))
 }
 
 /// Whose configuration it is: what the settings say, else what the command or the YAML tells.
-fn trainer(d: &Discovered) -> &'static dyn Adapter {
+fn trainer(d: &DiscoveredCommand) -> &'static dyn TrainerAdapter {
     registry::named(d.sources.settings.trainer.as_str())
         .map_or_else(|| registry::detect(d.call(), d.sources.composed.as_ref()), adapter)
 }
 
 /// The trainer's own part.
-fn understand(d: &Discovered, version: Option<&str>) -> Result<ReadOutput, CliError> {
+fn understand(d: &DiscoveredCommand, version: Option<&str>) -> Result<ReadOutput, CliError> {
     understand_with(d, version, None, &mut |_| ())
 }
 
 /// The same, of what the trainer itself composed. `seen` is shown what it is read from.
 fn understand_with(
-    d: &Discovered,
+    d: &DiscoveredCommand,
     version: Option<&str>,
     printed: Option<&ConfigTree>,
     seen: &mut dyn FnMut(&ReadInput<'_>),
@@ -230,7 +230,7 @@ fn understand_with(
 }
 
 /// A configuration that is named and lies nowhere, where the trainer's installation brings none.
-fn nowhere(d: &Discovered) -> Option<CliError> {
+fn nowhere(d: &DiscoveredCommand) -> Option<CliError> {
     let composed = d.sources.composed.as_ref()?;
     let brings_none = trainer(d).own_configs().is_empty();
     (brings_none && !composed.unknown.is_empty()).then(|| CliError::of_config(&composed.unknown))
@@ -247,7 +247,7 @@ fn launcher(s: &Settings) -> Option<LauncherKind> {
 }
 
 /// Ray over several nodes is ours to start in a job of Slurm's, unless somebody's cluster runs here already, or a script has its own way.
-fn may_start_ray(d: &Discovered) -> bool {
+fn may_start_ray(d: &DiscoveredCommand) -> bool {
     let settings = &d.sources.settings;
     match settings.gang.launcher {
         LauncherChoice::Ray => true,

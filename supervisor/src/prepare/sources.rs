@@ -10,22 +10,22 @@ use trust::FileTrust;
 pub(super) use files::read_if_there;
 
 use super::path::{absolute, cwd};
-use super::request::Request;
+use super::request::PrepareRequest;
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_config::compose::Composed;
+use supervise_config::compose::ComposedConfig;
 use supervise_config::settings::Settings;
-use supervise_config::{ConfigTree, Value, know_secret, know_words};
-use supervise_core::script::Learnt;
+use supervise_config::{ConfigTree, ConfigValue, know_secret, know_words};
+use supervise_core::script::LearnedCall;
 use supervise_trainers::registry::adapters;
 
 /// Input that was read before anything of it is understood.
 #[derive(Debug)]
-pub struct Sources {
+pub struct RunSources {
     /// The request.
-    pub request: Request,
+    pub request: PrepareRequest,
     /// The composed YAML, without our block.
-    pub composed: Option<Composed>,
+    pub composed: Option<ComposedConfig>,
     /// The file has a block of ours.
     pub has_block: bool,
     /// Its file, absolute.
@@ -42,9 +42,9 @@ pub struct Sources {
     pub trust: FileTrust,
 }
 
-impl Sources {
+impl RunSources {
     /// Reads them. The call that a script makes may name a YAML of its own.
-    pub(super) fn read(request: Request, learnt: Option<&Learnt>) -> Result<Self, CliError> {
+    pub(super) fn read(request: PrepareRequest, learnt: Option<&LearnedCall>) -> Result<Self, CliError> {
         let cwd = cwd()?;
         let call = learnt.map_or(&request.command, |l| &l.command);
         let call_cwd = learnt.map_or(&cwd, |l| &l.cwd);
@@ -123,7 +123,7 @@ impl Sources {
 /// Values of a configuration's secret keys are hidden from now on wherever they are quoted.
 pub(super) fn know_secrets(tree: &ConfigTree) {
     for (path, node) in tree.leaves() {
-        if let Value::Str(value) = &node.value {
+        if let ConfigValue::Str(value) = &node.value {
             know_secret(&path, value);
         }
     }

@@ -7,14 +7,14 @@ mod script;
 
 pub(crate) use policy::{lines as failure_lines, rules as answers};
 
-use super::discovery::{Discovered, submitter};
+use super::discovery::{DiscoveredCommand, submitter};
 use super::preflight::{Checked, check_room};
-use super::request::Request;
+use super::request::PrepareRequest;
 use super::resolve::Resolved;
 use super::state_dir::registry_file;
 use crate::error::CliError;
-use crate::render::config::{ConfigView, Started};
-use crate::run_order::{Prepared, RunOrder};
+use crate::render::config::{ConfigView, StartCommand};
+use crate::run_order::{PreparedRun, RunOrder};
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::RunSpec;
 use supervise_host::script::Submitter;
@@ -24,7 +24,7 @@ use supervise_trainers::read::ReadOutput;
 
 impl Checked {
     /// Writes it down.
-    pub(super) fn spec(self) -> Result<Prepared, CliError> {
+    pub(super) fn spec(self) -> Result<PreparedRun, CliError> {
         let Resolved {
             discovered,
             mut out,
@@ -104,7 +104,7 @@ impl Checked {
             submitter,
             copy,
         };
-        Ok(Prepared {
+        Ok(PreparedRun {
             order,
             room: self.room,
             findings,
@@ -118,14 +118,14 @@ impl Checked {
 }
 
 /// The configuration and the words by which it is started, for whoever asks later.
-fn told(discovered: &Discovered, out: &ReadOutput) -> String {
+fn told(discovered: &DiscoveredCommand, out: &ReadOutput) -> String {
     let sources = &discovered.sources;
-    let Request {
+    let PrepareRequest {
         config, set, command, ..
     } = &sources.request;
     let config = config.as_ref().map(|file| file.as_str());
     let mut view = ConfigView::of(&sources.settings, Some(&out.tree));
-    let mut started = Started::new(config, set, command, sources.cwd.as_str());
+    let mut started = StartCommand::new(config, set, command, sources.cwd.as_str());
     let settings = sources.request.settings.iter().flatten();
     started.settings = settings.map(ToString::to_string).collect();
     view.started = Some(started);

@@ -9,7 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use supervise_core::id::RunId;
-use supervise_host::io_worker::Listed;
+use supervise_host::io_worker::RegisteredRun;
 use supervise_host::system::effective_user;
 
 /// Files of a registry that are looked at.
@@ -101,8 +101,11 @@ pub fn listed_file(run: &RunId) -> Option<Utf8PathBuf> {
 
 /// This user's runs, by name.
 #[must_use]
-pub fn listed_runs() -> Vec<Listed> {
-    registry_files().iter().filter_map(|file| Listed::read(file)).collect()
+pub fn listed_runs() -> Vec<RegisteredRun> {
+    registry_files()
+        .iter()
+        .filter_map(|file| RegisteredRun::read(file))
+        .collect()
 }
 
 /// The places of the lists of runs, in words, and a home that was passed over.

@@ -2,11 +2,11 @@
 //!
 //! Such a command is only proposed if preparing it here comes to a trainer that is known, with a place for its checkpoints.
 
-use super::request::{Learning, Request};
+use super::request::{Learning, PrepareRequest};
 use super::{discover, path::absolute};
 use crate::mount;
 use crate::render::proposed;
-use crate::run_order::Prepared;
+use crate::run_order::PreparedRun;
 use camino::Utf8Path;
 use supervise_core::checkpoint::Finding;
 use supervise_trainers::plain::PLAIN;
@@ -23,7 +23,7 @@ const SCRIPT: u64 = 256 << 10;
 const FILES: usize = 4;
 
 /// Puts the command that would protect it behind what is told of a plain command.
-pub(super) fn tell(request: &Request, prepared: &mut Prepared) {
+pub(super) fn tell(request: &PrepareRequest, prepared: &mut PreparedRun) {
     if prepared.order.spec.trainer != PLAIN {
         return;
     }
@@ -53,8 +53,8 @@ pub(super) fn tell(request: &Request, prepared: &mut Prepared) {
 }
 
 /// The same run as that of a trainer, in the order in which they are tried.
-fn candidates(request: &Request, cwd: &Utf8Path) -> Vec<Request> {
-    let quiet = Request {
+fn candidates(request: &PrepareRequest, cwd: &Utf8Path) -> Vec<PrepareRequest> {
+    let quiet = PrepareRequest {
         learning: Learning::Known,
         asking: false,
         acts: false,
@@ -79,7 +79,7 @@ fn candidates(request: &Request, cwd: &Utf8Path) -> Vec<Request> {
     if request.config.is_none() {
         let files = yaml_files(&request.command);
         let there = files.filter(|file| mount::is_file(&absolute(cwd, Utf8Path::new(file))));
-        out.extend(there.take(FILES).map(|file| Request {
+        out.extend(there.take(FILES).map(|file| PrepareRequest {
             config: Some(file.into()),
             ..quiet.clone()
         }));
@@ -91,7 +91,7 @@ fn candidates(request: &Request, cwd: &Utf8Path) -> Vec<Request> {
 }
 
 /// Returns true if preparing it comes to a trainer that is known, and to its checkpoints.
-fn protects(request: &Request) -> bool {
+fn protects(request: &PrepareRequest) -> bool {
     let resolved = discover(request.clone()).and_then(|d| d.known()?.resolve()?.check());
     resolved.is_ok_and(|c| c.resolved.out.kind != PLAIN && c.resolved.root.is_some())
 }

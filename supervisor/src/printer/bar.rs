@@ -1,6 +1,6 @@
 //! The line below those of a run on a terminal, which lives, with a bar where the last step is known.
 
-use crate::render::live::Live;
+use crate::render::live::LiveProgress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A line that stands on the terminal once there is something to show.
@@ -9,7 +9,7 @@ pub(super) struct Bar(Option<ProgressBar>);
 
 impl Bar {
     /// Shows where the training is now.
-    pub(super) fn show(&mut self, live: &Live) {
+    pub(super) fn show(&mut self, live: &LiveProgress) {
         draw(self.0.get_or_insert_with(new_bar), live);
     }
 
@@ -39,7 +39,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-fn draw(bar: &ProgressBar, live: &Live) {
+fn draw(bar: &ProgressBar, live: &LiveProgress) {
     if let Some((now, last)) = live.share {
         if bar.length() != Some(last) {
             bar.set_length(last);

@@ -6,8 +6,8 @@ use crate::render::record::is_urgent;
 use camino::Utf8Path;
 use supervise_core::event::EventKind;
 use supervise_core::id::{RunId, Step};
-use supervise_core::record::{ActKind, Decision, Outcome, Record};
-use supervise_core::state::State;
+use supervise_core::record::{ActKind, Decision, JournalRecord, RunOutcome};
+use supervise_core::state::RunState;
 use supervise_host::journald::entry;
 
 /// Priorities of syslog(3).
@@ -17,13 +17,13 @@ const INFO: &str = "6";
 
 /// The place in a run at which a line is said: fields that are the same for whatever is said there.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct EntryFields {
     fields: Vec<(&'static str, String)>,
     step: Option<Step>,
 }
 
-impl Place {
-    pub(super) fn of(s: &State, run: &RunId, root: Option<&Utf8Path>) -> Self {
+impl EntryFields {
+    pub(super) fn of(s: &RunState, run: &RunId, root: Option<&Utf8Path>) -> Self {
         let mut fields = vec![
             ("SUPERVISE_RUN", run.0.clone()),
             ("SUPERVISE_TERM", s.term.0.to_string()),
@@ -38,7 +38,7 @@ impl Place {
     }
 
     /// The entry of a line that is said here; `of`: the record that it tells.
-    pub(super) fn entry(&self, text: &str, of: Option<&Record>) -> Vec<u8> {
+    pub(super) fn entry(&self, text: &str, of: Option<&JournalRecord>) -> Vec<u8> {
         let mut fields = vec![
             ("MESSAGE", printable(text)),
             ("PRIORITY", of.map_or(INFO, priority).to_owned()),
@@ -58,9 +58,9 @@ impl Place {
 }
 
 /// The step that it is about, where that is another than the newest one.
-fn proven(r: &Record) -> Option<Step> {
+fn proven(r: &JournalRecord) -> Option<Step> {
     match r {
-        Record::Decided {
+        JournalRecord::Decided {
             what: Decision::Mark { step },
             ..
         } => Some(*step),
@@ -69,17 +69,19 @@ fn proven(r: &Record) -> Option<Step> {
 }
 
 /// The code of the first reason.
-fn code(r: &Record) -> Option<String> {
+fn code(r: &JournalRecord) -> Option<String> {
     match r {
-        Record::Decided { reasons, .. } | Record::Intended { reasons, .. } => Some(reasons.first()?.code.to_string()),
-        Record::Fact(_) | Record::Ignored { .. } => None,
+        JournalRecord::Decided { reasons, .. } | JournalRecord::Intended { reasons, .. } => {
+            Some(reasons.first()?.code.to_string())
+        }
+        JournalRecord::Fact(_) | JournalRecord::Ignored { .. } => None,
     }
 }
 
 /// The class of the failure that it names.
-fn class(r: &Record) -> Option<&str> {
+fn class(r: &JournalRecord) -> Option<&str> {
     match r {
-        Record::Decided {
+        JournalRecord::Decided {
             what: Decision::Diagnosed(d),
             ..
         } => Some(d.class.code()),
@@ -87,25 +89,27 @@ fn class(r: &Record) -> Option<&str> {
     }
 }
 
-fn priority(r: &Record) -> &'static str {
-    let ends = |outcome: &Outcome| match outcome {
-        Outcome::Finished { .. } | Outcome::Stopped | Outcome::OutOfTime => INFO,
+fn priority(r: &JournalRecord) -> &'static str {
+    let ends = |outcome: &RunOutcome| match outcome {
+        RunOutcome::Finished { .. } | RunOutcome::Stopped | RunOutcome::OutOfTime => INFO,
         _ => ERROR,
     };
     match r {
-        Record::Decided {
+        JournalRecord::Decided {
             what: Decision::Finish { outcome },
             ..
         } => ends(outcome),
-        Record::Intended { act, .. } => match &act.kind {
+        JournalRecord::Intended { act, .. } => match &act.kind {
             ActKind::Finish(outcome) => ends(outcome),
             _ => INFO,
         },
-        Record::Decided {
+        JournalRecord::Decided {
             what: Decision::Diagnosed(_) | Decision::Suspect { .. },
             ..
         } => WARNING,
-        Record::Fact(e) if matches!(&e.kind, EventKind::GuardLost { .. } | EventKind::IoStalled { .. }) => WARNING,
+        JournalRecord::Fact(e) if matches!(&e.kind, EventKind::GuardLost { .. } | EventKind::IoStalled { .. }) => {
+            WARNING
+        }
         r if is_urgent(r) => WARNING,
         _ => INFO,
     }
@@ -114,23 +118,23 @@ fn priority(r: &Record) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use supervise_core::action::Action;
+    use supervise_core::action::FailureAction;
     use supervise_core::id::{Term, Tick};
     use supervise_core::reason::Reason;
     use supervise_core::record::Diagnosis;
 
     #[test]
     fn a_decision_has_its_kind_its_code_and_its_class_and_no_secret() {
-        let state = State {
+        let state = RunState {
             term: Term(2),
-            ..State::default()
+            ..RunState::default()
         };
         let run = RunId("0123456789abcdef".to_owned());
-        let diagnosed = Record::Decided {
+        let diagnosed = JournalRecord::Decided {
             at: Tick(1),
             what: Decision::Diagnosed(Diagnosis {
                 class: "mem.cuda_oom".into(),
-                action: Action::Stop,
+                action: FailureAction::Stop,
                 answer: None,
                 advice: None,
                 fingerprint: 1,
@@ -142,7 +146,8 @@ mod tests {
             }),
             reasons: vec![Reason::new("worker_failed", "worker 0 exited with code 1")],
         };
-        let said = Place::of(&state, &run, None).entry("WANDB_API_KEY=0123456789abcdef0123 failed", Some(&diagnosed));
+        let said =
+            EntryFields::of(&state, &run, None).entry("WANDB_API_KEY=0123456789abcdef0123 failed", Some(&diagnosed));
         let said = String::from_utf8(said).unwrap();
         let lines: Vec<&str> = said.lines().skip(1).collect();
         assert!(

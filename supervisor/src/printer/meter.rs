@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 /// Something that takes its time, on a terminal that would otherwise stand still.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct WaitSpinner {
     bar: Option<ProgressBar>,
     what: String,
 }
 
-impl Waiting {
+impl WaitSpinner {
     /// For this; without a terminal it shows nothing.
     #[must_use]
     pub fn new(what: String) -> Self {
@@ -41,14 +41,14 @@ impl Waiting {
 
 /// Bytes read so far and how fast, on a terminal that would otherwise stand still.
 #[derive(Debug)]
-pub struct Meter {
+pub struct ByteMeter {
     bar: Option<ProgressBar>,
     began: Instant,
     /// The word for how bytes are handled.
     word: &'static str,
 }
 
-impl Meter {
+impl ByteMeter {
     /// A meter; without a terminal it shows nothing.
     #[must_use]
     pub fn new() -> Self {
@@ -99,7 +99,7 @@ pub(super) fn so_far(done: u64, of: Option<u64>, word: &str, rate: Option<u64>) 
     format!("{}{of} {word}{rate}{left}", bytes(done))
 }
 
-impl Default for Meter {
+impl Default for ByteMeter {
     fn default() -> Self {
         Self::new()
     }

@@ -4,7 +4,7 @@
 //! are missing is said where they would stand. The journal holds everything, whoever reads.
 
 use super::bar::Bar;
-use crate::render::live::Live;
+use crate::render::live::LiveProgress;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// One of the two outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum To {
+pub(super) enum StdStream {
     /// Standard output.
     Out,
     /// Standard error.
@@ -34,14 +34,14 @@ pub(super) enum To {
 
 /// Something to be written.
 #[derive(Debug, PartialEq, Eq)]
-enum Item {
-    Text(To, Vec<u8>),
+enum QueueItem {
+    Text(StdStream, Vec<u8>),
     /// An entry of the system's journal, and the text that is written where it is not taken.
     Entry(Vec<u8>, Vec<u8>),
     EndBar,
 }
 
-impl Item {
+impl QueueItem {
     fn len(&self) -> usize {
         match self {
             Self::Text(_, bytes) => bytes.len(),
@@ -52,26 +52,26 @@ impl Item {
 }
 
 /// Takes bytes as `write(2)` does.
-pub(super) type Sink = Box<dyn FnMut(To, &[u8]) -> io::Result<usize> + Send>;
+pub(super) type Sink = Box<dyn FnMut(StdStream, &[u8]) -> io::Result<usize> + Send>;
 
 /// The system's journal, where the lines of the run go to one: takes an entry, or does not.
-pub(super) type Journal = Box<dyn FnMut(&[u8]) -> bool + Send>;
+pub(super) type JournaldSink = Box<dyn FnMut(&[u8]) -> bool + Send>;
 
 /// How many lines are missing, in the form of the output.
-pub(super) type Missing = fn(u64) -> String;
+pub(super) type DroppedLinesFn = fn(u64) -> String;
 
 #[derive(Debug, Default)]
-struct Waiting {
-    items: VecDeque<Item>,
+struct QueueState {
+    items: VecDeque<QueueItem>,
     bytes: usize,
-    bar: Option<Live>,
+    bar: Option<LiveProgress>,
     dropping: bool,
     dropped: u64,
     writing: bool,
 }
 
-impl Waiting {
-    fn push(&mut self, item: Item, limit: usize, missing: Missing) {
+impl QueueState {
+    fn push(&mut self, item: QueueItem, limit: usize, missing: DroppedLinesFn) {
         // What is full takes nothing before there is room for more than one line.
         self.dropping = match self.dropping {
             true => self.bytes > limit / 2,
@@ -84,17 +84,17 @@ impl Waiting {
         }
     }
 
-    fn push_always(&mut self, item: Item, missing: Missing) {
+    fn push_always(&mut self, item: QueueItem, missing: DroppedLinesFn) {
         self.say_missing(missing);
         self.bytes += item.len();
         self.items.push_back(item);
     }
 
-    fn say_missing(&mut self, missing: Missing) {
+    fn say_missing(&mut self, missing: DroppedLinesFn) {
         if self.dropped > 0 {
             let text = missing(std::mem::take(&mut self.dropped));
             self.bytes += text.len();
-            self.items.push_back(Item::Text(To::Out, text.into_bytes()));
+            self.items.push_back(QueueItem::Text(StdStream::Out, text.into_bytes()));
         }
     }
 
@@ -103,25 +103,25 @@ impl Waiting {
     }
 }
 
-struct Shared {
-    waiting: Mutex<Waiting>,
+struct QueueShared {
+    waiting: Mutex<QueueState>,
     changed: Condvar,
     /// Pieces that somebody took.
     taken: AtomicU64,
-    screen: Mutex<Screen>,
+    screen: Mutex<TerminalState>,
     limit: usize,
-    missing: Missing,
+    missing: DroppedLinesFn,
 }
 
 /// Bar and outputs: only whoever writes touches them.
-struct Screen {
+struct TerminalState {
     sink: Sink,
-    journal: Option<Journal>,
+    journal: Option<JournaldSink>,
     bar: Bar,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+impl QueueShared {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,24 +136,24 @@ impl Shared {
         waiting.writing = item.is_some() || bar.is_some();
         drop(waiting);
         let mut screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
-        let Screen {
+        let TerminalState {
             sink,
             journal,
             bar: shown,
         } = &mut *screen;
-        let len = item.as_ref().map_or(0, Item::len);
+        let len = item.as_ref().map_or(0, QueueItem::len);
         let any = match (item, bar) {
-            (Some(Item::Text(to, bytes)), _) => {
+            (Some(QueueItem::Text(to, bytes)), _) => {
                 shown.suspend(|| write(sink, to, &bytes, &self.taken));
                 true
             }
-            (Some(Item::Entry(entry, text)), _) => {
+            (Some(QueueItem::Entry(entry, text)), _) => {
                 if !journal.as_mut().is_some_and(|takes| takes(&entry)) {
-                    shown.suspend(|| write(sink, To::Out, &text, &self.taken));
+                    shown.suspend(|| write(sink, StdStream::Out, &text, &self.taken));
                 }
                 true
             }
-            (Some(Item::EndBar), _) => {
+            (Some(QueueItem::EndBar), _) => {
                 shown.end();
                 true
             }
@@ -185,7 +185,7 @@ impl Shared {
 }
 
 /// Writes everything, or nothing more where the reader is gone: that is no reason to end a training.
-fn write(sink: &mut Sink, to: To, bytes: &[u8], taken: &AtomicU64) {
+fn write(sink: &mut Sink, to: StdStream, bytes: &[u8], taken: &AtomicU64) {
     let mut left = bytes;
     while !left.is_empty() {
         let piece = left.get(..PIECE).unwrap_or(left);
@@ -204,28 +204,28 @@ fn write(sink: &mut Sink, to: To, bytes: &[u8], taken: &AtomicU64) {
 
 /// The queue and its thread.
 pub(super) struct Queue {
-    shared: Arc<Shared>,
+    shared: Arc<QueueShared>,
     threaded: bool,
     has_journal: bool,
 }
 
 impl Queue {
     /// Onto standard output and standard error, and into the system's journal.
-    pub(super) fn new(missing: Missing, journal: Option<Journal>) -> Self {
+    pub(super) fn new(missing: DroppedLinesFn, journal: Option<JournaldSink>) -> Self {
         let sink = |to, bytes: &[u8]| match to {
-            To::Out => write_some(io::stdout(), bytes),
-            To::Err => write_some(io::stderr(), bytes),
+            StdStream::Out => write_some(io::stdout(), bytes),
+            StdStream::Err => write_some(io::stderr(), bytes),
         };
         Self::onto(Box::new(sink), journal, LIMIT, missing)
     }
 
-    fn onto(sink: Sink, journal: Option<Journal>, limit: usize, missing: Missing) -> Self {
+    fn onto(sink: Sink, journal: Option<JournaldSink>, limit: usize, missing: DroppedLinesFn) -> Self {
         let has_journal = journal.is_some();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(QueueShared {
             waiting: Mutex::default(),
             changed: Condvar::new(),
             taken: AtomicU64::new(0),
-            screen: Mutex::new(Screen {
+            screen: Mutex::new(TerminalState {
                 sink,
                 journal,
                 bar: Bar::default(),
@@ -245,8 +245,8 @@ impl Queue {
     }
 
     /// Text for one of the outputs, dropped where too much waits already.
-    pub(super) fn text(&self, to: To, bytes: &[u8]) {
-        let item = Item::Text(to, bytes.to_vec());
+    pub(super) fn text(&self, to: StdStream, bytes: &[u8]) {
+        let item = QueueItem::Text(to, bytes.to_vec());
         self.with(|w, limit, missing| w.push(item, limit, missing));
     }
 
@@ -257,18 +257,18 @@ impl Queue {
 
     /// An entry of the system's journal, dropped as a text is.
     pub(super) fn entry(&self, entry: Vec<u8>, text: &[u8]) {
-        let item = Item::Entry(entry, text.to_vec());
+        let item = QueueItem::Entry(entry, text.to_vec());
         self.with(|w, limit, missing| w.push(item, limit, missing));
     }
 
     /// Text that is never dropped: how a run ended.
-    pub(super) fn last_text(&self, to: To, bytes: &[u8]) {
-        let item = Item::Text(to, bytes.to_vec());
+    pub(super) fn last_text(&self, to: StdStream, bytes: &[u8]) {
+        let item = QueueItem::Text(to, bytes.to_vec());
         self.with(|w, _, missing| w.push_always(item, missing));
     }
 
     /// The bar, which shows the newest alone.
-    pub(super) fn show(&self, shown: Live) {
+    pub(super) fn show(&self, shown: LiveProgress) {
         self.with(|w, _, _| w.bar = Some(shown));
     }
 
@@ -276,11 +276,11 @@ impl Queue {
     pub(super) fn end_bar(&self) {
         self.with(|w, _, missing| {
             w.bar = None;
-            w.push_always(Item::EndBar, missing);
+            w.push_always(QueueItem::EndBar, missing);
         });
     }
 
-    fn with(&self, change: impl FnOnce(&mut Waiting, usize, Missing)) {
+    fn with(&self, change: impl FnOnce(&mut QueueState, usize, DroppedLinesFn)) {
         change(&mut self.shared.lock(), self.shared.limit, self.shared.missing);
         self.shared.changed.notify_all();
         if !self.threaded {
@@ -335,9 +335,9 @@ mod tests {
     fn what_a_reader_does_not_take_is_counted_and_told_in_its_place() {
         let (queue, go, heard) = held(100);
         for n in 0..60 {
-            queue.text(To::Out, format!("line {n:04}\n").as_bytes());
+            queue.text(StdStream::Out, format!("line {n:04}\n").as_bytes());
         }
-        queue.last_text(To::Out, b"the end\n");
+        queue.last_text(StdStream::Out, b"the end\n");
         let began = Instant::now();
         queue.flush();
         assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
@@ -353,7 +353,7 @@ mod tests {
     fn lines_are_taken_again_once_half_of_the_room_is_free() {
         let (queue, go, heard) = held(40);
         for n in 0..10 {
-            queue.text(To::Out, format!("line {n:04}\n").as_bytes());
+            queue.text(StdStream::Out, format!("line {n:04}\n").as_bytes());
         }
         for _ in 0..2 {
             go.send(()).unwrap();
@@ -363,7 +363,7 @@ mod tests {
         while queue.shared.lock().bytes > 20 {
             std::thread::yield_now();
         }
-        queue.text(To::Out, b"again\n");
+        queue.text(StdStream::Out, b"again\n");
         drop(go);
         queue.flush();
         let rest: Vec<String> = heard.try_iter().collect();
@@ -385,13 +385,13 @@ mod tests {
         let queue = Queue::onto(Box::new(sink), Some(Box::new(journal)), LIMIT, words);
         queue.entry(b"taken".to_vec(), b"12:00:00 taken\n");
         queue.entry(b"refused".to_vec(), b"12:00:01 refused\n");
-        queue.text(To::Err, b"an error\n");
+        queue.text(StdStream::Err, b"an error\n");
         queue.flush();
         let got: Vec<_> = heard.try_iter().collect();
         let expected = [
             (None, "taken"),
-            (Some(To::Out), "12:00:01 refused\n"),
-            (Some(To::Err), "an error\n"),
+            (Some(StdStream::Out), "12:00:01 refused\n"),
+            (Some(StdStream::Err), "an error\n"),
         ];
         assert_eq!(got, expected.map(|(to, text)| (to, text.to_owned())));
     }
@@ -406,7 +406,7 @@ mod tests {
         };
         let queue = Queue::onto(Box::new(sink), None, LIMIT, words);
         let bytes = vec![b'x'; 150 * PIECE];
-        queue.text(To::Err, &bytes);
+        queue.text(StdStream::Err, &bytes);
         queue.flush();
         assert_eq!(heard.try_iter().sum::<usize>(), bytes.len());
     }

@@ -1,12 +1,12 @@
 //! Something long that is done before a launch: how far it is, on the line of a run on a terminal.
 
 use super::meter::so_far;
-use crate::render::live::Live;
+use crate::render::live::LiveProgress;
 use std::time::Instant;
 
 /// How far it is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Work {
+pub(super) struct WorkProgress {
     began: Instant,
     /// Bytes that were done when it was first heard of.
     first: u64,
@@ -14,7 +14,7 @@ pub(super) struct Work {
     of: u64,
 }
 
-impl Work {
+impl WorkProgress {
     /// Takes how many bytes are done now, and of how many. A count that goes back is another work's.
     pub(super) fn on(before: Option<Self>, (done, of): (u64, u64), now: Instant) -> Self {
         match before.filter(|b| b.of == of && b.done <= done) {
@@ -29,11 +29,11 @@ impl Work {
     }
 
     /// The line, with a bar.
-    pub(super) fn line(&self, now: Instant) -> Live {
+    pub(super) fn line(&self, now: Instant) -> LiveProgress {
         let took = now.saturating_duration_since(self.began);
         let rate =
             (self.done > self.first).then(|| ((self.done - self.first) as f64 / took.as_secs_f64().max(0.001)) as u64);
-        Live {
+        LiveProgress {
             share: Some((self.done, self.of)),
             words: format!("cut anew: {}", so_far(self.done, Some(self.of), "written", rate)),
         }
@@ -49,14 +49,14 @@ mod tests {
     fn the_rate_counts_from_when_it_was_first_heard_of() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let work = Work::on(None, (1 << 30, 4 << 30), at(0));
+        let work = WorkProgress::on(None, (1 << 30, 4 << 30), at(0));
         assert_eq!(work.line(at(0)).words, "cut anew: 1.0 GiB of 4.0 GiB written");
-        let work = Work::on(Some(work), (2 << 30, 4 << 30), at(500));
+        let work = WorkProgress::on(Some(work), (2 << 30, 4 << 30), at(500));
         let line = work.line(at(500));
         assert_eq!(line.words, "cut anew: 2.0 GiB of 4.0 GiB written, 2.0 GiB/s, 1 s left");
         assert_eq!(line.share, Some((2 << 30, 4 << 30)));
         // Another step.
-        let work = Work::on(Some(work), (1 << 20, 4 << 20), at(900));
+        let work = WorkProgress::on(Some(work), (1 << 20, 4 << 20), at(900));
         assert_eq!(work.line(at(900)).words, "cut anew: 1.0 MiB of 4.0 MiB written");
     }
 }

@@ -1,6 +1,6 @@
 //! `supervise __rehearse`: whatever it starts ends with it, and it ends as soon as nobody waits for it: its input is closed.
 
-use super::{ASKED, Said, Trial, carry_out, printed};
+use super::{ASKED, RehearsalOutput, RehearsalTrial, carry_out, printed};
 use crate::printer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,13 +20,13 @@ const ANSWER: u64 = 32 << 20;
 
 /// What a helper is to do. It holds an environment, so it goes through a pipe only.
 #[derive(Serialize, Deserialize)]
-pub enum Job {
+pub enum RehearsalJob {
     /// Tries a relaunch, and answers with a `Rehearsed`.
-    Try(Trial),
+    Try(RehearsalTrial),
     /// The same, giving way to a training.
-    TryBeside(Trial),
+    TryBeside(RehearsalTrial),
     /// Gives the interpreter these words, and answers with what it [`Said`], or why it said nothing.
-    Print(Trial, Vec<String>),
+    Print(RehearsalTrial, Vec<String>),
 }
 
 /// A helper, to be started: it reads a [`Job`] from its input, which stays open for as long as the answer is wanted.
@@ -47,7 +47,7 @@ pub fn command(exe: &Path) -> Command {
 ///
 /// # Errors
 /// In words: there is no helper, or it ended without an answer.
-pub(super) fn done<T: DeserializeOwned>(job: &Job) -> Result<T, String> {
+pub(super) fn done<T: DeserializeOwned>(job: &RehearsalJob) -> Result<T, String> {
     let failed = |e: io::Error| format!("the helper cannot be asked: {e}");
     let mut helper = std::env::current_exe()
         .and_then(|exe| command(&exe).spawn())
@@ -80,13 +80,13 @@ pub fn helper() -> i32 {
     let stdin = io::stdin();
     let stop = Some(stdin.as_fd());
     let answer = match job {
-        Job::Try(trial) => serde_json::to_string(&carry_out(&trial, stop)),
-        Job::TryBeside(trial) => {
+        RehearsalJob::Try(trial) => serde_json::to_string(&carry_out(&trial, stop)),
+        RehearsalJob::TryBeside(trial) => {
             give_way(NICE);
             serde_json::to_string(&carry_out(&trial, stop))
         }
-        Job::Print(trial, words) => {
-            let said: Result<Said, String> = printed(&trial, &trial.argv, &words, ASKED, stop);
+        RehearsalJob::Print(trial, words) => {
+            let said: Result<RehearsalOutput, String> = printed(&trial, &trial.argv, &words, ASKED, stop);
             serde_json::to_string(&said)
         }
     };

@@ -1,7 +1,7 @@
 //! A question to the interpreter that would run the trainer, asked while a person waits.
 
-use super::helper::{Job, done};
-use super::{SAID, Said, Trial, call, last_line};
+use super::helper::{RehearsalJob, done};
+use super::{RehearsalOutput, RehearsalTrial, SAID, call, last_line};
 use crate::render::{one_line, proposed, shown_command};
 use camino::Utf8Path;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ print(open(spec.origin if spec else name, errors='replace').read(1 << 20))
 
 /// Why a call printed no configuration.
 #[derive(Debug)]
-pub(crate) struct Complaint {
+pub(crate) struct ProbeFailure {
     /// In words.
     pub(crate) text: String,
     /// The override that it does not take.
@@ -30,11 +30,11 @@ pub(crate) struct Complaint {
 }
 
 /// A call that is asked for something else than training, by the interpreter that would run it.
-pub(crate) struct Question(Trial);
+pub(crate) struct InterpreterProbe(RehearsalTrial);
 
-impl Question {
+impl InterpreterProbe {
     pub(crate) fn new(command: &[String], env: BTreeMap<String, String>, cwd: &Utf8Path) -> Self {
-        Self(Trial {
+        Self(RehearsalTrial {
             argv: command.to_vec(),
             plain: Vec::new(),
             overrides: Vec::new(),
@@ -44,16 +44,16 @@ impl Question {
     }
 
     /// What the interpreter says that is given these words behind its own.
-    fn ask(&self, words: &[String]) -> Result<Said, String> {
-        done(&Job::Print(self.0.clone(), words.to_vec())).and_then(|said| said)
+    fn ask(&self, words: &[String]) -> Result<RehearsalOutput, String> {
+        done(&RehearsalJob::Print(self.0.clone(), words.to_vec())).and_then(|said| said)
     }
 
     /// The configuration that the call composes, given words that make it print one.
     ///
     /// # Errors
     /// It complained, or could not be started.
-    pub(crate) fn compose(&self, words: &[String]) -> Result<ConfigTree, Complaint> {
-        let said = self.ask(words).map_err(|text| Complaint {
+    pub(crate) fn compose(&self, words: &[String]) -> Result<ConfigTree, ProbeFailure> {
+        let said = self.ask(words).map_err(|text| ProbeFailure {
             text,
             refused: None,
             is_answer: false,
@@ -73,7 +73,7 @@ impl Question {
             true => format!("{how}, and it says nothing"),
             false => format!("{how}: {}", last.join("; ")),
         };
-        Err(Complaint {
+        Err(ProbeFailure {
             text,
             refused: refused_key(&said.errors).map(|key| one_line(key, SAID)),
             is_answer: true,

@@ -5,10 +5,10 @@ use super::time::stamp;
 use super::{bytes, count};
 use serde::Serialize;
 use supervise_core::collectives::Collectives;
-use supervise_core::ending::Ending;
+use supervise_core::ending::WorkerException;
 use supervise_core::id::{Step, WallMs};
 use supervise_core::log_cause::{LogPlace, LogSource};
-use supervise_core::machine::{Facts, KernelKind};
+use supervise_core::machine::{KernelKind, MachineFacts};
 use supervise_core::record::Diagnosis;
 use supervise_core::scan::RuleKind;
 use supervise_core::stacks::Stacks;
@@ -25,7 +25,7 @@ const LONG: usize = 240;
 
 /// The account of one attempt that failed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Account {
+pub struct FailureAccount {
     /// The first event, in words.
     pub first: String,
     /// The worker that failed first; in a gang it is the rank.
@@ -37,9 +37,9 @@ pub struct Account {
     /// When, in ms since 1970.
     pub at: Option<WallMs>,
     /// The lines that show it.
-    pub evidence: Vec<Pointer>,
+    pub evidence: Vec<LineRef>,
     /// Lines and ends that came of it.
-    pub followed: Vec<Pointer>,
+    pub followed: Vec<LineRef>,
     /// Causes that the machine's facts speak against, and those that could not be looked at.
     pub ruled_out: Vec<String>,
     /// Decisions, with why.
@@ -50,7 +50,7 @@ pub struct Account {
 
 /// A line, and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Pointer {
+pub struct LineRef {
     /// The file, below the run directory; `None`: it is no line of a file.
     pub file: Option<String>,
     /// Line number from 1, where it is known.
@@ -61,7 +61,7 @@ pub struct Pointer {
 
 /// A line of output that mattered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Sighted {
+pub struct SightingView {
     /// Its meaning.
     pub means: RuleKind,
     /// Whose output.
@@ -76,13 +76,13 @@ pub struct Sighted {
 
 /// When and where the first failure was seen, and what was decided after it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Seen {
+pub(super) struct FirstFailure {
     pub(super) host: Option<String>,
     pub(super) at: Option<WallMs>,
     pub(super) decided: Vec<String>,
 }
 
-impl Sighted {
+impl SightingView {
     /// It may be the cause of an end.
     pub(super) fn matters(&self) -> bool {
         matches!(self.means, RuleKind::Failure(_) | RuleKind::Exception)
@@ -101,7 +101,7 @@ impl Sighted {
     }
 }
 
-impl Seen {
+impl FirstFailure {
     /// A decision after the end, in words.
     pub(super) fn decide(&mut self, words: String) {
         if self.decided.len() < DECISIONS && !self.decided.contains(&words) {
@@ -110,13 +110,13 @@ impl Seen {
     }
 }
 
-impl Account {
+impl FailureAccount {
     /// The account of an attempt whose cause is known.
-    pub(super) fn of(a: &Attempt, d: &Diagnosis, sightings: &[Sighted], seen: &Seen) -> Self {
+    pub(super) fn of(a: &Attempt, d: &Diagnosis, sightings: &[SightingView], seen: &FirstFailure) -> Self {
         let no = a.no.0;
         let failed = a.first_failure.map(|(w, _)| w.0);
         let place = read_place(a, d);
-        let is_root = |s: &Sighted| match place {
+        let is_root = |s: &SightingView| match place {
             Some(p) => (s.worker, s.line) == (p.worker.0, p.line),
             None => s.line > 0 && !s.text.is_empty() && d.text.contains(head(&s.text)),
         };
@@ -130,7 +130,7 @@ impl Account {
         let worker = d.worker.map(|w| w.0);
         let worker = worker.or(seen_root.map(|s| s.worker)).or(odd).or(failed);
         let shown = place.map(|p| read_line(no, p)).or(seen_root.map(|s| line(no, s)));
-        let mut evidence: Vec<Pointer> = shown.into_iter().collect();
+        let mut evidence: Vec<LineRef> = shown.into_iter().collect();
         evidence.extend(stands.iter().flat_map(|s| s.told()).map(|text| stack(no, text)));
         if let Some(facts) = &a.evidence {
             let ours = facts
@@ -156,7 +156,7 @@ impl Account {
             .iter()
             .enumerate()
             .filter(|(at, s)| Some(*at) != root && s.matters());
-        let mut followed: Vec<Pointer> = others.map(|(_, s)| line(no, s)).take(LINES).collect();
+        let mut followed: Vec<LineRef> = others.map(|(_, s)| line(no, s)).take(LINES).collect();
         let ends = a
             .exits
             .iter()
@@ -207,7 +207,7 @@ impl Account {
     }
 }
 
-impl Pointer {
+impl LineRef {
     fn words(&self) -> String {
         let text = one_line(&self.text, LONG);
         match (&self.file, self.line) {
@@ -219,8 +219,8 @@ impl Pointer {
 }
 
 /// Findings in the ranks' calls.
-fn collectives(no: u32, text: String) -> Pointer {
-    Pointer {
+fn collectives(no: u32, text: String) -> LineRef {
+    LineRef {
         file: Some(format!("attempts/{no:04}/evidence/collectives.txt")),
         line: Some(1),
         text,
@@ -228,8 +228,8 @@ fn collectives(no: u32, text: String) -> Pointer {
 }
 
 /// The place at which ranks stood.
-fn stack(no: u32, text: String) -> Pointer {
-    Pointer {
+fn stack(no: u32, text: String) -> LineRef {
+    LineRef {
         file: Some(format!("attempts/{no:04}/evidence/stacks.txt")),
         line: None,
         text,
@@ -237,12 +237,12 @@ fn stack(no: u32, text: String) -> Pointer {
 }
 
 /// The exception that a worker ended with.
-fn exception(no: u32, ending: &Ending) -> Pointer {
+fn exception(no: u32, ending: &WorkerException) -> LineRef {
     let frame = ending.chain.first().and_then(|raised| raised.frames.last());
     let place = frame.map_or_else(String::new, |f| {
         format!(" ({}, line {}, in {})", f.file, f.line, f.function)
     });
-    Pointer {
+    LineRef {
         file: Some(format!("attempts/{no:04}/evidence/exceptions.txt")),
         line: None,
         text: format!("{}{place}", one_line(&ending.words(), LONG)),
@@ -267,45 +267,45 @@ fn read_place<'a>(a: &'a Attempt, d: &Diagnosis) -> Option<&'a LogPlace> {
     quoted.next()
 }
 
-fn read_line(no: u32, p: &LogPlace) -> Pointer {
+fn read_line(no: u32, p: &LogPlace) -> LineRef {
     let (file, line) = match p.source {
         LogSource::Output => (format!("worker-{}.log", p.worker), Some(p.line)),
         LogSource::ErrorFile => (error_file(p.worker.0), None),
     };
-    Pointer {
+    LineRef {
         file: Some(format!("attempts/{no:04}/{file}")),
         line,
         text: one_line(&p.text, LONG),
     }
 }
 
-fn line(no: u32, s: &Sighted) -> Pointer {
+fn line(no: u32, s: &SightingView) -> LineRef {
     let written = s.line > 0;
-    Pointer {
+    LineRef {
         file: written.then(|| format!("attempts/{no:04}/worker-{}.log", s.worker)),
         line: written.then_some(s.line),
         text: one_line(&s.text, LONG),
     }
 }
 
-fn kernel(no: u32, text: &str) -> Pointer {
-    Pointer {
+fn kernel(no: u32, text: &str) -> LineRef {
+    LineRef {
         file: Some(format!("attempts/{no:04}/evidence/kernel.txt")),
         line: None,
         text: one_line(text, LONG),
     }
 }
 
-fn last(no: u32, worker: u32, text: &str) -> Pointer {
-    Pointer {
+fn last(no: u32, worker: u32, text: &str) -> LineRef {
+    LineRef {
         file: Some(format!("attempts/{no:04}/worker-{worker}.log")),
         line: None,
         text: one_line(text, LONG),
     }
 }
 
-fn said(text: String) -> Pointer {
-    Pointer {
+fn said(text: String) -> LineRef {
+    LineRef {
         file: None,
         line: None,
         text,
@@ -313,7 +313,7 @@ fn said(text: String) -> Pointer {
 }
 
 /// Causes that the facts of the machine rule out.
-fn ruled_out(facts: &Facts, class: &FailureClass) -> Vec<String> {
+fn ruled_out(facts: &MachineFacts, class: &FailureClass) -> Vec<String> {
     let mut out = Vec::new();
     let has = |want: fn(KernelKind) -> bool| facts.lines.iter().any(|l| want(l.kind));
     match &facts.unread {

@@ -1,37 +1,37 @@
 //! The commands that help after an end.
 
 use supervise_core::reason::Reason;
-use supervise_core::record::{Outcome, UNFAMILIAR_GLOBALS};
+use supervise_core::record::{RunOutcome, UNFAMILIAR_GLOBALS};
 
 /// Lines for a person, after an end for these reasons: where the reasons and the output stand, and how the run goes on. None where nothing failed.
 #[must_use]
-pub fn advice(outcome: &Outcome, why: &[Reason], run: &str, worker: Option<u32>) -> Vec<String> {
+pub fn advice(outcome: &RunOutcome, why: &[Reason], run: &str, worker: Option<u32>) -> Vec<String> {
     let next = match outcome {
-        Outcome::Finished { .. } | Outcome::Stopped | Outcome::OutOfTime => return Vec::new(),
-        Outcome::Deterministic { .. } | Outcome::GaveUp { .. } => {
+        RunOutcome::Finished { .. } | RunOutcome::Stopped | RunOutcome::OutOfTime => return Vec::new(),
+        RunOutcome::Deterministic { .. } | RunOutcome::GaveUp { .. } => {
             format!(
                 "fix the cause, then the same `supervise run` with --again; or `supervise resume {run}`, and start it as ever"
             )
         }
-        Outcome::NoProof { .. } if why.first().is_some_and(|r| r.code == UNFAMILIAR_GLOBALS) => {
+        RunOutcome::NoProof { .. } if why.first().is_some_and(|r| r.code == UNFAMILIAR_GLOBALS) => {
             "once the question above is answered, `supervise run` with --again; else with --from N or --fresh"
                 .to_owned()
         }
-        Outcome::NoProof { .. } => {
+        RunOutcome::NoProof { .. } => {
             format!(
                 "`supervise checkpoints {run}` shows every step; then run with --from N, --fresh or --again; or `supervise rollback {run} --to N` or `supervise resume {run}`, and start it as ever"
             )
         }
-        Outcome::LeaseHeld { .. } => format!("`supervise status {run}` shows who works there"),
-        Outcome::Stranger { step: Some(step), .. } => format!(
+        RunOutcome::LeaseHeld { .. } => format!("`supervise status {run}` shows who works there"),
+        RunOutcome::Stranger { step: Some(step), .. } => format!(
             "`supervise run` with --from {step} where that state is this run's to go on from; else end who writes there, move it away, and run again"
         ),
-        Outcome::Stranger { step: None, .. } => "end who writes there, then `supervise run` goes on".to_owned(),
-        Outcome::ScriptUnfinished { .. } => {
+        RunOutcome::Stranger { step: None, .. } => "end who writes there, then `supervise run` goes on".to_owned(),
+        RunOutcome::ScriptUnfinished { .. } => {
             "run the rest of the script by hand, or give each further training its own `supervise run`".to_owned()
         }
-        Outcome::Environment { .. } => "mend it, then `supervise run` goes on".to_owned(),
-        Outcome::Config { .. } => "change the configuration, then `supervise run` goes on".to_owned(),
+        RunOutcome::Environment { .. } => "mend it, then `supervise run` goes on".to_owned(),
+        RunOutcome::Config { .. } => "change the configuration, then `supervise run` goes on".to_owned(),
     };
     let mut out = vec![format!("why:    supervise explain {run}")];
     out.extend(worker.map(|w| format!("output: supervise logs {run} --worker {w}")));

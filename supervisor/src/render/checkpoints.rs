@@ -5,8 +5,8 @@ use super::{bytes, table, terminal};
 use crate::lead::Lead;
 use camino::Utf8PathBuf;
 use serde::Serialize;
-use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, Level, Resumability, Verdict};
-use supervise_core::event::{ScanReport, Tracker};
+use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, FindingLevel, Resumability, Verdict};
+use supervise_core::event::{ScanReport, TrackerState};
 use supervise_core::generations::{is_live, is_older, is_own};
 use supervise_core::id::WallMs;
 
@@ -18,7 +18,7 @@ pub struct CheckpointsView<'a> {
     /// The root.
     pub root: &'a str,
     /// The trainer's own pointer.
-    pub tracker: &'a Tracker,
+    pub tracker: &'a TrackerState,
     /// The newest proven step.
     pub newest_proven: Option<u64>,
     /// Every step, newest first.
@@ -81,15 +81,15 @@ pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
     }
     let only = scan.steps.iter().any(|c| c.save.is_some() || is_live(&c.id));
     let mut out = match &scan.tracker {
-        Tracker::Missing if only => format!("{root}: one checkpoint, overwritten by each save\n"),
-        Tracker::Missing => format!("{root}: no tracker file\n"),
-        Tracker::Unused => format!("{root}: the newest step is the one with the highest number\n"),
-        Tracker::Step(n) if only => format!("{root}: LATEST names step {n}\n"),
-        Tracker::Garbage(why) if only => format!("{root}: LATEST names nothing: {}\n", terminal::shown(why)),
-        Tracker::Empty => format!("{root}: the tracker file is empty\n"),
-        Tracker::NotAFile(what) => format!("{root}: the tracker file is {}\n", terminal::shown(what)),
-        Tracker::Garbage(text) => format!("{root}: the tracker file says {text:?}, which is no step\n"),
-        Tracker::Step(n) => format!("{root}: the tracker file names step {n}\n"),
+        TrackerState::Missing if only => format!("{root}: one checkpoint, overwritten by each save\n"),
+        TrackerState::Missing => format!("{root}: no tracker file\n"),
+        TrackerState::Unused => format!("{root}: the newest step is the one with the highest number\n"),
+        TrackerState::Step(n) if only => format!("{root}: LATEST names step {n}\n"),
+        TrackerState::Garbage(why) if only => format!("{root}: LATEST names nothing: {}\n", terminal::shown(why)),
+        TrackerState::Empty => format!("{root}: the tracker file is empty\n"),
+        TrackerState::NotAFile(what) => format!("{root}: the tracker file is {}\n", terminal::shown(what)),
+        TrackerState::Garbage(text) => format!("{root}: the tracker file says {text:?}, which is no step\n"),
+        TrackerState::Step(n) => format!("{root}: the tracker file names step {n}\n"),
     };
     if scan.steps.is_empty() {
         out.push_str("no steps\n");
@@ -125,7 +125,7 @@ pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
 }
 
 fn export(e: &Export) -> Vec<String> {
-    let why = e.findings.iter().find(|f| f.level == Level::Error);
+    let why = e.findings.iter().find(|f| f.level == FindingLevel::Error);
     vec![
         e.step.to_string(),
         e.verdict.to_string(),
@@ -190,6 +190,6 @@ fn why(c: &CheckpointSummary) -> String {
         Resumability::Degraded { lost } if !lost.is_empty() => return resume_words(&c.resume),
         _ => {}
     }
-    let doubt = c.findings.iter().find(|f| f.level == Level::Warning);
+    let doubt = c.findings.iter().find(|f| f.level == FindingLevel::Warning);
     doubt.map_or_else(String::new, ToString::to_string)
 }

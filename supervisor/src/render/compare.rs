@@ -1,12 +1,12 @@
 //! Result of a comparison of two models.
 
 use super::count;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::render::terminal::shown;
 use camino::Utf8PathBuf;
 use serde::Serialize;
 use std::fmt::Write as _;
-use supervise_weights::compare::{Compared, Difference, Values, What};
+use supervise_weights::compare::{CompareReport, Difference, DifferenceKind, Values};
 
 /// Differences that are told in words.
 const TOLD: usize = 20;
@@ -33,7 +33,7 @@ pub struct CompareView {
 impl CompareView {
     /// The view of a comparison.
     #[must_use]
-    pub fn of(first: Utf8PathBuf, second: Utf8PathBuf, compared: Compared) -> Self {
+    pub fn of(first: Utf8PathBuf, second: Utf8PathBuf, compared: CompareReport) -> Self {
         Self {
             first,
             second,
@@ -49,8 +49,8 @@ impl CompareView {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self.equal {
-            true => Exit::Finished.code(),
-            false => Exit::Different.code(),
+            true => SuperviseExitCode::Finished.code(),
+            false => SuperviseExitCode::Different.code(),
         }
     }
 
@@ -92,13 +92,15 @@ impl CompareView {
     }
 }
 
-fn words(what: &What) -> String {
+fn words(what: &DifferenceKind) -> String {
     match what {
-        What::OnlyInFirst => "only in the first".to_owned(),
-        What::OnlyInSecond => "only in the second".to_owned(),
-        What::Shape { first, second } => format!("shape {first:?}, and {second:?}"),
-        What::Dtype { first, second } => format!("{}, and {} (--as TYPE casts both)", first.word(), second.word()),
-        What::Values(values) => numbers(values),
+        DifferenceKind::OnlyInFirst => "only in the first".to_owned(),
+        DifferenceKind::OnlyInSecond => "only in the second".to_owned(),
+        DifferenceKind::Shape { first, second } => format!("shape {first:?}, and {second:?}"),
+        DifferenceKind::Dtype { first, second } => {
+            format!("{}, and {} (--as TYPE casts both)", first.word(), second.word())
+        }
+        DifferenceKind::Values(values) => numbers(values),
     }
 }
 

@@ -1,46 +1,46 @@
 //! Conditions that a run waits for, in words.
 
-use supervise_core::record::Condition;
+use supervise_core::record::WaitCondition;
 
 /// In a line of what happens: waiting ...
-pub(crate) fn until(what: &Condition) -> &'static str {
+pub(crate) fn until(what: &WaitCondition) -> &'static str {
     match what {
-        Condition::Backoff => "before the next attempt",
-        Condition::Readable => "until a newer step can be read,",
-        Condition::JournalWritable => "until the journal can be written,",
-        Condition::TreeGone => "until processes that cannot be killed are gone,",
-        Condition::GpusFree => "until its GPUs are empty,",
-        Condition::Space => "until there is room for a save,",
-        Condition::ClusterFree => "until the cluster answers and has let go of the attempt before,",
-        Condition::Unheld => "until nobody holds the run,",
+        WaitCondition::Backoff => "before the next attempt",
+        WaitCondition::Readable => "until a newer step can be read,",
+        WaitCondition::JournalWritable => "until the journal can be written,",
+        WaitCondition::TreeGone => "until processes that cannot be killed are gone,",
+        WaitCondition::GpusFree => "until its GPUs are empty,",
+        WaitCondition::Space => "until there is room for a save,",
+        WaitCondition::ClusterFree => "until the cluster answers and has let go of the attempt before,",
+        WaitCondition::Unheld => "until nobody holds the run,",
     }
 }
 
 /// In a headline: waiting for ...
-pub(crate) fn thing(what: &Condition) -> &'static str {
+pub(crate) fn thing(what: &WaitCondition) -> &'static str {
     match what {
-        Condition::Backoff => "the next attempt",
-        Condition::Readable => "a step that cannot be read now",
-        Condition::JournalWritable => "a journal that can be written",
-        Condition::TreeGone => "processes that cannot be killed",
-        Condition::GpusFree => "GPUs that others use",
-        Condition::Space => "room for a save on the disk",
-        Condition::ClusterFree => "a cluster that does not answer, or still holds the attempt before",
-        Condition::Unheld => "`supervise unhold`",
+        WaitCondition::Backoff => "the next attempt",
+        WaitCondition::Readable => "a step that cannot be read now",
+        WaitCondition::JournalWritable => "a journal that can be written",
+        WaitCondition::TreeGone => "processes that cannot be killed",
+        WaitCondition::GpusFree => "GPUs that others use",
+        WaitCondition::Space => "room for a save on the disk",
+        WaitCondition::ClusterFree => "a cluster that does not answer, or still holds the attempt before",
+        WaitCondition::Unheld => "`supervise unhold`",
     }
 }
 
 /// In a notice: has waited so long ...
-pub(crate) fn awaited(what: &Condition) -> &'static str {
+pub(crate) fn awaited(what: &WaitCondition) -> &'static str {
     match what {
-        Condition::Backoff => "for time to pass",
-        Condition::Readable => "for a newer step to become readable",
-        Condition::JournalWritable => "for the journal to become writable",
-        Condition::TreeGone => "for processes that cannot be ended",
-        Condition::GpusFree => "for its GPUs to be empty",
-        Condition::Space => "for room on the disk",
+        WaitCondition::Backoff => "for time to pass",
+        WaitCondition::Readable => "for a newer step to become readable",
+        WaitCondition::JournalWritable => "for the journal to become writable",
+        WaitCondition::TreeGone => "for processes that cannot be ended",
+        WaitCondition::GpusFree => "for its GPUs to be empty",
+        WaitCondition::Space => "for room on the disk",
         // The reason says the rest.
-        Condition::ClusterFree => "for the machine",
-        Condition::Unheld => "for `supervise unhold`",
+        WaitCondition::ClusterFree => "for the machine",
+        WaitCondition::Unheld => "for `supervise unhold`",
     }
 }

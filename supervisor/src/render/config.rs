@@ -3,14 +3,14 @@
 use super::table;
 use serde::{Deserialize, Serialize};
 use supervise_config::settings::Settings;
-use supervise_config::{ConfigTree, Node, is_default_origin, python_str, redact, redact_text, redact_words};
+use supervise_config::{ConfigNode, ConfigTree, is_default_origin, python_str, redact, redact_text, redact_words};
 
 /// Stands for what is not shown.
 const HIDDEN: &str = "***";
 
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct ConfigRow {
     /// Its key.
     pub key: String,
     /// Its value.
@@ -19,7 +19,7 @@ pub struct Line {
     pub origin: String,
 }
 
-impl Line {
+impl ConfigRow {
     fn new(key: String, value: &str, origin: &str) -> Self {
         let shown = redact(&key, value);
         // An override is its own origin.
@@ -47,17 +47,17 @@ pub struct ConfigView {
     /// Version of this shape.
     pub version: u32,
     /// The supervisor's settings.
-    pub settings: Vec<Line>,
+    pub settings: Vec<ConfigRow>,
     /// The trainer's configuration.
-    pub trainer: Vec<Line>,
+    pub trainer: Vec<ConfigRow>,
     /// The words by which the run was started; none where nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started: Option<Started>,
+    pub started: Option<StartCommand>,
 }
 
 /// The words by which a run was started, without secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Started {
+pub struct StartCommand {
     /// The trainer's YAML, as it was named.
     pub config: Option<String>,
     /// Overrides.
@@ -73,7 +73,7 @@ pub struct Started {
     pub settings: Vec<String>,
 }
 
-impl Started {
+impl StartCommand {
     /// The words, secrets hidden.
     #[must_use]
     pub fn new(config: Option<&str>, set: &[String], command: &[String], cwd: &str) -> Self {
@@ -111,7 +111,7 @@ impl ConfigView {
     #[must_use]
     pub fn of(settings: &Settings, trainer: Option<&ConfigTree>) -> Self {
         let settings = settings.explained().iter();
-        let settings = settings.map(|e| Line::new(e.key.clone(), &e.value, &e.origin));
+        let settings = settings.map(|e| ConfigRow::new(e.key.clone(), &e.value, &e.origin));
         Self {
             version: 1,
             settings: settings.collect(),
@@ -123,7 +123,7 @@ impl ConfigView {
     /// For people.
     #[must_use]
     pub fn text(&self) -> String {
-        let rows = |lines: &[Line]| -> Vec<Vec<String>> {
+        let rows = |lines: &[ConfigRow]| -> Vec<Vec<String>> {
             lines
                 .iter()
                 .map(|l| vec![l.key.clone(), l.value.clone(), l.origin.clone()])
@@ -138,8 +138,9 @@ impl ConfigView {
     }
 }
 
-fn lines(tree: &ConfigTree) -> Vec<Line> {
-    let shown = |(path, node): (String, &Node)| Line::new(path, &python_str(&node.value), &node.origin.to_string());
+fn lines(tree: &ConfigTree) -> Vec<ConfigRow> {
+    let shown =
+        |(path, node): (String, &ConfigNode)| ConfigRow::new(path, &python_str(&node.value), &node.origin.to_string());
     tree.leaves()
         .into_iter()
         .filter(|(path, _)| !path.is_empty())
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn an_override_that_holds_a_secret_is_hidden_in_what_it_is_the_origin_of() {
         let line = |key: &str, value: &str, origin: &str| {
-            let line = Line::new(key.to_owned(), value, origin);
+            let line = ConfigRow::new(key.to_owned(), value, origin);
             (line.value, line.origin)
         };
         let hidden = line("trainer.wandb_api_key", "a b", "--set trainer.wandb_api_key='a b'");
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn the_words_of_a_start_are_arguments_again_unless_a_secret_was_left_out() {
         let words = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
-        let started = Started::new(
+        let started = StartCommand::new(
             Some("-x.yaml"),
             &words(&["a=1"]),
             &words(&["python3", "t.py", "--b"]),
@@ -180,6 +181,6 @@ mod tests {
             words(&["--set=a=1", "./-x.yaml", "--", "python3", "t.py", "--b"])
         );
         assert!(!started.hidden);
-        assert!(Started::new(None, &words(&["trainer.api_key=hush"]), &[], "/w").hidden);
+        assert!(StartCommand::new(None, &words(&["trainer.api_key=hush"]), &[], "/w").hidden);
     }
 }

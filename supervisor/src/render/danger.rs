@@ -1,16 +1,16 @@
 //! The next thing that would end a run by running out, for `status`.
 
 use serde::Serialize;
-use supervise_core::creep::Resource;
+use supervise_core::creep::WatchedResource;
 use supervise_core::danger::next_danger;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
+use supervise_core::state::RunState;
 
 /// The next danger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DangerView {
     /// The resource that runs out.
-    pub what: Resource,
+    pub what: WatchedResource,
     /// Bytes or files in use, and how many there are.
     pub used: u64,
     /// How many there are.
@@ -30,7 +30,7 @@ pub struct DangerView {
 impl DangerView {
     /// The next danger to the present attempt.
     #[must_use]
-    pub fn of(s: &State, spec: &RunSpec) -> Option<Self> {
+    pub fn of(s: &RunState, spec: &RunSpec) -> Option<Self> {
         let danger = next_danger(s, spec)?;
         let f = danger.forecast;
         Some(Self {

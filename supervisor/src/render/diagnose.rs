@@ -4,7 +4,7 @@ use super::terminal::shown;
 use serde::Serialize;
 use std::fmt::Write as _;
 use supervise_config::redact_text;
-use supervise_core::diagnosis::{Place, Verdict};
+use supervise_core::diagnosis::{LogLine, LogVerdict};
 use supervise_core::failure_line::{FailureLine, said_of};
 use supervise_core::taxonomy::{FailureClass, letter};
 
@@ -21,7 +21,7 @@ pub struct LineView {
 
 /// Why a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct View {
+pub struct DiagnoseView {
     /// Class of the table, or `none`.
     pub class: String,
     /// The answer to a first occurrence, one of `R Rb R1 S N F W K`, or `none`.
@@ -42,11 +42,11 @@ pub struct View {
     pub doubt: Option<String>,
 }
 
-impl View {
+impl DiagnoseView {
     /// Of logs with these names, read with these rules of the user.
     #[must_use]
-    pub fn of(v: &Verdict, names: &[String], rules: &[FailureLine]) -> Self {
-        let place = |p: &Place| LineView {
+    pub fn of(v: &LogVerdict, names: &[String], rules: &[FailureLine]) -> Self {
+        let place = |p: &LogLine| LineView {
             file: names.get(p.file).cloned().unwrap_or_default(),
             line: p.line,
             text: redact_text(&p.text),
@@ -79,7 +79,7 @@ pub fn advice_on(class: &FailureClass, rules: &[FailureLine]) -> Option<String> 
 
 /// The cause first, then its evidence, then what followed, then what to do.
 #[must_use]
-pub fn words(v: &View) -> String {
+pub fn words(v: &DiagnoseView) -> String {
     let mut out = String::new();
     // Writing into a String cannot fail.
     if v.class == "none" {
@@ -147,14 +147,14 @@ fn meaning(letter: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use supervise_core::diagnosis::Reading;
+    use supervise_core::diagnosis::LogReader;
 
-    fn view(log: &str, exit: Option<i32>) -> View {
-        let mut reading = Reading::new(&[]).unwrap();
+    fn view(log: &str, exit: Option<i32>) -> DiagnoseView {
+        let mut reading = LogReader::new(&[]).unwrap();
         reading.begin();
         reading.feed(log.as_bytes());
         reading.end_log();
-        View::of(&reading.verdict(exit), &["train.log".to_owned()], &[])
+        DiagnoseView::of(&reading.verdict(exit), &["train.log".to_owned()], &[])
     }
 
     #[test]

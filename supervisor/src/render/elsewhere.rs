@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// A supervisor of which only its lease tells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Elsewhere {
+pub struct RemoteSupervisor {
     /// Host name.
     pub host: String,
     /// Its process id there.
@@ -13,7 +13,7 @@ pub struct Elsewhere {
     pub silent_ms: u64,
 }
 
-impl Elsewhere {
+impl RemoteSupervisor {
     /// For people.
     #[must_use]
     pub fn words(&self) -> String {

@@ -1,7 +1,7 @@
 //! The story of a run's attempts: what was decided, what was seen, why it ended.
 
-pub use super::account::Sighted;
-use super::account::{Account, Seen};
+pub use super::account::SightingView;
+use super::account::{FailureAccount, FirstFailure};
 use super::advice::advice;
 use super::record::{diagnosis, line, start_point, words};
 use super::terminal::{paragraph, shown};
@@ -12,11 +12,11 @@ use std::collections::VecDeque;
 use supervise_core::diagnosis::last_lines;
 use supervise_core::event::{EventKind, ExitStatus};
 use supervise_core::id::{AttemptNo, Ms, Step, WallMs};
-use supervise_core::journal::Line;
+use supervise_core::journal::LineHeader;
 use supervise_core::reason::{Evidence, Reason};
-use supervise_core::record::{Act, ActKind, Decision, Diagnosis, Record, StartPoint};
-use supervise_core::rehearsal::Rehearsed;
-use supervise_core::state::State;
+use supervise_core::record::{Act, ActKind, Decision, Diagnosis, JournalRecord, StartPoint};
+use supervise_core::rehearsal::RehearsalResult;
+use supervise_core::state::RunState;
 
 /// Lines kept of an attempt's beginning and of its end: a run of months has many.
 const FIRST: usize = 50;
@@ -24,7 +24,7 @@ const LAST: usize = 450;
 
 /// One line of the story.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Told {
+pub struct TimelineLine {
     /// When, in ms since 1970.
     pub at: WallMs,
     /// In words, with the time of day.
@@ -35,7 +35,7 @@ pub struct Told {
 
 /// One attempt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Story {
+pub struct AttemptStory {
     /// Its number; 0 for what came before the first.
     pub attempt: u32,
     /// Place where it started.
@@ -49,22 +49,22 @@ pub struct Story {
     /// How its workers ended.
     pub exits: Vec<(u32, ExitStatus)>,
     /// Lines of output that mattered: class or meaning, worker, line number, text, times seen.
-    pub sightings: Vec<Sighted>,
+    pub sightings: Vec<SightingView>,
     /// Why it was ended by us.
     pub ended_by_us: Option<String>,
     /// Cause of its end.
     pub diagnosis: Option<Diagnosis>,
     /// The account of its end, where it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub account: Option<Account>,
+    pub account: Option<FailureAccount>,
     /// Lines said meanwhile.
-    pub told: Vec<Told>,
+    pub told: Vec<TimelineLine>,
     /// Lines that are left out after the first 50, where an attempt said more than 500.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u64,
     /// The last lines, while the story is told.
     #[serde(skip)]
-    last: VecDeque<Told>,
+    last: VecDeque<TimelineLine>,
     /// The last output of the worker that failed first, where nothing in it is known.
     #[serde(skip)]
     output: Vec<String>,
@@ -76,7 +76,7 @@ pub struct Story {
     gone: bool,
     /// Further facts about its end.
     #[serde(skip)]
-    seen: Seen,
+    seen: FirstFailure,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -84,9 +84,9 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-impl Story {
+impl AttemptStory {
     /// Keeps the first lines and the last ones.
-    fn tell(&mut self, told: Told) {
+    fn tell(&mut self, told: TimelineLine) {
         if self.told.len() < FIRST {
             return self.told.push(told);
         }
@@ -106,7 +106,7 @@ pub struct ExplainView {
     /// Identity.
     pub run: String,
     /// One per attempt, oldest first.
-    pub attempts: Vec<Story>,
+    pub attempts: Vec<AttemptStory>,
     /// How the run ended, in words.
     pub outcome: Option<String>,
     /// The exit code of that.
@@ -121,18 +121,18 @@ pub struct ExplainView {
 
 /// Folds records into stories.
 #[derive(Debug, Clone, Default)]
-pub struct Teller {
-    state: State,
-    stories: Vec<Story>,
+pub struct StoryBuilder {
+    state: RunState,
+    stories: Vec<AttemptStory>,
     /// Of the attempts before it only the end is known.
     first: AttemptNo,
     host: Option<String>,
 }
 
-impl Teller {
+impl StoryBuilder {
     /// A story that is told from the middle on: from this attempt, whose first record this is.
     #[must_use]
-    pub fn since(first: AttemptNo, at: &Line) -> Self {
+    pub fn since(first: AttemptNo, at: &LineHeader) -> Self {
         let mut out = Self {
             first,
             ..Self::default()
@@ -142,20 +142,20 @@ impl Teller {
     }
 
     /// Takes the next record in.
-    pub fn add(&mut self, r: &Record) {
+    pub fn add(&mut self, r: &JournalRecord) {
         let launches = |act: &Act| matches!(act.kind, ActKind::Launch(_));
-        if matches!(r, Record::Intended { act, .. } if launches(act)) {
+        if matches!(r, JournalRecord::Intended { act, .. } if launches(act)) {
             self.settle();
         }
         self.state.apply(r);
-        if let Record::Fact(e) = r
+        if let JournalRecord::Fact(e) = r
             && let EventKind::TermStarted { host, .. } = &e.kind
         {
             self.host = Some(one_line(host, 200));
         }
         let no = match r {
             // What is chosen belongs to the attempt it will be.
-            Record::Decided {
+            JournalRecord::Decided {
                 what: Decision::StartFrom { order, .. },
                 ..
             } => order.attempt.0,
@@ -168,7 +168,7 @@ impl Teller {
         if let Some(text) = text
             && newest.is_none_or(|t| t.text != text)
         {
-            story.tell(Told {
+            story.tell(TimelineLine {
                 at: wall,
                 text,
                 reasons: reasons(r),
@@ -178,13 +178,13 @@ impl Teller {
     }
 
     /// How long the present attempt has lived, when its first failure was seen, and what was decided once its cause was known.
-    fn look(&mut self, r: &Record) {
+    fn look(&mut self, r: &JournalRecord) {
         let Some(a) = &self.state.attempt else { return };
         let (no, gone, wall) = (a.no.0, a.gone, self.state.wall);
         let (failed, known) = (a.first_failure.is_some(), a.diagnosis.is_some());
         let told = matches!(
             r,
-            Record::Decided {
+            JournalRecord::Decided {
                 what: Decision::Wait { .. }
                     | Decision::StartFrom { .. }
                     | Decision::Finish { .. }
@@ -207,7 +207,7 @@ impl Teller {
         }
     }
 
-    fn story(&mut self, no: u32) -> &mut Story {
+    fn story(&mut self, no: u32) -> &mut AttemptStory {
         let at = self.place(no);
         &mut self.stories[at]
     }
@@ -239,7 +239,7 @@ impl Teller {
         story.sightings = a
             .sightings
             .iter()
-            .map(|(means, s)| Sighted {
+            .map(|(means, s)| SightingView {
                 means: means.clone(),
                 worker: s.worker.0,
                 line: s.line,
@@ -247,13 +247,13 @@ impl Teller {
                 count: s.count,
             })
             .collect();
-        let account = |d| Account::of(a, d, &story.sightings, &story.seen);
+        let account = |d| FailureAccount::of(a, d, &story.sightings, &story.seen);
         story.account = a.diagnosis.as_ref().map(account);
     }
 
     /// The state after the newest record.
     #[must_use]
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &RunState {
         &self.state
     }
 
@@ -279,7 +279,7 @@ impl Teller {
         let refused = s
             .rehearsal
             .iter()
-            .filter(|r| matches!(r.result, Rehearsed::Refused { .. }));
+            .filter(|r| matches!(r.result, RehearsalResult::Refused { .. }));
         let because = s.why.iter().map(|r| one_line(&r.text, 600));
         ExplainView {
             because: because.chain(refused.map(|r| rehearsed(&r.result))).collect(),
@@ -296,8 +296,8 @@ impl Teller {
     }
 }
 
-fn blank(no: u32) -> Story {
-    Story {
+fn blank(no: u32) -> AttemptStory {
+    AttemptStory {
         attempt: no,
         from: None,
         launched: None,
@@ -314,14 +314,14 @@ fn blank(no: u32) -> Story {
         until: WallMs(0),
         gone: false,
         account: None,
-        seen: Seen::default(),
+        seen: FirstFailure::default(),
     }
 }
 
-fn reasons(r: &Record) -> Vec<Reason> {
+fn reasons(r: &JournalRecord) -> Vec<Reason> {
     match r {
-        Record::Decided { reasons, .. } | Record::Intended { reasons, .. } => reasons.clone(),
-        Record::Fact(_) | Record::Ignored { .. } => Vec::new(),
+        JournalRecord::Decided { reasons, .. } | JournalRecord::Intended { reasons, .. } => reasons.clone(),
+        JournalRecord::Fact(_) | JournalRecord::Ignored { .. } => Vec::new(),
     }
 }
 
@@ -383,7 +383,7 @@ impl ExplainView {
     }
 }
 
-impl Story {
+impl AttemptStory {
     /// When its workers had ended, or the newest moment that is known of it.
     pub(super) fn ended(&self) -> WallMs {
         self.seen.at.unwrap_or(self.until)
@@ -417,7 +417,7 @@ impl Story {
     }
 }
 
-fn story_text(s: &Story) -> String {
+fn story_text(s: &AttemptStory) -> String {
     let mut out = match (s.attempt, &s.from) {
         (0, _) => "\nbefore the first attempt\n".to_owned(),
         (n, Some(from)) => format!("\nattempt {n}: {}\n", shown(&start_point(from))),
@@ -474,9 +474,9 @@ mod tests {
     #[test]
     fn a_long_attempt_is_told_by_its_first_lines_and_its_last_ones() {
         let told = |n: u64| {
-            let mut teller = Teller::default();
+            let mut teller = StoryBuilder::default();
             for step in 1..=n {
-                teller.add(&Record::Decided {
+                teller.add(&JournalRecord::Decided {
                     at: Tick(step),
                     what: Decision::Mark { step: Step(step) },
                     reasons: vec![Reason::new("proven", format!("step {step} is whole"))],

@@ -11,7 +11,7 @@ use supervise_host::io_worker::{Leftover, LeftoverKind};
 
 /// Leftovers that a person asked to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Choice {
+pub struct GcSelection {
     /// Whole steps and those of other runs too.
     pub all: bool,
     /// So many of the newest attempts stay.
@@ -61,7 +61,7 @@ pub struct GcView {
 impl GcView {
     /// The view of leftovers, of which some are chosen.
     #[must_use]
-    pub fn of(run: &str, run_dir: &Utf8Path, store: &Utf8Path, found: Vec<Leftover>, choice: &Choice) -> Self {
+    pub fn of(run: &str, run_dir: &Utf8Path, store: &Utf8Path, found: Vec<Leftover>, choice: &GcSelection) -> Self {
         let attempts = found.iter().filter(|l| matches!(l.kind, LeftoverKind::Attempt(_)));
         let mut surplus = attempts.count().saturating_sub(choice.keep_attempts);
         let mut goes = |kind: LeftoverKind| match kind {
@@ -198,7 +198,7 @@ mod tests {
             since: 0,
             why: None,
         });
-        let choice = Choice {
+        let choice = GcSelection {
             all,
             keep_attempts: 2,
             has_whole,

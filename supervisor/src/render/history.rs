@@ -1,6 +1,6 @@
 //! One line an attempt: from where to where, how long, why it ended, how much time was lost.
 
-use super::explain::{ExplainView, Story};
+use super::explain::{AttemptStory, ExplainView};
 use super::ledger::{ComebackView, LedgerView, totals};
 use super::one_line;
 use super::record::start_point;
@@ -9,9 +9,9 @@ use super::{table, terminal::shown};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use supervise_core::id::{AttemptNo, Ms, Step, WallMs};
-use supervise_core::ledger::{Comeback, Ledger};
+use supervise_core::ledger::{RecoveryTime, TimeLedger};
 use supervise_core::spec::RunSpec;
-use supervise_core::state::{RollBack, State};
+use supervise_core::state::{RollBack, RunState};
 
 /// The history of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -21,7 +21,7 @@ pub struct HistoryView {
     /// Identity.
     pub run: String,
     /// One per attempt, oldest first.
-    pub attempts: Vec<Past>,
+    pub attempts: Vec<AttemptRow>,
     /// Time that the ends of attempts cost, all together, in ms.
     pub lost_ms: u64,
     /// The wall time by part; `null`: nothing was launched.
@@ -38,7 +38,7 @@ pub struct HistoryView {
 
 /// One attempt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Past {
+pub struct AttemptRow {
     /// Its number.
     pub attempt: u32,
     /// Place where it started, in words.
@@ -67,17 +67,17 @@ pub struct Past {
 
 /// How each attempt came to be, gathered while a journal is read.
 #[derive(Debug, Default)]
-pub struct Ways {
-    by: BTreeMap<AttemptNo, Comeback>,
+pub struct AttemptOrigins {
+    by: BTreeMap<AttemptNo, RecoveryTime>,
     /// A person's wish that no launch has obeyed yet.
     roll_back: Option<RollBack>,
     /// Attempts that did, and whose wish it was.
     sent_back: BTreeMap<AttemptNo, String>,
 }
 
-impl Ways {
+impl AttemptOrigins {
     /// State and ledger took a record in.
-    pub fn note(&mut self, state: &State, ledger: &Ledger) {
+    pub fn note(&mut self, state: &RunState, ledger: &TimeLedger) {
         let before = std::mem::replace(&mut self.roll_back, state.roll_back.clone());
         if let Some(wish) = before.filter(|_| self.roll_back.is_none()) {
             self.sent_back.insert(state.attempts, wish.by);
@@ -88,7 +88,7 @@ impl Ways {
         }
     }
 
-    fn of(&self, attempt: u32) -> Option<&Comeback> {
+    fn of(&self, attempt: u32) -> Option<&RecoveryTime> {
         self.by.get(&AttemptNo(attempt))
     }
 }
@@ -96,10 +96,16 @@ impl Ways {
 impl HistoryView {
     /// The history that a story tells; the ledger up to a moment where the run lives.
     #[must_use]
-    pub fn of(view: &ExplainView, ways: &Ways, ledger: &Ledger, spec: Option<&RunSpec>, until: Option<WallMs>) -> Self {
-        let stories: Vec<&Story> = view.attempts.iter().filter(|s| s.attempt > 0).collect();
+    pub fn of(
+        view: &ExplainView,
+        ways: &AttemptOrigins,
+        ledger: &TimeLedger,
+        spec: Option<&RunSpec>,
+        until: Option<WallMs>,
+    ) -> Self {
+        let stories: Vec<&AttemptStory> = view.attempts.iter().filter(|s| s.attempt > 0).collect();
         let next = stories.iter().skip(1).map(Some).chain([None]);
-        let attempts: Vec<Past> = stories
+        let attempts: Vec<AttemptRow> = stories
             .iter()
             .zip(next)
             .map(|(s, next)| past(s, next.copied(), ways))
@@ -168,7 +174,7 @@ impl HistoryView {
     }
 }
 
-fn past(s: &Story, next: Option<&Story>, ways: &Ways) -> Past {
+fn past(s: &AttemptStory, next: Option<&AttemptStory>, ways: &AttemptOrigins) -> AttemptRow {
     let (class, cause) = match (&s.diagnosis, &s.ended_by_us, s.exits.first()) {
         (Some(d), ..) => (Some(d.class.to_string()), Some(d.text.clone())),
         (None, Some(why), _) => (None, Some(format!("the supervisor ended it ({why})"))),
@@ -176,7 +182,7 @@ fn past(s: &Story, next: Option<&Story>, ways: &Ways) -> Past {
         (None, None, None) => (None, None),
     };
     let ran_ms = s.ran().map_or(0, |ran| ran.0);
-    Past {
+    AttemptRow {
         attempt: s.attempt,
         from: s.from.as_ref().map(start_point),
         from_step: s.from.as_ref().map(|f| f.step()),
@@ -192,7 +198,7 @@ fn past(s: &Story, next: Option<&Story>, ways: &Ways) -> Past {
 }
 
 /// The share of this attempt that the next one does again, and the pause between them, but for what people took.
-fn lost(s: &Story, next: &Story, ran_ms: u64, ways: &Ways) -> Option<u64> {
+fn lost(s: &AttemptStory, next: &AttemptStory, ran_ms: u64, ways: &AttemptOrigins) -> Option<u64> {
     let launched = next.launched?;
     let pause = u64::try_from(launched.0.saturating_sub(s.ended().0)).unwrap_or_default();
     let people = ways.of(next.attempt).map_or(0, |way| way.person.0);

@@ -5,8 +5,8 @@ use super::time::stamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use supervise_core::id::{ActId, Seq, Tick, WallMs};
-use supervise_core::journal::{Body, Line};
-use supervise_core::record::Record;
+use supervise_core::journal::{Body, LineHeader};
+use supervise_core::record::JournalRecord;
 
 /// Longest line for people, in characters.
 const WIDTH: usize = 400;
@@ -38,13 +38,13 @@ pub struct RecordView {
 }
 
 /// The records of a line, in order, those of kinds that this version does not know too.
-pub fn views(term: u32, line: &Line, bodies: &[Body]) -> impl Iterator<Item = RecordView> {
+pub fn views(term: u32, line: &LineHeader, bodies: &[Body]) -> impl Iterator<Item = RecordView> {
     let numbered = bodies.iter().zip(line.seq.0..);
     numbered.map(move |(body, seq)| RecordView::of(term, line, Seq(seq), body))
 }
 
 impl RecordView {
-    fn of(term: u32, line: &Line, seq: Seq, (outer, body): &Body) -> Self {
+    fn of(term: u32, line: &LineHeader, seq: Seq, (outer, body): &Body) -> Self {
         let mut fields = body.as_object().cloned().unwrap_or_default();
         let tick = fields.get("at").and_then(Value::as_u64).map_or(line.tick, Tick);
         let wall = fields.get("wall").and_then(Value::as_i64).map_or(line.wall, WallMs);
@@ -118,13 +118,13 @@ impl RecordView {
 
 /// The kind of a record: `fact.progress`, `decided.mark`, `intended.launch`, `ignored`.
 #[must_use]
-pub fn kind(r: &Record) -> String {
+pub fn kind(r: &JournalRecord) -> String {
     let (outer, mut body) = tagged(serde_json::to_value(r).unwrap_or_default());
     let inner = match r {
-        Record::Fact(_) => body["kind"].take(),
-        Record::Decided { .. } => body["what"].take(),
-        Record::Intended { .. } => body["act"]["kind"].take(),
-        Record::Ignored { .. } => return outer,
+        JournalRecord::Fact(_) => body["kind"].take(),
+        JournalRecord::Decided { .. } => body["what"].take(),
+        JournalRecord::Intended { .. } => body["act"]["kind"].take(),
+        JournalRecord::Ignored { .. } => return outer,
     };
     format!("{outer}.{}", tagged(inner).0)
 }
@@ -145,7 +145,7 @@ mod tests {
     use supervise_core::id::{AttemptNo, Step, Term};
     use supervise_core::journal::{bodies, encode_all, seal};
     use supervise_core::reason::Reason;
-    use supervise_core::record::{Act, ActKind, Decision, Record};
+    use supervise_core::record::{Act, ActKind, Decision, JournalRecord};
 
     fn read(line: &[u8]) -> Vec<RecordView> {
         let (line, bodies) = bodies(line.strip_suffix(b"\n").unwrap()).unwrap();
@@ -156,18 +156,18 @@ mod tests {
     fn records_of_a_moment_are_numbered_and_flat() {
         let (at, wall) = (Tick(7), WallMs(1_795_219_200_000));
         let records = [
-            Record::Fact(Event {
+            JournalRecord::Fact(Event {
                 at,
                 wall,
                 entropy: 0,
                 kind: EventKind::IoRecovered,
             }),
-            Record::Decided {
+            JournalRecord::Decided {
                 at,
                 what: Decision::Mark { step: Step(4) },
                 reasons: vec![Reason::new("proven", "every byte was read")],
             },
-            Record::Intended {
+            JournalRecord::Intended {
                 at,
                 act: Act {
                     id: ActId(9),
@@ -177,7 +177,7 @@ mod tests {
                 },
                 reasons: vec![],
             },
-            Record::Ignored {
+            JournalRecord::Ignored {
                 at,
                 what: "x".to_owned(),
                 why: "late".to_owned(),

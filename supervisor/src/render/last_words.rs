@@ -6,11 +6,11 @@ use super::outcome::outcome_words;
 use super::record::start_point;
 use super::terminal::shown;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
+use supervise_core::state::RunState;
 
 /// The last words of a term: what came of the run and what no resume brought back.
 #[must_use]
-pub fn last_words(s: &State, spec: &RunSpec) -> String {
+pub fn last_words(s: &RunState, spec: &RunSpec) -> String {
     let mut out = match &s.outcome {
         Some(o) => format!(
             "{} (exit code {})\n",

@@ -4,7 +4,7 @@ use super::time::span;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use supervise_core::id::{Ms, WallMs};
-use supervise_core::ledger::{Comeback, Ledger, Part, Parts, WaitFor, devices};
+use supervise_core::ledger::{RecoveryTime, TimeBreakdown, TimeCategory, TimeLedger, WaitFor, devices};
 use supervise_core::spec::RunSpec;
 
 /// Parts that a short line names.
@@ -88,7 +88,7 @@ impl LedgerView {
     /// The ledger up to a moment, while what goes on goes on until then; without one, up to the newest record. `None`: nothing was
     /// launched.
     #[must_use]
-    pub fn of(ledger: &Ledger, spec: Option<&RunSpec>, until: Option<WallMs>) -> Option<Self> {
+    pub fn of(ledger: &TimeLedger, spec: Option<&RunSpec>, until: Option<WallMs>) -> Option<Self> {
         let began = ledger.began()?;
         let parts = until.map_or_else(|| ledger.parts(), |at| ledger.parts_at(at));
         let devices = spec.map(devices);
@@ -104,19 +104,19 @@ impl LedgerView {
             })
             .collect();
         costs.sort_by_key(|c| std::cmp::Reverse(c.lost_ms));
-        let waits = |p: &Part| matches!(p, Part::Waiting(_));
+        let waits = |p: &TimeCategory| matches!(p, TimeCategory::Waiting(_));
         let trained = ledger.trained();
         Some(Self {
             began,
             whole_ms: parts.whole(),
             goodput: parts.goodput(),
-            parts_ms: Part::all()
+            parts_ms: TimeCategory::all()
                 .filter(|p| !waits(p))
                 .map(|p| (p.code(), parts.of(p)))
                 .collect(),
             waiting_ms: WaitFor::ALL
                 .into_iter()
-                .map(|w| (w.code(), parts.of(Part::Waiting(w))))
+                .map(|w| (w.code(), parts.of(TimeCategory::Waiting(w))))
                 .collect(),
             steps: StepsView {
                 new: trained.new,
@@ -137,7 +137,7 @@ impl LedgerView {
         let rest = self
             .parts_ms
             .iter()
-            .filter(|(part, _)| **part != Part::Productive.code());
+            .filter(|(part, _)| **part != TimeCategory::Productive.code());
         let waits = self.waiting_ms.values().map(|ms| ms.0).sum();
         let mut rest: Vec<(&str, Ms)> = rest.map(|(part, ms)| (*part, *ms)).collect();
         rest.push(("waiting", Ms(waits)));
@@ -159,7 +159,7 @@ impl LedgerView {
 impl ComebackView {
     /// The way back of one attempt.
     #[must_use]
-    pub fn of(c: &Comeback) -> Self {
+    pub fn of(c: &RecoveryTime) -> Self {
         Self {
             after: c.after.clone(),
             took_ms: c.took(),
@@ -178,21 +178,21 @@ impl ComebackView {
 
 /// One line: goodput, and where the time went.
 #[must_use]
-pub fn totals(parts: &Parts) -> Option<String> {
+pub fn totals(parts: &TimeBreakdown) -> Option<String> {
     let goodput = parts.goodput()?;
     let mut told = Vec::new();
     let mut waits = Vec::new();
     for (part, ms) in parts.iter() {
         match part {
-            Part::Waiting(what) => waits.push(format!("{} {}", what.code(), span(ms))),
-            Part::Stopped | Part::Unknown => {}
+            TimeCategory::Waiting(what) => waits.push(format!("{} {}", what.code(), span(ms))),
+            TimeCategory::Stopped | TimeCategory::Unknown => {}
             part => told.push(format!("{} {}", part.code(), span(ms))),
         }
     }
     if !waits.is_empty() {
         told.push(format!("waiting {} ({})", span(parts.waiting()), waits.join(", ")));
     }
-    for part in [Part::Unknown, Part::Stopped] {
+    for part in [TimeCategory::Unknown, TimeCategory::Stopped] {
         let ms = parts.of(part);
         if ms.0 > 0 {
             told.push(format!("{} {}", part.code(), span(ms)));

@@ -5,26 +5,26 @@ use super::time::span;
 use std::time::Duration;
 use supervise_core::id::{Ms, Step};
 use supervise_core::spec::{RunSpec, SaveCadence};
-use supervise_core::state::{Mode, State};
+use supervise_core::state::{RunMode, RunState};
 
 /// Position of the training, in words and as a share.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Live {
+pub struct LiveProgress {
     /// How far it is, and how far it goes: the newest step or the proven one, and the last planned one.
     pub share: Option<(u64, u64)>,
     /// All of it, the most wanted first: a narrow terminal cuts the end off.
     pub words: String,
 }
 
-impl Live {
+impl LiveProgress {
     /// The line; `per_step`: seconds of a step as of late, `since`: time since the newest one.
     #[must_use]
-    pub fn of(s: &State, spec: &RunSpec, per_step: Option<f64>, since: Duration) -> Self {
+    pub fn of(s: &RunState, spec: &RunSpec, per_step: Option<f64>, since: Duration) -> Self {
         let printed = s.live().and_then(|a| a.step);
         let step = printed.or(s.mark);
         let last = spec.last_step.or(s.total);
         let doing = match (&s.mode, s.live()) {
-            (Mode::Running, Some(a)) => phase_word(a.phase),
+            (RunMode::Running, Some(a)) => phase_word(a.phase),
             (mode, _) => mode.word(),
         };
         let mut parts = Vec::new();
@@ -41,7 +41,7 @@ impl Live {
         if let Some(mark) = s.mark {
             parts.push(format!("resume point {mark}"));
         }
-        let running = s.mode == Mode::Running;
+        let running = s.mode == RunMode::Running;
         if let (Some(step), Some(seconds), true) = (printed, per_step, running)
             && let Some(save) = next_save(&spec.cadence, step, last)
         {

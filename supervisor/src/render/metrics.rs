@@ -5,7 +5,7 @@
 
 mod families;
 
-pub use families::{FAMILIES, Family, Kind};
+pub use families::{FAMILIES, MetricFamily, MetricType};
 
 use super::ledger::LedgerView;
 use super::status::StatusView;
@@ -54,9 +54,9 @@ pub fn metrics(runs: &[impl Borrow<StatusView>], at: WallMs, format: Format) -> 
             continue;
         };
         let (kind, name) = match (family.kind, format) {
-            (Kind::Gauge, _) => ("gauge", family.name),
-            (Kind::Counter, Format::Text) => ("counter", family.name),
-            (Kind::Counter, Format::OpenMetrics) => ("counter", family.name.trim_end_matches("_total")),
+            (MetricType::Gauge, _) => ("gauge", family.name),
+            (MetricType::Counter, Format::Text) => ("counter", family.name),
+            (MetricType::Counter, Format::OpenMetrics) => ("counter", family.name.trim_end_matches("_total")),
         };
         let help = family.help;
         let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");

@@ -2,15 +2,15 @@
 
 use super::count;
 use super::terminal::shown;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use camino::Utf8PathBuf;
 use serde::Serialize;
-use supervise_core::checkpoint::{Finding, Level, Verdict};
-use supervise_trainers::verl::migrate::{Link, Op};
+use supervise_core::checkpoint::{Finding, FindingLevel, Verdict};
+use supervise_trainers::verl::migrate::{LinkMode, MigrateOp};
 
 /// Result of one role.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Status {
+pub enum MigrateStatus {
     /// It is in the second layout now.
     Done {
         /// Changes and proofs.
@@ -19,7 +19,7 @@ pub enum Status {
     /// It was already.
     Nothing,
     /// The act that would follow.
-    Planned(Vec<Op>),
+    Planned(Vec<MigrateOp>),
     /// FSDP's manager wrote it.
     Fsdp,
     /// Nothing of Megatron's is there.
@@ -57,40 +57,40 @@ pub struct RoleView {
 impl RoleView {
     /// The view of a role.
     #[must_use]
-    pub fn new(path: Utf8PathBuf, status: Status) -> Self {
-        let left_alone = matches!(status, Status::Fsdp | Status::NotMegatron);
+    pub fn new(path: Utf8PathBuf, status: MigrateStatus) -> Self {
+        let left_alone = matches!(status, MigrateStatus::Fsdp | MigrateStatus::NotMegatron);
         let (word, why, exit) = match &status {
-            Status::Done { changes } => (
+            MigrateStatus::Done { changes } => (
                 "migrated",
                 Some(count(*changes as u64, "change")),
-                Exit::Finished.code(),
+                SuperviseExitCode::Finished.code(),
             ),
-            Status::Nothing => ("nothing_to_do", None, Exit::Finished.code()),
-            Status::Planned(_) => ("planned", None, Exit::Finished.code()),
-            Status::Fsdp => (
+            MigrateStatus::Nothing => ("nothing_to_do", None, SuperviseExitCode::Finished.code()),
+            MigrateStatus::Planned(_) => ("planned", None, SuperviseExitCode::Finished.code()),
+            MigrateStatus::Fsdp => (
                 "fsdp",
                 Some("FSDP's manager wrote it: there is nothing to convert, and it is not touched".to_owned()),
-                Exit::Usage.code(),
+                SuperviseExitCode::Usage.code(),
             ),
-            Status::NotMegatron => (
+            MigrateStatus::NotMegatron => (
                 "not_megatron",
                 Some("nothing that Megatron's manager wrote is here".to_owned()),
-                Exit::Usage.code(),
+                SuperviseExitCode::Usage.code(),
             ),
-            Status::Refused(why) => ("refused", Some(why.clone()), Exit::Unknown.code()),
-            Status::NotWhole(verdict, findings) => {
-                let first = findings.iter().find(|f| f.level == Level::Error);
+            MigrateStatus::Refused(why) => ("refused", Some(why.clone()), SuperviseExitCode::Unknown.code()),
+            MigrateStatus::NotWhole(verdict, findings) => {
+                let first = findings.iter().find(|f| f.level == FindingLevel::Error);
                 let why = first.map_or_else(|| verdict.to_string(), |f| format!("it is {verdict}: {f}"));
                 ("not_whole", Some(why), verdict.exit_code())
             }
-            Status::Failed(why) => ("failed", Some(why.clone()), Exit::Environment.code()),
+            MigrateStatus::Failed(why) => ("failed", Some(why.clone()), SuperviseExitCode::Environment.code()),
         };
         let plan = match &status {
-            Status::Planned(ops) => ops.iter().map(words).collect(),
+            MigrateStatus::Planned(ops) => ops.iter().map(words).collect(),
             _ => Vec::new(),
         };
         let findings = match status {
-            Status::NotWhole(_, findings) => findings,
+            MigrateStatus::NotWhole(_, findings) => findings,
             _ => Vec::new(),
         };
         Self {
@@ -107,24 +107,24 @@ impl RoleView {
 
 /// One change, in words.
 #[must_use]
-pub fn words(op: &Op) -> String {
+pub fn words(op: &MigrateOp) -> String {
     match op {
-        Op::RemoveTree(path) => format!("delete {path}"),
-        Op::RemoveEmpty(path) => format!("delete the empty directory {path}"),
-        Op::MakeDir(path) => format!("make {path}"),
-        Op::Clone { from, to, link } => {
+        MigrateOp::RemoveTree(path) => format!("delete {path}"),
+        MigrateOp::RemoveEmpty(path) => format!("delete the empty directory {path}"),
+        MigrateOp::MakeDir(path) => format!("make {path}"),
+        MigrateOp::Clone { from, to, link } => {
             let how = match link {
-                Link::Hard => "link",
-                Link::Copy => "copy",
-                Link::Reflink => "reflink",
+                LinkMode::Hard => "link",
+                LinkMode::Copy => "copy",
+                LinkMode::Reflink => "reflink",
             };
             format!("{how} {from} to {to}")
         }
-        Op::SyncDir(path) => format!("sync {path}"),
-        Op::Prove(path) => format!("prove {path}"),
-        Op::Rename { from, to } => format!("rename {from} to {to}"),
-        Op::Write { path, .. } => format!("write {path}"),
-        Op::Judge => "judge the new layout: it has to be whole".to_owned(),
+        MigrateOp::SyncDir(path) => format!("sync {path}"),
+        MigrateOp::Prove(path) => format!("prove {path}"),
+        MigrateOp::Rename { from, to } => format!("rename {from} to {to}"),
+        MigrateOp::Write { path, .. } => format!("write {path}"),
+        MigrateOp::Judge => "judge the new layout: it has to be whole".to_owned(),
     }
 }
 
@@ -145,7 +145,10 @@ impl MigrateView {
     pub fn of(dry_run: bool, root: bool, roles: Vec<RoleView>) -> Self {
         let forgiven = root && roles.iter().any(|r| !r.left_alone);
         let counted = roles.iter().filter(|r| !(forgiven && r.left_alone));
-        let exit_code = counted.map(|r| r.exit_code).max().unwrap_or(Exit::Usage.code());
+        let exit_code = counted
+            .map(|r| r.exit_code)
+            .max()
+            .unwrap_or(SuperviseExitCode::Usage.code());
         Self {
             dry_run,
             roles,

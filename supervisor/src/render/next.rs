@@ -2,15 +2,15 @@
 
 use super::outcome::outcome_words;
 use super::record::{edit_because, start_point};
-use super::status::Alive;
+use super::status::RunLiveness;
 use super::{count, one_line, shown_command, time};
 use supervise_core::backoff::pause;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
 use supervise_core::event::ScanReport;
 use supervise_core::record::StartPoint;
-use supervise_core::resume::{Choice, answered_again, choose, in_next_term, needed_depth};
+use supervise_core::resume::{ResumeChoice, answered_again, choose, in_next_term, needed_depth};
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
+use supervise_core::state::RunState;
 
 /// Length of a reason.
 const LONG: usize = 600;
@@ -38,7 +38,7 @@ pub struct NextView {
 impl NextView {
     /// As the journal tells, for a start on a machine that was booted so.
     #[must_use]
-    pub fn of(state: &State, spec: &RunSpec, alive: Alive, boot: &str) -> Self {
+    pub fn of(state: &RunState, spec: &RunSpec, alive: RunLiveness, boot: &str) -> Self {
         let mut view = Self {
             failure: failure(state, spec),
             command: format!("{}, in {}", shown_command(&spec.command), spec.cwd),
@@ -62,7 +62,7 @@ impl NextView {
         by_sight.policy.depth = Depth::Structure;
         let choice = choose(&then, &by_sight, scan);
         let (would, reasons) = match &choice {
-            Choice::Start {
+            ResumeChoice::Start {
                 from,
                 edits,
                 lost,
@@ -79,12 +79,12 @@ impl NextView {
                     reasons,
                 )
             }
-            Choice::Finished { step, reasons } => (
+            ResumeChoice::Finished { step, reasons } => (
                 format!("launch nothing: step {step} is the last one, and is proven"),
                 reasons,
             ),
-            Choice::Unreadable { reasons } => ("wait, and launch nothing meanwhile".to_owned(), reasons),
-            Choice::Refuse { outcome, reasons } => (
+            ResumeChoice::Unreadable { reasons } => ("wait, and launch nothing meanwhile".to_owned(), reasons),
+            ResumeChoice::Refuse { outcome, reasons } => (
                 format!(
                     "be refused ({}; exit code {})",
                     outcome_words(outcome),
@@ -147,7 +147,7 @@ fn first_proven(view: &NextView, scan: &ScanReport, needed: Depth) -> &'static s
     }
 }
 
-fn failure(s: &State, spec: &RunSpec) -> String {
+fn failure(s: &RunState, spec: &RunSpec) -> String {
     let p = &spec.policy;
     if !p.recovery || p.observe {
         return "it is launched once, and nothing is launched again".to_owned();

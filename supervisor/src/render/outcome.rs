@@ -1,31 +1,31 @@
 //! How a run ended, in words.
 
 use crate::lead::Lead;
-use supervise_core::record::Outcome;
+use supervise_core::record::RunOutcome;
 
 /// How a run ended, in words.
 #[must_use]
-pub fn outcome_words(o: &Outcome) -> String {
+pub fn outcome_words(o: &RunOutcome) -> String {
     match o {
-        Outcome::Finished { step: Some(step) } => format!("{} step {step} is proven", Lead::Finished),
-        Outcome::Finished { step: None } => {
+        RunOutcome::Finished { step: Some(step) } => format!("{} step {step} is proven", Lead::Finished),
+        RunOutcome::Finished { step: None } => {
             format!(
                 "{} the command ended with exit code 0; which step is the last one cannot be known",
                 Lead::Finished
             )
         }
-        Outcome::ScriptUnfinished { step, why } => {
+        RunOutcome::ScriptUnfinished { step, why } => {
             let at = step.map_or_else(String::new, |step| format!(" at step {step}"));
             format!("the training finished{at}, its script did not: {why}")
         }
-        Outcome::Stopped => "stopped".to_owned(),
-        Outcome::OutOfTime => "out of time: the machine is taken away, and the next start goes on".to_owned(),
-        Outcome::Deterministic { why } => format!("{} {why}", Lead::Failed),
-        Outcome::NoProof { why } => format!("{} {why}", Lead::NoCheckpoint),
-        Outcome::LeaseHeld { by } => format!("another process is at work here: {by}"),
-        Outcome::Stranger { what, .. } => format!("checkpoints that are not this run's: {what}"),
-        Outcome::GaveUp { why } => format!("{} {why}", Lead::GaveUp),
-        Outcome::Environment { why } => format!("the environment does not allow it: {why}"),
-        Outcome::Config { why } => format!("the command has to be changed: {why}"),
+        RunOutcome::Stopped => "stopped".to_owned(),
+        RunOutcome::OutOfTime => "out of time: the machine is taken away, and the next start goes on".to_owned(),
+        RunOutcome::Deterministic { why } => format!("{} {why}", Lead::Failed),
+        RunOutcome::NoProof { why } => format!("{} {why}", Lead::NoCheckpoint),
+        RunOutcome::LeaseHeld { by } => format!("another process is at work here: {by}"),
+        RunOutcome::Stranger { what, .. } => format!("checkpoints that are not this run's: {what}"),
+        RunOutcome::GaveUp { why } => format!("{} {why}", Lead::GaveUp),
+        RunOutcome::Environment { why } => format!("the environment does not allow it: {why}"),
+        RunOutcome::Config { why } => format!("the command has to be changed: {why}"),
     }
 }

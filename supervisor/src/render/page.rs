@@ -12,11 +12,11 @@ mod run;
 mod table;
 mod thinned;
 
-pub use acts::{Promise, ResumePage, SentBack, resume, rollback};
+pub use acts::{ResumePage, RollbackPreview, SentBack, resume, rollback};
 pub use config::{ConfigPage, config, plan};
-pub use list::{Wanted, list};
+pub use list::{ListQuery, list};
 pub use log::{LogView, log};
-pub use picture::Picture;
+pub use picture::RunChart;
 pub use run::{RunView, run};
 
 use super::sign::sign;

@@ -3,19 +3,19 @@
 use super::record::{edit_because, start_point};
 use super::terminal::shown;
 use super::{one_line, shown_command, shown_word, time};
-use crate::exit::Exit;
-use crate::run_order::Prepared;
+use crate::exit::SuperviseExitCode;
+use crate::run_order::PreparedRun;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use supervise_core::checkpoint::{Finding, Level, StateKind};
+use supervise_core::checkpoint::{Finding, FindingLevel, StateKind};
 use supervise_core::id::Ms;
 use supervise_core::reason::Reason;
-use supervise_core::record::{DiskEdit, Outcome, StartPoint};
-use supervise_core::resume::Choice;
+use supervise_core::record::{DiskEdit, RunOutcome, StartPoint};
+use supervise_core::resume::ResumeChoice;
 use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
-use supervise_host::interpreter::Interpreter;
-use supervise_host::io_worker::Room;
-use supervise_trainers::{Help, LaunchPlan, adapter};
+use supervise_host::interpreter::PythonInfo;
+use supervise_host::io_worker::SaveSpace;
+use supervise_trainers::{InjectedSetting, LaunchPlan, adapter};
 
 /// Said where the workers of an attempt stand in no control group of their own.
 pub(crate) const OPEN_CASE: &str = "were supervisor, guard and keeper all killed in one moment, a process that had left \
@@ -36,7 +36,7 @@ pub struct PlanView {
     #[serde(skip)]
     package: &'static str,
     /// Answer of its interpreter; `null` where it was not asked or said nothing.
-    pub interpreter: Option<Interpreter>,
+    pub interpreter: Option<PythonInfo>,
     /// Why the version is not known.
     pub version_unknown: Option<String>,
     /// Canonical checkpoint root.
@@ -70,7 +70,7 @@ pub struct PlanView {
     /// Times of saves, and what a crash can cost.
     pub saves: SavesView,
     /// Space for checkpoints, where it is known.
-    pub room: Option<Room>,
+    pub room: Option<SaveSpace>,
     /// Notes for a person.
     pub findings: Vec<Finding>,
     /// Smaller things worth saying.
@@ -154,8 +154,8 @@ impl PlanView {
     /// A plan from what was chosen and arranged. `longest`: the longest step that was seen.
     #[must_use]
     pub fn of(
-        p: &Prepared,
-        choice: &Choice,
+        p: &PreparedRun,
+        choice: &ResumeChoice,
         launch: Option<&LaunchPlan>,
         longest: Option<Ms>,
         mut notes: Vec<String>,
@@ -199,9 +199,9 @@ impl PlanView {
         view
     }
 
-    fn choose(&mut self, choice: &Choice) {
+    fn choose(&mut self, choice: &ResumeChoice) {
         match choice {
-            Choice::Start {
+            ResumeChoice::Start {
                 from,
                 edits,
                 lost,
@@ -213,16 +213,16 @@ impl PlanView {
                 self.lost.clone_from(lost);
                 self.reasons.clone_from(reasons);
             }
-            Choice::Finished { step, reasons } => {
+            ResumeChoice::Finished { step, reasons } => {
                 self.would = "finished";
-                self.exit_code = Some(Outcome::Finished { step: Some(*step) }.exit_code());
+                self.exit_code = Some(RunOutcome::Finished { step: Some(*step) }.exit_code());
                 self.reasons.clone_from(reasons);
             }
-            Choice::Unreadable { reasons } => {
+            ResumeChoice::Unreadable { reasons } => {
                 self.would = "wait";
                 self.reasons.clone_from(reasons);
             }
-            Choice::Refuse { outcome, reasons } => {
+            ResumeChoice::Refuse { outcome, reasons } => {
                 self.would = "refuse";
                 self.exit_code = Some(outcome.exit_code());
                 self.reasons.clone_from(reasons);
@@ -231,7 +231,7 @@ impl PlanView {
     }
 
     /// The run ended with an outcome that needs a person: what was chosen is only what `--again` would do.
-    pub fn ended_before(&mut self, outcome: &Outcome) {
+    pub fn ended_before(&mut self, outcome: &RunOutcome) {
         self.would = "ended_before";
         self.exit_code = Some(outcome.exit_code());
         self.notes.insert(
@@ -243,7 +243,7 @@ impl PlanView {
     /// A supervisor of this run lives: what was chosen is only what a launch after its end would do.
     pub fn is_held(&mut self) {
         self.would = "held";
-        self.exit_code = Some(Exit::LeaseHeld.code());
+        self.exit_code = Some(SuperviseExitCode::LeaseHeld.code());
     }
 
     /// Workers of this run live on without a supervisor.
@@ -254,7 +254,7 @@ impl PlanView {
 
     /// For people.
     #[must_use]
-    pub fn text(&self, p: &Prepared) -> String {
+    pub fn text(&self, p: &PreparedRun) -> String {
         let mut out = format!("run {} ({})\n", self.run, self.trainer);
         if let Some(root) = &self.root {
             out.push_str(&format!("  checkpoints  {}\n", shown(root)));
@@ -304,7 +304,7 @@ impl PlanView {
             let found = self.findings.iter().filter(|f| wanted(f));
             found.map(finding_line).collect()
         };
-        let is_warning = |f: &Finding| f.level > Level::Note;
+        let is_warning = |f: &Finding| f.level > FindingLevel::Note;
         let is_saving = |f: &Finding| SAVING.contains(&f.code.as_ref()) && !is_warning(f);
         let is_kept = |f: &Finding| RESTORED.contains(&f.code.as_ref()) && !is_warning(f);
         let mut saves = of(&is_saving);
@@ -334,7 +334,7 @@ impl PlanView {
             ),
             ("held", from) => format!(
                 "would launch nothing: a supervisor of this run lives (exit code {}); `supervise status {}` tells what it does\n{}",
-                Exit::LeaseHeld.code(),
+                SuperviseExitCode::LeaseHeld.code(),
                 self.run,
                 after("once it has ended", from.as_ref())
             ),
@@ -347,7 +347,7 @@ impl PlanView {
         }
     }
 
-    fn launch(&self, p: &Prepared) -> String {
+    fn launch(&self, p: &PreparedRun) -> String {
         let how = match self.gang.launcher {
             LauncherKind::Driver => "1 process, which starts its own workers".to_owned(),
             LauncherKind::Gang if self.gang.nodes > 1 => format!(
@@ -425,7 +425,7 @@ impl HelpView {
 
 /// An interpreter and what it has installed beside the trainer.
 #[must_use]
-pub fn interpreter(said: &Interpreter) -> String {
+pub fn interpreter(said: &PythonInfo) -> String {
     let mut out = format!("Python {}", said.python);
     for (name, version) in said.packages.iter().filter(|(name, _)| **name != said.package) {
         out.push_str(&format!(", {name} {version}"));
@@ -433,7 +433,7 @@ pub fn interpreter(said: &Interpreter) -> String {
     out
 }
 
-fn help(help: &Help) -> HelpView {
+fn help(help: &InjectedSetting) -> HelpView {
     let variables = help.env.iter().map(|(name, value)| format!("{name}={value}"));
     let words: Vec<String> = help.overrides.iter().cloned().chain(variables).collect();
     HelpView {

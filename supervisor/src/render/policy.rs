@@ -5,7 +5,7 @@ use super::terminal::shown;
 use serde::Serialize;
 use supervise_core::diagnosis::action;
 use supervise_core::failure_line::FailureLine;
-use supervise_core::policy::{Changes, Rule, rule, rules};
+use supervise_core::policy::{Changes, PolicyRule, rule, rules};
 use supervise_core::taxonomy::letter;
 
 /// One rule.
@@ -70,7 +70,7 @@ impl PolicyView {
     }
 }
 
-fn view(rule: Rule, lines: &[FailureLine]) -> RuleView {
+fn view(rule: PolicyRule, lines: &[FailureLine]) -> RuleView {
     let known = rule.class.row();
     RuleView {
         nature: known.map_or("?", |r| r.kind.letter()),

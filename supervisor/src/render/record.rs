@@ -11,17 +11,18 @@ use super::time::{clock, span, stamp};
 use super::{bytes, count, one_line};
 use crate::lead::Lead;
 use std::fmt::{Display, from_fn};
-use supervise_core::event::{ActOutput, Ahead, EventKind, Request, Sighting};
+use supervise_core::event::{ActOutput, EventKind, OperatorRequest, Sighting, StandbyResult};
 use supervise_core::gang::{NodesNews, lost_words};
 use supervise_core::generations::is_live;
 use supervise_core::id::AttemptNo;
 use supervise_core::reason::Reason;
 use supervise_core::record::{
-    ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then,
+    ActKind, AfterStop, Decision, Diagnosis, DiskEdit, FailureAction, JournalRecord, LaunchOrder, RunOutcome,
+    StartPoint, WaitCondition,
 };
-use supervise_core::rehearsal::Rehearsed;
+use supervise_core::rehearsal::RehearsalResult;
 use supervise_core::scan::RuleKind;
-use supervise_core::state::State;
+use supervise_core::state::RunState;
 use supervise_core::taxonomy::{Class, FailureClass};
 
 /// A longer wait is one without an end.
@@ -42,21 +43,23 @@ const SAID: [&str; 7] = [
 
 /// Words of a record for a person; `None` where it says nothing new. `s` is the state after it.
 #[must_use]
-pub fn words(r: &Record, s: &State) -> Option<String> {
+pub fn words(r: &JournalRecord, s: &RunState) -> Option<String> {
     match r {
-        Record::Fact(e) => fact(&e.kind, s),
-        Record::Decided { what, reasons, .. } => decided(what, reasons, s),
-        Record::Intended { act, reasons, .. } => intended(&act.kind, reasons, s),
-        Record::Ignored { .. } => None,
+        JournalRecord::Fact(e) => fact(&e.kind, s),
+        JournalRecord::Decided { what, reasons, .. } => decided(what, reasons, s),
+        JournalRecord::Intended { act, reasons, .. } => intended(&act.kind, reasons, s),
+        JournalRecord::Ignored { .. } => None,
     }
 }
 
 /// Returns true if a person should hear it even where only the end is printed: there is time to mend it now.
 #[must_use]
-pub fn is_urgent(r: &Record) -> bool {
+pub fn is_urgent(r: &JournalRecord) -> bool {
     match r {
-        Record::Fact(e) => matches!(&e.kind, EventKind::Rehearsed(r) if matches!(r.result, Rehearsed::Refused { .. })),
-        Record::Decided {
+        JournalRecord::Fact(e) => {
+            matches!(&e.kind, EventKind::Rehearsed(r) if matches!(r.result, RehearsalResult::Refused { .. }))
+        }
+        JournalRecord::Decided {
             what: Decision::Noticed { what, .. },
             ..
         } => what.is_warning(),
@@ -66,32 +69,32 @@ pub fn is_urgent(r: &Record) -> bool {
 
 /// The same with its time in front.
 #[must_use]
-pub fn line(r: &Record, s: &State) -> Option<String> {
+pub fn line(r: &JournalRecord, s: &RunState) -> Option<String> {
     let words = words(r, s)?;
     Some([&clock(s.wall), " ", &words].concat())
 }
 
 /// Result of a relaunch that was tried in advance.
 #[must_use]
-pub fn rehearsed(r: &Rehearsed) -> String {
+pub fn rehearsed(r: &RehearsalResult) -> String {
     match r {
-        Rehearsed::Taken => "rehearsed a restart: the trainer takes all that it would be given".to_owned(),
-        Rehearsed::Refused { what } => format!(
+        RehearsalResult::Taken => "rehearsed a restart: the trainer takes all that it would be given".to_owned(),
+        RehearsalResult::Refused { what } => format!(
             "WARNING: rehearsed a restart, and it would fail: {}; fix it before the first failure needs it",
             what.join("; ")
         ),
-        Rehearsed::Unknown { why } => format!("could not rehearse a restart: {why}"),
+        RehearsalResult::Unknown { why } => format!("could not rehearse a restart: {why}"),
     }
 }
 
-fn attempt(s: &State) -> impl Display {
+fn attempt(s: &RunState) -> impl Display {
     from_fn(|f| match &s.attempt {
         Some(a) => write!(f, "attempt {}", a.no),
         None => f.write_str("the run"),
     })
 }
 
-fn fact(kind: &EventKind, s: &State) -> Option<String> {
+fn fact(kind: &EventKind, s: &RunState) -> Option<String> {
     Some(match kind {
         EventKind::TermStarted {
             term,
@@ -169,19 +172,19 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
             );
             format!("this is job {job} of Slurm's{again}; {end}")
         }
-        EventKind::Operator(Request::HandBack { by, left }) => match left {
+        EventKind::Operator(OperatorRequest::HandBack { by, left }) => match left {
             Some(left) => format!("{by}: the machine is taken away in {}", span(*left)),
             None => format!("{by}: the machine is taken away soon"),
         },
-        EventKind::Operator(Request::Stop { after_save, by, .. }) => {
+        EventKind::Operator(OperatorRequest::Stop { after_save, by, .. }) => {
             let when = if *after_save { " at the next proven step" } else { "" };
             format!("a stop{when} was asked for by {by}")
         }
-        EventKind::Operator(Request::Hold { .. }) => s.held.as_ref()?.words(),
-        EventKind::Operator(Request::Unhold { by }) => format!("no longer held: {by} lets it go on"),
-        EventKind::Operator(Request::Resume { by, .. }) => format!("{by} lets the run go on"),
-        EventKind::Operator(Request::RollBack { by, to }) => format!("{by} sends the run back to step {to}"),
-        EventKind::Operator(Request::StopNow { by }) => format!("an immediate stop was asked for by {by}"),
+        EventKind::Operator(OperatorRequest::Hold { .. }) => s.held.as_ref()?.words(),
+        EventKind::Operator(OperatorRequest::Unhold { by }) => format!("no longer held: {by} lets it go on"),
+        EventKind::Operator(OperatorRequest::Resume { by, .. }) => format!("{by} lets the run go on"),
+        EventKind::Operator(OperatorRequest::RollBack { by, to }) => format!("{by} sends the run back to step {to}"),
+        EventKind::Operator(OperatorRequest::StopNow { by }) => format!("an immediate stop was asked for by {by}"),
         EventKind::Collected {
             places,
             count: all,
@@ -200,7 +203,7 @@ fn fact(kind: &EventKind, s: &State) -> Option<String> {
 }
 
 /// The trainer is another one than the last term's.
-fn other_release(s: &State) -> String {
+fn other_release(s: &RunState) -> String {
     match (&s.trainer_before, &s.trainer_version) {
         (Some(before), Some(now)) if before != now => {
             format!("; the trainer's version is {now} now, and was {before}")
@@ -235,7 +238,7 @@ fn sighted(attempt: AttemptNo, means: &RuleKind, seen: &Sighting) -> Option<Stri
     Some(format!("attempt {attempt}: {what}"))
 }
 
-fn launched(output: &ActOutput, s: &State) -> Option<String> {
+fn launched(output: &ActOutput, s: &RunState) -> Option<String> {
     let ActOutput::Launched {
         guard, workers, ahead, ..
     } = output
@@ -248,13 +251,13 @@ fn launched(output: &ActOutput, s: &State) -> Option<String> {
     };
     let ahead = match ahead {
         None => String::new(),
-        Some(Ahead::Went) => "; they had imported ahead".to_owned(),
-        Some(Ahead::WentAlone { why, lasting }) => format!(
+        Some(StandbyResult::Went) => "; they had imported ahead".to_owned(),
+        Some(StandbyResult::WentAlone { why, lasting }) => format!(
             "; the driver had imported ahead, for the workers of its Ray nothing had: {}{}",
             one_line(why, FOREIGN),
             no_more(lasting)
         ),
-        Some(Ahead::Cold { why, lasting }) => format!(
+        Some(StandbyResult::Cold { why, lasting }) => format!(
             "; not from interpreters that had imported ahead: {}{}",
             one_line(why, FOREIGN),
             no_more(lasting)
@@ -298,7 +301,7 @@ fn because(reasons: &[Reason]) -> impl Display {
     })
 }
 
-fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
+fn decided(what: &Decision, reasons: &[Reason], s: &RunState) -> Option<String> {
     let why = because(reasons);
     let a = attempt(s);
     Some(match what {
@@ -324,13 +327,13 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
             )
         }
         Decision::Wait {
-            what: Condition::Backoff,
+            what: WaitCondition::Backoff,
             ..
         } if reasons.first().is_some_and(|r| r.code == "backoff") => reasons.first()?.text.clone(),
         Decision::Wait { what, until } => {
             let left = span_at_most(what, until.since(s.now));
             match what {
-                Condition::Backoff => format!("restarting in {left}{why}"),
+                WaitCondition::Backoff => format!("restarting in {left}{why}"),
                 what => format!("waiting {} {left}{why}", condition::until(what)),
             }
         }
@@ -359,22 +362,22 @@ fn decided(what: &Decision, reasons: &[Reason], s: &State) -> Option<String> {
     })
 }
 
-fn span_at_most(what: &Condition, left: supervise_core::id::Ms) -> String {
+fn span_at_most(what: &WaitCondition, left: supervise_core::id::Ms) -> String {
     match what {
-        Condition::Backoff => span(left),
-        Condition::ClusterFree | Condition::GpusFree => format!("asking again in {}", span(left)),
+        WaitCondition::Backoff => span(left),
+        WaitCondition::ClusterFree | WaitCondition::GpusFree => format!("asking again in {}", span(left)),
         // What has no end is waited for until it comes.
         _ if left > LONGEST => "however long it takes".to_owned(),
         _ => format!("for at most {}", span(left)),
     }
 }
 
-fn then_words(then: Then) -> &'static str {
+fn then_words(then: AfterStop) -> &'static str {
     match then {
-        Then::Diagnose => "finding out why",
-        Then::Stopped => "the run is stopped",
-        Then::LeaseLost => "the run is left to whoever is there now",
-        Then::Choose => "choosing where to resume",
+        AfterStop::Diagnose => "finding out why",
+        AfterStop::Stopped => "the run is stopped",
+        AfterStop::LeaseLost => "the run is left to whoever is there now",
+        AfterStop::Choose => "choosing where to resume",
     }
 }
 
@@ -434,7 +437,7 @@ pub fn diagnosis(d: &Diagnosis) -> String {
 }
 
 /// Last lines of the worker that failed first, a line below the other, where nothing else tells why it ended.
-fn last_lines(s: &State) -> String {
+fn last_lines(s: &RunState) -> String {
     let Some(a) = &s.attempt else { return String::new() };
     let worker = a.first_failure.map_or(0, |(w, _)| w.0);
     supervise_core::diagnosis::last_lines(a)
@@ -443,20 +446,20 @@ fn last_lines(s: &State) -> String {
         .collect()
 }
 
-fn action(a: Action) -> &'static str {
+fn action(a: FailureAction) -> &'static str {
     match a {
-        Action::Relaunch | Action::Kill => "a restart may help",
-        Action::RelaunchLater => "a restart after a pause may help",
-        Action::RelaunchOnce => "one restart may help",
-        Action::Stop => "a restart will not help",
-        Action::FallBack => "falling back to an earlier step",
-        Action::Node => "a restart without this node may help",
-        Action::Wait => "a restart may help once its cause is gone",
+        FailureAction::Relaunch | FailureAction::Kill => "a restart may help",
+        FailureAction::RelaunchLater => "a restart after a pause may help",
+        FailureAction::RelaunchOnce => "one restart may help",
+        FailureAction::Stop => "a restart will not help",
+        FailureAction::FallBack => "falling back to an earlier step",
+        FailureAction::Node => "a restart without this node may help",
+        FailureAction::Wait => "a restart may help once its cause is gone",
     }
 }
 
 /// The first reason, where the outcome's own words do not say it already.
-fn finish_reason(o: &Outcome, reasons: &[Reason]) -> String {
+fn finish_reason(o: &RunOutcome, reasons: &[Reason]) -> String {
     let words = outcome_words(o);
     let mut out = match reasons.first() {
         Some(r) if !words.contains(&r.text) => because(reasons).to_string(),
@@ -468,7 +471,7 @@ fn finish_reason(o: &Outcome, reasons: &[Reason]) -> String {
     out
 }
 
-fn intended(kind: &ActKind, reasons: &[Reason], s: &State) -> Option<String> {
+fn intended(kind: &ActKind, reasons: &[Reason], s: &RunState) -> Option<String> {
     let why = because(reasons);
     Some(match kind {
         ActKind::Prune(steps) => {

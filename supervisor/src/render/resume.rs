@@ -3,8 +3,8 @@
 use super::outcome::outcome_words;
 use super::terminal::shown;
 use serde::Serialize;
-use supervise_core::record::Outcome;
-use supervise_core::state::State;
+use supervise_core::record::RunOutcome;
+use supervise_core::state::RunState;
 
 /// The answer, of a stable shape.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -26,7 +26,7 @@ pub struct ResumeView {
 impl ResumeView {
     /// The answer for a run as it was before; `written`: something stood against its next start, and does no more.
     #[must_use]
-    pub fn of(run: &str, before: &State, written: bool, next: String) -> Self {
+    pub fn of(run: &str, before: &RunState, written: bool, next: String) -> Self {
         let was = before.outcome.as_ref();
         let ended = was.map(|outcome| format!("it had ended: {}", outcome_words(outcome)));
         let held = before.held.as_ref().map(|held| format!("it was {}", held.words()));
@@ -34,7 +34,7 @@ impl ResumeView {
         Self {
             version: 1,
             run: run.to_owned(),
-            was: was.map(Outcome::word),
+            was: was.map(RunOutcome::word),
             written,
             next,
             because: held.into_iter().chain(told.or(ended)).collect(),

@@ -4,7 +4,7 @@ use super::words::{batch_word, shell_words};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fmt::{self, Display, Formatter, Write as _};
 use std::time::Duration;
-use supervise_trainers::Machines;
+use supervise_trainers::MachineCount;
 
 /// Slurm looks at time limits twice a minute, and signals may come as much later.
 const GRID: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ pub struct Batch {
     /// Name of the job.
     pub name: String,
     /// Machines, where the configuration says so.
-    pub machines: Option<Machines>,
+    pub machines: Option<MachineCount>,
     /// Its ranks, or Ray, are started on the machines by `supervise` itself.
     pub gang: bool,
     /// Nodes beyond those of its machines.
@@ -100,7 +100,7 @@ pub fn sbatch(b: &Batch) -> Result<String, BatchError> {
     };
     line(&format!("--job-name={}", b.name));
     line(&chdir(&b.cwd).map_err(BatchError::Word)?);
-    if let Some(Machines { nodes, gpus }) = b.machines {
+    if let Some(MachineCount { nodes, gpus }) = b.machines {
         line(&format!("--nodes={}", nodes.saturating_add(b.spares)));
         line("--ntasks-per-node=1");
         if b.spares > 0 {
@@ -177,7 +177,7 @@ mod tests {
     fn each_option_of_a_person_has_a_line_after_ours() {
         let batch = Batch {
             name: "ppo".into(),
-            machines: Some(Machines { nodes: 2, gpus: 8 }),
+            machines: Some(MachineCount { nodes: 2, gpus: 8 }),
             gang: false,
             spares: 1,
             notice: notice(Duration::from_secs(300), Duration::from_secs(30)),

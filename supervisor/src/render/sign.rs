@@ -4,7 +4,7 @@ use super::status::StatusView;
 
 /// How a state is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
+pub enum StatusTone {
     /// As it should be.
     Good,
     /// Over, as somebody wanted.
@@ -15,7 +15,7 @@ pub enum Tone {
     Bad,
 }
 
-impl Tone {
+impl StatusTone {
     /// In a word.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -30,14 +30,14 @@ impl Tone {
 
 /// The sign of a run as it is.
 #[must_use]
-pub fn sign(view: &StatusView) -> (Tone, &'static str) {
+pub fn sign(view: &StatusView) -> (StatusTone, &'static str) {
     match (&view.outcome, view.lives()) {
-        (Some(o), _) if o.word == "finished" => (Tone::Good, "✓"),
-        (Some(o), _) if matches!(o.word, "stopped" | "out_of_time") => (Tone::Calm, "■"),
-        (Some(_), _) => (Tone::Bad, "✗"),
-        (None, false) => (Tone::Bad, "!"),
-        (None, true) if view.problem.is_some() || view.held.is_some() => (Tone::Odd, "!"),
-        (None, true) if view.mode == "running" => (Tone::Good, "▶"),
-        (None, true) => (Tone::Odd, "…"),
+        (Some(o), _) if o.word == "finished" => (StatusTone::Good, "✓"),
+        (Some(o), _) if matches!(o.word, "stopped" | "out_of_time") => (StatusTone::Calm, "■"),
+        (Some(_), _) => (StatusTone::Bad, "✗"),
+        (None, false) => (StatusTone::Bad, "!"),
+        (None, true) if view.problem.is_some() || view.held.is_some() => (StatusTone::Odd, "!"),
+        (None, true) if view.mode == "running" => (StatusTone::Good, "▶"),
+        (None, true) => (StatusTone::Odd, "…"),
     }
 }

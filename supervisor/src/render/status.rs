@@ -6,7 +6,7 @@ pub use job::JobView;
 
 use super::condition;
 use super::danger::DangerView;
-use super::elsewhere::Elsewhere;
+use super::elsewhere::RemoteSupervisor;
 use super::ledger::LedgerView;
 use super::outcome::outcome_words;
 use super::record::rehearsed;
@@ -17,15 +17,15 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Verdict, tally};
 use supervise_core::diagnosis::last_lines;
-use supervise_core::event::Phase;
-use supervise_core::gang::{Nodes, lost_words};
+use supervise_core::event::TrainerPhase;
+use supervise_core::gang::{AttemptNodes, lost_words};
 use supervise_core::generations::{is_kept, is_live};
 use supervise_core::id::WallMs;
 use supervise_core::reason::Reason;
-use supervise_core::rehearsal::Rehearsed;
+use supervise_core::rehearsal::RehearsalResult;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::{Attempt, Held, LetGo, Mode, RollBack, State};
-use supervise_host::process::Remains;
+use supervise_core::state::{Attempt, LetGo, RollBack, RunHold, RunMode, RunState};
+use supervise_host::process::LeftoverProcess;
 
 /// True if a process is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -44,14 +44,14 @@ pub struct AttemptView {
     /// The newest step it printed.
     pub step: Option<u64>,
     /// Its present activity; `null` where it is gone.
-    pub phase: Option<Phase>,
+    pub phase: Option<TrainerPhase>,
     /// The step it was started from; 0 from nothing, `null` as written.
     pub resumed_from: Option<u64>,
     /// Processes of its workers.
     pub workers: Vec<i32>,
     /// Its nodes, where it has several.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<Nodes>,
+    pub nodes: Option<AttemptNodes>,
     /// No process of it is left.
     pub gone: bool,
     /// The last lines of the worker that failed first, where nothing that is known was seen in the output.
@@ -90,7 +90,7 @@ pub struct StatusView {
     pub supervisor: Liveness,
     /// The supervisor, where it lives but cannot be reached from here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub elsewhere: Option<Elsewhere>,
+    pub elsewhere: Option<RemoteSupervisor>,
     /// The guard of the workers.
     pub guard: Liveness,
     /// Attempts launched over the life of the run.
@@ -120,16 +120,16 @@ pub struct StatusView {
     /// Why something could not be found out.
     pub problem: Option<String>,
     /// Result of the last relaunch that was tried in advance; `null`: none was.
-    pub rehearsal: Option<Rehearsed>,
+    pub rehearsal: Option<RehearsalResult>,
     /// The scheduler's job that the present or last term runs in.
     pub scheduler: Option<JobView>,
     /// The next danger of running out; `null`: nothing that is known.
     pub danger: Option<DangerView>,
     /// Processes that SIGKILL did not end, and that live.
-    pub undead: Vec<Remains>,
+    pub undead: Vec<LeftoverProcess>,
     /// A person works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
+    pub held: Option<RunHold>,
     /// A person lets it go on after an end that needed one: its next start does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub let_go: Option<LetGo>,
@@ -160,7 +160,7 @@ pub struct KeptView {
 }
 
 impl KeptView {
-    fn of(s: &State, spec: &RunSpec) -> Option<Self> {
+    fn of(s: &RunState, spec: &RunSpec) -> Option<Self> {
         spec.saves.in_place()?;
         let steps = s.scan.iter().flat_map(|scan| &scan.steps);
         let (live, kept): (Vec<_>, Vec<_>) = steps
@@ -189,7 +189,7 @@ impl KeptView {
 
 /// The processes that live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Alive {
+pub struct RunLiveness {
     /// The supervisor.
     pub supervisor: Liveness,
     /// The guard.
@@ -199,8 +199,8 @@ pub struct Alive {
 impl StatusView {
     /// A run of which nothing but its liveness is known.
     #[must_use]
-    pub fn unknown(run: &str, alive: Alive, problem: String) -> Self {
-        let mut view = Self::of(run, &State::default(), None, alive);
+    pub fn unknown(run: &str, alive: RunLiveness, problem: String) -> Self {
+        let mut view = Self::of(run, &RunState::default(), None, alive);
         view.mode = "unknown";
         view.since = None;
         view.problem = Some(problem);
@@ -209,7 +209,7 @@ impl StatusView {
 
     /// A run as its journal, or its supervisor, tells.
     #[must_use]
-    pub fn of(run: &str, s: &State, spec: Option<&RunSpec>, alive: Alive) -> Self {
+    pub fn of(run: &str, s: &RunState, spec: Option<&RunSpec>, alive: RunLiveness) -> Self {
         let ago = i64::try_from(s.now.since(s.since).0).unwrap_or(i64::MAX);
         let known = s.wall != WallMs(0);
         Self {
@@ -254,7 +254,7 @@ impl StatusView {
             undead: Vec::new(),
             ledger: None,
             waits_for: match &s.mode {
-                Mode::Waiting { what, .. } => Some(condition::thing(what)),
+                RunMode::Waiting { what, .. } => Some(condition::thing(what)),
                 _ => None,
             },
             held: s.held.clone(),
@@ -429,7 +429,7 @@ impl StatusView {
 }
 
 /// Fate of a run whose journal cannot be written, in words.
-pub(crate) fn without_a_journal(s: &State) -> &'static str {
+pub(crate) fn without_a_journal(s: &RunState) -> &'static str {
     match s.live().is_some_and(|a| a.launched.is_some()) {
         true => "the training goes on, nothing new is started",
         false => "no worker lives, and nothing is started before it can be written",
@@ -437,7 +437,7 @@ pub(crate) fn without_a_journal(s: &State) -> &'static str {
 }
 
 /// Work that a living supervisor cannot do now.
-fn trouble(s: &State) -> Option<String> {
+fn trouble(s: &RunState) -> Option<String> {
     let journal = format!("the journal cannot be written: {}", without_a_journal(s));
     match (&s.io_stalled, s.journal_stalled) {
         (Some(what), true) => Some(format!("{what}; {journal}")),
@@ -486,12 +486,12 @@ fn attempt_text(a: &AttemptView) -> String {
 
 /// Activity of a trainer, in a word.
 #[must_use]
-pub fn phase_word(p: Phase) -> &'static str {
+pub fn phase_word(p: TrainerPhase) -> &'static str {
     match p {
-        Phase::Startup => "starting up",
-        Phase::Step => "training",
-        Phase::Save => "saving",
-        Phase::Validate => "validating",
-        Phase::Exit => "ending",
+        TrainerPhase::Startup => "starting up",
+        TrainerPhase::Step => "training",
+        TrainerPhase::Save => "saving",
+        TrainerPhase::Validate => "validating",
+        TrainerPhase::Exit => "ending",
     }
 }

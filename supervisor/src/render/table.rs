@@ -47,27 +47,27 @@ fn row(view: &StatusView) -> [String; 5] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::status::Alive;
+    use crate::render::status::RunLiveness;
     use supervise_core::id::{Step, WallMs};
-    use supervise_core::record::Outcome;
-    use supervise_core::state::State;
+    use supervise_core::record::RunOutcome;
+    use supervise_core::state::RunState;
 
     #[test]
     fn the_newest_comes_first_and_an_end_is_no_death() {
-        let view = |run: &str, wall: i64, outcome: Option<Outcome>| {
-            let s = State {
+        let view = |run: &str, wall: i64, outcome: Option<RunOutcome>| {
+            let s = RunState {
                 wall: WallMs(wall),
                 mark: outcome.as_ref().map(|_| Step(10)),
                 outcome,
-                ..State::default()
+                ..RunState::default()
             };
-            let mut view = StatusView::of(run, &s, None, Alive::default());
+            let mut view = StatusView::of(run, &s, None, RunLiveness::default());
             view.looked = Some(WallMs(100_000));
             view.run_dir = Some("/ckpt".to_owned());
             view
         };
         let older = view("0123456789abcdef", 10_000, None);
-        let newer = view("fedcba9876543210", 97_000, Some(Outcome::Finished { step: None }));
+        let newer = view("fedcba9876543210", 97_000, Some(RunOutcome::Finished { step: None }));
         assert!(!newer.text().contains("dead"), "{}", newer.text());
         assert_eq!(
             table(&[older, newer]),

@@ -19,7 +19,7 @@ use supervise_core::id::WallMs;
 
 /// A key, by its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
+pub enum KeyPress {
     /// One line up.
     Up,
     /// One line down.
@@ -46,7 +46,7 @@ pub enum Key {
 
 /// Facts that the screen shows now, and that have to be read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Wants {
+pub enum TopQuery {
     /// All runs.
     #[default]
     Runs,
@@ -66,11 +66,11 @@ pub enum Wants {
 }
 
 /// Lines of an output and where they were read from, or why they were not.
-pub type Output = Result<(Vec<String>, String), String>;
+pub type LogTail = Result<(Vec<String>, String), String>;
 
 /// Answers to what was wanted.
 #[derive(Debug)]
-pub enum Data {
+pub enum TopAnswer {
     /// All runs, and how many are gone.
     Runs(Vec<StatusView>, usize),
     /// One run as it is.
@@ -78,13 +78,13 @@ pub enum Data {
     /// The story of a run, or why it cannot be told.
     Story(String, Result<Box<ExplainView>, String>),
     /// The output that was wanted.
-    Log(Wants, Output),
+    Log(TopQuery, LogTail),
     /// No run of this identity is known any more.
     Lost(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Place {
+enum TopPage {
     #[default]
     Runs,
     Run,
@@ -93,8 +93,8 @@ enum Place {
 
 /// State of the screen.
 #[derive(Debug, Default)]
-pub struct Top {
-    place: Place,
+pub struct TopState {
+    place: TopPage,
     /// Only this run is shown: there is no list behind it.
     alone: bool,
     views: Vec<StatusView>,
@@ -102,7 +102,7 @@ pub struct Top {
     gone: usize,
     chosen: Option<String>,
     story: Option<(String, Result<Box<ExplainView>, String>)>,
-    output: Option<(Wants, Output)>,
+    output: Option<(TopQuery, LogTail)>,
     /// Attempt and worker whose output is shown; no attempt: the newest.
     attempt: Option<u32>,
     worker: u32,
@@ -116,12 +116,12 @@ pub struct Top {
     page: usize,
 }
 
-impl Top {
+impl TopState {
     /// The list of runs; where one alone was named, that one.
     #[must_use]
     pub fn new(alone: Option<&str>) -> Self {
         Self {
-            place: if alone.is_some() { Place::Run } else { Place::Runs },
+            place: if alone.is_some() { TopPage::Run } else { TopPage::Runs },
             alone: alone.is_some(),
             chosen: alone.map(str::to_owned),
             ..Self::default()
@@ -130,11 +130,11 @@ impl Top {
 
     /// Facts that are shown now.
     #[must_use]
-    pub fn wants(&self) -> Wants {
+    pub fn wants(&self) -> TopQuery {
         match (self.place, &self.chosen) {
-            (Place::Runs, _) | (_, None) => Wants::Runs,
-            (Place::Run, Some(run)) => Wants::Run(run.clone()),
-            (Place::Log, Some(run)) => Wants::Log {
+            (TopPage::Runs, _) | (_, None) => TopQuery::Runs,
+            (TopPage::Run, Some(run)) => TopQuery::Run(run.clone()),
+            (TopPage::Log, Some(run)) => TopQuery::Log {
                 run: run.clone(),
                 attempt: self.attempt.unwrap_or_else(|| self.newest()),
                 worker: self.worker,
@@ -153,33 +153,33 @@ impl Top {
     }
 
     /// Takes in what was read. What is not shown any more is only remembered.
-    pub fn take(&mut self, data: Data) {
+    pub fn take(&mut self, data: TopAnswer) {
         match data {
-            Data::Runs(mut views, gone) => {
+            TopAnswer::Runs(mut views, gone) => {
                 views.sort_by_key(|v| std::cmp::Reverse(v.now));
                 (self.views, self.gone, self.known) = (views, gone, true);
                 if self.view().is_none() {
                     self.chosen = self.views.first().map(|v| v.run.clone());
                 }
             }
-            Data::Run(view) => match self.views.iter_mut().find(|v| v.run == view.run) {
+            TopAnswer::Run(view) => match self.views.iter_mut().find(|v| v.run == view.run) {
                 Some(known) => *known = *view,
                 None => self.views.push(*view),
             },
             // A story that cannot be read on is not forgotten.
-            Data::Story(run, story) => {
+            TopAnswer::Story(run, story) => {
                 if story.is_ok() || self.story.as_ref().is_none_or(|(of, _)| *of != run) {
                     self.story = Some((run, story));
                 }
             }
-            Data::Log(of, output) => self.output = Some((of, output)),
-            Data::Lost(run) => self.views.retain(|v| v.run != run),
+            TopAnswer::Log(of, output) => self.output = Some((of, output)),
+            TopAnswer::Lost(run) => self.views.retain(|v| v.run != run),
         }
     }
 
     /// Does what a key means; `false`: it is over.
-    pub fn key(&mut self, key: Key) -> bool {
-        if key == Key::Interrupt {
+    pub fn key(&mut self, key: KeyPress) -> bool {
+        if key == KeyPress::Interrupt {
             return false;
         }
         if self.typed.is_some() {
@@ -190,34 +190,34 @@ impl Top {
             return true;
         }
         match key {
-            Key::Letter('q') => return false,
-            Key::Letter('?' | 'h') => self.help = true,
-            Key::Up | Key::Letter('k') => self.go(-1),
-            Key::Down | Key::Letter('j') => self.go(1),
-            Key::PageUp | Key::Letter('b') => self.go(-self.pages()),
-            Key::PageDown | Key::Letter(' ') => self.go(self.pages()),
-            Key::First | Key::Letter('g') => self.go(-isize::MAX),
-            Key::Last | Key::Letter('G') => self.go(isize::MAX),
-            Key::Open => self.open(),
-            Key::Letter('l') if self.chosen.is_some() => self.enter(Place::Log),
-            Key::Back | Key::Erase => return self.back(),
-            Key::Letter(c) if self.place == Place::Log => self.other_output(c),
-            Key::Letter(_) | Key::Interrupt => {}
+            KeyPress::Letter('q') => return false,
+            KeyPress::Letter('?' | 'h') => self.help = true,
+            KeyPress::Up | KeyPress::Letter('k') => self.go(-1),
+            KeyPress::Down | KeyPress::Letter('j') => self.go(1),
+            KeyPress::PageUp | KeyPress::Letter('b') => self.go(-self.pages()),
+            KeyPress::PageDown | KeyPress::Letter(' ') => self.go(self.pages()),
+            KeyPress::First | KeyPress::Letter('g') => self.go(-isize::MAX),
+            KeyPress::Last | KeyPress::Letter('G') => self.go(isize::MAX),
+            KeyPress::Open => self.open(),
+            KeyPress::Letter('l') if self.chosen.is_some() => self.enter(TopPage::Log),
+            KeyPress::Back | KeyPress::Erase => return self.back(),
+            KeyPress::Letter(c) if self.place == TopPage::Log => self.other_output(c),
+            KeyPress::Letter(_) | KeyPress::Interrupt => {}
         }
         true
     }
 
-    fn type_on(&mut self, key: Key) {
+    fn type_on(&mut self, key: KeyPress) {
         let Some(mut typed) = self.typed.take() else { return };
         match key {
-            Key::Open => {
+            KeyPress::Open => {
                 self.query = typed;
                 self.scroll = 0;
                 return;
             }
-            Key::Back => return,
-            Key::Erase => drop(typed.pop()),
-            Key::Letter(c) => typed.push(c),
+            KeyPress::Back => return,
+            KeyPress::Erase => drop(typed.pop()),
+            KeyPress::Letter(c) => typed.push(c),
             _ => {}
         }
         self.typed = Some(typed);
@@ -228,12 +228,12 @@ impl Top {
     }
 
     fn go(&mut self, by: isize) {
-        if self.place == Place::Runs {
+        if self.place == TopPage::Runs {
             let at = self.views.iter().position(|v| Some(&v.run) == self.chosen.as_ref());
             let to = at.unwrap_or_default().saturating_add_signed(by);
             let last = self.views.len().saturating_sub(1);
             self.chosen = self.views.get(to.min(last)).map(|v| v.run.clone());
-        } else if self.place == Place::Log {
+        } else if self.place == TopPage::Log {
             // The end of an output is what is looked at: lines are counted from there.
             self.scroll = self.scroll.saturating_add_signed(by.saturating_neg());
         } else {
@@ -243,15 +243,15 @@ impl Top {
 
     fn open(&mut self) {
         match self.place {
-            Place::Runs if self.chosen.is_some() => self.enter(Place::Run),
-            Place::Run => self.enter(Place::Log),
-            Place::Runs | Place::Log => {}
+            TopPage::Runs if self.chosen.is_some() => self.enter(TopPage::Run),
+            TopPage::Run => self.enter(TopPage::Log),
+            TopPage::Runs | TopPage::Log => {}
         }
     }
 
-    fn enter(&mut self, place: Place) {
+    fn enter(&mut self, place: TopPage) {
         (self.place, self.scroll) = (place, 0);
-        if place == Place::Log {
+        if place == TopPage::Log {
             (self.attempt, self.worker) = (None, 0);
             self.query.clear();
         }
@@ -259,10 +259,10 @@ impl Top {
 
     fn back(&mut self) -> bool {
         match self.place {
-            Place::Log if !self.query.is_empty() => self.query.clear(),
-            Place::Log => self.enter(Place::Run),
-            Place::Run if !self.alone => self.enter(Place::Runs),
-            Place::Run | Place::Runs => return false,
+            TopPage::Log if !self.query.is_empty() => self.query.clear(),
+            TopPage::Log => self.enter(TopPage::Run),
+            TopPage::Run if !self.alone => self.enter(TopPage::Runs),
+            TopPage::Run | TopPage::Runs => return false,
         }
         self.scroll = 0;
         true
@@ -290,13 +290,13 @@ impl Top {
         self.page = page;
         let mut body = match (self.help, self.place) {
             (true, _) => help(),
-            (false, Place::Runs) => runs::draw(self, width, page),
-            (false, Place::Run) => {
+            (false, TopPage::Runs) => runs::draw(self, width, page),
+            (false, TopPage::Run) => {
                 let all = run::draw(self, width);
                 self.scroll = self.scroll.min(all.len().saturating_sub(page));
                 all.into_iter().skip(self.scroll).collect()
             }
-            (false, Place::Log) => {
+            (false, TopPage::Log) => {
                 let all = log::draw(self, width);
                 let above = all.len().saturating_sub(page);
                 self.scroll = self.scroll.min(above);
@@ -314,7 +314,7 @@ impl Top {
     fn head(&self, width: usize, now: WallMs) -> Line<'static> {
         let name = |v: &StatusView| shown(v.root.as_ref().or(v.run_dir.as_ref()).unwrap_or(&v.run));
         let what = match (self.place, self.view()) {
-            (Place::Runs, _) => format!("{}{}", count(self.views.len() as u64, "run"), self.missing()),
+            (TopPage::Runs, _) => format!("{}{}", count(self.views.len() as u64, "run"), self.missing()),
             (_, Some(v)) => name(v),
             (_, None) => self.chosen.clone().unwrap_or_default(),
         };
@@ -347,9 +347,11 @@ impl Top {
         let back = if self.alone { "Esc leave" } else { "Esc runs" };
         let words = match (self.help, self.place) {
             (true, _) => "any key: back".to_owned(),
-            (false, Place::Runs) => "↑↓ choose  Enter open  l output  ? keys  q leave".to_owned(),
-            (false, Place::Run) => format!("↑↓ scroll  Enter output  {back}  ? keys  q leave"),
-            (false, Place::Log) => "↑↓ scroll  w W worker  a A attempt  / search  Esc run  ? keys  q leave".to_owned(),
+            (false, TopPage::Runs) => "↑↓ choose  Enter open  l output  ? keys  q leave".to_owned(),
+            (false, TopPage::Run) => format!("↑↓ scroll  Enter output  {back}  ? keys  q leave"),
+            (false, TopPage::Log) => {
+                "↑↓ scroll  w W worker  a A attempt  / search  Esc run  ? keys  q leave".to_owned()
+            }
         };
         Line::from(faint(words))
     }

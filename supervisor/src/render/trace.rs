@@ -6,11 +6,11 @@
 
 use super::{condition, one_line};
 use serde_json::{Value, json};
-use supervise_core::event::{EventKind, Phase};
+use supervise_core::event::{EventKind, TrainerPhase};
 use supervise_core::id::WallMs;
-use supervise_core::record::{Decision, Record};
+use supervise_core::record::{Decision, JournalRecord};
 use supervise_core::scan::RuleKind;
-use supervise_core::state::{Mode, State};
+use supervise_core::state::{RunMode, RunState};
 
 /// Longest name of an event, in characters.
 const NAME: usize = 200;
@@ -35,23 +35,23 @@ impl Track {
 
 /// Folds records into trace events.
 #[derive(Debug, Default)]
-pub struct Trace {
-    state: State,
+pub struct TraceBuilder {
+    state: RunState,
     /// Time since the first record, in ms.
     now: u64,
     began: Option<WallMs>,
     mode: Option<String>,
     attempt: Option<u32>,
-    phase: Option<Phase>,
+    phase: Option<TrainerPhase>,
     step: Option<u64>,
 }
 
 /// Takes the events in.
-pub type Emit<'a> = dyn FnMut(&Value) + 'a;
+pub type EmitFn<'a> = dyn FnMut(&Value) + 'a;
 
-impl Trace {
+impl TraceBuilder {
     /// The names of the tracks.
-    pub fn begin(run: &str, emit: &mut Emit<'_>) {
+    pub fn begin(run: &str, emit: &mut EmitFn<'_>) {
         let named = |what: &str, tid: usize, name: &str| json!({"ph": "M", "name": what, "pid": 1, "tid": tid, "args": {"name": name}});
         emit(&named("process_name", 0, &format!("run {run}")));
         for (track, name) in Track::ALL {
@@ -60,10 +60,10 @@ impl Trace {
     }
 
     /// Takes the next record in.
-    pub fn add(&mut self, r: &Record, emit: &mut Emit<'_>) {
+    pub fn add(&mut self, r: &JournalRecord, emit: &mut EmitFn<'_>) {
         let (tick, wall) = (self.state.now, self.state.wall);
         self.state.apply(r);
-        let starts = matches!(r, Record::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
+        let starts = matches!(r, JournalRecord::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
         if starts {
             // Until now nobody supervised.
             self.end_mode(emit);
@@ -82,7 +82,7 @@ impl Trace {
     }
 
     /// Ends what goes on, and tells when the first record was written.
-    pub fn finish(mut self, emit: &mut Emit<'_>) -> Option<WallMs> {
+    pub fn finish(mut self, emit: &mut EmitFn<'_>) -> Option<WallMs> {
         self.end_attempt(emit);
         self.end_mode(emit);
         self.began
@@ -94,16 +94,16 @@ impl Trace {
         json!({"ph": phase, "name": name, "ts": self.now.saturating_mul(1000), "pid": 1, "tid": track as usize})
     }
 
-    fn end_mode(&mut self, emit: &mut Emit<'_>) {
+    fn end_mode(&mut self, emit: &mut EmitFn<'_>) {
         if let Some(mode) = self.mode.take() {
             emit(&self.event("E", Track::Supervisor, &mode));
         }
     }
 
-    fn follow_mode(&mut self, emit: &mut Emit<'_>) {
+    fn follow_mode(&mut self, emit: &mut EmitFn<'_>) {
         let mode = match &self.state.mode {
-            Mode::Idle | Mode::Finished => None,
-            Mode::Waiting { what, .. } => Some(format!("waiting for {}", condition::thing(what))),
+            RunMode::Idle | RunMode::Finished => None,
+            RunMode::Waiting { what, .. } => Some(format!("waiting for {}", condition::thing(what))),
             mode => Some(mode.word().to_owned()),
         };
         if mode == self.mode {
@@ -120,13 +120,13 @@ impl Trace {
         }
     }
 
-    fn end_phase(&mut self, emit: &mut Emit<'_>) {
+    fn end_phase(&mut self, emit: &mut EmitFn<'_>) {
         if let Some(phase) = self.phase.take() {
             emit(&self.event("E", Track::Attempts, word(phase)));
         }
     }
 
-    fn end_attempt(&mut self, emit: &mut Emit<'_>) {
+    fn end_attempt(&mut self, emit: &mut EmitFn<'_>) {
         self.end_phase(emit);
         if let Some(no) = self.attempt.take() {
             emit(&self.event("E", Track::Attempts, &format!("attempt {no}")));
@@ -134,7 +134,7 @@ impl Trace {
         self.step = None;
     }
 
-    fn follow_attempt(&mut self, emit: &mut Emit<'_>) {
+    fn follow_attempt(&mut self, emit: &mut EmitFn<'_>) {
         let lives = self.state.live().filter(|a| a.launched.is_some());
         let seen = lives.map(|a| (a.no.0, a.phase, a.step.map(|s| s.0), a.order.from.step().0));
         if seen.map(|s| s.0) != self.attempt {
@@ -161,7 +161,7 @@ impl Trace {
     }
 
     /// An event of a moment.
-    fn tell(&self, r: &Record, emit: &mut Emit<'_>) {
+    fn tell(&self, r: &JournalRecord, emit: &mut EmitFn<'_>) {
         let mark = |track, name: &str, args: Value| {
             let mut event = self.event("i", track, name);
             event["s"] = json!("t");
@@ -170,7 +170,7 @@ impl Trace {
         };
         let fault = |name: &str, args: Value| mark(Track::Faults, name, args);
         let event = match r {
-            Record::Fact(e) => match &e.kind {
+            JournalRecord::Fact(e) => match &e.kind {
                 EventKind::WorkerExited {
                     attempt,
                     worker,
@@ -202,7 +202,7 @@ impl Trace {
                 EventKind::JournalStalled { why } => fault("journal cannot be written", json!({"why": why})),
                 _ => return,
             },
-            Record::Decided { what, reasons, .. } => {
+            JournalRecord::Decided { what, reasons, .. } => {
                 let because = reasons.first().map(|r| r.text.as_str());
                 match what {
                     Decision::Mark { step } => mark(
@@ -218,18 +218,18 @@ impl Trace {
                     _ => return,
                 }
             }
-            Record::Intended { .. } | Record::Ignored { .. } => return,
+            JournalRecord::Intended { .. } | JournalRecord::Ignored { .. } => return,
         };
         emit(&event);
     }
 }
 
-fn word(phase: Phase) -> &'static str {
+fn word(phase: TrainerPhase) -> &'static str {
     match phase {
-        Phase::Startup => "startup",
-        Phase::Step => "steps",
-        Phase::Save => "save",
-        Phase::Validate => "validate",
-        Phase::Exit => "exit",
+        TrainerPhase::Startup => "startup",
+        TrainerPhase::Step => "steps",
+        TrainerPhase::Save => "save",
+        TrainerPhase::Validate => "validate",
+        TrainerPhase::Exit => "exit",
     }
 }

@@ -8,7 +8,7 @@ const TEMPLATE: &str = include_str!("../../../systemd/supervise@.service");
 
 /// Parts of a unit.
 #[derive(Debug, Clone)]
-pub struct Unit {
+pub struct SystemdUnit {
     /// `supervise-NAME.service`.
     pub name: String,
     /// A user's own service.
@@ -31,7 +31,7 @@ pub struct Unit {
 
 /// The texts of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Texts {
+pub struct UnitTexts {
     /// The unit itself, without secrets.
     pub unit: String,
     /// Variables that the unit takes from [`Unit::secrets`], where it has any.
@@ -45,7 +45,7 @@ const WORD: &str = "SECRET_WORD_";
 ///
 /// # Errors
 /// A path or a word with a line break or another control character, which no unit can hold: named.
-pub fn unit(u: &Unit) -> Result<Texts, String> {
+pub fn unit(u: &SystemdUnit) -> Result<UnitTexts, String> {
     let settings = u.settings.iter().flat_map(|file| ["--settings", file.as_str()]);
     let mut exec: Vec<String> = [u.program.as_str(), "run", u.config.as_str()]
         .into_iter()
@@ -104,10 +104,10 @@ pub fn unit(u: &Unit) -> Result<Texts, String> {
             }
         }
     }
-    Ok(Texts { unit: out, secrets })
+    Ok(UnitTexts { unit: out, secrets })
 }
 
-fn environment(u: &Unit, env: &[&(String, String)], secrets: bool, out: &mut String) -> Result<(), String> {
+fn environment(u: &SystemdUnit, env: &[&(String, String)], secrets: bool, out: &mut String) -> Result<(), String> {
     out.push_str("# As it was in the shell that wrote this. Further variables, secrets too, belong into the file.\n");
     for (name, value) in env {
         let _ = writeln!(out, "Environment={}", quoted(&format!("{name}={value}"), false)?);
@@ -154,10 +154,10 @@ fn plain(word: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exit::{ALL, Exit};
+    use crate::exit::{ALL, SuperviseExitCode};
 
-    fn demo(user: bool) -> Unit {
-        Unit {
+    fn demo(user: bool) -> SystemdUnit {
+        SystemdUnit {
             name: "ppo".into(),
             user,
             program: "/opt/my tools/supervise".into(),
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn words_are_quoted_as_systemd_reads_them() {
-        let Texts { unit: text, secrets } = unit(&demo(true)).unwrap();
+        let UnitTexts { unit: text, secrets } = unit(&demo(true)).unwrap();
         assert_eq!((secrets, text.contains("secrets.env")), (None, false));
         let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         has(
@@ -188,7 +188,7 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("%i"), "{text}");
-        let broken = Unit {
+        let broken = SystemdUnit {
             command: vec!["a\nExecStop=/bin/x".into()],
             ..demo(true)
         };
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn secrets_stand_in_a_file_of_their_own() {
         let command = ["x", "--token", "hu\"s$h-1", "a=b", "+env.HF_TOKEN=hush-2"].map(str::to_owned);
-        let texts = unit(&Unit {
+        let texts = unit(&SystemdUnit {
             command: command.to_vec(),
             ..demo(true)
         })
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(codes("RestartPreventExitStatus="), ended);
         assert_eq!(
             codes("SuccessExitStatus="),
-            [Exit::Stopped.code(), Exit::Terminated.code()]
+            [SuperviseExitCode::Stopped.code(), SuperviseExitCode::Terminated.code()]
         );
     }
 
@@ -238,7 +238,7 @@ mod tests {
         let codes = of(job, "values: ").trim_matches(['[', ']']);
         let codes: Vec<u8> = codes.split(", ").map(|c| c.parse().unwrap()).collect();
         // A run that was stopped stays stopped: a pod that ends by itself, with whatever code, would be replaced.
-        let ended = ALL.iter().filter(|e| e.is_final() || **e == Exit::Stopped);
+        let ended = ALL.iter().filter(|e| e.is_final() || **e == SuperviseExitCode::Stopped);
         assert_eq!(codes, ended.map(|e| e.code()).collect::<Vec<u8>>());
         let pod = of(job, "terminationGracePeriodSeconds: ");
         assert_eq!(pod, of(TEMPLATE, "TimeoutStopSec="));

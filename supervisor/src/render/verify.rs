@@ -5,9 +5,9 @@ use super::{bytes, count};
 use camino::Utf8Path;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use supervise_checkpoint::torch::Tensor;
+use supervise_checkpoint::torch::TorchTensor;
 use supervise_checkpoint::{FileKind, FileReport};
-use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, Level, Verdict};
+use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, FindingLevel, Verdict};
 
 /// Whole files named one by one; further ones are counted.
 const NAMED: usize = 24;
@@ -34,7 +34,7 @@ pub struct TensorView {
 impl TensorView {
     /// The view of a tensor.
     #[must_use]
-    pub fn of(t: &Tensor) -> Self {
+    pub fn of(t: &TorchTensor) -> Self {
         Self {
             name: t.name.clone(),
             dtype: t.dtype.map(|d| d.word().to_owned()),
@@ -382,11 +382,11 @@ fn finding(f: &Finding) -> String {
     format!("{}{at}: {} [{}]", level(f.level), f.detail, f.code)
 }
 
-fn level(l: Level) -> &'static str {
+fn level(l: FindingLevel) -> &'static str {
     match l {
-        Level::Note => "note",
-        Level::Warning => "warning",
-        Level::Error => "error",
+        FindingLevel::Note => "note",
+        FindingLevel::Warning => "warning",
+        FindingLevel::Error => "error",
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::fs;
 use supervise_core::event::EventKind;
-use supervise_core::record::{ActKind, Decision, Record};
+use supervise_core::record::{ActKind, Decision, JournalRecord};
 
 /// A field of a struct or of a variant.
 #[derive(Debug, Clone)]
@@ -231,11 +231,11 @@ fn words(of: &str, all: &BTreeMap<String, Item>, named: &mut Vec<String>) -> Str
         "Step" | "Term" | "Tick" | "Ms" | "Seq" | "AttemptNo" | "WorkerId" | "ActId" | "Rank" => "integer".to_owned(),
         "f64" => "number".to_owned(),
         // Its own form: JSON knows no infinity.
-        "Reading" => "number, or `nan`, `inf`, `-inf` as a string".to_owned(),
+        "MetricValue" => "number, or `nan`, `inf`, `-inf` as a string".to_owned(),
         "bool" => "boolean".to_owned(),
         "String" | "Utf8PathBuf" | "TrainerKind" | "FailureClass" | "Cow<'static, str>" => "string".to_owned(),
         "Value" => "anything".to_owned(),
-        "Fields" => "object of anything".to_owned(),
+        "RawFields" => "object of anything".to_owned(),
         name => match all.get(name) {
             Some(Item::Transparent(of)) => again(of),
             Some(_) => {
@@ -364,6 +364,6 @@ fn every_kind_of_record_and_every_field_is_on_the_page() {
     assert_eq!(listed("decided."), known::<Decision>());
     assert_eq!(listed("intended."), known::<ActKind>());
     let outer: BTreeSet<String> = ["fact", "decided", "intended", "ignored"].map(str::to_owned).into();
-    assert_eq!(outer, known::<Record>());
+    assert_eq!(outer, known::<JournalRecord>());
     keep_part("docs/journal.md", "kinds", &page.text);
 }

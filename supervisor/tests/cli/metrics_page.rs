@@ -3,15 +3,15 @@
 use crate::docs::{keep_part, top};
 use std::collections::BTreeSet;
 use std::fs;
-use supervise::render::metrics::{FAMILIES, Kind};
+use supervise::render::metrics::{FAMILIES, MetricType};
 
 #[test]
 fn every_metric_is_on_the_page() {
     let mut text = String::from("| metric | kind | labels | |\n| --- | --- | --- | --- |\n");
     for f in FAMILIES {
         let kind = match f.kind {
-            Kind::Gauge => "gauge",
-            Kind::Counter => "counter",
+            MetricType::Gauge => "gauge",
+            MetricType::Counter => "counter",
         };
         let labels = match f.labels {
             "" => String::new(),

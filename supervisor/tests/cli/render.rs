@@ -1,20 +1,20 @@
 //! Words, letter by letter: what they are changed to is read in a diff of this file.
 
-use supervise::render::explain::Teller;
+use supervise::render::explain::StoryBuilder;
 use supervise::render::last_words::last_words;
 use supervise::render::record::{line, words};
-use supervise::render::status::{Alive, Liveness, StatusView};
+use supervise::render::status::{Liveness, RunLiveness, StatusView};
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash, StateKind};
-use supervise_core::event::{ActOutput, Event, EventKind, ExitStatus, Request};
+use supervise_core::event::{ActOutput, Event, EventKind, ExitStatus, OperatorRequest};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, RunId, Step, Term, Tick, WallMs, WorkerId};
 use supervise_core::reason::Reason;
 use supervise_core::record::{
-    Act, ActKind, Action, Condition, Decision, Diagnosis, DiskEdit, LaunchOrder, Notice, Outcome, Record, StartPoint,
-    Then,
+    Act, ActKind, AfterStop, Decision, Diagnosis, DiskEdit, FailureAction, JournalRecord, LaunchOrder, NoticeKind,
+    RunOutcome, StartPoint, WaitCondition,
 };
-use supervise_core::rehearsal::{Rehearsal, Rehearsed};
+use supervise_core::rehearsal::{Rehearsal, RehearsalResult};
 use supervise_core::spec::{GangSpec, Numbering, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy};
-use supervise_core::state::State;
+use supervise_core::state::RunState;
 
 fn spec() -> RunSpec {
     let (every, at_end) = (Some(2), true);
@@ -51,8 +51,8 @@ fn spec() -> RunSpec {
     }
 }
 
-pub(crate) fn fact(kind: EventKind) -> Record {
-    Record::Fact(Event {
+pub(crate) fn fact(kind: EventKind) -> JournalRecord {
+    JournalRecord::Fact(Event {
         at: Tick(60_000),
         wall: WallMs(43_471_000),
         entropy: 0,
@@ -60,8 +60,8 @@ pub(crate) fn fact(kind: EventKind) -> Record {
     })
 }
 
-pub(crate) fn decided(what: Decision, reason: &str) -> Record {
-    Record::Decided {
+pub(crate) fn decided(what: Decision, reason: &str) -> JournalRecord {
+    JournalRecord::Decided {
         at: Tick(60_000),
         what,
         reasons: vec![Reason::new("test", reason.to_owned())],
@@ -87,8 +87,8 @@ fn step_6() -> StartPoint {
     }
 }
 
-fn begun() -> State {
-    let mut s = State::default();
+fn begun() -> RunState {
+    let mut s = RunState::default();
     s.apply(&fact(begins()));
     s
 }
@@ -108,7 +108,7 @@ fn begins() -> EventKind {
 }
 
 /// A term whose second attempt is launched from step 6.
-pub(crate) fn launched() -> State {
+pub(crate) fn launched() -> RunState {
     let mut s = begun();
     let order = order(step_6());
     let start = Decision::StartFrom {
@@ -125,7 +125,7 @@ pub(crate) fn launched() -> State {
         attempt: Some(AttemptNo(2)),
         kind: ActKind::Launch(Box::new(order)),
     };
-    s.apply(&Record::Intended {
+    s.apply(&JournalRecord::Intended {
         at: Tick(60_000),
         act,
         reasons: Vec::new(),
@@ -154,7 +154,7 @@ fn a_resume_is_told_with_its_reason_its_edits_and_its_losses() {
         },
         DiskEdit::WriteTracker { step: Step(6) },
     ];
-    let start = Record::Decided {
+    let start = JournalRecord::Decided {
         at: Tick(0),
         what: Decision::StartFrom {
             order: order(step_6()),
@@ -180,10 +180,10 @@ fn a_resume_is_told_with_its_reason_its_edits_and_its_losses() {
 #[test]
 fn what_is_decided_long_after_the_last_fact_bears_its_own_time() {
     // Half an hour of wake-ups, which leave no record of themselves.
-    let late = Record::Decided {
+    let late = JournalRecord::Decided {
         at: Tick(60_000 + 1_800_000),
         what: Decision::Stop {
-            then: Then::Diagnose,
+            then: AfterStop::Diagnose,
             gently: false,
         },
         reasons: vec![Reason::new("stalled", "stuck: no progress for 1800 s")],
@@ -195,10 +195,10 @@ fn what_is_decided_long_after_the_last_fact_bears_its_own_time() {
         "{:?}",
         line(&late, &s)
     );
-    let view = StatusView::of("0123456789abcdef", &s, Some(&spec()), Alive::default());
+    let view = StatusView::of("0123456789abcdef", &s, Some(&spec()), RunLiveness::default());
     assert_eq!(view.since, Some(43_471_000 + 1_800_000));
 
-    let mut teller = Teller::default();
+    let mut teller = StoryBuilder::default();
     for r in [fact(begins()), late] {
         teller.add(&r);
     }
@@ -212,7 +212,7 @@ fn decisions_have_one_line_each() {
     let s = launched();
     let diagnosis = Diagnosis {
         class: "mem.cuda_oom".into(),
-        action: Action::RelaunchOnce,
+        action: FailureAction::RelaunchOnce,
         answer: None,
         advice: None,
         fingerprint: 1,
@@ -235,14 +235,14 @@ fn decisions_have_one_line_each() {
         ),
         (
             Decision::Stop {
-                then: Then::Diagnose,
+                then: AfterStop::Diagnose,
                 gently: false,
             },
             "attempt 2: killing the workers, then finding out why: why",
         ),
         (
             Decision::Stop {
-                then: Then::Stopped,
+                then: AfterStop::Stopped,
                 gently: true,
             },
             "attempt 2: stopping the workers, then the run is stopped: why",
@@ -250,7 +250,7 @@ fn decisions_have_one_line_each() {
         (
             Decision::Drain {
                 until: Tick(90_000),
-                then: Then::Stopped,
+                then: AfterStop::Stopped,
             },
             "attempt 2: a save may finish first, then the run is stopped: why",
         ),
@@ -280,14 +280,14 @@ fn decisions_have_one_line_each() {
         ),
         (
             Decision::Wait {
-                what: Condition::Backoff,
+                what: WaitCondition::Backoff,
                 until: s.now.after(Ms::secs(5)),
             },
             "restarting in 5 s: why",
         ),
         (
             Decision::Wait {
-                what: Condition::Readable,
+                what: WaitCondition::Readable,
                 until: s.now.after(Ms::secs(90)),
             },
             "waiting until a newer step can be read, for at most 1m 30s: why",
@@ -302,14 +302,14 @@ fn decisions_have_one_line_each() {
         ),
         (
             Decision::Noticed {
-                what: Notice::ResumeAhead,
+                what: NoticeKind::ResumeAhead,
                 text: "the first training record is step 5".into(),
             },
             "WARNING: attempt 2: the first training record is step 5",
         ),
         (
             Decision::Finish {
-                outcome: Outcome::GaveUp {
+                outcome: RunOutcome::GaveUp {
                     why: "5 attempts without progress".into(),
                 },
             },
@@ -317,7 +317,7 @@ fn decisions_have_one_line_each() {
         ),
         (
             Decision::Finish {
-                outcome: Outcome::Stopped,
+                outcome: RunOutcome::Stopped,
             },
             "stopped: why",
         ),
@@ -377,7 +377,7 @@ fn facts_are_told_where_they_matter() {
                 term: Term(2),
                 config: 1,
                 version: None,
-                result: Rehearsed::Refused {
+                result: RehearsalResult::Refused {
                     what: vec!["a relaunch would fail".into()],
                 },
             }),
@@ -393,7 +393,7 @@ fn facts_are_told_where_they_matter() {
             Some("the machine slept or stood still for 1h: clocks are shifted"),
         ),
         (
-            EventKind::Operator(Request::Stop {
+            EventKind::Operator(OperatorRequest::Stop {
                 after_save: true,
                 by: "supervise stop".into(),
                 left: None,
@@ -409,7 +409,7 @@ fn facts_are_told_where_they_matter() {
 #[test]
 fn a_status_reads_like_this() {
     let s = launched();
-    let alive = Alive {
+    let alive = RunLiveness {
         supervisor: Liveness {
             alive: true,
             pid: Some(69),
@@ -437,7 +437,7 @@ fn a_status_reads_like_this() {
         "version run root run_dir trainer term mode supervisor guard attempts attempt mark charged retries outcome reasons last_step \
          checkpoints kept since last_progress problem rehearsal scheduler danger undead ledger"
     );
-    let gone = StatusView::of(&spec.run.0, &s, Some(&spec), Alive::default());
+    let gone = StatusView::of(&spec.run.0, &s, Some(&spec), RunLiveness::default());
     assert!(
         gone.headline().starts_with("not running: the supervisor is gone"),
         "{}",
@@ -451,7 +451,7 @@ fn the_last_words_say_what_no_resume_brought_back() {
     s.apply(&decided(Decision::Mark { step: Step(10) }, "x"));
     s.apply(&decided(
         Decision::Finish {
-            outcome: Outcome::Finished { step: Some(Step(10)) },
+            outcome: RunOutcome::Finished { step: Some(Step(10)) },
         },
         "x",
     ));

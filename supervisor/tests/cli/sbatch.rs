@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use supervise::render::record::words;
-use supervise_core::event::{EventKind, Request};
+use supervise_core::event::{EventKind, OperatorRequest};
 use supervise_core::id::{Ms, WallMs};
-use supervise_core::record::{Decision, Outcome};
+use supervise_core::record::{Decision, RunOutcome};
 
 const DEMO: &str = "trainer:
   default_local_dir: ckpt
@@ -436,7 +436,7 @@ fn a_machine_that_is_taken_away_is_told_of() {
             "this is job 17 of Slurm's, started again 2 times; it ends at 1970-01-01",
         ),
         (
-            EventKind::Operator(Request::HandBack {
+            EventKind::Operator(OperatorRequest::HandBack {
                 by: "SIGUSR1".into(),
                 left: Some(Ms::secs(300)),
             }),
@@ -456,7 +456,7 @@ fn a_machine_that_is_taken_away_is_told_of() {
         ),
         (
             Decision::Finish {
-                outcome: Outcome::OutOfTime,
+                outcome: RunOutcome::OutOfTime,
             },
             "out of time: the machine is taken away, and the next start goes on: why",
         ),

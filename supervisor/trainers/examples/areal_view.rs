@@ -7,11 +7,11 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use supervise_config::ConfigError;
-use supervise_config::compose::{Found, Loader, compose};
+use supervise_config::compose::{ConfigLoader, LoadResult, compose};
 use supervise_core::id::{AttemptNo, RunId};
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{LauncherKind, Policy, RunSpec};
-use supervise_trainers::areal::Live;
+use supervise_trainers::areal::ArealSpec;
 use supervise_trainers::{HostFacts, ReadInput, ReadOutput, adapter, read};
 
 fn main() -> std::io::Result<()> {
@@ -33,14 +33,14 @@ fn main() -> std::io::Result<()> {
 /// The one file that there is.
 struct One(String);
 
-impl Loader for One {
-    fn load(&self, config: &str) -> Result<Found, ConfigError> {
+impl ConfigLoader for One {
+    fn load(&self, config: &str) -> Result<LoadResult, ConfigError> {
         Ok(match config {
-            "x" => Found::Text {
+            "x" => LoadResult::Text {
                 text: self.0.clone(),
                 file: "x.yaml".to_owned(),
             },
-            _ => Found::Missing,
+            _ => LoadResult::Missing,
         })
     }
 }
@@ -71,7 +71,7 @@ fn configured(request: &Json) -> Result<ReadOutput, Vec<ConfigError>> {
 }
 
 fn shown(out: ReadOutput, file: &str) -> Json {
-    let live = Live::of(&out.saves);
+    let live = ArealSpec::of(&out.saves);
     let frequencies = live.iter().flat_map(|l| &l.frequencies);
     let frequencies: BTreeMap<_, _> = frequencies
         .map(|(file, f)| (file.clone(), [f.epochs, f.steps, f.secs]))

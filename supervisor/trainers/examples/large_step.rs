@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use supervise_checkpoint::{FileReport, unreadable_file};
 use supervise_core::checkpoint::{CkptId, Depth, EntryKind, FileFact, Verdict};
-use supervise_trainers::{Expectation, adapter};
+use supervise_trainers::{ExpectedLayout, adapter};
 
 const ROUNDS: u32 = 20;
 
@@ -22,7 +22,7 @@ fn main() {
     for rank in 0..ranks {
         names.extend(["model", "optim", "extra_state"].map(|kind| format!("{kind}_world_size_{ranks}_rank_{rank}.pt")));
     }
-    let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
+    let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&ExpectedLayout::default());
     for (ino, name) in names.iter().enumerate() {
         tracker.note(&fact(format!("{dir}/actor/{name}").into(), ino as u64));
     }

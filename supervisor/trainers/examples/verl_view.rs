@@ -6,18 +6,20 @@
 mod files;
 
 use camino::Utf8Path;
-use files::Files;
+use files::ExampleFiles;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
-use supervise_config::compose::{Composed, Found, GroupOverride, compose};
-use supervise_config::interpolation::Resolver;
-use supervise_config::{ConfigError, ConfigTree, Node, Value, join_path};
+use supervise_config::compose::{ComposedConfig, GroupOverride, LoadResult, compose};
+use supervise_config::interpolation::InterpolationResolver;
+use supervise_config::{ConfigError, ConfigNode, ConfigTree, ConfigValue, join_path};
 use supervise_core::checkpoint::{CkptId, PinsHash};
 use supervise_core::id::{AttemptNo, RunId, Step};
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{Numbering, Policy, RunSpec, SavePolicy};
-use supervise_trainers::{HostFacts, ReadInput, ReadOutput, Release, Tree, adapter, hydra, read, verl_defaults};
+use supervise_trainers::{
+    HostFacts, ReadInput, ReadOutput, VerlBaseConfig, VerlRelease, adapter, hydra, read, verl_defaults,
+};
 
 fn main() -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
@@ -35,13 +37,13 @@ fn main() -> std::io::Result<()> {
 /// The defaults of a tree in a release; of an unknown one without a version.
 fn defaults(request: &Json) -> ConfigTree {
     let tree = match request["tree"].as_str() {
-        Some("ppo") => Tree::Ppo,
-        Some("ppo_megatron") => Tree::PpoMegatron,
-        Some("sft") => Tree::Sft,
-        Some("sft_megatron") => Tree::SftMegatron,
-        _ => Tree::SftOld,
+        Some("ppo") => VerlBaseConfig::Ppo,
+        Some("ppo_megatron") => VerlBaseConfig::PpoMegatron,
+        Some("sft") => VerlBaseConfig::Sft,
+        Some("sft_megatron") => VerlBaseConfig::SftMegatron,
+        _ => VerlBaseConfig::SftOld,
     };
-    verl_defaults(tree, request["version"].as_str().and_then(Release::of))
+    verl_defaults(tree, request["version"].as_str().and_then(VerlRelease::of))
 }
 
 /// Every key that is no mapping, with its value as written; resolved in `whole` where that is given.
@@ -49,7 +51,7 @@ fn flat(tree: &ConfigTree, whole: Option<&ConfigTree>) -> Map<String, Json> {
     let mut out = Map::new();
     let mut waiting = vec![(String::new(), &tree.root)];
     while let Some((path, node)) = waiting.pop() {
-        if let Value::Map(map) = &node.value {
+        if let ConfigValue::Map(map) = &node.value {
             waiting.extend(
                 map.iter()
                     .map(|(key, child)| (join_path(&path, &key.to_string()), child)),
@@ -58,7 +60,7 @@ fn flat(tree: &ConfigTree, whole: Option<&ConfigTree>) -> Map<String, Json> {
         }
         let value = match whole {
             None => tagged(node),
-            Some(whole) => match Resolver::new(whole, &|_| None).get(&path) {
+            Some(whole) => match InterpolationResolver::new(whole, &|_| None).get(&path) {
                 Ok(Some(node)) => tagged(&node),
                 Ok(None) => json!("missing"),
                 Err(error) => json!({ "error": error.to_string() }),
@@ -69,15 +71,15 @@ fn flat(tree: &ConfigTree, whole: Option<&ConfigTree>) -> Map<String, Json> {
     out
 }
 
-fn tagged(node: &Node) -> Json {
+fn tagged(node: &ConfigNode) -> Json {
     match &node.value {
-        Value::Null => Json::Null,
-        Value::Bool(value) => json!({ "b": value }),
-        Value::Int(number) => json!({ "i": number.to_string() }),
-        Value::Float(number) => json!({ "f": format!("{:016x}", number.to_bits()) }),
-        Value::Str(text) => json!({ "s": text }),
-        Value::List(items) => Json::Array(items.iter().map(tagged).collect()),
-        Value::Map(map) => {
+        ConfigValue::Null => Json::Null,
+        ConfigValue::Bool(value) => json!({ "b": value }),
+        ConfigValue::Int(number) => json!({ "i": number.to_string() }),
+        ConfigValue::Float(number) => json!({ "f": format!("{:016x}", number.to_bits()) }),
+        ConfigValue::Str(text) => json!({ "s": text }),
+        ConfigValue::List(items) => Json::Array(items.iter().map(tagged).collect()),
+        ConfigValue::Map(map) => {
             let entries = map.iter().map(|(key, node)| (key.to_string(), tagged(node)));
             Json::Object(entries.collect())
         }
@@ -125,9 +127,9 @@ fn configured(request: &Json) -> Json {
     }
 }
 
-fn composed(request: &Json, name: &str, command: &[String]) -> Result<Composed, ConfigError> {
+fn composed(request: &Json, name: &str, command: &[String]) -> Result<ComposedConfig, ConfigError> {
     // What is not among the user's files is verl's.
-    let files = Files::of(request, Found::ByTrainer);
+    let files = ExampleFiles::of(request, LoadResult::ByTrainer);
     let mut groups: Vec<GroupOverride> = Vec::new();
     for text in command.iter().filter(|w| !w.starts_with('-') && w.contains('=')) {
         groups.extend(hydra::parse(text)?.as_group(|group| files.is_group(group))?);

@@ -8,34 +8,34 @@ mod in_place;
 mod payload;
 mod words;
 
-pub use in_place::InPlace;
-pub use payload::Payload;
-pub use words::{UserPart, Words};
+pub use in_place::InPlaceLayout;
+pub use payload::AdapterPayload;
+pub use words::{TrainerNames, UserPart};
 
 use crate::code::PlainCode;
 use crate::kit::MetricsTool;
-use crate::launch::Ray;
+use crate::launch::RayMode;
 use crate::read::{ReadInput, ReadOutput};
-use crate::script_call::Call;
+use crate::script_call::RewrittenCall;
 use crate::slurm::SlurmJobs;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
-use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
-use supervise_config::compose::Composed;
+use supervise_checkpoint::{EarlierStep, FileReport, RequiredFile, StepCounters};
+use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, ConfigTree};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Finding, PinsHash};
-use supervise_core::event::Tracker;
+use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
 use supervise_core::scan::ScanRule;
 use supervise_core::script::CallOrder;
 use supervise_core::seen::TrainerSeen;
-use supervise_core::spec::{Degraded, ResumeIntent, RoleSpec, RunSpec, SavePolicy, TrainerKind};
+use supervise_core::spec::{DegradedPolicy, ResumeIntent, RoleSpec, RunSpec, SavePolicy, TrainerKind};
 
 /// Form of a run's checkpoints by its configuration. `None` everywhere: judge what is there.
 #[derive(Debug, Clone, Default)]
-pub struct Expectation {
+pub struct ExpectedLayout {
     /// Roles that every step must hold.
     pub roles: Option<Vec<RoleSpec>>,
     /// World size that the run will load with.
@@ -60,17 +60,17 @@ pub struct Expectation {
     /// The one directory under the root that is a step; `None`: all that look like one.
     pub only: Option<String>,
     /// Further facts that the adapter reads from a run's specification.
-    pub own: Payload,
+    pub own: AdapterPayload,
 }
 
-impl Expectation {
+impl ExpectedLayout {
     /// Expectations of any run of a trainer with steps.
     #[must_use]
     pub fn of(spec: &RunSpec) -> Self {
         Self {
             roles: Some(spec.roles.clone()),
             world: spec.world,
-            counts_anew: spec.policy.degraded == Degraded::ModelOnly || from_elsewhere(spec),
+            counts_anew: spec.policy.degraded == DegradedPolicy::ModelOnly || from_elsewhere(spec),
             trust_globals: spec.policy.trust_globals.clone(),
             trust_unsafe: spec.policy.trust_unsafe,
             trust_owners: spec.policy.trust_owners.clone(),
@@ -82,7 +82,7 @@ impl Expectation {
             memory: spec.policy.memory,
             version: spec.trainer_version.clone(),
             only: None,
-            own: Payload::default(),
+            own: AdapterPayload::default(),
         }
     }
 
@@ -113,14 +113,14 @@ pub trait StepTracker: Send {
     /// Every step found, newest first.
     fn steps(&self) -> Vec<(CkptId, Step)>;
     /// The files that have to be looked into before the step can be called proven, relative to the root.
-    fn needs(&self, ckpt: &CkptId, depth: Depth) -> Vec<Need>;
+    fn needs(&self, ckpt: &CkptId, depth: Depth) -> Vec<RequiredFile>;
     /// Verdict on the step, from its names and the reports at hand (by path relative to the root). Without the reports
     /// that [`StepTracker::needs`] asks for it is judged by names alone and stays unproven.
     fn judge(&mut self, ckpt: &CkptId, depth: Depth, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> CheckpointSummary;
     /// Counters of a step that rise from step to step, from the reports at hand.
-    fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks;
+    fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> StepCounters;
     /// Tells what is known of steps that were proven before; judgements from now on compare with it.
-    fn remember(&mut self, earlier: Vec<Earlier>);
+    fn remember(&mut self, earlier: Vec<EarlierStep>);
     /// The step's pins as last noted.
     fn pins(&self, ckpt: &CkptId) -> Option<PinsHash>;
     /// Things worth saying that belong to no step.
@@ -134,7 +134,7 @@ pub trait StepTracker: Send {
     /// The name of the trainer's own pointer, directly under the root; empty where it has none.
     fn tracker_file(&self) -> &'static str;
     /// Content of that pointer; `None` where the file is missing. Judgements from now on may rest on it.
-    fn read_tracker(&mut self, bytes: Option<&[u8]>) -> Tracker;
+    fn read_tracker(&mut self, bytes: Option<&[u8]>) -> TrackerState;
     /// Returns true if a step may be judged otherwise when that pointer changes.
     fn rests_on_tracker(&self, _ckpt: &CkptId) -> bool {
         false
@@ -151,7 +151,7 @@ pub struct TrainerFacts {
     /// The user's own overrides from the command line, passed on before ours.
     pub settings: Vec<String>,
     /// Its Ray cluster.
-    pub ray: Ray,
+    pub ray: RayMode,
     /// How often the trainer's own launcher would begin again, where the user said it.
     pub retries: Option<u32>,
     /// Tools that keep its metrics, where they begin anew at each start.
@@ -159,7 +159,7 @@ pub struct TrainerFacts {
     /// Directories that the trainer does not make: by the key that names them.
     pub must_exist: Vec<(String, Utf8PathBuf)>,
     /// Further facts that the adapter reads at a launch.
-    pub own: Payload,
+    pub own: AdapterPayload,
 }
 
 /// What the launch happens in.
@@ -183,7 +183,7 @@ impl HostFacts {
 
 /// A setting injected to improve the trainer's behaviour.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Help {
+pub struct InjectedSetting {
     /// The setting that switches it off.
     pub setting: &'static str,
     /// Why it is set.
@@ -194,7 +194,7 @@ pub struct Help {
     pub env: Vec<(String, String)>,
 }
 
-impl Help {
+impl InjectedSetting {
     pub(crate) fn new(setting: &'static str, why: impl Into<String>) -> Self {
         Self {
             setting,
@@ -229,14 +229,14 @@ pub struct LaunchPlan {
     /// Changes, in words.
     pub notes: Vec<String>,
     /// Settings injected to improve the trainer's behaviour.
-    pub helps: Vec<Help>,
+    pub helps: Vec<InjectedSetting>,
     /// Treatment of the trainer's call, where the command is a script.
     pub call: Option<CallOrder>,
 }
 
 impl LaunchPlan {
     /// Puts helps into the launch; what the user set is left alone.
-    pub(crate) fn help(&mut self, helps: Vec<Help>, spec: &RunSpec, host: &HostFacts) {
+    pub(crate) fn help(&mut self, helps: Vec<InjectedSetting>, spec: &RunSpec, host: &HostFacts) {
         for mut help in helps {
             help.env.retain(|(name, _)| !host.is_set(spec, name));
             if !help.is_empty() {
@@ -262,7 +262,7 @@ pub struct Asks {
 }
 
 /// A trainer framework.
-pub trait Adapter: Sync {
+pub trait TrainerAdapter: Sync {
     /// Its name in journals and in a run's identity.
     fn kind(&self) -> TrainerKind;
     /// The name of its framework in the settings: several trainers of one framework share it.
@@ -306,7 +306,7 @@ pub trait Adapter: Sync {
         None
     }
     /// Names of it and of its settings, for what is said to a person.
-    fn words(&self) -> &'static Words;
+    fn words(&self) -> &'static TrainerNames;
     /// The start of the names of its step directories in a checkpoint root; `None`: its steps have no directories of their own.
     fn step_prefix(&self) -> Option<&'static str> {
         None
@@ -331,7 +331,12 @@ pub trait Adapter: Sync {
     ///
     /// # Errors
     /// In words: it is not the call that was learnt.
-    fn fill(&self, _words: &[String], _order: &CallOrder, _restarts_by_environment: bool) -> Result<Call, String> {
+    fn fill(
+        &self,
+        _words: &[String],
+        _order: &CallOrder,
+        _restarts_by_environment: bool,
+    ) -> Result<RewrittenCall, String> {
         Err(format!("no call of {} was learnt", self.words().name))
     }
 
@@ -396,7 +401,7 @@ pub trait Adapter: Sync {
     /// Returns true if a command starts one of its programs.
     fn is_called(&self, command: &[String]) -> bool;
     /// Returns true if a configuration can only be one of its.
-    fn is_meant(&self, composed: &Composed) -> bool;
+    fn is_meant(&self, composed: &ComposedConfig) -> bool;
     /// Statements of its configuration about a run.
     ///
     /// # Errors
@@ -405,11 +410,11 @@ pub trait Adapter: Sync {
     /// Meaning of its lines of output.
     fn rules(&self) -> Vec<ScanRule>;
     /// A run's expectations of its checkpoints.
-    fn expect(&self, spec: &RunSpec) -> Expectation {
-        Expectation::of(spec)
+    fn expect(&self, spec: &RunSpec) -> ExpectedLayout {
+        ExpectedLayout::of(spec)
     }
     /// The layout of its checkpoint, where it keeps one only and overwrites it.
-    fn in_place(&self) -> Option<&'static dyn InPlace> {
+    fn in_place(&self) -> Option<&'static dyn InPlaceLayout> {
         None
     }
     /// By what its jobs with Slurm are known, where its workers are such jobs: they outlive whoever submitted them.
@@ -425,7 +430,7 @@ pub trait Adapter: Sync {
         &[]
     }
     /// An empty fold over the files of a checkpoint root.
-    fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker>;
+    fn tracker(&self, expect: &ExpectedLayout) -> Box<dyn StepTracker>;
     /// Command and environment of a launch.
     ///
     /// # Errors

@@ -23,20 +23,21 @@ mod rules;
 mod set;
 mod steps;
 
-pub use frequency::{Edited, with_frequencies};
-pub use live::Live;
+pub use frequency::{EditedFile, with_frequencies};
+pub use live::ArealSpec;
 pub use names::{as_live, as_own};
 pub use supervise_checkpoint::Frequencies;
 
 use crate::adapter::{
-    Adapter, Expectation, HostFacts, InPlace, LaunchPlan, Payload, StepTracker, TrainerFacts, UserPart, Words,
+    AdapterPayload, ExpectedLayout, HostFacts, InPlaceLayout, LaunchPlan, StepTracker, TrainerAdapter, TrainerFacts,
+    TrainerNames, UserPart,
 };
 use crate::read::{ReadInput, ReadOutput};
 use crate::slurm::SlurmJobs;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_checkpoint::pointer::{GENERATIONS, LATEST};
-use supervise_config::compose::Composed;
-use supervise_config::{ConfigError, ConfigTree, Node, parse_trainer_yaml};
+use supervise_config::compose::ComposedConfig;
+use supervise_config::{ConfigError, ConfigNode, ConfigTree, parse_trainer_yaml};
 use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
@@ -51,7 +52,7 @@ fn is_called(command: &[String]) -> bool {
 /// Returns true if a configuration is one of AReaL's: no other trainer here names its experiment at the top, or has so many of its
 /// sections (names may come from the command).
 #[must_use]
-pub fn is_meant(root: &Node) -> bool {
+pub fn is_meant(root: &ConfigNode) -> bool {
     let has = |key: &str| root.child(key).is_some();
     let parts = [
         "recover",
@@ -74,19 +75,19 @@ fn place_of_user(parts: &[&str]) -> Option<usize> {
 }
 
 /// The value that `recover.mode` has to be given, whatever the file says.
-struct Mode(Option<&'static str>);
+struct RecoverMode(Option<&'static str>);
 
 /// Expected form of a set of a run.
 #[derive(Debug, Clone, Default)]
 struct Sets {
     /// Parts of the only checkpoint.
-    live: Option<Live>,
+    live: Option<ArealSpec>,
     /// Weights may be newer than the counters beside them.
     ahead: bool,
 }
 
 impl Sets {
-    fn live(expect: &Expectation) -> Option<&Live> {
+    fn live(expect: &ExpectedLayout) -> Option<&ArealSpec> {
         expect.own.get::<Self>()?.live.as_ref()
     }
 }
@@ -94,20 +95,20 @@ impl Sets {
 /// AReaL, whichever of its trainers.
 pub const AREAL: TrainerKind = TrainerKind::new("areal");
 
-const WORDS: Words = Words {
+const WORDS: TrainerNames = TrainerNames {
     name: "AReaL",
     root: &["recover.fileroot"],
     every: Some("recover.freq_steps"),
     retries: Some("recover.retries"),
     fixed_root: Some("recover.fileroot, the user's name, recover.experiment_name and recover.trial_name"),
-    ..Words::NONE
+    ..TrainerNames::NONE
 };
 
 /// The adapter of AReaL's trainers.
 #[derive(Debug)]
 pub struct ArealAdapter;
 
-impl Adapter for ArealAdapter {
+impl TrainerAdapter for ArealAdapter {
     fn kind(&self) -> TrainerKind {
         AREAL
     }
@@ -116,7 +117,7 @@ impl Adapter for ArealAdapter {
         "areal"
     }
 
-    fn words(&self) -> &'static Words {
+    fn words(&self) -> &'static TrainerNames {
         &WORDS
     }
 
@@ -164,22 +165,22 @@ impl Adapter for ArealAdapter {
         Some((0..parts.len()).map(named).collect::<Vec<_>>().join("/").into())
     }
 
-    fn expect(&self, spec: &RunSpec) -> Expectation {
-        Expectation {
-            own: Payload::new(Sets {
-                live: Live::of(&spec.saves),
+    fn expect(&self, spec: &RunSpec) -> ExpectedLayout {
+        ExpectedLayout {
+            own: AdapterPayload::new(Sets {
+                live: ArealSpec::of(&spec.saves),
                 ahead: spec.policy.protect.ahead == AcceptAhead::Always,
             }),
-            ..Expectation::of(spec)
+            ..ExpectedLayout::of(spec)
         }
     }
 
-    fn in_place(&self) -> Option<&'static dyn InPlace> {
-        Some(&layout::Layout)
+    fn in_place(&self) -> Option<&'static dyn InPlaceLayout> {
+        Some(&layout::ArealLayout)
     }
 
     fn jobs(&self, saves: &SavePolicy) -> Option<SlurmJobs> {
-        Live::of(saves)?.slurm
+        ArealSpec::of(saves)?.slurm
     }
 
     fn codes(&self) -> &'static [(&'static str, &'static str)] {
@@ -201,7 +202,7 @@ impl Adapter for ArealAdapter {
         is_called(command)
     }
 
-    fn is_meant(&self, composed: &Composed) -> bool {
+    fn is_meant(&self, composed: &ComposedConfig) -> bool {
         is_meant(&composed.tree.root)
     }
 
@@ -213,7 +214,7 @@ impl Adapter for ArealAdapter {
         rules::rules()
     }
 
-    fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker> {
+    fn tracker(&self, expect: &ExpectedLayout) -> Box<dyn StepTracker> {
         Box::new(steps::ArealSteps::new(expect.clone()))
     }
 

@@ -9,7 +9,7 @@ pub const CONFIG: &str = "{config}";
 
 /// A trainer's module, as it is named after `-m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
+pub enum EntryPoint {
     /// `verl.trainer.main_ppo`, or what was to become its newer trainer.
     Ppo,
     /// A relative of PPO with a configuration of its own, which saves and resumes as the older trainer does: one-step-off, DAPO.
@@ -39,8 +39,8 @@ const ONLY_VERLS: [&str; 6] = [
 ];
 
 /// Finds the entry point and the place of its first argument.
-pub(crate) fn entry(command: &[String]) -> Option<(Entry, usize)> {
-    known_entry(command).or_else(|| Some((Entry::Foreign, foreign(command)?)))
+pub(crate) fn entry(command: &[String]) -> Option<(EntryPoint, usize)> {
+    known_entry(command).or_else(|| Some((EntryPoint::Foreign, foreign(command)?)))
 }
 
 /// The place behind the last module or script before the first key that only verl has.
@@ -51,7 +51,7 @@ fn foreign(command: &[String]) -> Option<usize> {
     (1..first).rev().find(named).map(|at| at + 1)
 }
 
-fn known_entry(command: &[String]) -> Option<(Entry, usize)> {
+fn known_entry(command: &[String]) -> Option<(EntryPoint, usize)> {
     command.iter().enumerate().find_map(|(i, word)| {
         let module = word
             .strip_suffix(".py")
@@ -65,19 +65,19 @@ fn known_entry(command: &[String]) -> Option<(Entry, usize)> {
 }
 
 /// Kind of a module of verl's, or of its recipes.
-fn known(module: &str) -> Option<Entry> {
+fn known(module: &str) -> Option<EntryPoint> {
     Some(match module {
-        "verl.trainer.main_ppo" | "verl.trainer.main_ppo_sync" => Entry::Ppo,
+        "verl.trainer.main_ppo" | "verl.trainer.main_ppo_sync" => EntryPoint::Ppo,
         "verl.experimental.one_step_off_policy.main_ppo"
         | "recipe.one_step_off_policy.main_ppo"
-        | "recipe.dapo.main_dapo" => Entry::Relative,
+        | "recipe.dapo.main_dapo" => EntryPoint::Relative,
         "verl.experimental.fully_async_policy.fully_async_main" | "recipe.fully_async_policy.fully_async_main" => {
-            Entry::FullyAsync
+            EntryPoint::FullyAsync
         }
-        "verl.trainer.sft_trainer" => Entry::Sft,
-        "verl.trainer.sft_trainer_ray" => Entry::SftRay,
-        "verl.trainer.fsdp_sft_trainer" => Entry::SftOld,
-        other if other.starts_with("verl.trainer.") || other.starts_with("verl.experimental.") => Entry::Other,
+        "verl.trainer.sft_trainer" => EntryPoint::Sft,
+        "verl.trainer.sft_trainer_ray" => EntryPoint::SftRay,
+        "verl.trainer.fsdp_sft_trainer" => EntryPoint::SftOld,
+        other if other.starts_with("verl.trainer.") || other.starts_with("verl.experimental.") => EntryPoint::Other,
         _ => return None,
     })
 }
@@ -271,35 +271,35 @@ mod tests {
     #[test]
     fn the_entry_point_is_found() {
         for (command, what) in [
-            ("python3 -m verl.trainer.main_ppo a=1", Some(Entry::Ppo)),
+            ("python3 -m verl.trainer.main_ppo a=1", Some(EntryPoint::Ppo)),
             (
                 "torchrun --nproc_per_node=2 -m verl.trainer.sft_trainer a=1",
-                Some(Entry::Sft),
+                Some(EntryPoint::Sft),
             ),
-            ("python -m verl.trainer.sft_trainer_ray", Some(Entry::SftRay)),
-            ("python /src/verl/trainer/main_ppo.py a=1", Some(Entry::Ppo)),
+            ("python -m verl.trainer.sft_trainer_ray", Some(EntryPoint::SftRay)),
+            ("python /src/verl/trainer/main_ppo.py a=1", Some(EntryPoint::Ppo)),
             (
                 "python -m verl.experimental.fully_async_policy.fully_async_main",
-                Some(Entry::FullyAsync),
+                Some(EntryPoint::FullyAsync),
             ),
             (
                 "python -m verl.experimental.one_step_off_policy.main_ppo",
-                Some(Entry::Relative),
+                Some(EntryPoint::Relative),
             ),
-            ("python -m recipe.dapo.main_dapo a=1", Some(Entry::Relative)),
-            ("python /src/verl/recipe/dapo/main_dapo.py", Some(Entry::Relative)),
-            ("torchrun -m verl.trainer.fsdp_sft_trainer", Some(Entry::SftOld)),
-            ("python -m verl.trainer.main_ppo_sync", Some(Entry::Ppo)),
-            ("python -m verl.trainer.main_eval", Some(Entry::Other)),
+            ("python -m recipe.dapo.main_dapo a=1", Some(EntryPoint::Relative)),
+            ("python /src/verl/recipe/dapo/main_dapo.py", Some(EntryPoint::Relative)),
+            ("torchrun -m verl.trainer.fsdp_sft_trainer", Some(EntryPoint::SftOld)),
+            ("python -m verl.trainer.main_ppo_sync", Some(EntryPoint::Ppo)),
+            ("python -m verl.trainer.main_eval", Some(EntryPoint::Other)),
             ("python -m recipe.prime.main_prime", None),
             ("python -m recipe.prime.main_prime trainer.devices=8", None),
             (
                 "ray job submit -- python3 -m recipe.spo.main actor_rollout_ref.actor.strategy=fsdp",
-                Some(Entry::Foreign),
+                Some(EntryPoint::Foreign),
             ),
             (
                 "python -m torch.distributed.run mine/train.py trainer.n_gpus_per_node=8",
-                Some(Entry::Foreign),
+                Some(EntryPoint::Foreign),
             ),
             ("bash run.sh trainer.n_gpus_per_node=8", None),
             ("python -m my.recipe.cake", None),

@@ -21,11 +21,13 @@ mod steps;
 mod v1;
 
 use self::saving::Saving;
-use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, Payload, StepTracker, TrainerFacts, Words};
+use crate::adapter::{
+    AdapterPayload, ExpectedLayout, HostFacts, LaunchPlan, StepTracker, TrainerAdapter, TrainerFacts, TrainerNames,
+};
 use crate::code::PlainCode;
 use crate::read::{ReadInput, ReadOutput};
-use crate::script_call::Call;
-use supervise_config::compose::Composed;
+use crate::script_call::RewrittenCall;
+use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, parse_trainer_yaml};
 use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
@@ -38,12 +40,12 @@ use supervise_core::spec::{RunSpec, TrainerKind};
 /// Hugging Face's `Trainer`, whichever of its relatives.
 pub const HF: TrainerKind = TrainerKind::new("hf");
 
-const WORDS: Words = Words {
+const WORDS: TrainerNames = TrainerNames {
     name: "Hugging Face's Trainer",
     root: &["output_dir"],
     every: Some("save_steps"),
     resume_path: Some(call::RESUME),
-    ..Words::NONE
+    ..TrainerNames::NONE
 };
 
 /// Knowledge that is found here and nowhere else.
@@ -79,7 +81,7 @@ const CODES: [(&str, &str); 7] = [
 #[derive(Debug)]
 pub struct HfAdapter;
 
-impl Adapter for HfAdapter {
+impl TrainerAdapter for HfAdapter {
     fn kind(&self) -> TrainerKind {
         HF
     }
@@ -88,7 +90,7 @@ impl Adapter for HfAdapter {
         "hf"
     }
 
-    fn words(&self) -> &'static Words {
+    fn words(&self) -> &'static TrainerNames {
         &WORDS
     }
 
@@ -112,7 +114,12 @@ impl Adapter for HfAdapter {
         script::root(words)
     }
 
-    fn fill(&self, words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
+    fn fill(
+        &self,
+        words: &[String],
+        order: &CallOrder,
+        restarts_by_environment: bool,
+    ) -> Result<RewrittenCall, String> {
         script::fill(words, order, restarts_by_environment)
     }
 
@@ -120,7 +127,7 @@ impl Adapter for HfAdapter {
         true
     }
 
-    fn is_meant(&self, composed: &Composed) -> bool {
+    fn is_meant(&self, composed: &ComposedConfig) -> bool {
         is_meant(&|key: &str| composed.tree.get(key).is_some())
     }
 
@@ -128,10 +135,10 @@ impl Adapter for HfAdapter {
         true
     }
 
-    fn expect(&self, spec: &RunSpec) -> Expectation {
-        Expectation {
-            own: Payload::new(ranks::of_node(spec.trainer_command())),
-            ..Expectation::of(spec)
+    fn expect(&self, spec: &RunSpec) -> ExpectedLayout {
+        ExpectedLayout {
+            own: AdapterPayload::new(ranks::of_node(spec.trainer_command())),
+            ..ExpectedLayout::of(spec)
         }
     }
 
@@ -144,7 +151,7 @@ impl Adapter for HfAdapter {
     }
 
     fn hook(&self, spec: &RunSpec) -> Option<&'static str> {
-        let is_blind = call::style(spec.trainer_command()) == call::Style::None && spec.learnt.is_none();
+        let is_blind = call::style(spec.trainer_command()) == call::ArgStyle::None && spec.learnt.is_none();
         (is_blind || call::pushes_to_hub(&spec.command)).then_some(seen::HOOK)
     }
 
@@ -180,7 +187,7 @@ impl Adapter for HfAdapter {
                 names::STATE | names::SCHEDULE | names::SENTINEL | names::V1_COMPLETE
             )
         };
-        matches!(names::root_name(name), names::RootName::Step(_)) || names.iter().any(marks)
+        matches!(names::root_name(name), names::HfRootName::Step(_)) || names.iter().any(marks)
     }
 
     fn read(&self, input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
@@ -191,7 +198,7 @@ impl Adapter for HfAdapter {
         rules::rules()
     }
 
-    fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker> {
+    fn tracker(&self, expect: &ExpectedLayout) -> Box<dyn StepTracker> {
         Box::new(steps::HfSteps::new(expect.clone()))
     }
 

@@ -9,9 +9,9 @@ mod apply;
 mod encode;
 mod value;
 
-use supervise_config::compose::{Choice, GroupOverride};
-use supervise_config::literal::{self, Kind};
-use supervise_config::{ConfigError, ErrorKind, Origin, Value};
+use supervise_config::compose::{GroupChoice, GroupOverride};
+use supervise_config::literal::{self, TokenKind};
+use supervise_config::{ConfigError, ConfigValue, ErrorKind, ValueOrigin};
 
 pub use apply::apply;
 pub use encode::{encode_list, encode_str};
@@ -31,7 +31,7 @@ pub enum OverrideAction {
 
 /// One parsed override.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Override {
+pub struct HydraOverride {
     /// Its effect.
     pub action: OverrideAction,
     /// The dotted key, or the group.
@@ -39,35 +39,35 @@ pub struct Override {
     /// The package of a group: `group@package=option`.
     pub package: Option<String>,
     /// The value; `None` only for `~key`.
-    pub value: Option<Value>,
+    pub value: Option<ConfigValue>,
     /// The element as written.
     pub text: String,
 }
 
-impl Override {
+impl HydraOverride {
     /// The origin of the values it sets.
-    pub fn origin(&self) -> Origin {
-        Origin::Override {
+    pub fn origin(&self) -> ValueOrigin {
+        ValueOrigin::Override {
             text: self.text.clone(),
         }
     }
 
     /// The choice it makes in the defaults list, where its key is a group and its value is not a mapping.
     pub fn as_group(&self, is_group: impl Fn(&str) -> bool) -> Result<Option<GroupOverride>, ConfigError> {
-        if matches!(self.value, Some(Value::Map(_))) || !is_group(&self.key) {
+        if matches!(self.value, Some(ConfigValue::Map(_))) || !is_group(&self.key) {
             return Ok(None);
         }
         let name = match &self.package {
             Some(package) => format!("{}@{package}", self.key),
             None => self.key.clone(),
         };
-        let choice = |value: &Value| match value {
-            Value::Str(option) => Some(Choice::Name(option.clone())),
-            Value::List(items) => items
+        let choice = |value: &ConfigValue| match value {
+            ConfigValue::Str(option) => Some(GroupChoice::Name(option.clone())),
+            ConfigValue::List(items) => items
                 .iter()
                 .map(|item| item.as_str().map(str::to_owned))
                 .collect::<Option<_>>()
-                .map(Choice::Options),
+                .map(GroupChoice::Options),
             _ => None,
         };
         let refused = || {
@@ -85,7 +85,7 @@ impl Override {
                 key: name,
                 option: None,
             })),
-            (OverrideAction::Delete, Some(Value::Str(option))) => Ok(Some(GroupOverride::Delete {
+            (OverrideAction::Delete, Some(ConfigValue::Str(option))) => Ok(Some(GroupOverride::Delete {
                 key: name,
                 option: Some(option.clone()),
             })),
@@ -107,7 +107,7 @@ impl Override {
 }
 
 /// Reads one override.
-pub fn parse(text: &str) -> Result<Override, ConfigError> {
+pub fn parse(text: &str) -> Result<HydraOverride, ConfigError> {
     let (action, start) = match text.as_bytes() {
         [b'+', b'+', ..] => (OverrideAction::Force, 2),
         [b'+', ..] => (OverrideAction::Add, 1),
@@ -121,7 +121,7 @@ pub fn parse(text: &str) -> Result<Override, ConfigError> {
         None if action == OverrideAction::Delete => None,
         None => return Err(refuse(text, text.len(), "an override needs '='").with_hint("write key=value")),
     };
-    Ok(Override {
+    Ok(HydraOverride {
         action,
         key,
         package,
@@ -154,7 +154,7 @@ fn parse_key(text: &str, start: usize, end: usize) -> Result<(String, Option<Str
 /// Empty, one name, or names and list indices with dots between them.
 fn is_package(text: &str) -> bool {
     let special = |part: &str| is_id(&part.replace('$', "_"));
-    let index = |part: &str| matches!(literal::word(part), Some((Kind::Int, length)) if length == part.len() && !part.starts_with(['+', '-']));
+    let index = |part: &str| matches!(literal::word(part), Some((TokenKind::Int, length)) if length == part.len() && !part.starts_with(['+', '-']));
     text.is_empty() || special(text) || text.contains('.') && text.split('.').all(|part| special(part) || index(part))
 }
 

@@ -9,7 +9,7 @@ mod trust;
 pub use experiment::MetricsTool;
 pub(crate) use pins::PinsSum;
 pub use pins::pins;
-pub(crate) use reader::{Kind, Reader};
+pub(crate) use reader::{ConfigReader, ScalarType};
 pub(crate) use summary::{blank, unknown_step};
 pub(crate) use trust::{allow, not_trusted};
 

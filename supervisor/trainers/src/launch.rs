@@ -2,4 +2,4 @@
 
 pub(crate) mod ray;
 
-pub use ray::Ray;
+pub use ray::RayMode;

@@ -26,11 +26,11 @@ pub mod started_file;
 pub mod verl;
 
 pub use adapter::{
-    Adapter, Asks, Expectation, Help, HostFacts, InPlace, LaunchPlan, Payload, StepTracker, TrainerFacts, UserPart,
-    Words,
+    AdapterPayload, Asks, ExpectedLayout, HostFacts, InPlaceLayout, InjectedSetting, LaunchPlan, StepTracker,
+    TrainerAdapter, TrainerFacts, TrainerNames, UserPart,
 };
 pub use kit::pins;
-pub use launch::Ray;
-pub use read::{Machines, ReadInput, ReadOutput};
+pub use launch::RayMode;
+pub use read::{MachineCount, ReadInput, ReadOutput};
 pub use registry::{adapter, expect, read};
-pub use verl::{Release, Tree, Version, verl_defaults};
+pub use verl::{ReleaseSeries, VerlBaseConfig, VerlRelease, verl_defaults};

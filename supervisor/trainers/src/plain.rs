@@ -1,15 +1,15 @@
 //! Any command: supervised, launched as it is, with nothing known of its checkpoints.
 
-use crate::adapter::{Adapter, Expectation, HostFacts, LaunchPlan, StepTracker, TrainerFacts, Words};
+use crate::adapter::{ExpectedLayout, HostFacts, LaunchPlan, StepTracker, TrainerAdapter, TrainerFacts, TrainerNames};
 use crate::command;
 use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
-use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
+use supervise_checkpoint::{EarlierStep, FileReport, RequiredFile, StepCounters};
 use supervise_config::ConfigError;
-use supervise_config::compose::Composed;
+use supervise_config::compose::ComposedConfig;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Finding, PinsHash};
-use supervise_core::event::Tracker;
+use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 use supervise_core::reason::Reason;
 use supervise_core::record::{LaunchOrder, StartPoint};
@@ -23,7 +23,7 @@ pub const PLAIN: TrainerKind = TrainerKind::new("plain");
 #[derive(Debug)]
 pub struct PlainAdapter;
 
-impl Adapter for PlainAdapter {
+impl TrainerAdapter for PlainAdapter {
     fn kind(&self) -> TrainerKind {
         PLAIN
     }
@@ -32,18 +32,18 @@ impl Adapter for PlainAdapter {
         "plain"
     }
 
-    fn words(&self) -> &'static Words {
-        &Words::NONE
+    fn words(&self) -> &'static TrainerNames {
+        &TrainerNames::NONE
     }
 
     fn has_steps(&self) -> bool {
         false
     }
 
-    fn expect(&self, spec: &RunSpec) -> Expectation {
-        Expectation {
+    fn expect(&self, spec: &RunSpec) -> ExpectedLayout {
+        ExpectedLayout {
             roles: None,
-            ..Expectation::of(spec)
+            ..ExpectedLayout::of(spec)
         }
     }
 
@@ -51,7 +51,7 @@ impl Adapter for PlainAdapter {
         false
     }
 
-    fn is_meant(&self, _composed: &Composed) -> bool {
+    fn is_meant(&self, _composed: &ComposedConfig) -> bool {
         false
     }
 
@@ -76,7 +76,7 @@ impl Adapter for PlainAdapter {
         Vec::new()
     }
 
-    fn tracker(&self, _expect: &Expectation) -> Box<dyn StepTracker> {
+    fn tracker(&self, _expect: &ExpectedLayout) -> Box<dyn StepTracker> {
         Box::new(NoSteps)
     }
 
@@ -130,7 +130,7 @@ impl StepTracker for NoSteps {
         Vec::new()
     }
 
-    fn needs(&self, _ckpt: &CkptId, _depth: Depth) -> Vec<Need> {
+    fn needs(&self, _ckpt: &CkptId, _depth: Depth) -> Vec<RequiredFile> {
         Vec::new()
     }
 
@@ -143,11 +143,11 @@ impl StepTracker for NoSteps {
         crate::kit::unknown_step(ckpt)
     }
 
-    fn marks(&self, _ckpt: &CkptId, _reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
-        Marks::default()
+    fn marks(&self, _ckpt: &CkptId, _reports: &BTreeMap<Utf8PathBuf, FileReport>) -> StepCounters {
+        StepCounters::default()
     }
 
-    fn remember(&mut self, _earlier: Vec<Earlier>) {}
+    fn remember(&mut self, _earlier: Vec<EarlierStep>) {}
 
     fn pins(&self, _ckpt: &CkptId) -> Option<PinsHash> {
         None
@@ -163,7 +163,7 @@ impl StepTracker for NoSteps {
         ""
     }
 
-    fn read_tracker(&mut self, _bytes: Option<&[u8]>) -> Tracker {
-        Tracker::Missing
+    fn read_tracker(&mut self, _bytes: Option<&[u8]>) -> TrackerState {
+        TrackerState::Missing
     }
 }

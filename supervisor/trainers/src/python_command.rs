@@ -19,7 +19,7 @@ pub const SHEBANG_LIMIT: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PythonCommand {
     /// These words start it.
-    Python(Python),
+    Python(PythonArgv),
     /// The first line of this program names it.
     Script {
         /// The program.
@@ -35,7 +35,7 @@ pub enum PythonCommand {
 
 /// A Python interpreter, ready to be given something else to do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Python {
+pub struct PythonArgv {
     /// The words that start it.
     pub words: Vec<String>,
     /// Variables that `env` sets for it.
@@ -59,7 +59,7 @@ pub fn python_command(command: &[String]) -> PythonCommand {
             name if is_python(name) => {
                 let (flags, script) = options(&command[at + 1..]);
                 let words = vec![word.clone()];
-                return PythonCommand::Python(Python {
+                return PythonCommand::Python(PythonArgv {
                     words,
                     env,
                     flags,
@@ -164,7 +164,7 @@ fn chosen(command: &[String], env: Vec<(String, String)>) -> PythonCommand {
         true => options(&command[end + 1..]),
         false => (Vec::new(), command[end].ends_with(".py").then(|| command[end].clone())),
     };
-    PythonCommand::Python(Python {
+    PythonCommand::Python(PythonArgv {
         words,
         env,
         flags,
@@ -244,7 +244,7 @@ mod tests {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    fn python(text: &str) -> Python {
+    fn python(text: &str) -> PythonArgv {
         match python_command(&words(text)) {
             PythonCommand::Python(found) => found,
             other => panic!("{text}: {other:?}"),

@@ -2,9 +2,9 @@
 
 use crate::adapter::TrainerFacts;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_config::compose::Composed;
+use supervise_config::compose::ComposedConfig;
 use supervise_config::interpolation::Env;
-use supervise_config::{ConfigTree, Origin};
+use supervise_config::{ConfigTree, ValueOrigin};
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::id::Step;
 use supervise_core::spec::{
@@ -17,7 +17,7 @@ pub type FileText<'a> = &'a dyn Fn(&Utf8Path) -> Option<String>;
 /// All that a configuration is read from.
 pub struct ReadInput<'a> {
     /// The user's YAML after composition, without verl's own layers beneath; `None`: only a command was given.
-    pub composed: Option<&'a Composed>,
+    pub composed: Option<&'a ComposedConfig>,
     /// Its file, absolute.
     pub config_file: Option<&'a Utf8Path>,
     /// Overrides from `--set`, as written.
@@ -98,12 +98,12 @@ pub struct ReadOutput {
     /// The run is to be resumed: `false` also where the trainer's own command switches that off.
     pub recovery: bool,
     /// Machines that the configuration asks for, where it says so.
-    pub machines: Option<Machines>,
+    pub machines: Option<MachineCount>,
 }
 
 /// Machines that a run asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Machines {
+pub struct MachineCount {
     /// How many.
     pub nodes: u32,
     /// GPUs on each; 0 where it trains on CPUs.
@@ -135,7 +135,7 @@ impl ReadOutput {
             command: Vec::new(),
             not_restored: Vec::new(),
             facts: TrainerFacts::default(),
-            tree: ConfigTree::empty(Origin::Default {
+            tree: ConfigTree::empty(ValueOrigin::Default {
                 of: "supervise".to_owned(),
             }),
             findings: Vec::new(),

@@ -1,16 +1,16 @@
 //! The only list of trainer frameworks: adding one adds its line here.
 
-use crate::adapter::{Adapter, Expectation, Words};
+use crate::adapter::{ExpectedLayout, TrainerAdapter, TrainerNames};
 use crate::code::PlainCode;
 use crate::read::{ReadInput, ReadOutput};
 use crate::{areal, hf, plain, verl};
-use supervise_config::compose::Composed;
+use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, ErrorKind};
 use supervise_core::seen::TrainerSeen;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
 /// Every adapter, in the order in which a run is asked whose it is; the last one takes what nobody else knows.
-static ADAPTERS: [&dyn Adapter; 5] = [
+static ADAPTERS: [&dyn TrainerAdapter; 5] = [
     &areal::ArealAdapter,
     &verl::VerlAdapter { sft: true },
     &verl::VerlAdapter { sft: false },
@@ -22,20 +22,20 @@ static ADAPTERS: [&dyn Adapter; 5] = [
 pub const FRAMEWORKS: [&str; 4] = ["verl", "areal", "hf", "plain"];
 
 /// Every adapter.
-pub fn adapters() -> impl Iterator<Item = &'static dyn Adapter> {
+pub fn adapters() -> impl Iterator<Item = &'static dyn TrainerAdapter> {
     ADAPTERS.into_iter()
 }
 
 /// The adapter of a trainer; of one that is not known here nothing is known, as of a plain command.
 #[must_use]
-pub fn adapter(kind: TrainerKind) -> &'static dyn Adapter {
+pub fn adapter(kind: TrainerKind) -> &'static dyn TrainerAdapter {
     let found = adapters().find(|a| a.kind() == kind);
     found.unwrap_or(&plain::PlainAdapter)
 }
 
 /// A run's expectations of its checkpoints.
 #[must_use]
-pub fn expect(spec: &RunSpec) -> Expectation {
+pub fn expect(spec: &RunSpec) -> ExpectedLayout {
     adapter(spec.trainer).expect(spec)
 }
 
@@ -50,25 +50,25 @@ pub fn named(framework: &str) -> Option<TrainerKind> {
 /// How a command tells which of a framework's trainers it starts, where there are several.
 pub fn entries(framework: &str) -> impl Iterator<Item = &'static str> {
     let mut of = adapters().filter(move |a| a.framework() == framework);
-    of.find_map(Adapter::entries).into_iter()
+    of.find_map(TrainerAdapter::entries).into_iter()
 }
 
 /// The trainer of a run: what the command starts, or whose configuration it is.
 #[must_use]
-pub fn detect(command: &[String], composed: Option<&Composed>) -> &'static dyn Adapter {
+pub fn detect(command: &[String], composed: Option<&ComposedConfig>) -> &'static dyn TrainerAdapter {
     let found = called(command).or_else(|| composed.and_then(meant));
     found.unwrap_or(&plain::PlainAdapter)
 }
 
 /// The trainer whose configuration this can only be.
 #[must_use]
-pub fn meant(composed: &Composed) -> Option<&'static dyn Adapter> {
+pub fn meant(composed: &ComposedConfig) -> Option<&'static dyn TrainerAdapter> {
     adapters().find(|a| a.is_meant(composed))
 }
 
 /// The trainer of which examples are given.
 #[must_use]
-pub fn usual() -> &'static dyn Adapter {
+pub fn usual() -> &'static dyn TrainerAdapter {
     &verl::VerlAdapter { sft: false }
 }
 
@@ -81,7 +81,7 @@ pub fn entry() -> String {
 
 /// The trainer that a command starts, by its own words.
 #[must_use]
-pub fn called(command: &[String]) -> Option<&'static dyn Adapter> {
+pub fn called(command: &[String]) -> Option<&'static dyn TrainerAdapter> {
     adapters().find(|a| a.is_called(command))
 }
 
@@ -132,15 +132,15 @@ pub fn frameworks() -> String {
 /// The setting of each framework that says where checkpoints are, in words.
 #[must_use]
 pub fn root_keys() -> String {
-    let of = |name: &&str| adapters().find(|a| a.framework() == *name).map(Adapter::words);
-    let named = |words: &Words| Some(format!("{}: {}", words.name, words.root.first()?));
+    let of = |name: &&str| adapters().find(|a| a.framework() == *name).map(TrainerAdapter::words);
+    let named = |words: &TrainerNames| Some(format!("{}: {}", words.name, words.root.first()?));
     let keys = FRAMEWORKS.iter().filter_map(of).filter_map(named);
     keys.collect::<Vec<_>>().join("; ")
 }
 
 /// The trainer whose step directories have such a name, and what the name begins with.
 #[must_use]
-pub fn of_step_name(name: &str) -> Option<(&'static dyn Adapter, &'static str)> {
+pub fn of_step_name(name: &str) -> Option<(&'static dyn TrainerAdapter, &'static str)> {
     adapters().find_map(|a| {
         let prefix = a.step_prefix()?;
         let number = name.strip_prefix(prefix)?;
@@ -150,13 +150,13 @@ pub fn of_step_name(name: &str) -> Option<(&'static dyn Adapter, &'static str)> 
 
 /// The trainer one of whose steps a directory of this name with these names in it is, and what such a step's name begins with.
 #[must_use]
-pub fn of_step(name: &str, names: &[String]) -> Option<(&'static dyn Adapter, &'static str)> {
+pub fn of_step(name: &str, names: &[String]) -> Option<(&'static dyn TrainerAdapter, &'static str)> {
     adapters().find_map(|a| Some((a, a.step_prefix().filter(|_| a.is_step(name, names))?)))
 }
 
 /// The trainer that a directory of steps is taken for where no name in it tells, and what its steps' names begin with.
 #[must_use]
-pub fn first_with_steps() -> (&'static dyn Adapter, &'static str) {
+pub fn first_with_steps() -> (&'static dyn TrainerAdapter, &'static str) {
     let mut with = adapters().filter_map(|a| Some((a, a.step_prefix()?)));
     with.next().unwrap_or((&plain::PlainAdapter, ""))
 }
@@ -185,9 +185,9 @@ mod tests {
     #[test]
     fn every_framework_can_be_named_and_every_kind_is_one() {
         let listed: BTreeSet<&str> = FRAMEWORKS.into_iter().collect();
-        let there: BTreeSet<&str> = adapters().map(Adapter::framework).collect();
+        let there: BTreeSet<&str> = adapters().map(TrainerAdapter::framework).collect();
         assert_eq!(listed, there);
-        let kinds: BTreeSet<TrainerKind> = adapters().map(Adapter::kind).collect();
+        let kinds: BTreeSet<TrainerKind> = adapters().map(TrainerAdapter::kind).collect();
         assert_eq!(kinds.len(), ADAPTERS.len());
         for found in adapters() {
             let name = found.kind().name().to_owned();

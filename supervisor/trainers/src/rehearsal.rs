@@ -8,7 +8,7 @@ use crate::command;
 use crate::hydra::{self, OverrideAction};
 use crate::verl::call;
 use crate::verl::read::GROUPS;
-use supervise_config::{ConfigTree, Value, parse_trainer_yaml, python_str, redact};
+use supervise_config::{ConfigTree, ConfigValue, parse_trainer_yaml, python_str, redact};
 use supervise_core::script::CallOrder;
 use supervise_core::spec::RunSpec;
 
@@ -70,9 +70,10 @@ pub fn sets(overrides: &[String], key: &str) -> bool {
 #[must_use]
 pub fn differences(overrides: &[String], printed: &str) -> Option<Vec<String>> {
     let tree = configuration(printed)?;
-    let changes: Vec<hydra::Override> = overrides.iter().filter_map(|o| hydra::parse(o).ok()).collect();
+    let changes: Vec<hydra::HydraOverride> = overrides.iter().filter_map(|o| hydra::parse(o).ok()).collect();
     // The last word about a key counts.
-    let counts = |(n, change): &(usize, &hydra::Override)| changes[n + 1..].iter().all(|later| later.key != change.key);
+    let counts =
+        |(n, change): &(usize, &hydra::HydraOverride)| changes[n + 1..].iter().all(|later| later.key != change.key);
     let told = changes
         .iter()
         .enumerate()
@@ -81,7 +82,7 @@ pub fn differences(overrides: &[String], printed: &str) -> Option<Vec<String>> {
     Some(told.take(TOLD).collect())
 }
 
-fn difference(tree: &ConfigTree, change: &hydra::Override) -> Option<String> {
+fn difference(tree: &ConfigTree, change: &hydra::HydraOverride) -> Option<String> {
     let key = &change.key;
     let is_group = change.package.is_some() || key.contains('/') || GROUPS.contains(&key.as_str());
     if is_group || key == "hydra" || key.starts_with("hydra.") {
@@ -106,11 +107,11 @@ fn difference(tree: &ConfigTree, change: &hydra::Override) -> Option<String> {
 }
 
 /// A mapping may hold more than was set, and an interpolation is printed as what it comes to.
-fn is_same(wanted: &Value, found: &Value) -> bool {
+fn is_same(wanted: &ConfigValue, found: &ConfigValue) -> bool {
     match (wanted, found) {
-        (Value::Map(_), _) => true,
+        (ConfigValue::Map(_), _) => true,
         _ if wanted.is_interpolation() => true,
-        (Value::Float(_) | Value::Int(_), Value::Float(_) | Value::Int(_)) => {
+        (ConfigValue::Float(_) | ConfigValue::Int(_), ConfigValue::Float(_) | ConfigValue::Int(_)) => {
             python_str(wanted).parse::<f64>().ok() == python_str(found).parse::<f64>().ok()
         }
         _ => python_str(wanted) == python_str(found),

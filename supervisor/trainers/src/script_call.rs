@@ -1,6 +1,6 @@
 //! The call by which a script starts a trainer: whether it is one, whether it is what was learnt, and our words in it.
 
-use crate::adapter::Adapter;
+use crate::adapter::TrainerAdapter;
 use crate::command;
 use crate::registry::adapters;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ pub fn is_call(words: &[String]) -> bool {
 
 /// Programs of trainers' own, by whose names scripts start them.
 pub fn programs() -> impl Iterator<Item = &'static str> {
-    adapters().flat_map(Adapter::programs).copied()
+    adapters().flat_map(TrainerAdapter::programs).copied()
 }
 
 /// Returns true if these words are a program that may be the trainer itself: an interpreter that calls an entry point.
@@ -41,7 +41,7 @@ pub fn added(call: &[String], with_file: &[String]) -> Vec<String> {
 
 /// A call as it is really made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct RewrittenCall {
     /// Word by word.
     pub words: Vec<String>,
     /// Other changes, in words.
@@ -52,7 +52,7 @@ pub struct Call {
 ///
 /// # Errors
 /// In words: it is not the call that was learnt.
-pub fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
+pub fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<RewrittenCall, String> {
     let trainer = adapters().find(|a| a.starts(words));
     let trainer = trainer.ok_or_else(|| "the call starts no trainer that is known".to_owned())?;
     trainer.fill(words, order, restarts_by_environment)

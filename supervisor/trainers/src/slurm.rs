@@ -25,14 +25,14 @@ pub struct SlurmJobs {
 
 /// The mark that proves a job to be this run's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proof {
+pub struct JobOwnership {
     /// It stands in the run directory alone.
     pub key: String,
     /// The run.
     pub run: RunId,
 }
 
-impl Proof {
+impl JobOwnership {
     /// The comment of the jobs that an attempt submits.
     #[must_use]
     pub fn comment(&self, term: Term, attempt: AttemptNo) -> String {
@@ -53,7 +53,7 @@ impl Proof {
 
 /// A job that lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
+pub struct SlurmJob {
     /// Its number.
     pub id: u64,
     /// Its state, in Slurm's word.
@@ -64,7 +64,7 @@ pub struct Job {
     pub attempt: Option<AttemptNo>,
 }
 
-impl std::fmt::Display for Job {
+impl std::fmt::Display for SlurmJob {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({}, {})", self.id, self.name, self.state)
     }
@@ -72,15 +72,15 @@ impl std::fmt::Display for Job {
 
 /// Jobs in words.
 #[must_use]
-pub fn words(jobs: &[Job]) -> String {
-    jobs.iter().map(Job::to_string).collect::<Vec<_>>().join(", ")
+pub fn words(jobs: &[SlurmJob]) -> String {
+    jobs.iter().map(SlurmJob::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The jobs of this run, and those that look like them but are not proven to be; all others are nobody's business here.
 ///
 /// # Errors
 /// A line that cannot be understood: then nothing is known.
-pub fn read(output: &str, proof: &Proof, known: &SlurmJobs) -> Result<Vec<Job>, String> {
+pub fn read(output: &str, proof: &JobOwnership, known: &SlurmJobs) -> Result<Vec<SlurmJob>, String> {
     let is_title = |line: &&str| line.starts_with("CLUSTER:");
     if output.lines().filter(is_title).count() > 1 {
         return Err(
@@ -91,11 +91,11 @@ pub fn read(output: &str, proof: &Proof, known: &SlurmJobs) -> Result<Vec<Job>, 
         .lines()
         .filter(|line| !line.trim().is_empty() && !is_title(line))
         .take(JOBS);
-    let jobs: Result<Vec<Option<Job>>, String> = lines.map(|line| job(line, proof, known)).collect();
+    let jobs: Result<Vec<Option<SlurmJob>>, String> = lines.map(|line| job(line, proof, known)).collect();
     Ok(jobs?.into_iter().flatten().collect())
 }
 
-fn job(line: &str, proof: &Proof, known: &SlurmJobs) -> Result<Option<Job>, String> {
+fn job(line: &str, proof: &JobOwnership, known: &SlurmJobs) -> Result<Option<SlurmJob>, String> {
     let mut parts = line.splitn(5, '|');
     let mut next = || parts.next().map(str::trim);
     let (id, state, comment, script) = (next(), next(), next(), next());
@@ -114,7 +114,7 @@ fn job(line: &str, proof: &Proof, known: &SlurmJobs) -> Result<Option<Job>, Stri
     let elsewhere = script.starts_with('/') && !script.starts_with(&format!("{}/", known.scripts));
     let namesake = name.starts_with(&known.prefix) && !elsewhere;
     let seen = attempt.is_some() || namesake && !anothers;
-    Ok(seen.then(|| Job {
+    Ok(seen.then(|| SlurmJob {
         id,
         state: if is_word { state.to_owned() } else { "?".to_owned() },
         name,
@@ -126,8 +126,8 @@ fn job(line: &str, proof: &Proof, known: &SlurmJobs) -> Result<Option<Job>, Stri
 mod tests {
     use super::*;
 
-    fn proof() -> Proof {
-        Proof {
+    fn proof() -> JobOwnership {
+        JobOwnership {
             key: "0123".to_owned(),
             run: RunId("00ff".to_owned()),
         }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_run_without_a_key_has_no_jobs_of_its_own() {
-        let nobody = Proof {
+        let nobody = JobOwnership {
             key: String::new(),
             ..proof()
         };

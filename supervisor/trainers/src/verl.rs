@@ -43,21 +43,24 @@ mod untrained;
 mod version;
 
 use basis::one_data_file;
-pub(crate) use basis::{Basis, of as basis};
+pub(crate) use basis::{VerlBasis, of as basis};
 pub(crate) use defaults::default_keys;
-pub use defaults::{Tree, verl_defaults};
-pub use facts::Facts;
+pub use defaults::{VerlBaseConfig, verl_defaults};
+pub use facts::VerlFacts;
 pub(crate) use mistyped::check as check_mistyped;
 pub(crate) use read_ppo::read as read_ppo;
 pub(crate) use read_sft::read as read_sft;
 pub(crate) use settings::as_overrides;
-pub use version::{Release, Version};
+pub use version::{ReleaseSeries, VerlRelease};
 
-use crate::adapter::{Adapter, Asks, Expectation, HostFacts, LaunchPlan, Payload, StepTracker, TrainerFacts, Words};
+use crate::adapter::{
+    AdapterPayload, Asks, ExpectedLayout, HostFacts, LaunchPlan, StepTracker, TrainerAdapter, TrainerFacts,
+    TrainerNames,
+};
 use crate::read::{ReadInput, ReadOutput};
-use crate::script_call::Call;
+use crate::script_call::RewrittenCall;
 use supervise_config::ConfigError;
-use supervise_config::compose::Composed;
+use supervise_config::compose::ComposedConfig;
 use supervise_core::checkpoint::Finding;
 use supervise_core::reason::Reason;
 use supervise_core::record::LaunchOrder;
@@ -66,7 +69,7 @@ use supervise_core::script::CallOrder;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
 /// Reads a configuration of verl's.
-pub(crate) type Reader<'a> = crate::kit::Reader<'a, &'a Basis>;
+pub(crate) type VerlConfigReader<'a> = crate::kit::ConfigReader<'a, &'a VerlBasis>;
 
 /// Layout of a run's steps. `None`: either will do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,7 +81,7 @@ pub struct Layouts {
 }
 
 impl Layouts {
-    fn of(expect: &Expectation) -> Self {
+    fn of(expect: &ExpectedLayout) -> Self {
         expect.own.get().copied().unwrap_or_default()
     }
 }
@@ -88,7 +91,7 @@ pub const PPO: TrainerKind = TrainerKind::new("verl_ppo");
 /// The SFT trainer.
 pub const SFT: TrainerKind = TrainerKind::new("verl_sft");
 
-const WORDS: Words = Words {
+const WORDS: TrainerNames = TrainerNames {
     name: "verl",
     entry: Some(("verl.trainer", "main_ppo")),
     root: &[
@@ -100,7 +103,7 @@ const WORDS: Words = Words {
     nodes: Some("trainer.nnodes"),
     gpus_per_node: Some("trainer.n_gpus_per_node"),
     resume_path: Some("trainer.resume_from_path"),
-    ..Words::NONE
+    ..TrainerNames::NONE
 };
 
 /// The adapter of verl's trainers.
@@ -110,7 +113,7 @@ pub struct VerlAdapter {
     pub sft: bool,
 }
 
-impl Adapter for VerlAdapter {
+impl TrainerAdapter for VerlAdapter {
     fn kind(&self) -> TrainerKind {
         if self.sft { SFT } else { PPO }
     }
@@ -123,7 +126,7 @@ impl Adapter for VerlAdapter {
         Some("name the entry point in the command (-m verl.trainer.main_ppo or -m verl.trainer.sft_trainer)")
     }
 
-    fn words(&self) -> &'static Words {
+    fn words(&self) -> &'static TrainerNames {
         &WORDS
     }
 
@@ -147,7 +150,12 @@ impl Adapter for VerlAdapter {
         call::root(words)
     }
 
-    fn fill(&self, words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
+    fn fill(
+        &self,
+        words: &[String],
+        order: &CallOrder,
+        restarts_by_environment: bool,
+    ) -> Result<RewrittenCall, String> {
         call::fill(words, order, restarts_by_environment)
     }
 
@@ -172,13 +180,13 @@ impl Adapter for VerlAdapter {
         asked::asks(input, self.sft)
     }
 
-    fn expect(&self, spec: &RunSpec) -> Expectation {
-        Expectation {
-            own: Payload::new(Layouts {
+    fn expect(&self, spec: &RunSpec) -> ExpectedLayout {
+        ExpectedLayout {
+            own: AdapterPayload::new(Layouts {
                 sft: Some(self.sft),
                 one_data_file: one_data_file(spec),
             }),
-            ..Expectation::of(spec)
+            ..ExpectedLayout::of(spec)
         }
     }
 
@@ -194,7 +202,7 @@ impl Adapter for VerlAdapter {
         read::called(command) == Some(self.kind())
     }
 
-    fn is_meant(&self, composed: &Composed) -> bool {
+    fn is_meant(&self, composed: &ComposedConfig) -> bool {
         read::meant(composed) == Some(self.kind())
     }
 
@@ -206,7 +214,7 @@ impl Adapter for VerlAdapter {
         rules::rules(self.sft)
     }
 
-    fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker> {
+    fn tracker(&self, expect: &ExpectedLayout) -> Box<dyn StepTracker> {
         Box::new(steps::VerlSteps::new(expect.clone()))
     }
 

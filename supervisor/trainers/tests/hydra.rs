@@ -3,20 +3,20 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use proptest::prelude::*;
-use supervise_config::compose::{Choice, GroupOverride};
-use supervise_config::interpolation::Resolver;
-use supervise_config::{ConfigTree, ErrorKind, Node, Origin, Value, parse_trainer_yaml};
-use supervise_trainers::hydra::{Override, OverrideAction, apply, encode_list, encode_str, parse};
+use supervise_config::compose::{GroupChoice, GroupOverride};
+use supervise_config::interpolation::InterpolationResolver;
+use supervise_config::{ConfigNode, ConfigTree, ConfigValue, ErrorKind, ValueOrigin, parse_trainer_yaml};
+use supervise_trainers::hydra::{HydraOverride, OverrideAction, apply, encode_list, encode_str, parse};
 
-fn value(text: &str) -> Value {
+fn value(text: &str) -> ConfigValue {
     parse(&format!("k={text}"))
         .unwrap_or_else(|error| panic!("{error}"))
         .value
         .unwrap()
 }
 
-fn string(text: &str) -> Value {
-    Value::Str(text.to_owned())
+fn string(text: &str) -> ConfigValue {
+    ConfigValue::Str(text.to_owned())
 }
 
 fn tree(text: &str) -> ConfigTree {
@@ -34,7 +34,7 @@ fn changed(text: &str, changes: &[&str]) -> Result<ConfigTree, supervise_config:
 #[test]
 fn keys_have_four_forms() {
     let read = |text: &str| {
-        let Override {
+        let HydraOverride {
             action,
             key,
             package,
@@ -63,14 +63,14 @@ fn keys_have_four_forms() {
 #[test]
 fn values_are_typed_by_their_spelling() {
     let cases = [
-        ("1", Value::Int(1)),
-        ("1_000", Value::Int(1000)),
+        ("1", ConfigValue::Int(1)),
+        ("1_000", ConfigValue::Int(1000)),
         ("010", string("010")),
-        ("1e-4", Value::Float(1e-4)),
-        ("1.", Value::Float(1.0)),
-        ("TRUE", Value::Bool(true)),
+        ("1e-4", ConfigValue::Float(1e-4)),
+        ("1.", ConfigValue::Float(1.0)),
+        ("TRUE", ConfigValue::Bool(true)),
         ("on", string("on")),
-        ("Null", Value::Null),
+        ("Null", ConfigValue::Null),
         ("", string("")),
         ("a b ", string("a b")),
         ("10-20", string("10-20")),
@@ -81,18 +81,23 @@ fn values_are_typed_by_their_spelling() {
         (r"'a\\'", string(r"a\")),
         (r"a\,b", string("a,b")),
         ("${a.b}/x", string("${a.b}/x")),
-        ("int('3')", Value::Int(3)),
+        ("int('3')", ConfigValue::Int(3)),
         ("str(true)", string("true")),
-        ("float(3)", Value::Float(3.0)),
+        ("float(3)", ConfigValue::Float(3.0)),
     ];
     for (text, wanted) in cases {
         assert_eq!(value(text), wanted, "{text}");
     }
     let list = value("[model,'optimizer', [1, {a: null}]]");
-    let Value::List(items) = list else { panic!("not a list") };
+    let ConfigValue::List(items) = list else {
+        panic!("not a list")
+    };
     assert_eq!(items[1].value, string("optimizer"));
-    assert_eq!(items[2].as_list().unwrap()[1].child("a").unwrap().value, Value::Null);
-    assert_eq!(value("[]"), Value::List(Vec::new()));
+    assert_eq!(
+        items[2].as_list().unwrap()[1].child("a").unwrap().value,
+        ConfigValue::Null
+    );
+    assert_eq!(value("[]"), ConfigValue::List(Vec::new()));
 }
 
 #[test]
@@ -170,7 +175,7 @@ fn overrides_change_the_tree_in_order() {
     assert_eq!(tree.get("m").unwrap().as_i64(), Some(6));
     assert_eq!(
         tree.get("x.y").unwrap().origin,
-        Origin::Override {
+        ValueOrigin::Override {
             text: "+x.y='z'".to_owned()
         }
     );
@@ -180,7 +185,7 @@ fn overrides_change_the_tree_in_order() {
 fn groups_are_told_from_keys() {
     let is_group = |key: &str| key == "model_engine";
     let read = |text: &str| parse(text).unwrap().as_group(is_group);
-    let name = |text: &str| Choice::Name(text.to_owned());
+    let name = |text: &str| GroupChoice::Name(text.to_owned());
     assert_eq!(
         read("model_engine=megatron").unwrap(),
         Some(GroupOverride::Choose {
@@ -209,10 +214,10 @@ fn groups_are_told_from_keys() {
 }
 
 /// Form of a string on the other side: Hydra's quoting undone, OmegaConf's interpolation evaluated.
-fn arrived(encoded: &str) -> Node {
+fn arrived(encoded: &str) -> ConfigNode {
     let mut tree = tree("k: null\n");
     apply(&mut tree, &parse(&format!("k={encoded}")).unwrap(), true).unwrap();
-    Resolver::new(&tree, &|_| None).require("k").unwrap()
+    InterpolationResolver::new(&tree, &|_| None).require("k").unwrap()
 }
 
 fn awkward() -> impl Strategy<Value = String> {
@@ -246,14 +251,14 @@ proptest! {
     fn encoded_strings_arrive_unchanged(text in awkward()) {
         // `???` asks to be filled in; there is no way to write it as a plain string.
         prop_assume!(text != "???");
-        prop_assert_eq!(arrived(&encode_str(&text)).value, Value::Str(text));
+        prop_assert_eq!(arrived(&encode_str(&text)).value, ConfigValue::Str(text));
     }
 
     #[test]
     fn encoded_lists_arrive_unchanged(items in prop::collection::vec(awkward(), 0..5)) {
         let words: Vec<&str> = items.iter().map(String::as_str).collect();
         let node = arrived(&encode_list(&words));
-        let arrived: Vec<&str> = node.as_list().unwrap().iter().filter_map(Node::as_str).collect();
+        let arrived: Vec<&str> = node.as_list().unwrap().iter().filter_map(ConfigNode::as_str).collect();
         prop_assert_eq!(arrived, words);
     }
 
@@ -264,7 +269,7 @@ proptest! {
                 let mut tree = tree("a: {b: 1, c: [1, {d: 2}]}\nk: 1\n");
                 let _ = apply(&mut tree, &change, true);
                 let _ = apply(&mut tree, &change, false);
-                let _ = Resolver::new(&tree, &|_| None).resolve_all();
+                let _ = InterpolationResolver::new(&tree, &|_| None).resolve_all();
             }
         }
     }

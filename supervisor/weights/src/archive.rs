@@ -3,7 +3,7 @@
 //! Source: torch 2.11 `caffe2/serialize/inline_container.cc` and what it writes: entries stored, each followed by a data descriptor, the
 //! bytes of each at a multiple of 64, a zip64 end record always.
 
-use crate::problem::Problem;
+use crate::problem::ModelError;
 
 /// Bytes of each entry begin at a multiple of this.
 const ALIGN: u64 = 64;
@@ -14,7 +14,7 @@ const FLAGS: u16 = 0x0808;
 
 /// An entry of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct ArchiveEntry {
     /// Its name, below the archive's own.
     pub(crate) name: String,
     /// Its length in bytes.
@@ -27,7 +27,7 @@ pub(crate) struct Entry {
 
 /// Places of all entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct ArchiveLayout {
     entries: Vec<Placed>,
     directory: u64,
     /// Length of the archive.
@@ -42,12 +42,12 @@ struct Placed {
     len: u64,
 }
 
-impl Layout {
+impl ArchiveLayout {
     /// Places entries one behind the other.
     ///
     /// # Errors
     /// An entry of 4 GiB or more.
-    pub(crate) fn of(prefix: &str, entries: &[Entry]) -> Result<Self, Problem> {
+    pub(crate) fn of(prefix: &str, entries: &[ArchiveEntry]) -> Result<Self, ModelError> {
         let mut out = Vec::with_capacity(entries.len());
         let mut at = 0;
         for entry in entries {
@@ -57,7 +57,7 @@ impl Layout {
                     "{name}: it would have {} bytes, 4 GiB are the most that is written here",
                     entry.len
                 );
-                return Err(Problem::unknown(text));
+                return Err(ModelError::unknown(text));
             }
             // The extra field has four bytes before its filling.
             let data = (at + HEADER + name.len() as u64 + 4).next_multiple_of(ALIGN);

@@ -3,24 +3,24 @@
 //! The bytes of each tensor go to their places from several threads; their checksums are known in the end, and what stands around
 //! them is written then.
 
-use crate::archive::{Entry, Layout};
+use crate::archive::{ArchiveEntry, ArchiveLayout};
 use crate::layout::{OutFile, OutTensor};
-use crate::ledger::Ledger;
+use crate::ledger::ChecksumLedger;
 use crate::model::SourceFile;
-use crate::read::Reading;
-use crate::write::{Failed, Target, write};
+use crate::read::ModelReader;
+use crate::write::{OutputSink, WriteError, write};
 use crc32fast::Hasher;
 use std::io;
 use std::ops::ControlFlow;
-use supervise_checkpoint::Extent;
+use supervise_checkpoint::ByteExtent;
 
 /// An archive in a file.
 #[derive(Debug)]
-struct Item {
+struct ArchiveFile {
     /// Its place in the file, in bytes.
     at: u64,
-    layout: Layout,
-    entries: Vec<Entry>,
+    layout: ArchiveLayout,
+    entries: Vec<ArchiveEntry>,
 }
 
 /// All files, with the tensors that they hold.
@@ -28,7 +28,7 @@ struct Item {
 pub(crate) struct Archives {
     tensors: Vec<OutTensor>,
     files: Vec<OutFile>,
-    items: Vec<Vec<Item>>,
+    items: Vec<Vec<ArchiveFile>>,
 }
 
 impl Archives {
@@ -46,8 +46,8 @@ impl Archives {
     /// Puts an archive behind what the last file holds; `storages` are its entries that are tensors. Gives its place and its length.
     pub(crate) fn add(
         &mut self,
-        layout: Layout,
-        entries: Vec<Entry>,
+        layout: ArchiveLayout,
+        entries: Vec<ArchiveEntry>,
         storages: impl IntoIterator<Item = (usize, OutTensor)>,
     ) -> (u64, u64) {
         let (Some(file), Some(items)) = (self.files.last_mut(), self.items.last_mut()) else {
@@ -59,7 +59,7 @@ impl Archives {
             self.tensors.push(tensor);
         }
         file.bytes += len;
-        items.push(Item { at, layout, entries });
+        items.push(ArchiveFile { at, layout, entries });
         (at, len)
     }
 
@@ -79,20 +79,20 @@ impl Archives {
     /// A source whose bytes are wrong or cannot be read, an output that cannot be written.
     pub(crate) fn write(
         &self,
-        reading: Reading<'_>,
-        target: &dyn Target,
+        reading: ModelReader<'_>,
+        target: &dyn OutputSink,
         threads: usize,
         progress: &mut (dyn FnMut(u64) -> ControlFlow<()> + Send),
-    ) -> Result<u64, Failed> {
+    ) -> Result<u64, WriteError> {
         let described = self.described();
         let hashing = Hashing {
             target,
-            ledger: Ledger::new(&described),
+            ledger: ChecksumLedger::new(&described),
         };
         let compared = write(reading, &self.tensors, &self.files, &hashing, threads, progress)?;
         let sums = hashing.ledger.sums()?;
         for (n, (items, sums)) in self.items.iter().zip(sums).enumerate() {
-            let failed = |error: io::Error| Failed::Target {
+            let failed = |error: io::Error| WriteError::Target {
                 file: self.files[n].name.clone(),
                 error,
             };
@@ -129,9 +129,9 @@ impl Archives {
 
     /// The storages of the output as extents whose checksums are wanted.
     fn described(&self) -> Vec<SourceFile> {
-        let open = |item: &Item| {
+        let open = |item: &ArchiveFile| {
             let all = item.entries.iter().enumerate().filter(|(_, e)| e.bytes.is_none());
-            all.map(|(n, e)| Extent {
+            all.map(|(n, e)| ByteExtent {
                 off: item.at + item.layout.data(n),
                 len: e.len - e.zeros,
                 crc: None,
@@ -140,7 +140,7 @@ impl Archives {
             })
             .collect::<Vec<_>>()
         };
-        let file = |(out, items): (&OutFile, &Vec<Item>)| SourceFile {
+        let file = |(out, items): (&OutFile, &Vec<ArchiveFile>)| SourceFile {
             path: out.name.as_str().into(),
             bytes: out.bytes,
             checked: items.iter().flat_map(open).collect(),
@@ -151,11 +151,11 @@ impl Archives {
 
 /// A target whose bytes are summed up on their way.
 struct Hashing<'a> {
-    target: &'a dyn Target,
-    ledger: Ledger<'a>,
+    target: &'a dyn OutputSink,
+    ledger: ChecksumLedger<'a>,
 }
 
-impl Target for Hashing<'_> {
+impl OutputSink for Hashing<'_> {
     fn write_at(&self, file: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.target.write_at(file, at, bytes)?;
         self.ledger.note(file, at, bytes);

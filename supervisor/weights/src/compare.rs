@@ -2,8 +2,8 @@
 
 use crate::cast::{cast, is_float, is_possible};
 use crate::layout::OutTensor;
-use crate::problem::Problem;
-use crate::read::Reading;
+use crate::problem::ModelError;
+use crate::read::ModelReader;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,9 +15,9 @@ use supervise_checkpoint::Dtype;
 const BLOCK: u64 = 256 << 10;
 
 /// A model that is compared: its tensors under the names that it would be written with.
-pub struct Side<'a> {
+pub struct ComparedModel<'a> {
     /// Its open files.
-    pub reading: Reading<'a>,
+    pub reading: ModelReader<'a>,
     /// Its tensors.
     pub tensors: &'a [OutTensor],
 }
@@ -38,13 +38,13 @@ pub struct Difference {
     pub name: String,
     /// The kind of difference.
     #[serde(flatten)]
-    pub what: What,
+    pub what: DifferenceKind,
 }
 
 /// The kind of difference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
-pub enum What {
+pub enum DifferenceKind {
     /// Only the first model has it.
     OnlyInFirst,
     /// Only the second model has it.
@@ -88,7 +88,7 @@ pub struct Values {
 
 /// Result of a comparison.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Compared {
+pub struct CompareReport {
     /// Tensors that both have.
     pub tensors: u64,
     /// Numbers that were compared.
@@ -105,20 +105,20 @@ pub struct Compared {
 /// # Errors
 /// A source whose bytes are wrong or cannot be read; `None` where the caller wanted no more of it.
 pub fn compare(
-    first: Side<'_>,
-    second: Side<'_>,
+    first: ComparedModel<'_>,
+    second: ComparedModel<'_>,
     tolerance: Tolerance,
     threads: usize,
     progress: &mut (dyn FnMut(u64, u64) -> ControlFlow<()> + Send),
-) -> Result<Option<Compared>, Problem> {
-    let mut out = Compared::default();
+) -> Result<Option<CompareReport>, ModelError> {
+    let mut out = CompareReport::default();
     let mut pairs = Vec::new();
     let others: BTreeMap<&str, &OutTensor> = second.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
     let names: BTreeMap<&str, &OutTensor> = first.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
     for (name, a) in &names {
         let what = match others.get(name) {
-            None => What::OnlyInFirst,
-            Some(b) if a.shape != b.shape => What::Shape {
+            None => DifferenceKind::OnlyInFirst,
+            Some(b) if a.shape != b.shape => DifferenceKind::Shape {
                 first: a.shape.clone(),
                 second: b.shape.clone(),
             },
@@ -130,7 +130,7 @@ pub fn compare(
                     pairs.push((*a, *b, kind.unwrap_or(types[0])));
                     continue;
                 }
-                What::Dtype {
+                DifferenceKind::Dtype {
                     first: types[0],
                     second: types[1],
                 }
@@ -139,9 +139,10 @@ pub fn compare(
         out.differences.push(difference(name, what));
     }
     let extra = others.keys().filter(|n| !names.contains_key(*n));
-    out.differences.extend(extra.map(|n| difference(n, What::OnlyInSecond)));
+    out.differences
+        .extend(extra.map(|n| difference(n, DifferenceKind::OnlyInSecond)));
     let total = pairs.iter().map(|(a, ..)| numbers(a)).sum();
-    let shared = Shared {
+    let shared = CompareShared {
         next: AtomicUsize::new(0),
         done: AtomicU64::new(0),
         total,
@@ -170,7 +171,7 @@ pub fn compare(
     Ok(Some(out))
 }
 
-fn difference(name: &str, what: What) -> Difference {
+fn difference(name: &str, what: DifferenceKind) -> Difference {
     Difference {
         name: name.to_owned(),
         what,
@@ -181,7 +182,7 @@ fn numbers(tensor: &OutTensor) -> u64 {
     crate::model::elements(&tensor.shape)
 }
 
-fn source_type(side: &Side<'_>, tensor: &OutTensor) -> Dtype {
+fn source_type(side: &ComparedModel<'_>, tensor: &OutTensor) -> Dtype {
     let piece = tensor
         .pieces
         .first()
@@ -197,29 +198,29 @@ fn common(types: [Dtype; 2], wanted: Option<Dtype>) -> Option<Dtype> {
     }
 }
 
-struct Shared<'a> {
+struct CompareShared<'a> {
     next: AtomicUsize,
     done: AtomicU64,
     total: u64,
     stop: AtomicBool,
-    problem: Mutex<Option<Problem>>,
+    problem: Mutex<Option<ModelError>>,
     progress: Mutex<&'a mut (dyn FnMut(u64, u64) -> ControlFlow<()> + Send)>,
-    found: Mutex<&'a mut Compared>,
+    found: Mutex<&'a mut CompareReport>,
 }
 
 fn work(
-    first: &Side<'_>,
-    second: &Side<'_>,
+    first: &ComparedModel<'_>,
+    second: &ComparedModel<'_>,
     pairs: &[(&OutTensor, &OutTensor, Dtype)],
     allowed: f64,
-    shared: &Shared<'_>,
+    shared: &CompareShared<'_>,
 ) {
     let mut buffers = [Buffer::default(), Buffer::default()];
     while !shared.stop.load(Ordering::Relaxed) {
         let Some((a, b, kind)) = pairs.get(shared.next.fetch_add(1, Ordering::Relaxed)) else {
             return;
         };
-        let mut seen = Seen::new(allowed);
+        let mut seen = TensorDiff::new(allowed);
         let (all, mut from) = (numbers(a), 0);
         while from < all && !shared.stop.load(Ordering::Relaxed) {
             let n = BLOCK.min(all - from);
@@ -252,7 +253,9 @@ fn work(
             *sum += n;
         }
         if let Some(values) = seen.values(&a.shape) {
-            found.differences.push(difference(&a.name, What::Values(values)));
+            found
+                .differences
+                .push(difference(&a.name, DifferenceKind::Values(values)));
         }
     }
 }
@@ -267,12 +270,12 @@ struct Buffer {
 impl Buffer {
     fn fill(
         &mut self,
-        reading: &Reading<'_>,
+        reading: &ModelReader<'_>,
         tensor: &OutTensor,
         from: u64,
         n: u64,
         kind: Dtype,
-    ) -> Result<&[u8], Problem> {
+    ) -> Result<&[u8], ModelError> {
         let own = reading.fill_pieces(tensor, from, n, &mut self.read, &mut self.scratch)?;
         if own == kind {
             return Ok(&self.read);
@@ -284,7 +287,7 @@ impl Buffer {
 }
 
 /// Differences of a tensor so far.
-struct Seen {
+struct TensorDiff {
     allowed: f64,
     different: u64,
     first: Option<(u64, [f64; 2])>,
@@ -293,7 +296,7 @@ struct Seen {
     nan: [u64; 2],
 }
 
-impl Seen {
+impl TensorDiff {
     fn new(allowed: f64) -> Self {
         Self {
             allowed,

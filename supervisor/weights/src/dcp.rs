@@ -5,12 +5,12 @@
 //! Megatron its own names beside `optimizer.…`. A name that can be read in two ways is decided by the optimizer, whose values have the
 //! parameters' names in theirs; what nothing decides is refused.
 
-use crate::fsdp::{Shard, source_file};
-use crate::model::{Chunk, Tensor, Weights, row_major};
-use crate::problem::Problem;
+use crate::fsdp::{FsdpShard, source_file};
+use crate::model::{ModelTensor, ModelWeights, TensorChunk, row_major};
+use crate::problem::ModelError;
 use std::collections::{BTreeMap, BTreeSet};
-use supervise_checkpoint::dcp::What;
-use supervise_checkpoint::{Dcp, Description, Inspected};
+use supervise_checkpoint::dcp::StoredValue;
+use supervise_checkpoint::{DcpMetadata, FileDescription, InspectedFile};
 use supervise_core::checkpoint::Verdict;
 
 /// Dicts around everything else, which say nothing.
@@ -39,7 +39,7 @@ const NAMED: usize = 8;
 
 /// The tensors of a checkpoint that are the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct ModelSelection {
     /// Their names in the checkpoint, each with its name in the model.
     pub names: BTreeMap<String, String>,
     /// First words of the tensors that are left out, each with how many there are.
@@ -50,19 +50,19 @@ pub struct Choice {
 ///
 /// # Errors
 /// It is not sound.
-pub fn table(metadata: &Inspected) -> Result<&Dcp, Problem> {
+pub fn table(metadata: &InspectedFile) -> Result<&DcpMetadata, ModelError> {
     if let Some(worst) = metadata.findings.iter().find(|f| f.effect() != Verdict::Whole) {
-        return Err(Problem::found(".metadata", worst));
+        return Err(ModelError::found(".metadata", worst));
     }
     match metadata.description.as_deref() {
-        Some(Description::Dcp(dcp)) => Ok(dcp),
-        _ => Err(Problem::damaged(".metadata: it describes nothing")),
+        Some(FileDescription::Dcp(dcp)) => Ok(dcp),
+        _ => Err(ModelError::damaged(".metadata: it describes nothing")),
     }
 }
 
 /// Returns true if the names are those of Megatron.
 #[must_use]
-pub fn is_megatron(dcp: &Dcp) -> bool {
+pub fn is_megatron(dcp: &DcpMetadata) -> bool {
     let first = [
         "decoder.layers.",
         "embedding.word_embeddings.",
@@ -73,8 +73,8 @@ pub fn is_megatron(dcp: &Dcp) -> bool {
 
 /// Chooses Megatron's tensors of the model: all but the optimizer's.
 #[must_use]
-pub fn choose_megatron(dcp: &Dcp) -> Choice {
-    let mut out = Choice::default();
+pub fn choose_megatron(dcp: &DcpMetadata) -> ModelSelection {
+    let mut out = ModelSelection::default();
     for tensor in &dcp.tensors {
         let name = tensor.name.to_string();
         let state = name.split(['.', '/']).any(|word| word == "_extra_state");
@@ -90,14 +90,14 @@ pub fn choose_megatron(dcp: &Dcp) -> Choice {
 ///
 /// # Errors
 /// No tensor has such a name, or it is not clear which ones are the model.
-pub fn choose(dcp: &Dcp, prefix: Option<&str>) -> Result<Choice, Problem> {
+pub fn choose(dcp: &DcpMetadata, prefix: Option<&str>) -> Result<ModelSelection, ModelError> {
     let names: Vec<&str> = dcp.tensors.iter().map(|t| &*t.name).collect();
     let prefix = match prefix {
         Some(given) if given.is_empty() || given.ends_with('.') => given.to_owned(),
         Some(given) => format!("{given}."),
         None => find(&names)?,
     };
-    let mut out = Choice::default();
+    let mut out = ModelSelection::default();
     for name in &names {
         match name.strip_prefix(prefix.as_str()).filter(|n| !n.is_empty()) {
             // Beside a model without a prefix stands what is none.
@@ -112,13 +112,13 @@ pub fn choose(dcp: &Dcp, prefix: Option<&str>) -> Result<Choice, Problem> {
             "no tensor has a name that begins with {prefix}; there are {}",
             few(names.iter().map(|n| head(n)))
         );
-        return Err(Problem::unknown(text));
+        return Err(ModelError::unknown(text));
     }
     Ok(out)
 }
 
 /// The prefix that the model has.
-fn find(names: &[&str]) -> Result<String, Problem> {
+fn find(names: &[&str]) -> Result<String, ModelError> {
     let around = AROUND
         .iter()
         .find(|a| !names.is_empty() && names.iter().all(|n| n.starts_with(**a)));
@@ -136,7 +136,7 @@ fn find(names: &[&str]) -> Result<String, Problem> {
             "it is not clear which tensors are the model: their names begin with {}",
             few(heads.iter().copied())
         );
-        return Err(Problem::unknown(text));
+        return Err(ModelError::unknown(text));
     }
     let below: Vec<&str> = mine
         .iter()
@@ -155,7 +155,7 @@ fn find(names: &[&str]) -> Result<String, Problem> {
         (true, false) => Ok(holder),
         (false, true) => Ok(around.to_owned()),
         _ if only != "model" => Ok(holder),
-        _ => Err(Problem::unknown(format!(
+        _ => Err(ModelError::unknown(format!(
             "it is not clear what {} is called in the model: {} or {}",
             mine.first().copied().unwrap_or_default(),
             below.first().copied().unwrap_or_default(),
@@ -181,7 +181,7 @@ fn few<'a>(words: impl Iterator<Item = &'a str>) -> String {
     text
 }
 
-impl Choice {
+impl ModelSelection {
     fn leave_out(&mut self, name: &str) {
         let inner = AROUND.iter().find_map(|a| name.strip_prefix(a)).unwrap_or(name);
         *self.left_out.entry(head(inner).to_owned()).or_default() += 1;
@@ -189,8 +189,8 @@ impl Choice {
 
     /// The files that hold any of them.
     #[must_use]
-    pub fn files<'d>(&self, dcp: &'d Dcp) -> Vec<&'d str> {
-        let holds = |p: &supervise_checkpoint::dcp::Part| self.names.contains_key(&*p.fqn);
+    pub fn files<'d>(&self, dcp: &'d DcpMetadata) -> Vec<&'d str> {
+        let holds = |p: &supervise_checkpoint::dcp::StorageRange| self.names.contains_key(&*p.fqn);
         let with_any = dcp.parts.iter().filter(|(_, parts)| parts.iter().any(holds));
         with_any.map(|(name, _)| name.as_str()).collect()
     }
@@ -200,8 +200,8 @@ impl Choice {
 ///
 /// # Errors
 /// A file that is not sound or is not there, a chunk that is kept in a form that is not known here.
-pub fn gather(dcp: &Dcp, choice: &Choice, shards: &[Shard]) -> Result<Weights, Problem> {
-    let mut chunks: BTreeMap<&str, Vec<Chunk>> = BTreeMap::new();
+pub fn gather(dcp: &DcpMetadata, choice: &ModelSelection, shards: &[FsdpShard]) -> Result<ModelWeights, ModelError> {
+    let mut chunks: BTreeMap<&str, Vec<TensorChunk>> = BTreeMap::new();
     for (file, shard) in shards.iter().enumerate() {
         sound(shard)?;
         for part in dcp
@@ -210,7 +210,7 @@ pub fn gather(dcp: &Dcp, choice: &Choice, shards: &[Shard]) -> Result<Weights, P
             .map(Vec::as_slice)
             .unwrap_or_default()
         {
-            let What::Tensor { offsets, shape, .. } = &part.what else {
+            let StoredValue::Tensor { offsets, shape, .. } = &part.what else {
                 continue;
             };
             if !choice.names.contains_key(&*part.fqn) || shape.contains(&0) {
@@ -219,13 +219,13 @@ pub fn gather(dcp: &Dcp, choice: &Choice, shards: &[Shard]) -> Result<Weights, P
             let held = &shard.found.held;
             let Ok(n) = held.binary_search_by_key(&part.off, |h| h.part) else {
                 let text = format!("{}: {} is kept in a form that is not read here", shard.path, part.fqn);
-                return Err(Problem::unknown(text));
+                return Err(ModelError::unknown(text));
             };
             let stride = match held[n].stride.len() == shape.len() {
                 true => held[n].stride.clone(),
                 false => row_major(shape),
             };
-            chunks.entry(&part.fqn).or_default().push(Chunk {
+            chunks.entry(&part.fqn).or_default().push(TensorChunk {
                 offsets: offsets.to_vec(),
                 sizes: shape.to_vec(),
                 file,
@@ -241,13 +241,13 @@ pub fn gather(dcp: &Dcp, choice: &Choice, shards: &[Shard]) -> Result<Weights, P
         };
         let Some(dtype) = described.dtype else {
             let text = format!("{}: the type of its elements is not known", described.name);
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         };
         let mut own = chunks.remove(&*described.name).unwrap_or_default();
         own.sort_by(|a, b| a.offsets.cmp(&b.offsets));
         // The table's chunks tile the tensor: all of them have to be here.
         let there: u64 = own.iter().map(|c| crate::model::elements(&c.sizes)).sum();
-        let tensor = Tensor {
+        let tensor = ModelTensor {
             name: name.clone(),
             dtype,
             shape: described.shape.clone(),
@@ -261,21 +261,21 @@ pub fn gather(dcp: &Dcp, choice: &Choice, shards: &[Shard]) -> Result<Weights, P
                 described.name,
                 tensor.elements()
             );
-            return Err(Problem::new(Verdict::Incomplete, text));
+            return Err(ModelError::new(Verdict::Incomplete, text));
         }
         tensors.push(tensor);
     }
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Weights {
+    Ok(ModelWeights {
         files: shards.iter().map(source_file).collect(),
         tensors,
     })
 }
 
-fn sound(shard: &Shard) -> Result<(), Problem> {
+fn sound(shard: &FsdpShard) -> Result<(), ModelError> {
     let found = &shard.found;
     match found.findings.iter().find(|f| f.effect() != Verdict::Whole) {
-        Some(worst) => Err(Problem::found(shard.path.as_str(), worst)),
+        Some(worst) => Err(ModelError::found(shard.path.as_str(), worst)),
         None => Ok(()),
     }
 }

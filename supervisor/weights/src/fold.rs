@@ -5,16 +5,21 @@
 //! of the ranks, as the kernels of torch do for ranks up to some hundreds.
 
 use crate::cast::cast;
-use crate::model::{Fold, Tensor};
-use crate::problem::Problem;
-use crate::read::Reading;
+use crate::model::{Fold, ModelTensor};
+use crate::problem::ModelError;
+use crate::read::ModelReader;
 use supervise_checkpoint::Dtype;
 
 /// Elements that are in memory at once.
 const BLOCK: u64 = 256 << 10;
 
 /// Adds its adapter, if it has one, to the elements `from..` of a tensor.
-pub(crate) fn add(reading: &Reading<'_>, tensor: &Tensor, from: u64, buf: &mut [u8]) -> Result<(), Problem> {
+pub(crate) fn add(
+    reading: &ModelReader<'_>,
+    tensor: &ModelTensor,
+    from: u64,
+    buf: &mut [u8],
+) -> Result<(), ModelError> {
     let (Some(fold), &[_, columns]) = (tensor.fold, tensor.shape.as_slice()) else {
         return Ok(());
     };
@@ -45,7 +50,7 @@ pub(crate) fn add(reading: &Reading<'_>, tensor: &Tensor, from: u64, buf: &mut [
 }
 
 /// Reads all adapters once, for their checksums.
-pub(crate) fn read_adapters(reading: &Reading<'_>) -> Result<(), Problem> {
+pub(crate) fn read_adapters(reading: &ModelReader<'_>) -> Result<(), ModelError> {
     let weights = reading.weights();
     let (mut buf, mut scratch) = (Vec::new(), Vec::new());
     for fold in weights.tensors.iter().filter_map(|t| t.fold) {
@@ -63,15 +68,15 @@ pub(crate) fn read_adapters(reading: &Reading<'_>) -> Result<(), Problem> {
 }
 
 struct Adding<'a> {
-    reading: &'a Reading<'a>,
-    tensor: &'a Tensor,
+    reading: &'a ModelReader<'a>,
+    tensor: &'a ModelTensor,
     fold: Fold,
     columns: u64,
 }
 
 impl Adding<'_> {
     /// Adds the product to the elements `from..to`: of one row, or of rows that are no longer than a block.
-    fn block(&self, from: u64, to: u64, buf: &mut [u8]) -> Result<(), Problem> {
+    fn block(&self, from: u64, to: u64, buf: &mut [u8]) -> Result<(), ModelError> {
         let tensors = &self.reading.weights().tensors;
         let (left, right) = (&tensors[self.fold.left], &tensors[self.fold.right]);
         let (first, last) = (from / self.columns, (to - 1) / self.columns);
@@ -108,7 +113,7 @@ impl Adding<'_> {
     }
 
     /// Elements of a tensor as float32, behind those that are there.
-    fn floats(&self, tensor: &Tensor, from: u64, n: u64, out: &mut Vec<f32>) -> Result<(), Problem> {
+    fn floats(&self, tensor: &ModelTensor, from: u64, n: u64, out: &mut Vec<f32>) -> Result<(), ModelError> {
         let mut bytes = vec![0; (n * tensor.dtype.size()) as usize];
         self.reading.fill(tensor, from, &mut bytes, &mut Vec::new())?;
         out.extend(as_floats(&bytes, tensor.dtype));

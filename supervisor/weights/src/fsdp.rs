@@ -6,15 +6,15 @@
 
 mod flat;
 
-pub use flat::{Flat, filled_with_zeros, flat};
+pub use flat::{FlatParams, filled_with_zeros, flat};
 
-use crate::model::{Chunk, SourceFile, Tensor, Weights, row_major};
-use crate::problem::Problem;
+use crate::model::{ModelTensor, ModelWeights, SourceFile, TensorChunk, row_major};
+use crate::problem::ModelError;
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use supervise_checkpoint::torch::{Placement, Tensor as Part};
-use supervise_checkpoint::{Dtype, Inspected};
+use supervise_checkpoint::torch::{Placement, TorchTensor as Part};
+use supervise_checkpoint::{Dtype, InspectedFile};
 use supervise_core::checkpoint::Verdict;
 
 /// Bytes of a name that are read, and more than any has.
@@ -22,26 +22,26 @@ const NAME: usize = 200;
 
 /// The file of one rank, looked into.
 #[derive(Debug)]
-pub struct Shard {
+pub struct FsdpShard {
     /// Its path, relative to the source's directory.
     pub path: Utf8PathBuf,
     /// Findings in it.
-    pub found: Inspected,
+    pub found: InspectedFile,
 }
 
 /// Puts the shards of all ranks together; `shards` in the order of the ranks, all of them.
 ///
 /// # Errors
 /// Shards that contradict each other, or are cut in a way that is not known here.
-pub fn gather(shards: &[Shard]) -> Result<Weights, Problem> {
-    gather_as(shards, false, &Flat::default())
+pub fn gather(shards: &[FsdpShard]) -> Result<ModelWeights, ModelError> {
+    gather_as(shards, false, &FlatParams::default())
 }
 
 /// The same of FSDP1's optimizer: pieces of its flat parameters are put together, without what fills them up.
 ///
 /// # Errors
 /// As [`gather`].
-pub fn gather_flat(shards: &[Shard], flat: &Flat) -> Result<Weights, Problem> {
+pub fn gather_flat(shards: &[FsdpShard], flat: &FlatParams) -> Result<ModelWeights, ModelError> {
     gather_as(shards, false, flat)
 }
 
@@ -49,11 +49,11 @@ pub fn gather_flat(shards: &[Shard], flat: &Flat) -> Result<Weights, Problem> {
 ///
 /// # Errors
 /// As [`gather`].
-pub fn gather_replicas(shards: &[Shard]) -> Result<Weights, Problem> {
-    gather_as(shards, true, &Flat::default())
+pub fn gather_replicas(shards: &[FsdpShard]) -> Result<ModelWeights, ModelError> {
+    gather_as(shards, true, &FlatParams::default())
 }
 
-fn gather_as(shards: &[Shard], replicas: bool, flat: &Flat) -> Result<Weights, Problem> {
+fn gather_as(shards: &[FsdpShard], replicas: bool, flat: &FlatParams) -> Result<ModelWeights, ModelError> {
     for shard in shards {
         sound(shard)?;
     }
@@ -63,11 +63,11 @@ fn gather_as(shards: &[Shard], replicas: bool, flat: &Flat) -> Result<Weights, P
             // The reader keeps so much of a key: two that begin alike would be one.
             if part.name.len() >= NAME {
                 let text = format!("{}: it holds a tensor whose name has {NAME} bytes or more", shard.path);
-                return Err(Problem::unknown(text));
+                return Err(ModelError::unknown(text));
             }
             let of = names.entry(&part.name).or_insert_with(|| vec![None; shards.len()]);
             if of[rank].replace(part).is_some() {
-                return Err(Problem::damaged(format!(
+                return Err(ModelError::damaged(format!(
                     "{}: {} is there twice",
                     shard.path, part.name
                 )));
@@ -81,12 +81,12 @@ fn gather_as(shards: &[Shard], replicas: bool, flat: &Flat) -> Result<Weights, P
         let all: Option<Vec<&Part>> = parts.iter().copied().collect();
         let Some(all) = all else {
             let lacks = parts.iter().position(Option::is_none).unwrap_or_default();
-            return Err(Problem::damaged(format!(
+            return Err(ModelError::damaged(format!(
                 "{}: it lacks {name}, which other ranks hold",
                 shards[lacks].path
             )));
         };
-        let one = One {
+        let one = ShardedTensor {
             name,
             parts: &all,
             shards,
@@ -96,22 +96,22 @@ fn gather_as(shards: &[Shard], replicas: bool, flat: &Flat) -> Result<Weights, P
         };
         tensors.push(one.tensor()?);
     }
-    Ok(Weights { files, tensors })
+    Ok(ModelWeights { files, tensors })
 }
 
 /// A finding that condemns a file ends it; so does anything that would leave tensors out unseen.
-fn sound(shard: &Shard) -> Result<(), Problem> {
+fn sound(shard: &FsdpShard) -> Result<(), ModelError> {
     let found = &shard.found;
     if let Some(worst) = found.findings.iter().find(|f| f.effect() != Verdict::Whole) {
-        return Err(Problem::found(shard.path.as_str(), worst));
+        return Err(ModelError::found(shard.path.as_str(), worst));
     }
     let torch = found.facts.torch.as_ref();
     if torch.is_none_or(|t| t.tensors != found.inventory.len() as u64) {
         let text = format!("{}: it holds more tensors than are listed (limit)", shard.path);
-        return Err(Problem::unknown(text));
+        return Err(ModelError::unknown(text));
     }
     if torch.is_some_and(|t| t.byteorder.as_deref() == Some("big")) {
-        return Err(Problem::unknown(format!(
+        return Err(ModelError::unknown(format!(
             "{}: its numbers are in big-endian order",
             shard.path
         )));
@@ -120,7 +120,7 @@ fn sound(shard: &Shard) -> Result<(), Problem> {
 }
 
 /// The file with what of it has a checksum.
-pub(crate) fn source_file(shard: &Shard) -> SourceFile {
+pub(crate) fn source_file(shard: &FsdpShard) -> SourceFile {
     let checked = shard.found.plan.extents.iter().filter(|e| e.crc.is_some() && e.len > 0);
     SourceFile {
         path: shard.path.clone(),
@@ -130,7 +130,7 @@ pub(crate) fn source_file(shard: &Shard) -> SourceFile {
 }
 
 /// Place of each storage, by its key.
-fn storages(shard: &Shard) -> BTreeMap<&str, u64> {
+fn storages(shard: &FsdpShard) -> BTreeMap<&str, u64> {
     shard
         .found
         .plan
@@ -151,7 +151,7 @@ fn shard_dim(word: &str, dims: usize) -> Option<usize> {
 ///
 /// # Errors
 /// A mesh with several dimensions, or another placement.
-pub(crate) fn cut(part: &Part) -> Result<Option<usize>, Problem> {
+pub(crate) fn cut(part: &Part) -> Result<Option<usize>, ModelError> {
     let Some(placement) = &part.placement else {
         return Ok(None);
     };
@@ -159,12 +159,12 @@ pub(crate) fn cut(part: &Part) -> Result<Option<usize>, Problem> {
         [word] if word == "Replicate" => Ok(None),
         [word] => match shard_dim(word, placement.global.len()) {
             Some(dim) => Ok(Some(dim)),
-            None => Err(Problem::unknown(format!(
+            None => Err(ModelError::unknown(format!(
                 "{}: it is spread as {word}, which is not cut anew here",
                 part.name
             ))),
         },
-        words => Err(Problem::unknown(format!(
+        words => Err(ModelError::unknown(format!(
             "{}: it is spread over a mesh of {} dimensions",
             part.name,
             words.len()
@@ -173,10 +173,10 @@ pub(crate) fn cut(part: &Part) -> Result<Option<usize>, Problem> {
 }
 
 /// One tensor, as each rank holds it.
-struct One<'a> {
+struct ShardedTensor<'a> {
     name: &'a str,
     parts: &'a [&'a Part],
-    shards: &'a [Shard],
+    shards: &'a [FsdpShard],
     places: &'a [BTreeMap<&'a str, u64>],
     /// What the ranks hold several times is compared.
     replicas: bool,
@@ -185,7 +185,7 @@ struct One<'a> {
 }
 
 /// How a tensor lies on the ranks.
-enum Spread {
+enum TensorPlacement {
     /// Every rank holds all of it, outside of any mesh.
     Everywhere,
     /// The first so many ranks hold it cut along this dimension.
@@ -194,8 +194,8 @@ enum Spread {
     Replicated,
 }
 
-impl One<'_> {
-    fn tensor(&self) -> Result<Tensor, Problem> {
+impl ShardedTensor<'_> {
+    fn tensor(&self) -> Result<ModelTensor, ModelError> {
         let first = self.parts[0];
         let dtype = first
             .dtype
@@ -207,17 +207,17 @@ impl One<'_> {
             return self.unfilled(dtype, n);
         }
         match self.spread()? {
-            Spread::Cut { ranks, dim } => self.joined(dtype, ranks, dim),
+            TensorPlacement::Cut { ranks, dim } => self.joined(dtype, ranks, dim),
             whole => {
                 if let Some(rank) = self.parts.iter().position(|p| p.shape != first.shape) {
                     return Err(self.differ(rank, "has another shape, though every rank should hold all of it"));
                 }
                 let copies = match whole {
-                    Spread::Everywhere => 1..self.parts.len(),
+                    TensorPlacement::Everywhere => 1..self.parts.len(),
                     _ if self.replicas => 1..self.parts.len(),
                     _ => 0..0,
                 };
-                Ok(Tensor {
+                Ok(ModelTensor {
                     name: self.name.to_owned(),
                     dtype,
                     shape: first.shape.clone(),
@@ -231,7 +231,7 @@ impl One<'_> {
         }
     }
 
-    fn spread(&self) -> Result<Spread, Problem> {
+    fn spread(&self) -> Result<TensorPlacement, ModelError> {
         let first = self.parts[0].placement.as_ref();
         let form = |p: &Placement| (p.global.clone(), p.words.clone(), p.mesh.clone());
         let alike = |p: &&Part| p.placement.as_ref().map(form) == first.map(form);
@@ -239,7 +239,7 @@ impl One<'_> {
             return Err(self.differ(rank, "is spread in another way"));
         }
         let Some(placement) = first else {
-            return Ok(Spread::Everywhere);
+            return Ok(TensorPlacement::Everywhere);
         };
         for (rank, part) in self.parts.iter().enumerate() {
             let said = part.placement.as_ref().and_then(|p| p.rank);
@@ -266,17 +266,17 @@ impl One<'_> {
             )));
         }
         if last == "Replicate" {
-            return Ok(Spread::Replicated);
+            return Ok(TensorPlacement::Replicated);
         }
         let Some(dim) = shard_dim(last, placement.global.len()) else {
             return Err(self.unknown(&format!("it is spread as {last}, which is not put together here")));
         };
         let ranks = placement.mesh.last().map_or(world as u64, |n| *n) as usize;
-        Ok(Spread::Cut { ranks, dim })
+        Ok(TensorPlacement::Cut { ranks, dim })
     }
 
     /// Pieces of a flat parameter, all of one length: what fills the last ones up is left out.
-    fn unfilled(&self, dtype: Dtype, n: u64) -> Result<Tensor, Problem> {
+    fn unfilled(&self, dtype: Dtype, n: u64) -> Result<ModelTensor, ModelError> {
         let own = n.div_ceil(self.parts.len() as u64);
         let mut chunks = Vec::with_capacity(self.parts.len());
         for (rank, part) in self.parts.iter().enumerate() {
@@ -286,9 +286,9 @@ impl One<'_> {
             let from = (rank as u64 * own).min(n);
             let chunk = self.chunk(rank, dtype, vec![from])?;
             let sizes = vec![own.min(n - from)];
-            chunks.extend((from < n).then_some(Chunk { sizes, ..chunk }));
+            chunks.extend((from < n).then_some(TensorChunk { sizes, ..chunk }));
         }
-        Ok(Tensor {
+        Ok(ModelTensor {
             name: self.name.to_owned(),
             dtype,
             shape: vec![n],
@@ -299,7 +299,7 @@ impl One<'_> {
     }
 
     /// Parts in the order of the ranks, one behind the other.
-    fn joined(&self, dtype: Dtype, ranks: usize, dim: usize) -> Result<Tensor, Problem> {
+    fn joined(&self, dtype: Dtype, ranks: usize, dim: usize) -> Result<ModelTensor, ModelError> {
         let shape = self.parts[0]
             .placement
             .as_ref()
@@ -310,7 +310,7 @@ impl One<'_> {
             false => 1,
         };
         let replica = |n: usize| self.replica(dtype, n * ranks..(n + 1) * ranks, &shape, dim);
-        Ok(Tensor {
+        Ok(ModelTensor {
             name: self.name.to_owned(),
             dtype,
             chunks: replica(0)?,
@@ -321,7 +321,13 @@ impl One<'_> {
     }
 
     /// Parts of these ranks, which are the whole tensor.
-    fn replica(&self, dtype: Dtype, ranks: Range<usize>, shape: &[u64], dim: usize) -> Result<Vec<Chunk>, Problem> {
+    fn replica(
+        &self,
+        dtype: Dtype,
+        ranks: Range<usize>,
+        shape: &[u64],
+        dim: usize,
+    ) -> Result<Vec<TensorChunk>, ModelError> {
         let mut chunks = Vec::with_capacity(ranks.len());
         let mut at = 0_u64;
         for (rank, part) in self.parts.iter().enumerate().take(ranks.end).skip(ranks.start) {
@@ -350,12 +356,12 @@ impl One<'_> {
                 ranks.len(),
                 shape[dim]
             );
-            return Err(Problem::damaged(format!("{}: {text}", self.name)));
+            return Err(ModelError::damaged(format!("{}: {text}", self.name)));
         }
         Ok(chunks)
     }
 
-    fn chunk(&self, rank: usize, dtype: Dtype, offsets: Vec<u64>) -> Result<Chunk, Problem> {
+    fn chunk(&self, rank: usize, dtype: Dtype, offsets: Vec<u64>) -> Result<TensorChunk, ModelError> {
         let part = self.parts[rank];
         let storage = part.storage.as_deref().and_then(|key| self.places[rank].get(key));
         let at = storage.and_then(|at| part.offset.checked_mul(dtype.size())?.checked_add(*at));
@@ -370,7 +376,7 @@ impl One<'_> {
             true => part.stride.clone(),
             false => row_major(&part.shape),
         };
-        Ok(Chunk {
+        Ok(TensorChunk {
             offsets,
             sizes: part.shape.clone(),
             file: rank,
@@ -379,11 +385,11 @@ impl One<'_> {
         })
     }
 
-    fn differ(&self, rank: usize, what: &str) -> Problem {
-        Problem::damaged(format!("{}: {} {what}", self.shards[rank].path, self.name))
+    fn differ(&self, rank: usize, what: &str) -> ModelError {
+        ModelError::damaged(format!("{}: {} {what}", self.shards[rank].path, self.name))
     }
 
-    fn unknown(&self, what: &str) -> Problem {
-        Problem::unknown(format!("{}: {what}", self.name))
+    fn unknown(&self, what: &str) -> ModelError {
+        ModelError::unknown(format!("{}: {what}", self.name))
     }
 }

@@ -8,12 +8,12 @@ mod fold;
 mod lora;
 
 pub use fold::{Scaling, fold};
-pub use lora::{Adapter, AdapterFacts, is_part};
+pub use lora::{AdapterFacts, LoraAdapter, is_part};
 
 use crate::cast;
-use crate::layout::{OutTensor, Piece};
-use crate::model::Weights;
-use crate::problem::Problem;
+use crate::layout::{OutTensor, TensorRange};
+use crate::model::ModelWeights;
+use crate::problem::ModelError;
 use serde_json::{Value, json};
 use supervise_checkpoint::Dtype;
 
@@ -68,10 +68,11 @@ impl ModelConfig {
     ///
     /// # Errors
     /// It is no JSON object, or names no kind of model.
-    pub fn parse(text: &[u8]) -> Result<Self, Problem> {
-        let value: Value = serde_json::from_slice(text).map_err(|e| Problem::damaged(format!("config.json: {e}")))?;
+    pub fn parse(text: &[u8]) -> Result<Self, ModelError> {
+        let value: Value =
+            serde_json::from_slice(text).map_err(|e| ModelError::damaged(format!("config.json: {e}")))?;
         if value.get("model_type").and_then(Value::as_str).is_none() {
-            return Err(Problem::unknown("config.json: it has no model_type"));
+            return Err(ModelError::unknown("config.json: it has no model_type"));
         }
         Ok(Self { value })
     }
@@ -155,11 +156,11 @@ pub struct Options {
 
 /// The output's tensors.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct HfPlan {
     /// The model's, in the order that they are dealt out to files.
     pub model: Vec<OutTensor>,
     /// The adapter beside it, where the checkpoint holds one.
-    pub adapter: Option<Adapter>,
+    pub adapter: Option<LoraAdapter>,
     /// The head that is not written because `config.json` ties it to the embeddings, and those, under the head's name.
     pub tied: Option<[OutTensor; 2]>,
     /// Tensors that the checkpoint has under two names: of each pair, which has to be equal, one is written.
@@ -170,7 +171,7 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
-impl Plan {
+impl HfPlan {
     /// The type of all its numbers, where they have one.
     #[must_use]
     pub fn dtype(&self) -> Option<Dtype> {
@@ -184,7 +185,7 @@ impl Plan {
 ///
 /// # Errors
 /// A type that safetensors has no name for.
-pub fn plan_as_is(weights: &Weights, dtype: Option<Dtype>) -> Result<Plan, Problem> {
+pub fn plan_as_is(weights: &ModelWeights, dtype: Option<Dtype>) -> Result<HfPlan, ModelError> {
     let config = ModelConfig { value: Value::Null };
     let options = Options {
         dtype,
@@ -197,14 +198,14 @@ pub fn plan_as_is(weights: &Weights, dtype: Option<Dtype>) -> Result<Plan, Probl
 ///
 /// # Errors
 /// A kind of model whose names are not known, tensors that cannot be what the configuration says.
-pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result<Plan, Problem> {
+pub fn plan(weights: &ModelWeights, config: &ModelConfig, options: Options) -> Result<HfPlan, ModelError> {
     let kind = config.model_type();
     if !options.keep_names && !KNOWN.contains(&kind) && !experts::is_known(kind) {
-        return Err(Problem::unknown(format!(
+        return Err(ModelError::unknown(format!(
             "the model type {kind} of config.json is none whose names on disk are known here"
         )));
     }
-    let mut out = Plan::default();
+    let mut out = HfPlan::default();
     let mut lora = Vec::new();
     let has_lora = !options.keep_names && weights.tensors.iter().any(|t| lora::is_part(&t.name));
     let folded = weights.tensors.iter().any(|t| t.fold.is_some());
@@ -216,13 +217,13 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
                 "{}: modules that are trained whole beside an adapter (modules_to_save) are not put together here",
                 tensor.name
             );
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         }
         let all = OutTensor {
             name: tensor.name.clone(),
             dtype,
             shape: tensor.shape.clone(),
-            pieces: vec![Piece {
+            pieces: vec![TensorRange {
                 tensor: n,
                 from: 0,
                 to: tensor.elements(),
@@ -230,7 +231,7 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
         };
         if crate::layout::word(dtype).is_none() {
             let text = format!("{}: safetensors has no name for {}", tensor.name, dtype.word());
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         }
         match () {
             () if options.keep_names => out.model.push(all),
@@ -248,7 +249,7 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
     }
     out.model.sort_by_cached_key(|t| natural(&t.name));
     if let Some(twice) = out.model.windows(2).find(|w| w[0].name == w[1].name) {
-        return Err(Problem::damaged(format!(
+        return Err(ModelError::damaged(format!(
             "two tensors would be written as {}",
             twice[0].name
         )));
@@ -287,7 +288,7 @@ fn is_critic(model: &[OutTensor]) -> bool {
 }
 
 /// A tensor that the model ties to another is not written: a reader that finds both does not tie them again.
-fn untie(config: &ModelConfig, out: &mut Plan) {
+fn untie(config: &ModelConfig, out: &mut HfPlan) {
     if !config.is_tied() || !out.model.iter().any(|t| t.name.ends_with("embed_tokens.weight")) {
         return;
     }
@@ -307,7 +308,7 @@ fn untie(config: &ModelConfig, out: &mut Plan) {
 }
 
 /// The tensors can be those of the model that the configuration describes.
-fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), Problem> {
+fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), ModelError> {
     let layer = |t: &OutTensor| {
         let rest = t
             .name
@@ -324,7 +325,7 @@ fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), Problem> {
             config.model_type(),
             model.first().map(|t| t.name.as_str()).unwrap_or_default()
         );
-        return Err(Problem::unknown(text));
+        return Err(ModelError::unknown(text));
     }
     let want = config
         .number("num_hidden_layers")
@@ -332,7 +333,7 @@ fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), Problem> {
     let gone = want.and_then(|want| (0..want).find(|n| !layers.contains(n)));
     if let (Some(want), Some(gone)) = (want, gone) {
         let text = format!("config.json speaks of {want} layers and no tensor is of layer {gone}");
-        return Err(Problem::damaged(text));
+        return Err(ModelError::damaged(text));
     }
     let embeddings = model.iter().find(|t| t.name.ends_with("embed_tokens.weight"));
     if let (Some(tensor), Some(want)) = (embeddings, config.number("vocab_size"))
@@ -342,16 +343,16 @@ fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), Problem> {
             "{} has the shape {:?}, config.json speaks of {want} tokens",
             tensor.name, tensor.shape
         );
-        return Err(Problem::damaged(text));
+        return Err(ModelError::damaged(text));
     }
     if let Some(what) = lacks_norm(config, model) {
-        return Err(Problem::damaged(what));
+        return Err(ModelError::damaged(what));
     }
     let head = model.iter().find(|t| t.name == HEAD);
     let has_head = usual && config.value.get("tie_word_embeddings") == Some(&Value::Bool(false)) && config.generates();
     match (head, embeddings) {
         (None, _) if has_head => {
-            return Err(Problem::damaged(format!(
+            return Err(ModelError::damaged(format!(
                 "{HEAD} is missing, and config.json does not tie it to the embeddings"
             )));
         }
@@ -360,7 +361,7 @@ fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), Problem> {
                 "{HEAD} has the shape {:?}, the embeddings have {:?}",
                 head.shape, tensor.shape
             );
-            return Err(Problem::damaged(text));
+            return Err(ModelError::damaged(text));
         }
         _ => {}
     }
@@ -383,7 +384,7 @@ fn lacks_norm(config: &ModelConfig, model: &[OutTensor]) -> Option<String> {
 }
 
 /// Layers of one kind have the same tensors.
-fn alike(model: &[OutTensor]) -> Result<(), Problem> {
+fn alike(model: &[OutTensor]) -> Result<(), ModelError> {
     let mut layers: std::collections::BTreeMap<&str, Vec<(&str, &[u64])>> = std::collections::BTreeMap::new();
     for tensor in model {
         let rest = tensor.name.strip_prefix("model.layers.");
@@ -399,7 +400,7 @@ fn alike(model: &[OutTensor]) -> Result<(), Problem> {
         let odd = odd.or_else(|| tensors.iter().find(|t| !of_first.contains(t)).map(|t| (*first, t)));
         if let Some((lacks, (name, shape))) = odd {
             let text = format!("layer {lacks} has no {name} with the shape {shape:?}, as layers beside it have");
-            return Err(Problem::damaged(text));
+            return Err(ModelError::damaged(text));
         }
     }
     Ok(())

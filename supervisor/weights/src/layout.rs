@@ -19,12 +19,12 @@ pub struct OutTensor {
     /// Its shape.
     pub shape: Vec<u64>,
     /// Its parts, in row-major order.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<TensorRange>,
 }
 
 /// A range of a tensor of the source, in elements counted in row-major order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct TensorRange {
     /// Index of the tensor.
     pub tensor: usize,
     /// First element.

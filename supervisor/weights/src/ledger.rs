@@ -4,8 +4,8 @@
 //! pieces, so that no byte is read for it a second time; what the merge had no use for (padding) is read in the end.
 
 use crate::model::SourceFile;
-use crate::problem::Problem;
-use crate::read::Bytes;
+use crate::problem::ModelError;
+use crate::read::SharedSource;
 use crc32fast::Hasher;
 use std::sync::{Mutex, PoisonError};
 use supervise_checkpoint::source::fill;
@@ -22,12 +22,12 @@ struct Segment {
 }
 
 /// Bytes read so far, by file and extent.
-pub(crate) struct Ledger<'a> {
+pub(crate) struct ChecksumLedger<'a> {
     files: &'a [SourceFile],
     read: Vec<Vec<Mutex<Vec<Segment>>>>,
 }
 
-impl<'a> Ledger<'a> {
+impl<'a> ChecksumLedger<'a> {
     pub(crate) fn new(files: &'a [SourceFile]) -> Self {
         let of = |f: &SourceFile| f.checked.iter().map(|_| Mutex::default()).collect();
         Self {
@@ -77,7 +77,7 @@ impl<'a> Ledger<'a> {
     ///
     /// # Errors
     /// Bytes that do not fit, or cannot be read.
-    pub(crate) fn settle(self, sources: &[Box<Bytes>]) -> Result<u64, Problem> {
+    pub(crate) fn settle(self, sources: &[Box<SharedSource>]) -> Result<u64, ModelError> {
         let mut compared = 0;
         for (n, (file, extents)) in self.files.iter().zip(self.read).enumerate() {
             for (extent, segments) in file.checked.iter().zip(extents) {
@@ -87,14 +87,14 @@ impl<'a> Ledger<'a> {
                 }
                 let crc = whole(segments, extent.off, extent.off + extent.len, |at, buf| {
                     fill(sources[n].as_ref(), file.bytes, at, buf)
-                        .map_err(|e| Problem::new(Verdict::Unreadable, format!("{}: {e}", file.path)))
+                        .map_err(|e| ModelError::new(Verdict::Unreadable, format!("{}: {e}", file.path)))
                 })?;
                 if extent.crc.is_some_and(|want| want != crc) {
                     let text = format!(
                         "{}: the bytes of {} (at {}) do not fit their checksum",
                         file.path, extent.what, extent.off
                     );
-                    return Err(Problem::damaged(text));
+                    return Err(ModelError::damaged(text));
                 }
                 compared += extent.len;
             }
@@ -103,18 +103,21 @@ impl<'a> Ledger<'a> {
     }
 }
 
-impl Ledger<'_> {
+impl ChecksumLedger<'_> {
     /// The checksums of all extents, each of which was noted whole.
     ///
     /// # Errors
     /// One that was not.
-    pub(crate) fn sums(self) -> Result<Vec<Vec<u32>>, Problem> {
+    pub(crate) fn sums(self) -> Result<Vec<Vec<u32>>, ModelError> {
         let of = |(file, extents): (&SourceFile, Vec<Mutex<Vec<Segment>>>)| {
             let each = file.checked.iter().zip(extents);
             each.map(|(extent, segments)| {
                 let segments = segments.into_inner().unwrap_or_else(PoisonError::into_inner);
                 whole(segments, extent.off, extent.off + extent.len, |at, _| {
-                    Err(Problem::damaged(format!("{}: nothing was written at {at}", file.path)))
+                    Err(ModelError::damaged(format!(
+                        "{}: nothing was written at {at}",
+                        file.path
+                    )))
                 })
             })
             .collect()
@@ -128,8 +131,8 @@ fn whole(
     mut segments: Vec<Segment>,
     off: u64,
     end: u64,
-    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Problem>,
-) -> Result<u32, Problem> {
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<(), ModelError>,
+) -> Result<u32, ModelError> {
     segments.sort_by_key(|s| (s.from, s.to));
     let mut all = Hasher::new();
     let mut at = off;
@@ -142,7 +145,7 @@ fn whole(
             all.update(&buf);
             from += buf.len() as u64;
         }
-        Ok::<(), Problem>(())
+        Ok::<(), ModelError>(())
     };
     for segment in segments {
         // One that begins inside another was read twice: what it has beyond that is read once more.
@@ -162,14 +165,14 @@ mod tests {
     use super::*;
     use camino::Utf8PathBuf;
     use proptest::prelude::*;
-    use supervise_checkpoint::Extent;
+    use supervise_checkpoint::ByteExtent;
 
     fn file(bytes: &[u8], off: u64, len: u64) -> SourceFile {
         let crc = crc32fast::hash(&bytes[off as usize..(off + len) as usize]);
         SourceFile {
             path: Utf8PathBuf::from("f"),
             bytes: bytes.len() as u64,
-            checked: vec![Extent {
+            checked: vec![ByteExtent {
                 off,
                 len,
                 crc: Some(crc),
@@ -187,7 +190,7 @@ mod tests {
             flip in proptest::option::of(20_usize..60),
         ) {
             let files = [file(&bytes, 20, bytes.len() as u64 - 20)];
-            let ledger = Ledger::new(&files);
+            let ledger = ChecksumLedger::new(&files);
             let mut now = bytes.clone();
             if let Some(at) = flip {
                 now[at] ^= 1;
@@ -199,7 +202,7 @@ mod tests {
                 touched |= to > 20 && to > from;
                 ledger.note(0, from as u64, &now[from..to]);
             }
-            let settled = ledger.settle(&[Box::new(now) as Box<Bytes>]);
+            let settled = ledger.settle(&[Box::new(now) as Box<SharedSource>]);
             prop_assert_eq!(settled.is_err(), touched && flip.is_some());
         }
     }

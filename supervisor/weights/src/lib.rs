@@ -26,8 +26,8 @@ pub mod torch_dist;
 pub mod write;
 pub mod zero;
 
-pub use layout::{OutFile, OutTensor, Piece};
-pub use model::{Chunk, Fold, SourceFile, Tensor, Weights};
-pub use problem::Problem;
-pub use read::{Bytes, Reading};
-pub use write::{Target, write};
+pub use layout::{OutFile, OutTensor, TensorRange};
+pub use model::{Fold, ModelTensor, ModelWeights, SourceFile, TensorChunk};
+pub use problem::ModelError;
+pub use read::{ModelReader, SharedSource};
+pub use write::{OutputSink, write};

@@ -11,20 +11,20 @@ mod key;
 mod sizes;
 mod tables;
 
-pub use backward::{Backward, Form, Global, Keys, Part, backward};
+pub use backward::{GlobalSlice, GlobalTensor, KeyStyle, MegatronForm, MegatronModel, backward};
 
 use crate::cast;
-use crate::hf::{ModelConfig, Options, Plan, SCORE, natural};
-use crate::layout::{OutTensor, Piece};
-use crate::model::{Tensor, Weights};
-use crate::problem::Problem;
-use key::{Of, Spot};
-use sizes::{Size, Sizes};
+use crate::hf::{HfPlan, ModelConfig, Options, SCORE, natural};
+use crate::layout::{OutTensor, TensorRange};
+use crate::model::{ModelTensor, ModelWeights};
+use crate::problem::ModelError;
+use key::{Spot, TensorScope};
+use sizes::{ModelDim, ModelSizes};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Range;
 use supervise_core::checkpoint::Verdict;
-use tables::{PREDICTION, Row, Rows, TOP};
+use tables::{PREDICTION, RowSplit, TOP, TensorRule};
 
 /// Layers times experts that a model may have.
 const MOST: u64 = 1 << 22;
@@ -37,13 +37,13 @@ const OUTPUT: &str = "output_layer.weight";
 ///
 /// # Errors
 /// A kind of model without a table, a tensor that the table or the configuration does not know, one that is missing.
-pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result<Plan, Problem> {
-    let sizes = Sizes { config };
+pub fn plan(weights: &ModelWeights, config: &ModelConfig, options: Options) -> Result<HfPlan, ModelError> {
+    let sizes = ModelSizes { config };
     let critic = weights
         .find(OUTPUT)
         .is_some_and(|n| weights.tensors[n].shape.first() == Some(&1));
     let (tables, layers) = known(config, &sizes, critic)?;
-    let mut making = Making {
+    let mut making = HfBuilder {
         weights,
         tables,
         layers,
@@ -64,7 +64,7 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
     making.complete()?;
     let mut model: Vec<OutTensor> = making.made.into_values().map(|(_, tensor)| tensor).collect();
     model.sort_by_cached_key(|t| natural(&t.name));
-    Ok(Plan {
+    Ok(HfPlan {
         tied: None,
         same: making.same,
         model,
@@ -75,17 +75,21 @@ pub fn plan(weights: &Weights, config: &ModelConfig, options: Options) -> Result
 }
 
 /// The tables of a kind of model, and how many layers it has.
-fn known(config: &ModelConfig, sizes: &Sizes<'_>, critic: bool) -> Result<(&'static [&'static [Row]], u64), Problem> {
+fn known(
+    config: &ModelConfig,
+    sizes: &ModelSizes<'_>,
+    critic: bool,
+) -> Result<(&'static [&'static [TensorRule]], u64), ModelError> {
     let kind = config.model_type();
     let Some(tables) = tables::layers(kind) else {
-        return Err(Problem::unknown(format!(
+        return Err(ModelError::unknown(format!(
             "there is no table of Megatron's names for the model type {kind} of config.json; there are tables for {}",
             tables::KINDS.join(", ")
         )));
     };
     let of_tokens = |a: &str| a.ends_with("ForCausalLM") || critic && a.ends_with("ForTokenClassification");
     if config.architecture().is_some_and(|a| !of_tokens(a)) {
-        return Err(Problem::unknown(format!(
+        return Err(ModelError::unknown(format!(
             "config.json describes a {}: of Megatron's models only those that predict tokens, and critics, are known here",
             config.architecture().unwrap_or_default()
         )));
@@ -94,20 +98,20 @@ fn known(config: &ModelConfig, sizes: &Sizes<'_>, critic: bool) -> Result<(&'sta
 }
 
 /// There are no more layers and experts than any model has.
-fn bounded(sizes: &Sizes<'_>, layers: u64) -> Result<(), Problem> {
-    let experts = sizes.of(Size::Experts).unwrap_or(1).max(1);
+fn bounded(sizes: &ModelSizes<'_>, layers: u64) -> Result<(), ModelError> {
+    let experts = sizes.of(ModelDim::Experts).unwrap_or(1).max(1);
     match layers.saturating_mul(experts) <= MOST {
         true => Ok(()),
-        false => Err(Problem::unknown(
+        false => Err(ModelError::unknown(
             "config.json: it speaks of more layers and experts than any model has",
         )),
     }
 }
 
-struct Making<'a> {
-    weights: &'a Weights,
-    tables: &'static [&'static [Row]],
-    sizes: Sizes<'a>,
+struct HfBuilder<'a> {
+    weights: &'a ModelWeights,
+    tables: &'static [&'static [TensorRule]],
+    sizes: ModelSizes<'a>,
     layers: u64,
     /// Layers behind the model's own that predict further tokens.
     predicting: u64,
@@ -121,37 +125,37 @@ struct Making<'a> {
     same: Vec<[OutTensor; 2]>,
 }
 
-impl Making<'_> {
+impl HfBuilder<'_> {
     /// Takes a tensor apart.
-    fn place(&mut self, n: usize, tensor: &Tensor, spot: &Spot) -> Result<(), Problem> {
+    fn place(&mut self, n: usize, tensor: &ModelTensor, spot: &Spot) -> Result<(), ModelError> {
         let row = spot.row;
         if self.critic && row.key == OUTPUT {
             return self.value_head(n, tensor);
         }
-        if row.when == tables::When::Untied && self.sizes.config.is_tied() {
+        if row.when == tables::RuleCondition::Untied && self.sizes.config.is_tied() {
             let note = format!("{} is not written: config.json ties it to the embeddings", row.to[0]);
             self.notes.push(note);
             return Ok(());
         }
         let experts = match (row.experts, spot.expert) {
-            (true, None) => 0..self.sizes.of(Size::Experts)?,
-            (true, Some(e)) if e >= self.sizes.of(Size::Experts)? => {
+            (true, None) => 0..self.sizes.of(ModelDim::Experts)?,
+            (true, Some(e)) if e >= self.sizes.of(ModelDim::Experts)? => {
                 let text = format!(
                     "{}: config.json speaks of {} experts",
                     tensor.name,
-                    self.sizes.of(Size::Experts)?
+                    self.sizes.of(ModelDim::Experts)?
                 );
-                return Err(Problem::damaged(text));
+                return Err(ModelError::damaged(text));
             }
             (_, one) => one.unwrap_or(0)..one.unwrap_or(0) + 1,
         };
         let layers = match spot.of {
-            Of::Layers => 0..self.layers,
-            Of::Layer(n) => n..n + 1,
-            Of::Top => 0..1,
+            TensorScope::Layers => 0..self.layers,
+            TensorScope::Layer(n) => n..n + 1,
+            TensorScope::Top => 0..1,
         };
         let mut lead = Vec::new();
-        if spot.of == Of::Layers {
+        if spot.of == TensorScope::Layers {
             lead.push(self.layers);
         }
         if row.experts && spot.expert.is_none() {
@@ -169,7 +173,7 @@ impl Making<'_> {
                 "{} has the shape {:?}, config.json asks for {want:?}",
                 tensor.name, tensor.shape
             );
-            return Err(Problem::damaged(text));
+            return Err(ModelError::damaged(text));
         }
         let wide: u64 = columns.iter().product();
         let mut base = 0;
@@ -179,13 +183,13 @@ impl Making<'_> {
                     "{}: config.json describes a model whose layer {layer} has no such tensor",
                     tensor.name
                 );
-                return Err(Problem::damaged(text));
+                return Err(ModelError::damaged(text));
             }
             for expert in experts.clone() {
                 for (to, ranges) in &parts {
                     let name = name(spot.of, to, layer, expert);
                     let height = ranges.iter().map(|r| r.end - r.start).sum();
-                    let pieces = ranges.iter().map(|r| Piece {
+                    let pieces = ranges.iter().map(|r| TensorRange {
                         tensor: n,
                         from: base + r.start * wide,
                         to: base + r.end * wide,
@@ -200,20 +204,20 @@ impl Making<'_> {
     }
 
     /// verl's critics have a linear layer without a bias there, whatever the embeddings are tied to.
-    fn value_head(&mut self, n: usize, tensor: &Tensor) -> Result<(), Problem> {
-        let wide = self.sizes.of(Size::Hidden)?;
+    fn value_head(&mut self, n: usize, tensor: &ModelTensor) -> Result<(), ModelError> {
+        let wide = self.sizes.of(ModelDim::Hidden)?;
         if tensor.shape != [1, wide] {
             let text = format!(
                 "{OUTPUT} has the shape {:?}, config.json asks for {:?}",
                 tensor.shape,
                 [1, wide]
             );
-            return Err(Problem::damaged(text));
+            return Err(ModelError::damaged(text));
         }
         let note =
             format!("it is a critic: its value head is written as {SCORE}, without a bias, which Megatron's has not");
         self.notes.push(note);
-        let piece = Piece {
+        let piece = TensorRange {
             tensor: n,
             from: 0,
             to: wide,
@@ -222,23 +226,23 @@ impl Making<'_> {
     }
 
     /// Rows of a tensor of one layer and one expert, and which of them are which tensor of the output.
-    fn parts(&mut self, tensor: &Tensor, spot: &Spot, lead: usize) -> Result<(u64, Parts), Problem> {
+    fn parts(&mut self, tensor: &ModelTensor, spot: &Spot, lead: usize) -> Result<(u64, NamedRanges), ModelError> {
         let row = spot.row;
         Ok(match (row.rows, spot.half) {
-            (Rows::One(size), _) => {
+            (RowSplit::One(size), _) => {
                 let rows = self.sizes.of(size)?;
                 (rows, vec![(row.to[0], one(0..rows))])
             }
-            (Rows::Pair(size), None) => {
+            (RowSplit::Pair(size), None) => {
                 let each = self.sizes.of(size)?;
                 let both = each.saturating_mul(2);
                 (both, vec![(row.to[0], one(0..each)), (row.to[1], one(each..both))])
             }
-            (Rows::Pair(size), Some(half)) => {
+            (RowSplit::Pair(size), Some(half)) => {
                 let each = self.sizes.of(size)?;
                 (each, vec![(row.to[half], one(0..each))])
             }
-            (Rows::Qkv, _) => {
+            (RowSplit::Qkv, _) => {
                 let (heads, groups, head) = (self.sizes.heads()?, self.sizes.groups()?, self.sizes.head()?);
                 let queries = (heads / groups).saturating_mul(head);
                 let group = queries.saturating_add(head.saturating_mul(2));
@@ -255,12 +259,12 @@ impl Making<'_> {
                 ];
                 (rows, parts)
             }
-            (Rows::Vocabulary, _) => {
-                let want = self.sizes.of(Size::Vocabulary)?;
+            (RowSplit::Vocabulary, _) => {
+                let want = self.sizes.of(ModelDim::Vocabulary)?;
                 let rows = tensor.shape.first().copied().unwrap_or_default();
                 if rows < want {
                     let text = format!("{} has {rows} rows, config.json speaks of {want} tokens", tensor.name);
-                    return Err(Problem::damaged(text));
+                    return Err(ModelError::damaged(text));
                 }
                 if rows > want {
                     let note = format!(
@@ -275,7 +279,7 @@ impl Making<'_> {
         })
     }
 
-    fn make(&mut self, n: usize, name: String, shape: Vec<u64>, pieces: Vec<Piece>) -> Result<(), Problem> {
+    fn make(&mut self, n: usize, name: String, shape: Vec<u64>, pieces: Vec<TensorRange>) -> Result<(), ModelError> {
         let source = &self.weights.tensors[n];
         let dtype = self
             .options
@@ -284,7 +288,7 @@ impl Making<'_> {
             .unwrap_or(source.dtype);
         if crate::layout::word(dtype).is_none() {
             let text = format!("{}: safetensors has no name for {}", source.name, dtype.word());
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         }
         let tensor = OutTensor {
             name: name.clone(),
@@ -299,7 +303,7 @@ impl Making<'_> {
                 self.same.push([place.get().1.clone(), tensor]);
             }
             Entry::Occupied(place) => {
-                return Err(Problem::damaged(format!(
+                return Err(ModelError::damaged(format!(
                     "{} and {} would both be written as {}",
                     self.weights.tensors[place.get().0].name,
                     source.name,
@@ -311,7 +315,7 @@ impl Making<'_> {
     }
 
     /// A layer that predicts has the embeddings and the output of the model, written once more: its readers take them from there.
-    fn predictions(&mut self) -> Result<(), Problem> {
+    fn predictions(&mut self) -> Result<(), ModelError> {
         if self.predicting == 0 {
             return Ok(());
         }
@@ -345,10 +349,14 @@ impl Making<'_> {
     }
 
     /// All that the configuration asks for is there.
-    fn complete(&self) -> Result<(), Problem> {
+    fn complete(&self) -> Result<(), ModelError> {
         let (mut lacking, mut first) = (0_u64, None);
-        let mut look = |of: Of, row: &Row, layer: u64| -> Result<(), Problem> {
-            let experts = if row.experts { self.sizes.of(Size::Experts)? } else { 1 };
+        let mut look = |of: TensorScope, row: &TensorRule, layer: u64| -> Result<(), ModelError> {
+            let experts = if row.experts {
+                self.sizes.of(ModelDim::Experts)?
+            } else {
+                1
+            };
             for expert in 0..experts {
                 for to in row.to {
                     let name = name(of, to, layer, expert);
@@ -360,20 +368,20 @@ impl Making<'_> {
             }
             Ok(())
         };
-        let has = |r: &&Row| r.when.holds(&self.sizes, 0) && !(self.critic && r.key == OUTPUT);
+        let has = |r: &&TensorRule| r.when.holds(&self.sizes, 0) && !(self.critic && r.key == OUTPUT);
         for row in TOP.iter().filter(has) {
-            look(Of::Top, row, 0)?;
+            look(TensorScope::Top, row, 0)?;
         }
         for layer in 0..self.layers + self.predicting {
             let extra = if layer < self.layers { &[][..] } else { &PREDICTION[..] };
             let rows = self.tables.iter().copied().flatten().chain(extra);
             for row in rows.filter(|r| r.when.holds(&self.sizes, layer)) {
-                look(Of::Layer(layer), row, layer)?;
+                look(TensorScope::Layer(layer), row, layer)?;
             }
         }
         match first {
             None => Ok(()),
-            Some((name, key)) => Err(Problem::new(
+            Some((name, key)) => Err(ModelError::new(
                 Verdict::Incomplete,
                 format!(
                     "{lacking} tensors of the model are not in the checkpoint, the first is {name} (Megatron's {key})"
@@ -384,12 +392,12 @@ impl Making<'_> {
 }
 
 /// Names of the output, each with its ranges of rows.
-type Parts = Vec<(&'static str, Vec<Range<u64>>)>;
+type NamedRanges = Vec<(&'static str, Vec<Range<u64>>)>;
 
-fn name(of: Of, to: &str, layer: u64, expert: u64) -> String {
+fn name(of: TensorScope, to: &str, layer: u64, expert: u64) -> String {
     let inner = to.replace("{e}", &expert.to_string());
     match of {
-        Of::Top => inner,
+        TensorScope::Top => inner,
         _ => format!("model.layers.{layer}.{inner}"),
     }
 }

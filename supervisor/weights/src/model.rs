@@ -1,15 +1,15 @@
 //! Tensors of a model, and where in which file their elements lie.
 
 use camino::Utf8PathBuf;
-use supervise_checkpoint::{Dtype, Extent};
+use supervise_checkpoint::{ByteExtent, Dtype};
 
 /// All tensors of a model, in files that were looked into.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Weights {
+pub struct ModelWeights {
     /// Files that chunks refer to.
     pub files: Vec<SourceFile>,
     /// Tensors, sorted by name.
-    pub tensors: Vec<Tensor>,
+    pub tensors: Vec<ModelTensor>,
 }
 
 /// A file that holds elements.
@@ -20,12 +20,12 @@ pub struct SourceFile {
     /// Its length in bytes when it was looked into.
     pub bytes: u64,
     /// Its extents that have a checksum, in order of place.
-    pub checked: Vec<Extent>,
+    pub checked: Vec<ByteExtent>,
 }
 
 /// A tensor, whole.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tensor {
+pub struct ModelTensor {
     /// Its name in the checkpoint.
     pub name: String,
     /// Type of its elements.
@@ -33,9 +33,9 @@ pub struct Tensor {
     /// Its whole shape.
     pub shape: Vec<u64>,
     /// Parts that tile it.
-    pub chunks: Vec<Chunk>,
+    pub chunks: Vec<TensorChunk>,
     /// The same tensor again, as other ranks hold it, each time in parts that tile it: its bytes have to be equal.
-    pub copies: Vec<Vec<Chunk>>,
+    pub copies: Vec<Vec<TensorChunk>>,
     /// An adapter that is added to it.
     pub fold: Option<Fold>,
 }
@@ -53,7 +53,7 @@ pub struct Fold {
 
 /// A box of a tensor that lies in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chunk {
+pub struct TensorChunk {
     /// Place where it begins in each dimension.
     pub offsets: Vec<u64>,
     /// How far it reaches in each dimension.
@@ -66,7 +66,7 @@ pub struct Chunk {
     pub stride: Vec<u64>,
 }
 
-impl Tensor {
+impl ModelTensor {
     /// Elements of the whole tensor.
     #[must_use]
     pub fn elements(&self) -> u64 {
@@ -90,7 +90,7 @@ pub fn row_major(shape: &[u64]) -> Vec<u64> {
     stride
 }
 
-impl Weights {
+impl ModelWeights {
     /// The tensor with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<usize> {

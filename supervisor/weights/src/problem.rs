@@ -5,14 +5,14 @@ use supervise_core::checkpoint::{Finding, Verdict};
 /// A fault of the source, and the verdict that follows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
-pub struct Problem {
+pub struct ModelError {
     /// Verdict on the source: the exit code follows from it.
     pub verdict: Verdict,
     /// One sentence: what and where.
     pub text: String,
 }
 
-impl Problem {
+impl ModelError {
     /// A problem with this verdict.
     #[must_use]
     pub fn new(verdict: Verdict, text: impl Into<String>) -> Self {

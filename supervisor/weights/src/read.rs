@@ -1,33 +1,33 @@
 //! Reading ranges of whole tensors from the chunks that hold them.
 
 use crate::fold;
-use crate::layout::{OutTensor, Piece};
-use crate::ledger::Ledger;
-use crate::model::{Chunk, Tensor, Weights, row_major};
-use crate::problem::Problem;
+use crate::layout::{OutTensor, TensorRange};
+use crate::ledger::ChecksumLedger;
+use crate::model::{ModelTensor, ModelWeights, TensorChunk, row_major};
+use crate::problem::ModelError;
 use supervise_checkpoint::source::fill;
-use supervise_checkpoint::{Dtype, Source};
+use supervise_checkpoint::{ByteSource, Dtype};
 use supervise_core::checkpoint::Verdict;
 
 /// A file that several threads read.
-pub type Bytes = dyn Source + Send + Sync;
+pub type SharedSource = dyn ByteSource + Send + Sync;
 
 /// A model whose files are open, with the checksums of what was read so far.
-pub struct Reading<'a> {
-    weights: &'a Weights,
-    sources: &'a [Box<Bytes>],
+pub struct ModelReader<'a> {
+    weights: &'a ModelWeights,
+    sources: &'a [Box<SharedSource>],
     /// None: nothing is noted of what is read, because it is read many times.
-    ledger: Option<Ledger<'a>>,
+    ledger: Option<ChecksumLedger<'a>>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> ModelReader<'a> {
     /// Begins to read. `sources`: one for each file of the model, in its order.
     #[must_use]
-    pub fn new(weights: &'a Weights, sources: &'a [Box<Bytes>]) -> Self {
+    pub fn new(weights: &'a ModelWeights, sources: &'a [Box<SharedSource>]) -> Self {
         Self {
             weights,
             sources,
-            ledger: Some(Ledger::new(&weights.files)),
+            ledger: Some(ChecksumLedger::new(&weights.files)),
         }
     }
 
@@ -42,7 +42,7 @@ impl<'a> Reading<'a> {
 
     /// The model.
     #[must_use]
-    pub fn weights(&self) -> &'a Weights {
+    pub fn weights(&self) -> &'a ModelWeights {
         self.weights
     }
 
@@ -50,7 +50,13 @@ impl<'a> Reading<'a> {
     ///
     /// # Errors
     /// Bytes that cannot be read, or elements that no chunk holds.
-    pub fn fill(&self, tensor: &Tensor, from: u64, buf: &mut [u8], scratch: &mut Vec<u8>) -> Result<(), Problem> {
+    pub fn fill(
+        &self,
+        tensor: &ModelTensor,
+        from: u64,
+        buf: &mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), ModelError> {
         self.fill_from(tensor, &tensor.chunks, from, buf, scratch)
     }
 
@@ -60,11 +66,11 @@ impl<'a> Reading<'a> {
     /// As [`fill`](Self::fill), and ranks that disagree.
     pub fn fill_folded(
         &self,
-        tensor: &Tensor,
+        tensor: &ModelTensor,
         from: u64,
         buf: &mut [u8],
         scratch: &mut Vec<u8>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ModelError> {
         self.fill(tensor, from, buf, scratch)?;
         let mut other = Vec::new();
         for copy in &tensor.copies {
@@ -77,7 +83,7 @@ impl<'a> Reading<'a> {
                     file.map(|f| f.as_str()).unwrap_or_default(),
                     tensor.name
                 );
-                return Err(Problem::damaged(text));
+                return Err(ModelError::damaged(text));
             }
         }
         fold::add(self, tensor, from, buf)
@@ -85,12 +91,12 @@ impl<'a> Reading<'a> {
 
     fn fill_from(
         &self,
-        tensor: &Tensor,
-        chunks: &[Chunk],
+        tensor: &ModelTensor,
+        chunks: &[TensorChunk],
         from: u64,
         buf: &mut [u8],
         scratch: &mut Vec<u8>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), ModelError> {
         if buf.is_empty() {
             return Ok(());
         }
@@ -109,7 +115,7 @@ impl<'a> Reading<'a> {
                 tensor.name,
                 to - from
             );
-            return Err(Problem::damaged(text));
+            return Err(ModelError::damaged(text));
         }
         Ok(())
     }
@@ -125,8 +131,8 @@ impl<'a> Reading<'a> {
         n: u64,
         buf: &mut Vec<u8>,
         scratch: &mut Vec<u8>,
-    ) -> Result<Dtype, Problem> {
-        let source = |piece: &Piece| &self.weights.tensors[piece.tensor];
+    ) -> Result<Dtype, ModelError> {
+        let source = |piece: &TensorRange| &self.weights.tensors[piece.tensor];
         let dtype = tensor.pieces.first().map_or(tensor.dtype, |p| source(p).dtype);
         let size = dtype.size();
         buf.resize((n * size) as usize, 0);
@@ -143,7 +149,7 @@ impl<'a> Reading<'a> {
         }
         match done == n {
             true => Ok(dtype),
-            false => Err(Problem::damaged(format!(
+            false => Err(ModelError::damaged(format!(
                 "{}: its pieces hold {done} of {n} elements",
                 tensor.name
             ))),
@@ -153,14 +159,14 @@ impl<'a> Reading<'a> {
     /// Gives how many elements of the range the chunk holds; they are in `buf` then.
     fn take_from(
         &self,
-        tensor: &Tensor,
-        chunk: &Chunk,
+        tensor: &ModelTensor,
+        chunk: &TensorChunk,
         want: std::ops::Range<u64>,
         buf: &mut [u8],
         scratch: &mut Vec<u8>,
-    ) -> Result<u64, Problem> {
+    ) -> Result<u64, ModelError> {
         let size = tensor.dtype.size();
-        let runs = Runs::of(&tensor.shape, chunk);
+        let runs = ChunkRuns::of(&tensor.shape, chunk);
         let first = runs.first_after(want.start);
         let last = runs.first_after(want.end - 1).min(runs.count);
         // The run that holds the last wanted element counts if it begins before the end.
@@ -199,16 +205,16 @@ impl<'a> Reading<'a> {
         Ok(needed)
     }
 
-    fn read(&self, file: usize, at: u64, buf: &mut [u8]) -> Result<(), Problem> {
+    fn read(&self, file: usize, at: u64, buf: &mut [u8]) -> Result<(), ModelError> {
         let known = &self.weights.files[file];
         if at.checked_add(buf.len() as u64).is_none_or(|end| end > known.bytes) {
-            return Err(Problem::damaged(format!(
+            return Err(ModelError::damaged(format!(
                 "{}: a tensor reaches beyond its end",
                 known.path
             )));
         }
         fill(self.sources[file].as_ref(), known.bytes, at, buf)
-            .map_err(|e| Problem::new(Verdict::Unreadable, format!("{}: {e}", known.path)))?;
+            .map_err(|e| ModelError::new(Verdict::Unreadable, format!("{}: {e}", known.path)))?;
         if let Some(ledger) = &self.ledger {
             ledger.note(file, at, buf);
         }
@@ -219,7 +225,7 @@ impl<'a> Reading<'a> {
     ///
     /// # Errors
     /// Bytes that do not fit their checksum.
-    pub fn settle(self) -> Result<u64, Problem> {
+    pub fn settle(self) -> Result<u64, ModelError> {
         fold::read_adapters(&self)?;
         match self.ledger {
             Some(ledger) => ledger.settle(self.sources),
@@ -229,7 +235,7 @@ impl<'a> Reading<'a> {
 }
 
 /// The first element of a chunk in the whole tensor, and the one behind its last.
-fn span(shape: &[u64], chunk: &Chunk) -> (u64, u64) {
+fn span(shape: &[u64], chunk: &TensorChunk) -> (u64, u64) {
     if chunk.sizes.contains(&0) {
         return (0, 0);
     }
@@ -243,8 +249,8 @@ fn span(shape: &[u64], chunk: &Chunk) -> (u64, u64) {
 }
 
 /// The elements of a chunk as runs that follow each other both in the whole tensor and in the file.
-struct Runs<'a> {
-    chunk: &'a Chunk,
+struct ChunkRuns<'a> {
+    chunk: &'a TensorChunk,
     /// Dimensions that are counted through; those behind them make one run.
     outer: usize,
     /// Strides of the whole tensor, in elements.
@@ -257,8 +263,8 @@ struct Runs<'a> {
     ascend: bool,
 }
 
-impl<'a> Runs<'a> {
-    fn of(shape: &[u64], chunk: &'a Chunk) -> Self {
+impl<'a> ChunkRuns<'a> {
+    fn of(shape: &[u64], chunk: &'a TensorChunk) -> Self {
         let strides = row_major(shape);
         let sizes = &chunk.sizes;
         let own = row_major(sizes);

@@ -7,36 +7,36 @@
 mod emit;
 mod template;
 
-use crate::archive::Layout;
+use crate::archive::ArchiveLayout;
 use crate::archived::Archives;
-use crate::fsdp::{self, Shard};
-use crate::layout::Piece;
-use crate::model::Weights;
-use crate::problem::Problem;
-use crate::read::{Bytes, Reading};
-use crate::write::{Failed, Target};
+use crate::fsdp::{self, FsdpShard};
+use crate::layout::TensorRange;
+use crate::model::ModelWeights;
+use crate::problem::ModelError;
+use crate::read::{ModelReader, SharedSource};
+use crate::write::{OutputSink, WriteError};
 use std::ops::ControlFlow;
-use supervise_checkpoint::Limits;
+use supervise_checkpoint::InspectLimits;
 use template::Template;
 
 /// The files of all new ranks, of one kind.
 #[derive(Debug)]
-pub struct Plan {
-    weights: Weights,
+pub struct ReshardPlan {
+    weights: ModelWeights,
     archives: Archives,
 }
 
 /// Files that the new shards are made of.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
+pub struct ReshardSource<'a> {
     /// Shards of all ranks, in their order.
-    pub shards: &'a [Shard],
+    pub shards: &'a [FsdpShard],
     /// Their files, open.
-    pub sources: &'a [Box<Bytes>],
+    pub sources: &'a [Box<SharedSource>],
     /// Bounds on what is looked into.
-    pub limits: &'a Limits,
+    pub limits: &'a InspectLimits,
     /// FSDP1's flat parameters, where it is such an optimizer.
-    pub flat: Option<&'a fsdp::Flat>,
+    pub flat: Option<&'a fsdp::FlatParams>,
     /// It is the place in the data of so many ranks: what each has drawn of its own part is counted anew.
     pub samples_of: Option<u64>,
 }
@@ -45,7 +45,7 @@ pub struct Source<'a> {
 ///
 /// # Errors
 /// Shards that cannot be put together, or hold something whose form for another number of ranks is not known.
-pub fn plan(source: Source<'_>, world: u64, name: &dyn Fn(u64) -> String) -> Result<Plan, Problem> {
+pub fn plan(source: ReshardSource<'_>, world: u64, name: &dyn Fn(u64) -> String) -> Result<ReshardPlan, ModelError> {
     let weights = gathered(source)?;
     let template = Template::read(source, &weights)?;
     let mut archives = Archives::default();
@@ -54,28 +54,28 @@ pub fn plan(source: Source<'_>, world: u64, name: &dyn Fn(u64) -> String) -> Res
         let path = name(rank);
         // An archive is named as its file is, without directories.
         let prefix = path.rsplit('/').next().unwrap_or_default();
-        let layout = Layout::of(prefix, &made.entries)?;
+        let layout = ArchiveLayout::of(prefix, &made.entries)?;
         archives.begin(format!("{path}.pt"));
         archives.add(layout, made.entries, made.storages);
     }
-    Ok(Plan { weights, archives })
+    Ok(ReshardPlan { weights, archives })
 }
 
 /// Returns true if the values of a file are those of another, but for where they lie.
 ///
 /// # Errors
 /// One that cannot be read.
-pub fn same_values(one: Source<'_>, other: Source<'_>) -> Result<bool, Problem> {
-    let values = |source: Source<'_>| {
+pub fn same_values(one: ReshardSource<'_>, other: ReshardSource<'_>) -> Result<bool, ModelError> {
+    let values = |source: ReshardSource<'_>| {
         let weights = gathered(source)?;
         let made = Template::read(source, &weights)?.for_rank(0, 1)?;
         let pickled = made.entries.into_iter().find(|e| e.name == template::PICKLE);
-        Ok::<_, Problem>(pickled.and_then(|e| e.bytes))
+        Ok::<_, ModelError>(pickled.and_then(|e| e.bytes))
     };
     Ok(values(one)? == values(other)?)
 }
 
-impl Plan {
+impl ReshardPlan {
     /// Names and lengths of the files, in the order of the ranks.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
         self.archives.files()
@@ -87,17 +87,17 @@ impl Plan {
     /// A source whose bytes are wrong or cannot be read, an output that cannot be written.
     pub fn write(
         &self,
-        sources: &[Box<Bytes>],
-        target: &dyn Target,
+        sources: &[Box<SharedSource>],
+        target: &dyn OutputSink,
         threads: usize,
         progress: &mut (dyn FnMut(u64) -> ControlFlow<()> + Send),
-    ) -> Result<u64, Failed> {
-        let reading = Reading::new(&self.weights, sources);
+    ) -> Result<u64, WriteError> {
+        let reading = ModelReader::new(&self.weights, sources);
         self.archives.write(reading, target, threads, progress)
     }
 }
 
-fn gathered(source: Source<'_>) -> Result<Weights, Problem> {
+fn gathered(source: ReshardSource<'_>) -> Result<ModelWeights, ModelError> {
     match source.flat {
         Some(flat) => fsdp::gather_flat(source.shards, flat),
         None => fsdp::gather(source.shards),
@@ -105,9 +105,9 @@ fn gathered(source: Source<'_>) -> Result<Weights, Problem> {
 }
 
 /// A rank's piece of a flat parameter: as long as every other, whatever of it has numbers.
-fn filled(tensor: usize, n: u64, rank: u64, world: u64) -> (Vec<u64>, Vec<Piece>) {
+fn filled(tensor: usize, n: u64, rank: u64, world: u64) -> (Vec<u64>, Vec<TensorRange>) {
     let (from, to) = part(n, rank, world);
-    let piece = (from < to).then_some(Piece { tensor, from, to });
+    let piece = (from < to).then_some(TensorRange { tensor, from, to });
     (vec![n.div_ceil(world.max(1))], piece.into_iter().collect())
 }
 
@@ -119,10 +119,10 @@ fn part(n: u64, rank: u64, world: u64) -> (u64, u64) {
 }
 
 /// A rank's part of a tensor, as ranges of it.
-fn pieces(tensor: usize, shape: &[u64], cut: Option<usize>, rank: u64, world: u64) -> (Vec<u64>, Vec<Piece>) {
+fn pieces(tensor: usize, shape: &[u64], cut: Option<usize>, rank: u64, world: u64) -> (Vec<u64>, Vec<TensorRange>) {
     let all = crate::model::elements(shape);
     let Some(dim) = cut else {
-        let piece = Piece {
+        let piece = TensorRange {
             tensor,
             from: 0,
             to: all,
@@ -137,7 +137,7 @@ fn pieces(tensor: usize, shape: &[u64], cut: Option<usize>, rank: u64, world: u6
     if all == 0 {
         return (own, Vec::new());
     }
-    let rows = (0..outer).map(|o| Piece {
+    let rows = (0..outer).map(|o| TensorRange {
         tensor,
         from: (o * shape[dim] + lo) * inner,
         to: (o * shape[dim] + hi) * inner,

@@ -6,17 +6,17 @@
 
 mod table;
 
-use crate::archive::{Entry, Layout};
+use crate::archive::{ArchiveEntry, ArchiveLayout};
 use crate::archived::Archives;
 use crate::layout::OutTensor;
-use crate::megatron::Backward;
-use crate::model::{Weights, row_major};
-use crate::problem::Problem;
-use crate::read::{Bytes, Reading};
-use crate::write::{Failed, Target};
+use crate::megatron::MegatronModel;
+use crate::model::{ModelWeights, row_major};
+use crate::problem::ModelError;
+use crate::read::{ModelReader, SharedSource};
+use crate::write::{OutputSink, WriteError};
 use std::ops::ControlFlow;
 use supervise_checkpoint::Dtype;
-use table::{Pickle, Stored, torch_name};
+use table::{PickleWriter, StoredItem, torch_name};
 
 /// Bytes of a file, from which on another is begun.
 const FILE: u64 = 4 << 30;
@@ -26,7 +26,7 @@ const VERSION: &[u8] = b"3\n";
 
 /// The files of the checkpoint.
 #[derive(Debug)]
-pub struct Plan {
+pub struct TorchDistPlan {
     archives: Archives,
     small: [(&'static str, Vec<u8>); 3],
 }
@@ -35,19 +35,19 @@ pub struct Plan {
 ///
 /// # Errors
 /// Numbers of a type that torch has no storage for.
-pub fn plan(model: Backward) -> Result<Plan, Problem> {
+pub fn plan(model: MegatronModel) -> Result<TorchDistPlan, ModelError> {
     let mut archives = Archives::default();
     let mut table = Vec::new();
     let mut tensors = Vec::new();
-    let place = |archives: &mut Archives, entries: Vec<Entry>, tensor: Option<OutTensor>| {
-        let layout = Layout::of("archive", &entries)?;
+    let place = |archives: &mut Archives, entries: Vec<ArchiveEntry>, tensor: Option<OutTensor>| {
+        let layout = ArchiveLayout::of("archive", &entries)?;
         if archives.last_bytes() == 0 || archives.last_bytes() >= FILE {
             let file = archives.files().count();
             archives.begin(format!("__0_{file}.distcp"));
         }
         let (at, length) = archives.add(layout, entries, tensor.map(|t| (STORAGE, t)));
         let file = archives.files().count() - 1;
-        Ok::<_, Problem>(Stored { file, at, length })
+        Ok::<_, ModelError>(StoredItem { file, at, length })
     };
     for (key, global) in model.tensors {
         let mut chunks = Vec::with_capacity(global.parts.len());
@@ -69,7 +69,7 @@ pub fn plan(model: Backward) -> Result<Plan, Problem> {
         ("common.pt", alone("common", &common)?),
         ("metadata.json", CONFIG.to_vec()),
     ];
-    Ok(Plan { archives, small })
+    Ok(TorchDistPlan { archives, small })
 }
 
 /// The formats of the rest.
@@ -78,15 +78,15 @@ const CONFIG: &[u8] = br#"{"sharded_backend": "torch_dist", "sharded_backend_ver
 const STORAGE: usize = 2;
 
 /// Entries of an archive: values, and the numbers that they speak of.
-fn saved(values: &[u8], storage: Option<u64>) -> Vec<Entry> {
-    let small = |name: &str, bytes: &[u8]| Entry {
+fn saved(values: &[u8], storage: Option<u64>) -> Vec<ArchiveEntry> {
+    let small = |name: &str, bytes: &[u8]| ArchiveEntry {
         name: name.to_owned(),
         len: bytes.len() as u64,
         bytes: Some(bytes.to_vec()),
         zeros: 0,
     };
     let mut out = vec![small("data.pkl", values), small("byteorder", ORDER)];
-    out.extend(storage.map(|len| Entry {
+    out.extend(storage.map(|len| ArchiveEntry {
         name: "data/0".to_owned(),
         len,
         bytes: None,
@@ -97,8 +97,8 @@ fn saved(values: &[u8], storage: Option<u64>) -> Vec<Entry> {
 }
 
 /// The bytes of a small archive.
-fn alone(name: &str, entries: &[Entry]) -> Result<Vec<u8>, Problem> {
-    let layout = Layout::of(name, entries)?;
+fn alone(name: &str, entries: &[ArchiveEntry]) -> Result<Vec<u8>, ModelError> {
+    let layout = ArchiveLayout::of(name, entries)?;
     let mut out = vec![0; layout.bytes as usize];
     let mut put = |at: u64, bytes: &[u8]| out[at as usize..][..bytes.len()].copy_from_slice(bytes);
     let mut crcs = Vec::new();
@@ -114,7 +114,7 @@ fn alone(name: &str, entries: &[Entry]) -> Result<Vec<u8>, Problem> {
 }
 
 /// The call that builds a tensor of its numbers.
-fn tensor(tensor: &OutTensor) -> Result<Vec<u8>, Problem> {
+fn tensor(tensor: &OutTensor) -> Result<Vec<u8>, ModelError> {
     let class = match tensor.dtype {
         Dtype::F64 => "DoubleStorage",
         Dtype::F32 => "FloatStorage",
@@ -123,10 +123,10 @@ fn tensor(tensor: &OutTensor) -> Result<Vec<u8>, Problem> {
         other => {
             return Err(torch_name(other)
                 .err()
-                .unwrap_or_else(|| Problem::unknown(other.word())));
+                .unwrap_or_else(|| ModelError::unknown(other.word())));
         }
     };
-    let mut out = Pickle::new();
+    let mut out = PickleWriter::new();
     out.global("torch._utils", "_rebuild_tensor_v2");
     out.raw(b"((");
     out.text("storage")?;
@@ -144,7 +144,7 @@ fn tensor(tensor: &OutTensor) -> Result<Vec<u8>, Problem> {
     Ok(out.end())
 }
 
-impl Plan {
+impl TorchDistPlan {
     /// Names and lengths of the files with numbers.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
         self.archives.files()
@@ -161,13 +161,13 @@ impl Plan {
     /// A source whose bytes are wrong or cannot be read, an output that cannot be written.
     pub fn write(
         &self,
-        weights: &Weights,
-        sources: &[Box<Bytes>],
-        target: &dyn Target,
+        weights: &ModelWeights,
+        sources: &[Box<SharedSource>],
+        target: &dyn OutputSink,
         threads: usize,
         progress: &mut (dyn FnMut(u64) -> ControlFlow<()> + Send),
-    ) -> Result<u64, Failed> {
-        let reading = Reading::new(weights, sources);
+    ) -> Result<u64, WriteError> {
+        let reading = ModelReader::new(weights, sources);
         self.archives.write(reading, target, threads, progress)
     }
 }

@@ -1,10 +1,10 @@
 //! The one pass over the source: read, checked, cast, written.
 
 use crate::cast::cast;
-use crate::layout::{OutFile, OutTensor, Piece};
-use crate::model::Tensor;
-use crate::problem::Problem;
-use crate::read::Reading;
+use crate::layout::{OutFile, OutTensor, TensorRange};
+use crate::model::ModelTensor;
+use crate::problem::ModelError;
+use crate::read::ModelReader;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ const UNIT: u64 = 4 << 20;
 const BLOCK: u64 = 256 << 10;
 
 /// Place that the output goes to.
-pub trait Target: Sync {
+pub trait OutputSink: Sync {
     /// Writes all bytes at a place of a file, which is named by its index.
     ///
     /// # Errors
@@ -26,10 +26,10 @@ pub trait Target: Sync {
 
 /// Why nothing came of it.
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
+pub enum WriteError {
     /// The source.
     #[error(transparent)]
-    Source(#[from] Problem),
+    Source(#[from] ModelError),
     /// The output.
     #[error("{file} cannot be written: {error}")]
     Target {
@@ -45,13 +45,13 @@ pub enum Failed {
 }
 
 /// A range of a tensor of the output.
-struct Unit {
+struct WriteUnit {
     file: usize,
     tensor: usize,
     /// Place in the file, in bytes.
     at: u64,
     /// Source, in elements of the output's tensor.
-    piece: Piece,
+    piece: TensorRange,
 }
 
 /// Writes all files, then compares what was read with its checksums. Gives the bytes that were compared.
@@ -60,21 +60,23 @@ struct Unit {
 /// # Errors
 /// A source whose bytes are wrong or cannot be read, an output that cannot be written.
 pub fn write(
-    reading: Reading<'_>,
+    reading: ModelReader<'_>,
     tensors: &[OutTensor],
     files: &[OutFile],
-    target: &dyn Target,
+    target: &dyn OutputSink,
     threads: usize,
     progress: &mut (dyn FnMut(u64) -> ControlFlow<()> + Send),
-) -> Result<u64, Failed> {
+) -> Result<u64, WriteError> {
     let units = units(tensors, files);
     for (n, file) in files.iter().enumerate() {
-        target.write_at(n, 0, &file.header).map_err(|error| Failed::Target {
-            file: file.name.clone(),
-            error,
-        })?;
+        target
+            .write_at(n, 0, &file.header)
+            .map_err(|error| WriteError::Target {
+                file: file.name.clone(),
+                error,
+            })?;
     }
-    let shared = Shared {
+    let shared = WriteShared {
         next: AtomicUsize::new(0),
         written: AtomicU64::new(0),
         stop: AtomicBool::new(false),
@@ -94,16 +96,16 @@ pub fn write(
 }
 
 /// State shared by all threads.
-struct Shared<'a> {
+struct WriteShared<'a> {
     next: AtomicUsize,
     written: AtomicU64,
     stop: AtomicBool,
-    failed: Mutex<Option<Failed>>,
+    failed: Mutex<Option<WriteError>>,
     progress: Mutex<&'a mut (dyn FnMut(u64) -> ControlFlow<()> + Send)>,
 }
 
-impl Shared<'_> {
-    fn fail(&self, failed: Failed) {
+impl WriteShared<'_> {
+    fn fail(&self, failed: WriteError) {
         self.stop.store(true, Ordering::Relaxed);
         let mut slot = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         slot.get_or_insert(failed);
@@ -115,12 +117,12 @@ impl Shared<'_> {
         if let Ok(mut progress) = self.progress.try_lock()
             && progress(written).is_break()
         {
-            self.fail(Failed::Interrupted);
+            self.fail(WriteError::Interrupted);
         }
     }
 }
 
-fn units(tensors: &[OutTensor], files: &[OutFile]) -> Vec<Unit> {
+fn units(tensors: &[OutTensor], files: &[OutFile]) -> Vec<WriteUnit> {
     let mut out = Vec::new();
     for (file, of) in files.iter().enumerate() {
         for (tensor, begin) in &of.tensors {
@@ -130,8 +132,8 @@ fn units(tensors: &[OutTensor], files: &[OutFile]) -> Vec<Unit> {
                 let mut from = piece.from;
                 while from < piece.to {
                     let to = piece.to.min(from + UNIT);
-                    let piece = Piece { from, to, ..*piece };
-                    out.push(Unit {
+                    let piece = TensorRange { from, to, ..*piece };
+                    out.push(WriteUnit {
                         file,
                         tensor: *tensor,
                         at,
@@ -147,12 +149,12 @@ fn units(tensors: &[OutTensor], files: &[OutFile]) -> Vec<Unit> {
 }
 
 fn work(
-    reading: &Reading<'_>,
+    reading: &ModelReader<'_>,
     tensors: &[OutTensor],
     files: &[OutFile],
-    units: &[Unit],
-    target: &dyn Target,
-    shared: &Shared<'_>,
+    units: &[WriteUnit],
+    target: &dyn OutputSink,
+    shared: &WriteShared<'_>,
 ) {
     let mut buffers = Buffers::default();
     while !shared.stop.load(Ordering::Relaxed) {
@@ -171,7 +173,7 @@ fn work(
             };
             if let Err(error) = target.write_at(unit.file, at, bytes) {
                 let file = files[unit.file].name.clone();
-                return shared.fail(Failed::Target { file, error });
+                return shared.fail(WriteError::Target { file, error });
             }
             at += bytes.len() as u64;
             from += n;
@@ -191,12 +193,12 @@ impl Buffers {
     /// Elements of a tensor as the output has them.
     fn block(
         &mut self,
-        reading: &Reading<'_>,
-        source: &Tensor,
+        reading: &ModelReader<'_>,
+        source: &ModelTensor,
         from: u64,
         n: u64,
         to: &OutTensor,
-    ) -> Result<&[u8], Problem> {
+    ) -> Result<&[u8], ModelError> {
         self.read.resize((n * source.dtype.size()) as usize, 0);
         reading.fill_folded(source, from, &mut self.read, &mut self.scratch)?;
         if source.dtype == to.dtype {

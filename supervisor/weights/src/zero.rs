@@ -7,45 +7,45 @@
 mod boxes;
 mod state;
 
-use crate::fsdp::{Shard, source_file};
-use crate::model::{Chunk, Tensor, Weights, elements, row_major};
-use crate::problem::Problem;
-use crate::read::Bytes;
+use crate::fsdp::{FsdpShard, source_file};
+use crate::model::{ModelTensor, ModelWeights, TensorChunk, elements, row_major};
+use crate::problem::ModelError;
+use crate::read::SharedSource;
 use boxes::boxes;
-use state::{State, Stored};
+use state::{StoredTensor, TorchState};
 use std::collections::BTreeMap;
-use supervise_checkpoint::pickle::Value;
-use supervise_checkpoint::{Dtype, Limits};
+use supervise_checkpoint::pickle::PickleValue;
+use supervise_checkpoint::{Dtype, InspectLimits};
 use supervise_core::checkpoint::Verdict;
 
 /// Files of a checkpoint, looked into and open, each kind in the order of the ranks.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
+pub struct ZeroSource<'a> {
     /// All files: first those with states of the model (`…_model_states.pt`), then those with states of the optimizer.
-    pub shards: &'a [Shard],
+    pub shards: &'a [FsdpShard],
     /// The same, open.
-    pub sources: &'a [Box<Bytes>],
+    pub sources: &'a [Box<SharedSource>],
     /// How many of them hold states of the model.
     pub models: usize,
     /// Bounds on what is looked into.
-    pub limits: &'a Limits,
+    pub limits: &'a InspectLimits,
 }
 
 /// Puts the files of all ranks together.
 ///
 /// # Errors
 /// Files that contradict each other, or are of a form that is not known here.
-pub fn gather(source: Source<'_>) -> Result<Weights, Problem> {
+pub fn gather(source: ZeroSource<'_>) -> Result<ModelWeights, ModelError> {
     let states = source.shards.iter().zip(source.sources).enumerate();
-    let states: Vec<State<'_>> = states
-        .map(|(n, (shard, bytes))| State::read(n, shard, bytes.as_ref(), source.limits))
+    let states: Vec<TorchState<'_>> = states
+        .map(|(n, (shard, bytes))| TorchState::read(n, shard, bytes.as_ref(), source.limits))
         .collect::<Result<_, _>>()?;
     let (models, optimizers) = states.split_at(source.models.min(states.len()));
     let Some(first) = models.first() else {
-        return Err(Problem::new(Verdict::Incomplete, "no file of model states is there"));
+        return Err(ModelError::new(Verdict::Incomplete, "no file of model states is there"));
     };
     same_save(models)?;
-    let mut making = Making {
+    let mut making = ZeroBuilder {
         tensors: BTreeMap::new(),
     };
     match optimizers.first() {
@@ -57,11 +57,11 @@ pub fn gather(source: Source<'_>) -> Result<Weights, Problem> {
                     "{} files of model states are there: stage {stage} of {world} ranks has others",
                     models.len()
                 );
-                return Err(Problem::new(Verdict::Incomplete, text));
+                return Err(ModelError::new(Verdict::Incomplete, text));
             }
             for other in &optimizers[1..] {
                 if (self::stage(other)?, self::world(other, optimizers.len())?) != (stage, world) {
-                    return Err(Problem::damaged(format!(
+                    return Err(ModelError::damaged(format!(
                         "{}: it is of another run than {}",
                         other.path, optimizer.path
                     )));
@@ -83,35 +83,35 @@ pub fn gather(source: Source<'_>) -> Result<Weights, Problem> {
         }
         None => {
             let text = "no file of optimizer states is there: they hold the parameters";
-            return Err(Problem::new(Verdict::Incomplete, text));
+            return Err(ModelError::new(Verdict::Incomplete, text));
         }
     }
     making.shared(first)?;
     making.complete(first)?;
-    Ok(Weights {
+    Ok(ModelWeights {
         files: source.shards.iter().map(source_file).collect(),
         tensors: making.tensors.into_values().collect(),
     })
 }
 
 /// Files of another save hold other numbers. Those of the optimizer do not tell of which save they are.
-fn same_save(models: &[State<'_>]) -> Result<(), Problem> {
-    let step = |state: &State<'_>| state.get(state.root, "global_steps").and_then(|v| state.number(v));
+fn same_save(models: &[TorchState<'_>]) -> Result<(), ModelError> {
+    let step = |state: &TorchState<'_>| state.get(state.root, "global_steps").and_then(|v| state.number(v));
     let [first, others @ ..] = models else { return Ok(()) };
     match others.iter().find(|other| step(other) != step(first)) {
         None => Ok(()),
-        Some(other) => Err(Problem::damaged(format!(
+        Some(other) => Err(ModelError::damaged(format!(
             "{}: it is of another step than {} (global_steps)",
             other.path, first.path
         ))),
     }
 }
 
-fn optimizer_state(state: &State<'_>) -> Result<Value, Problem> {
+fn optimizer_state(state: &TorchState<'_>) -> Result<PickleValue, ModelError> {
     state.want(state.root, "optimizer_state_dict")
 }
 
-fn stage(state: &State<'_>) -> Result<u64, Problem> {
+fn stage(state: &TorchState<'_>) -> Result<u64, ModelError> {
     let stage = state.want(optimizer_state(state)?, "zero_stage")?;
     match state.number(stage) {
         Some(n @ 1..=3) => Ok(n),
@@ -120,7 +120,7 @@ fn stage(state: &State<'_>) -> Result<u64, Problem> {
 }
 
 /// The number of ranks that saved: there has to be a file of each.
-fn world(state: &State<'_>, files: usize) -> Result<u64, Problem> {
+fn world(state: &TorchState<'_>, files: usize) -> Result<u64, ModelError> {
     let count = state.want(optimizer_state(state)?, "partition_count")?;
     let world = match state.number(count) {
         Some(n) => n,
@@ -134,7 +134,7 @@ fn world(state: &State<'_>, files: usize) -> Result<u64, Problem> {
                         "{}: its groups are cut for different numbers of ranks (experts of their own), which is not put together here",
                         state.path
                     );
-                    return Err(Problem::unknown(text));
+                    return Err(ModelError::unknown(text));
                 }
                 _ => return Err(state.strange("partition_count")),
             }
@@ -142,7 +142,7 @@ fn world(state: &State<'_>, files: usize) -> Result<u64, Problem> {
     };
     match world == files as u64 && world > 0 {
         true => Ok(world),
-        false => Err(Problem::new(
+        false => Err(ModelError::new(
             Verdict::Incomplete,
             format!(
                 "{}: {world} ranks saved, and {files} files of optimizer states are there",
@@ -153,13 +153,13 @@ fn world(state: &State<'_>, files: usize) -> Result<u64, Problem> {
 }
 
 /// Parameters of a group of the optimizer, with their shapes.
-type Group = Vec<(String, Vec<u64>)>;
+type ParamGroup = Vec<(String, Vec<u64>)>;
 
 /// Groups of the optimizer: names and shapes of their parameters, in their order.
-fn shapes(model: &State<'_>) -> Result<Vec<Group>, Problem> {
+fn shapes(model: &TorchState<'_>) -> Result<Vec<ParamGroup>, ModelError> {
     let groups = model.want(model.root, "param_shapes")?;
     let groups = model.items(groups, "param_shapes")?;
-    let group = |group: &Value| {
+    let group = |group: &PickleValue| {
         let pairs = model.pairs(*group, "param_shapes")?;
         pairs
             .into_iter()
@@ -173,7 +173,7 @@ fn shapes(model: &State<'_>) -> Result<Vec<Group>, Problem> {
 }
 
 /// Vectors of a rank, of numbers in float32.
-fn vectors(optimizer: &State<'_>, key: &str) -> Result<Vec<Stored>, Problem> {
+fn vectors(optimizer: &TorchState<'_>, key: &str) -> Result<Vec<StoredTensor>, ModelError> {
     let groups = optimizer.want(optimizer_state(optimizer)?, key)?;
     let mut out = Vec::new();
     for group in optimizer.items(groups, key)? {
@@ -188,7 +188,7 @@ fn vectors(optimizer: &State<'_>, key: &str) -> Result<Vec<Stored>, Problem> {
 
 /// Numbers behind each other in a file, which are the elements `begin..` of something larger.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct ElementRun {
     begin: u64,
     len: u64,
     file: usize,
@@ -196,11 +196,11 @@ struct Run {
 }
 
 /// Vectors one behind the other.
-fn joined<'a>(vectors: impl Iterator<Item = &'a Stored>) -> Vec<Run> {
+fn joined<'a>(vectors: impl Iterator<Item = &'a StoredTensor>) -> Vec<ElementRun> {
     let mut begin = 0;
     vectors
         .map(|v| {
-            let run = Run {
+            let run = ElementRun {
                 begin,
                 len: elements(&v.shape),
                 file: v.file,
@@ -212,22 +212,22 @@ fn joined<'a>(vectors: impl Iterator<Item = &'a Stored>) -> Vec<Run> {
         .collect()
 }
 
-fn length(runs: &[Run]) -> u64 {
+fn length(runs: &[ElementRun]) -> u64 {
     runs.last().map_or(0, |r| r.begin + r.len)
 }
 
-struct Making {
-    tensors: BTreeMap<String, Tensor>,
+struct ZeroBuilder {
+    tensors: BTreeMap<String, ModelTensor>,
 }
 
-impl Making {
-    fn put(&mut self, name: &str, dtype: Dtype, shape: Vec<u64>, chunks: Vec<Chunk>) -> Result<(), Problem> {
+impl ZeroBuilder {
+    fn put(&mut self, name: &str, dtype: Dtype, shape: Vec<u64>, chunks: Vec<TensorChunk>) -> Result<(), ModelError> {
         let there: u64 = chunks.iter().map(|c| elements(&c.sizes)).sum();
         if there != elements(&shape) {
             let text = format!("{name}: the ranks hold {there} of its {} elements", elements(&shape));
-            return Err(Problem::new(Verdict::Incomplete, text));
+            return Err(ModelError::new(Verdict::Incomplete, text));
         }
-        let tensor = Tensor {
+        let tensor = ModelTensor {
             name: name.to_owned(),
             dtype,
             shape,
@@ -237,12 +237,12 @@ impl Making {
         };
         match self.tensors.insert(name.to_owned(), tensor) {
             None => Ok(()),
-            Some(_) => Err(Problem::damaged(format!("{name}: it is there twice"))),
+            Some(_) => Err(ModelError::damaged(format!("{name}: it is there twice"))),
         }
     }
 
-    fn whole(&mut self, name: &str, stored: &Stored) -> Result<(), Problem> {
-        let run = Run {
+    fn whole(&mut self, name: &str, stored: &StoredTensor) -> Result<(), ModelError> {
+        let run = ElementRun {
             begin: 0,
             len: elements(&stored.shape),
             file: stored.file,
@@ -254,9 +254,9 @@ impl Making {
     }
 
     /// Stages 1 and 2: a vector for each group, in parts of the ranks.
-    fn second(&mut self, model: &State<'_>, optimizers: &[State<'_>]) -> Result<(), Problem> {
+    fn second(&mut self, model: &TorchState<'_>, optimizers: &[TorchState<'_>]) -> Result<(), ModelError> {
         const KEY: &str = "single_partition_of_fp32_groups";
-        let ranks: Vec<Vec<Stored>> = optimizers.iter().map(|o| vectors(o, KEY)).collect::<Result<_, _>>()?;
+        let ranks: Vec<Vec<StoredTensor>> = optimizers.iter().map(|o| vectors(o, KEY)).collect::<Result<_, _>>()?;
         let groups = shapes(model)?;
         if let Some(odd) = ranks.iter().position(|r| r.len() != groups.len()) {
             return Err(optimizers[odd].strange(KEY));
@@ -294,18 +294,18 @@ impl Making {
                     first.path,
                     length(&runs)
                 );
-                return Err(Problem::damaged(text));
+                return Err(ModelError::damaged(text));
             }
         }
         Ok(())
     }
 
     /// Stage 3: each parameter in equal parts of the ranks, the last ones filled up.
-    fn third(&mut self, models: &[State<'_>], optimizers: &[State<'_>]) -> Result<(), Problem> {
+    fn third(&mut self, models: &[TorchState<'_>], optimizers: &[TorchState<'_>]) -> Result<(), ModelError> {
         const KEY: &str = "fp32_flat_groups";
-        let ranks: Vec<Vec<Run>> = optimizers
+        let ranks: Vec<Vec<ElementRun>> = optimizers
             .iter()
-            .map(|o| Ok::<_, Problem>(joined(vectors(o, KEY)?.iter())))
+            .map(|o| Ok::<_, ModelError>(joined(vectors(o, KEY)?.iter())))
             .collect::<Result<_, _>>()?;
         let held = ranks.first().map_or(0, |r| length(r));
         if let Some(odd) = ranks.iter().position(|r| length(r) != held) {
@@ -314,7 +314,7 @@ impl Making {
                 optimizers[odd].path,
                 length(&ranks[odd])
             );
-            return Err(Problem::damaged(text));
+            return Err(ModelError::damaged(text));
         }
         let mut at = 0;
         for (name, shape) in shapes(&models[0])?.into_iter().flatten() {
@@ -329,7 +329,7 @@ impl Making {
         }
         match at == held {
             true => Ok(()),
-            false => Err(Problem::damaged(format!(
+            false => Err(ModelError::damaged(format!(
                 "{}: each rank holds {held} numbers, of its parameters are {at}",
                 optimizers[0].path
             ))),
@@ -337,14 +337,14 @@ impl Making {
     }
 
     /// Parameters that were not trained.
-    fn frozen(&mut self, models: &[State<'_>], is_cut: bool) -> Result<(), Problem> {
+    fn frozen(&mut self, models: &[TorchState<'_>], is_cut: bool) -> Result<(), ModelError> {
         const SHAPES: &str = "frozen_param_shapes";
         const PIECES: &str = "frozen_param_fragments";
         let first = &models[0];
         let Some(shapes) = first.get(first.root, SHAPES) else {
             return Ok(());
         };
-        let mut pieces: Vec<BTreeMap<String, Value>> = Vec::with_capacity(models.len());
+        let mut pieces: Vec<BTreeMap<String, PickleValue>> = Vec::with_capacity(models.len());
         for model in models {
             pieces.push(match model.get(model.root, PIECES) {
                 Some(dict) => model.pairs(dict, PIECES)?.into_iter().collect(),
@@ -358,7 +358,7 @@ impl Making {
             for (rank, (model, own)) in models.iter().zip(&pieces).enumerate() {
                 let Some(value) = own.get(&name) else {
                     let text = format!("{}: it lacks {name}", model.path);
-                    return Err(Problem::new(Verdict::Incomplete, text));
+                    return Err(ModelError::new(Verdict::Incomplete, text));
                 };
                 let stored = model.tensor(*value, &name)?;
                 let is_whole = if is_cut {
@@ -377,7 +377,7 @@ impl Making {
         Ok(())
     }
 
-    fn buffers(&mut self, model: &State<'_>) -> Result<(), Problem> {
+    fn buffers(&mut self, model: &TorchState<'_>) -> Result<(), ModelError> {
         let Some(names) = model.get(model.root, "buffer_names") else {
             return Ok(());
         };
@@ -393,7 +393,7 @@ impl Making {
     }
 
     /// Parameters that are others, under a second name.
-    fn shared(&mut self, model: &State<'_>) -> Result<(), Problem> {
+    fn shared(&mut self, model: &TorchState<'_>) -> Result<(), ModelError> {
         let Some(pairs) = model.get(model.root, "shared_params") else {
             return Ok(());
         };
@@ -407,14 +407,14 @@ impl Making {
     }
 
     /// Each parameter of the module was found.
-    fn complete(&self, model: &State<'_>) -> Result<(), Problem> {
+    fn complete(&self, model: &TorchState<'_>) -> Result<(), ModelError> {
         let Some(module) = model.get(model.root, "module") else {
             return Ok(());
         };
         let pairs = model.pairs(module, "module")?;
         match pairs.iter().find(|(name, _)| !self.tensors.contains_key(name)) {
             None => Ok(()),
-            Some((name, _)) => Err(Problem::unknown(format!(
+            Some((name, _)) => Err(ModelError::unknown(format!(
                 "{}: {name} is in no group of the optimizer and not frozen: how it is kept is not known here",
                 model.path
             ))),
@@ -423,21 +423,21 @@ impl Making {
 }
 
 /// The element behind the last of `n` from `at` on, of so many that are there.
-fn within(name: &str, at: u64, n: u64, there: u64) -> Result<u64, Problem> {
+fn within(name: &str, at: u64, n: u64, there: u64) -> Result<u64, ModelError> {
     at.checked_add(n).filter(|end| *end <= there).ok_or_else(|| {
-        Problem::damaged(format!(
+        ModelError::damaged(format!(
             "{name}: it reaches beyond what the ranks hold ({there} numbers)"
         ))
     })
 }
 
 /// A tensor whose elements are those from `at` on of what runs hold.
-fn cut(shape: &[u64], at: u64, runs: &[Run], first: u64, dtype: Dtype, out: &mut Vec<Chunk>) {
+fn cut(shape: &[u64], at: u64, runs: &[ElementRun], first: u64, dtype: Dtype, out: &mut Vec<TensorChunk>) {
     cut_part(shape, at, runs, first, elements(shape), dtype, out);
 }
 
 /// The elements `first..first + n` of a tensor, as far as it has them, are those from `at` on of what runs hold.
-fn cut_part(shape: &[u64], at: u64, runs: &[Run], first: u64, n: u64, dtype: Dtype, out: &mut Vec<Chunk>) {
+fn cut_part(shape: &[u64], at: u64, runs: &[ElementRun], first: u64, n: u64, dtype: Dtype, out: &mut Vec<TensorChunk>) {
     let n = n.min(elements(shape).saturating_sub(first));
     for run in runs {
         let (lo, hi) = (run.begin.max(at), (run.begin + run.len).min(at + n));
@@ -447,7 +447,7 @@ fn cut_part(shape: &[u64], at: u64, runs: &[Run], first: u64, n: u64, dtype: Dty
         for one in boxes(shape, first + (lo - at), first + (hi - at)) {
             // Its place among the run's numbers.
             let skip = lo + (one.first - (first + (lo - at))) - run.begin;
-            out.push(Chunk {
+            out.push(TensorChunk {
                 stride: row_major(&one.sizes),
                 offsets: one.offsets,
                 sizes: one.sizes,

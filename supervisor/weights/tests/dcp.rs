@@ -1,22 +1,22 @@
 //! Which tensors of a checkpoint of `torch.distributed.checkpoint` are the model, and where their elements lie.
 
 use supervise_checkpoint::dcp::DcpTensor;
-use supervise_checkpoint::{Dcp, Dtype, FileKind, Inspected, Limits, inspect, inspect_described};
+use supervise_checkpoint::{DcpMetadata, Dtype, FileKind, InspectLimits, InspectedFile, inspect, inspect_described};
 use supervise_core::checkpoint::Verdict;
 use supervise_weights::dcp::{choose, choose_megatron, gather, is_megatron, table};
-use supervise_weights::fsdp::Shard;
-use supervise_weights::{Bytes, Reading};
+use supervise_weights::fsdp::FsdpShard;
+use supervise_weights::{ModelReader, SharedSource};
 
-fn of(names: &[&str]) -> Dcp {
+fn of(names: &[&str]) -> DcpMetadata {
     let tensor = |name: &&str| DcpTensor {
         name: (*name).into(),
         dtype: Some(Dtype::F32),
         shape: vec![2],
         chunks: 1,
     };
-    Dcp {
+    DcpMetadata {
         tensors: names.iter().map(tensor).collect(),
-        ..Dcp::default()
+        ..DcpMetadata::default()
     }
 }
 
@@ -122,20 +122,20 @@ fn areal() -> [(&'static str, &'static [u8]); 3] {
 }
 
 /// A checkpoint, looked into as a merge does it.
-fn look(files: &[(&str, &'static [u8])]) -> (Inspected, Vec<Shard>, Vec<Box<Bytes>>) {
-    let limits = Limits {
+fn look(files: &[(&str, &'static [u8])]) -> (InspectedFile, Vec<FsdpShard>, Vec<Box<SharedSource>>) {
+    let limits = InspectLimits {
         all_parts: true,
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     let metadata = inspect(FileKind::DcpMetadata, &files[0].1.to_vec(), &limits);
-    let (mut shards, mut sources): (Vec<Shard>, Vec<Box<Bytes>>) = Default::default();
+    let (mut shards, mut sources): (Vec<FsdpShard>, Vec<Box<SharedSource>>) = Default::default();
     for (name, bytes) in &files[1..] {
         let bytes = bytes.to_vec();
         let found = match metadata.description.as_deref() {
             Some(described) => inspect_described(FileKind::Distcp, &bytes, described, name, &limits),
             None => inspect(FileKind::Distcp, &bytes, &limits),
         };
-        shards.push(Shard {
+        shards.push(FsdpShard {
             path: (*name).into(),
             found,
         });
@@ -160,7 +160,7 @@ fn every_element_of_a_checkpoint_of_areal_is_found_and_fits_its_checksum() {
         ),
         (&[64, 8][..], 2, &[32, 0][..])
     );
-    let reading = Reading::new(&weights, &sources);
+    let reading = ModelReader::new(&weights, &sources);
     let mut scratch = Vec::new();
     for tensor in &weights.tensors {
         let mut buf = vec![0; (tensor.elements() * 4) as usize];

@@ -4,24 +4,26 @@ use proptest::prelude::*;
 use supervise_checkpoint::Dtype;
 use supervise_core::checkpoint::Verdict;
 use supervise_weights::hf::{ModelConfig, Options, Scaling, fold, plan};
-use supervise_weights::{Bytes, Chunk, OutTensor, Piece, Problem, Reading, SourceFile, Tensor, Weights};
+use supervise_weights::{
+    ModelError, ModelReader, ModelTensor, ModelWeights, OutTensor, SharedSource, SourceFile, TensorChunk, TensorRange,
+};
 
 const MODULE: &str = "model.layers.0.mlp.up_proj";
 
 /// A model of whole numbers in float32, each tensor in a file of its own.
-fn model(tensors: &[(&str, Vec<u64>, Vec<f32>)]) -> (Weights, Vec<Box<Bytes>>) {
-    let (mut out, mut sources): (Weights, Vec<Box<Bytes>>) = Default::default();
+fn model(tensors: &[(&str, Vec<u64>, Vec<f32>)]) -> (ModelWeights, Vec<Box<SharedSource>>) {
+    let (mut out, mut sources): (ModelWeights, Vec<Box<SharedSource>>) = Default::default();
     for (name, shape, numbers) in tensors {
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         let mut stride = vec![1; shape.len()];
         for d in (1..shape.len()).rev() {
             stride[d - 1] = stride[d] * shape[d];
         }
-        out.tensors.push(Tensor {
+        out.tensors.push(ModelTensor {
             name: (*name).to_owned(),
             dtype: Dtype::F32,
             shape: shape.clone(),
-            chunks: vec![Chunk {
+            chunks: vec![TensorChunk {
                 offsets: vec![0; shape.len()],
                 sizes: shape.clone(),
                 file: sources.len(),
@@ -83,9 +85,9 @@ proptest! {
             name: String::new(),
             dtype: Dtype::F32,
             shape: vec![rows, columns],
-            pieces: vec![Piece { tensor: weights.find(&base).unwrap(), from: 0, to: all }],
+            pieces: vec![TensorRange { tensor: weights.find(&base).unwrap(), from: 0, to: all }],
         };
-        let reading = Reading::new(&weights, &sources);
+        let reading = ModelReader::new(&weights, &sources);
         let mut buf = Vec::new();
         reading.fill_pieces(&whole, from, n, &mut buf, &mut Vec::new()).unwrap();
         let got: Vec<f32> = buf.chunks(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect();
@@ -122,13 +124,13 @@ fn long_rows_are_taken_in_parts() {
         name: String::new(),
         dtype: Dtype::F32,
         shape: vec![3, columns],
-        pieces: vec![Piece {
+        pieces: vec![TensorRange {
             tensor: weights.find(&base).unwrap(),
             from: 0,
             to: all,
         }],
     };
-    let reading = Reading::new(&weights, &sources);
+    let reading = ModelReader::new(&weights, &sources);
     let mut buf = Vec::new();
     reading.fill_pieces(&whole, 0, all, &mut buf, &mut Vec::new()).unwrap();
     for (at, bytes) in buf.chunks(4).enumerate() {
@@ -138,7 +140,7 @@ fn long_rows_are_taken_in_parts() {
     }
 }
 
-fn folded(tensors: &[(&str, Vec<u64>)], scaling: &Scaling) -> Result<Weights, Problem> {
+fn folded(tensors: &[(&str, Vec<u64>)], scaling: &Scaling) -> Result<ModelWeights, ModelError> {
     let filled: Vec<_> = tensors
         .iter()
         .map(|(name, shape)| (*name, shape.clone(), vec![1.0; shape.iter().product::<u64>() as usize]))

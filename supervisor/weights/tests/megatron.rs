@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use supervise_checkpoint::Dtype;
 use supervise_core::checkpoint::Verdict;
-use supervise_weights::hf::{ModelConfig, Options, Plan};
-use supervise_weights::{Problem, Tensor, Weights, megatron};
+use supervise_weights::hf::{HfPlan, ModelConfig, Options};
+use supervise_weights::{ModelError, ModelTensor, ModelWeights, megatron};
 
 const MODELS: [(&str, &str); 9] = [
     ("deepseek_v3", include_str!("megatron/deepseek_v3.txt")),
@@ -55,8 +55,8 @@ fn golden(text: &str) -> Golden {
     out
 }
 
-fn weights(shapes: &Shapes) -> Weights {
-    let tensor = |(name, shape): (&String, &Vec<u64>)| Tensor {
+fn weights(shapes: &Shapes) -> ModelWeights {
+    let tensor = |(name, shape): (&String, &Vec<u64>)| ModelTensor {
         name: name.clone(),
         dtype: Dtype::F32,
         shape: shape.clone(),
@@ -64,13 +64,13 @@ fn weights(shapes: &Shapes) -> Weights {
         copies: Vec::new(),
         fold: None,
     };
-    Weights {
+    ModelWeights {
         files: Vec::new(),
         tensors: shapes.iter().map(tensor).collect(),
     }
 }
 
-fn plan(shapes: &Shapes, config: &serde_json::Value) -> Result<(Weights, Plan), Problem> {
+fn plan(shapes: &Shapes, config: &serde_json::Value) -> Result<(ModelWeights, HfPlan), ModelError> {
     let weights = weights(shapes);
     let config = ModelConfig::parse(config.to_string().as_bytes())?;
     let options = Options {
@@ -81,7 +81,7 @@ fn plan(shapes: &Shapes, config: &serde_json::Value) -> Result<(Weights, Plan), 
     Ok((weights, plan))
 }
 
-fn names(plan: &Plan) -> Shapes {
+fn names(plan: &HfPlan) -> Shapes {
     plan.model.iter().map(|t| (t.name.clone(), t.shape.clone())).collect()
 }
 

@@ -1,17 +1,18 @@
 //! Any range of a tensor is read right from chunks of any form.
 
 use proptest::prelude::*;
-use supervise_checkpoint::{Dtype, Extent};
-use supervise_weights::{Bytes, Chunk, Reading, SourceFile, Tensor, Weights};
+use supervise_checkpoint::{ByteExtent, Dtype};
+use supervise_weights::{ModelReader, ModelTensor, ModelWeights, SharedSource, SourceFile, TensorChunk};
 
 /// A tensor that counts its elements, cut along one dimension into files, each part stored in any order of dimensions.
-fn cut(shape: &[u64], dim: usize, ends: &[u64], order: &[usize]) -> (Weights, Vec<Box<Bytes>>) {
+fn cut(shape: &[u64], dim: usize, ends: &[u64], order: &[usize]) -> (ModelWeights, Vec<Box<SharedSource>>) {
     let n = shape.len();
     let mut strides = vec![1_u64; n];
     for d in (1..n).rev() {
         strides[d - 1] = strides[d] * shape[d];
     }
-    let (mut chunks, mut files, mut sources): (Vec<Chunk>, Vec<SourceFile>, Vec<Box<Bytes>>) = Default::default();
+    let (mut chunks, mut files, mut sources): (Vec<TensorChunk>, Vec<SourceFile>, Vec<Box<SharedSource>>) =
+        Default::default();
     let mut begin = 0;
     for end in ends.iter().copied().chain([shape[dim]]) {
         let mut offsets = vec![0; n];
@@ -43,7 +44,7 @@ fn cut(shape: &[u64], dim: usize, ends: &[u64], order: &[usize]) -> (Weights, Ve
         files.push(SourceFile {
             path: format!("{}.pt", files.len()).into(),
             bytes: bytes.len() as u64,
-            checked: vec![Extent {
+            checked: vec![ByteExtent {
                 off: 12,
                 len: count * 4,
                 crc: Some(crc),
@@ -51,7 +52,7 @@ fn cut(shape: &[u64], dim: usize, ends: &[u64], order: &[usize]) -> (Weights, Ve
                 what: "data/0".to_owned(),
             }],
         });
-        chunks.push(Chunk {
+        chunks.push(TensorChunk {
             offsets,
             sizes,
             file: sources.len(),
@@ -61,7 +62,7 @@ fn cut(shape: &[u64], dim: usize, ends: &[u64], order: &[usize]) -> (Weights, Ve
         sources.push(Box::new(bytes));
         begin = begin.max(end);
     }
-    let tensor = Tensor {
+    let tensor = ModelTensor {
         name: "t".to_owned(),
         dtype: Dtype::F32,
         shape: shape.to_vec(),
@@ -69,7 +70,7 @@ fn cut(shape: &[u64], dim: usize, ends: &[u64], order: &[usize]) -> (Weights, Ve
         copies: Vec::new(),
         fold: None,
     };
-    let weights = Weights {
+    let weights = ModelWeights {
         files,
         tensors: vec![tensor],
     };
@@ -93,7 +94,7 @@ proptest! {
     #[test]
     fn every_range_holds_the_right_elements((shape, dim, ends, order) in cuts(), ranges in proptest::collection::vec((0_u64..125, 1_u64..40), 1..6)) {
         let (weights, sources) = cut(&shape, dim, &ends, &order);
-        let reading = Reading::new(&weights, &sources);
+        let reading = ModelReader::new(&weights, &sources);
         let tensor = &weights.tensors[0];
         let mut scratch = Vec::new();
         for (from, n) in ranges {
@@ -112,7 +113,7 @@ proptest! {
 fn a_hole_between_chunks_is_no_number() {
     let (mut weights, sources) = cut(&[6, 2], 0, &[2, 4], &[0, 1]);
     weights.tensors[0].chunks.remove(1);
-    let reading = Reading::new(&weights, &sources);
+    let reading = ModelReader::new(&weights, &sources);
     let (mut buf, mut scratch) = (vec![0; 48], Vec::new());
     let problem = reading
         .fill(&weights.tensors[0], 0, &mut buf, &mut scratch)
@@ -127,7 +128,7 @@ fn a_byte_that_rotted_is_found_when_all_is_read() {
     sources[1].read_at(0, &mut bytes).unwrap();
     bytes[20] ^= 4;
     sources[1] = Box::new(bytes);
-    let reading = Reading::new(&weights, &sources);
+    let reading = ModelReader::new(&weights, &sources);
     let (mut buf, mut scratch) = (vec![0; 48], Vec::new());
     reading.fill(&weights.tensors[0], 0, &mut buf, &mut scratch).unwrap();
     let problem = reading.settle().unwrap_err();

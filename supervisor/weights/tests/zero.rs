@@ -4,11 +4,11 @@
 //! them are what its own `zero_to_fp32` makes of them.
 
 use proptest::prelude::*;
-use supervise_checkpoint::{FileKind, Limits, inspect};
+use supervise_checkpoint::{FileKind, InspectLimits, inspect};
 use supervise_core::checkpoint::Verdict;
-use supervise_weights::fsdp::Shard;
-use supervise_weights::zero::{Source, gather};
-use supervise_weights::{Bytes, Problem, Reading, Weights, safetensors};
+use supervise_weights::fsdp::FsdpShard;
+use supervise_weights::zero::{ZeroSource, gather};
+use supervise_weights::{ModelError, ModelReader, ModelWeights, SharedSource, safetensors};
 
 const TWO: [&[u8]; 3] = [
     include_bytes!("deepspeed/two/global_step2/mp_rank_00_model_states.pt"),
@@ -26,18 +26,18 @@ fn read(files: &[&[u8]]) -> Vec<Vec<u8>> {
     files.iter().map(|bytes| bytes.to_vec()).collect()
 }
 
-fn put_together(files: &[Vec<u8>], models: usize) -> Result<(Weights, Vec<Box<Bytes>>), Problem> {
-    let limits = Limits::default();
-    let shards: Vec<Shard> = files
+fn put_together(files: &[Vec<u8>], models: usize) -> Result<(ModelWeights, Vec<Box<SharedSource>>), ModelError> {
+    let limits = InspectLimits::default();
+    let shards: Vec<FsdpShard> = files
         .iter()
         .enumerate()
-        .map(|(n, bytes)| Shard {
+        .map(|(n, bytes)| FsdpShard {
             path: format!("{n}.pt").into(),
             found: inspect(FileKind::TorchZip, bytes, &limits),
         })
         .collect();
-    let sources: Vec<Box<Bytes>> = files.iter().map(|b| Box::new(b.clone()) as Box<Bytes>).collect();
-    let weights = gather(Source {
+    let sources: Vec<Box<SharedSource>> = files.iter().map(|b| Box::new(b.clone()) as Box<SharedSource>).collect();
+    let weights = gather(ZeroSource {
         shards: &shards,
         sources: &sources,
         models,
@@ -47,8 +47,8 @@ fn put_together(files: &[Vec<u8>], models: usize) -> Result<(Weights, Vec<Box<By
 }
 
 /// Every number of every tensor.
-fn numbers(weights: &Weights, sources: &[Box<Bytes>]) -> Result<Vec<(String, Vec<u8>)>, Problem> {
-    let reading = Reading::new(weights, sources);
+fn numbers(weights: &ModelWeights, sources: &[Box<SharedSource>]) -> Result<Vec<(String, Vec<u8>)>, ModelError> {
+    let reading = ModelReader::new(weights, sources);
     let mut out = Vec::new();
     for tensor in &weights.tensors {
         let mut bytes = vec![0; (tensor.elements() * tensor.dtype.size()) as usize];
@@ -61,9 +61,9 @@ fn numbers(weights: &Weights, sources: &[Box<Bytes>]) -> Result<Vec<(String, Vec
 
 fn expected(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let bytes = bytes.to_vec();
-    let found = inspect(FileKind::Safetensors, &bytes, &Limits::default());
+    let found = inspect(FileKind::Safetensors, &bytes, &InspectLimits::default());
     let weights = safetensors::gather(&[("all".into(), found)]).unwrap_or_default();
-    let sources = [Box::new(bytes) as Box<Bytes>];
+    let sources = [Box::new(bytes) as Box<SharedSource>];
     numbers(&weights, &sources).unwrap_or_default()
 }
 

@@ -54,13 +54,13 @@ fn put(out: &mut Vec<u8>, fields: &[(u64, usize)]) {
 
 #[cfg(test)]
 mod tests {
-    use supervise_checkpoint::{FileKind, Limits, inspect, judge_file};
+    use supervise_checkpoint::{FileKind, InspectLimits, inspect, judge_file};
     use supervise_core::checkpoint::Verdict;
 
     #[test]
     fn the_archive_itself_is_sound() {
         let file = super::around(b"\x80\x02}.");
-        let report = judge_file(&inspect(FileKind::TorchZip, &file, &Limits::default()), &[]);
+        let report = judge_file(&inspect(FileKind::TorchZip, &file, &InspectLimits::default()), &[]);
         assert_eq!(report.verdict, Verdict::Whole, "{:?}", report.findings);
     }
 }

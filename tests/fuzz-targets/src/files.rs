@@ -5,7 +5,8 @@ use crate::memory::within;
 use crate::source::Watched;
 use std::ops::ControlFlow;
 use supervise_checkpoint::{
-    FileKind, FileReport, Inspected, Limits, SweepOptions, inspect, inspect_described, judge_file, pickle, sweep,
+    FileKind, FileReport, InspectLimits, InspectedFile, SweepOptions, inspect, inspect_described, judge_file, pickle,
+    sweep,
 };
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -13,8 +14,8 @@ use supervise_core::checkpoint::{Finding, Verdict};
 const CALL: &[u8] = b"cos\nsystem\n(S'id'\ntR0";
 
 /// Tight, so that every limit is met.
-pub(crate) fn limits() -> Limits {
-    Limits {
+pub(crate) fn limits() -> InspectLimits {
+    InspectLimits {
         entries: 2000,
         directory_bytes: 1 << 20,
         header_reads: 64,
@@ -29,7 +30,7 @@ pub(crate) fn limits() -> Limits {
         findings: 16,
         parts: 64,
         corners: 10_000,
-        ..Limits::default()
+        ..InspectLimits::default()
     }
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn distcp(bytes: &[u8]) {
         return;
     };
     for all_parts in [false, true] {
-        let limits = Limits { all_parts, ..limits() };
+        let limits = InspectLimits { all_parts, ..limits() };
         same_each_time(data, |source| {
             let inspected = inspect_described(FileKind::Distcp, source, &description, "__0_0.distcp", &limits);
             proven(&inspected, source)
@@ -110,7 +111,7 @@ fn same_each_time(bytes: &[u8], look: impl Fn(&Watched<'_>) -> FileReport) {
 }
 
 /// The whole proof, with what every step of it promises.
-fn proven(inspected: &Inspected, source: &Watched<'_>) -> FileReport {
+fn proven(inspected: &InspectedFile, source: &Watched<'_>) -> FileReport {
     let len = inspected.bytes;
     let read = source.take_read();
     assert!(

@@ -4,8 +4,8 @@ use crate::archive;
 use crate::files::{limits, memory};
 use crate::memory::within;
 use supervise_checkpoint::{FileKind, inspect};
-use supervise_weights::fsdp::Shard;
-use supervise_weights::{Bytes, Reading, zero};
+use supervise_weights::fsdp::FsdpShard;
+use supervise_weights::{ModelReader, SharedSource, zero};
 
 /// Elements of a tensor that are read.
 const ELEMENTS: u64 = 1 << 16;
@@ -25,19 +25,19 @@ pub(crate) fn deepspeed(bytes: &[u8]) {
 /// Every number of what comes out, or why nothing does.
 fn put_together(files: &[Vec<u8>; 2]) -> Result<Vec<Vec<u8>>, String> {
     let limits = limits();
-    let shards = files.each_ref().map(|bytes| Shard {
+    let shards = files.each_ref().map(|bytes| FsdpShard {
         path: "states.pt".into(),
         found: inspect(FileKind::TorchZip, bytes, &limits),
     });
-    let sources = files.clone().map(|bytes| Box::new(bytes) as Box<Bytes>);
-    let weights = zero::gather(zero::Source {
+    let sources = files.clone().map(|bytes| Box::new(bytes) as Box<SharedSource>);
+    let weights = zero::gather(zero::ZeroSource {
         shards: &shards,
         sources: &sources,
         models: 1,
         limits: &limits,
     })
     .map_err(|e| e.text)?;
-    let reading = Reading::new(&weights, &sources);
+    let reading = ModelReader::new(&weights, &sources);
     let mut out = Vec::new();
     for tensor in &weights.tensors {
         let n = tensor.elements().min(ELEMENTS);

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
-use supervise_checkpoint::Source;
+use supervise_checkpoint::ByteSource;
 
 /// Reads of one file that are still reasonable: all limits are tight here.
 const CALLS: u64 = 200_000;
@@ -30,7 +30,7 @@ impl<'a> Watched<'a> {
     }
 }
 
-impl Source for Watched<'_> {
+impl ByteSource for Watched<'_> {
     fn len(&self) -> io::Result<u64> {
         Ok(self.bytes.len() as u64)
     }

@@ -3,21 +3,21 @@
 use crate::memory::within;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use supervise_checkpoint::{Limits, proof_record as proof};
-use supervise_config::compose::{Choice, Found, GroupOverride, Loader, compose as composed};
-use supervise_config::interpolation::Resolver;
+use supervise_checkpoint::{InspectLimits, proof_record as proof};
+use supervise_config::compose::{ConfigLoader, GroupChoice, GroupOverride, LoadResult, compose as composed};
+use supervise_config::interpolation::InterpolationResolver;
 use supervise_config::{
-    ConfigError, ConfigTree, MAX_DEPTH, MAX_NODES, Node, Value, parse_supervisor_yaml, parse_trainer_yaml,
+    ConfigError, ConfigNode, ConfigTree, ConfigValue, MAX_DEPTH, MAX_NODES, parse_supervisor_yaml, parse_trainer_yaml,
 };
-use supervise_core::journal::{self, Read};
+use supervise_core::journal::{self, ParsedLine};
 use supervise_trainers::hydra as grammar;
 
 /// Proof of a step, as it stands on disk.
 pub(crate) fn record(bytes: &[u8]) {
-    let limits = Limits {
+    let limits = InspectLimits {
         record_bytes: 1 << 20,
         record_memory: 4 << 20,
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     let most = 8 * limits.record_memory + 64 * bytes.len();
     let read = |bytes: &[u8]| {
@@ -57,7 +57,7 @@ pub(crate) fn journal(bytes: &[u8]) {
         for (line, records) in &read.lines {
             let again = journal::encode_all(line.seq, line.tick, line.wall, records).expect("it was JSON");
             match journal::decode(&again[..again.len() - 1]) {
-                Read::Known(l, r) => assert_eq!((l.seq, &r), (line.seq, records)),
+                ParsedLine::Known(l, r) => assert_eq!((l.seq, &r), (line.seq, records)),
                 other => panic!("{other:?}"),
             }
         }
@@ -114,9 +114,9 @@ pub(crate) fn yaml(bytes: &[u8]) {
     }
 }
 
-fn resolved(node: Node) {
+fn resolved(node: ConfigNode) {
     let tree = ConfigTree::new(node);
-    let resolver = Resolver::new(&tree, &environment);
+    let resolver = InterpolationResolver::new(&tree, &environment);
     if let Ok(all) = resolver.resolve_all() {
         let (count, _) = size(&all.root);
         assert!(count <= 16 * MAX_NODES, "{count} values");
@@ -127,14 +127,14 @@ fn resolved(node: Node) {
 }
 
 /// How many values, and how deep.
-fn size(node: &Node) -> (usize, usize) {
-    let all = |(count, depth): (usize, usize), child: &Node| {
+fn size(node: &ConfigNode) -> (usize, usize) {
+    let all = |(count, depth): (usize, usize), child: &ConfigNode| {
         let (n, d) = size(child);
         (count + n, depth.max(d + 1))
     };
     match &node.value {
-        Value::Map(map) => map.iter().map(|(_, n)| n).fold((1, 1), all),
-        Value::List(items) => items.iter().fold((1, 1), all),
+        ConfigValue::Map(map) => map.iter().map(|(_, n)| n).fold((1, 1), all),
+        ConfigValue::List(items) => items.iter().fold((1, 1), all),
         _ => (1, 1),
     }
 }
@@ -165,15 +165,15 @@ impl Texts {
     }
 }
 
-impl Loader for Texts {
-    fn load(&self, config: &str) -> Result<Found, ConfigError> {
+impl ConfigLoader for Texts {
+    fn load(&self, config: &str) -> Result<LoadResult, ConfigError> {
         Ok(match self.0.get(config) {
-            Some(text) => Found::Text {
+            Some(text) => LoadResult::Text {
                 text: text.clone(),
                 file: config.to_owned(),
             },
-            None if config.starts_with("own/") => Found::ByTrainer,
-            None => Found::Missing,
+            None if config.starts_with("own/") => LoadResult::ByTrainer,
+            None => LoadResult::Missing,
         })
     }
 }
@@ -187,7 +187,7 @@ pub(crate) fn compose(bytes: &[u8]) {
     let chosen = [GroupOverride::Append {
         group: "db".to_owned(),
         package: None,
-        choice: Choice::Name("other".to_owned()),
+        choice: GroupChoice::Name("other".to_owned()),
     }];
     for overrides in [&[][..], &chosen] {
         let run = || composed(&texts, "main", overrides);
@@ -226,6 +226,6 @@ pub(crate) fn hydra(bytes: &[u8]) {
     if !text.contains(['\n', '\r', '\0', '$']) {
         let quoted = grammar::parse(&format!("key={}", grammar::encode_str(text)));
         let value = quoted.expect("a quoted text can be read").value;
-        assert_eq!(value, Some(Value::Str(text.to_owned())));
+        assert_eq!(value, Some(ConfigValue::Str(text.to_owned())));
     }
 }

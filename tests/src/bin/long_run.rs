@@ -15,14 +15,14 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, PinsHash, Resumability, Verdict};
 use supervise_core::decide::decide;
-use supervise_core::event::{ActOutput, Activity, Event, EventKind, Phase, ScanReport, Tracker};
+use supervise_core::event::{ActOutput, Activity, Event, EventKind, ScanReport, TrackerState, TrainerPhase};
 use supervise_core::finiteness::OddTensors;
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Seq, Step, Term, Tick, WallMs};
 use supervise_core::journal::encode_all;
-use supervise_core::record::{ActKind, Ask, Record};
+use supervise_core::record::{ActKind, JournalRecord, WorldQuery};
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
-use supervise_host::io_worker::{Answer, Client, Identity, Question, own_claim};
+use supervise_core::state::RunState;
+use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, RunIdentity, own_claim};
 use supervise_tests::bare_spec::bare;
 
 type Failure = Box<dyn std::error::Error>;
@@ -73,7 +73,7 @@ fn measure(exe: &Path, folder: &Utf8Path, saves: u64, kept: u64) -> Result<Json,
     let took = began.elapsed();
     let run_dir = run.spec.run_dir.clone();
     let identity = run.identity();
-    run.io_worker.ask(Question::Release, PATIENCE)?;
+    run.io_worker.ask(IoQuestion::Release, PATIENCE)?;
     drop(run);
     let journal = fs::metadata(run_dir.join("journal/1.jsonl"))?.len();
     let mut status = Vec::new();
@@ -91,8 +91,8 @@ fn measure(exe: &Path, folder: &Utf8Path, saves: u64, kept: u64) -> Result<Json,
             return Err("status failed".into());
         }
         let began = Instant::now();
-        let mut io_worker = Client::start(exe)?;
-        let Answer::Loaded(loaded) = io_worker.ask(Question::Open(identity.clone()), PATIENCE)? else {
+        let mut io_worker = IoClient::start(exe)?;
+        let IoAnswer::Loaded(loaded) = io_worker.ask(IoQuestion::Open(identity.clone()), PATIENCE)? else {
             return Err("the run directory cannot be opened".into());
         };
         start.push(began.elapsed());
@@ -103,7 +103,7 @@ fn measure(exe: &Path, folder: &Utf8Path, saves: u64, kept: u64) -> Result<Json,
     let (snapshot, aside) = (run_dir.join("snapshot.json"), run_dir.join("aside.json"));
     fs::rename(&snapshot, &aside)?;
     let began = Instant::now();
-    Client::start(exe)?.ask(Question::Peek { run_dir }, PATIENCE)?;
+    IoClient::start(exe)?.ask(IoQuestion::Peek { run_dir }, PATIENCE)?;
     let afresh = began.elapsed();
     fs::rename(aside, snapshot)?;
     Ok(json!({
@@ -130,9 +130,9 @@ fn resident(pid: u32) -> Result<u64, Failure> {
 
 /// A run whose trainer saves, as its supervisor sees it.
 struct Run {
-    io_worker: Client,
+    io_worker: IoClient,
     spec: RunSpec,
-    state: State,
+    state: RunState,
     now: u64,
     seq: u64,
     gathered: String,
@@ -154,23 +154,23 @@ impl Run {
         spec.keep = Some(u32::try_from(kept)?);
         spec.policy.depth = Depth::Full;
         let mut run = Self {
-            io_worker: Client::start(exe)?,
+            io_worker: IoClient::start(exe)?,
             spec,
-            state: State::default(),
+            state: RunState::default(),
             now: 0,
             seq: 0,
             gathered: String::new(),
             disk: Vec::new(),
         };
-        run.io_worker.ask(Question::Open(run.identity()), PATIENCE)?;
+        run.io_worker.ask(IoQuestion::Open(run.identity()), PATIENCE)?;
         let lease_dir = run_dir.join("lease");
-        let take = Question::TakeLease {
+        let take = IoQuestion::TakeLease {
             dir: lease_dir.clone(),
             claim: Box::new(own_claim(Ms::secs(1), Ms(0), Term(0))),
             identity: Some(Box::new(run.identity())),
         };
         run.io_worker.ask(take, PATIENCE)?;
-        let begin = Question::Begin {
+        let begin = IoQuestion::Begin {
             lease_dir,
             run_dir,
             term: Term(1),
@@ -193,8 +193,8 @@ impl Run {
         Ok(run)
     }
 
-    fn identity(&self) -> Identity {
-        Identity {
+    fn identity(&self) -> RunIdentity {
+        RunIdentity {
             run: self.spec.run.clone(),
             run_dir: self.spec.run_dir.clone(),
             root: self.spec.root.clone(),
@@ -203,7 +203,7 @@ impl Run {
 
     /// A step is trained, saved, seen in the middle of it, seen whole, read, and the oldest one goes.
     fn save(&mut self, n: u64) -> Result<(), Failure> {
-        for phase in [Phase::Step, Phase::Save] {
+        for phase in [TrainerPhase::Step, TrainerPhase::Save] {
             self.now += 20_000;
             self.feed(EventKind::Progress {
                 attempt: AttemptNo(1),
@@ -233,7 +233,7 @@ impl Run {
         let newest = self.disk.iter().find(|(_, seen)| *seen != Seen::Begun);
         let report = ScanReport {
             empty: steps.is_empty(),
-            tracker: newest.map_or(Tracker::Missing, |(n, _)| Tracker::Step(Step(*n))),
+            tracker: newest.map_or(TrackerState::Missing, |(n, _)| TrackerState::Step(Step(*n))),
             steps,
             ..ScanReport::default()
         };
@@ -256,7 +256,7 @@ impl Run {
         }
         for record in &decided.records {
             self.state.apply(record);
-            if let Record::Intended { act, .. } = record {
+            if let JournalRecord::Intended { act, .. } = record {
                 acts.push(act.clone());
             }
         }
@@ -288,7 +288,7 @@ impl Run {
         }
         // The weights of every step are finite.
         let looks = decided.asks.into_iter().find_map(|ask| match ask {
-            Ask::Finite { ckpt } if !self.state.was_looked_at(&ckpt) => Some(ckpt),
+            WorldQuery::Finite { ckpt } if !self.state.was_looked_at(&ckpt) => Some(ckpt),
             _ => None,
         });
         if let Some(ckpt) = looks {
@@ -304,7 +304,7 @@ impl Run {
 
     fn flush(&mut self) -> Result<(), Failure> {
         let text = std::mem::take(&mut self.gathered);
-        self.io_worker.ask(Question::Append { text, sync: false }, PATIENCE)?;
+        self.io_worker.ask(IoQuestion::Append { text, sync: false }, PATIENCE)?;
         Ok(())
     }
 }

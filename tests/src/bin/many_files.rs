@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
-use supervise_host::io_worker::{Answer, Client, Question};
+use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion};
 use supervise_tests::bare_spec::bare;
 use supervise_tests::torch_file::{Tensor, Value, dict, encode_as};
 
@@ -108,21 +108,21 @@ fn expect_whole(report: &str, step: u64) -> Result<(), Failure> {
 
 /// An I/O worker of the real program.
 struct IoWorker {
-    client: Client,
+    client: IoClient,
 }
 
 impl IoWorker {
     fn start(exe: &Path, root: &Utf8Path) -> Result<Self, Failure> {
-        let mut client = Client::start(exe)?;
+        let mut client = IoClient::start(exe)?;
         client.ask(
-            Question::Spec(Box::new(bare("many-files", root, &root.join(".supervise")))),
+            IoQuestion::Spec(Box::new(bare("many-files", root, &root.join(".supervise")))),
             PATIENCE,
         )?;
         Ok(Self { client })
     }
 
     fn watch(&mut self) -> Result<(), Failure> {
-        self.client.ask(Question::Watch, PATIENCE)?;
+        self.client.ask(IoQuestion::Watch, PATIENCE)?;
         Ok(())
     }
 
@@ -130,8 +130,8 @@ impl IoWorker {
     fn scan(&mut self, thorough: bool) -> Result<(Duration, String), Failure> {
         let (depth, whole) = (Depth::Structure, 1);
         let began = Instant::now();
-        match self.client.ask(Question::Scan { depth, whole, thorough }, PATIENCE)? {
-            Answer::Scan(report) => Ok((began.elapsed(), serde_json::to_string(&report.steps)?)),
+        match self.client.ask(IoQuestion::Scan { depth, whole, thorough }, PATIENCE)? {
+            IoAnswer::Scan(report) => Ok((began.elapsed(), serde_json::to_string(&report.steps)?)),
             other => Err(format!("not an answer to a scan: {other:?}").into()),
         }
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use supervise_core::journal::{self, Body, Line};
+use supervise_core::journal::{self, Body, LineHeader};
 
 use super::{PATIENCE, Scene, alive, eventually, in_scene, names, until};
 
@@ -64,7 +64,7 @@ impl Scene {
         terms.sort_unstable();
         let read = |t: u32| fs::read_to_string(self.run_dir().join(format!("journal/{t}.jsonl"))).unwrap_or_default();
         let text: String = terms.into_iter().map(read).collect();
-        let told = |(l, bodies): (Line, Vec<Body>)| {
+        let told = |(l, bodies): (LineHeader, Vec<Body>)| {
             let (v, tick, wall) = (l.v, l.tick, l.wall);
             let numbered = (l.seq.0..).zip(bodies);
             let one = move |(seq, (kind, body))| json!({"v": v, "seq": seq, "tick": tick, "wall": wall, "kind": kind, "body": body});

@@ -3,9 +3,9 @@
 use super::rig::{Rig, eventually, fake, sh};
 use std::fs;
 use std::io::{Read as _, Write as _};
-use supervise_core::event::{ExitStatus, Phase};
+use supervise_core::event::{ExitStatus, TrainerPhase};
 use supervise_core::id::{Ms, Step, Term, Tick};
-use supervise_core::lease::Until;
+use supervise_core::lease::FenceDeadline;
 use supervise_core::scan::{RuleKind, ScanRule};
 use supervise_host::address::connect;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
@@ -40,7 +40,7 @@ fn a_broken_leash_can_be_taken_by_a_newer_term_only() {
     assert_eq!(hello.workers.iter().map(|w| w.proc).collect::<Vec<_>>(), workers);
     assert_eq!(hello.workers[0].exit, None);
     assert_eq!(hello.workers[1].exit, Some(ExitStatus::Code(9)));
-    assert_eq!((hello.step, hello.phase), (Some(Step(42)), Phase::Step));
+    assert_eq!((hello.step, hello.phase), (Some(Step(42)), TrainerPhase::Step));
     assert!(hello.sightings.iter().any(|(_, s)| s.rule == "boom"));
     assert!(!hello.gone);
     assert!(rig.take(Term(3)).is_none());
@@ -95,7 +95,7 @@ fn nobody_comes_and_the_tree_is_killed() {
 fn workers_end_with_the_lease_whatever_their_driver_is_doing() {
     let until = |led, alone| {
         let now = boottime_ms();
-        Some(Until {
+        Some(FenceDeadline {
             led: Tick(now + led),
             alone: Tick(now + alone),
         })
@@ -124,7 +124,7 @@ fn orphans_end_with_the_lease_and_a_newer_term_brings_its_own() {
         });
         let workers = rig.launched();
         let now = boottime_ms();
-        rig.say(ToGuard::Lease(Some(Until {
+        rig.say(ToGuard::Lease(Some(FenceDeadline {
             led: Tick(now + 2000),
             alone: Tick(now + alone),
         })));
@@ -140,7 +140,7 @@ fn orphans_end_with_the_lease_and_a_newer_term_brings_its_own() {
     assert!(rig.take(Term(3)).unwrap().takes_lease);
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert!(is_alive(workers[0]), "what was said to the term before does not count");
-    rig.say(ToGuard::Lease(Some(Until {
+    rig.say(ToGuard::Lease(Some(FenceDeadline {
         led: Tick(boottime_ms()),
         alone: Tick(boottime_ms()),
     })));
@@ -154,7 +154,7 @@ fn a_save_may_finish_before_an_orphan_is_killed() {
             "echo saving; read x < \"$GO\"; echo saved > \"$SAVED\"; echo step:1; exec sleep 1000",
         )];
         order.rules = vec![
-            ScanRule::new("save", "^saving", RuleKind::Enters(Phase::Save)),
+            ScanRule::new("save", "^saving", RuleKind::Enters(TrainerPhase::Save)),
             ScanRule::new("step", r"^step:(\d+)", RuleKind::Step),
         ];
         order.orphan_grace = Ms(50);
@@ -162,7 +162,7 @@ fn a_save_may_finish_before_an_orphan_is_killed() {
     });
     let workers = rig.launched();
     rig.find(|m| match m {
-        FromGuard::Progress { phase, .. } => (*phase == Phase::Save).then_some(()),
+        FromGuard::Progress { phase, .. } => (*phase == TrainerPhase::Save).then_some(()),
         _ => None,
     });
     rig.break_leash();

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::{ProcRef, RunId, WorkerId};
-use supervise_host::address::{Role, find, lives, peer};
+use supervise_host::address::{SocketRole, find, lives, peer};
 use supervise_host::guard::protocol::{ToGuard, WorkerOrder};
 use supervise_host::process::kill::signal_process;
 use supervise_host::process::{end_run, find_attempt_processes, is_alive, list_descendants, proc_stat};
@@ -204,11 +204,11 @@ fn a_name_that_another_user_took_keeps_nobody_from_a_launch() {
     let mut rig = Rig::start("squat", |order| order.workers = vec![sh("exec sleep 1000")]);
     assert_eq!(rig.run(), run);
     rig.launched();
-    for role in [Role::Guard, Role::Keeper] {
+    for role in [SocketRole::Guard, SocketRole::Keeper] {
         let (name, stream) = find(&run, role).unwrap().unwrap();
         assert!(!names.contains(&name) && peer(&stream).is_some(), "{name}");
     }
-    assert!(!lives(&run, Role::Control));
+    assert!(!lives(&run, SocketRole::Control));
     rig.say(ToGuard::KillTree);
     assert_eq!(rig.gone(), []);
     for child in &mut squatters {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::event::{ExitStatus, Sighting};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Term, WorkerId};
-use supervise_host::address::{Role, connect, fresh};
-use supervise_host::guard::protocol::{FromGuard, GuardOrder, Hello, ToGuard, WorkerOrder};
+use supervise_host::address::{SocketRole, connect, fresh};
+use supervise_host::guard::protocol::{FromGuard, GuardHello, GuardOrder, ToGuard, WorkerOrder};
 use supervise_host::guard::record::parse_tree;
 use supervise_host::guard::spawn;
 use supervise_host::process::kill::signal_process;
@@ -56,7 +56,7 @@ impl Rig {
         let dir = root.join("attempts/0007");
         let mut order = GuardOrder {
             nodes: None,
-            socket: fresh(&run, Role::Guard).unwrap(),
+            socket: fresh(&run, SocketRole::Guard).unwrap(),
             run,
             term: Term(2),
             attempt: AttemptNo(7),
@@ -245,7 +245,7 @@ impl Rig {
     }
 
     /// Asks for the leash; it is ours from now on where the guard says hello.
-    pub(crate) fn take(&mut self, term: Term) -> Option<Hello> {
+    pub(crate) fn take(&mut self, term: Term) -> Option<GuardHello> {
         let held = self.leash.take();
         self.leash = Some(reader(connect(&self.order.socket).unwrap().unwrap()));
         self.say(ToGuard::Take { term });

@@ -4,7 +4,7 @@ use super::stage::{Stage, of};
 use std::fs;
 use std::time::Duration;
 use supervise_core::checkpoint::{Depth, Verdict};
-use supervise_host::io_worker::Question;
+use supervise_host::io_worker::IoQuestion;
 use supervise_tests::harness::{Mount, Scene};
 
 /// A stage whose root is such a mount; `None` where there is no such thing here.
@@ -91,7 +91,7 @@ fn a_step_that_another_machine_saves_is_found() {
     };
     stage.save(2, 1);
     let mut io_worker = stage.io_worker();
-    io_worker.ask(Question::Watch);
+    io_worker.ask(IoQuestion::Watch);
     io_worker.scan(Depth::Structure);
     // Behind the mount nothing is told.
     let elsewhere = Stage::new().with_root(&mount.backing);

@@ -4,7 +4,7 @@ use super::stage::{Stage, WEIGHTS, codes, files, of, tick};
 use std::fs;
 use supervise_core::checkpoint::{CkptId, Depth, Verdict};
 use supervise_core::record::DiskEdit;
-use supervise_host::io_worker::Question;
+use supervise_host::io_worker::IoQuestion;
 
 /// Steps 2 and 4, whole, proven to every byte, written down.
 fn proven() -> Stage {
@@ -152,7 +152,7 @@ fn a_record_goes_aside_with_its_step_and_accuses_nobody_who_comes_after() {
 fn a_record_goes_when_its_step_is_gone_but_not_with_a_mount() {
     let stage = proven();
     let mut io_worker = stage.io_worker();
-    io_worker.ask(Question::Prune {
+    io_worker.ask(IoQuestion::Prune {
         steps: vec![CkptId("global_step_2".into())],
     });
     assert!(!stage.record(2).exists() && stage.record(4).exists());

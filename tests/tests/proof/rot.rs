@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 use supervise_core::checkpoint::{Depth, Verdict};
 use supervise_host::io_worker::{Scrub, scrub};
-use supervise_trainers::{Expectation, adapter};
+use supervise_trainers::{ExpectedLayout, adapter};
 
 fn proven(depth: Depth) -> Stage {
     let stage = Stage::new();
@@ -22,7 +22,7 @@ fn scrubbed(stage: &Stage) -> Scrub {
         &stage.root,
         &stage.run_dir,
         adapter,
-        &Expectation::default(),
+        &ExpectedLayout::default(),
         &mut |_| true,
     )
     .unwrap()

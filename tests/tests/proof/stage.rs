@@ -13,7 +13,7 @@ use supervise_core::event::ScanReport;
 use supervise_core::record::DiskEdit;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::OwnStep;
-use supervise_host::io_worker::{Answer, Client, Question};
+use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion};
 use supervise_tests::bare_spec::bare;
 use supervise_tests::harness::PATIENCE;
 use supervise_tests::torch_file::{Tensor, Value, dict, encode_as};
@@ -165,19 +165,19 @@ fn parts(step: u64, seed: u64) -> [(&'static str, Value); 3] {
 }
 
 /// An I/O worker of the real program.
-pub(crate) struct IoWorker(pub(crate) Client, Journal);
+pub(crate) struct IoWorker(pub(crate) IoClient, Journal);
 
 impl IoWorker {
     /// Starts one that knows what the journal knows, as a supervisor would.
     pub(crate) fn start(exe: &Path, spec: RunSpec, journal: &Journal) -> Self {
-        let mut io_worker = Self(Client::start(exe).unwrap(), Rc::clone(journal));
-        io_worker.ask(Question::Spec(Box::new(spec)));
+        let mut io_worker = Self(IoClient::start(exe).unwrap(), Rc::clone(journal));
+        io_worker.ask(IoQuestion::Spec(Box::new(spec)));
         let own = journal.borrow().clone();
-        io_worker.ask(Question::OwnSteps(own));
+        io_worker.ask(IoQuestion::OwnSteps(own));
         io_worker
     }
 
-    pub(crate) fn ask(&mut self, ask: Question) -> Answer {
+    pub(crate) fn ask(&mut self, ask: IoQuestion) -> IoAnswer {
         self.0.ask(ask, PATIENCE).unwrap()
     }
 
@@ -192,12 +192,12 @@ impl IoWorker {
     }
 
     fn look(&mut self, depth: Depth, thorough: bool) -> ScanReport {
-        match self.ask(Question::Scan {
+        match self.ask(IoQuestion::Scan {
             depth,
             whole: 2,
             thorough,
         }) {
-            Answer::Scan(report) => {
+            IoAnswer::Scan(report) => {
                 self.note(&report);
                 report
             }
@@ -217,7 +217,7 @@ impl IoWorker {
     }
 
     pub(crate) fn edit(&mut self, edits: Vec<DiskEdit>) {
-        self.ask(Question::Edit {
+        self.ask(IoQuestion::Edit {
             edits,
             by: "test".into(),
         });

@@ -6,7 +6,7 @@ use nix::unistd::Pid;
 use std::fs;
 use supervise_core::checkpoint::{Depth, Verdict};
 use supervise_core::event::ScanReport;
-use supervise_host::io_worker::Question;
+use supervise_host::io_worker::IoQuestion;
 
 fn is(step: u64, verdict: Verdict) -> impl Fn(&ScanReport) -> bool {
     move |report| {
@@ -19,7 +19,7 @@ fn is(step: u64, verdict: Verdict) -> impl Fn(&ScanReport) -> bool {
 fn watching(stage: &Stage) -> IoWorker {
     stage.save(2, 1);
     let mut io_worker = stage.io_worker();
-    io_worker.ask(Question::Watch);
+    io_worker.ask(IoQuestion::Watch);
     assert!(of(&io_worker.scan(Depth::Structure), 2).is_proven(Depth::Structure));
     io_worker
 }
@@ -40,7 +40,7 @@ fn a_step_is_known_to_be_complete_when_its_last_file_is_closed() {
 fn a_root_that_does_not_exist_yet_or_is_empty_is_watched_too() {
     let stage = Stage::new();
     let mut io_worker = stage.io_worker();
-    io_worker.ask(Question::Watch);
+    io_worker.ask(IoQuestion::Watch);
     assert!(io_worker.scan(Depth::Structure).empty);
     stage.save(2, 1);
     io_worker.hears("the first step", is(2, Verdict::Whole));
@@ -118,7 +118,7 @@ fn a_io_worker_that_is_told_nothing_looks_for_itself() {
     let stage = Stage::new();
     stage.save(2, 1);
     let mut io_worker = stage.looking_io_worker();
-    io_worker.ask(Question::Watch);
+    io_worker.ask(IoQuestion::Watch);
     io_worker.scan(Depth::Structure);
     stage.begin(4, 2);
     io_worker.hears("a step that began", is(4, Verdict::Incomplete));

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use supervise_core::event::{Event, EventKind, ScanReport};
 use supervise_core::id::{Seq, Tick, WallMs};
 use supervise_core::journal::encode;
-use supervise_core::record::Record;
+use supervise_core::record::JournalRecord;
 use supervise_tests::harness::{Scene, eventually};
 
 /// One rank that saves at every step, and does not stay long at any.
@@ -133,7 +133,7 @@ fn lengthen(scene: &Scene, to: u64) {
     let (mut size, mut seq) = (0, last);
     while size < to {
         seq += 1;
-        let record = Record::Fact(Event {
+        let record = JournalRecord::Fact(Event {
             at: Tick(seq),
             wall: WallMs(1),
             entropy: 0,

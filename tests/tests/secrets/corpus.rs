@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 use supervise_config::LineRedactor;
-use supervise_core::diagnosis::Reading;
+use supervise_core::diagnosis::LogReader;
 
 #[test]
 fn a_log_without_its_secrets_is_of_the_same_class() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
-    let mut reading = Reading::new(&[]).unwrap();
+    let mut reading = LogReader::new(&[]).unwrap();
     let mut told = |text: &[u8], exit| {
         reading.clear();
         reading.begin();

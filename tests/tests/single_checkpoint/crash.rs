@@ -9,7 +9,7 @@ use std::fs;
 use supervise_core::checkpoint::Verdict;
 use supervise_core::event::ScanReport;
 use supervise_core::id::{ActId, Step};
-use supervise_host::io_worker::Question;
+use supervise_host::io_worker::IoQuestion;
 use supervise_tests::areal_set::Shape;
 use supervise_tests::asked_helper::{helper, talk};
 use supervise_tests::disturb::{Fate, calls, disturbed};
@@ -50,7 +50,7 @@ fn a_proven_state_is_there(report: &ScanReport, at: Step, n: usize) {
 }
 
 /// The question for the I/O worker, made from its scan.
-type Asked = fn(&ScanReport) -> Option<Question>;
+type Asked = fn(&ScanReport) -> Option<IoQuestion>;
 
 fn everywhere(make: fn() -> Stage, ask: Asked, at: Step, fate: Fate, first: usize) {
     let stage = make();
@@ -58,7 +58,7 @@ fn everywhere(make: fn() -> Stage, ask: Asked, at: Step, fate: Fate, first: usiz
         let report = stage.look();
         if let Some(ask) = ask(&report) {
             let mut io_worker = stage.io_worker();
-            let beside = matches!(ask, Question::Keep { .. });
+            let beside = matches!(ask, IoQuestion::Keep { .. });
             io_worker.ask(ask);
             if beside {
                 io_worker.0.kept(supervise_tests::harness::PATIENCE).unwrap().unwrap();
@@ -92,24 +92,24 @@ fn everywhere(make: fn() -> Stage, ask: Asked, at: Step, fate: Fate, first: usiz
 }
 
 /// Before a launch: the torn set aside, the newest generation in its place. Nothing where it is whole already.
-fn back(report: &ScanReport) -> Option<Question> {
+fn back(report: &ScanReport) -> Option<IoQuestion> {
     if report.steps.first()?.verdict == Verdict::Whole && report.steps.first()?.id.0.as_str().starts_with("live") {
         return None;
     }
     let from = generations(report).first()?.id.clone();
-    Some(Question::Edit {
+    Some(IoQuestion::Edit {
         edits: put_back(report, &from),
         by: "before-attempt-2".to_owned(),
     })
 }
 
 /// While the trainer works: a copy of the live set, where there is none.
-fn keep(report: &ScanReport) -> Option<Question> {
+fn keep(report: &ScanReport) -> Option<IoQuestion> {
     let c = live(report);
     let kept = generations(report)
         .iter()
         .any(|g| g.step == c.step && g.verdict == Verdict::Whole);
-    (!kept).then(|| Question::Keep {
+    (!kept).then(|| IoQuestion::Keep {
         act: ActId(3),
         ckpt: c.id.clone(),
         step: c.step,

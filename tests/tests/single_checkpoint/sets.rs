@@ -295,7 +295,7 @@ fn nothing_but_generations_is_ever_deleted() {
     stage.saved_and_kept(&[2]);
     let mut io_worker = stage.io_worker();
     for name in ["../aside", "live.0", "step_1/x"] {
-        let ask = supervise_host::io_worker::Question::Prune {
+        let ask = supervise_host::io_worker::IoQuestion::Prune {
             steps: vec![supervise_core::checkpoint::CkptId(name.into())],
         };
         assert!(

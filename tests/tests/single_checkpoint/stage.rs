@@ -9,12 +9,12 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Verdict};
 use supervise_core::event::{ActError, ScanReport};
 use supervise_core::id::ActId;
 use supervise_core::record::DiskEdit;
-use supervise_core::spec::{InPlace, RoleSpec, RunSpec, SavePolicy};
-use supervise_host::io_worker::{Answer, Client, IoWorkerError, Question};
+use supervise_core::spec::{InPlaceSpec, RoleSpec, RunSpec, SavePolicy};
+use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, IoWorkerError};
 use supervise_tests::areal_set::{Shape, save, save_until};
 use supervise_tests::bare_spec::bare;
 use supervise_tests::harness::PATIENCE;
-use supervise_trainers::areal::Live;
+use supervise_trainers::areal::ArealSpec;
 
 pub(crate) const SUPERVISE: &str = env!("CARGO_BIN_EXE_supervise");
 
@@ -42,13 +42,13 @@ impl Stage {
         spec.trainer = supervise_trainers::areal::AREAL;
         spec.policy.protect.reserve = 0;
         spec.roles = shape.engines.iter().map(|e| role(e)).collect();
-        let live = Live {
+        let live = ArealSpec {
             user: "me".to_owned(),
             data_ranks: Some(shape.data_ranks),
             updates_per_step: Some(1),
-            ..Live::default()
+            ..ArealSpec::default()
         };
-        spec.saves = SavePolicy::InPlace(InPlace {
+        spec.saves = SavePolicy::InPlace(InPlaceSpec {
             store: store.clone(),
             exit_says_nothing: false,
             spread: Default::default(),
@@ -64,8 +64,8 @@ impl Stage {
     }
 
     /// Changes what the configuration says of the only checkpoint.
-    pub(crate) fn say(&mut self, change: impl FnOnce(&mut Live)) {
-        let mut live = Live::of(&self.spec.saves).unwrap();
+    pub(crate) fn say(&mut self, change: impl FnOnce(&mut ArealSpec)) {
+        let mut live = ArealSpec::of(&self.spec.saves).unwrap();
         change(&mut live);
         let SavePolicy::InPlace(place) = &mut self.spec.saves else {
             unreachable!("this trainer has one checkpoint");
@@ -83,8 +83,8 @@ impl Stage {
     }
 
     pub(crate) fn io_worker(&self) -> IoWorker {
-        let mut io_worker = IoWorker(Client::start(Path::new(SUPERVISE)).unwrap());
-        io_worker.ask(Question::Spec(Box::new(self.spec.clone())));
+        let mut io_worker = IoWorker(IoClient::start(Path::new(SUPERVISE)).unwrap());
+        io_worker.ask(IoQuestion::Spec(Box::new(self.spec.clone())));
         io_worker
     }
 
@@ -143,21 +143,21 @@ pub(crate) fn files(dir: &Utf8Path) -> BTreeMap<Utf8PathBuf, Vec<u8>> {
 }
 
 /// An I/O worker of the real program.
-pub(crate) struct IoWorker(pub(crate) Client);
+pub(crate) struct IoWorker(pub(crate) IoClient);
 
 impl IoWorker {
-    pub(crate) fn ask(&mut self, ask: Question) -> Answer {
+    pub(crate) fn ask(&mut self, ask: IoQuestion) -> IoAnswer {
         self.0.ask(ask, PATIENCE).unwrap()
     }
 
     pub(crate) fn scan(&mut self) -> ScanReport {
-        let ask = Question::Scan {
+        let ask = IoQuestion::Scan {
             depth: Depth::Full,
             whole: u32::MAX,
             thorough: true,
         };
         match self.ask(ask) {
-            Answer::Scan(report) => report,
+            IoAnswer::Scan(report) => report,
             other => panic!("not an answer to a scan: {other:?}"),
         }
     }
@@ -169,7 +169,7 @@ impl IoWorker {
     }
 
     pub(crate) fn keep(&mut self, c: &CheckpointSummary) -> Result<(), ActError> {
-        self.ask(Question::Keep {
+        self.ask(IoQuestion::Keep {
             act: ActId(7),
             ckpt: c.id.clone(),
             step: c.step,
@@ -179,9 +179,9 @@ impl IoWorker {
         self.0.kept(PATIENCE).unwrap()
     }
 
-    pub(crate) fn edit(&mut self, edits: Vec<DiskEdit>) -> Result<Answer, IoWorkerError> {
+    pub(crate) fn edit(&mut self, edits: Vec<DiskEdit>) -> Result<IoAnswer, IoWorkerError> {
         let by = "before-attempt-2".to_owned();
-        self.0.ask(Question::Edit { edits, by }, PATIENCE)
+        self.0.ask(IoQuestion::Edit { edits, by }, PATIENCE)
     }
 }
 

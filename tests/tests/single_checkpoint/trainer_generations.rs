@@ -6,11 +6,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use supervise_core::checkpoint::{CheckpointSummary, Resumability, Verdict};
-use supervise_core::event::{ScanReport, Tracker};
+use supervise_core::event::{ScanReport, TrackerState};
 use supervise_core::id::Step;
-use supervise_core::record::{DiskEdit, Outcome};
-use supervise_core::resume::{Choice, choose};
-use supervise_core::state::State;
+use supervise_core::record::{DiskEdit, RunOutcome};
+use supervise_core::resume::{ResumeChoice, choose};
+use supervise_core::state::RunState;
 use supervise_tests::areal_set::{Shape, save, weights_of};
 use supervise_trainers::areal::Frequencies;
 
@@ -44,8 +44,8 @@ fn damage(stage: &Stage, step: u64) {
 }
 
 /// Decision before a launch.
-fn decided(stage: &Stage, report: &ScanReport) -> Choice {
-    choose(&State::default(), &stage.spec, report)
+fn decided(stage: &Stage, report: &ScanReport) -> ResumeChoice {
+    choose(&RunState::default(), &stage.spec, report)
 }
 
 /// Arranges the disk as for a launch; answers the step that the trainer would then load, and what was done.
@@ -53,7 +53,7 @@ fn arranged(stage: &Stage, io_worker: &mut IoWorker) -> (Step, Vec<DiskEdit>) {
     let mut done = Vec::new();
     for _ in 0..3 {
         let report = io_worker.scan();
-        let Choice::Start { edits, .. } = decided(stage, &report) else {
+        let ResumeChoice::Start { edits, .. } = decided(stage, &report) else {
             panic!("no start: {:?}", decided(stage, &report));
         };
         if edits.is_empty() {
@@ -95,7 +95,7 @@ fn what_the_pointer_names_is_the_live_set_and_a_copy_of_it_has_the_same_save() {
     let c = live(&report).clone();
     assert_eq!((c.verdict, c.step), (Verdict::Whole, Step(6)), "{:?}", c.findings);
     assert_eq!((c.world, &c.resume), (Some(1), &Resumability::Exact));
-    assert_eq!(report.tracker, Tracker::Step(Step(6)));
+    assert_eq!(report.tracker, TrackerState::Step(Step(6)));
     assert_eq!(report.steps.len(), 1, "AReaL deletes the one before");
     io_worker.keep(&c).unwrap();
     let report = io_worker.scan();
@@ -162,7 +162,7 @@ fn what_the_pointer_names_is_damaged_and_the_copy_before_it_becomes_a_generation
     let kept = generations(&io_worker.scan())[0].id.clone();
     fs::remove_dir_all(stage.store.join("protected").join(kept.0)).unwrap();
     assert_eq!(arranged(&stage, &mut io_worker).0, Step(4));
-    assert_eq!(io_worker.scan().tracker, Tracker::Step(Step(4)));
+    assert_eq!(io_worker.scan().tracker, TrackerState::Step(Step(4)));
     // And AReaL goes on from there.
     stage.save(6);
     assert_eq!(arranged(&stage, &mut io_worker), (Step(6), Vec::new()));
@@ -233,7 +233,7 @@ fn a_pointer_that_is_none_never_leads_anywhere_and_is_replaced() {
         let report = io_worker.scan();
         let c = live(&report);
         assert_eq!(c.why().unwrap().code, "pointer_damaged", "{what}: {:?}", c.findings);
-        assert!(matches!(report.tracker, Tracker::Garbage(_)), "{what}");
+        assert!(matches!(report.tracker, TrackerState::Garbage(_)), "{what}");
         assert_eq!(arranged(&stage, &mut io_worker).0, Step(4), "{what}");
         assert!(
             aside(&stage).iter().any(|p| is_of(&p, "LATEST")),
@@ -266,8 +266,8 @@ fn a_pointer_to_nothing_and_no_pointer_are_no_ground_to_begin_anew() {
     assert!(
         matches!(
             &refused,
-            Choice::Refuse {
-                outcome: Outcome::NoProof { .. },
+            ResumeChoice::Refuse {
+                outcome: RunOutcome::NoProof { .. },
                 ..
             }
         ),
@@ -299,7 +299,7 @@ fn what_an_older_build_wrote_is_hidden_by_the_pointer_until_that_is_gone() {
         "{:?}",
         report.remarks
     );
-    let Choice::Start { reasons, .. } = decided(&stage, &report) else {
+    let ResumeChoice::Start { reasons, .. } = decided(&stage, &report) else {
         panic!("no start");
     };
     assert!(reasons.iter().any(|r| r.code == "older_layout"), "{reasons:?}");
@@ -349,7 +349,7 @@ fn links_are_not_followed() {
     symlink(&elsewhere, &generations).unwrap();
     let report = linked.look();
     assert_eq!(live(&report).why().unwrap().code, "symlink");
-    assert!(matches!(decided(&linked, &report), Choice::Refuse { .. }));
+    assert!(matches!(decided(&linked, &report), ResumeChoice::Refuse { .. }));
 
     // A file in its place is not waited for.
     fs::remove_file(&generations).unwrap();
@@ -383,13 +383,13 @@ fn a_fresh_start_moves_generations_the_older_set_and_the_pointer_aside() {
     stage.cut(6, 5);
     stage.spec.policy.fresh = true;
     let mut io_worker = stage.io_worker();
-    let Choice::Start { edits, .. } = decided(&stage, &io_worker.scan()) else {
+    let ResumeChoice::Start { edits, .. } = decided(&stage, &io_worker.scan()) else {
         panic!("no start");
     };
     io_worker.edit(edits.clone()).unwrap();
     let report = io_worker.scan();
     assert!(
-        report.steps.is_empty() && report.tracker == Tracker::Missing,
+        report.steps.is_empty() && report.tracker == TrackerState::Missing,
         "{report:?}"
     );
     assert!(!stage.root.join("LATEST").exists());

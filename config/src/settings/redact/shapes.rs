@@ -2,7 +2,7 @@
 
 /// Characters of a token after its prefix.
 #[derive(Clone, Copy)]
-enum Of {
+enum CharClass {
     /// Letters and digits.
     Alnum,
     /// Those and `_`.
@@ -13,7 +13,7 @@ enum Of {
     Capitals,
 }
 
-impl Of {
+impl CharClass {
     fn has(self, b: u8) -> bool {
         match self {
             Self::Alnum => b.is_ascii_alphanumeric(),
@@ -25,31 +25,31 @@ impl Of {
 }
 
 /// Prefixes that services give their tokens, what follows, and how much of it at least.
-const TOKENS: [(&str, Of, usize); 24] = [
-    ("hf_", Of::Alnum, 16),
-    ("api_org_", Of::Alnum, 16),
-    ("ghp_", Of::Alnum, 12),
-    ("gho_", Of::Alnum, 12),
-    ("ghu_", Of::Alnum, 12),
-    ("ghs_", Of::Alnum, 12),
-    ("ghr_", Of::Alnum, 12),
-    ("github_pat_", Of::Word, 12),
-    ("glpat-", Of::Dash, 16),
-    ("AKIA", Of::Capitals, 12),
-    ("ASIA", Of::Capitals, 12),
-    ("xapp-", Of::Dash, 10),
-    ("AIza", Of::Dash, 30),
-    ("gsk_", Of::Alnum, 20),
-    ("r8_", Of::Alnum, 30),
-    ("npm_", Of::Alnum, 30),
-    ("pypi-", Of::Dash, 30),
-    ("nvapi-", Of::Dash, 20),
-    ("wandb_v1_", Of::Word, 16),
-    ("sk_live_", Of::Alnum, 16),
-    ("rk_live_", Of::Alnum, 16),
-    ("dckr_pat_", Of::Dash, 16),
-    ("ya29.", Of::Dash, 20),
-    ("hvs.", Of::Dash, 20),
+const TOKENS: [(&str, CharClass, usize); 24] = [
+    ("hf_", CharClass::Alnum, 16),
+    ("api_org_", CharClass::Alnum, 16),
+    ("ghp_", CharClass::Alnum, 12),
+    ("gho_", CharClass::Alnum, 12),
+    ("ghu_", CharClass::Alnum, 12),
+    ("ghs_", CharClass::Alnum, 12),
+    ("ghr_", CharClass::Alnum, 12),
+    ("github_pat_", CharClass::Word, 12),
+    ("glpat-", CharClass::Dash, 16),
+    ("AKIA", CharClass::Capitals, 12),
+    ("ASIA", CharClass::Capitals, 12),
+    ("xapp-", CharClass::Dash, 10),
+    ("AIza", CharClass::Dash, 30),
+    ("gsk_", CharClass::Alnum, 20),
+    ("r8_", CharClass::Alnum, 30),
+    ("npm_", CharClass::Alnum, 30),
+    ("pypi-", CharClass::Dash, 30),
+    ("nvapi-", CharClass::Dash, 20),
+    ("wandb_v1_", CharClass::Word, 16),
+    ("sk_live_", CharClass::Alnum, 16),
+    ("rk_live_", CharClass::Alnum, 16),
+    ("dckr_pat_", CharClass::Dash, 16),
+    ("ya29.", CharClass::Dash, 20),
+    ("hvs.", CharClass::Dash, 20),
 ];
 /// Bytes of the shortest token, which is Slack's (`xoxb-` and eight more).
 const SHORTEST: usize = 13;
@@ -147,14 +147,14 @@ fn prefixed(rest: &str) -> Option<usize> {
 /// The length of the token that begins here by its form.
 fn shaped(text: &str, at: usize) -> Option<usize> {
     let rest = text.get(at..)?;
-    let run = |from: usize, of: Of| rest.bytes().skip(from).take_while(|b| of.has(*b)).count();
+    let run = |from: usize, of: CharClass| rest.bytes().skip(from).take_while(|b| of.has(*b)).count();
     if rest.starts_with("sk-") {
-        let n = run(3, Of::Dash);
+        let n = run(3, CharClass::Dash);
         let body = rest.get(3..3 + n)?;
         return body.split(['-', '_']).any(is_random).then_some(3 + n);
     }
     if rest.starts_with("xox") && rest.as_bytes().get(4) == Some(&b'-') {
-        let n = run(5, Of::Dash);
+        let n = run(5, CharClass::Dash);
         return (n >= 8).then_some(5 + n);
     }
     if rest.starts_with("eyJ") {
@@ -196,7 +196,7 @@ fn is_random(part: &str) -> bool {
 
 /// `header.claims.signature`, the signature being optional.
 fn web_token(rest: &str) -> Option<usize> {
-    let run = |from: usize| rest.bytes().skip(from).take_while(|b| Of::Dash.has(*b)).count();
+    let run = |from: usize| rest.bytes().skip(from).take_while(|b| CharClass::Dash.has(*b)).count();
     let head = run(0);
     if head < 10 || rest.as_bytes().get(head) != Some(&b'.') {
         return None;

@@ -5,32 +5,32 @@ use super::names::{Sense, sense};
 use super::places::is_place;
 use super::redact_text;
 use crate::pystr;
-use crate::tree::{Key, Node, Value};
+use crate::tree::{ConfigNode, ConfigValue, MapKey};
 
 /// The YAML of a tree. Below a key that is a secret's every text and number is `***`; elsewhere
 /// what looks like one.
-pub fn redacted_yaml(root: &Node) -> String {
+pub fn redacted_yaml(root: &ConfigNode) -> String {
     let mut out = String::new();
     write(root, Sense::Not, &mut out);
     out.push('\n');
     out
 }
 
-fn write(node: &Node, above: Sense, out: &mut String) {
+fn write(node: &ConfigNode, above: Sense, out: &mut String) {
     match &node.value {
-        Value::Map(map) => {
+        ConfigValue::Map(map) => {
             out.push('{');
             for (key, child) in map.iter() {
                 match key {
-                    Key::Str(name) => quote(&redact_text(name), out),
-                    Key::Int(number) => out.push_str(&number.to_string()),
-                    Key::Float(number) => out.push_str(&float(*number)),
-                    Key::Bool(value) => out.push_str(&value.to_string()),
+                    MapKey::Str(name) => quote(&redact_text(name), out),
+                    MapKey::Int(number) => out.push_str(&number.to_string()),
+                    MapKey::Float(number) => out.push_str(&float(*number)),
+                    MapKey::Bool(value) => out.push_str(&value.to_string()),
                 }
                 out.push_str(": ");
                 let name = key.to_string();
                 let own = match &child.value {
-                    Value::Str(text) if is_place(&name, text) => Sense::Not,
+                    ConfigValue::Str(text) if is_place(&name, text) => Sense::Not,
                     _ => sense(&name),
                 };
                 write(child, above.max(own), out);
@@ -38,7 +38,7 @@ fn write(node: &Node, above: Sense, out: &mut String) {
             }
             out.push('}');
         }
-        Value::List(items) => {
+        ConfigValue::List(items) => {
             out.push('[');
             for item in items {
                 write(item, above, out);
@@ -46,14 +46,14 @@ fn write(node: &Node, above: Sense, out: &mut String) {
             }
             out.push(']');
         }
-        Value::Null => out.push_str("null"),
-        Value::Bool(value) => out.push_str(&value.to_string()),
-        Value::Str(text) if text.is_empty() => out.push_str("\"\""),
+        ConfigValue::Null => out.push_str("null"),
+        ConfigValue::Bool(value) => out.push_str(&value.to_string()),
+        ConfigValue::Str(text) if text.is_empty() => out.push_str("\"\""),
         _ if above == Sense::Surely => out.push_str("\"***\""),
-        Value::Str(text) if above == Sense::Perhaps && is_hidden(text, false) => out.push_str("\"***\""),
-        Value::Int(number) => out.push_str(&number.to_string()),
-        Value::Float(number) => out.push_str(&float(*number)),
-        Value::Str(text) => quote(&redact_text(text), out),
+        ConfigValue::Str(text) if above == Sense::Perhaps && is_hidden(text, false) => out.push_str("\"***\""),
+        ConfigValue::Int(number) => out.push_str(&number.to_string()),
+        ConfigValue::Float(number) => out.push_str(&float(*number)),
+        ConfigValue::Str(text) => quote(&redact_text(text), out),
     }
 }
 

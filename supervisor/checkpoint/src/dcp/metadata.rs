@@ -4,13 +4,13 @@
 //! out are absent, unknown ones are skipped. A pickle can refer to one value many times, so what is made of it is charged
 //! to a budget.
 
-use super::places::{Places, join};
-use super::said::Said;
-use super::{Chunk, Dcp, DcpTensor, Item, Kind, damaged, names, tiling};
+use super::places::{StorageTable, join};
+use super::said::FindingCollector;
+use super::{ChunkBounds, DcpItem, DcpItemKind, DcpMetadata, DcpTensor, damaged, names, tiling};
 use crate::dtype::Dtype;
-use crate::limits::Limits;
+use crate::limits::InspectLimits;
 use crate::megatron::stays_below;
-use crate::pickle::{Heap, Pickle, Value};
+use crate::pickle::{ParsedPickle, PickleHeap, PickleValue};
 use crate::raw::shown;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -38,21 +38,26 @@ const APART: usize = 48;
 
 /// Reads and checks `.metadata`; what could be understood is kept as a description.
 pub(crate) fn read_metadata(
-    pickle: &Pickle,
-    limits: &Limits,
+    pickle: &ParsedPickle,
+    limits: &InspectLimits,
     findings: &mut Vec<Finding>,
-) -> Result<Option<Dcp>, Box<Finding>> {
+) -> Result<Option<DcpMetadata>, Box<Finding>> {
     names::classes(pickle, findings);
     let table = |root| table(&pickle.heap, root, limits, findings);
     pickle.root.map(table).transpose()
 }
 
-fn table(heap: &Heap, root: Value, limits: &Limits, findings: &mut Vec<Finding>) -> Result<Dcp, Box<Finding>> {
-    let mut reading = Reading {
+fn table(
+    heap: &PickleHeap,
+    root: PickleValue,
+    limits: &InspectLimits,
+    findings: &mut Vec<Finding>,
+) -> Result<DcpMetadata, Box<Finding>> {
+    let mut reading = MetadataReader {
         heap,
         budget: limits.memory.saturating_sub(heap.taken()),
         names: HashMap::new(),
-        said: Said::default(),
+        said: FindingCollector::default(),
         strange: RefCell::default(),
     };
     let items = reading.items(root)?;
@@ -68,14 +73,14 @@ fn table(heap: &Heap, root: Value, limits: &Limits, findings: &mut Vec<Finding>)
         findings.push(Finding::error("unknown_table_class", Verdict::Unknown, detail));
     }
     let mut said = reading.said;
-    let mut dcp = Dcp {
+    let mut dcp = DcpMetadata {
         written_for,
-        ..Dcp::default()
+        ..DcpMetadata::default()
     };
     for item in &items {
         match &item.what {
-            Kind::Bytes => dcp.objects += 1,
-            Kind::Tensor { dtype, shape, chunks } => {
+            DcpItemKind::Bytes => dcp.objects += 1,
+            DcpItemKind::Tensor { dtype, shape, chunks } => {
                 tiling::check(&item.name, shape, chunks, limits.corners, &mut said);
                 dcp.tensors.push(DcpTensor {
                     name: Arc::clone(&item.name),
@@ -92,25 +97,25 @@ fn table(heap: &Heap, root: Value, limits: &Limits, findings: &mut Vec<Finding>)
 }
 
 /// A table while it is read.
-struct Reading<'h> {
-    heap: &'h Heap,
+struct MetadataReader<'h> {
+    heap: &'h PickleHeap,
     budget: usize,
     names: HashMap<Arc<str>, usize>,
-    said: Said,
+    said: FindingCollector,
     /// The first attribute that no class of a table has.
     strange: RefCell<Option<String>>,
 }
 
-impl<'h> Reading<'h> {
+impl<'h> MetadataReader<'h> {
     /// The table of values.
-    fn items(&mut self, root: Value) -> Result<Vec<Item>, Box<Finding>> {
+    fn items(&mut self, root: PickleValue) -> Result<Vec<DcpItem>, Box<Finding>> {
         let pairs = self.table(root, "state_dict_metadata", 0)?;
-        let mut out: Vec<Item> = Vec::new();
+        let mut out: Vec<DcpItem> = Vec::new();
         for (key, value) in pairs {
-            self.spend(size_of::<Item>() + size_of::<DcpTensor>())?;
+            self.spend(size_of::<DcpItem>() + size_of::<DcpTensor>())?;
             let name: Arc<str> = self.word(*key, "a value has no usable name")?.into();
             let what = self.kind(*value, &name)?;
-            let item = Item {
+            let item = DcpItem {
                 name: Arc::clone(&name),
                 what,
             };
@@ -127,14 +132,14 @@ impl<'h> Reading<'h> {
         Ok(out)
     }
 
-    fn kind(&mut self, value: Value, name: &str) -> Result<Kind, Box<Finding>> {
+    fn kind(&mut self, value: PickleValue, name: &str) -> Result<DcpItemKind, Box<Finding>> {
         let heap = self.heap;
         let class = heap.call(value).and_then(|c| heap.global(c.callee));
         let class = class.filter(|g| MODULES.iter().any(|m| g.module.starts_with(m)));
         let class = class.map_or("", |g| g.name.as_str());
         match class {
             "TensorStorageMetadata" => self.tensor(value, name),
-            "BytesStorageMetadata" => Ok(Kind::Bytes),
+            "BytesStorageMetadata" => Ok(DcpItemKind::Bytes),
             _ => {
                 let detail = format!("{} is of the unknown kind {}", shown(name), shown(class));
                 Err(Box::new(Finding::error("dcp_unknown", Verdict::Unknown, detail)))
@@ -142,7 +147,7 @@ impl<'h> Reading<'h> {
         }
     }
 
-    fn tensor(&mut self, value: Value, name: &str) -> Result<Kind, Box<Finding>> {
+    fn tensor(&mut self, value: PickleValue, name: &str) -> Result<DcpItemKind, Box<Finding>> {
         let bad = |what: &str| damaged("dcp_metadata", format!("tensor {} {what}", shown(name)));
         let size = self.field(value, "size", 1).ok_or_else(|| bad("has no size"))?;
         let shape = self.numbers(size)?.ok_or_else(|| bad("has no sound size"))?;
@@ -152,13 +157,13 @@ impl<'h> Reading<'h> {
             .ok_or_else(|| bad("has no chunks"))?;
         let mut chunks = Vec::new();
         for chunk in list {
-            self.spend(size_of::<Chunk>() + APART)?;
+            self.spend(size_of::<ChunkBounds>() + APART)?;
             let offsets = self.field(*chunk, "offsets", 0).map(|v| self.numbers(v)).transpose()?;
             let sizes = self.field(*chunk, "sizes", 1).map(|v| self.numbers(v)).transpose()?;
             let (Some(Some(offsets)), Some(Some(sizes))) = (offsets, sizes) else {
                 return Err(bad("has a chunk without a sound place and size"));
             };
-            chunks.push(Chunk {
+            chunks.push(ChunkBounds {
                 offsets: offsets.into(),
                 sizes: sizes.into(),
             });
@@ -180,7 +185,7 @@ impl<'h> Reading<'h> {
                 format!("tensor {} has elements of an unknown type", shown(name)),
             ));
         }
-        Ok(Kind::Tensor {
+        Ok(DcpItemKind::Tensor {
             dtype: dtype.ok(),
             shape,
             chunks,
@@ -188,7 +193,7 @@ impl<'h> Reading<'h> {
     }
 
     /// The first of the properties, which older versions keep by name; an error where it is a type that we do not know.
-    fn dtype(&self, properties: Value) -> Option<Result<Dtype, ()>> {
+    fn dtype(&self, properties: PickleValue) -> Option<Result<Dtype, ()>> {
         let state = self.heap.call(properties)?.state;
         let first = match state.and_then(|s| self.heap.items(s)) {
             Some(items) => items.first().copied(),
@@ -199,15 +204,15 @@ impl<'h> Reading<'h> {
     }
 
     /// The table of places.
-    fn places(&mut self, root: Value) -> Result<Places, Box<Finding>> {
-        let mut out = Places::default();
+    fn places(&mut self, root: PickleValue) -> Result<StorageTable, Box<Finding>> {
+        let mut out = StorageTable::default();
         for (key, value) in self.table(root, "storage_data", 2)? {
             self.spend(super::places::WEIGHT)?;
             let fqn = self
                 .field(*key, "fqn", 0)
                 .ok_or_else(|| damaged("dcp_metadata", "a place has no name".to_owned()))?;
             let fqn = self.word(fqn, "a place has no usable name")?;
-            let offsets = match self.field(*key, "offset", 1).filter(|v| *v != Value::None) {
+            let offsets = match self.field(*key, "offset", 1).filter(|v| *v != PickleValue::None) {
                 Some(v) => Some(self.numbers(v)?.ok_or_else(|| no_place(&fqn))?.into()),
                 None => None,
             };
@@ -223,14 +228,19 @@ impl<'h> Reading<'h> {
             }
             let encoded = self
                 .field(*value, "transform_descriptors", 3)
-                .is_some_and(|v| self.heap.items(v).is_none_or(|list| !list.is_empty()) && v != Value::None);
+                .is_some_and(|v| self.heap.items(v).is_none_or(|list| !list.is_empty()) && v != PickleValue::None);
             self.spend(fqn.len() + path.len())?;
             out.add(&fqn, offsets, &path, (off, len, encoded));
         }
         Ok(out)
     }
 
-    fn table(&self, root: Value, name: &str, at: usize) -> Result<&'h [(Value, Value)], Box<Finding>> {
+    fn table(
+        &self,
+        root: PickleValue,
+        name: &str,
+        at: usize,
+    ) -> Result<&'h [(PickleValue, PickleValue)], Box<Finding>> {
         self.field(root, name, at)
             .and_then(|v| self.heap.pairs(v))
             .ok_or_else(|| {
@@ -242,7 +252,7 @@ impl<'h> Reading<'h> {
     }
 
     /// An attribute that BUILD gave, or the argument in its place; only of what torch or Megatron define.
-    fn field(&self, object: Value, name: &str, at: usize) -> Option<Value> {
+    fn field(&self, object: PickleValue, name: &str, at: usize) -> Option<PickleValue> {
         let call = self.heap.call(object)?;
         let module = &self.heap.global(call.callee)?.module;
         if !MODULES.iter().any(|m| module.starts_with(m)) {
@@ -265,7 +275,7 @@ impl<'h> Reading<'h> {
     }
 
     /// A tuple or list of numbers, or a `torch.Size` made of one.
-    fn numbers(&mut self, value: Value) -> Result<Option<Vec<u64>>, Box<Finding>> {
+    fn numbers(&mut self, value: PickleValue) -> Result<Option<Vec<u64>>, Box<Finding>> {
         let heap = self.heap;
         let inner = match heap.call(value) {
             Some(call) => {
@@ -281,9 +291,9 @@ impl<'h> Reading<'h> {
         Ok(items.iter().map(|v| heap.uint(*v)).collect())
     }
 
-    fn word(&self, value: Value, what: &str) -> Result<String, Box<Finding>> {
+    fn word(&self, value: PickleValue, what: &str) -> Result<String, Box<Finding>> {
         let text = match value {
-            Value::Str(t) if t.len() <= NAME => std::str::from_utf8(self.heap.bytes(t)).ok(),
+            PickleValue::Str(t) if t.len() <= NAME => std::str::from_utf8(self.heap.bytes(t)).ok(),
             _ => None,
         };
         text.map(str::to_owned)
@@ -291,7 +301,7 @@ impl<'h> Reading<'h> {
     }
 
     /// A path: a string, or an object of Python's `pathlib` made of the parts of one.
-    fn path(&self, value: Value) -> Option<String> {
+    fn path(&self, value: PickleValue) -> Option<String> {
         let Some(call) = self.heap.call(value) else {
             return self.word(value, "").ok();
         };
@@ -316,7 +326,7 @@ impl<'h> Reading<'h> {
 
 /// `planner_data` maps each name to the way through the nested dict that it was made of: a name is that way, joined by
 /// dots. Planners that are not torch's keep other things there, which are not looked at.
-fn ways(reading: &mut Reading<'_>, planner: Value) -> Result<(), Box<Finding>> {
+fn ways(reading: &mut MetadataReader<'_>, planner: PickleValue) -> Result<(), Box<Finding>> {
     let heap = reading.heap;
     let pairs = heap.pairs(planner).unwrap_or_default();
     let ways = pairs.iter().filter(|p| is_way(heap, **p)).count();
@@ -334,7 +344,7 @@ fn ways(reading: &mut Reading<'_>, planner: Value) -> Result<(), Box<Finding>> {
     let mut named: HashSet<&[u8]> = HashSet::new();
     let mut absent = None;
     for (key, way) in pairs {
-        let (Value::Str(text), Some(parts)) = (*key, heap.items(*way)) else {
+        let (PickleValue::Str(text), Some(parts)) = (*key, heap.items(*way)) else {
             continue;
         };
         let name = heap.bytes(text);
@@ -361,15 +371,15 @@ fn ways(reading: &mut Reading<'_>, planner: Value) -> Result<(), Box<Finding>> {
     Ok(())
 }
 
-fn is_way(heap: &Heap, (key, way): (Value, Value)) -> bool {
-    let plain = |v: &Value| matches!(v, Value::Str(_) | Value::Int(_));
+fn is_way(heap: &PickleHeap, (key, way): (PickleValue, PickleValue)) -> bool {
+    let plain = |v: &PickleValue| matches!(v, PickleValue::Str(_) | PickleValue::Int(_));
     // Only as many parts are looked at as the name has room for.
-    let room = |t: crate::pickle::Text| t.len() + 1;
-    matches!(key, Value::Str(t) if t.len() <= NAME && heap.items(way).is_some_and(|w| w.iter().take(room(t)).all(plain)))
+    let room = |t: crate::pickle::TextRange| t.len() + 1;
+    matches!(key, PickleValue::Str(t) if t.len() <= NAME && heap.items(way).is_some_and(|w| w.iter().take(room(t)).all(plain)))
 }
 
 /// Returns true if the parts with dots between them are the name.
-fn joins(heap: &Heap, name: &[u8], parts: &[Value]) -> bool {
+fn joins(heap: &PickleHeap, name: &[u8], parts: &[PickleValue]) -> bool {
     let mut rest = name;
     for (n, part) in parts.iter().enumerate() {
         if n > 0 {
@@ -379,8 +389,8 @@ fn joins(heap: &Heap, name: &[u8], parts: &[Value]) -> bool {
             }
         }
         let after = match part {
-            Value::Str(t) => rest.strip_prefix(heap.bytes(*t)),
-            Value::Int(i) => rest.strip_prefix(i.to_string().as_bytes()),
+            PickleValue::Str(t) => rest.strip_prefix(heap.bytes(*t)),
+            PickleValue::Int(i) => rest.strip_prefix(i.to_string().as_bytes()),
             _ => None,
         };
         match after {

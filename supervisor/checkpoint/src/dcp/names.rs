@@ -3,8 +3,8 @@
 //! torch imports every class of a table when it reads it, so a name that is not torch's, or not in the version that
 //! loads, ends the load. Which of both it is cannot be told here: the verdict is unknown, not damaged.
 
-use crate::pickle::danger::{self, Class};
-use crate::pickle::{Heap, Pickle, Value};
+use crate::pickle::danger::{self, GlobalClass};
+use crate::pickle::{ParsedPickle, PickleHeap, PickleValue};
 use crate::raw::shown;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -29,9 +29,9 @@ const FORMATS: u64 = 3;
 const PROPERTIES: usize = 5;
 
 /// Imports that no table of torch or Megatron has.
-pub(super) fn classes(pickle: &Pickle, findings: &mut Vec<Finding>) {
+pub(super) fn classes(pickle: &ParsedPickle, findings: &mut Vec<Finding>) {
     let globals = pickle.heap.globals().iter();
-    let mut strange = globals.filter(|g| danger::class(&g.module, &g.name, g.usage) == Class::Unfamiliar);
+    let mut strange = globals.filter(|g| danger::class(&g.module, &g.name, g.usage) == GlobalClass::Unfamiliar);
     if let Some(first) = strange.next() {
         let detail = format!(
             "it names {}.{}, which no table of torch or Megatron does ({} such names): loading imports it",
@@ -45,14 +45,14 @@ pub(super) fn classes(pickle: &Pickle, findings: &mut Vec<Finding>) {
 }
 
 /// The first attribute of a state that no class of a table has.
-pub(super) fn strange_attribute(heap: &Heap, pairs: &[(Value, Value)]) -> Option<String> {
-    let known = |key: &Value| heap.str(*key).is_some_and(|k| ATTRIBUTES.split(' ').any(|a| a == k));
+pub(super) fn strange_attribute(heap: &PickleHeap, pairs: &[(PickleValue, PickleValue)]) -> Option<String> {
+    let known = |key: &PickleValue| heap.str(*key).is_some_and(|k| ATTRIBUTES.split(' ').any(|a| a == k));
     let (key, _) = pairs.iter().find(|(key, _)| !known(key))?;
     Some(heap.str(*key).map_or_else(|| "no string".to_owned(), |k| shown(&k)))
 }
 
 /// Problems of the layout or the memory format among the properties of a tensor.
-pub(super) fn properties(heap: &Heap, state: &[Value]) -> Option<&'static str> {
+pub(super) fn properties(heap: &PickleHeap, state: &[PickleValue]) -> Option<&'static str> {
     for value in state.iter().take(PROPERTIES) {
         let Some(call) = heap.call(*value) else { continue };
         let class = heap.global(call.callee).map_or("", |g| g.name.as_str());

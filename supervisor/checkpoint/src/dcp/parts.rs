@@ -5,17 +5,17 @@
 //! whole file. What an inspection reads and checksums at once is not put into the plan again, so that the plan of a file
 //! with 100,000 parts has one extent for each.
 
-use super::said::Said;
-use super::steps::Steps;
-use super::window::{Ahead, SMALL, Window};
-use super::{COMMON_STATE, Dcp, Held, Part, What};
+use super::said::FindingCollector;
+use super::steps::OptimizerSteps;
+use super::window::{PartWindow, ReadAhead, SMALL};
+use super::{COMMON_STATE, ChunkLocation, DcpMetadata, StorageRange, StoredValue};
 use crate::bare;
 use crate::dtype::Dtype;
-use crate::limits::Limits;
-use crate::plan::{Extent, ReadPlan};
+use crate::limits::InspectLimits;
+use crate::plan::{ByteExtent, ReadPlan};
 use crate::raw::shown;
-use crate::source::{ReadFault, Reader, Source};
-use crate::torch::{self, Inspection, Tensor, TorchFacts};
+use crate::source::{ByteSource, FileReader, ReadFault};
+use crate::torch::{self, TorchFacts, TorchInspection, TorchTensor};
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -38,10 +38,10 @@ const STRANGE: usize = 16;
 
 /// Facts about one `.distcp` file.
 #[derive(Debug, Default)]
-pub(crate) struct Shard {
+pub(crate) struct DistcpFile {
     pub(crate) bytes: u64,
     pub(crate) findings: Vec<Finding>,
-    pub(crate) inventory: Vec<Tensor>,
+    pub(crate) inventory: Vec<TorchTensor>,
     /// Tensors that the table names for it, and the elements of those in the inventory.
     pub(crate) tensors: Option<u64>,
     pub(crate) elements: Option<u64>,
@@ -50,21 +50,32 @@ pub(crate) struct Shard {
     pub(crate) torch: Option<TorchFacts>,
     pub(crate) plan: ReadPlan,
     /// Places of the chunks that are what the table says, in order of place.
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<ChunkLocation>,
     /// No table names it: nothing in it is read.
     pub(crate) unnamed: bool,
 }
 
 /// Looks into the parts of one file.
-pub(crate) fn inspect_parts(src: &dyn Source, dcp: &Dcp, file_name: &str, limits: &Limits) -> Shard {
-    let mut out = Shard::default();
+pub(crate) fn inspect_parts(
+    src: &dyn ByteSource,
+    dcp: &DcpMetadata,
+    file_name: &str,
+    limits: &InspectLimits,
+) -> DistcpFile {
+    let mut out = DistcpFile::default();
     if let Err(fatal) = look(src, dcp, file_name, limits, &mut out) {
         out.findings.push(*fatal);
     }
     out
 }
 
-fn look(src: &dyn Source, dcp: &Dcp, file_name: &str, limits: &Limits, out: &mut Shard) -> Result<(), Box<Finding>> {
+fn look(
+    src: &dyn ByteSource,
+    dcp: &DcpMetadata,
+    file_name: &str,
+    limits: &InspectLimits,
+    out: &mut DistcpFile,
+) -> Result<(), Box<Finding>> {
     let len = src.len().map_err(|error| ReadFault::Io { at: 0, error })?;
     out.bytes = len;
     let Some(parts) = dcp.parts.get(file_name) else {
@@ -79,20 +90,20 @@ fn look(src: &dyn Source, dcp: &Dcp, file_name: &str, limits: &Limits, out: &mut
         return Err(Box::new(empty));
     }
     truncated(parts, len, out);
-    let ahead = Ahead::new(src, len);
+    let ahead = ReadAhead::new(src, len);
     gaps(&ahead, parts, len, out)?;
-    let mut look = Look {
+    let mut look = PartCheck {
         ahead: &ahead,
         limits,
-        said: Said::default(),
-        steps: Steps::default(),
+        said: FindingCollector::default(),
+        steps: OptimizerSteps::default(),
         unfamiliar: BTreeSet::new(),
         encoded: 0,
         extents: Vec::new(),
         held: Vec::new(),
         common: None,
     };
-    let there: Vec<&Part> = sound(parts, len);
+    let there: Vec<&StorageRange> = sound(parts, len);
     let sampled = !limits.all_parts && there.len() > limits.parts;
     let looked_at = if sampled { limits.parts.max(1) } else { there.len() };
     for n in 0..looked_at {
@@ -119,9 +130,9 @@ fn spread(n: usize, few: usize, many: usize) -> usize {
 }
 
 /// Parts that lie in the file and behind each other.
-fn sound(parts: &[Part], len: u64) -> Vec<&Part> {
+fn sound(parts: &[StorageRange], len: u64) -> Vec<&StorageRange> {
     let mut at = 0;
-    let behind = |p: &&Part| match p.off.checked_add(p.len).filter(|e| *e <= len && p.off >= at) {
+    let behind = |p: &&StorageRange| match p.off.checked_add(p.len).filter(|e| *e <= len && p.off >= at) {
         Some(end) => {
             at = end;
             true
@@ -131,10 +142,10 @@ fn sound(parts: &[Part], len: u64) -> Vec<&Part> {
     parts.iter().filter(behind).collect()
 }
 
-fn describe(parts: &[Part], limits: &Limits, out: &mut Shard) {
-    let tensors = || parts.iter().filter(|p| matches!(p.what, What::Tensor { .. }));
-    let tensor = |p: &Part| match &p.what {
-        What::Tensor { dtype, shape, .. } => Some(Tensor {
+fn describe(parts: &[StorageRange], limits: &InspectLimits, out: &mut DistcpFile) {
+    let tensors = || parts.iter().filter(|p| matches!(p.what, StoredValue::Tensor { .. }));
+    let tensor = |p: &StorageRange| match &p.what {
+        StoredValue::Tensor { dtype, shape, .. } => Some(TorchTensor {
             name: p.fqn.to_string(),
             dtype: *dtype,
             shape: shape.to_vec(),
@@ -143,7 +154,7 @@ fn describe(parts: &[Part], limits: &Limits, out: &mut Shard) {
             offset: 0,
             placement: None,
         }),
-        What::Bytes => None,
+        StoredValue::Bytes => None,
     };
     out.inventory = tensors().filter_map(tensor).take(limits.tensors).collect();
     out.tensors = Some(tensors().count() as u64);
@@ -151,8 +162,8 @@ fn describe(parts: &[Part], limits: &Limits, out: &mut Shard) {
 }
 
 /// Parts that reach beyond the end of the file.
-fn truncated(parts: &[Part], len: u64, out: &mut Shard) {
-    let beyond = |p: &&Part| p.off.checked_add(p.len).is_none_or(|end| end > len);
+fn truncated(parts: &[StorageRange], len: u64, out: &mut DistcpFile) {
+    let beyond = |p: &&StorageRange| p.off.checked_add(p.len).is_none_or(|end| end > len);
     let mut cut = parts.iter().filter(beyond);
     let Some(first) = cut.next() else {
         return;
@@ -169,7 +180,7 @@ fn truncated(parts: &[Part], len: u64, out: &mut Shard) {
 }
 
 /// Bytes that no part holds: torch leaves none, and cuts a file that it writes again.
-fn gaps(ahead: &Ahead<'_>, parts: &[Part], len: u64, out: &mut Shard) -> Result<(), Box<Finding>> {
+fn gaps(ahead: &ReadAhead<'_>, parts: &[StorageRange], len: u64, out: &mut DistcpFile) -> Result<(), Box<Finding>> {
     let (mut at, mut first, mut sum) = (0_u64, None, 0_u64);
     let ends = parts.iter().map(|p| (p.off, p.off.saturating_add(p.len)));
     for (from, to) in ends {
@@ -196,41 +207,41 @@ fn gaps(ahead: &Ahead<'_>, parts: &[Part], len: u64, out: &mut Shard) -> Result<
 }
 
 /// Returns true if a gap holds anything but zeros; a large one is taken to.
-fn data(ahead: &Ahead<'_>, at: u64, n: u64) -> Result<bool, Box<Finding>> {
+fn data(ahead: &ReadAhead<'_>, at: u64, n: u64) -> Result<bool, Box<Finding>> {
     if n > GAP {
         return Ok(true);
     }
-    let window = Window::new(ahead, at, n);
-    let bytes = Reader::open(&window, 0)?.bytes(0, n as usize)?;
+    let window = PartWindow::new(ahead, at, n);
+    let bytes = FileReader::open(&window, 0)?.bytes(0, n as usize)?;
     Ok(bytes.iter().any(|b| *b != 0))
 }
 
-struct Look<'a> {
-    ahead: &'a Ahead<'a>,
-    limits: &'a Limits,
-    said: Said,
-    steps: Steps,
+struct PartCheck<'a> {
+    ahead: &'a ReadAhead<'a>,
+    limits: &'a InspectLimits,
+    said: FindingCollector,
+    steps: OptimizerSteps,
     /// Imports of the values beyond what torch needs.
     unfamiliar: BTreeSet<String>,
     encoded: u64,
-    extents: Vec<Extent>,
-    held: Vec<Held>,
+    extents: Vec<ByteExtent>,
+    held: Vec<ChunkLocation>,
     /// Content of Megatron's common object, where it is in this file.
     common: Option<TorchFacts>,
 }
 
-impl Look<'_> {
+impl PartCheck<'_> {
     /// Looks into one; gives whether it is worth going on: not where bytes cannot be had.
-    fn part(&mut self, part: &Part) -> bool {
+    fn part(&mut self, part: &StorageRange) -> bool {
         if part.encoded {
             self.encoded += 1;
             self.extents.push(extent(part.off, part.len, None, &part.fqn));
             return true;
         }
-        let window = Window::new(self.ahead, part.off, part.len);
+        let window = PartWindow::new(self.ahead, part.off, part.len);
         let tail = if part.len <= SMALL { SMALL as usize } else { TAIL };
         let mut findings = Vec::new();
-        let read = Reader::open(&window, tail).map_err(Box::<Finding>::from);
+        let read = FileReader::open(&window, tail).map_err(Box::<Finding>::from);
         match read.and_then(|file| self.inside(part, &file, &mut findings)) {
             Ok(()) => {}
             Err(fatal) => findings.push(*fatal),
@@ -243,8 +254,13 @@ impl Look<'_> {
         go_on
     }
 
-    fn inside(&mut self, part: &Part, file: &Reader<'_>, findings: &mut Vec<Finding>) -> Result<(), Box<Finding>> {
-        let is_pickle = part.what == What::Bytes && file.bytes(0, 1)?.first() == Some(&0x80);
+    fn inside(
+        &mut self,
+        part: &StorageRange,
+        file: &FileReader<'_>,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), Box<Finding>> {
+        let is_pickle = part.what == StoredValue::Bytes && file.bytes(0, 1)?.first() == Some(&0x80);
         if is_pickle {
             let names = bare::read(file, self.limits, findings)?.unfamiliar();
             if self.unfamiliar.len() < STRANGE {
@@ -262,7 +278,7 @@ impl Look<'_> {
             self.held.extend(held(part, &found));
             self.steps.look(part, file, &found)?;
         }
-        if part.what == What::Bytes && part.fqn.split('/').next() == Some(COMMON_STATE) {
+        if part.what == StoredValue::Bytes && part.fqn.split('/').next() == Some(COMMON_STATE) {
             self.common = Some(found.facts.clone());
         }
         // The entries of the first part are all read again, so that a reading where nothing fits its checksum is not
@@ -276,7 +292,7 @@ impl Look<'_> {
                     "data/0" => part.fqn.to_string(),
                     _ => format!("{} {name}", part.fqn),
                 };
-                self.extents.push(Extent {
+                self.extents.push(ByteExtent {
                     dtype: e.dtype,
                     ..extent(part.off.saturating_add(e.off), e.len, e.crc, &what)
                 });
@@ -285,7 +301,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    fn finish(self, out: &mut Shard) {
+    fn finish(self, out: &mut DistcpFile) {
         out.findings.extend(self.said.into_findings());
         if self.encoded > 0 {
             let detail = format!(
@@ -311,8 +327,8 @@ impl Look<'_> {
     }
 }
 
-fn extent(off: u64, len: u64, crc: Option<u32>, what: &str) -> Extent {
-    Extent {
+fn extent(off: u64, len: u64, crc: Option<u32>, what: &str) -> ByteExtent {
+    ByteExtent {
         off,
         len,
         crc,
@@ -322,15 +338,15 @@ fn extent(off: u64, len: u64, crc: Option<u32>, what: &str) -> Extent {
 }
 
 /// The finding with its place in the whole file and the name of the part.
-fn placed(mut f: Finding, part: &Part) -> Finding {
+fn placed(mut f: Finding, part: &StorageRange) -> Finding {
     f.offset = Some(part.off.saturating_add(f.offset.unwrap_or(0)));
     f.detail = format!("{}: {}", shown(&part.fqn), f.detail);
     f
 }
 
 /// Place of the elements, where the part holds the tensor that is described and nothing else.
-fn held(part: &Part, found: &Inspection) -> Option<Held> {
-    let What::Tensor { dtype, shape, .. } = &part.what else {
+fn held(part: &StorageRange, found: &TorchInspection) -> Option<ChunkLocation> {
+    let StoredValue::Tensor { dtype, shape, .. } = &part.what else {
         return None;
     };
     let [one] = found.tensors.as_slice() else {
@@ -344,7 +360,7 @@ fn held(part: &Part, found: &Inspection) -> Option<Held> {
     let is_data = |what: &str| what.split_once("/data/").is_some_and(|(_, k)| k == key);
     let data = found.plan.extents.iter().find(|e| is_data(&e.what))?;
     let within = one.offset.checked_mul(one.dtype?.size())?;
-    Some(Held {
+    Some(ChunkLocation {
         part: part.off,
         at: part.off.checked_add(data.off)?.checked_add(within)?,
         stride: one.stride.clone(),
@@ -353,8 +369,8 @@ fn held(part: &Part, found: &Inspection) -> Option<Held> {
 
 /// If a part is sound but holds something else than is described, another save wrote it. Tensors of classes that are
 /// not torch's may keep their numbers in another form, so about those it is only said.
-fn differs(part: &Part, found: &Inspection) -> Option<Finding> {
-    let What::Tensor { dtype, shape, .. } = &part.what else {
+fn differs(part: &StorageRange, found: &TorchInspection) -> Option<Finding> {
+    let StoredValue::Tensor { dtype, shape, .. } = &part.what else {
         return None;
     };
     let words = |dtype: Option<Dtype>, shape: &[u64]| {

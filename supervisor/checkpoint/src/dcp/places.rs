@@ -1,7 +1,7 @@
 //! The places of chunks: each chunk has one, each place belongs to a chunk, and no two share bytes.
 
-use super::said::Said;
-use super::{Item, Kind, Part, What};
+use super::said::FindingCollector;
+use super::{DcpItem, DcpItemKind, StorageRange, StoredValue};
 use crate::raw::shown;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ pub(super) const WEIGHT: usize = 200;
 
 /// Content of `storage_data`: for each name, where its chunks lie.
 #[derive(Default)]
-pub(super) struct Places {
-    by_name: HashMap<String, Vec<Place>>,
+pub(super) struct StorageTable {
+    by_name: HashMap<String, Vec<StoredChunk>>,
     files: Vec<String>,
     file_of: HashMap<String, usize>,
 }
 
-struct Place {
+struct StoredChunk {
     /// Place where the chunk begins in its tensor; none for what is no tensor.
     offsets: Option<Box<[u64]>>,
     file: usize,
@@ -27,7 +27,7 @@ struct Place {
     encoded: bool,
 }
 
-impl Places {
+impl StorageTable {
     /// Adds one: `(offset, length, encoded)` in the file.
     pub(super) fn add(&mut self, fqn: &str, offsets: Option<Box<[u64]>>, path: &str, range: (u64, u64, bool)) {
         let file = match self.file_of.get(path) {
@@ -39,7 +39,7 @@ impl Places {
             }
         };
         let (off, len, encoded) = range;
-        let place = Place {
+        let place = StoredChunk {
             offsets,
             file,
             off,
@@ -54,13 +54,17 @@ impl Places {
 }
 
 /// Brings values and places together: the parts of each file, in order.
-pub(super) fn join(items: Vec<Item>, mut places: Places, said: &mut Said) -> BTreeMap<String, Vec<Part>> {
-    let mut by_file: Vec<Vec<Part>> = places.files.iter().map(|_| Vec::new()).collect();
+pub(super) fn join(
+    items: Vec<DcpItem>,
+    mut places: StorageTable,
+    said: &mut FindingCollector,
+) -> BTreeMap<String, Vec<StorageRange>> {
+    let mut by_file: Vec<Vec<StorageRange>> = places.files.iter().map(|_| Vec::new()).collect();
     for item in items {
         let found = places.by_name.remove(&*item.name).unwrap_or_default();
-        let mut put = |place: &Place, what: What| {
+        let mut put = |place: &StoredChunk, what: StoredValue| {
             if let Some(parts) = by_file.get_mut(place.file) {
-                parts.push(Part {
+                parts.push(StorageRange {
                     off: place.off,
                     len: place.len,
                     fqn: Arc::clone(&item.name),
@@ -70,11 +74,11 @@ pub(super) fn join(items: Vec<Item>, mut places: Places, said: &mut Said) -> BTr
             }
         };
         match &item.what {
-            Kind::Bytes => match found.as_slice() {
-                [one] => put(one, What::Bytes),
+            DcpItemKind::Bytes => match found.as_slice() {
+                [one] => put(one, StoredValue::Bytes),
                 other => said.add(wrong(&item.name, 1, other.len())),
             },
-            Kind::Tensor { .. } => of_tensor(&item, found, said, &mut put),
+            DcpItemKind::Tensor { .. } => of_tensor(&item, found, said, &mut put),
         }
     }
     if let Some(name) = places.by_name.keys().min() {
@@ -86,7 +90,7 @@ pub(super) fn join(items: Vec<Item>, mut places: Places, said: &mut Said) -> BTr
         said.add(Finding::error("dcp_places", Verdict::Damaged, detail));
     }
     let named = places.files.into_iter().zip(by_file);
-    let out: BTreeMap<String, Vec<Part>> = named
+    let out: BTreeMap<String, Vec<StorageRange>> = named
         .map(|(name, mut parts)| {
             parts.sort_by_key(|p| (p.off, p.len));
             (name, parts)
@@ -99,8 +103,13 @@ pub(super) fn join(items: Vec<Item>, mut places: Places, said: &mut Said) -> BTr
 }
 
 /// Chunks and places of one tensor, paired by where the chunk begins.
-fn of_tensor(item: &Item, mut found: Vec<Place>, said: &mut Said, put: &mut impl FnMut(&Place, What)) {
-    let Kind::Tensor { chunks, .. } = &item.what else {
+fn of_tensor(
+    item: &DcpItem,
+    mut found: Vec<StoredChunk>,
+    said: &mut FindingCollector,
+    put: &mut impl FnMut(&StoredChunk, StoredValue),
+) {
+    let DcpItemKind::Tensor { chunks, .. } = &item.what else {
         return;
     };
     let mut sorted: Vec<_> = chunks.iter().collect();
@@ -133,13 +142,13 @@ fn wrong(name: &str, chunks: usize, places: usize) -> Finding {
 }
 
 /// Parts of one file lie behind each other and are large enough for what they hold.
-fn ranges(file: &str, parts: &[Part], said: &mut Said) {
+fn ranges(file: &str, parts: &[StorageRange], said: &mut FindingCollector) {
     let mut before = 0;
     for part in parts {
         // Files end where their system's signed offsets do.
         let end = part.off.checked_add(part.len).filter(|e| i64::try_from(*e).is_ok());
         let least = match &part.what {
-            What::Tensor { dtype, shape, .. } if !part.encoded => payload(*dtype, shape).unwrap_or(u64::MAX),
+            StoredValue::Tensor { dtype, shape, .. } if !part.encoded => payload(*dtype, shape).unwrap_or(u64::MAX),
             _ => 1,
         };
         let what = match end {

@@ -9,11 +9,11 @@ const KEPT: usize = 4;
 
 /// Findings, gathered.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct FindingCollector {
     by_code: BTreeMap<(Cow<'static, str>, Verdict), (Vec<Finding>, u64)>,
 }
 
-impl Said {
+impl FindingCollector {
     /// Adds one.
     pub(super) fn add(&mut self, finding: Finding) {
         let (kept, more) = self

@@ -3,10 +3,10 @@
 //! All that one save writes agree (a parameter that was frozen for a while has a lower count), so files of different saves
 //! are found out by them.
 
-use super::{Part, What};
+use super::{StorageRange, StoredValue};
 use crate::dtype::Dtype;
-use crate::source::Reader;
-use crate::torch::Inspection;
+use crate::source::FileReader;
+use crate::torch::TorchInspection;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::Finding;
 
@@ -18,14 +18,19 @@ const NAME: usize = 200;
 
 /// Step counts by the name of the optimizer: what stands before `state` in the names of its values.
 #[derive(Default)]
-pub(super) struct Steps {
+pub(super) struct OptimizerSteps {
     by_group: BTreeMap<String, BTreeSet<u64>>,
 }
 
-impl Steps {
+impl OptimizerSteps {
     /// Notes the count that a part holds, if it does.
-    pub(super) fn look(&mut self, part: &Part, file: &Reader<'_>, found: &Inspection) -> Result<(), Box<Finding>> {
-        if part.what == What::Bytes && part.fqn.len() <= NAME {
+    pub(super) fn look(
+        &mut self,
+        part: &StorageRange,
+        file: &FileReader<'_>,
+        found: &TorchInspection,
+    ) -> Result<(), Box<Finding>> {
+        if part.what == StoredValue::Bytes && part.fqn.len() <= NAME {
             // A whole optimizer, saved as one value.
             found
                 .facts
@@ -34,7 +39,7 @@ impl Steps {
                 .for_each(|n| self.note(&part.fqn, *n));
             return Ok(());
         }
-        let (What::Tensor { shape, .. }, Some(group)) = (&part.what, group(&part.fqn)) else {
+        let (StoredValue::Tensor { shape, .. }, Some(group)) = (&part.what, group(&part.fqn)) else {
             return Ok(());
         };
         let Some(tensor) = found.tensors.first().filter(|_| shape.iter().all(|n| *n == 1)) else {

@@ -4,15 +4,15 @@
 //! So chunks tile a tensor exactly where their signed corners add up to the corners of the whole: no pair of chunks has to
 //! be compared, and 16,384 chunks cost as many sortings. Dimensions that no chunk splits are left out.
 
-use super::Chunk;
-use super::said::Said;
+use super::ChunkBounds;
+use super::said::FindingCollector;
 use crate::raw::shown;
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// Checks one tensor.
-pub(super) fn check(name: &str, shape: &[u64], chunks: &[Chunk], most: usize, said: &mut Said) {
+pub(super) fn check(name: &str, shape: &[u64], chunks: &[ChunkBounds], most: usize, said: &mut FindingCollector) {
     let tensor = shown(name);
-    let outside = |c: &&Chunk| !inside(c, shape);
+    let outside = |c: &&ChunkBounds| !inside(c, shape);
     if let Some(c) = chunks.iter().find(outside) {
         let detail = format!(
             "tensor {tensor} of shape {shape:?} has a chunk at {:?} of size {:?}, which is not inside it",
@@ -20,7 +20,7 @@ pub(super) fn check(name: &str, shape: &[u64], chunks: &[Chunk], most: usize, sa
         );
         return said.add(Finding::error("dcp_tiling", Verdict::Damaged, detail));
     }
-    let full: Vec<&Chunk> = chunks.iter().filter(|c| !c.sizes.contains(&0)).collect();
+    let full: Vec<&ChunkBounds> = chunks.iter().filter(|c| !c.sizes.contains(&0)).collect();
     let split: Vec<usize> = (0..shape.len())
         .filter(|&d| full.iter().any(|c| c.sizes[d] != shape[d]))
         .collect();
@@ -55,7 +55,7 @@ pub(super) fn check(name: &str, shape: &[u64], chunks: &[Chunk], most: usize, sa
     ));
 }
 
-fn inside(chunk: &Chunk, shape: &[u64]) -> bool {
+fn inside(chunk: &ChunkBounds, shape: &[u64]) -> bool {
     let fits = |((off, len), dim): ((&u64, &u64), &u64)| off.checked_add(*len).is_some_and(|end| end <= *dim);
     chunk.offsets.len() == shape.len()
         && chunk.sizes.len() == shape.len()
@@ -63,7 +63,7 @@ fn inside(chunk: &Chunk, shape: &[u64]) -> bool {
 }
 
 /// Returns true if the signed corners of the chunks are those of the whole tensor.
-fn balanced(shape: &[u64], chunks: &[&Chunk], split: &[usize]) -> bool {
+fn balanced(shape: &[u64], chunks: &[&ChunkBounds], split: &[usize]) -> bool {
     let mut corners = Corners::new(split, chunks.len() + 1);
     for c in chunks {
         corners.add(1, |d| (c.offsets[d], c.sizes[d]));

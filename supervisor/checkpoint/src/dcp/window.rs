@@ -3,7 +3,7 @@
 //! Parts are many and mostly small, and their neighbours are looked at next, so what is fetched is fetched with what
 //! follows and kept: a small part costs a fraction of a read, a large one the read of its end and of the next one's head.
 
-use crate::source::{Source, fill};
+use crate::source::{ByteSource, fill};
 use std::cell::RefCell;
 use std::io;
 
@@ -14,19 +14,19 @@ const RUN: usize = 256 << 10;
 const EDGE: usize = 8 << 10;
 
 /// A source that fetches ahead.
-pub(super) struct Ahead<'s> {
-    src: &'s dyn Source,
+pub(super) struct ReadAhead<'s> {
+    src: &'s dyn ByteSource,
     len: u64,
-    held: RefCell<[Held; 2]>,
+    held: RefCell<[ReadAheadBlock; 2]>,
 }
 
 #[derive(Default)]
-struct Held {
+struct ReadAheadBlock {
     at: u64,
     bytes: Vec<u8>,
 }
 
-impl Held {
+impl ReadAheadBlock {
     fn copy(&self, off: u64, buf: &mut [u8]) -> bool {
         let from = off.checked_sub(self.at).and_then(|n| usize::try_from(n).ok());
         let Some(from) = from.filter(|f| *f < self.bytes.len()) else {
@@ -40,9 +40,9 @@ impl Held {
     }
 }
 
-impl<'s> Ahead<'s> {
+impl<'s> ReadAhead<'s> {
     /// Over a file of `len` bytes.
-    pub(super) fn new(src: &'s dyn Source, len: u64) -> Self {
+    pub(super) fn new(src: &'s dyn ByteSource, len: u64) -> Self {
         Self {
             src,
             len,
@@ -78,20 +78,20 @@ impl<'s> Ahead<'s> {
 }
 
 /// A part.
-pub(super) struct Window<'a> {
-    ahead: &'a Ahead<'a>,
+pub(super) struct PartWindow<'a> {
+    ahead: &'a ReadAhead<'a>,
     base: u64,
     len: u64,
 }
 
-impl<'a> Window<'a> {
+impl<'a> PartWindow<'a> {
     /// The `len` bytes at `base`, which lie inside the file.
-    pub(super) fn new(ahead: &'a Ahead<'a>, base: u64, len: u64) -> Self {
+    pub(super) fn new(ahead: &'a ReadAhead<'a>, base: u64, len: u64) -> Self {
         Self { ahead, base, len }
     }
 }
 
-impl Source for Window<'_> {
+impl ByteSource for PartWindow<'_> {
     fn len(&self) -> io::Result<u64> {
         Ok(self.ahead.src.len()?.saturating_sub(self.base).min(self.len))
     }

@@ -4,9 +4,9 @@
 //! one with a single byte changed, in the place where that one is missing; a value that the key cannot have; numbers that do not
 //! divide each other. Keys and words that are not like any known one belong to models that are not known here.
 
-use super::keys::Holds::{self, *};
 use super::keys::KEYS;
-use super::{Json, content, megatron};
+use super::keys::KeyType::{self, *};
+use super::{JsonValue, content, megatron};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use supervise_core::checkpoint::Finding;
@@ -20,9 +20,9 @@ enum Writer {
 
 impl Writer {
     /// Keys that are known to be written, with their contents.
-    fn keys(self) -> &'static BTreeMap<&'static str, Holds> {
-        static ANY: LazyLock<BTreeMap<&'static str, Holds>> = LazyLock::new(|| KEYS.iter().copied().collect());
-        static MEGATRON: LazyLock<BTreeMap<&'static str, Holds>> = LazyLock::new(|| {
+    fn keys(self) -> &'static BTreeMap<&'static str, KeyType> {
+        static ANY: LazyLock<BTreeMap<&'static str, KeyType>> = LazyLock::new(|| KEYS.iter().copied().collect());
+        static MEGATRON: LazyLock<BTreeMap<&'static str, KeyType>> = LazyLock::new(|| {
             let kinds = [
                 (megatron::FLAGS, Flag),
                 (megatron::COUNTS, Count),
@@ -94,10 +94,10 @@ const HUGE: i128 = 1_000_000_000_000_000_019_884_624_838_656;
 /// No model has more of anything.
 const MOST: f64 = 1e12;
 
-type Object = BTreeMap<String, Json>;
+type JsonObject = BTreeMap<String, JsonValue>;
 
 /// Checks a configuration of a model: `config.json`, `transformer_config.json`.
-pub(crate) fn model(object: &Object) -> Result<(), Box<Finding>> {
+pub(crate) fn model(object: &JsonObject) -> Result<(), Box<Finding>> {
     let there = PARALLEL.iter().filter(|key| object.contains_key(**key)).count();
     let writer = if there > 0 { Writer::Megatron } else { Writer::Any };
     look(object, writer, 0).map_or(Ok(()), |wrong| Err(content(wrong)))?;
@@ -122,22 +122,22 @@ pub(crate) fn model(object: &Object) -> Result<(), Box<Finding>> {
 }
 
 /// Checks any other configuration that is written with weights.
-pub(crate) fn settings(object: &Object) -> Result<(), Box<Finding>> {
+pub(crate) fn settings(object: &JsonObject) -> Result<(), Box<Finding>> {
     look(object, Writer::Any, 0).map_or(Ok(()), |wrong| Err(content(wrong)))
 }
 
 /// Checks the outermost keys of verl's manifest, and those of how weights were saved.
-pub(crate) fn manifest(object: &Object) -> Result<(), Box<Finding>> {
+pub(crate) fn manifest(object: &JsonObject) -> Result<(), Box<Finding>> {
     unchanged(object, MANIFEST)?;
     for (key, known) in [("backend", BACKEND), ("contents", CONTENTS)] {
-        let inner = object.get(key).and_then(Json::object);
+        let inner = object.get(key).and_then(JsonValue::object);
         inner.map_or(Ok(()), |inner| unchanged(inner, known))?;
     }
     Ok(())
 }
 
 /// No key is one of these, which is missing, with a byte changed.
-fn unchanged(object: &Object, known: &[&str]) -> Result<(), Box<Finding>> {
+fn unchanged(object: &JsonObject, known: &[&str]) -> Result<(), Box<Finding>> {
     changed(object.keys(), known).map_or(Ok(()), |wrong| Err(content(wrong)))
 }
 
@@ -159,7 +159,7 @@ pub(super) fn one_byte(found: &str, known: &str) -> String {
 }
 
 /// Problems of an object and those in it.
-fn look(object: &Object, writer: Writer, depth: u32) -> Option<String> {
+fn look(object: &JsonObject, writer: Writer, depth: u32) -> Option<String> {
     for (key, value) in object {
         match writer.keys().get(key.as_str()) {
             Some(holds) => {
@@ -187,34 +187,34 @@ fn look(object: &Object, writer: Writer, depth: u32) -> Option<String> {
     indivisible(object)
 }
 
-fn shown(value: &Json) -> String {
+fn shown(value: &JsonValue) -> String {
     match value {
-        Json::Whole(n) => n.to_string(),
-        Json::Float(f) => f.to_string(),
-        Json::Text(text) => format!("{:?}", crate::raw::shown(text)),
+        JsonValue::Whole(n) => n.to_string(),
+        JsonValue::Float(f) => f.to_string(),
+        JsonValue::Text(text) => format!("{:?}", crate::raw::shown(text)),
         other => other.kind().to_owned(),
     }
 }
 
 /// The expected kind, where a value is not that.
-fn refused(holds: Holds, value: &Json) -> Option<&'static str> {
-    if let (Word(_) | Class(_), Json::List(items)) = (holds, value) {
+fn refused(holds: KeyType, value: &JsonValue) -> Option<&'static str> {
+    if let (Word(_) | Class(_), JsonValue::List(items)) = (holds, value) {
         return items.iter().find_map(|item| refused(holds, item));
     }
-    if matches!(value, Json::Null | Json::List(_) | Json::Object(_)) {
+    if matches!(value, JsonValue::Null | JsonValue::List(_) | JsonValue::Object(_)) {
         return None;
     }
     let number = match value {
-        Json::Whole(n) => Some(*n as f64),
-        Json::Float(f) => Some(*f),
+        JsonValue::Whole(n) => Some(*n as f64),
+        JsonValue::Float(f) => Some(*f),
         // verl gives the critic a dropout of "0".
-        Json::Text(text) => text.parse().ok(),
+        JsonValue::Text(text) => text.parse().ok(),
         _ => None,
     };
     let within = |range: std::ops::RangeInclusive<f64>| number.is_some_and(|n| range.contains(&n));
     match holds {
         Any => None,
-        Flag => (!matches!(value, Json::Bool(_) | Json::Whole(0 | 1))).then_some("true or false"),
+        Flag => (!matches!(value, JsonValue::Bool(_) | JsonValue::Whole(0 | 1))).then_some("true or false"),
         Count => {
             (!number.is_some_and(|n| (0.0..=MOST).contains(&n) && n.fract() == 0.0)).then_some("a number of things")
         }
@@ -235,7 +235,7 @@ fn refused(holds: Holds, value: &Json) -> Option<&'static str> {
             .is_none_or(|text| !is_class(text, ends))
             .then_some("the name of a class"),
         Length => {
-            let none = matches!(value, Json::Whole(n) if *n > HUGE / 10 && *n < HUGE * 10 && *n != HUGE);
+            let none = matches!(value, JsonValue::Whole(n) if *n > HUGE / 10 && *n < HUGE * 10 && *n != HUGE);
             (none || !number.is_some_and(|n| n > 0.0)).then_some("a number of tokens")
         }
         Version => (!value.text().is_some_and(is_version)).then_some("a version"),
@@ -282,9 +282,9 @@ pub(crate) fn alike(found: &str, known: &str) -> bool {
 }
 
 /// Heads share what is divided among them. (The size of a model need not be one of their number: its heads may have their own.)
-fn indivisible(object: &Object) -> Option<String> {
+fn indivisible(object: &JsonObject) -> Option<String> {
     let count = |key: &str| match object.get(key) {
-        Some(Json::Whole(n)) if *n > 0 => Some(*n),
+        Some(JsonValue::Whole(n)) if *n > 0 => Some(*n),
         _ => None,
     };
     let (heads, groups) = (count("num_attention_heads")?, count("num_key_value_heads")?);
@@ -292,7 +292,7 @@ fn indivisible(object: &Object) -> Option<String> {
 }
 
 /// The class of a model begins with its type: a byte that differs there is a byte that was changed.
-fn class_differs(object: &Object) -> Option<String> {
+fn class_differs(object: &JsonObject) -> Option<String> {
     let plain = |text: &str| -> String {
         let letters = text.chars().filter(|c| *c != '_' && *c != '-');
         letters.flat_map(char::to_lowercase).collect()

@@ -2,7 +2,7 @@
 
 /// Values that a key may have. Null is allowed everywhere; so are lists and objects, where a model has several values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Holds {
+pub(super) enum KeyType {
     /// Anything.
     Any,
     /// True or false.
@@ -26,7 +26,7 @@ pub(super) enum Holds {
     /// A number of tokens, where none is a huge number.
     Length,
 }
-use Holds::*;
+use KeyType::*;
 
 const ACTIVATIONS: &[&str] = &[
     "gelu",
@@ -94,7 +94,7 @@ const SIDES: &[&str] = &["left", "right"];
 const BACKENDS: &[&str] = &["tokenizers", "sentencepiece", "mistral-common", "custom"];
 
 /// Keys that transformers, tokenizers and Megatron write for many models.
-pub(super) const KEYS: &[(&str, Holds)] = &[
+pub(super) const KEYS: &[(&str, KeyType)] = &[
     ("_name_or_path", Text),
     ("add_bos_token", Flag),
     ("add_eos_token", Flag),

@@ -3,7 +3,7 @@
 //!
 //! The whole text is looked at. What is not asked for is dropped at once; what is kept is charged to a budget.
 
-use super::value::Json;
+use super::value::JsonValue;
 use std::collections::BTreeMap;
 
 /// Lists and objects inside each other that are followed; Python gives up before a thousand.
@@ -15,11 +15,11 @@ const DIGITS: usize = 4300;
 const APART: usize = 32;
 
 /// Bytes that a map takes for its first entries.
-const NODE: usize = 12 * (size_of::<Json>() + size_of::<String>());
+const NODE: usize = 12 * (size_of::<JsonValue>() + size_of::<String>());
 
 /// Why a text is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum JsonErrorKind {
     /// It ends in the middle.
     Ended,
     /// Something else was expected.
@@ -32,48 +32,48 @@ pub(super) enum Why {
 
 /// Why a text is not read, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct JsonError {
     pub(super) at: usize,
-    pub(super) why: Why,
+    pub(super) why: JsonErrorKind,
 }
 
 /// Reads a text of UTF-8 wholly and keeps what it says, in so many bytes at most.
-pub(super) fn read(text: &[u8], budget: usize) -> Result<Json, Fault> {
-    Parser::new(text, budget).document(true)
+pub(super) fn read(text: &[u8], budget: usize) -> Result<JsonValue, JsonError> {
+    JsonParser::new(text, budget).document(true)
 }
 
 /// Reads a text of UTF-8 wholly and keeps the keys of the outermost object only, with null for each value.
-pub(super) fn keys(text: &[u8], budget: usize) -> Result<Json, Fault> {
-    let mut parser = Parser::new(text, budget);
+pub(super) fn keys(text: &[u8], budget: usize) -> Result<JsonValue, JsonError> {
+    let mut parser = JsonParser::new(text, budget);
     parser.space();
     let outermost = match parser.peek() {
-        Some(b'{') => parser.object(Keep::Keys, 0)?,
-        _ => parser.value(Keep::Nothing, 0)?,
+        Some(b'{') => parser.object(RetainMode::Keys, 0)?,
+        _ => parser.value(RetainMode::Nothing, 0)?,
     };
     parser.end(outermost)
 }
 
 /// The kept part of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keep {
+pub(super) enum RetainMode {
     All,
     Keys,
     Nothing,
 }
 
 /// Reads a text piece by piece.
-pub(super) struct Parser<'t> {
+pub(super) struct JsonParser<'t> {
     text: &'t [u8],
     at: usize,
     budget: usize,
 }
 
 /// Reads one value of many, where the parser stands at it.
-type Each<'e, 't> = &'e mut dyn FnMut(&mut Parser<'t>) -> Result<(), Fault>;
+type Each<'e, 't> = &'e mut dyn FnMut(&mut JsonParser<'t>) -> Result<(), JsonError>;
 /// Reads the value of a key, where the parser stands at it.
-type EachOf<'e, 't> = &'e mut dyn FnMut(&mut Parser<'t>, String) -> Result<(), Fault>;
+type EachOf<'e, 't> = &'e mut dyn FnMut(&mut JsonParser<'t>, String) -> Result<(), JsonError>;
 
-impl<'t> Parser<'t> {
+impl<'t> JsonParser<'t> {
     /// From the beginning of a text, keeping so many bytes at most.
     pub(super) fn new(text: &'t [u8], budget: usize) -> Self {
         Self::from(text, 0, budget)
@@ -89,13 +89,13 @@ impl<'t> Parser<'t> {
         self.at
     }
 
-    fn document(&mut self, keep: bool) -> Result<Json, Fault> {
-        let keep = if keep { Keep::All } else { Keep::Nothing };
+    fn document(&mut self, keep: bool) -> Result<JsonValue, JsonError> {
+        let keep = if keep { RetainMode::All } else { RetainMode::Nothing };
         let value = self.value(keep, 0)?;
         self.end(value)
     }
 
-    fn end(&mut self, value: Json) -> Result<Json, Fault> {
+    fn end(&mut self, value: JsonValue) -> Result<JsonValue, JsonError> {
         self.space();
         match self.peek() {
             None => Ok(value),
@@ -107,21 +107,21 @@ impl<'t> Parser<'t> {
         self.text.get(self.at).copied()
     }
 
-    fn fault(&self, why: Why) -> Fault {
-        Fault { at: self.at, why }
+    fn fault(&self, why: JsonErrorKind) -> JsonError {
+        JsonError { at: self.at, why }
     }
 
     /// Something else stands here, or nothing any more.
-    fn wrong(&self, wanted: &'static str) -> Fault {
+    fn wrong(&self, wanted: &'static str) -> JsonError {
         match self.peek() {
-            None => self.fault(Why::Ended),
-            Some(_) => self.fault(Why::Wrong(wanted)),
+            None => self.fault(JsonErrorKind::Ended),
+            Some(_) => self.fault(JsonErrorKind::Wrong(wanted)),
         }
     }
 
-    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), Fault> {
+    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), JsonError> {
         let left = self.budget.checked_sub(bytes);
-        self.budget = left.ok_or_else(|| self.fault(Why::Big))?;
+        self.budget = left.ok_or_else(|| self.fault(JsonErrorKind::Big))?;
         Ok(())
     }
 
@@ -141,39 +141,39 @@ impl<'t> Parser<'t> {
         }
     }
 
-    pub(super) fn value(&mut self, keep: Keep, depth: u32) -> Result<Json, Fault> {
+    pub(super) fn value(&mut self, keep: RetainMode, depth: u32) -> Result<JsonValue, JsonError> {
         self.space();
         if depth > DEPTH {
-            return Err(self.fault(Why::Deep));
+            return Err(self.fault(JsonErrorKind::Deep));
         }
         match self.peek() {
             Some(b'{') => self.object(keep, depth),
             Some(b'[') => self.list(keep, depth),
             Some(b'"') => {
-                let text = self.string(keep == Keep::All)?;
-                if keep == Keep::All {
+                let text = self.string(keep == RetainMode::All)?;
+                if keep == RetainMode::All {
                     self.spend(APART)?;
                 }
-                Ok(if keep == Keep::All {
-                    Json::Text(text)
+                Ok(if keep == RetainMode::All {
+                    JsonValue::Text(text)
                 } else {
-                    Json::Null
+                    JsonValue::Null
                 })
             }
-            Some(b't') => self.word(b"true", Json::Bool(true)),
-            Some(b'f') => self.word(b"false", Json::Bool(false)),
-            Some(b'n') => self.word(b"null", Json::Null),
-            Some(b'N') => self.word(b"NaN", Json::Float(f64::NAN)),
-            Some(b'I') => self.word(b"Infinity", Json::Float(f64::INFINITY)),
+            Some(b't') => self.word(b"true", JsonValue::Bool(true)),
+            Some(b'f') => self.word(b"false", JsonValue::Bool(false)),
+            Some(b'n') => self.word(b"null", JsonValue::Null),
+            Some(b'N') => self.word(b"NaN", JsonValue::Float(f64::NAN)),
+            Some(b'I') => self.word(b"Infinity", JsonValue::Float(f64::INFINITY)),
             Some(b'-') if self.text.get(self.at + 1) == Some(&b'I') => {
-                self.word(b"-Infinity", Json::Float(f64::NEG_INFINITY))
+                self.word(b"-Infinity", JsonValue::Float(f64::NEG_INFINITY))
             }
             Some(b'-' | b'0'..=b'9') => self.number(),
             _ => Err(self.wrong("a value")),
         }
     }
 
-    fn word(&mut self, word: &'static [u8], means: Json) -> Result<Json, Fault> {
+    fn word(&mut self, word: &'static [u8], means: JsonValue) -> Result<JsonValue, JsonError> {
         let there = self.text.get(self.at..).unwrap_or_default();
         if there.starts_with(word) {
             self.at += word.len();
@@ -185,38 +185,38 @@ impl<'t> Parser<'t> {
         Err(self.wrong("a value"))
     }
 
-    fn list(&mut self, keep: Keep, depth: u32) -> Result<Json, Fault> {
+    fn list(&mut self, keep: RetainMode, depth: u32) -> Result<JsonValue, JsonError> {
         let (mut out, inner) = (Vec::new(), below(keep));
         self.items(&mut |p| {
             let value = p.value(inner, depth + 1)?;
-            if keep == Keep::All {
+            if keep == RetainMode::All {
                 if out.len() == out.capacity() {
                     let first = if out.is_empty() { APART } else { 0 };
-                    p.spend(out.capacity().max(4) * size_of::<Json>() + first)?;
+                    p.spend(out.capacity().max(4) * size_of::<JsonValue>() + first)?;
                 }
                 out.push(value);
             }
             Ok(())
         })?;
-        Ok(Json::List(out))
+        Ok(JsonValue::List(out))
     }
 
-    fn object(&mut self, keep: Keep, depth: u32) -> Result<Json, Fault> {
+    fn object(&mut self, keep: RetainMode, depth: u32) -> Result<JsonValue, JsonError> {
         let (mut out, inner) = (BTreeMap::new(), below(keep));
-        self.members(keep != Keep::Nothing, &mut |p, key| {
+        self.members(keep != RetainMode::Nothing, &mut |p, key| {
             let value = p.value(inner, depth + 1)?;
-            if keep != Keep::Nothing {
+            if keep != RetainMode::Nothing {
                 let node = if out.is_empty() { NODE } else { 0 };
-                p.spend(node + 2 * (size_of::<Json>() + size_of::<String>()) + APART)?;
+                p.spend(node + 2 * (size_of::<JsonValue>() + size_of::<String>()) + APART)?;
                 out.insert(key, value);
             }
             Ok(())
         })?;
-        Ok(Json::Object(out))
+        Ok(JsonValue::Object(out))
     }
 
     /// Each value of the list that begins here.
-    pub(super) fn items(&mut self, each: Each<'_, 't>) -> Result<(), Fault> {
+    pub(super) fn items(&mut self, each: Each<'_, 't>) -> Result<(), JsonError> {
         self.at += 1;
         self.space();
         if self.peek() == Some(b']') {
@@ -238,7 +238,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Each key of the object that begins here, empty unless they are wanted.
-    pub(super) fn members(&mut self, wanted: bool, each: EachOf<'_, 't>) -> Result<(), Fault> {
+    pub(super) fn members(&mut self, wanted: bool, each: EachOf<'_, 't>) -> Result<(), JsonError> {
         self.at += 1;
         self.space();
         if self.peek() == Some(b'}') {
@@ -277,7 +277,7 @@ impl<'t> Parser<'t> {
         self.at - from
     }
 
-    fn number(&mut self) -> Result<Json, Fault> {
+    fn number(&mut self) -> Result<JsonValue, JsonError> {
         let from = self.at;
         self.at += usize::from(self.peek() == Some(b'-'));
         let leading = self.peek();
@@ -313,12 +313,12 @@ impl<'t> Parser<'t> {
         let text = self.text.get(from..self.at).unwrap_or_default();
         let text = std::str::from_utf8(text).unwrap_or_default();
         if let Some(n) = whole.then(|| text.parse().ok()).flatten() {
-            return Ok(Json::Whole(n));
+            return Ok(JsonValue::Whole(n));
         }
-        Ok(Json::Float(text.parse().unwrap_or(f64::NAN)))
+        Ok(JsonValue::Float(text.parse().unwrap_or(f64::NAN)))
     }
 
-    fn string(&mut self, keep: bool) -> Result<String, Fault> {
+    fn string(&mut self, keep: bool) -> Result<String, JsonError> {
         let mut out = String::new();
         self.at += 1;
         let mut from = self.at;
@@ -326,7 +326,7 @@ impl<'t> Parser<'t> {
             let rest = self.text.get(self.at..).unwrap_or_default();
             let Some(n) = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..=0x1f)) else {
                 self.at = self.text.len();
-                return Err(self.fault(Why::Ended));
+                return Err(self.fault(JsonErrorKind::Ended));
             };
             self.at += n;
             if keep {
@@ -352,7 +352,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn escape(&mut self) -> Result<char, Fault> {
+    fn escape(&mut self) -> Result<char, JsonError> {
         self.at += 1;
         let c = match self.peek() {
             Some(b'u') => return self.code_point(),
@@ -370,7 +370,7 @@ impl<'t> Parser<'t> {
 
     /// One character, of one unit or of two; a surrogate that stands alone is no character in Rust and becomes the one for
     /// what is none.
-    fn code_point(&mut self) -> Result<char, Fault> {
+    fn code_point(&mut self) -> Result<char, JsonError> {
         let high = self.unit()?;
         if !(0xd800..0xdc00).contains(&high) || self.text.get(self.at..self.at + 2) != Some(b"\\u") {
             return Ok(char::from_u32(high).unwrap_or(char::REPLACEMENT_CHARACTER));
@@ -387,7 +387,7 @@ impl<'t> Parser<'t> {
     }
 
     /// The four digits behind `u`.
-    fn unit(&mut self) -> Result<u32, Fault> {
+    fn unit(&mut self) -> Result<u32, JsonError> {
         self.at += 1;
         let mut out = 0;
         for _ in 0..4 {
@@ -399,6 +399,10 @@ impl<'t> Parser<'t> {
     }
 }
 
-fn below(keep: Keep) -> Keep {
-    if keep == Keep::All { Keep::All } else { Keep::Nothing }
+fn below(keep: RetainMode) -> RetainMode {
+    if keep == RetainMode::All {
+        RetainMode::All
+    } else {
+        RetainMode::Nothing
+    }
 }

@@ -4,9 +4,9 @@
 //! (a merge of words that are not there) and what a single changed byte leaves: an identifier between its neighbours' that is not the one
 //! between, a word that differs from its other place by a byte, a key or name that is a known one but for a byte.
 
-use super::Json;
+use super::JsonValue;
 use super::config::{alike, changed, one_byte};
-use super::python::{Fault, Keep, Parser};
+use super::python::{JsonError, JsonParser, RetainMode};
 use std::collections::hash_map::{DefaultHasher, Entry};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hasher;
@@ -151,9 +151,9 @@ const NAMES: &[&str] = &["special_tokens", "vocab"];
 const WORD: usize = 64;
 
 /// Contradictions in the text, in a text of so many bytes of memory at most; nothing where it is not an object.
-pub(super) fn look(text: &[u8], budget: usize) -> Result<Option<String>, Fault> {
-    let mut parser = Parser::new(text, budget);
-    let mut seen = Seen::default();
+pub(super) fn look(text: &[u8], budget: usize) -> Result<Option<String>, JsonError> {
+    let mut parser = JsonParser::new(text, budget);
+    let mut seen = TokenizerCheck::default();
     let mut keys = Vec::new();
     parser.space();
     if parser.peek() != Some(b'{') {
@@ -162,9 +162,9 @@ pub(super) fn look(text: &[u8], budget: usize) -> Result<Option<String>, Fault> 
     parser.members(true, &mut |p, key| {
         match key.as_str() {
             "model" => seen.model(p)?,
-            "added_tokens" => seen.added = p.value(Keep::All, 1)?,
+            "added_tokens" => seen.added = p.value(RetainMode::All, 1)?,
             _ => {
-                let part = p.value(Keep::All, 1)?;
+                let part = p.value(RetainMode::All, 1)?;
                 seen.note(parts(&part));
             }
         }
@@ -176,7 +176,7 @@ pub(super) fn look(text: &[u8], budget: usize) -> Result<Option<String>, Fault> 
         seen.note(Some("it has no `model`: no tokenizer can be made of it".to_owned()));
     }
     if let Some(at) = seen.merges {
-        seen.look_at_merges(&mut Parser::from(text, at, budget))?;
+        seen.look_at_merges(&mut JsonParser::from(text, at, budget))?;
     }
     let added = seen.added_wrong();
     seen.note(added);
@@ -185,10 +185,10 @@ pub(super) fn look(text: &[u8], budget: usize) -> Result<Option<String>, Fault> 
 
 /// Input that was read so far.
 #[derive(Default)]
-struct Seen {
+struct TokenizerCheck {
     /// Words by their hash, with their identifiers.
     vocab: HashMap<u64, u64>,
-    added: Json,
+    added: JsonValue,
     /// Place where the merges begin in the text.
     merges: Option<usize>,
     /// Of a word that goes on another, the beginning that says so.
@@ -198,7 +198,7 @@ struct Seen {
     wrong: Option<String>,
 }
 
-impl Seen {
+impl TokenizerCheck {
     /// The first thing that is wrong counts.
     fn note(&mut self, wrong: Option<String>) {
         if self.wrong.is_none() {
@@ -206,10 +206,10 @@ impl Seen {
         }
     }
 
-    fn model(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
+    fn model(&mut self, p: &mut JsonParser<'_>) -> Result<(), JsonError> {
         p.space();
         if p.peek() != Some(b'{') {
-            p.value(Keep::Nothing, 1)?;
+            p.value(RetainMode::Nothing, 1)?;
             self.note(Some("its `model` is no object".to_owned()));
             return Ok(());
         }
@@ -220,12 +220,12 @@ impl Seen {
                 ("vocab", Some(b'{')) => self.read_vocab(p)?,
                 ("merges", Some(b'[')) => {
                     self.merges = Some(p.at());
-                    p.value(Keep::Nothing, 2)?;
+                    p.value(RetainMode::Nothing, 2)?;
                 }
                 // Words of another kind have a score each.
-                ("vocab", _) => drop(p.value(Keep::Nothing, 2)?),
+                ("vocab", _) => drop(p.value(RetainMode::Nothing, 2)?),
                 _ => {
-                    let value = p.value(Keep::All, 2)?;
+                    let value = p.value(RetainMode::All, 2)?;
                     if key == "continuing_subword_prefix" {
                         self.prefix = value.text().map_or(0, str::len);
                     }
@@ -240,13 +240,13 @@ impl Seen {
     }
 
     /// Identifiers stand in their order, with gaps where words were taken out.
-    fn read_vocab(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
+    fn read_vocab(&mut self, p: &mut JsonParser<'_>) -> Result<(), JsonError> {
         let mut last: [Option<u64>; 2] = [None; 2];
         let added: HashSet<u64> = self.added.list().unwrap_or_default().iter().filter_map(id_of).collect();
         p.members(true, &mut |p, word| {
             p.spend(WORD)?;
             p.give_back(word.len());
-            let Some(id) = number(&p.value(Keep::Nothing, 3)?) else {
+            let Some(id) = number(&p.value(RetainMode::Nothing, 3)?) else {
                 self.note(Some(format!(
                     "the identifier of {:?} is none",
                     crate::raw::shown(&word)
@@ -274,19 +274,19 @@ impl Seen {
     }
 
     /// A merge makes a word of two, all of which are in the vocabulary, or the library makes no tokenizer.
-    fn look_at_merges(&mut self, p: &mut Parser<'_>) -> Result<(), Fault> {
+    fn look_at_merges(&mut self, p: &mut JsonParser<'_>) -> Result<(), JsonError> {
         let mut wrong = None;
         p.items(&mut |p| {
             p.space();
             let (mut pair, before) = (Vec::new(), p.budget());
             match p.peek() {
                 Some(b'[') => p.items(&mut |p| {
-                    let piece = p.value(Keep::All, 4)?;
+                    let piece = p.value(RetainMode::All, 4)?;
                     pair.extend(piece.text().map(str::to_owned));
                     Ok(())
                 })?,
                 _ => {
-                    let line = p.value(Keep::All, 3)?;
+                    let line = p.value(RetainMode::All, 3)?;
                     let line = line.text().unwrap_or_default();
                     if line.starts_with("#version") {
                         return Ok(());
@@ -334,7 +334,7 @@ impl Seen {
             if wrong.is_some() {
                 return wrong;
             }
-            let Some(content) = token.get("content").and_then(Json::text) else {
+            let Some(content) = token.get("content").and_then(JsonValue::text) else {
                 return Some("a token that was added has no content".to_owned());
             };
             let Some(id) = token.get("id").and_then(number) else {
@@ -370,14 +370,14 @@ fn between_neighbours(before: u64, id: u64, after: u64) -> Option<String> {
         .then(|| format!("the identifier {id} stands between {before} and {after}: a digit was changed"))
 }
 
-fn number(value: &Json) -> Option<u64> {
+fn number(value: &JsonValue) -> Option<u64> {
     match value {
-        Json::Whole(n) => u64::try_from(*n).ok(),
+        JsonValue::Whole(n) => u64::try_from(*n).ok(),
         _ => None,
     }
 }
 
-fn id_of(token: &Json) -> Option<u64> {
+fn id_of(token: &JsonValue) -> Option<u64> {
     token.get("id").and_then(number)
 }
 
@@ -394,12 +394,12 @@ fn hash(word: &str) -> u64 {
 }
 
 /// Problems in a normalizer, a decoder and so on, and in those in it.
-fn parts(part: &Json) -> Option<String> {
+fn parts(part: &JsonValue) -> Option<String> {
     if let Some(items) = part.list() {
         return items.iter().find_map(parts);
     }
     let object = part.object()?;
-    let inner = |(key, value): (&String, &Json)| match NAMES.contains(&key.as_str()) {
+    let inner = |(key, value): (&String, &JsonValue)| match NAMES.contains(&key.as_str()) {
         true => None,
         false => named(key, value).or_else(|| flag(key, value)).or_else(|| parts(value)),
     };
@@ -407,7 +407,7 @@ fn parts(part: &Json) -> Option<String> {
 }
 
 /// A kind that is a known one but for a byte.
-fn named(key: &str, value: &Json) -> Option<String> {
+fn named(key: &str, value: &JsonValue) -> Option<String> {
     let known = match key {
         "type" => KINDS,
         "behavior" => BEHAVIOURS,
@@ -428,7 +428,7 @@ fn named(key: &str, value: &Json) -> Option<String> {
 }
 
 /// Fields that are true or false in all versions.
-fn flag(key: &str, value: &Json) -> Option<String> {
+fn flag(key: &str, value: &JsonValue) -> Option<String> {
     let flags = [
         "single_word",
         "lstrip",
@@ -440,6 +440,6 @@ fn flag(key: &str, value: &Json) -> Option<String> {
         "use_regex",
         "invert",
     ];
-    let wrong = flags.contains(&key) && !matches!(value, Json::Bool(_));
+    let wrong = flags.contains(&key) && !matches!(value, JsonValue::Bool(_));
     wrong.then(|| format!("{key} is {}, and true or false is expected", value.kind()))
 }

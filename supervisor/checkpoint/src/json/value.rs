@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// A value.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) enum Json {
+pub(crate) enum JsonValue {
     /// `null`.
     #[default]
     Null,
@@ -20,12 +20,12 @@ pub(crate) enum Json {
     /// A string.
     Text(String),
     /// A list.
-    List(Vec<Json>),
+    List(Vec<JsonValue>),
     /// An object; of repeated keys the last.
-    Object(BTreeMap<String, Json>),
+    Object(BTreeMap<String, JsonValue>),
 }
 
-impl Json {
+impl JsonValue {
     /// Value at a key of an object.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         match self {
@@ -84,7 +84,7 @@ impl Json {
     }
 }
 
-impl<'de> IntoDeserializer<'de> for Json {
+impl<'de> IntoDeserializer<'de> for JsonValue {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -92,7 +92,7 @@ impl<'de> IntoDeserializer<'de> for Json {
     }
 }
 
-impl<'de> Deserializer<'de> for Json {
+impl<'de> Deserializer<'de> for JsonValue {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {

@@ -3,7 +3,7 @@
 //! All of these are warnings. Zeros are what a file system gives back for blocks it never wrote, but also what padding rows,
 //! fresh biases and the moments of an optimizer's first steps hold; where a checksum covers them, it decides.
 
-use crate::plan::{Extent, ExtentResult};
+use crate::plan::{ByteExtent, ExtentResult};
 use crate::raw::shown;
 use crate::sweep::has_finite;
 use supervise_core::checkpoint::Finding;
@@ -14,7 +14,7 @@ const SOME: u64 = 4096;
 const MANY: u64 = 64 << 10;
 
 /// Adds what is odd. `protected`: checksums were written, and cover the extents that have one.
-pub(super) fn look(extents: &[Extent], results: &[ExtentResult], protected: bool, findings: &mut Vec<Finding>) {
+pub(super) fn look(extents: &[ByteExtent], results: &[ExtentResult], protected: bool, findings: &mut Vec<Finding>) {
     let all = || extents.iter().zip(results).filter(|(e, _)| !e.is_gap());
     let bare = || all().filter(|(e, _)| e.crc.is_none() || !protected);
     let non_finite = all().filter(|(_, r)| r.non_finite > 0).map(|(e, r)| (e, r.non_finite));
@@ -52,12 +52,12 @@ pub(super) fn look(extents: &[Extent], results: &[ExtentResult], protected: bool
 }
 
 /// How many extents there are, the sum over them, and the first.
-fn sum<'e>(mut odd: impl Iterator<Item = (&'e Extent, u64)>) -> Option<(u64, u64, &'e Extent)> {
+fn sum<'e>(mut odd: impl Iterator<Item = (&'e ByteExtent, u64)>) -> Option<(u64, u64, &'e ByteExtent)> {
     let (first, count) = odd.next()?;
     let (n, count) = odd.fold((1, count), |(n, sum), (_, more)| (n + 1, sum.saturating_add(more)));
     Some((n, count, first))
 }
 
-fn is_float(e: &Extent) -> bool {
+fn is_float(e: &ByteExtent) -> bool {
     e.dtype.is_some_and(has_finite)
 }

@@ -1,9 +1,9 @@
 //! The manifest as verl writes it: sorted keys, two spaces.
 
-use super::{Manifest, ManifestEntry, SCHEMA};
+use super::{DistManifest, ManifestEntry, SCHEMA};
 use serde_json::{Map, Value, json};
 
-impl Manifest {
+impl DistManifest {
     /// The text of the file.
     #[must_use]
     pub fn text(&self) -> String {
@@ -60,7 +60,7 @@ fn described(dir: &str) -> &'static str {
 /// The architecture that a model's `config.json` names.
 #[must_use]
 pub fn architecture(config: &[u8]) -> Option<String> {
-    let config = crate::json::value(config, &crate::Limits::default()).ok()?;
+    let config = crate::json::value(config, &crate::InspectLimits::default()).ok()?;
     let first = config.get("architectures")?.list()?.first()?.text()?;
     (first.len() <= super::WORD).then(|| first.to_owned())
 }
@@ -68,8 +68,8 @@ pub fn architecture(config: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
-    use crate::source::Reader;
+    use crate::limits::InspectLimits;
+    use crate::source::FileReader;
 
     #[test]
     fn what_is_written_is_read_back_with_keys_in_order() {
@@ -80,7 +80,7 @@ mod tests {
             key: key.map(str::to_owned),
             ..ManifestEntry::default()
         };
-        let manifest = Manifest {
+        let manifest = DistManifest {
             schema_version: SCHEMA,
             framework: "megatron".to_owned(),
             role: Some("actor".to_owned()),
@@ -94,7 +94,7 @@ mod tests {
             ],
             directories: vec!["optimizer/dist_ckpt".to_owned()],
             saved_any_dist_ckpt: Some(true),
-            ..Manifest::default()
+            ..DistManifest::default()
         };
         let text = manifest.text();
         let at = |key: &str| text.find(&format!("\n  \"{key}\"")).unwrap();
@@ -103,7 +103,11 @@ mod tests {
         );
         let bytes = text.as_bytes();
         let mut findings = Vec::new();
-        let read = super::super::manifest(&Reader::open(&bytes, 0).unwrap(), &Limits::default(), &mut findings);
+        let read = super::super::manifest(
+            &FileReader::open(&bytes, 0).unwrap(),
+            &InspectLimits::default(),
+            &mut findings,
+        );
         assert_eq!((read.unwrap(), findings), (manifest, Vec::new()));
     }
 

@@ -14,11 +14,11 @@ mod shape;
 mod storage;
 mod words;
 
-pub(super) use known::{Rule, rule};
+pub(super) use known::{GlobalRule, rule};
 pub(super) use shape::{is_usual, is_usual_state, may_grow};
 pub(super) use storage::is_storage;
 
-use super::heap::Use;
+use super::heap::GlobalUse;
 use names::{DANGEROUS_MODULES, DANGEROUS_NAMES, FOREIGN_ROOTS, HARD_ROOTS, OLD_ROOTS, STANDARD_ROOTS};
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -26,7 +26,7 @@ pub use words::is_library;
 
 /// Kind of an imported name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum GlobalClass {
     /// Written by torch, numpy, a trainer or plain data.
     Familiar,
     /// Unknown: harmless or not.
@@ -37,15 +37,15 @@ pub enum Class {
 
 /// Kind of `module.name`, where it is used like this.
 #[must_use]
-pub fn class(module: &str, name: &str, usage: Use) -> Class {
+pub fn class(module: &str, name: &str, usage: GlobalUse) -> GlobalClass {
     if rule(module, name).is_some() {
-        return Class::Familiar;
+        return GlobalClass::Familiar;
     }
     if matches!(module, "builtins" | "__builtin__" | "__builtins__") {
         return builtin(name);
     }
     if !is_plain(module) || !is_plain(name) {
-        return Class::Dangerous("this is no name that a trainer writes");
+        return GlobalClass::Dangerous("this is no name that a trainer writes");
     }
     let internal = INTERNALS.contains(&module) && !is_rebuilder(name);
     internal
@@ -53,7 +53,7 @@ pub fn class(module: &str, name: &str, usage: Use) -> Class {
         .or_else(|| dangerous_module(module))
         .or_else(|| dangerous_name(name, usage))
         .or_else(|| words::loads_code(module, name).then_some("it finds, loads or runs code, called or not"))
-        .map_or(Class::Unfamiliar, Class::Dangerous)
+        .map_or(GlobalClass::Unfamiliar, GlobalClass::Dangerous)
 }
 
 /// Returns true if this is Python's `getattr`, under either of its module's names.
@@ -105,21 +105,21 @@ fn is_plain(name: &str) -> bool {
         .all(|s| !s.is_empty() && s.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_'))
 }
 
-type Words = LazyLock<HashSet<&'static str>>;
+type WordSet = LazyLock<HashSet<&'static str>>;
 
-static ROOTS: Words = LazyLock::new(|| words(&[STANDARD_ROOTS, OLD_ROOTS, FOREIGN_ROOTS]));
-static HARD: Words = LazyLock::new(|| words(&[HARD_ROOTS]));
-static MODULES: Words = LazyLock::new(|| words(&[DANGEROUS_MODULES]));
-static NAMES: Words = LazyLock::new(|| words(&[DANGEROUS_NAMES]));
+static ROOTS: WordSet = LazyLock::new(|| words(&[STANDARD_ROOTS, OLD_ROOTS, FOREIGN_ROOTS]));
+static HARD: WordSet = LazyLock::new(|| words(&[HARD_ROOTS]));
+static MODULES: WordSet = LazyLock::new(|| words(&[DANGEROUS_MODULES]));
+static NAMES: WordSet = LazyLock::new(|| words(&[DANGEROUS_NAMES]));
 fn words(tables: &[&'static str]) -> HashSet<&'static str> {
     tables.iter().flat_map(|t| t.split_ascii_whitespace()).collect()
 }
 
-fn builtin(name: &str) -> Class {
+fn builtin(name: &str) -> GlobalClass {
     if ["Error", "Exception", "Warning"].iter().any(|end| name.ends_with(end)) && is_class_name(name) {
-        Class::Unfamiliar
+        GlobalClass::Unfamiliar
     } else {
-        Class::Dangerous("a Python built-in that runs, finds or changes things")
+        GlobalClass::Dangerous("a Python built-in that runs, finds or changes things")
     }
 }
 
@@ -148,7 +148,7 @@ fn is_hard(word: &str) -> bool {
 }
 
 /// Modules are reached through lower-case or private names; a class inside a class is neither.
-fn dangerous_name(name: &str, usage: Use) -> Option<&'static str> {
+fn dangerous_name(name: &str, usage: GlobalUse) -> Option<&'static str> {
     if name.split('.').any(|s| NAMES.contains(s)) {
         return Some("it runs code, or finds code to run");
     }
@@ -156,13 +156,13 @@ fn dangerous_name(name: &str, usage: Use) -> Option<&'static str> {
         return Some("it names another module through this one");
     }
     let Some((owners, last)) = name.rsplit_once('.') else {
-        let strange = usage == Use::Called && !is_capital(name) && !is_rebuilder(name);
+        let strange = usage == GlobalUse::Called && !is_capital(name) && !is_rebuilder(name);
         return strange.then_some("it is a function, and not one that rebuilds data");
     };
     if last.starts_with("__") || !owners.split('.').all(is_capital) {
         return Some("it reaches through one thing into another");
     }
-    (usage != Use::Named && !is_capital(last)).then_some("it calls a method by its name")
+    (usage != GlobalUse::Named && !is_capital(last)).then_some("it calls a method by its name")
 }
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     fn is_dangerous(module: &str, name: &str) -> bool {
-        matches!(class(module, name, Use::Called), Class::Dangerous(_))
+        matches!(class(module, name, GlobalUse::Called), GlobalClass::Dangerous(_))
     }
 
     #[test]
@@ -299,8 +299,8 @@ mod tests {
             ("deepspeed.ops.op_builder.builder", "OpBuilder.jit_load"),
             ("ray.train", "load_checkpoint"),
         ] {
-            let found = class(module, name, Use::Named);
-            assert!(matches!(found, Class::Dangerous(_)), "{module} {name}: {found:?}");
+            let found = class(module, name, GlobalUse::Named);
+            assert!(matches!(found, GlobalClass::Dangerous(_)), "{module} {name}: {found:?}");
         }
     }
 
@@ -331,7 +331,11 @@ mod tests {
             ("_codecs", "encode"),
             ("pathlib", "PosixPath"),
         ] {
-            assert_eq!(class(module, name, Use::Called), Class::Familiar, "{module} {name}");
+            assert_eq!(
+                class(module, name, GlobalUse::Called),
+                GlobalClass::Familiar,
+                "{module} {name}"
+            );
         }
     }
 
@@ -352,11 +356,15 @@ mod tests {
             ("pandas._libs.internals", "_unpickle_block"),
             ("torch._utils", "_rebuild_of_a_later_release"),
         ] {
-            assert_eq!(class(module, name, Use::Called), Class::Unfamiliar, "{module} {name}");
+            assert_eq!(
+                class(module, name, GlobalUse::Called),
+                GlobalClass::Unfamiliar,
+                "{module} {name}"
+            );
         }
         assert_eq!(
-            class("deepspeed.utils.tensor_fragment", "tensor_fragment", Use::Made),
-            Class::Unfamiliar
+            class("deepspeed.utils.tensor_fragment", "tensor_fragment", GlobalUse::Made),
+            GlobalClass::Unfamiliar
         );
         for (module, name) in [
             ("torch.nn.functional", "gelu"),
@@ -366,19 +374,23 @@ mod tests {
             ("megatron.core.fusions.fused_bias_swiglu", "bias_swiglu_impl"),
             ("my_project.data", "load_image"),
         ] {
-            assert_eq!(class(module, name, Use::Named), Class::Unfamiliar, "{module} {name}");
+            assert_eq!(
+                class(module, name, GlobalUse::Named),
+                GlobalClass::Unfamiliar,
+                "{module} {name}"
+            );
         }
         assert_eq!(
             class(
                 "transformer_engine.pytorch.tensor.float8_tensor",
                 "_make_float8_tensor_in_reduce_ex",
-                Use::Called
+                GlobalUse::Called
             ),
-            Class::Unfamiliar
+            GlobalClass::Unfamiliar
         );
         assert_eq!(
-            class("megatron.core.enums", "Kind.flash", Use::Named),
-            Class::Unfamiliar
+            class("megatron.core.enums", "Kind.flash", GlobalUse::Named),
+            GlobalClass::Unfamiliar
         );
     }
 }

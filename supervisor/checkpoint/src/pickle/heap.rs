@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// A value. Containers and calls are numbers that [`Heap::object`] resolves.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value {
+pub enum PickleValue {
     /// `None`.
     None,
     /// `True` or `False`.
@@ -16,15 +16,15 @@ pub enum Value {
     /// An integer that fits.
     Int(i64),
     /// An integer that does not fit: its bytes as they stand in the file.
-    BigInt(Text),
+    BigInt(TextRange),
     /// A float.
     Float(f64),
     /// A string.
-    Str(Text),
+    Str(TextRange),
     /// Bytes.
-    Bytes(Text),
+    Bytes(TextRange),
     /// A bytearray.
-    ByteArray(Text),
+    ByteArray(TextRange),
     /// An imported name: resolved by [`Heap::global`].
     Global(u32),
     /// A container, a call or a persistent reference.
@@ -33,12 +33,12 @@ pub enum Value {
 
 /// A run of bytes: of the input, or of the pool for what had to be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Text {
+pub struct TextRange {
     off: u32,
     len: u32,
 }
 
-impl Text {
+impl TextRange {
     /// Number of bytes.
     #[must_use]
     pub fn len(self) -> usize {
@@ -54,21 +54,21 @@ impl Text {
 
 /// A value made of others.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Object {
+pub enum PickleObject {
     /// A tuple.
-    Tuple(Box<[Value]>),
+    Tuple(Box<[PickleValue]>),
     /// A list.
-    List(Vec<Value>),
+    List(Vec<PickleValue>),
     /// A set.
-    Set(Vec<Value>),
+    Set(Vec<PickleValue>),
     /// A frozenset.
-    FrozenSet(Box<[Value]>),
+    FrozenSet(Box<[PickleValue]>),
     /// A dict, in order of insertion, repeated keys kept.
-    Dict(Vec<(Value, Value)>),
+    Dict(Vec<(PickleValue, PickleValue)>),
     /// Value that a call would return.
-    Call(Box<Call>),
+    Call(Box<PickleCall>),
     /// Value that the loader's `persistent_load` would return for this id.
-    Persistent(Value),
+    Persistent(PickleValue),
 }
 
 /// The opcode a call came from.
@@ -86,29 +86,29 @@ pub enum CallKind {
 
 /// A call that loading would make, and what would be done to its result.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub struct PickleCall {
     /// How.
     pub kind: CallKind,
     /// The function that would be called.
-    pub callee: Value,
+    pub callee: PickleValue,
     /// With which arguments.
-    pub args: Value,
+    pub args: PickleValue,
     /// With which keywords.
-    pub kwargs: Option<Value>,
+    pub kwargs: Option<PickleValue>,
     /// The state that BUILD would give it.
-    pub state: Option<Value>,
+    pub state: Option<PickleValue>,
     /// Values that would be put into it; most calls have nothing, so it stands apart.
     filling: Option<Box<Filling>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Filling {
-    items: Vec<Value>,
-    pairs: Vec<(Value, Value)>,
+    items: Vec<PickleValue>,
+    pairs: Vec<(PickleValue, PickleValue)>,
 }
 
-impl Call {
-    pub(super) fn new(kind: CallKind, callee: Value, args: Value, kwargs: Option<Value>) -> Self {
+impl PickleCall {
+    pub(super) fn new(kind: CallKind, callee: PickleValue, args: PickleValue, kwargs: Option<PickleValue>) -> Self {
         Self {
             kind,
             callee,
@@ -121,28 +121,28 @@ impl Call {
 
     /// Values that APPEND and ADDITEMS would add to it.
     #[must_use]
-    pub fn items(&self) -> &[Value] {
+    pub fn items(&self) -> &[PickleValue] {
         self.filling.as_ref().map_or(&[], |f| &f.items)
     }
 
     /// Pairs that SETITEM would set in it.
     #[must_use]
-    pub fn pairs(&self) -> &[(Value, Value)] {
+    pub fn pairs(&self) -> &[(PickleValue, PickleValue)] {
         self.filling.as_ref().map_or(&[], |f| &f.pairs)
     }
 
-    pub(super) fn items_mut(&mut self) -> &mut Vec<Value> {
+    pub(super) fn items_mut(&mut self) -> &mut Vec<PickleValue> {
         &mut self.filling.get_or_insert_default().items
     }
 
-    pub(super) fn pairs_mut(&mut self) -> &mut Vec<(Value, Value)> {
+    pub(super) fn pairs_mut(&mut self) -> &mut Vec<(PickleValue, PickleValue)> {
         &mut self.filling.get_or_insert_default().pairs
     }
 }
 
 /// Uses that a pickle makes of an imported name; later ones say more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Use {
+pub enum GlobalUse {
     /// It is imported and kept.
     Named,
     /// An object of it is made: its `__new__` runs, and Python insists on a class.
@@ -153,7 +153,7 @@ pub enum Use {
 
 /// An imported name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Global {
+pub struct PickleGlobal {
     /// The module.
     pub module: String,
     /// The name in it, dotted where it reaches through attributes.
@@ -161,7 +161,7 @@ pub struct Global {
     /// Place where it first stands in the pickle.
     pub at: u64,
     /// The worst that would be done with it.
-    pub usage: Use,
+    pub usage: GlobalUse,
 }
 
 /// Values that may be gone through in any file.
@@ -169,11 +169,11 @@ const WORK: u64 = 16 << 20;
 
 /// All values of one pickle.
 #[derive(Debug, Default)]
-pub struct Heap {
+pub struct PickleHeap {
     input: Vec<u8>,
     pool: Vec<u8>,
-    objects: Vec<Object>,
-    globals: Vec<Global>,
+    objects: Vec<PickleObject>,
+    globals: Vec<PickleGlobal>,
     by_name: HashMap<(String, String), u32>,
     /// Values that were gone through beyond reading them once.
     work: Cell<u64>,
@@ -181,7 +181,7 @@ pub struct Heap {
     taken: usize,
 }
 
-impl Heap {
+impl PickleHeap {
     pub(super) fn new(input: Vec<u8>) -> Self {
         Self {
             input,
@@ -194,43 +194,43 @@ impl Heap {
     }
 
     /// The range of the input; the limit on pickles keeps it below 4 GiB.
-    pub(super) fn text(off: usize, len: usize) -> Option<Text> {
-        Some(Text {
+    pub(super) fn text(off: usize, len: usize) -> Option<TextRange> {
+        Some(TextRange {
             off: u32::try_from(off).ok()?,
             len: u32::try_from(len).ok()?,
         })
     }
 
-    pub(super) fn pooled(&mut self, bytes: &[u8]) -> Option<Text> {
+    pub(super) fn pooled(&mut self, bytes: &[u8]) -> Option<TextRange> {
         let text = Self::text(self.input.len() + self.pool.len(), bytes.len())?;
         self.pool.extend_from_slice(bytes);
         Some(text)
     }
 
-    pub(super) fn add(&mut self, object: Object) -> Option<Value> {
+    pub(super) fn add(&mut self, object: PickleObject) -> Option<PickleValue> {
         let id = u32::try_from(self.objects.len()).ok()?;
         self.objects.push(object);
-        Some(Value::Object(id))
+        Some(PickleValue::Object(id))
     }
 
     /// Bytes that the parts of an object take, which stand apart from it.
-    pub(super) fn weight(object: &Object) -> usize {
+    pub(super) fn weight(object: &PickleObject) -> usize {
         // Each list of values is an allocation of its own, with the allocator's rounding.
         const APART: usize = 32;
-        let values = size_of::<Value>();
+        let values = size_of::<PickleValue>();
         match object {
-            Object::Tuple(items) | Object::FrozenSet(items) if items.is_empty() => 0,
-            Object::Tuple(items) | Object::FrozenSet(items) => APART + items.len() * values,
-            Object::List(items) | Object::Set(items) => APART + 4 * values + items.len() * values,
-            Object::Dict(pairs) => APART + 8 * values + 2 * pairs.len() * values,
-            Object::Call(_) => APART + size_of::<Call>(),
-            Object::Persistent(_) => 0,
+            PickleObject::Tuple(items) | PickleObject::FrozenSet(items) if items.is_empty() => 0,
+            PickleObject::Tuple(items) | PickleObject::FrozenSet(items) => APART + items.len() * values,
+            PickleObject::List(items) | PickleObject::Set(items) => APART + 4 * values + items.len() * values,
+            PickleObject::Dict(pairs) => APART + 8 * values + 2 * pairs.len() * values,
+            PickleObject::Call(_) => APART + size_of::<PickleCall>(),
+            PickleObject::Persistent(_) => 0,
         }
     }
 
     /// Bytes that all objects take, and the place that is kept for more.
     pub(super) fn places(&self) -> usize {
-        self.objects.capacity() * size_of::<Object>()
+        self.objects.capacity() * size_of::<PickleObject>()
     }
 
     /// Bytes that one object more takes beyond that.
@@ -241,25 +241,25 @@ impl Heap {
         }
     }
 
-    pub(super) fn object_mut(&mut self, id: u32) -> Option<&mut Object> {
+    pub(super) fn object_mut(&mut self, id: u32) -> Option<&mut PickleObject> {
         self.objects.get_mut(id as usize)
     }
 
-    pub(super) fn import(&mut self, module: String, name: String, at: u64) -> Value {
+    pub(super) fn import(&mut self, module: String, name: String, at: u64) -> PickleValue {
         let next = u32::try_from(self.globals.len()).unwrap_or(u32::MAX);
         let id = *self.by_name.entry((module, name)).or_insert_with_key(|(module, name)| {
-            self.globals.push(Global {
+            self.globals.push(PickleGlobal {
                 module: module.clone(),
                 name: name.clone(),
                 at,
-                usage: Use::Named,
+                usage: GlobalUse::Named,
             });
             next
         });
-        Value::Global(id)
+        PickleValue::Global(id)
     }
 
-    pub(super) fn mark(&mut self, id: u32, usage: Use) {
+    pub(super) fn mark(&mut self, id: u32, usage: GlobalUse) {
         if let Some(g) = self.globals.get_mut(id as usize) {
             g.usage = g.usage.max(usage);
         }
@@ -267,59 +267,59 @@ impl Heap {
 
     /// All imported names, in order of appearance.
     #[must_use]
-    pub fn globals(&self) -> &[Global] {
+    pub fn globals(&self) -> &[PickleGlobal] {
         &self.globals
     }
 
     /// The imported name a value stands for.
     #[must_use]
-    pub fn global(&self, value: Value) -> Option<&Global> {
+    pub fn global(&self, value: PickleValue) -> Option<&PickleGlobal> {
         match value {
-            Value::Global(id) => self.globals.get(id as usize),
+            PickleValue::Global(id) => self.globals.get(id as usize),
             _ => None,
         }
     }
 
     /// All containers, calls and persistent references, in order of creation.
     #[must_use]
-    pub fn objects(&self) -> &[Object] {
+    pub fn objects(&self) -> &[PickleObject] {
         &self.objects
     }
 
     /// The container or call a value stands for.
     #[must_use]
-    pub fn object(&self, value: Value) -> Option<&Object> {
+    pub fn object(&self, value: PickleValue) -> Option<&PickleObject> {
         match value {
-            Value::Object(id) => self.objects.get(id as usize),
+            PickleValue::Object(id) => self.objects.get(id as usize),
             _ => None,
         }
     }
 
     /// The call a value stands for.
     #[must_use]
-    pub fn call(&self, value: Value) -> Option<&Call> {
+    pub fn call(&self, value: PickleValue) -> Option<&PickleCall> {
         match self.object(value)? {
-            Object::Call(call) => Some(call),
+            PickleObject::Call(call) => Some(call),
             _ => None,
         }
     }
 
     /// The elements of a tuple or list.
     #[must_use]
-    pub fn items(&self, value: Value) -> Option<&[Value]> {
+    pub fn items(&self, value: PickleValue) -> Option<&[PickleValue]> {
         match self.object(value)? {
-            Object::Tuple(items) => Some(items),
-            Object::List(items) => Some(items),
+            PickleObject::Tuple(items) => Some(items),
+            PickleObject::List(items) => Some(items),
             _ => None,
         }
     }
 
     /// The pairs of a dict, or of a call that makes one and fills it (`OrderedDict`).
     #[must_use]
-    pub fn pairs(&self, value: Value) -> Option<&[(Value, Value)]> {
+    pub fn pairs(&self, value: PickleValue) -> Option<&[(PickleValue, PickleValue)]> {
         match self.object(value)? {
-            Object::Dict(pairs) => Some(pairs),
-            Object::Call(call) if !call.pairs().is_empty() || self.makes_dict(call) => Some(call.pairs()),
+            PickleObject::Dict(pairs) => Some(pairs),
+            PickleObject::Call(call) if !call.pairs().is_empty() || self.makes_dict(call) => Some(call.pairs()),
             _ => None,
         }
     }
@@ -350,18 +350,18 @@ impl Heap {
     }
 
     /// Returns true if a value is a dict that a call makes.
-    pub(super) fn is_dict_call(&self, value: Value) -> bool {
+    pub(super) fn is_dict_call(&self, value: PickleValue) -> bool {
         self.call(value).is_some_and(|call| self.makes_dict(call))
     }
 
-    fn makes_dict(&self, call: &Call) -> bool {
+    fn makes_dict(&self, call: &PickleCall) -> bool {
         self.global(call.callee)
             .is_some_and(|g| g.module == "collections" && g.name != "deque")
     }
 
     /// The value of a string key; the last one, as in Python.
     #[must_use]
-    pub fn get(&self, dict: Value, key: &str) -> Option<Value> {
+    pub fn get(&self, dict: PickleValue, key: &str) -> Option<PickleValue> {
         let pairs = self.pairs(dict)?;
         self.charge(pairs.len());
         if self.is_exhausted() {
@@ -370,13 +370,13 @@ impl Heap {
         pairs
             .iter()
             .rev()
-            .find(|(k, _)| matches!(k, Value::Str(t) if self.bytes(*t) == key.as_bytes()))
+            .find(|(k, _)| matches!(k, PickleValue::Str(t) if self.bytes(*t) == key.as_bytes()))
             .map(|p| p.1)
     }
 
     /// An attribute that BUILD gave to the result of a call: from a dict, or from one of the parts of a slotted state.
     #[must_use]
-    pub fn attribute(&self, object: Value, name: &str) -> Option<Value> {
+    pub fn attribute(&self, object: PickleValue, name: &str) -> Option<PickleValue> {
         let state = self.call(object)?.state?;
         match self.items(state) {
             Some(parts) => parts.iter().find_map(|part| self.get(*part, name)),
@@ -387,14 +387,14 @@ impl Heap {
     /// Returns true if any container or call holds this imported name.
     #[must_use]
     pub fn holds(&self, global: u32) -> bool {
-        let wanted = |v: &Value| *v == Value::Global(global);
-        let in_pairs = |pairs: &[(Value, Value)]| pairs.iter().any(|(k, v)| wanted(k) || wanted(v));
+        let wanted = |v: &PickleValue| *v == PickleValue::Global(global);
+        let in_pairs = |pairs: &[(PickleValue, PickleValue)]| pairs.iter().any(|(k, v)| wanted(k) || wanted(v));
         self.objects.iter().any(|object| match object {
-            Object::Tuple(items) | Object::FrozenSet(items) => items.iter().any(wanted),
-            Object::List(items) | Object::Set(items) => items.iter().any(wanted),
-            Object::Dict(pairs) => in_pairs(pairs),
-            Object::Persistent(id) => wanted(id),
-            Object::Call(c) => {
+            PickleObject::Tuple(items) | PickleObject::FrozenSet(items) => items.iter().any(wanted),
+            PickleObject::List(items) | PickleObject::Set(items) => items.iter().any(wanted),
+            PickleObject::Dict(pairs) => in_pairs(pairs),
+            PickleObject::Persistent(id) => wanted(id),
+            PickleObject::Call(c) => {
                 let parts = [Some(c.callee), Some(c.args), c.kwargs, c.state];
                 parts.iter().flatten().any(wanted) || c.items().iter().any(wanted) || in_pairs(c.pairs())
             }
@@ -403,7 +403,7 @@ impl Heap {
 
     /// The bytes of a string or bytes value.
     #[must_use]
-    pub fn bytes(&self, text: Text) -> &[u8] {
+    pub fn bytes(&self, text: TextRange) -> &[u8] {
         let (off, len) = (text.off as usize, text.len as usize);
         match off.checked_sub(self.input.len()) {
             None => self.input.get(off..off + len).unwrap_or_default(),
@@ -413,18 +413,18 @@ impl Heap {
 
     /// A string value; bytes that are not UTF-8 are replaced.
     #[must_use]
-    pub fn str(&self, value: Value) -> Option<Cow<'_, str>> {
+    pub fn str(&self, value: PickleValue) -> Option<Cow<'_, str>> {
         match value {
-            Value::Str(t) => Some(String::from_utf8_lossy(self.bytes(t))),
+            PickleValue::Str(t) => Some(String::from_utf8_lossy(self.bytes(t))),
             _ => None,
         }
     }
 
     /// A non-negative integer.
     #[must_use]
-    pub fn uint(&self, value: Value) -> Option<u64> {
+    pub fn uint(&self, value: PickleValue) -> Option<u64> {
         match value {
-            Value::Int(n) => u64::try_from(n).ok(),
+            PickleValue::Int(n) => u64::try_from(n).ok(),
             _ => None,
         }
     }

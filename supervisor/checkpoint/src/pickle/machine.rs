@@ -3,13 +3,13 @@
 mod judging;
 
 use super::danger;
-use super::heap::{Call, CallKind, Heap, Object, Use, Value};
-use super::{Danger, Odd, Pickle, PickleError};
-use crate::limits::Limits;
+use super::heap::{CallKind, GlobalUse, PickleCall, PickleHeap, PickleObject, PickleValue};
+use super::{OddUse, ParsedPickle, PickleDanger, PickleError};
+use crate::limits::InspectLimits;
 use crate::raw::shown;
 use std::collections::HashMap;
 
-pub(super) type Step<T = ()> = Result<T, PickleError>;
+pub(super) type OpResult<T = ()> = Result<T, PickleError>;
 
 /// Different imported names; real files have some dozens.
 const NAMES: usize = 65_536;
@@ -29,29 +29,33 @@ pub(super) enum Growth {
     Set,
 }
 
-pub(super) struct Machine<'l> {
-    pub(super) heap: Heap,
+pub(super) struct PickleMachine<'l> {
+    pub(super) heap: PickleHeap,
     pub(super) at: usize,
-    stack: Vec<Value>,
+    stack: Vec<PickleValue>,
     marks: Vec<usize>,
-    memo: Vec<Option<Value>>,
-    far_memo: HashMap<u64, Value>,
+    memo: Vec<Option<PickleValue>>,
+    far_memo: HashMap<u64, PickleValue>,
     memo_len: u64,
-    dangers: Vec<Danger>,
-    odd: Vec<Odd>,
+    dangers: Vec<PickleDanger>,
+    odd: Vec<OddUse>,
     /// Verdict of the list on each imported name.
-    rules: Vec<Option<&'static danger::Rule>>,
+    rules: Vec<Option<&'static danger::GlobalRule>>,
     op_at: usize,
     spent: usize,
     /// A fault that not every loader stumbles over.
     doubt: Option<(usize, PickleError)>,
-    limits: &'l Limits,
+    limits: &'l InspectLimits,
 }
 
 /// Runs `step`, an opcode at a time, to STOP, the first fault or a limit.
-pub(super) fn run(bytes: Vec<u8>, limits: &Limits, step: impl Fn(&mut Machine<'_>) -> Step<Option<Value>>) -> Pickle {
-    let mut m = Machine {
-        heap: Heap::new(bytes),
+pub(super) fn run(
+    bytes: Vec<u8>,
+    limits: &InspectLimits,
+    step: impl Fn(&mut PickleMachine<'_>) -> OpResult<Option<PickleValue>>,
+) -> ParsedPickle {
+    let mut m = PickleMachine {
+        heap: PickleHeap::new(bytes),
         at: 0,
         stack: Vec::new(),
         marks: Vec::new(),
@@ -80,7 +84,7 @@ pub(super) fn run(bytes: Vec<u8>, limits: &Limits, step: impl Fn(&mut Machine<'_
         }
     };
     let error = error.map(|e| (m.op_at, e)).or(m.doubt).map(|(at, e)| (at as u64, e));
-    Pickle {
+    ParsedPickle {
         heap: m.heap,
         root: root.filter(|_| error.is_none()),
         error,
@@ -90,10 +94,10 @@ pub(super) fn run(bytes: Vec<u8>, limits: &Limits, step: impl Fn(&mut Machine<'_
     }
 }
 
-impl Machine<'_> {
+impl PickleMachine<'_> {
     pub(super) fn danger(&mut self, what: impl Into<String>) {
         if self.dangers.len() < DANGERS {
-            self.dangers.push(Danger {
+            self.dangers.push(PickleDanger {
                 at: self.op_at as u64,
                 what: what.into(),
             });
@@ -106,19 +110,19 @@ impl Machine<'_> {
     }
 
     /// Charges memory to the budget.
-    fn spend(&mut self, bytes: usize) -> Step {
+    fn spend(&mut self, bytes: usize) -> OpResult {
         self.spent = self.spent.saturating_add(bytes);
         self.fits()
     }
 
     /// Input, values and stacks together.
-    fn fits(&mut self) -> Step {
+    fn fits(&mut self) -> OpResult {
         self.has_room(0)
     }
 
     /// There is room for so many bytes more, which are needed for a moment.
-    fn has_room(&mut self, more: usize) -> Step {
-        let stacks = self.stack.capacity() * size_of::<Value>() + self.marks.capacity() * size_of::<usize>();
+    fn has_room(&mut self, more: usize) -> OpResult {
+        let stacks = self.stack.capacity() * size_of::<PickleValue>() + self.marks.capacity() * size_of::<usize>();
         let held = self.limits.held + self.heap.places() + self.heap.texts();
         let taken = held.saturating_add(self.spent).saturating_add(stacks);
         self.heap.take(taken);
@@ -139,17 +143,17 @@ impl Machine<'_> {
         }
     }
 
-    pub(super) fn push(&mut self, value: Value) -> Step {
+    pub(super) fn push(&mut self, value: PickleValue) -> OpResult {
         // The stack grows by doubling, so it is looked at where it does.
         if self.stack.len() == self.stack.capacity() {
-            self.has_room(self.stack.capacity() * size_of::<Value>())?;
+            self.has_room(self.stack.capacity() * size_of::<PickleValue>())?;
         }
         self.stack.push(value);
         Ok(())
     }
 
-    pub(super) fn push_object(&mut self, object: Object) -> Step {
-        self.spent = self.spent.saturating_add(Heap::weight(&object));
+    pub(super) fn push_object(&mut self, object: PickleObject) -> OpResult {
+        self.spent = self.spent.saturating_add(PickleHeap::weight(&object));
         self.has_room(self.heap.growth())?;
         let value = self
             .heap
@@ -162,7 +166,7 @@ impl Machine<'_> {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    pub(super) fn pop(&mut self) -> Step<Value> {
+    pub(super) fn pop(&mut self) -> OpResult<PickleValue> {
         if self.stack.len() <= self.floor() {
             return Err(PickleError::Underflow);
         }
@@ -170,7 +174,7 @@ impl Machine<'_> {
     }
 
     /// POP: drops a value, or a mark that lies on top.
-    pub(super) fn drop_top(&mut self) -> Step {
+    pub(super) fn drop_top(&mut self) -> OpResult {
         if self.marks.last() == Some(&self.stack.len()) {
             self.marks.pop();
             return Ok(());
@@ -178,14 +182,14 @@ impl Machine<'_> {
         self.pop().map(drop)
     }
 
-    pub(super) fn top(&self) -> Step<Value> {
+    pub(super) fn top(&self) -> OpResult<PickleValue> {
         if self.stack.len() <= self.floor() {
             return Err(PickleError::Underflow);
         }
         self.stack.last().copied().ok_or(PickleError::Underflow)
     }
 
-    pub(super) fn mark(&mut self) -> Step {
+    pub(super) fn mark(&mut self) -> OpResult {
         if self.marks.len() == self.marks.capacity() {
             self.has_room(self.marks.capacity() * size_of::<usize>())?;
         }
@@ -194,15 +198,15 @@ impl Machine<'_> {
     }
 
     /// Takes everything above the last mark.
-    pub(super) fn pop_mark(&mut self) -> Step<Vec<Value>> {
+    pub(super) fn pop_mark(&mut self) -> OpResult<Vec<PickleValue>> {
         let at = self.marks.pop().ok_or(PickleError::Underflow)?;
         let count = self.stack.len().checked_sub(at).ok_or(PickleError::Underflow)?;
         // They stand in the stack, apart from it, and in what they become.
-        self.has_room(2 * count * size_of::<Value>())?;
+        self.has_room(2 * count * size_of::<PickleValue>())?;
         Ok(self.stack.split_off(at))
     }
 
-    pub(super) fn pop_pairs(&mut self) -> Step<Vec<(Value, Value)>> {
+    pub(super) fn pop_pairs(&mut self) -> OpResult<Vec<(PickleValue, PickleValue)>> {
         let items = self.pop_mark()?;
         if !items.len().is_multiple_of(2) {
             return Err(PickleError::BadArgument("an odd number of keys and values"));
@@ -210,7 +214,7 @@ impl Machine<'_> {
         Ok(items.chunks_exact(2).map(|p| (p[0], p[1])).collect())
     }
 
-    pub(super) fn store(&mut self, slot: u64) -> Step {
+    pub(super) fn store(&mut self, slot: u64) -> OpResult {
         let value = self.top()?;
         let near = usize::try_from(slot).ok().filter(|s| *s <= self.memo.len() + 1024);
         let old = match near {
@@ -219,7 +223,7 @@ impl Machine<'_> {
                     let before = self.memo.capacity();
                     if s >= before {
                         let more = (s + 1).max(2 * before) - before;
-                        self.spend(more * size_of::<Option<Value>>())?;
+                        self.spend(more * size_of::<Option<PickleValue>>())?;
                         self.memo.reserve_exact(before + more - self.memo.len());
                     }
                     self.memo.resize(s + 1, None);
@@ -231,7 +235,7 @@ impl Machine<'_> {
                 }
             }
             None => {
-                self.spend(4 * size_of::<Value>())?;
+                self.spend(4 * size_of::<PickleValue>())?;
                 self.far_memo.insert(slot, value)
             }
         };
@@ -240,11 +244,11 @@ impl Machine<'_> {
     }
 
     /// MEMOIZE: the next slot is the number of slots filled.
-    pub(super) fn memoize(&mut self) -> Step {
+    pub(super) fn memoize(&mut self) -> OpResult {
         self.store(self.memo_len)
     }
 
-    pub(super) fn recall(&mut self, slot: u64) -> Step {
+    pub(super) fn recall(&mut self, slot: u64) -> OpResult {
         let near = usize::try_from(slot)
             .ok()
             .and_then(|s| self.memo.get(s).copied().flatten());
@@ -254,7 +258,7 @@ impl Machine<'_> {
         self.push(value)
     }
 
-    pub(super) fn import(&mut self, module: String, name: String) -> Step {
+    pub(super) fn import(&mut self, module: String, name: String) -> OpResult {
         self.spend(2 * (module.len() + name.len()) + 128)?;
         if module.len().max(name.len()) > NAME {
             return self.too_long();
@@ -270,17 +274,17 @@ impl Machine<'_> {
         self.push(value)
     }
 
-    fn too_long(&mut self) -> Step {
+    fn too_long(&mut self) -> OpResult {
         self.danger("import a name that is longer than any");
         Err(PickleError::BadArgument("a name that is longer than any"))
     }
 
     /// STACK_GLOBAL: module and name come from the stack and must be plain strings.
-    pub(super) fn import_from_stack(&mut self) -> Step {
+    pub(super) fn import_from_stack(&mut self) -> OpResult {
         let (name, module) = (self.pop()?, self.pop()?);
         if [name, module]
             .iter()
-            .any(|v| matches!(v, Value::Str(t) if t.len() > NAME))
+            .any(|v| matches!(v, PickleValue::Str(t) if t.len() > NAME))
         {
             return self.too_long();
         }
@@ -296,32 +300,38 @@ impl Machine<'_> {
         }
     }
 
-    pub(super) fn call(&mut self, kind: CallKind, callee: Value, args: Value, kwargs: Option<Value>) -> Step {
+    pub(super) fn call(
+        &mut self,
+        kind: CallKind,
+        callee: PickleValue,
+        args: PickleValue,
+        kwargs: Option<PickleValue>,
+    ) -> OpResult {
         if let Some((module, name)) = self.nested_class(callee, args).filter(|_| kind == CallKind::Reduce) {
             return self.import(module, name);
         }
         if kind == CallKind::Reduce && self.is_storage(callee, args) {
             // Nothing that a pickle writes has this form: a call of what is no name is dangerous.
-            let storage = Call::new(kind, Value::None, args, kwargs);
-            return self.push_object(Object::Call(Box::new(storage)));
+            let storage = PickleCall::new(kind, PickleValue::None, args, kwargs);
+            return self.push_object(PickleObject::Call(Box::new(storage)));
         }
         let usage = match kind {
-            CallKind::New | CallKind::NewEx => Use::Made,
-            CallKind::Reduce | CallKind::Instance => Use::Called,
+            CallKind::New | CallKind::NewEx => GlobalUse::Made,
+            CallKind::Reduce | CallKind::Instance => GlobalUse::Called,
         };
         self.judge_callee(callee, args, usage);
         if let Some((id, rule)) = self.ruled(callee)
-            && !danger::is_usual(&self.heap, rule, usage == Use::Made, args, kwargs)
+            && !danger::is_usual(&self.heap, rule, usage == GlobalUse::Made, args, kwargs)
         {
             self.odd(id, "calls it with other arguments than real writers do");
         }
         self.judge_elements(callee, args);
-        let call = Call::new(kind, callee, args, kwargs);
-        self.push_object(Object::Call(Box::new(call)))
+        let call = PickleCall::new(kind, callee, args, kwargs);
+        self.push_object(PickleObject::Call(Box::new(call)))
     }
 
     /// BUILD: state for the object on top.
-    pub(super) fn build(&mut self, state: Value) -> Step {
+    pub(super) fn build(&mut self, state: PickleValue) -> OpResult {
         let target = self.top()?;
         self.judge_state(state, self.ruled_target(target).is_some());
         if let Some((id, rule)) = self.ruled_target(target)
@@ -333,11 +343,11 @@ impl Machine<'_> {
             return Err(PickleError::TooMuchWork);
         }
         let object = match target {
-            Value::Object(id) => self.heap.object_mut(id),
+            PickleValue::Object(id) => self.heap.object_mut(id),
             _ => None,
         };
         match object {
-            Some(Object::Call(call)) => {
+            Some(PickleObject::Call(call)) => {
                 // A second state replaces what later readers see, never the record of the first call.
                 call.state = Some(state);
             }
@@ -349,23 +359,23 @@ impl Machine<'_> {
         Ok(())
     }
 
-    pub(super) fn append(&mut self, mut items: Vec<Value>, growth: Growth) -> Step {
+    pub(super) fn append(&mut self, mut items: Vec<PickleValue>, growth: Growth) -> OpResult {
         let target = self.top()?;
-        if growth == Growth::Set && matches!(self.heap.object(target), Some(Object::Set(_))) {
+        if growth == Growth::Set && matches!(self.heap.object(target), Some(PickleObject::Set(_))) {
             self.judge_keys(items.iter().copied());
         }
-        self.spend(2 * items.len() * size_of::<Value>())?;
+        self.spend(2 * items.len() * size_of::<PickleValue>())?;
         self.judge_growth(target, false);
         let object = match target {
-            Value::Object(id) => self.heap.object_mut(id),
+            PickleValue::Object(id) => self.heap.object_mut(id),
             _ => None,
         };
         match object {
-            Some(Object::List(list)) if growth == Growth::List => list.append(&mut items),
-            Some(Object::Set(list)) if growth == Growth::Set => list.append(&mut items),
+            Some(PickleObject::List(list)) if growth == Growth::List => list.append(&mut items),
+            Some(PickleObject::Set(list)) if growth == Growth::Set => list.append(&mut items),
             // Python looks at nothing where there is nothing to add.
-            Some(Object::List(_) | Object::Set(_)) if items.is_empty() => {}
-            Some(Object::Call(call)) => call.items_mut().append(&mut items),
+            Some(PickleObject::List(_) | PickleObject::Set(_)) if items.is_empty() => {}
+            Some(PickleObject::Call(call)) => call.items_mut().append(&mut items),
             Some(_) => {
                 return Err(PickleError::BadArgument("appending to something that cannot take it"));
             }
@@ -374,21 +384,21 @@ impl Machine<'_> {
         Ok(())
     }
 
-    pub(super) fn set_items(&mut self, mut pairs: Vec<(Value, Value)>) -> Step {
+    pub(super) fn set_items(&mut self, mut pairs: Vec<(PickleValue, PickleValue)>) -> OpResult {
         let target = self.top()?;
-        self.spend(4 * pairs.len() * size_of::<Value>())?;
+        self.spend(4 * pairs.len() * size_of::<PickleValue>())?;
         self.judge_growth(target, true);
-        if matches!(self.heap.object(target), Some(Object::Dict(_))) || self.heap.is_dict_call(target) {
+        if matches!(self.heap.object(target), Some(PickleObject::Dict(_))) || self.heap.is_dict_call(target) {
             self.judge_keys(pairs.iter().map(|(key, _)| *key));
         }
         let object = match target {
-            Value::Object(id) => self.heap.object_mut(id),
+            PickleValue::Object(id) => self.heap.object_mut(id),
             _ => None,
         };
         match object {
-            Some(Object::Dict(dict)) => dict.append(&mut pairs),
-            Some(Object::Call(call)) => call.pairs_mut().append(&mut pairs),
-            Some(Object::List(list)) => {
+            Some(PickleObject::Dict(dict)) => dict.append(&mut pairs),
+            Some(PickleObject::Call(call)) => call.pairs_mut().append(&mut pairs),
+            Some(PickleObject::List(list)) => {
                 for (key, value) in pairs {
                     let at = self_index(key, list.len());
                     let slot = at
@@ -406,7 +416,7 @@ impl Machine<'_> {
     }
 
     /// An imported module, class or function would be changed for the whole process.
-    fn changes_import(&mut self, target: Value, what: &str) -> Step {
+    fn changes_import(&mut self, target: PickleValue, what: &str) -> OpResult {
         let Some(g) = self.heap.global(target) else {
             return Err(PickleError::BadArgument("changing a value that cannot change"));
         };
@@ -416,10 +426,10 @@ impl Machine<'_> {
     }
 }
 
-fn self_index(key: Value, len: usize) -> Option<usize> {
+fn self_index(key: PickleValue, len: usize) -> Option<usize> {
     match key {
-        Value::Int(i) if i < 0 => len.checked_sub(usize::try_from(i.unsigned_abs()).ok()?),
-        Value::Int(i) => usize::try_from(i).ok(),
+        PickleValue::Int(i) if i < 0 => len.checked_sub(usize::try_from(i.unsigned_abs()).ok()?),
+        PickleValue::Int(i) => usize::try_from(i).ok(),
         _ => None,
     }
 }

@@ -1,14 +1,14 @@
 //! The opcodes of protocols 0 to 5.
 
 use super::PickleError;
-use super::heap::{CallKind, Heap, Object, Value};
-use super::machine::{Growth, Machine, Step};
+use super::heap::{CallKind, PickleHeap, PickleObject, PickleValue};
+use super::machine::{Growth, OpResult, PickleMachine};
 
 /// Digits of a whole number in decimal that Python reads.
 const DIGITS: usize = 4300;
 
 /// Runs one opcode; gives the value of the pickle at STOP.
-pub(super) fn step(m: &mut Machine<'_>) -> Step<Option<Value>> {
+pub(super) fn step(m: &mut PickleMachine<'_>) -> OpResult<Option<PickleValue>> {
     let op = take(m, 1).map(|(at, _)| m.heap.input()[at])?;
     match op {
         b'.' => return m.pop().map(Some),
@@ -18,9 +18,9 @@ pub(super) fn step(m: &mut Machine<'_>) -> Step<Option<Value>> {
         b'2' => m.top().and_then(|v| m.push(v))?,
         0x80 => protocol(m)?,
         0x95 => frame(m)?,
-        b'N' => m.push(Value::None)?,
-        0x88 => m.push(Value::Bool(true))?,
-        0x89 => m.push(Value::Bool(false))?,
+        b'N' => m.push(PickleValue::None)?,
+        0x88 => m.push(PickleValue::Bool(true))?,
+        0x89 => m.push(PickleValue::Bool(false))?,
         b'I' | b'L' | b'F' | b'J' | b'K' | b'M' | b'G' | 0x8a | 0x8b => number(m, op)?,
         b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => text(m, op)?,
         b')' | b']' | b'}' | 0x8f | b't' | b'l' | b'd' | 0x85..=0x87 | 0x91 => container(m, op)?,
@@ -36,11 +36,11 @@ pub(super) fn step(m: &mut Machine<'_>) -> Step<Option<Value>> {
         b'c' | b'i' | b'o' | b'R' | b'b' | 0x81 | 0x92 | 0x93 | 0x82..=0x84 => object(m, op)?,
         b'P' => {
             let id = line(m).and_then(|(at, n)| range(at, n))?;
-            m.push_object(Object::Persistent(Value::Str(id)))?;
+            m.push_object(PickleObject::Persistent(PickleValue::Str(id)))?;
         }
         b'Q' => {
             let id = m.pop()?;
-            m.push_object(Object::Persistent(id))?;
+            m.push_object(PickleObject::Persistent(id))?;
         }
         0x97 | 0x98 => {
             return Err(PickleError::BadArgument("a buffer that is kept outside the file"));
@@ -51,7 +51,7 @@ pub(super) fn step(m: &mut Machine<'_>) -> Step<Option<Value>> {
 }
 
 /// Takes `n` bytes of the input and gives their place.
-fn take(m: &mut Machine<'_>, n: usize) -> Step<(usize, usize)> {
+fn take(m: &mut PickleMachine<'_>, n: usize) -> OpResult<(usize, usize)> {
     let end =
         m.at.checked_add(n)
             .filter(|end| *end <= m.heap.input().len())
@@ -60,19 +60,19 @@ fn take(m: &mut Machine<'_>, n: usize) -> Step<(usize, usize)> {
     Ok((at, n))
 }
 
-fn uint(m: &mut Machine<'_>, n: usize) -> Step<u64> {
+fn uint(m: &mut PickleMachine<'_>, n: usize) -> OpResult<u64> {
     let (at, n) = take(m, n)?;
     Ok(crate::raw::le(m.heap.input(), at, n))
 }
 
 /// A count of bytes that must be there.
-fn count(m: &mut Machine<'_>, n: usize) -> Step<usize> {
+fn count(m: &mut PickleMachine<'_>, n: usize) -> OpResult<usize> {
     uint(m, n).and_then(|v| usize::try_from(v).map_err(|_| PickleError::Truncated))
 }
 
 /// A frame only says how far to buffer, and Python's loader in C refuses one that reaches beyond the end. Its loader in Python does not:
 /// what follows is read all the same, for what it would do.
-fn frame(m: &mut Machine<'_>) -> Step {
+fn frame(m: &mut PickleMachine<'_>) -> OpResult {
     let len = uint(m, 8)?;
     let left = m.heap.input().len().saturating_sub(m.at);
     if usize::try_from(len).map_or(true, |len| len > left) {
@@ -82,7 +82,7 @@ fn frame(m: &mut Machine<'_>) -> Step {
 }
 
 /// Takes a line; gives its place without the line feed.
-fn line(m: &mut Machine<'_>) -> Step<(usize, usize)> {
+fn line(m: &mut PickleMachine<'_>) -> OpResult<(usize, usize)> {
     let rest = &m.heap.input()[m.at..];
     let n = memchr::memchr(b'\n', rest).ok_or(PickleError::Truncated)?;
     let at = m.at;
@@ -90,32 +90,32 @@ fn line(m: &mut Machine<'_>) -> Step<(usize, usize)> {
     Ok((at, n))
 }
 
-fn line_bytes<'m>(m: &'m mut Machine<'_>) -> Step<&'m [u8]> {
+fn line_bytes<'m>(m: &'m mut PickleMachine<'_>) -> OpResult<&'m [u8]> {
     let (at, n) = line(m)?;
     Ok(&m.heap.input()[at..at + n])
 }
 
-fn line_text(m: &mut Machine<'_>) -> Step<String> {
+fn line_text(m: &mut PickleMachine<'_>) -> OpResult<String> {
     line_bytes(m).map(|b| String::from_utf8_lossy(b).into_owned())
 }
 
-fn range(at: usize, n: usize) -> Step<super::heap::Text> {
-    Heap::text(at, n).ok_or(PickleError::BadArgument("a string beyond 4 GiB"))
+fn range(at: usize, n: usize) -> OpResult<super::heap::TextRange> {
+    PickleHeap::text(at, n).ok_or(PickleError::BadArgument("a string beyond 4 GiB"))
 }
 
-fn protocol(m: &mut Machine<'_>) -> Step {
+fn protocol(m: &mut PickleMachine<'_>) -> OpResult {
     match uint(m, 1)? {
         0..=5 => Ok(()),
         _ => Err(PickleError::BadArgument("a protocol above 5")),
     }
 }
 
-fn number(m: &mut Machine<'_>, op: u8) -> Step {
+fn number(m: &mut PickleMachine<'_>, op: u8) -> OpResult {
     let value = match op {
-        b'K' => Value::Int(uint(m, 1)?.cast_signed()),
-        b'M' => Value::Int(uint(m, 2)?.cast_signed()),
-        b'J' => Value::Int(i64::from((uint(m, 4)? as u32).cast_signed())),
-        b'G' => Value::Float(f64::from_bits(uint(m, 8)?.swap_bytes())),
+        b'K' => PickleValue::Int(uint(m, 1)?.cast_signed()),
+        b'M' => PickleValue::Int(uint(m, 2)?.cast_signed()),
+        b'J' => PickleValue::Int(i64::from((uint(m, 4)? as u32).cast_signed())),
+        b'G' => PickleValue::Float(f64::from_bits(uint(m, 8)?.swap_bytes())),
         0x8a => {
             let n = count(m, 1)?;
             long(m, n)?
@@ -131,38 +131,38 @@ fn number(m: &mut Machine<'_>, op: u8) -> Step {
             if number.is_infinite() && text.bytes().any(|b| b.is_ascii_digit()) {
                 return Err(PickleError::BadArgument("a float that is too large"));
             }
-            Value::Float(number)
+            PickleValue::Float(number)
         }
         _ => decimal(m, op)?,
     };
     m.push(value)
 }
 
-fn long(m: &mut Machine<'_>, n: usize) -> Step<Value> {
+fn long(m: &mut PickleMachine<'_>, n: usize) -> OpResult<PickleValue> {
     let (at, n) = take(m, n)?;
     if n > 8 {
-        return range(at, n).map(Value::BigInt);
+        return range(at, n).map(PickleValue::BigInt);
     }
     let raw = crate::raw::le(m.heap.input(), at, n);
     let unused = 64 - 8 * n as u32;
-    Ok(Value::Int(if n == 0 {
+    Ok(PickleValue::Int(if n == 0 {
         0
     } else {
         (raw << unused).cast_signed() >> unused
     }))
 }
 
-fn decimal(m: &mut Machine<'_>, op: u8) -> Step<Value> {
+fn decimal(m: &mut PickleMachine<'_>, op: u8) -> OpResult<PickleValue> {
     let (at, n) = line(m)?;
     let text = String::from_utf8_lossy(&m.heap.input()[at..at + n]);
     let digits = text.trim().trim_end_matches('L');
     match (op, digits) {
-        (b'I', "00") => return Ok(Value::Bool(false)),
-        (b'I', "01") => return Ok(Value::Bool(true)),
+        (b'I', "00") => return Ok(PickleValue::Bool(false)),
+        (b'I', "01") => return Ok(PickleValue::Bool(true)),
         _ => {}
     }
     if let Some(v) = digits.parse().ok().filter(|_| digits.len() <= DIGITS) {
-        return Ok(Value::Int(v));
+        return Ok(PickleValue::Int(v));
     }
     let body = digits.strip_prefix(['-', '+']).unwrap_or(digits);
     if body.is_empty() || !body.bytes().all(|b| b.is_ascii_digit() || b == b'_') {
@@ -173,10 +173,10 @@ fn decimal(m: &mut Machine<'_>, op: u8) -> Step<Value> {
             "a whole number of more than 4300 digits, which Python does not read",
         ));
     }
-    range(at, n).map(Value::BigInt)
+    range(at, n).map(PickleValue::BigInt)
 }
 
-fn text(m: &mut Machine<'_>, op: u8) -> Step {
+fn text(m: &mut PickleMachine<'_>, op: u8) -> OpResult {
     let width = match op {
         b'S' | b'V' => return text_line(m, op),
         b'U' | 0x8c | b'C' => 1,
@@ -191,9 +191,9 @@ fn text(m: &mut Machine<'_>, op: u8) -> Step {
     }
     // Old byte strings become strings, as Python 3 makes of them.
     m.push(match op {
-        b'B' | b'C' | 0x8e => Value::Bytes(text),
-        0x96 => Value::ByteArray(text),
-        _ => Value::Str(text),
+        b'B' | b'C' | 0x8e => PickleValue::Bytes(text),
+        0x96 => PickleValue::ByteArray(text),
+        _ => PickleValue::Str(text),
     })
 }
 
@@ -210,7 +210,7 @@ fn decodes(bytes: &[u8]) -> bool {
 }
 
 /// STRING and UNICODE of protocol 0: escapes are undone, because a name may hide behind them.
-fn text_line(m: &mut Machine<'_>, op: u8) -> Step {
+fn text_line(m: &mut PickleMachine<'_>, op: u8) -> OpResult {
     let mut raw = line_bytes(m)?.to_vec();
     if op == b'S' {
         let trimmed = raw.trim_ascii_end();
@@ -226,7 +226,7 @@ fn text_line(m: &mut Machine<'_>, op: u8) -> Step {
         .heap
         .pooled(&plain)
         .ok_or(PickleError::BadArgument("a string beyond 4 GiB"))?;
-    m.push(Value::Str(text))
+    m.push(PickleValue::Str(text))
 }
 
 fn unescape(raw: &[u8], all: bool) -> Vec<u8> {
@@ -289,23 +289,23 @@ fn simple(kind: u8) -> Option<u8> {
     })
 }
 
-fn container(m: &mut Machine<'_>, op: u8) -> Step {
+fn container(m: &mut PickleMachine<'_>, op: u8) -> OpResult {
     let object = match op {
-        b')' => Object::Tuple(Box::default()),
-        b']' => Object::List(Vec::new()),
-        b'}' => Object::Dict(Vec::new()),
-        0x8f => Object::Set(Vec::new()),
-        b't' => Object::Tuple(m.pop_mark()?.into_boxed_slice()),
-        b'l' => Object::List(m.pop_mark()?),
+        b')' => PickleObject::Tuple(Box::default()),
+        b']' => PickleObject::List(Vec::new()),
+        b'}' => PickleObject::Dict(Vec::new()),
+        0x8f => PickleObject::Set(Vec::new()),
+        b't' => PickleObject::Tuple(m.pop_mark()?.into_boxed_slice()),
+        b'l' => PickleObject::List(m.pop_mark()?),
         b'd' => {
             let pairs = m.pop_pairs()?;
             m.judge_keys(pairs.iter().map(|(key, _)| *key));
-            Object::Dict(pairs)
+            PickleObject::Dict(pairs)
         }
         0x91 => {
             let items = m.pop_mark()?;
             m.judge_keys(items.iter().copied());
-            Object::FrozenSet(items.into_boxed_slice())
+            PickleObject::FrozenSet(items.into_boxed_slice())
         }
         _ => {
             let n = usize::from(op - 0x84);
@@ -314,13 +314,13 @@ fn container(m: &mut Machine<'_>, op: u8) -> Step {
                 items.push(m.pop()?);
             }
             items.reverse();
-            Object::Tuple(items.into_boxed_slice())
+            PickleObject::Tuple(items.into_boxed_slice())
         }
     };
     m.push_object(object)
 }
 
-fn memo(m: &mut Machine<'_>, op: u8) -> Step {
+fn memo(m: &mut PickleMachine<'_>, op: u8) -> OpResult {
     let slot = match op {
         0x94 => return m.memoize(),
         b'q' | b'h' => uint(m, 1)?,
@@ -337,7 +337,7 @@ fn memo(m: &mut Machine<'_>, op: u8) -> Step {
     }
 }
 
-fn object(m: &mut Machine<'_>, op: u8) -> Step {
+fn object(m: &mut PickleMachine<'_>, op: u8) -> OpResult {
     match op {
         b'c' => {
             let (module, name) = (line_text(m)?, line_text(m)?);
@@ -382,8 +382,8 @@ fn object(m: &mut Machine<'_>, op: u8) -> Step {
     }
 }
 
-fn instance(m: &mut Machine<'_>, class: Value, items: Vec<Value>) -> Step {
-    m.push_object(Object::Tuple(items.into_boxed_slice()))?;
+fn instance(m: &mut PickleMachine<'_>, class: PickleValue, items: Vec<PickleValue>) -> OpResult {
+    m.push_object(PickleObject::Tuple(items.into_boxed_slice()))?;
     let args = m.pop()?;
     m.call(CallKind::Instance, class, args, None)
 }

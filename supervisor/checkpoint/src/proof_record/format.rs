@@ -4,10 +4,10 @@
 //! number beside its pin and what is its own. The trailer is compared as bytes, so no change to a record goes unseen;
 //! what cannot be read in full is an error, and the step is proven again.
 
-use super::{Pin, ProvenFile, Record};
+use super::{FilePin, ProofRecord, ProvenFile};
 use crate::judge::FileReport;
-use crate::limits::Limits;
-use crate::marks::{Earlier, Marks};
+use crate::limits::InspectLimits;
+use crate::marks::{EarlierStep, StepCounters};
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -43,25 +43,25 @@ pub enum RecordError {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Header {
+struct ProofHeader {
     v: u32,
     ckpt: CkptId,
     step: Step,
     boot: String,
     wall: WallMs,
     #[serde(default)]
-    marks: Marks,
+    marks: StepCounters,
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct FormatVersion {
     v: u32,
 }
 
 /// A line after the header: what files share, or a file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line<S, F> {
+enum ProofLine<S, F> {
     #[serde(rename = "s")]
     Shared(S),
     #[serde(rename = "f")]
@@ -123,12 +123,12 @@ impl Own {
 ///
 /// # Errors
 /// Statements of the writer.
-pub fn encode(record: &Record, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn encode(record: &ProofRecord, out: &mut dyn io::Write) -> io::Result<()> {
     let mut summed = Summed {
         out,
         crc: crc32fast::Hasher::new(),
     };
-    summed.line(&Header {
+    summed.line(&ProofHeader {
         v: VERSION,
         ckpt: record.ckpt.clone(),
         step: record.step,
@@ -141,7 +141,7 @@ pub fn encode(record: &Record, out: &mut dyn io::Write) -> io::Result<()> {
         let mut report = file.report.clone();
         let (crc, pin) = (report.crc, file.pin);
         let own = Own::take(path, pin.size, &mut report);
-        let text = serde_json::to_string(&Line::<_, ()>::Shared(&report))?;
+        let text = serde_json::to_string(&ProofLine::<_, ()>::Shared(&report))?;
         let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
         let shared = match known.get(&text) {
             Some(n) => *n,
@@ -160,7 +160,7 @@ pub fn encode(record: &Record, out: &mut dyn io::Write) -> io::Result<()> {
             shared,
             own,
         );
-        summed.line(&Line::<(), _>::File(line))?;
+        summed.line(&ProofLine::<(), _>::File(line))?;
     }
     let Summed { out, crc } = summed;
     out.write_all(trailer(record.files.len(), crc.finalize()).as_bytes())
@@ -192,23 +192,23 @@ impl Summed<'_> {
 ///
 /// # Errors
 /// If it is not exactly what [`encode`] wrote, as far as its sum tells, or too large.
-pub fn decode_marks(bytes: &[u8], limits: &Limits) -> Result<Earlier, RecordError> {
+pub fn decode_marks(bytes: &[u8], limits: &InspectLimits) -> Result<EarlierStep, RecordError> {
     let (body, _, _) = checked(bytes, limits)?;
     let first = body.split(|b| *b == b'\n').next().unwrap_or_default();
-    let header: Header = parse(first, 1)?;
-    Ok(Earlier {
+    let header: ProofHeader = parse(first, 1)?;
+    Ok(EarlierStep {
         step: header.step,
         marks: header.marks,
     })
 }
 
 /// The lines before the trailer, the trailer, and the sum of the lines, which the trailer says too.
-fn checked<'a>(bytes: &'a [u8], limits: &Limits) -> Result<(&'a [u8], &'a [u8], u32), RecordError> {
+fn checked<'a>(bytes: &'a [u8], limits: &InspectLimits) -> Result<(&'a [u8], &'a [u8], u32), RecordError> {
     if bytes.len() > limits.record_bytes {
         return Err(RecordError::TooLarge(limits.record_bytes));
     }
     let first = bytes.split(|b| *b == b'\n').next().unwrap_or_default();
-    let version: Version = parse(first, 1)?;
+    let version: FormatVersion = parse(first, 1)?;
     if version.v != VERSION {
         return Err(RecordError::Version(version.v));
     }
@@ -227,11 +227,11 @@ fn checked<'a>(bytes: &'a [u8], limits: &Limits) -> Result<(&'a [u8], &'a [u8], 
 ///
 /// # Errors
 /// If it is not exactly what [`encode`] wrote, or too large.
-pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Record, RecordError> {
+pub fn decode(bytes: &[u8], limits: &InspectLimits) -> Result<ProofRecord, RecordError> {
     let (body, end, crc) = checked(bytes, limits)?;
     let cut = body.len();
     let mut lines = (1..).zip(body[..cut - 1].split(|b| *b == b'\n'));
-    let header: Header = match lines.next() {
+    let header: ProofHeader = match lines.next() {
         Some((n, line)) => parse(line, n)?,
         None => return Err(RecordError::Broken),
     };
@@ -241,7 +241,7 @@ pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Record, RecordError> {
     if end != trailer(files.len(), crc).as_bytes() {
         return Err(RecordError::Broken);
     }
-    Ok(Record {
+    Ok(ProofRecord {
         ckpt: header.ckpt,
         step: header.step,
         boot: header.boot,
@@ -261,7 +261,7 @@ fn parse<'de, T: Deserialize<'de>>(bytes: &'de [u8], line: usize) -> Result<T, R
 fn files<'a>(
     lines: impl Iterator<Item = (usize, &'a [u8])>,
     most: usize,
-    limits: &Limits,
+    limits: &InspectLimits,
 ) -> Result<BTreeMap<Utf8PathBuf, ProvenFile>, RecordError> {
     let mut shared: Vec<(FileReport, usize)> = Vec::new();
     let mut files: Vec<(Utf8PathBuf, ProvenFile)> = Vec::with_capacity(most);
@@ -271,9 +271,9 @@ fn files<'a>(
             line: n,
             why: why.to_owned(),
         };
-        match parse::<Line<FileReport, FileLine<Utf8PathBuf>>>(text, n)? {
-            Line::Shared(report) => shared.push((report, text.len())),
-            Line::File(FileLine(path, [dev, ino, size], [mtime, ctime], crc, number, own)) => {
+        match parse::<ProofLine<FileReport, FileLine<Utf8PathBuf>>>(text, n)? {
+            ProofLine::Shared(report) => shared.push((report, text.len())),
+            ProofLine::File(FileLine(path, [dev, ino, size], [mtime, ctime], crc, number, own)) => {
                 let (report, weight) = shared
                     .get(number as usize)
                     .ok_or_else(|| wrong("it names what is not there"))?;
@@ -288,7 +288,7 @@ fn files<'a>(
                 let mut report = report.clone();
                 report.crc = crc;
                 own.give(&path, size, &mut report);
-                let pin = Pin {
+                let pin = FilePin {
                     dev,
                     ino,
                     size,

@@ -4,9 +4,9 @@
 
 use crate::dtype::Dtype;
 use crate::json;
-use crate::limits::Limits;
-use crate::plan::Extent;
-use crate::torch::Tensor;
+use crate::limits::InspectLimits;
+use crate::plan::ByteExtent;
+use crate::torch::TorchTensor;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ use supervise_core::checkpoint::{Finding, Verdict};
 const APART: usize = 16;
 /// Bytes that a tensor takes at the most, without its name and shape: in the table, which doubles as it grows, or in what becomes of it,
 /// the extents once more with the gaps between them.
-const EACH: usize = 3 * size_of::<TensorEntry>() + 3 * size_of::<Extent>() + size_of::<Tensor>();
+const EACH: usize = 3 * size_of::<TensorEntry>() + 3 * size_of::<ByteExtent>() + size_of::<TorchTensor>();
 
 /// One tensor.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) struct HeaderTable {
 }
 
 /// Reads the table.
-pub(super) fn entries(text: &[u8], limits: &Limits) -> Result<HeaderTable, Box<Finding>> {
+pub(super) fn entries(text: &[u8], limits: &InspectLimits) -> Result<HeaderTable, Box<Finding>> {
     let room = json::room(text.len(), limits);
     let budget = HeaderBudget {
         left: Cell::new(room),

@@ -1,8 +1,8 @@
 //! Distributed checkpoints: `.metadata` against the files beside it.
 
-use super::{BACKEND, COMMON, INTEGRITY, METADATA, METADATA_TMP, Seen};
+use super::{BACKEND, COMMON, INTEGRITY, METADATA, METADATA_TMP, SetCheck};
 use crate::dcp::DcpFacts;
-use crate::detail::Description;
+use crate::detail::FileDescription;
 use crate::kind::FileKind;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Finding, Verdict};
@@ -11,7 +11,7 @@ use supervise_core::checkpoint::{Finding, Verdict};
 const TENSORS: usize = 524_288;
 
 /// Files that Megatron wrote: the same with two more files.
-pub(super) fn judge_megatron(seen: &mut Seen<'_>) {
+pub(super) fn judge_megatron(seen: &mut SetCheck<'_>) {
     seen.belongs(BACKEND);
     integrity(seen);
     let backend = seen.report(BACKEND).and_then(|r| r.facts.dist_backend.as_ref());
@@ -37,13 +37,13 @@ pub(super) fn judge_megatron(seen: &mut Seen<'_>) {
 }
 
 /// Returns true if `.metadata` names the object that newer versions of Megatron keep in place of `common.pt`.
-fn has_common_state(seen: &Seen<'_>) -> bool {
+fn has_common_state(seen: &SetCheck<'_>) -> bool {
     let facts = seen.report(METADATA).and_then(|r| r.facts.dcp.as_ref());
     facts.is_some_and(|f| f.heads.contains(crate::dcp::COMMON_STATE))
 }
 
 /// Every file that is listed with a digest is there; the digests themselves are compared where all bytes are read.
-fn integrity(seen: &mut Seen<'_>) {
+fn integrity(seen: &mut SetCheck<'_>) {
     let Some(report) = seen.report(INTEGRITY).filter(|_| seen.has(INTEGRITY)) else {
         return;
     };
@@ -62,14 +62,14 @@ fn integrity(seen: &mut Seen<'_>) {
 }
 
 /// Every file that `.metadata` names is there and long enough; others are said.
-pub(super) fn judge(seen: &mut Seen<'_>) {
+pub(super) fn judge(seen: &mut SetCheck<'_>) {
     seen.belongs(METADATA);
     unfinished(seen);
     if let Some(report) = seen.report(METADATA) {
         if let Some(facts) = &report.facts.dcp {
             named(seen, facts);
         }
-        if let Some(Description::Dcp(dcp)) = report.description.as_deref() {
+        if let Some(FileDescription::Dcp(dcp)) = report.description.as_deref() {
             seen.inventory = dcp.inventory(TENSORS);
         }
     }
@@ -77,7 +77,7 @@ pub(super) fn judge(seen: &mut Seen<'_>) {
 }
 
 /// `.metadata` is written under another name and renamed when everything else is there.
-fn unfinished(seen: &mut Seen<'_>) {
+fn unfinished(seen: &mut SetCheck<'_>) {
     let (done, tmp) = (seen.has(METADATA), seen.has(METADATA_TMP));
     if !done && seen.files.keys().any(|n| is_rank_table(n)) {
         let detail =
@@ -110,7 +110,7 @@ fn is_part(name: &str) -> bool {
     !name.contains('/') && FileKind::of(name) == FileKind::Distcp
 }
 
-fn named<'a>(seen: &mut Seen<'a>, facts: &'a DcpFacts) {
+fn named<'a>(seen: &mut SetCheck<'a>, facts: &'a DcpFacts) {
     seen.tensors = facts.tensors;
     if facts.files.is_empty() {
         let f = Finding::warning("dcp_empty", "it names no files: nothing was saved");
@@ -155,7 +155,7 @@ fn named<'a>(seen: &mut Seen<'a>, facts: &'a DcpFacts) {
 
 /// The step counts of one optimizer agree. A file is written by one process at once, so files that have no count in common
 /// come from two saves; where counts differ inside a file, parameters were frozen for a while.
-fn steps(seen: &mut Seen<'_>) {
+fn steps(seen: &mut SetCheck<'_>) {
     let mut by_group: BTreeMap<&str, Vec<(&str, BTreeSet<u64>)>> = BTreeMap::new();
     for (name, report) in seen.reports.iter().filter(|(n, _)| seen.files.contains_key(*n)) {
         for (group, counts) in &report.facts.dcp_steps {

@@ -3,9 +3,9 @@
 //! They are written one after the other, the place in the data last. AReaL reads them before anything else; where one
 //! does not read, it begins the run anew without a word, so each is looked at here.
 
-use super::Seen;
+use super::SetCheck;
 use crate::kind::FileKind;
-use crate::need::Need;
+use crate::need::RequiredFile;
 use std::collections::BTreeSet;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -24,9 +24,9 @@ pub(super) fn is_one(names: &BTreeSet<&str>) -> bool {
     FILES.iter().filter(|(name, _)| names.contains(name)).count() >= 3
 }
 
-pub(super) fn needs(names: &BTreeSet<&str>) -> Vec<Need> {
+pub(super) fn needs(names: &BTreeSet<&str>) -> Vec<RequiredFile> {
     let there = FILES.iter().filter(|(name, _)| names.contains(name));
-    there.map(|(name, kind)| Need::new(*name, *kind)).collect()
+    there.map(|(name, kind)| RequiredFile::new(*name, *kind)).collect()
 }
 
 /// A file is missing: the code, and what it means.
@@ -36,7 +36,7 @@ pub(crate) const MISSING: (&str, &str) = (
 );
 
 /// All six are there; what each says is in its report.
-pub(super) fn judge(seen: &mut Seen<'_>) {
+pub(super) fn judge(seen: &mut SetCheck<'_>) {
     for (name, _) in FILES {
         seen.belongs(name);
         if !seen.has(name) {

@@ -1,9 +1,9 @@
 //! Weights: one file, or an index and the parts that it names.
 
-use super::Seen;
-use crate::detail::Description;
+use super::SetCheck;
+use crate::detail::FileDescription;
 use crate::kind::FileKind;
-use crate::need::Need;
+use crate::need::RequiredFile;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -52,7 +52,7 @@ fn index_for<'a>(names: impl Iterator<Item = &'a str>, part: &str) -> Option<&'a
     found.next().filter(|_| found.next().is_none())
 }
 
-pub(super) fn needs(names: &BTreeSet<&str>) -> Vec<Need> {
+pub(super) fn needs(names: &BTreeSet<&str>) -> Vec<RequiredFile> {
     let of_kind = |index: bool| {
         names
             .iter()
@@ -61,20 +61,20 @@ pub(super) fn needs(names: &BTreeSet<&str>) -> Vec<Need> {
             .filter(move |(_, kind)| (*kind == FileKind::SafetensorsIndex) == index)
     };
     let described = |(name, kind): (&str, FileKind)| {
-        let need = Need::new(name, kind);
+        let need = RequiredFile::new(name, kind);
         match index_for(names.iter().copied(), name) {
             Some(index) => need.described_by(index),
             None => need,
         }
     };
-    let first = of_kind(true).map(|(name, kind)| Need::new(name, kind));
-    let mut out: Vec<Need> = first.chain(of_kind(false).map(described)).collect();
+    let first = of_kind(true).map(|(name, kind)| RequiredFile::new(name, kind));
+    let mut out: Vec<RequiredFile> = first.chain(of_kind(false).map(described)).collect();
     // By itself a configuration is no set of weights.
     if !out.is_empty() {
         let beside = std::iter::once(&CONFIG)
             .chain(&READ_WITH)
             .filter(|n| names.contains(**n));
-        out.extend(beside.map(|n| Need::new(*n, FileKind::of(n))));
+        out.extend(beside.map(|n| RequiredFile::new(*n, FileKind::of(n))));
     }
     out
 }
@@ -86,7 +86,7 @@ pub fn read_with_weights(name: &str) -> bool {
 }
 
 /// Every tensor that an index names is there; where there is none, no part is missing by its own name.
-pub(super) fn judge(seen: &mut Seen<'_>) {
+pub(super) fn judge(seen: &mut SetCheck<'_>) {
     let files = seen.files;
     let mut parts: BTreeSet<&str> = files.keys().map(String::as_str).filter(|n| belongs(n)).collect();
     let indexes: Vec<&str> = parts
@@ -108,7 +108,7 @@ pub(super) fn judge(seen: &mut Seen<'_>) {
                 continue;
             }
             let holds = match report.description.as_deref() {
-                Some(Description::Weights(i)) => i.files.get(shard).map_or(0, Vec::len),
+                Some(FileDescription::Weights(i)) => i.files.get(shard).map_or(0, Vec::len),
                 _ => 0,
             };
             let tensors = if holds > 0 {
@@ -138,7 +138,7 @@ pub(super) fn judge(seen: &mut Seen<'_>) {
 }
 
 /// A folder of Hugging Face has a configuration; torch's own writer of such weights writes none.
-fn config(seen: &mut Seen<'_>) {
+fn config(seen: &mut SetCheck<'_>) {
     if seen.has(CONFIG) {
         seen.belongs(CONFIG);
     } else if !seen.has(ADAPTER) && BESIDE.iter().any(|n| seen.has(n)) {
@@ -150,7 +150,7 @@ fn config(seen: &mut Seen<'_>) {
 }
 
 /// Files that no index names.
-fn alone<'a>(seen: &mut Seen<'a>, rest: &[&'a str], no_index: bool) {
+fn alone<'a>(seen: &mut SetCheck<'a>, rest: &[&'a str], no_index: bool) {
     for name in rest {
         let sound = seen.report(name);
         if no_index || sound.is_some() {

@@ -18,14 +18,14 @@ pub(super) fn is_zero(bytes: &[u8]) -> bool {
 
 /// Bytes of a number whose exponent tells whether it is finite; none for types without such numbers.
 pub(super) fn width(dtype: Dtype) -> Option<u64> {
-    Finite::new(dtype).map(|f| f.width as u64)
+    NonFiniteCounter::new(dtype).map(|f| f.width as u64)
 }
 
 /// Bytes looked at together. Nearly always all numbers in them are finite, and one look says so.
 const GROUP: usize = 4096;
 
 /// Counts numbers that are infinite or not a number, over bytes that come in pieces.
-pub(super) struct Finite {
+pub(super) struct NonFiniteCounter {
     width: usize,
     /// Mask of a number.
     mask: u64,
@@ -38,7 +38,7 @@ pub(super) struct Finite {
     count: u64,
 }
 
-impl Finite {
+impl NonFiniteCounter {
     /// None for types that have no such numbers, or that are not counted.
     pub(super) fn new(dtype: Dtype) -> Option<Self> {
         let (width, mask, least, only) = match dtype {

@@ -5,7 +5,7 @@
 //! reads which piece.
 
 use super::{SweepOptions, kernels};
-use crate::plan::{Extent, ExtentResult, ReadPlan};
+use crate::plan::{ByteExtent, ExtentResult, ReadPlan};
 use std::ops::Range;
 
 /// Bytes of a piece, more or less.
@@ -13,15 +13,15 @@ pub(super) const PIECE: u64 = 8 << 20;
 
 /// A part of a plan: from the byte `from` of the first extent to the byte `to` of the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct SweepPiece {
     pub(super) extents: Range<usize>,
     pub(super) from: u64,
     pub(super) to: u64,
 }
 
-impl Piece {
+impl SweepPiece {
     /// The part of an extent that belongs to this piece, as a range of the file.
-    pub(super) fn part(&self, n: usize, e: &Extent) -> Range<u64> {
+    pub(super) fn part(&self, n: usize, e: &ByteExtent) -> Range<u64> {
         let end = e.off.saturating_add(e.len);
         let from = if n == self.extents.start { self.from } else { e.off };
         let to = if n + 1 == self.extents.end { self.to } else { end };
@@ -30,14 +30,14 @@ impl Piece {
 }
 
 /// Cuts a plan.
-pub(super) fn cut(plan: &ReadPlan, options: SweepOptions) -> Vec<Piece> {
+pub(super) fn cut(plan: &ReadPlan, options: SweepOptions) -> Vec<SweepPiece> {
     let mut out = Vec::new();
     let mut first = 0;
     let mut from = plan.extents.first().map_or(0, |e| e.off);
     for (n, e) in plan.extents.iter().enumerate() {
         let end = e.off.saturating_add(e.len);
         if first < n && end.saturating_sub(from) > PIECE && e.off.saturating_sub(from) >= PIECE / 2 {
-            out.push(Piece {
+            out.push(SweepPiece {
                 extents: first..n,
                 from,
                 to: plan.extents[n - 1].off.saturating_add(plan.extents[n - 1].len),
@@ -49,7 +49,7 @@ pub(super) fn cut(plan: &ReadPlan, options: SweepOptions) -> Vec<Piece> {
             if border >= end {
                 break;
             }
-            out.push(Piece {
+            out.push(SweepPiece {
                 extents: first..n + 1,
                 from,
                 to: border,
@@ -58,7 +58,7 @@ pub(super) fn cut(plan: &ReadPlan, options: SweepOptions) -> Vec<Piece> {
         }
     }
     if let Some(last) = plan.extents.last() {
-        out.push(Piece {
+        out.push(SweepPiece {
             extents: first..plan.extents.len(),
             from,
             to: last.off.saturating_add(last.len),
@@ -68,16 +68,16 @@ pub(super) fn cut(plan: &ReadPlan, options: SweepOptions) -> Vec<Piece> {
 }
 
 /// Returns true if a border at a multiple of [`PIECE`] falls between two numbers of the extent.
-fn divisible(e: &Extent, options: SweepOptions) -> bool {
+fn divisible(e: &ByteExtent, options: SweepOptions) -> bool {
     let width = e.dtype.filter(|_| options.finite).and_then(kernels::width);
     width.is_none_or(|w| e.off.is_multiple_of(w))
 }
 
 /// Result of reading one part, with the length of the part.
-pub(super) type Part = (ExtentResult, u64);
+pub(super) type PartResult = (ExtentResult, u64);
 
 /// Joins the parts of the pieces, in order, into one result per extent.
-pub(super) fn join(extents: usize, pieces: &[Piece], parts: Vec<Vec<Part>>) -> Vec<ExtentResult> {
+pub(super) fn join(extents: usize, pieces: &[SweepPiece], parts: Vec<Vec<PartResult>>) -> Vec<ExtentResult> {
     let mut out: Vec<Option<ExtentResult>> = vec![None; extents];
     for (piece, parts) in pieces.iter().zip(parts) {
         for (n, (part, len)) in piece.extents.clone().zip(parts) {

@@ -1,21 +1,21 @@
 //! One reader: a buffer that stays in the processor's cache, and everything that is computed over it while it is there.
 
-use super::kernels::{self, Finite};
-use super::pieces::{Part, Piece};
+use super::kernels::{self, NonFiniteCounter};
+use super::pieces::{PartResult, SweepPiece};
 use super::{CHUNK, SweepError, SweepOptions};
 use crate::plan::{ExtentResult, ReadPlan};
-use crate::source::{ReadFault, Source, fill};
+use crate::source::{ByteSource, ReadFault, fill};
 
 /// The unit in which file systems lose writes.
 const BLOCK: u64 = 4096;
 
 /// Reads pieces, one after the other.
-pub(super) struct Worker {
+pub(super) struct SweepReader {
     buffer: Vec<u8>,
     options: SweepOptions,
 }
 
-impl Worker {
+impl SweepReader {
     pub(super) fn new(options: SweepOptions) -> Self {
         Self {
             buffer: Vec::new(),
@@ -26,11 +26,11 @@ impl Worker {
     /// Reads one piece; `read` hears of the bytes of each chunk and may end it.
     pub(super) fn piece(
         &mut self,
-        src: &dyn Source,
+        src: &dyn ByteSource,
         plan: &ReadPlan,
-        piece: &Piece,
+        piece: &SweepPiece,
         read: &mut dyn FnMut(u64) -> Result<(), SweepError>,
-    ) -> Result<Vec<Part>, SweepError> {
+    ) -> Result<Vec<PartResult>, SweepError> {
         let len = src.len().map_err(|error| ReadFault::Io { at: 0, error })?;
         if piece.to > len {
             return Err(ReadFault::Shrank {
@@ -41,7 +41,7 @@ impl Worker {
         }
         let extents = plan.extents.get(piece.extents.clone()).unwrap_or_default();
         let mut parts = Vec::with_capacity(extents.len());
-        let mut held = Held { at: 0, len: 0 };
+        let mut held = BufferedRange { at: 0, len: 0 };
         for (n, e) in piece.extents.clone().zip(extents) {
             let range = piece.part(n, e);
             let mut sums = Sums::new(e.dtype, range.end.saturating_sub(range.start), self.options);
@@ -63,26 +63,26 @@ impl Worker {
     }
 
     /// Reads from `at` to the next multiple of a chunk or the end of the piece.
-    fn chunk(&mut self, src: &dyn Source, len: u64, at: u64, end: u64) -> Result<Held, SweepError> {
+    fn chunk(&mut self, src: &dyn ByteSource, len: u64, at: u64, end: u64) -> Result<BufferedRange, SweepError> {
         let n = (CHUNK as u64 - at % CHUNK as u64).min(end - at) as usize;
         if self.buffer.len() < n {
             self.buffer.resize(n, 0);
         }
         let room = self.buffer.get_mut(..n).unwrap_or_default();
         fill(src, len, at, room)?;
-        Ok(Held { at, len: n })
+        Ok(BufferedRange { at, len: n })
     }
 }
 
 /// The part of the file that is in the buffer.
-struct Held {
+struct BufferedRange {
     at: u64,
     len: usize,
 }
 
 struct Sums {
     crc: crc32fast::Hasher,
-    finite: Option<Finite>,
+    finite: Option<NonFiniteCounter>,
     zeros: Option<Zeros>,
 }
 
@@ -90,7 +90,7 @@ impl Sums {
     fn new(dtype: Option<crate::dtype::Dtype>, len: u64, options: SweepOptions) -> Self {
         Self {
             crc: crc32fast::Hasher::new(),
-            finite: dtype.filter(|_| options.finite).and_then(Finite::new),
+            finite: dtype.filter(|_| options.finite).and_then(NonFiniteCounter::new),
             zeros: options.zero.then_some(Zeros {
                 all: len > 0,
                 blocks: 0,

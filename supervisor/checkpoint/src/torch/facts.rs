@@ -1,8 +1,8 @@
 //! Cheap facts about one file, used to compare it with its neighbours and with the run.
 
 use super::tensors::key_text;
-use super::{Placement, Tensor};
-use crate::pickle::{Heap, Value};
+use super::{Placement, TorchTensor};
+use crate::pickle::{PickleHeap, PickleValue};
 use crate::raw::shown;
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,7 @@ pub struct TorchFacts {
     pub mesh_shape: Vec<u64>,
     /// How much of the tensors that are spread over ranks is here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub spread: Option<Spread>,
+    pub spread: Option<ShardTotals>,
     /// Distinct step counts that the optimizer keeps, from the first few and the last few parameters.
     pub optimizer_steps: Vec<u64>,
     /// A learning-rate schedule is there and not empty.
@@ -71,7 +71,7 @@ pub struct TorchFacts {
 
 /// Tensors that are spread over ranks, summed up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Spread {
+pub struct ShardTotals {
     /// How many there are.
     pub tensors: u64,
     /// Their elements in this file.
@@ -97,7 +97,7 @@ impl TorchFacts {
 }
 
 /// Fills in what the values tell.
-pub(super) fn fill(facts: &mut TorchFacts, heap: &Heap, root: Value, tensors: &[Tensor]) {
+pub(super) fn fill(facts: &mut TorchFacts, heap: &PickleHeap, root: PickleValue, tensors: &[TorchTensor]) {
     // Megatron puts what all ranks have in common into a list of its own.
     let root = match heap.items(root) {
         Some([only]) => *only,
@@ -128,14 +128,14 @@ pub(super) fn fill(facts: &mut TorchFacts, heap: &Heap, root: Value, tensors: &[
         .map(|name| shown(&key_text(heap, name)));
     facts.batches = batches(heap, root);
     facts.epoch_over = match heap.get(root, "_iterator_finished") {
-        Some(Value::Bool(over)) => Some(over),
+        Some(PickleValue::Bool(over)) => Some(over),
         _ => None,
     };
 }
 
 /// None where a tensor does not say how it is spread.
-fn spread(tensors: &[Tensor]) -> Option<Spread> {
-    let mut out = Spread::default();
+fn spread(tensors: &[TorchTensor]) -> Option<ShardTotals> {
+    let mut out = ShardTotals::default();
     for (t, p) in tensors.iter().filter_map(|t| Some((t, t.placement.as_ref()?))) {
         if p.words.len() != p.mesh.len() {
             return None;
@@ -151,7 +151,7 @@ fn spread(tensors: &[Tensor]) -> Option<Spread> {
 }
 
 /// torchdata's loader counts batches since a snapshot (workers) or in all (none).
-pub(crate) fn batches(heap: &Heap, root: Value) -> Option<u64> {
+pub(crate) fn batches(heap: &PickleHeap, root: PickleValue) -> Option<u64> {
     if let Some(snapshot) = heap.get(root, "_snapshot") {
         let before = heap.uint(heap.get(snapshot, "_snapshot_step")?)?;
         let since = heap

@@ -3,16 +3,20 @@
 //! Judged as torch's own reader judges them: it takes a number from the beginning of `version` and refuses those below 1 and
 //! above 10, compares `byteorder` as it stands, and gives `.storage_alignment` to Python's `int`.
 
-use super::{Names, SMALL};
-use crate::source::Reader;
-use crate::zip::Entry;
+use super::{EntryIndex, SMALL};
+use crate::source::FileReader;
+use crate::zip::ZipEntry;
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// Versions that torch reads.
 const VERSIONS: std::ops::RangeInclusive<i64> = 1..=10;
 
 /// Entries that torch would stumble over.
-pub(super) fn check(file: &Reader<'_>, names: &Names<'_>, findings: &mut Vec<Finding>) -> Result<(), Box<Finding>> {
+pub(super) fn check(
+    file: &FileReader<'_>,
+    names: &EntryIndex<'_>,
+    findings: &mut Vec<Finding>,
+) -> Result<(), Box<Finding>> {
     let version = names.find(".data/version").or_else(|| names.find("version"));
     match version {
         None => findings.push(odd("version is missing", 0)),
@@ -40,7 +44,7 @@ fn odd(what: &str, at: u64) -> Finding {
 }
 
 /// The bytes of a small entry; of a large one none, which is no value of any of these.
-fn text(file: &Reader<'_>, e: &Entry) -> Result<Vec<u8>, Box<Finding>> {
+fn text(file: &FileReader<'_>, e: &ZipEntry) -> Result<Vec<u8>, Box<Finding>> {
     match e.size {
         0 => Ok(Vec::new()),
         n if n <= SMALL => Ok(file.bytes(e.data, n as usize)?),

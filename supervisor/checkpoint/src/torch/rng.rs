@@ -3,10 +3,10 @@
 //! A state of another size does not load: torch and Python refuse it, numpy too. Forms that are not known here are left
 //! alone.
 
-use super::Tensor;
+use super::TorchTensor;
 use super::tensors::key_text;
 use crate::dtype::Dtype;
-use crate::pickle::{Heap, Value};
+use crate::pickle::{PickleHeap, PickleValue};
 use crate::raw::shown;
 use supervise_core::checkpoint::Finding;
 
@@ -19,7 +19,12 @@ const TORCH_CUDA: u64 = 16;
 const WORDS: usize = 624;
 
 /// The names of the generators; one of a wrong form is a finding.
-pub(super) fn look(heap: &Heap, root: Value, tensors: &[Tensor], findings: &mut Vec<Finding>) -> Vec<String> {
+pub(super) fn look(
+    heap: &PickleHeap,
+    root: PickleValue,
+    tensors: &[TorchTensor],
+    findings: &mut Vec<Finding>,
+) -> Vec<String> {
     let Some(states) = heap.get(root, "rng").and_then(|rng| heap.pairs(rng)) else {
         return Vec::new();
     };
@@ -43,7 +48,7 @@ pub(super) fn look(heap: &Heap, root: Value, tensors: &[Tensor], findings: &mut 
 }
 
 /// A tensor of bytes of one size.
-fn torch(tensors: &[Tensor], name: &str, bytes: u64) -> Option<String> {
+fn torch(tensors: &[TorchTensor], name: &str, bytes: u64) -> Option<String> {
     let Some(t) = tensors.iter().find(|t| t.name == name) else {
         return Some("is no tensor".to_owned());
     };
@@ -54,7 +59,7 @@ fn torch(tensors: &[Tensor], name: &str, bytes: u64) -> Option<String> {
 }
 
 /// `('MT19937', key, position, has_gauss, gauss)`, where the key is an array of 624 words.
-fn numpy(heap: &Heap, state: Value) -> Option<String> {
+fn numpy(heap: &PickleHeap, state: PickleValue) -> Option<String> {
     let items = heap.items(state)?;
     if items.first().and_then(|v| heap.str(*v)).as_deref() != Some("MT19937") {
         return None;
@@ -74,13 +79,13 @@ fn numpy(heap: &Heap, state: Value) -> Option<String> {
 }
 
 /// Shape and bytes of an array that BUILD gave its state: version, shape, type, order, bytes.
-fn array(heap: &Heap, value: Value) -> Option<(Vec<u64>, Option<usize>)> {
+fn array(heap: &PickleHeap, value: PickleValue) -> Option<(Vec<u64>, Option<usize>)> {
     let [_, shape, _, _, bytes] = *heap.items(heap.call(value)?.state?)? else {
         return None;
     };
     let shape: Option<Vec<u64>> = heap.items(shape)?.iter().take(8).map(|d| heap.uint(*d)).collect();
     let bytes = match bytes {
-        Value::Bytes(text) | Value::ByteArray(text) => Some(text.len()),
+        PickleValue::Bytes(text) | PickleValue::ByteArray(text) => Some(text.len()),
         // Old protocols write bytes as text of one character each.
         _ => heap
             .call(bytes)
@@ -91,7 +96,7 @@ fn array(heap: &Heap, value: Value) -> Option<(Vec<u64>, Option<usize>)> {
 }
 
 /// `(3, (624 words and a position), gauss)`.
-fn python(heap: &Heap, state: Value) -> Option<String> {
+fn python(heap: &PickleHeap, state: PickleValue) -> Option<String> {
     let [version, words, _] = *heap.items(state)? else {
         return Some("has not 3 parts".to_owned());
     };

@@ -3,10 +3,10 @@
 //! torch keeps a count per parameter, as a tensor of one element or as a number; Megatron one for all, or one per group of
 //! parameters. All of them are too many to read: the first few and the last few tell whether they agree.
 
-use super::{Names, Storage, Tensor};
+use super::{EntryIndex, TorchStorage, TorchTensor};
 use crate::dtype::Dtype;
-use crate::pickle::{Heap, Value};
-use crate::source::{ReadFault, Reader};
+use crate::pickle::{PickleHeap, PickleValue};
+use crate::source::{FileReader, ReadFault};
 use std::collections::{BTreeSet, HashMap};
 
 /// Counts read at each end of the list: one small read each.
@@ -14,15 +14,15 @@ const ENDS: usize = 4;
 
 /// The distinct counts.
 pub(super) fn read(
-    file: &Reader<'_>,
-    heap: &Heap,
-    root: Value,
-    tensors: &[Tensor],
-    storages: &HashMap<String, Storage>,
-    names: &Names<'_>,
+    file: &FileReader<'_>,
+    heap: &PickleHeap,
+    root: PickleValue,
+    tensors: &[TorchTensor],
+    storages: &HashMap<String, TorchStorage>,
+    names: &EntryIndex<'_>,
 ) -> Result<Vec<u64>, ReadFault> {
     let mut steps = BTreeSet::new();
-    let counts: Vec<&Tensor> = tensors.iter().filter(|t| is_count(t)).collect();
+    let counts: Vec<&TorchTensor> = tensors.iter().filter(|t| is_count(t)).collect();
     for t in ends(&counts) {
         let Some(entry) = t.storage.as_ref().filter(|key| storages.contains_key(*key)) else {
             continue;
@@ -45,7 +45,7 @@ pub(super) fn read(
 }
 
 /// A tensor of one element named `step` or `common_step` in the state of an optimizer.
-fn is_count(t: &Tensor) -> bool {
+fn is_count(t: &TorchTensor) -> bool {
     let inside = t.name.starts_with("state.") || t.name.contains(".state.") || t.name.contains("param_groups.");
     inside && matches!(t.name.rsplit('.').next(), Some("step" | "common_step")) && t.elements() == 1
 }
@@ -71,11 +71,11 @@ fn whole(value: f64) -> Option<u64> {
 }
 
 /// Counts that stand in the pickle as numbers, in an optimizer that is the file or one of its keys.
-fn plain(heap: &Heap, root: Value) -> Vec<u64> {
+fn plain(heap: &PickleHeap, root: PickleValue) -> Vec<u64> {
     let optimizers = [Some(root), heap.get(root, "optimizer")];
     let mut out = Vec::new();
     for optimizer in optimizers.into_iter().flatten() {
-        let states: Vec<Value> = heap
+        let states: Vec<PickleValue> = heap
             .get(optimizer, "state")
             .and_then(|s| heap.pairs(s))
             .map(|pairs| pairs.iter().map(|(_, v)| *v).collect())
@@ -86,7 +86,7 @@ fn plain(heap: &Heap, root: Value) -> Vec<u64> {
             .unwrap_or_default();
         for holder in ends(&states).chain(ends(groups)) {
             out.extend(match heap.get(*holder, "step") {
-                Some(Value::Float(f)) => whole(f),
+                Some(PickleValue::Float(f)) => whole(f),
                 Some(value) => heap.uint(value),
                 None => None,
             });

@@ -1,9 +1,9 @@
 //! Storages: what the pickle refers to, compared with what the archive holds.
 
-use super::Names;
+use super::EntryIndex;
 use crate::device::is_location;
 use crate::dtype::Dtype;
-use crate::pickle::{Heap, Object, Pickle, Value};
+use crate::pickle::{ParsedPickle, PickleHeap, PickleObject, PickleValue};
 use crate::raw::shown;
 use std::collections::HashMap;
 use supervise_core::checkpoint::{Finding, Verdict};
@@ -16,7 +16,7 @@ const WORD: usize = 256;
 
 /// A storage as the pickle refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Storage {
+pub struct TorchStorage {
     /// The class that names its type, such as `FloatStorage`.
     pub class: String,
     /// Place where its tensors lived when they were saved.
@@ -27,7 +27,7 @@ pub struct Storage {
     element: Option<Dtype>,
 }
 
-impl Storage {
+impl TorchStorage {
     /// Bytes it must have, where its class is known.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
@@ -42,12 +42,12 @@ impl Storage {
 }
 
 /// Collects all references, by key.
-pub(super) fn collect(pickle: &Pickle, findings: &mut Vec<Finding>) -> HashMap<String, Storage> {
+pub(super) fn collect(pickle: &ParsedPickle, findings: &mut Vec<Finding>) -> HashMap<String, TorchStorage> {
     let heap = &pickle.heap;
-    let mut out: HashMap<String, Storage> = HashMap::new();
+    let mut out: HashMap<String, TorchStorage> = HashMap::new();
     let (mut bad, mut differ, mut places) = (0, 0, Vec::new());
     for object in heap.objects() {
-        let Object::Persistent(id) = object else {
+        let PickleObject::Persistent(id) = object else {
             continue;
         };
         let Some((key, storage)) = reference(heap, *id) else {
@@ -89,8 +89,8 @@ pub(super) fn collect(pickle: &Pickle, findings: &mut Vec<Finding>) -> HashMap<S
 }
 
 /// Target of a persistent id.
-pub(super) fn reference(heap: &Heap, id: Value) -> Option<(String, Storage)> {
-    let Object::Tuple(parts) = heap.object(id)? else {
+pub(super) fn reference(heap: &PickleHeap, id: PickleValue) -> Option<(String, TorchStorage)> {
+    let PickleObject::Tuple(parts) = heap.object(id)? else {
         return None;
     };
     let [kind, class, key, location, count] = **parts else {
@@ -102,29 +102,31 @@ pub(super) fn reference(heap: &Heap, id: Value) -> Option<(String, Storage)> {
     let class = heap.global(class)?;
     let known = matches!(class.module.as_str(), "torch" | "torch.storage" | "torch.cuda");
     let element = Dtype::from_storage(&class.name).filter(|_| known);
-    let storage = Storage {
+    let storage = TorchStorage {
         class: class.name.clone(),
         location: String::from_utf8_lossy(word(heap, location)?).into_owned(),
         count: heap.uint(count)?,
         element,
     };
     let key = Some(key)
-        .filter(|k| matches!(k, Value::Str(_)))
+        .filter(|k| matches!(k, PickleValue::Str(_)))
         .and_then(|k| word(heap, k))?;
     Some((String::from_utf8_lossy(key).into_owned(), storage))
 }
 
 /// A short text, or bytes that torch reads as one. A long one is none of torch's, and copying it for each of a million references
 /// would never end.
-fn word(heap: &Heap, value: Value) -> Option<&[u8]> {
+fn word(heap: &PickleHeap, value: PickleValue) -> Option<&[u8]> {
     match value {
-        Value::Str(t) | Value::Bytes(t) | Value::ByteArray(t) if t.len() <= WORD => Some(heap.bytes(t)),
+        PickleValue::Str(t) | PickleValue::Bytes(t) | PickleValue::ByteArray(t) if t.len() <= WORD => {
+            Some(heap.bytes(t))
+        }
         _ => None,
     }
 }
 
 /// Every storage is there with its size; what nobody refers to is said.
-pub(super) fn compare(storages: &HashMap<String, Storage>, names: &Names<'_>, findings: &mut Vec<Finding>) {
+pub(super) fn compare(storages: &HashMap<String, TorchStorage>, names: &EntryIndex<'_>, findings: &mut Vec<Finding>) {
     let mut keys: Vec<&String> = storages.keys().collect();
     keys.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
     let (mut missing, mut wrong) = (Vec::new(), Vec::new());

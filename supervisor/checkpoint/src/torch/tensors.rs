@@ -2,11 +2,11 @@
 //!
 //! Values may be shared and may contain themselves, so the walk counts its steps and its depth.
 
-use super::Storage;
+use super::TorchStorage;
 use super::storages::reference;
 use crate::dtype::Dtype;
-use crate::limits::Limits;
-use crate::pickle::{Call, Heap, Object, Value};
+use crate::limits::InspectLimits;
+use crate::pickle::{PickleCall, PickleHeap, PickleObject, PickleValue};
 use crate::raw::shown;
 use std::collections::HashMap;
 use supervise_core::checkpoint::{Finding, Verdict};
@@ -19,7 +19,7 @@ const DIMS: usize = 64;
 
 /// A tensor of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tensor {
+pub struct TorchTensor {
     /// Its path: dict keys and list indices joined by dots.
     pub name: String,
     /// The type of its elements, where the file tells.
@@ -36,7 +36,7 @@ pub struct Tensor {
     pub placement: Option<Placement>,
 }
 
-impl Tensor {
+impl TorchTensor {
     /// Elements in this file.
     #[must_use]
     pub fn elements(&self) -> u64 {
@@ -71,16 +71,16 @@ pub struct Placement {
 }
 
 /// Findings of the walk.
-pub(super) struct Listed {
-    pub(super) tensors: Vec<Tensor>,
+pub(super) struct TensorList {
+    pub(super) tensors: Vec<TorchTensor>,
     pub(super) count: u64,
     pub(super) elements: u64,
     pub(super) cut: bool,
 }
 
 /// Lists the tensors below a value.
-pub(super) fn list(heap: &Heap, root: Value, limits: &Limits) -> Listed {
-    let out = Listed {
+pub(super) fn list(heap: &PickleHeap, root: PickleValue, limits: &InspectLimits) -> TensorList {
+    let out = TensorList {
         tensors: Vec::new(),
         count: 0,
         elements: 0,
@@ -102,18 +102,18 @@ pub(super) fn list(heap: &Heap, root: Value, limits: &Limits) -> Listed {
 }
 
 struct Walk<'h> {
-    heap: &'h Heap,
-    limits: &'h Limits,
+    heap: &'h PickleHeap,
+    limits: &'h InspectLimits,
     most: u64,
     steps: u64,
     /// Bytes that the list may still take.
     room: usize,
     path: String,
-    out: Listed,
+    out: TensorList,
 }
 
 impl Walk<'_> {
-    fn visit(&mut self, value: Value, depth: u32) {
+    fn visit(&mut self, value: PickleValue, depth: u32) {
         let heap = self.heap;
         let Some(object) = heap.object(value) else {
             return;
@@ -124,11 +124,11 @@ impl Walk<'_> {
             return;
         }
         match object {
-            Object::Tuple(items) | Object::FrozenSet(items) => self.numbered(items, depth),
-            Object::List(items) | Object::Set(items) => self.numbered(items, depth),
-            Object::Dict(pairs) => self.named(pairs, depth),
-            Object::Persistent(_) => {}
-            Object::Call(call) => match tensor(heap, call, 0) {
+            PickleObject::Tuple(items) | PickleObject::FrozenSet(items) => self.numbered(items, depth),
+            PickleObject::List(items) | PickleObject::Set(items) => self.numbered(items, depth),
+            PickleObject::Dict(pairs) => self.named(pairs, depth),
+            PickleObject::Persistent(_) => {}
+            PickleObject::Call(call) => match tensor(heap, call, 0) {
                 Some(found) => self.found(found),
                 None => {
                     self.named(call.pairs(), depth);
@@ -148,30 +148,30 @@ impl Walk<'_> {
         self.heap.is_exhausted()
     }
 
-    fn numbered(&mut self, items: &[Value], depth: u32) {
+    fn numbered(&mut self, items: &[PickleValue], depth: u32) {
         if self.is_spent(items.len()) {
             return;
         }
         for (n, item) in items.iter().enumerate() {
-            if matches!(item, Value::Object(_)) {
+            if matches!(item, PickleValue::Object(_)) {
                 self.below(&n.to_string(), *item, depth);
             }
         }
     }
 
-    fn named(&mut self, pairs: &[(Value, Value)], depth: u32) {
+    fn named(&mut self, pairs: &[(PickleValue, PickleValue)], depth: u32) {
         if self.is_spent(pairs.len()) {
             return;
         }
         for (key, value) in pairs {
-            if matches!(value, Value::Object(_)) {
+            if matches!(value, PickleValue::Object(_)) {
                 let key = key_text(self.heap, *key);
                 self.below(&key, *value, depth);
             }
         }
     }
 
-    fn below(&mut self, key: &str, value: Value, depth: u32) {
+    fn below(&mut self, key: &str, value: PickleValue, depth: u32) {
         let len = self.path.len();
         if len + key.len() < NAME {
             if len > 0 {
@@ -183,10 +183,10 @@ impl Walk<'_> {
         self.path.truncate(len);
     }
 
-    fn found(&mut self, mut tensor: Tensor) {
+    fn found(&mut self, mut tensor: TorchTensor) {
         self.out.count += 1;
         self.out.elements = self.out.elements.saturating_add(tensor.elements());
-        let weight = size_of::<Tensor>() + self.path.len() + 16 * tensor.shape.len() + 128;
+        let weight = size_of::<TorchTensor>() + self.path.len() + 16 * tensor.shape.len() + 128;
         if self.out.tensors.len() < self.limits.tensors && weight <= self.room {
             self.room -= weight;
             tensor.name.clone_from(&self.path);
@@ -198,10 +198,10 @@ impl Walk<'_> {
 }
 
 /// A dict key as text, bounded.
-pub(super) fn key_text(heap: &Heap, key: Value) -> String {
+pub(super) fn key_text(heap: &PickleHeap, key: PickleValue) -> String {
     match key {
-        Value::Int(n) => n.to_string(),
-        Value::Str(t) => {
+        PickleValue::Int(n) => n.to_string(),
+        PickleValue::Str(t) => {
             let bytes = heap.bytes(t);
             String::from_utf8_lossy(bytes.get(..KEY).unwrap_or(bytes)).into_owned()
         }
@@ -210,7 +210,7 @@ pub(super) fn key_text(heap: &Heap, key: Value) -> String {
 }
 
 /// The tensor that a call rebuilds. `depth` counts wrappers around wrappers.
-fn tensor(heap: &Heap, call: &Call, depth: u32) -> Option<Tensor> {
+fn tensor(heap: &PickleHeap, call: &PickleCall, depth: u32) -> Option<TorchTensor> {
     if depth > 4 {
         return None;
     }
@@ -240,11 +240,11 @@ fn tensor(heap: &Heap, call: &Call, depth: u32) -> Option<Tensor> {
 }
 
 /// Arguments: storage, offset, size, stride, … and in the third form the type.
-fn plain(heap: &Heap, args: &[Value]) -> Option<Tensor> {
+fn plain(heap: &PickleHeap, args: &[PickleValue]) -> Option<TorchTensor> {
     let [storage, offset, size, stride, ..] = *args else {
         return None;
     };
-    let Object::Persistent(id) = heap.object(storage)? else {
+    let PickleObject::Persistent(id) = heap.object(storage)? else {
         return None;
     };
     let (key, storage) = reference(heap, *id)?;
@@ -252,7 +252,7 @@ fn plain(heap: &Heap, args: &[Value]) -> Option<Tensor> {
         .get(6)
         .and_then(|d| heap.global(*d))
         .and_then(|g| Dtype::from_torch(&g.name));
-    Some(Tensor {
+    Some(TorchTensor {
         name: String::new(),
         dtype: named.or_else(|| storage.dtype()),
         shape: numbers(heap, size)?,
@@ -264,7 +264,7 @@ fn plain(heap: &Heap, args: &[Value]) -> Option<Tensor> {
 }
 
 /// A tuple of numbers, or a `torch.Size` made of one.
-fn numbers(heap: &Heap, value: Value) -> Option<Vec<u64>> {
+fn numbers(heap: &PickleHeap, value: PickleValue) -> Option<Vec<u64>> {
     let items = match heap.call(value) {
         Some(call) => heap.items(*heap.items(call.args)?.first()?)?,
         None => heap.items(value)?,
@@ -273,7 +273,7 @@ fn numbers(heap: &Heap, value: Value) -> Option<Vec<u64>> {
 }
 
 /// A tensor subclass around a local tensor: its attributes are in the state.
-fn distributed(heap: &Heap, outer: &[Value], state: Value, depth: u32) -> Option<Tensor> {
+fn distributed(heap: &PickleHeap, outer: &[PickleValue], state: PickleValue, depth: u32) -> Option<TorchTensor> {
     let global = outer.get(2).and_then(|size| numbers(heap, *size)).unwrap_or_default();
     let parts = heap.items(state).unwrap_or_default();
     let attributes = std::iter::once(&state)
@@ -305,7 +305,7 @@ fn distributed(heap: &Heap, outer: &[Value], state: Value, depth: u32) -> Option
 }
 
 /// The older sharded tensor (FSDP1): local shards, metadata of all shards, the process group, …
-fn sharded(heap: &Heap, parts: &[Value], global: Vec<u64>, depth: u32) -> Option<Tensor> {
+fn sharded(heap: &PickleHeap, parts: &[PickleValue], global: Vec<u64>, depth: u32) -> Option<TorchTensor> {
     let shard = *heap.items(*parts.first()?)?.first()?;
     let mut local = tensor(heap, heap.call(heap.attribute(shard, "tensor")?)?, depth + 1)?;
     let of_group = |name: &str| heap.uint(heap.attribute(*parts.get(2)?, name)?);
@@ -318,7 +318,7 @@ fn sharded(heap: &Heap, parts: &[Value], global: Vec<u64>, depth: u32) -> Option
     Some(local)
 }
 
-fn word(heap: &Heap, placement: Value) -> String {
+fn word(heap: &PickleHeap, placement: PickleValue) -> String {
     let Some(call) = heap.call(placement) else {
         return "?".to_owned();
     };
@@ -329,16 +329,16 @@ fn word(heap: &Heap, placement: Value) -> String {
         .attribute(placement, "dim")
         .or_else(|| heap.items(call.args)?.first().copied());
     match dim {
-        Some(Value::Int(dim)) => format!("{name}({dim})"),
+        Some(PickleValue::Int(dim)) => format!("{name}({dim})"),
         _ => name,
     }
 }
 
 /// Shape and own rank of a mesh, from its layout (newer torch) or from the tensor of ranks (older).
-fn device_mesh(heap: &Heap, mesh: Value) -> (Vec<u64>, Option<u64>) {
+fn device_mesh(heap: &PickleHeap, mesh: PickleValue) -> (Vec<u64>, Option<u64>) {
     let of = |name: &str| heap.attribute(mesh, name);
     let shape = match of("_layout").and_then(|l| heap.attribute(l, "shape")) {
-        Some(Value::Int(n)) => u64::try_from(n).ok().map(|n| vec![n]),
+        Some(PickleValue::Int(n)) => u64::try_from(n).ok().map(|n| vec![n]),
         Some(shape) => numbers(heap, shape),
         None => of("mesh").and_then(|m| tensor(heap, heap.call(m)?, 0)).map(|t| t.shape),
     };
@@ -352,8 +352,8 @@ fn device_mesh(heap: &Heap, mesh: Value) -> (Vec<u64>, Option<u64>) {
 }
 
 /// Every tensor lies inside its storage.
-pub(super) fn check(listed: &Listed, storages: &HashMap<String, Storage>, findings: &mut Vec<Finding>) {
-    let outside = |t: &&Tensor| {
+pub(super) fn check(listed: &TensorList, storages: &HashMap<String, TorchStorage>, findings: &mut Vec<Finding>) {
+    let outside = |t: &&TorchTensor| {
         let room = t.storage.as_ref().and_then(|k| storages.get(k)?.bytes());
         match (room, t.dtype, t.reach()) {
             (Some(room), Some(dtype), Some(reach)) => reach.saturating_mul(dtype.size()) > room,

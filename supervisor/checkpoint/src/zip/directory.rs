@@ -1,10 +1,10 @@
 //! The central directory: one record per entry.
 
-use super::tail::End;
-use super::{Entry, Fields, damaged, le16, le32};
-use crate::limits::Limits;
+use super::tail::EndRecord;
+use super::{ZipEntry, ZipFields, damaged, le16, le32};
+use crate::limits::InspectLimits;
 use crate::raw::{le, shown};
-use crate::source::Reader;
+use crate::source::FileReader;
 use std::collections::HashSet;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -12,7 +12,11 @@ const RECORD: u32 = 0x0201_4b50;
 const RECORD_LEN: usize = 46;
 
 /// Reads all records; offsets of bytes are filled in later, from the local headers.
-pub(super) fn read(file: &Reader<'_>, end: &End, limits: &Limits) -> Result<Vec<Entry>, Box<Finding>> {
+pub(super) fn read(
+    file: &FileReader<'_>,
+    end: &EndRecord,
+    limits: &InspectLimits,
+) -> Result<Vec<ZipEntry>, Box<Finding>> {
     let size = end.directory.end - end.directory.start;
     if size > limits.directory_bytes || end.entries > limits.entries {
         let detail = format!(
@@ -43,7 +47,7 @@ pub(super) fn read(file: &Reader<'_>, end: &End, limits: &Limits) -> Result<Vec<
     Ok(entries)
 }
 
-fn record(bytes: &[u8], at: u64) -> Result<(Entry, usize), Box<Finding>> {
+fn record(bytes: &[u8], at: u64) -> Result<(ZipEntry, usize), Box<Finding>> {
     let bad = |detail: &str| damaged("zip_directory", at, detail.to_owned());
     if bytes.len() < RECORD_LEN || le32(bytes, 0) != RECORD {
         return Err(bad("a record of the directory does not begin like one"));
@@ -56,7 +60,7 @@ fn record(bytes: &[u8], at: u64) -> Result<(Entry, usize), Box<Finding>> {
             "a record of the directory has a comment, another disk, or reaches beyond the directory",
         ));
     }
-    let fields = Fields {
+    let fields = ZipFields {
         made_by: le16(bytes, 4),
         needed: le16(bytes, 6),
         flags: le16(bytes, 8),
@@ -83,7 +87,7 @@ fn record(bytes: &[u8], at: u64) -> Result<(Entry, usize), Box<Finding>> {
     if size != packed {
         return Err(bad("a stored entry has two different sizes"));
     }
-    let entry = Entry {
+    let entry = ZipEntry {
         name: name.to_owned(),
         header,
         data: header,
@@ -122,11 +126,11 @@ fn zip64_extra(mut extra: &[u8]) -> Option<&[u8]> {
 }
 
 /// One writer writes all records alike; a single one that differs was changed afterwards.
-fn alike(entries: &[Entry], at: u64) -> Result<(), Box<Finding>> {
+fn alike(entries: &[ZipEntry], at: u64) -> Result<(), Box<Finding>> {
     if entries.len() < 4 {
         return Ok(());
     }
-    let key = |e: &Entry| (e.fields.made_by, e.fields.internal, e.fields.external);
+    let key = |e: &ZipEntry| (e.fields.made_by, e.fields.internal, e.fields.external);
     let common = if key(&entries[0]) == key(&entries[1]) {
         key(&entries[0])
     } else {
@@ -146,7 +150,7 @@ fn alike(entries: &[Entry], at: u64) -> Result<(), Box<Finding>> {
 }
 
 /// torch finds entries without regard to case, so names that differ only by it are ambiguous.
-fn unique(entries: &[Entry], at: u64) -> Result<(), Box<Finding>> {
+fn unique(entries: &[ZipEntry], at: u64) -> Result<(), Box<Finding>> {
     let mut seen = HashSet::with_capacity(entries.len());
     for e in entries {
         if !seen.insert(e.name.to_ascii_lowercase()) {

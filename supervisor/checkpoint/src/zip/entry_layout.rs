@@ -4,10 +4,10 @@
 //! entry's bytes is derived from its neighbour's header instead. Entries must not overlap each other or the directory,
 //! and nothing but their descriptors may lie between them.
 
-use super::tail::End;
-use super::{Entry, damaged, le16, le32};
-use crate::limits::Limits;
-use crate::source::{ReadFault, Reader};
+use super::tail::EndRecord;
+use super::{ZipEntry, damaged, le16, le32};
+use crate::limits::InspectLimits;
+use crate::source::{FileReader, ReadFault};
 use supervise_core::checkpoint::Finding;
 
 const HEADER: u32 = 0x0403_4b50;
@@ -18,15 +18,15 @@ const NEAR: u64 = 4096;
 
 /// Checks all seams and fills in where each entry's bytes begin.
 pub(super) fn check(
-    file: &Reader<'_>,
-    end: &End,
-    entries: &mut [Entry],
-    limits: &Limits,
+    file: &FileReader<'_>,
+    end: &EndRecord,
+    entries: &mut [ZipEntry],
+    limits: &InspectLimits,
     findings: &mut Vec<Finding>,
 ) -> Result<(), Box<Finding>> {
     let mut order: Vec<usize> = (0..entries.len()).collect();
     order.sort_by_key(|&i| entries[i].header);
-    let mut window = Window {
+    let mut window = ReadWindow {
         file,
         at: 0,
         bytes: Vec::new(),
@@ -76,7 +76,7 @@ pub(super) fn check(
 }
 
 /// Reads a local header and returns where the bytes after it begin.
-fn header(window: &mut Window<'_, '_>, e: &Entry) -> Result<u64, Box<Finding>> {
+fn header(window: &mut ReadWindow<'_, '_>, e: &ZipEntry) -> Result<u64, Box<Finding>> {
     let bad = |what: &str| {
         damaged(
             "zip_local_header",
@@ -108,7 +108,7 @@ fn header(window: &mut Window<'_, '_>, e: &Entry) -> Result<u64, Box<Finding>> {
 }
 
 /// Checks that exactly the announced descriptor fills the room up to the next header.
-fn descriptor(window: &mut Window<'_, '_>, e: &Entry, stop: u64, next: u64) -> Result<(), Box<Finding>> {
+fn descriptor(window: &mut ReadWindow<'_, '_>, e: &ZipEntry, stop: u64, next: u64) -> Result<(), Box<Finding>> {
     let bad = |what: &str| {
         damaged(
             "zip_descriptor",
@@ -138,7 +138,7 @@ fn descriptor(window: &mut Window<'_, '_>, e: &Entry, stop: u64, next: u64) -> R
     }
 }
 
-fn wanted(e: &Entry, n: usize) -> Vec<u8> {
+fn wanted(e: &ZipEntry, n: usize) -> Vec<u8> {
     let mut d = Vec::with_capacity(24);
     if n == 16 || n == 24 {
         d.extend(DESCRIPTOR.to_le_bytes());
@@ -155,7 +155,7 @@ fn wanted(e: &Entry, n: usize) -> Vec<u8> {
 }
 
 /// Place where the bytes begin if torch's descriptor and nothing else precedes the next header.
-fn derive(e: &Entry, next: u64) -> Result<u64, Box<Finding>> {
+fn derive(e: &ZipEntry, next: u64) -> Result<u64, Box<Finding>> {
     let gap = match (e.has_descriptor(), u32::try_from(e.size)) {
         (false, _) => 0,
         (true, Ok(_)) => 16,
@@ -175,14 +175,14 @@ fn derive(e: &Entry, next: u64) -> Result<u64, Box<Finding>> {
 }
 
 /// A small piece of the file, read ahead.
-struct Window<'r, 'a> {
-    file: &'r Reader<'a>,
+struct ReadWindow<'r, 'a> {
+    file: &'r FileReader<'a>,
     at: u64,
     bytes: Vec<u8>,
     reads: u32,
 }
 
-impl Window<'_, '_> {
+impl ReadWindow<'_, '_> {
     fn holds(&self, off: u64, n: usize) -> bool {
         off >= self.at && off.saturating_add(n as u64) <= self.at + self.bytes.len() as u64
     }

@@ -5,7 +5,7 @@
 
 use super::{damaged, le16, le32};
 use crate::raw::le;
-use crate::source::Reader;
+use crate::source::FileReader;
 use std::ops::Range;
 use supervise_core::checkpoint::{Finding, Verdict};
 
@@ -17,14 +17,14 @@ const RECORD: u32 = 0x0606_4b50;
 const RECORD_LEN: u64 = 56;
 
 /// Content of the end records.
-pub(super) struct End {
+pub(super) struct EndRecord {
     pub(super) directory: Range<u64>,
     pub(super) entries: u64,
     pub(super) zip64: bool,
 }
 
 /// Finds and checks the end records.
-pub(super) fn find(file: &Reader<'_>) -> Result<End, Box<Finding>> {
+pub(super) fn find(file: &FileReader<'_>) -> Result<EndRecord, Box<Finding>> {
     let len = file.len();
     let tail = file.tail();
     let at = tail.len().checked_sub(END_LEN).filter(|&at| le32(tail, at) == END);
@@ -47,7 +47,7 @@ pub(super) fn find(file: &Reader<'_>) -> Result<End, Box<Finding>> {
             "the end record contradicts itself (disks or entry counts)",
         ));
     }
-    let small = Sizes {
+    let small = DirectorySize {
         entries: le(end, 10, 2),
         size: le(end, 12, 4),
         at: le(end, 16, 4),
@@ -69,20 +69,20 @@ pub(super) fn find(file: &Reader<'_>) -> Result<End, Box<Finding>> {
         );
         return Err(damaged("zip_end_record", end_at, detail));
     }
-    Ok(End {
+    Ok(EndRecord {
         directory: sizes.at..records_at,
         entries: sizes.entries,
         zip64: locator.is_some(),
     })
 }
 
-struct Sizes {
+struct DirectorySize {
     entries: u64,
     size: u64,
     at: u64,
 }
 
-impl Sizes {
+impl DirectorySize {
     /// A field of the small record is the same as in the big one, or all ones: look there.
     fn agrees(&self, big: &Self, at: u64) -> Result<(), Box<Finding>> {
         let same = |small: u64, big: u64, ones: u64| small == ones || small == big;
@@ -101,7 +101,7 @@ impl Sizes {
     }
 }
 
-fn record(file: &Reader<'_>, locator: &[u8], locator_at: u64) -> Result<(Sizes, u64), Box<Finding>> {
+fn record(file: &FileReader<'_>, locator: &[u8], locator_at: u64) -> Result<(DirectorySize, u64), Box<Finding>> {
     let at = le(locator, 8, 8);
     if le32(locator, 4) != 0 || le32(locator, 16) != 1 {
         return Err(damaged(
@@ -127,7 +127,7 @@ fn record(file: &Reader<'_>, locator: &[u8], locator_at: u64) -> Result<(Sizes, 
         return Err(damaged("zip_end_record", at, "the zip64 end record is not one"));
     }
     Ok((
-        Sizes {
+        DirectorySize {
             entries: le(&r, 32, 8),
             size: le(&r, 40, 8),
             at: le(&r, 48, 8),
@@ -137,7 +137,7 @@ fn record(file: &Reader<'_>, locator: &[u8], locator_at: u64) -> Result<(Sizes, 
 }
 
 /// Says why there is no end record at the end.
-fn why_no_end(file: &Reader<'_>) -> Result<Box<Finding>, Box<Finding>> {
+fn why_no_end(file: &FileReader<'_>) -> Result<Box<Finding>, Box<Finding>> {
     let len = file.len();
     if len == 0 {
         return Ok(Box::new(Finding::error(

@@ -5,10 +5,10 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use supervise_checkpoint::proof_record::compare;
 use supervise_checkpoint::{
-    Description, FileKind, FileReport, Inspected, Limits, Pin, ProvenFile, SweepOptions, inspect, inspect_described,
-    judge_file, sweep,
+    FileDescription, FileKind, FilePin, FileReport, InspectLimits, InspectedFile, ProvenFile, SweepOptions, inspect,
+    inspect_described, judge_file, sweep,
 };
-use supervise_core::checkpoint::{Level, Verdict};
+use supervise_core::checkpoint::{FindingLevel, Verdict};
 
 /// Entry at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ impl Region {
 /// A real file, what describes it, and where what stands in it.
 pub(crate) struct Victim {
     pub(crate) file: Fixture,
-    pub(crate) description: Option<Arc<Description>>,
+    pub(crate) description: Option<Arc<FileDescription>>,
     pub(crate) regions: Vec<(Range<usize>, Region)>,
     /// Proof of it.
     pub(crate) known: ProvenFile,
@@ -54,7 +54,7 @@ pub(crate) struct Victim {
     pub(crate) covered: Vec<Range<usize>>,
 }
 
-pub(crate) const PIN: Pin = Pin {
+pub(crate) const PIN: FilePin = FilePin {
     dev: 1,
     ino: 2,
     size: 0,
@@ -62,8 +62,8 @@ pub(crate) const PIN: Pin = Pin {
     ctime: 1_700_000_000_000_000_000,
 };
 
-fn look(file: &Fixture, description: Option<&Description>, bytes: &[u8]) -> Inspected {
-    let limits = Limits::default();
+fn look(file: &Fixture, description: Option<&FileDescription>, bytes: &[u8]) -> InspectedFile {
+    let limits = InspectLimits::default();
     let name = file.path.file_name().unwrap();
     match description {
         Some(d) => inspect_described(file.kind(), &bytes, d, name, &limits),
@@ -72,7 +72,7 @@ fn look(file: &Fixture, description: Option<&Description>, bytes: &[u8]) -> Insp
 }
 
 /// The reports at both depths, the deeper one last.
-pub(crate) fn reports(file: &Fixture, description: Option<&Description>, bytes: &[u8]) -> [FileReport; 2] {
+pub(crate) fn reports(file: &Fixture, description: Option<&FileDescription>, bytes: &[u8]) -> [FileReport; 2] {
     let inspected = look(file, description, bytes);
     let options = SweepOptions {
         zero: true,
@@ -84,7 +84,7 @@ pub(crate) fn reports(file: &Fixture, description: Option<&Description>, bytes: 
 }
 
 impl Victim {
-    pub(crate) fn new(file: Fixture, description: Option<Arc<Description>>) -> Self {
+    pub(crate) fn new(file: Fixture, description: Option<Arc<FileDescription>>) -> Self {
         let inspected = look(&file, description.as_deref(), &file.bytes);
         let [_, report] = reports(&file, description.as_deref(), &file.bytes);
         let mut regions = Vec::new();
@@ -113,7 +113,7 @@ impl Victim {
         }
         regions.retain(|(range, _)| !range.is_empty());
         let known = ProvenFile {
-            pin: Pin {
+            pin: FilePin {
                 size: file.bytes.len() as u64,
                 ..PIN
             },
@@ -148,7 +148,7 @@ pub(crate) struct Caught {
 /// Judges a changed file.
 pub(crate) fn judge(victim: &Victim, bytes: &[u8]) -> (Caught, FileReport) {
     let [structure, full] = reports(&victim.file, victim.description.as_deref(), bytes);
-    let now = Pin {
+    let now = FilePin {
         size: bytes.len() as u64,
         ..victim.known.pin
     };
@@ -157,7 +157,7 @@ pub(crate) fn judge(victim: &Victim, bytes: &[u8]) -> (Caught, FileReport) {
     let caught = Caught {
         structure: bad(&structure),
         full: bad(&full),
-        doubted: bad(&full) || full.findings.iter().any(|f| f.level > Level::Note),
+        doubted: bad(&full) || full.findings.iter().any(|f| f.level > FindingLevel::Note),
         record: bad(&full) || seen.is_some_and(|f| f.effect() == Verdict::Damaged),
     };
     (caught, full)

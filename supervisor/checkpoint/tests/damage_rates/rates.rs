@@ -7,16 +7,16 @@ use crate::random::Random;
 use crate::table::Table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use supervise_checkpoint::proof_record::{Trust, compare, trust};
-use supervise_checkpoint::{Description, FileKind, Limits, Pin, inspect};
-use supervise_core::checkpoint::{Depth, Level, Verdict};
+use supervise_checkpoint::proof_record::{ProofValidity, compare, trust};
+use supervise_checkpoint::{FileDescription, FileKind, FilePin, InspectLimits, inspect};
+use supervise_core::checkpoint::{Depth, FindingLevel, Verdict};
 
 /// Changes per kind.
 const EACH: usize = 400;
 
 /// The files that describe others, by their directory.
-fn descriptions(files: &[Fixture]) -> BTreeMap<String, Arc<Description>> {
-    let describe = |f: &Fixture| inspect(f.kind(), &f.bytes, &Limits::default()).description;
+fn descriptions(files: &[Fixture]) -> BTreeMap<String, Arc<FileDescription>> {
+    let describe = |f: &Fixture| inspect(f.kind(), &f.bytes, &InspectLimits::default()).description;
     let metadata = files.iter().filter(|f| f.kind() == FileKind::DcpMetadata);
     metadata
         .filter_map(|f| Some((format!("{}/{}", f.set, f.path.parent()?), describe(f)?)))
@@ -179,7 +179,11 @@ fn keep(table: &str) {
 fn whole_files_raise_no_alarm() {
     for victim in victims() {
         for report in reports(&victim.file, victim.description.as_deref(), &victim.file.bytes) {
-            let errors: Vec<_> = report.findings.iter().filter(|f| f.level == Level::Error).collect();
+            let errors: Vec<_> = report
+                .findings
+                .iter()
+                .filter(|f| f.level == FindingLevel::Error)
+                .collect();
             assert!(errors.is_empty(), "{}: {errors:?}", victim.file.name());
             assert_eq!(report.verdict, Verdict::Whole, "{}", victim.file.name());
         }
@@ -197,14 +201,14 @@ fn copies_with_other_times_raise_no_alarm() {
         let crc = again.crc.unwrap();
         for _ in 0..20 {
             let mut time = || PIN.mtime + (r.next() as i64 % 4_000_000_000_000_000);
-            let copied = Pin {
+            let copied = FilePin {
                 dev: 77,
                 ino: 78,
                 mtime: time(),
                 ctime: time(),
                 ..victim.known.pin
             };
-            assert_eq!(trust(&victim.known, &copied, Depth::Full, true), Trust::Reread);
+            assert_eq!(trust(&victim.known, &copied, Depth::Full, true), ProofValidity::Reread);
             assert_eq!(compare(&victim.known, &copied, crc), None, "{}", victim.file.name());
         }
     }

@@ -3,9 +3,9 @@
 use crate::real::{fixture, table};
 use crate::tree::Tree;
 use std::ops::{ControlFlow, Range};
-use supervise_checkpoint::dcp::{Part, What};
+use supervise_checkpoint::dcp::{StorageRange, StoredValue};
 use supervise_checkpoint::{
-    Description, FileKind, FileReport, Limits, SweepOptions, inspect, inspect_described, judge_file, sweep,
+    FileDescription, FileKind, FileReport, InspectLimits, SweepOptions, inspect, inspect_described, judge_file, sweep,
 };
 use supervise_core::checkpoint::{Depth, Verdict};
 
@@ -75,8 +75,8 @@ fn a_cut_file_is_refused_at_the_structure() {
 }
 
 /// The report of one `.distcp` file, read in full.
-fn full(dcp: &Description, name: &str, bytes: &[u8]) -> FileReport {
-    let limits = Limits::default();
+fn full(dcp: &FileDescription, name: &str, bytes: &[u8]) -> FileReport {
+    let limits = InspectLimits::default();
     let inspected = inspect_described(FileKind::Distcp, &bytes, dcp, name, &limits);
     let mut on = |_| ControlFlow::Continue(());
     let read = sweep(&bytes, &inspected.plan, SweepOptions::default(), &mut on).expect("the bytes are there");
@@ -86,7 +86,7 @@ fn full(dcp: &Description, name: &str, bytes: &[u8]) -> FileReport {
 /// Bytes that no loader looks at: padding in local headers, and who made the archive according to its zip64 record.
 fn unused(bytes: &[u8], part: Range<usize>) -> Vec<Range<usize>> {
     let zip = &bytes[part.clone()];
-    let plan = inspect(FileKind::TorchZip, &zip, &Limits::default()).plan;
+    let plan = inspect(FileKind::TorchZip, &zip, &InspectLimits::default()).plan;
     let mut out = Vec::new();
     for e in plan.extents.iter().filter(|e| !e.is_gap()) {
         let (data, name) = (e.off as usize, e.what.as_bytes());
@@ -119,7 +119,7 @@ fn a_flipped_byte_of_a_part_is_refused() {
             .map(|p| p.off as usize..(p.off + p.len) as usize)
             .collect();
         let unused: Vec<_> = parts.iter().flat_map(|p| unused(&bytes, p.clone())).collect();
-        let dcp = Description::Dcp(dcp);
+        let dcp = FileDescription::Dcp(dcp);
         let last = parts.last().unwrap().clone();
         for at in (0..bytes.len()).step_by(bytes.len() / 120 + 1).chain(last.step_by(11)) {
             bytes[at] ^= 0x10;
@@ -138,7 +138,7 @@ fn a_flipped_byte_of_a_part_is_refused() {
 #[test]
 fn zeros_are_refused() {
     let tree = fixture("torch_dcp_fsdp2_w2/step_2");
-    let dcp = Description::Dcp(table(&tree));
+    let dcp = FileDescription::Dcp(table(&tree));
     for name in ["__0_0.distcp", "__1_0.distcp"] {
         let whole = &tree.0[name];
         for at in (0..whole.len()).step_by(4096) {
@@ -180,8 +180,8 @@ fn a_flipped_byte_of_the_table_is_refused_or_harmless() {
 }
 
 /// The bytes that a file must have at a place.
-fn layout(tree: &Tree, file: &str) -> Vec<(u64, u64, What)> {
-    let of_part = |p: &Part| (p.off, p.len, p.what.clone());
+fn layout(tree: &Tree, file: &str) -> Vec<(u64, u64, StoredValue)> {
+    let of_part = |p: &StorageRange| (p.off, p.len, p.what.clone());
     table(tree).parts[file].iter().map(of_part).collect()
 }
 

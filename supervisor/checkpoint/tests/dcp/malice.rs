@@ -3,14 +3,15 @@
 use crate::archive::{Zip, torch_zip};
 use crate::build::{Pickle, one_tensor, part, table, tree};
 use proptest::prelude::*;
-use supervise_checkpoint::dcp::{Part, What};
+use supervise_checkpoint::dcp::{StorageRange, StoredValue};
 use supervise_checkpoint::{
-    Dcp, Description, Dtype, FileKind, Inspected, Limits, SetKind, inspect, inspect_described, set,
+    DcpMetadata, Dtype, FileDescription, FileKind, InspectLimits, InspectedFile, SetKind, inspect, inspect_described,
+    set,
 };
 use supervise_core::checkpoint::{Depth, Verdict};
 
-fn look(bytes: &[u8]) -> (Verdict, Vec<String>, Inspected) {
-    let inspected = inspect(FileKind::DcpMetadata, &bytes, &Limits::default());
+fn look(bytes: &[u8]) -> (Verdict, Vec<String>, InspectedFile) {
+    let inspected = inspect(FileKind::DcpMetadata, &bytes, &InspectLimits::default());
     let verdict = inspected
         .findings
         .iter()
@@ -365,9 +366,9 @@ fn shared_lists_do_not_multiply() {
         p.text(&format!("{n}")).raw(b"h\x02");
     }
     p.raw(b"u").text("storage_data").raw(b"}ub.");
-    let limits = Limits {
+    let limits = InspectLimits {
         memory: 16 << 20,
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     let inspected = inspect(FileKind::DcpMetadata, &p.0, &limits);
     assert_eq!(inspected.findings[0].code, "limit_reached", "{:?}", inspected.findings);
@@ -381,18 +382,18 @@ fn too_many_corners_are_not_compared() {
 }
 
 /// Ranges as a table might claim them: in the file, across each other, beyond its end.
-fn claims() -> impl Strategy<Value = Vec<Part>> {
+fn claims() -> impl Strategy<Value = Vec<StorageRange>> {
     let len = prop_oneof![0..3000_u64, Just(u64::MAX), Just(i64::MAX as u64)];
     let off = prop_oneof![0..6000_u64, Just(u64::MAX)];
     let what = prop_oneof![
-        Just(What::Bytes),
-        (0..40_u64).prop_map(|n| What::Tensor {
+        Just(StoredValue::Bytes),
+        (0..40_u64).prop_map(|n| StoredValue::Tensor {
             dtype: Some(Dtype::F32),
             offsets: [0].into(),
             shape: [n].into(),
         }),
     ];
-    let part = (off, len, what, any::<bool>()).prop_map(|(off, len, what, encoded)| Part {
+    let part = (off, len, what, any::<bool>()).prop_map(|(off, len, what, encoded)| StorageRange {
         off,
         len,
         fqn: "optim.state.w.step".into(),
@@ -429,10 +430,10 @@ proptest! {
             bytes[at % n] = byte;
         }
         bytes.truncate(cut);
-        let mut dcp = Dcp::default();
+        let mut dcp = DcpMetadata::default();
         dcp.parts.insert("__0_0.distcp".to_owned(), parts);
-        let description = Description::Dcp(dcp);
-        let inspected = inspect_described(FileKind::Distcp, &bytes, &description, "__0_0.distcp", &Limits::default());
+        let description = FileDescription::Dcp(dcp);
+        let inspected = inspect_described(FileKind::Distcp, &bytes, &description, "__0_0.distcp", &InspectLimits::default());
         prop_assert!(inspected.findings.len() < 100);
         let mut at = 0;
         for e in &inspected.plan.extents {

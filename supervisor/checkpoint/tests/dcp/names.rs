@@ -2,11 +2,11 @@
 
 use crate::build::{part, tree};
 use crate::real::fixture;
-use supervise_checkpoint::{FileKind, FileReport, Limits, inspect, judge_file};
+use supervise_checkpoint::{FileKind, FileReport, InspectLimits, inspect, judge_file};
 use supervise_core::checkpoint::Verdict;
 
 fn report(bytes: &[u8]) -> FileReport {
-    judge_file(&inspect(FileKind::DcpMetadata, &bytes, &Limits::default()), &[])
+    judge_file(&inspect(FileKind::DcpMetadata, &bytes, &InspectLimits::default()), &[])
 }
 
 /// The table of a real save with the first of these words spelled otherwise.
@@ -73,7 +73,7 @@ fn names_are_the_ways_they_were_made_of() {
 /// The first name of a tensor in the save that has a way of more than one part.
 fn with_first_name() -> String {
     let bytes = fixture("torch_dcp_flat/step_1").0[".metadata"].clone();
-    let found = inspect(FileKind::DcpMetadata, &bytes, &Limits::default());
+    let found = inspect(FileKind::DcpMetadata, &bytes, &InspectLimits::default());
     let mut names = found.inventory.iter().map(|t| t.name.clone());
     names.find(|n| n.contains('.')).expect("a nested name")
 }

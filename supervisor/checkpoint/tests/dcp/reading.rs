@@ -5,7 +5,9 @@ use crate::real::{fixture, table};
 use crate::tree::Tree;
 use std::cell::Cell;
 use std::io;
-use supervise_checkpoint::{Description, FileKind, Inspected, Limits, Source, inspect_described, judge_file};
+use supervise_checkpoint::{
+    ByteSource, FileDescription, FileKind, InspectLimits, InspectedFile, inspect_described, judge_file,
+};
 use supervise_core::checkpoint::{Depth, Verdict};
 
 const FILE: &str = "__0_0.distcp";
@@ -31,7 +33,7 @@ impl<'a> Watched<'a> {
     }
 }
 
-impl Source for Watched<'_> {
+impl ByteSource for Watched<'_> {
     fn len(&self) -> io::Result<u64> {
         let shrunk = self.shrinks_to.filter(|_| self.reads.get() > 2);
         Ok(shrunk.unwrap_or(self.bytes.len() as u64))
@@ -50,8 +52,8 @@ impl Source for Watched<'_> {
     }
 }
 
-fn look(tree: &Tree, source: &Watched<'_>, limits: &Limits) -> Inspected {
-    let dcp = Description::Dcp(table(tree));
+fn look(tree: &Tree, source: &Watched<'_>, limits: &InspectLimits) -> InspectedFile {
+    let dcp = FileDescription::Dcp(table(tree));
     inspect_described(FileKind::Distcp, source, &dcp, FILE, limits)
 }
 
@@ -71,7 +73,7 @@ fn small_parts_share_their_reads() {
     let tree = many(500, 16);
     let bytes = &tree.0[FILE];
     let source = Watched::new(bytes);
-    let inspected = look(&tree, &source, &Limits::default());
+    let inspected = look(&tree, &source, &InspectLimits::default());
     assert!(inspected.findings.is_empty(), "{:?}", inspected.findings);
     let least = bytes.len() as u64 / (256 << 10) + 1;
     assert!(
@@ -87,7 +89,7 @@ fn the_structure_of_large_parts_costs_little() {
     let tree = many(40, 100_000);
     let bytes = &tree.0[FILE];
     let source = Watched::new(bytes);
-    let inspected = look(&tree, &source, &Limits::default());
+    let inspected = look(&tree, &source, &InspectLimits::default());
     assert!(inspected.findings.is_empty(), "{:?}", inspected.findings);
     assert!(source.reads.get() <= 3 * 40, "{} reads", source.reads.get());
     assert!(
@@ -107,10 +109,10 @@ fn the_structure_of_large_parts_costs_little() {
 #[test]
 fn many_parts_are_looked_at_in_samples_where_that_is_enough() {
     let tree = many(50, 16);
-    let few = Limits {
+    let few = InspectLimits {
         parts: 10,
         all_parts: false,
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     let whole = Watched::new(&tree.0[FILE]);
     let report = judge_file(&look(&tree, &whole, &few), &[]);
@@ -128,7 +130,7 @@ fn many_parts_are_looked_at_in_samples_where_that_is_enough() {
     bytes[second.off as usize..][..second.len as usize].fill(0);
     let torn = Watched::new(&bytes);
     assert_eq!(judge_file(&look(&tree, &torn, &few), &[]).verdict, Verdict::Whole);
-    let all = Limits { all_parts: true, ..few };
+    let all = InspectLimits { all_parts: true, ..few };
     assert_eq!(judge_file(&look(&tree, &torn, &all), &[]).verdict, Verdict::Damaged);
     // The last one always is among them.
     let mut cut = tree.0[FILE].clone();
@@ -136,7 +138,7 @@ fn many_parts_are_looked_at_in_samples_where_that_is_enough() {
     cut[last..].fill(0);
     let source = Watched::new(&cut);
     assert_eq!(
-        judge_file(&look(&tree, &source, &Limits { parts: 2, ..few }), &[]).verdict,
+        judge_file(&look(&tree, &source, &InspectLimits { parts: 2, ..few }), &[]).verdict,
         Verdict::Damaged
     );
 }
@@ -150,7 +152,7 @@ fn what_cannot_be_read_is_not_called_damaged() {
             broken: Some(at),
             ..Watched::new(bytes)
         };
-        let report = judge_file(&look(&tree, &source, &Limits::default()), &[]);
+        let report = judge_file(&look(&tree, &source, &InspectLimits::default()), &[]);
         let fine = matches!(report.verdict, Verdict::Whole | Verdict::Unreadable);
         assert!(fine, "byte {at}: {:?}", report.findings);
         if let Some(f) = report.why() {
@@ -162,7 +164,7 @@ fn what_cannot_be_read_is_not_called_damaged() {
         ..Watched::new(bytes)
     };
     assert_eq!(
-        judge_file(&look(&tree, &source, &Limits::default()), &[]).verdict,
+        judge_file(&look(&tree, &source, &InspectLimits::default()), &[]).verdict,
         Verdict::Unreadable
     );
 }
@@ -174,7 +176,7 @@ fn a_file_that_shrinks_is_worth_another_try() {
         shrinks_to: Some(5000),
         ..Watched::new(&tree.0[FILE])
     };
-    let report = judge_file(&look(&tree, &source, &Limits::default()), &[]);
+    let report = judge_file(&look(&tree, &source, &InspectLimits::default()), &[]);
     assert_eq!(report.verdict, Verdict::Incomplete, "{:?}", report.findings);
     assert!(report.findings.len() < 8, "{:?}", report.findings);
 }

@@ -2,8 +2,8 @@
 
 use crate::tree::{Tree, fixtures};
 use camino::Utf8Path;
-use supervise_checkpoint::{Dcp, Description, FileKind, Limits, SetKind, inspect, judge_file};
-use supervise_core::checkpoint::{Depth, Level, Verdict};
+use supervise_checkpoint::{DcpMetadata, FileDescription, FileKind, InspectLimits, SetKind, inspect, judge_file};
+use supervise_core::checkpoint::{Depth, FindingLevel, Verdict};
 
 /// Directories that are sound and yet cannot be proven.
 const NOT_PROVABLE: [(&str, &str); 4] = [
@@ -46,7 +46,7 @@ fn everything_that_was_saved_is_whole_at_both_depths() {
             let doubts: Vec<_> = report
                 .findings
                 .iter()
-                .filter(|f| f.level > Level::Note && !(padding && f.code == "non_finite"))
+                .filter(|f| f.level > FindingLevel::Note && !(padding && f.code == "non_finite"))
                 .collect();
             assert!(doubts.is_empty(), "{dir}: {doubts:?}");
             let bytes: usize = tree.0.iter().filter(|(n, _)| needed(n)).map(|(_, b)| b.len()).sum();
@@ -81,10 +81,10 @@ pub(crate) fn fixture(path: &str) -> Tree {
 }
 
 /// Content of the `.metadata` of a directory.
-pub(crate) fn table(tree: &Tree) -> Dcp {
-    let inspected = inspect(FileKind::DcpMetadata, &tree.0[".metadata"], &Limits::default());
+pub(crate) fn table(tree: &Tree) -> DcpMetadata {
+    let inspected = inspect(FileKind::DcpMetadata, &tree.0[".metadata"], &InspectLimits::default());
     match std::sync::Arc::into_inner(inspected.description.expect("a table")) {
-        Some(Description::Dcp(dcp)) => dcp,
+        Some(FileDescription::Dcp(dcp)) => dcp,
         other => panic!("{other:?}"),
     }
 }
@@ -130,7 +130,10 @@ fn step_counts_of_a_real_optimizer_are_read() {
 fn megatrons_own_words_are_read() {
     let role = fixture("verl_megatron_v2_tp2/global_step_1/actor");
     let read = |name: &str| {
-        let report = judge_file(&inspect(FileKind::of(name), &role.0[name], &Limits::default()), &[]);
+        let report = judge_file(
+            &inspect(FileKind::of(name), &role.0[name], &InspectLimits::default()),
+            &[],
+        );
         assert_eq!(report.verdict, Verdict::Whole, "{name}: {:?}", report.findings);
         report
     };
@@ -158,7 +161,7 @@ fn megatrons_own_words_are_read() {
 
     let dist = fixture("verl_megatron_v2_tp2/global_step_1/actor/model/dist_ckpt");
     let bytes = &dist.0["metadata.json"];
-    let backend = inspect(FileKind::MegatronMetadata, bytes, &Limits::default())
+    let backend = inspect(FileKind::MegatronMetadata, bytes, &InspectLimits::default())
         .facts
         .dist_backend
         .unwrap();

@@ -5,7 +5,7 @@ use crate::build::{part, table, tree};
 use crate::real::fixture;
 use crate::tree::Tree;
 use std::collections::BTreeMap;
-use supervise_checkpoint::{FileKind, Limits, SetKind, inspect, judge_file, set};
+use supervise_checkpoint::{FileKind, InspectLimits, SetKind, inspect, judge_file, set};
 use supervise_core::checkpoint::{Depth, Verdict};
 
 #[test]
@@ -224,9 +224,9 @@ fn weights_may_do_without_an_index_where_nothing_is_missing() {
     assert_eq!(missing.and_then(|f| f.file.as_deref()).map(|f| f.as_str()), Some(name));
 }
 
-fn manifest(text: &str) -> (Verdict, Vec<String>, Option<supervise_checkpoint::Manifest>) {
+fn manifest(text: &str) -> (Verdict, Vec<String>, Option<supervise_checkpoint::DistManifest>) {
     let bytes = text.as_bytes();
-    let report = judge_file(&inspect(FileKind::CkptContents, &bytes, &Limits::default()), &[]);
+    let report = judge_file(&inspect(FileKind::CkptContents, &bytes, &InspectLimits::default()), &[]);
     let codes = report.findings.iter().map(|f| f.code.to_string()).collect();
     (report.verdict, codes, report.facts.manifest)
 }

@@ -2,11 +2,15 @@
 
 use crate::build::{Chunk, one_tensor};
 use proptest::prelude::*;
-use supervise_checkpoint::{FileKind, Limits, inspect};
+use supervise_checkpoint::{FileKind, InspectLimits, inspect};
 use supervise_core::checkpoint::{Finding, Verdict};
 
 fn look(shape: &[i64], chunks: &[Chunk]) -> (Verdict, Vec<Finding>) {
-    let inspected = inspect(FileKind::DcpMetadata, &one_tensor(shape, chunks), &Limits::default());
+    let inspected = inspect(
+        FileKind::DcpMetadata,
+        &one_tensor(shape, chunks),
+        &InspectLimits::default(),
+    );
     let findings = inspected.findings;
     let verdict = findings.iter().fold(Verdict::Whole, |v, f| v.worst(f.effect()));
     (verdict, findings)
@@ -115,7 +119,7 @@ fn empty_chunks_and_empty_tensors_pass() {
         let mut places = chunks.clone();
         places.dedup();
         let table = one_tensor(&shape, &places);
-        let findings = inspect(FileKind::DcpMetadata, &table, &Limits::default()).findings;
+        let findings = inspect(FileKind::DcpMetadata, &table, &InspectLimits::default()).findings;
         assert!(findings.is_empty(), "{shape:?}: {findings:?}");
     }
     assert_eq!(

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use supervise_checkpoint::{
-    Description, FileReport, Limits, Need, SetKind, SetReport, SweepOptions, inspect, inspect_described, judge_file,
-    set, sweep,
+    FileDescription, FileReport, InspectLimits, RequiredFile, SetKind, SetReport, SweepOptions, inspect,
+    inspect_described, judge_file, set, sweep,
 };
 use supervise_core::checkpoint::Depth;
 
@@ -46,9 +46,9 @@ impl Tree {
     }
 
     /// Looks into the files that are needed.
-    pub(crate) fn prove(&self, needs: &[Need], depth: Depth) -> BTreeMap<String, FileReport> {
-        let limits = Limits::default();
-        let mut described: BTreeMap<String, Arc<Description>> = BTreeMap::new();
+    pub(crate) fn prove(&self, needs: &[RequiredFile], depth: Depth) -> BTreeMap<String, FileReport> {
+        let limits = InspectLimits::default();
+        let mut described: BTreeMap<String, Arc<FileDescription>> = BTreeMap::new();
         let mut out = BTreeMap::new();
         for need in needs {
             let name = need.path.as_str();

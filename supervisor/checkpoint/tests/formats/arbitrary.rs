@@ -3,7 +3,7 @@
 use crate::build::{full, sample, torch_zip};
 use crate::real;
 use proptest::prelude::*;
-use supervise_checkpoint::{FileKind, Limits, pickle};
+use supervise_checkpoint::{FileKind, InspectLimits, pickle};
 use supervise_core::checkpoint::Verdict;
 
 const KINDS: [FileKind; 10] = [
@@ -113,7 +113,7 @@ proptest! {
     #[test]
     fn arbitrary_pickles_get_an_answer(words in proptest::collection::vec(proptest::sample::select(WORDS), 0..120)) {
         let stream = words.concat();
-        let read = pickle::read(stream.clone(), &Limits::default());
+        let read = pickle::read(stream.clone(), &InspectLimits::default());
         prop_assert!(read.used <= stream.len());
         prop_assert!(read.root.is_some() != read.error.is_some());
         full(FileKind::TorchZip, &torch_zip(&stream, &[vec![1; 8]]).bytes());

@@ -2,13 +2,13 @@
 
 use crate::build::{codes, text, torch_zip};
 use supervise_checkpoint::pickle::read;
-use supervise_checkpoint::{FileKind, FileReport, Limits, inspect, judge_file};
+use supervise_checkpoint::{FileKind, FileReport, InspectLimits, inspect, judge_file};
 use supervise_core::checkpoint::Verdict;
 
 fn judged(pickle: &[u8], memory: usize) -> FileReport {
-    let limits = Limits {
+    let limits = InspectLimits {
         memory,
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     judge_file(
         &inspect(FileKind::TorchZip, &torch_zip(pickle, &[]).bytes(), &limits),
@@ -98,9 +98,9 @@ fn what_needs_more_memory_than_allowed_is_said_to() {
     .concat();
     let found = read(
         evil,
-        &Limits {
+        &InspectLimits {
             memory: 1 << 20,
-            ..Limits::default()
+            ..InspectLimits::default()
         },
     )
     .findings(0, false);

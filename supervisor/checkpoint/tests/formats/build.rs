@@ -2,16 +2,16 @@
 
 use std::io::Write;
 use std::ops::ControlFlow;
-use supervise_checkpoint::{FileKind, FileReport, Limits, SweepOptions, inspect, judge_file, sweep};
+use supervise_checkpoint::{FileKind, FileReport, InspectLimits, SweepOptions, inspect, judge_file, sweep};
 
 /// The report of a structural proof.
 pub(crate) fn structure(kind: FileKind, bytes: &[u8]) -> FileReport {
-    judge_file(&inspect(kind, &bytes, &Limits::default()), &[])
+    judge_file(&inspect(kind, &bytes, &InspectLimits::default()), &[])
 }
 
 /// The report of a full proof.
 pub(crate) fn full(kind: FileKind, bytes: &[u8]) -> FileReport {
-    let inspected = inspect(kind, &bytes, &Limits::default());
+    let inspected = inspect(kind, &bytes, &InspectLimits::default());
     let read = sweep(&bytes, &inspected.plan, SweepOptions::default(), &mut |_| {
         ControlFlow::Continue(())
     });

@@ -1,7 +1,7 @@
 //! Archives that are not what they seem: what one reader takes for a harmless file, torch.load would run.
 
 use crate::build::{Zip, codes, full, state_dict, torch_zip};
-use supervise_checkpoint::{FileKind, Limits, inspect, judge_file};
+use supervise_checkpoint::{FileKind, InspectLimits, inspect, judge_file};
 use supervise_core::checkpoint::Verdict;
 
 /// One test for each file: its name, its bytes, what must come out, and the finding that says so.
@@ -155,9 +155,9 @@ fn pickle_that_its_header_puts_elsewhere() {
         file[at..at + 4].copy_from_slice(&(good.len() as u32).to_le_bytes());
     }
     for header_reads in [0, 1, 4096] {
-        let limits = Limits {
+        let limits = InspectLimits {
             header_reads,
-            ..Limits::default()
+            ..InspectLimits::default()
         };
         let report = judge_file(&inspect(FileKind::TorchZip, &file, &limits), &[]);
         assert!(

@@ -3,7 +3,7 @@
 use serde_json::json;
 use std::path::Path;
 use supervise_checkpoint::flight::read;
-use supervise_core::collectives::{self, Collectives, Fault, Trace};
+use supervise_core::collectives::{self, CollectiveFault, Collectives, RankTrace};
 
 #[expect(clippy::disallowed_methods, reason = "tests bring the bytes")]
 fn record(name: &str) -> Vec<u8> {
@@ -11,9 +11,9 @@ fn record(name: &str) -> Vec<u8> {
     std::fs::read(here.join(name)).unwrap()
 }
 
-fn four(kind: &str) -> (Vec<Trace>, Collectives) {
+fn four(kind: &str) -> (Vec<RankTrace>, Collectives) {
     let of = |rank| read(rank, record(&format!("{kind}_{rank}"))).unwrap();
-    let traces: Vec<Trace> = (0..4).map(of).collect();
+    let traces: Vec<RankTrace> = (0..4).map(of).collect();
     let found = collectives::read(&traces);
     (traces, found)
 }
@@ -21,8 +21,8 @@ fn four(kind: &str) -> (Vec<Trace>, Collectives) {
 #[test]
 fn ranks_of_torch_that_stand_still_are_told_apart() {
     let (traces, behind) = four("behind");
-    let named: Vec<(u32, Fault)> = behind.culprits.iter().map(|c| (c.rank, c.fault)).collect();
-    assert_eq!(named, [(2, Fault::NotEntered)]);
+    let named: Vec<(u32, CollectiveFault)> = behind.culprits.iter().map(|c| (c.rank, c.fault)).collect();
+    assert_eq!(named, [(2, CollectiveFault::NotEntered)]);
     let text = behind.named().unwrap();
     assert_eq!(
         text,
@@ -35,8 +35,8 @@ fn ranks_of_torch_that_stand_still_are_told_apart() {
         "{table}"
     );
     let (_, other) = four("other");
-    let named: Vec<(u32, Fault)> = other.culprits.iter().map(|c| (c.rank, c.fault)).collect();
-    assert_eq!(named, [(1, Fault::Mismatch)], "{other:?}");
+    let named: Vec<(u32, CollectiveFault)> = other.culprits.iter().map(|c| (c.rank, c.fault)).collect();
+    assert_eq!(named, [(1, CollectiveFault::Mismatch)], "{other:?}");
     let (_, healthy) = four("healthy");
     assert_eq!((healthy.culprits.len(), healthy.ranks), (0, 4), "{healthy:?}");
 }
@@ -106,7 +106,7 @@ fn counters_are_those_of_the_groups_in_the_order_they_were_made() {
     };
     let status = json!({"0": counters(7, 7), "4": counters(90, 89), "6": counters(-1, -1)});
     let idle = of(status.clone(), json!([]));
-    let entered = |t: &Trace, name: &str| t.groups[name].entered;
+    let entered = |t: &RankTrace, name: &str| t.groups[name].entered;
     assert_eq!(
         (entered(&idle, "0"), entered(&idle, "33"), entered(&idle, "108")),
         (Some(7), Some(90), Some(0))

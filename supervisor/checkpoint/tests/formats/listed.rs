@@ -1,8 +1,8 @@
 //! Names of real writers pass with the arguments that they give, and with no others.
 
 use crate::build::{codes, full, state_dict, text, torch_zip};
-use supervise_checkpoint::{FileKind, FileReport, Limits, inspect, judge_file};
-use supervise_core::checkpoint::{Level, Verdict};
+use supervise_checkpoint::{FileKind, FileReport, InspectLimits, inspect, judge_file};
+use supervise_core::checkpoint::{FindingLevel, Verdict};
 
 fn judged(pickle: &[u8]) -> FileReport {
     full(FileKind::TorchZip, &torch_zip(pickle, &[]).bytes())
@@ -10,9 +10,9 @@ fn judged(pickle: &[u8]) -> FileReport {
 
 /// The same where somebody asks about what nobody knows.
 fn asked(pickle: &[u8]) -> FileReport {
-    let limits = Limits {
+    let limits = InspectLimits {
         asks: true,
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     judge_file(
         &inspect(FileKind::TorchZip, &torch_zip(pickle, &[]).bytes(), &limits),
@@ -255,7 +255,7 @@ fn who_asks_hears_of_strange_names_and_is_not_refused() {
         (report.verdict, codes(&report)),
         (Verdict::Whole, vec!["unfamiliar_global"])
     );
-    assert_eq!(report.findings[0].level, Level::Warning);
+    assert_eq!(report.findings[0].level, FindingLevel::Warning);
     assert_eq!(report.facts.torch.unwrap().unfamiliar, ["my.state.Sampler"]);
     let odd = asked(&whole_stream(&call("builtins bytearray", b"K\x7f")));
     assert_eq!(odd.verdict, Verdict::Whole);

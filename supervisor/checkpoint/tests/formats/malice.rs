@@ -1,8 +1,8 @@
 //! Pickles that would run something when loaded, and the ways to hide it.
 
 use crate::build::{codes, full, state_dict, text, torch_zip};
-use supervise_checkpoint::pickle::{Value, read};
-use supervise_checkpoint::{FileKind, FileReport, Limits};
+use supervise_checkpoint::pickle::{PickleValue, read};
+use supervise_checkpoint::{FileKind, FileReport, InspectLimits};
 use supervise_core::checkpoint::Verdict;
 
 fn judged(pickle: &[u8]) -> FileReport {
@@ -224,11 +224,11 @@ fn strange_names_are_listed_once_in_order_and_bounded() {
         .flat_map(|n| format!("cmy.states\nS{n:02}\n0").into_bytes())
         .collect();
     let pickle = [many.as_slice(), b"ctorch\nSize\n0cos\nsystem\n0cmy.states\nS07\n."].concat();
-    let names = read(pickle, &Limits::default()).unfamiliar();
+    let names = read(pickle, &InspectLimits::default()).unfamiliar();
     let want: Vec<String> = (0..16).map(|n| format!("my.states.S{n:02}")).collect();
     assert_eq!(names, want);
     assert!(
-        read(b"ctorch\nSize\n.".to_vec(), &Limits::default())
+        read(b"ctorch\nSize\n.".to_vec(), &InspectLimits::default())
             .unfamiliar()
             .is_empty()
     );
@@ -236,10 +236,10 @@ fn strange_names_are_listed_once_in_order_and_bounded() {
 
 #[test]
 fn limits_end_the_reading_without_damage() {
-    let tight = Limits {
+    let tight = InspectLimits {
         pickle_opcodes: 100,
         memory: 1 << 20,
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     let long = [vec![b'N'; 200], vec![b'.']].concat();
     let found = read(long, &tight);
@@ -256,9 +256,9 @@ fn limits_end_the_reading_without_damage() {
         .collect();
     let found = read(
         slots,
-        &Limits {
+        &InspectLimits {
             memory: 1 << 20,
-            ..Limits::default()
+            ..InspectLimits::default()
         },
     );
     assert_eq!(found.findings(0, false)[0].code, "limit_reached");
@@ -267,34 +267,34 @@ fn limits_end_the_reading_without_damage() {
 #[test]
 fn values_come_out_as_python_would_see_them() {
     let value = |bytes: &[u8]| {
-        let pickle = read(bytes.to_vec(), &Limits::default());
+        let pickle = read(bytes.to_vec(), &InspectLimits::default());
         assert_eq!(pickle.error, None, "{bytes:?}");
         (pickle.root.unwrap(), pickle.heap)
     };
     for (bytes, want) in [
-        (b"K\xff.".as_slice(), Value::Int(255)),
-        (b"M\xff\xff.", Value::Int(65535)),
-        (b"J\xff\xff\xff\xff.", Value::Int(-1)),
-        (b"\x8a\x00.", Value::Int(0)),
-        (b"\x8a\x01\xff.", Value::Int(-1)),
-        (b"\x8a\x02\x00\x80.", Value::Int(-32768)),
-        (b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f.", Value::Int(i64::MAX)),
-        (b"I01\n.", Value::Bool(true)),
-        (b"I7\n.", Value::Int(7)),
-        (b"L-5L\n.", Value::Int(-5)),
-        (b"F2.5\n.", Value::Float(2.5)),
-        (b"G\x40\x04\x00\x00\x00\x00\x00\x00.", Value::Float(2.5)),
-        (b"K\x01K\x022000K\x05.", Value::Int(5)),
-        (b"K\x01(K\x02K\x031.", Value::Int(1)),
+        (b"K\xff.".as_slice(), PickleValue::Int(255)),
+        (b"M\xff\xff.", PickleValue::Int(65535)),
+        (b"J\xff\xff\xff\xff.", PickleValue::Int(-1)),
+        (b"\x8a\x00.", PickleValue::Int(0)),
+        (b"\x8a\x01\xff.", PickleValue::Int(-1)),
+        (b"\x8a\x02\x00\x80.", PickleValue::Int(-32768)),
+        (b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f.", PickleValue::Int(i64::MAX)),
+        (b"I01\n.", PickleValue::Bool(true)),
+        (b"I7\n.", PickleValue::Int(7)),
+        (b"L-5L\n.", PickleValue::Int(-5)),
+        (b"F2.5\n.", PickleValue::Float(2.5)),
+        (b"G\x40\x04\x00\x00\x00\x00\x00\x00.", PickleValue::Float(2.5)),
+        (b"K\x01K\x022000K\x05.", PickleValue::Int(5)),
+        (b"K\x01(K\x02K\x031.", PickleValue::Int(1)),
     ] {
         assert_eq!(value(bytes).0, want, "{bytes:?}");
     }
     let (root, heap) = value(b"\x80\x04}\x94(\x8c\x01aK\x01\x8c\x01bK\x02\x8c\x01aK\x03u.");
-    assert_eq!(heap.get(root, "a"), Some(Value::Int(3)));
+    assert_eq!(heap.get(root, "a"), Some(PickleValue::Int(3)));
     let (root, heap) = value(b"S'a\\tb\\'\\x41\\\\'\n.");
     assert_eq!(heap.str(root).unwrap(), "a\tb'A\\");
     let big = value(b"\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x01.").0;
-    assert!(matches!(big, Value::BigInt(t) if t.len() == 9));
+    assert!(matches!(big, PickleValue::BigInt(t) if t.len() == 9));
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn streams_that_break_off_are_damaged() {
         b"}K\x01s.",
         b"\x97.",
     ] {
-        let found = read(bytes.to_vec(), &Limits::default()).findings(0, false);
+        let found = read(bytes.to_vec(), &InspectLimits::default()).findings(0, false);
         assert_eq!(
             found.iter().map(|f| f.verdict).max(),
             Some(Verdict::Damaged),

@@ -3,7 +3,7 @@
 use crate::build::{codes, full, sample, state_dict, structure, torch_zip};
 use crate::real;
 use std::ops::Range;
-use supervise_checkpoint::{FileKind, FileReport, Limits, inspect};
+use supervise_checkpoint::{FileKind, FileReport, InspectLimits, inspect};
 use supervise_core::checkpoint::Verdict;
 
 const KIND: FileKind = FileKind::TorchZip;
@@ -27,7 +27,7 @@ fn victims() -> Vec<(String, Vec<u8>)> {
 
 /// Bytes that no loader looks at: the padding in local headers, and who made the archive according to its zip64 record.
 fn unused(bytes: &[u8]) -> Vec<Range<usize>> {
-    let plan = inspect(KIND, &bytes, &Limits::default()).plan;
+    let plan = inspect(KIND, &bytes, &InspectLimits::default()).plan;
     let mut out = Vec::new();
     for e in plan.extents.iter().filter(|e| !e.is_gap()) {
         let data = e.off as usize;
@@ -97,7 +97,7 @@ fn a_flipped_byte_is_refused() {
 #[test]
 fn a_flipped_byte_of_the_pickle_is_refused_at_the_structure() {
     for (name, bytes) in victims() {
-        let plan = inspect(KIND, &bytes, &Limits::default()).plan;
+        let plan = inspect(KIND, &bytes, &InspectLimits::default()).plan;
         let pickle = plan.extents.iter().find(|e| e.what.ends_with("/data.pkl")).unwrap();
         let mut changed = bytes.clone();
         for at in (pickle.off..pickle.off + pickle.len).step_by(61) {
@@ -158,7 +158,7 @@ fn what_grew_is_refused() {
 #[test]
 fn swapped_bytes_are_refused() {
     for (name, bytes) in victims() {
-        let plan = inspect(KIND, &bytes, &Limits::default()).plan;
+        let plan = inspect(KIND, &bytes, &InspectLimits::default()).plan;
         let data: Vec<_> = plan
             .extents
             .iter()
@@ -237,25 +237,25 @@ fn a_tensor_beyond_its_storage_is_refused() {
 fn an_archive_beyond_the_limits_is_not_called_damaged() {
     let bytes = sample();
     for limits in [
-        Limits {
+        InspectLimits {
             entries: 3,
-            ..Limits::default()
+            ..InspectLimits::default()
         },
-        Limits {
+        InspectLimits {
             directory_bytes: 10,
-            ..Limits::default()
+            ..InspectLimits::default()
         },
-        Limits {
+        InspectLimits {
             pickle_bytes: 10,
-            ..Limits::default()
+            ..InspectLimits::default()
         },
-        Limits {
+        InspectLimits {
             pickle_opcodes: 10,
-            ..Limits::default()
+            ..InspectLimits::default()
         },
-        Limits {
+        InspectLimits {
             memory: 100,
-            ..Limits::default()
+            ..InspectLimits::default()
         },
     ] {
         let report = supervise_checkpoint::judge_file(&inspect(KIND, &bytes, &limits), &[]);
@@ -268,13 +268,13 @@ fn an_archive_beyond_the_limits_is_not_called_damaged() {
         );
     }
     for limits in [
-        Limits {
+        InspectLimits {
             tensors: 1,
-            ..Limits::default()
+            ..InspectLimits::default()
         },
-        Limits {
+        InspectLimits {
             walk_values: 2,
-            ..Limits::default()
+            ..InspectLimits::default()
         },
     ] {
         let report = supervise_checkpoint::judge_file(&inspect(KIND, &bytes, &limits), &[]);

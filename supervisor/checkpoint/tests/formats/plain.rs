@@ -1,7 +1,7 @@
 //! JSON, safetensors, text and the rest.
 
 use crate::build::{codes, full, structure};
-use supervise_checkpoint::{FileKind, FileReport, FloatTally, Limits, inspect, judge_file};
+use supervise_checkpoint::{FileKind, FileReport, FloatTally, InspectLimits, inspect, judge_file};
 use supervise_core::checkpoint::{Depth, Verdict};
 
 fn said(report: &FileReport) -> (Verdict, Vec<&str>) {
@@ -107,9 +107,9 @@ fn json_must_be_one_object() {
         structure(FileKind::Json, &[b"{\"a\":".to_vec(), deep].concat()).verdict,
         Verdict::Unknown
     );
-    let limits = Limits {
+    let limits = InspectLimits {
         json_bytes: 4,
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     let report = judge_file(&inspect(FileKind::Json, &b"{    }".as_slice(), &limits), &[]);
     assert_eq!(said(&report), (Verdict::Unknown, vec!["limit_reached"]));

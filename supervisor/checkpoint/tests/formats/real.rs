@@ -2,8 +2,8 @@
 
 use crate::build::{codes, full, structure};
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_checkpoint::{FileKind, FileReport, Limits, inspect};
-use supervise_core::checkpoint::{Depth, Level, Verdict};
+use supervise_checkpoint::{FileKind, FileReport, InspectLimits, inspect};
+use supervise_core::checkpoint::{Depth, FindingLevel, Verdict};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 const SETS: [&str; 3] = ["verl_ppo_fsdp1_w2", "verl_ppo_fsdp2_w2", "verl_sft_fsdp2_w2"];
@@ -68,7 +68,7 @@ fn everything_verl_saved_is_whole_at_both_depths() {
             "{path}: {:?}",
             deep.findings
         );
-        let doubts: Vec<_> = deep.findings.iter().filter(|f| f.level > Level::Note).collect();
+        let doubts: Vec<_> = deep.findings.iter().filter(|f| f.level > FindingLevel::Note).collect();
         assert!(doubts.is_empty(), "{path}: {doubts:?}");
         assert_eq!(deep.bytes, data.len() as u64);
     }
@@ -103,7 +103,7 @@ fn tensors_of_a_shard_are_listed_with_their_placement() {
             .find(|p| p.as_str().ends_with("model_world_size_2_rank_1.pt"))
             .unwrap();
         let data = bytes(&path);
-        let inspected = inspect(FileKind::TorchZip, &data, &Limits::default());
+        let inspected = inspect(FileKind::TorchZip, &data, &InspectLimits::default());
         let first = &inspected.inventory[0];
         assert_eq!(first.name, "model.embed_tokens.weight");
         assert_eq!(first.shape, [32, 8]);
@@ -114,7 +114,7 @@ fn tensors_of_a_shard_are_listed_with_their_placement() {
         let elements: u64 = inspected
             .inventory
             .iter()
-            .map(supervise_checkpoint::torch::Tensor::elements)
+            .map(supervise_checkpoint::torch::TorchTensor::elements)
             .sum();
         assert_eq!(elements, 1048, "half of 2096 parameters");
     }
@@ -182,7 +182,7 @@ fn what_torch_writes_of_other_values_is_whole_and_familiar() {
 #[test]
 fn element_types_are_known() {
     let data = torch("dtypes");
-    let inspected = inspect(FileKind::TorchZip, &data, &Limits::default());
+    let inspected = inspect(FileKind::TorchZip, &data, &InspectLimits::default());
     assert_eq!(inspected.inventory.len(), 17);
     for t in &inspected.inventory {
         assert_eq!(t.dtype.map(supervise_checkpoint::Dtype::word), Some(t.name.as_str()));
@@ -238,7 +238,7 @@ fn distributed_tensors_of_torch_2_6_are_read() {
     assert_eq!((report.verdict, report.proven), (Verdict::Whole, Depth::Full));
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     assert_eq!((facts(&report).rank, facts(&report).mesh), (Some(3), Some(4)));
-    let inspected = inspect(FileKind::TorchZip, &data, &Limits::default());
+    let inspected = inspect(FileKind::TorchZip, &data, &InspectLimits::default());
     let seen: Vec<_> = inspected
         .inventory
         .iter()

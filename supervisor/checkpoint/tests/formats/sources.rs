@@ -4,7 +4,9 @@ use crate::build::{floats, full, sample, state_dict, torch_zip};
 use std::cell::Cell;
 use std::io;
 use std::ops::ControlFlow;
-use supervise_checkpoint::{FileKind, Limits, Source, SweepOptions, inspect, judge_file, sweep, unreadable_file};
+use supervise_checkpoint::{
+    ByteSource, FileKind, InspectLimits, SweepOptions, inspect, judge_file, sweep, unreadable_file,
+};
 use supervise_core::checkpoint::Verdict;
 
 /// A source that counts, and fails from a given read on.
@@ -28,7 +30,7 @@ impl Watched {
     }
 }
 
-impl Source for Watched {
+impl ByteSource for Watched {
     fn len(&self) -> io::Result<u64> {
         let shrunk = self.shrink_to.filter(|_| self.reads.get() > 0);
         Ok(shrunk.unwrap_or(self.bytes.len() as u64))
@@ -75,7 +77,7 @@ fn an_io_error_is_unreadable_at_every_read() {
                     fail: Some((from, error)),
                     ..Watched::new(bytes.clone())
                 };
-                let inspected = inspect(kind, &source, &Limits::default());
+                let inspected = inspect(kind, &source, &InspectLimits::default());
                 let read = sweep(&source, &inspected.plan, SweepOptions::default(), &mut |_| {
                     ControlFlow::Continue(())
                 });
@@ -115,7 +117,7 @@ fn a_file_that_shrinks_while_it_is_looked_at_is_being_rewritten() {
         shrink_to: Some(bytes.len() as u64 / 2),
         ..Watched::new(bytes)
     };
-    let report = judge_file(&inspect(FileKind::TorchZip, &source, &Limits::default()), &[]);
+    let report = judge_file(&inspect(FileKind::TorchZip, &source, &InspectLimits::default()), &[]);
     let why = report.why().unwrap();
     assert_eq!(
         (why.code.as_ref(), why.verdict, why.retryable),
@@ -131,7 +133,7 @@ fn structure_is_known_from_kilobytes() {
     let storages: Vec<Vec<u8>> = (0..6).map(|_| vec![1; 1 << 20]).collect();
     let source = Watched::new(torch_zip(&state_dict(&tensors), &storages).bytes());
     assert!(source.bytes.len() > 6 << 20);
-    let inspected = inspect(FileKind::TorchZip, &source, &Limits::default());
+    let inspected = inspect(FileKind::TorchZip, &source, &InspectLimits::default());
     assert_eq!(judge_file(&inspected, &[]).verdict, Verdict::Whole);
     assert!(source.read.get() < 96 << 10, "{} bytes read", source.read.get());
     assert!(source.reads.get() < 16, "{} reads", source.reads.get());
@@ -143,13 +145,13 @@ fn headers_beyond_the_limit_of_reads_are_derived() {
     let refs: Vec<(&str, u32)> = tensors.iter().map(|(n, c)| (n.as_str(), *c)).collect();
     let storages: Vec<Vec<u8>> = (0..40).map(|n| floats(4096, n)).collect();
     let bytes = torch_zip(&state_dict(&refs), &storages).bytes();
-    let all = inspect(FileKind::TorchZip, &bytes, &Limits::default());
+    let all = inspect(FileKind::TorchZip, &bytes, &InspectLimits::default());
     let few = inspect(
         FileKind::TorchZip,
         &bytes,
-        &Limits {
+        &InspectLimits {
             header_reads: 4,
-            ..Limits::default()
+            ..InspectLimits::default()
         },
     );
     assert_eq!(all.plan, few.plan);
@@ -163,7 +165,7 @@ fn headers_beyond_the_limit_of_reads_are_derived() {
 #[test]
 fn a_source_may_give_a_byte_at_a_time() {
     struct Slow(Vec<u8>);
-    impl Source for Slow {
+    impl ByteSource for Slow {
         fn len(&self) -> io::Result<u64> {
             Ok(self.0.len() as u64)
         }
@@ -172,6 +174,9 @@ fn a_source_may_give_a_byte_at_a_time() {
             self.0.read_at(off, &mut buf[..n])
         }
     }
-    let report = judge_file(&inspect(FileKind::TorchZip, &Slow(sample()), &Limits::default()), &[]);
+    let report = judge_file(
+        &inspect(FileKind::TorchZip, &Slow(sample()), &InspectLimits::default()),
+        &[],
+    );
     assert_eq!(report.verdict, Verdict::Whole);
 }

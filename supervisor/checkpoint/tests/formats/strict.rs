@@ -1,10 +1,10 @@
 //! Python's refusals are ours: text that is no UTF-8, keys that nobody takes, archives of the old format.
 
-use supervise_checkpoint::{FileKind, FileReport, Limits, inspect, judge_file};
+use supervise_checkpoint::{FileKind, FileReport, InspectLimits, inspect, judge_file};
 use supervise_core::checkpoint::Verdict;
 
 fn report(kind: FileKind, bytes: &[u8]) -> FileReport {
-    judge_file(&inspect(kind, &bytes, &Limits::default()), &[])
+    judge_file(&inspect(kind, &bytes, &InspectLimits::default()), &[])
 }
 
 fn code(report: &FileReport) -> (Verdict, Option<&str>) {

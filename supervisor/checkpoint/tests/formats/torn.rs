@@ -3,15 +3,15 @@
 use crate::build::{codes, floats, full, sample, state_dict, torch_zip};
 use std::ops::ControlFlow;
 use supervise_checkpoint::{
-    Dtype, Extent, ExtentResult, FileKind, Limits, Progress, ReadPlan, SweepError, SweepOptions, inspect, judge_file,
-    sweep,
+    ByteExtent, Dtype, ExtentResult, FileKind, InspectLimits, ReadPlan, SweepError, SweepOptions, SweepProgress,
+    inspect, judge_file, sweep,
 };
 use supervise_core::checkpoint::{Depth, Verdict};
 
 const KIND: FileKind = FileKind::TorchZip;
 
 fn place(bytes: &[u8], entry: &str) -> usize {
-    let plan = inspect(KIND, &bytes, &Limits::default()).plan;
+    let plan = inspect(KIND, &bytes, &InspectLimits::default()).plan;
     plan.extents.iter().find(|e| e.what.ends_with(entry)).unwrap().off as usize
 }
 
@@ -82,7 +82,7 @@ fn one_wrong_checksum_among_right_ones_is_never_excused() {
 #[test]
 fn results_of_an_unfinished_reading_are_not_used() {
     let bytes = sample();
-    let inspected = inspect(KIND, &bytes, &Limits::default());
+    let inspected = inspect(KIND, &bytes, &InspectLimits::default());
     let report = judge_file(&inspected, &[ExtentResult::default()]);
     assert_eq!(
         (report.verdict, report.proven, codes(&report)),
@@ -93,8 +93,8 @@ fn results_of_an_unfinished_reading_are_not_used() {
 #[test]
 fn progress_is_told_and_reading_can_be_called_off() {
     let bytes = torch_zip(&state_dict(&[("a", 500_000)]), &[floats(500_000, 1)]).bytes();
-    let plan = inspect(KIND, &bytes, &Limits::default()).plan;
-    let mut seen: Vec<Progress> = Vec::new();
+    let plan = inspect(KIND, &bytes, &InspectLimits::default()).plan;
+    let mut seen: Vec<SweepProgress> = Vec::new();
     let read = sweep(&bytes, &plan, SweepOptions::default(), &mut |p| {
         seen.push(p);
         ControlFlow::Continue(())
@@ -119,7 +119,7 @@ fn progress_is_told_and_reading_can_be_called_off() {
 }
 
 fn one(bytes: &[u8], off: u64, dtype: Dtype) -> ExtentResult {
-    let extent = Extent {
+    let extent = ByteExtent {
         off,
         len: bytes.len() as u64 - off,
         crc: None,
@@ -161,7 +161,7 @@ fn numbers_that_are_not_finite_are_counted_across_chunks() {
 #[test]
 fn a_file_that_shrank_between_the_calls_is_worth_another_try() {
     let bytes = sample();
-    let plan = inspect(KIND, &bytes, &Limits::default()).plan;
+    let plan = inspect(KIND, &bytes, &InspectLimits::default()).plan;
     let short = &bytes[..bytes.len() / 2];
     let error = sweep(&short, &plan, SweepOptions::default(), &mut |_| {
         ControlFlow::Continue(())

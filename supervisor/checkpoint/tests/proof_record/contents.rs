@@ -3,7 +3,7 @@
 use crate::build::{floats, full, state_dict, text, torch_zip};
 use crate::fixtures;
 use supervise_checkpoint::torch::TorchFacts;
-use supervise_checkpoint::{FileKind, FileReport, Limits, inspect, judge_file};
+use supervise_checkpoint::{FileKind, FileReport, InspectLimits, inspect, judge_file};
 use supervise_core::checkpoint::{Depth, Verdict};
 
 const KIND: FileKind = FileKind::TorchZip;
@@ -53,7 +53,7 @@ fn lost_blocks_without_a_checksum_are_doubted() {
 
 #[test]
 fn an_end_of_zeros_is_doubted_at_the_structure() {
-    let structure = |bytes: &[u8]| judge_file(&inspect(FileKind::Safetensors, &bytes, &Limits::default()), &[]);
+    let structure = |bytes: &[u8]| judge_file(&inspect(FileKind::Safetensors, &bytes, &InspectLimits::default()), &[]);
     let (mut bytes, _) = safetensors(&[("a", 5000)], &floats(5000, 3));
     let end = bytes.len();
     // From the last border of a block that leaves a whole one behind it.
@@ -117,7 +117,7 @@ fn a_file_of_nothing_but_zeros_holds_nothing_trained() {
 /// A whole file whose pickle is the given one.
 fn facts(pickle: &[u8], storages: &[Vec<u8>]) -> (TorchFacts, Vec<String>) {
     let bytes = torch_zip(pickle, storages).bytes();
-    let report = judge_file(&inspect(KIND, &bytes, &Limits::default()), &[]);
+    let report = judge_file(&inspect(KIND, &bytes, &InspectLimits::default()), &[]);
     assert_eq!(report.verdict, Verdict::Whole, "{:?}", report.findings);
     let codes = codes(&report).into_iter().map(str::to_owned).collect();
     (report.facts.torch.unwrap(), codes)

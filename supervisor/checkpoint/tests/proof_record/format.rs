@@ -7,18 +7,19 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use supervise_checkpoint::proof_record::{RecordError, decode, encode};
 use supervise_checkpoint::{
-    FileKind, FloatTally, Limits, Marks, Pin, ProvenFile, Record, SweepOptions, inspect, judge_file, sweep,
+    FileKind, FilePin, FloatTally, InspectLimits, ProofRecord, ProvenFile, StepCounters, SweepOptions, inspect,
+    judge_file, sweep,
 };
 use supervise_core::checkpoint::{CkptId, Depth, Finding, Verdict};
 use supervise_core::id::{Step, WallMs};
 
-fn record() -> Record {
-    Record {
+fn record() -> ProofRecord {
+    ProofRecord {
         ckpt: CkptId("global_step_2".into()),
         step: Step(2),
         boot: "d2a1".to_owned(),
         wall: WallMs(1_700_000_000_000),
-        marks: Marks {
+        marks: StepCounters {
             counters: BTreeMap::from([("actor.optimizer".to_owned(), 2)]),
             digest: Some(7),
         },
@@ -26,8 +27,8 @@ fn record() -> Record {
     }
 }
 
-fn pin(n: u64) -> Pin {
-    Pin {
+fn pin(n: u64) -> FilePin {
+    FilePin {
         dev: 66_306,
         ino: 4_000_000_000 + n,
         size: 100_000 + n,
@@ -37,13 +38,13 @@ fn pin(n: u64) -> Pin {
 }
 
 /// One real step of verl, fully proven, and a file with everything that is odd.
-fn real() -> Record {
+fn real() -> ProofRecord {
     let mut out = record();
     for (n, file) in (0..).zip(fixtures::all().iter().filter(|f| f.set == "verl_ppo_fsdp2_w2")) {
         let Ok(path) = file.path.strip_prefix("global_step_2") else {
             continue;
         };
-        let inspected = inspect(file.kind(), &file.bytes, &Limits::default());
+        let inspected = inspect(file.kind(), &file.bytes, &InspectLimits::default());
         let results = sweep(&file.bytes, &inspected.plan, SweepOptions::default(), &mut |_| {
             ControlFlow::Continue(())
         });
@@ -67,14 +68,14 @@ fn real() -> Record {
     out
 }
 
-fn text(record: &Record) -> Vec<u8> {
+fn text(record: &ProofRecord) -> Vec<u8> {
     let mut out = Vec::new();
     encode(record, &mut out).unwrap();
     out
 }
 
-fn read(bytes: &[u8]) -> Result<Record, RecordError> {
-    decode(bytes, &Limits::default())
+fn read(bytes: &[u8]) -> Result<ProofRecord, RecordError> {
+    decode(bytes, &InspectLimits::default())
 }
 
 #[test]
@@ -176,14 +177,14 @@ fn memory_is_bounded_by_what_is_shared() {
     }
     let text = text(&record);
     assert!(text.len() < 300_000, "{} bytes", text.len());
-    let small = Limits {
+    let small = InspectLimits {
         record_memory: 10 << 20,
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     assert!(matches!(decode(&text, &small), Err(RecordError::TooLarge(_))));
-    let small = Limits {
+    let small = InspectLimits {
         record_bytes: 1000,
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     assert!(matches!(decode(&text, &small), Err(RecordError::TooLarge(1000))));
     assert_eq!(read(&text).unwrap(), record);
@@ -235,7 +236,7 @@ proptest! {
         record.boot = boot;
         for (path, ([dev, ino, size], [mtime, ctime], crc, bytes)) in files {
             let mut file = proven(Depth::Full);
-            file.pin = Pin { dev, ino, size, mtime, ctime };
+            file.pin = FilePin { dev, ino, size, mtime, ctime };
             file.report.kind = FileKind::Opaque;
             file.report.crc = crc;
             file.report.bytes = bytes;

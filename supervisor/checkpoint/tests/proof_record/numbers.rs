@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::ops::ControlFlow;
-use supervise_checkpoint::{Dtype, Extent, ReadPlan, SweepOptions, sweep, sweep_parallel};
+use supervise_checkpoint::{ByteExtent, Dtype, ReadPlan, SweepOptions, sweep, sweep_parallel};
 
 /// The definition, one number at a time.
 fn finite(dtype: Dtype, b: &[u8]) -> bool {
@@ -38,7 +38,7 @@ const TYPES: [Dtype; 11] = [
 
 fn plan(off: u64, len: u64, dtype: Dtype) -> ReadPlan {
     ReadPlan {
-        extents: vec![Extent {
+        extents: vec![ByteExtent {
             off,
             len,
             crc: None,

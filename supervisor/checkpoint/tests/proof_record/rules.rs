@@ -1,11 +1,11 @@
 //! Decisions from a record: files that need not be read, and the meaning of a difference.
 
-use supervise_checkpoint::proof_record::{Trust, compare, trust};
-use supervise_checkpoint::{FileDetail, FileKind, FileReport, FloatTally, Pin, ProvenFile};
-use supervise_core::checkpoint::{Depth, EntryKind, FileFact, Level, Verdict};
+use supervise_checkpoint::proof_record::{ProofValidity, compare, trust};
+use supervise_checkpoint::{FileDetail, FileKind, FilePin, FileReport, FloatTally, ProvenFile};
+use supervise_core::checkpoint::{Depth, EntryKind, FileFact, FindingLevel, Verdict};
 use supervise_core::id::WallMs;
 
-const PIN: Pin = Pin {
+const PIN: FilePin = FilePin {
     dev: 8,
     ino: 1234,
     size: 1000,
@@ -31,16 +31,16 @@ pub(crate) fn proven(depth: Depth) -> ProvenFile {
 }
 
 /// Every way in which a pin can differ.
-fn moved() -> [Pin; 5] {
+fn moved() -> [FilePin; 5] {
     [
-        Pin { dev: 9, ..PIN },
-        Pin { ino: 1235, ..PIN },
-        Pin { size: 999, ..PIN },
-        Pin {
+        FilePin { dev: 9, ..PIN },
+        FilePin { ino: 1235, ..PIN },
+        FilePin { size: 999, ..PIN },
+        FilePin {
             mtime: PIN.mtime + 1,
             ..PIN
         },
-        Pin {
+        FilePin {
             ctime: PIN.ctime + 1,
             ..PIN
         },
@@ -59,7 +59,7 @@ fn a_pin_is_what_the_file_system_says() {
         ino: PIN.ino,
         uid: 0,
     };
-    assert_eq!(Pin::of(&fact), PIN);
+    assert_eq!(FilePin::of(&fact), PIN);
 }
 
 #[test]
@@ -78,35 +78,48 @@ fn an_untouched_file_need_not_be_read() {
         (Depth::Full, Depth::Structure),
         (Depth::Full, Depth::Full),
     ] {
-        assert_eq!(trust(&proven(have), &PIN, want, true), Trust::Same);
+        assert_eq!(trust(&proven(have), &PIN, want, true), ProofValidity::Same);
     }
-    assert_eq!(trust(&proven(Depth::Structure), &PIN, Depth::Full, true), Trust::Reread);
+    assert_eq!(
+        trust(&proven(Depth::Structure), &PIN, Depth::Full, true),
+        ProofValidity::Reread
+    );
 }
 
 #[test]
 fn a_touched_file_is_read_again() {
     for pin in moved() {
         for depth in [Depth::Structure, Depth::Full] {
-            assert_eq!(trust(&proven(Depth::Full), &pin, depth, true), Trust::Reread, "{pin:?}");
+            assert_eq!(
+                trust(&proven(Depth::Full), &pin, depth, true),
+                ProofValidity::Reread,
+                "{pin:?}"
+            );
         }
     }
 }
 
 #[test]
 fn a_full_proof_does_not_outlive_its_boot() {
-    assert_eq!(trust(&proven(Depth::Full), &PIN, Depth::Full, false), Trust::Reread);
-    assert_eq!(trust(&proven(Depth::Full), &PIN, Depth::Structure, false), Trust::Same);
+    assert_eq!(
+        trust(&proven(Depth::Full), &PIN, Depth::Full, false),
+        ProofValidity::Reread
+    );
+    assert_eq!(
+        trust(&proven(Depth::Full), &PIN, Depth::Structure, false),
+        ProofValidity::Same
+    );
 }
 
 #[test]
 fn a_file_that_could_not_be_read_is_tried_again() {
     let mut known = proven(Depth::Full);
     known.report.verdict = Verdict::Unreadable;
-    assert_eq!(trust(&known, &PIN, Depth::Structure, true), Trust::Reread);
+    assert_eq!(trust(&known, &PIN, Depth::Structure, true), ProofValidity::Reread);
     known.report.verdict = Verdict::Damaged;
     assert_eq!(
         trust(&known, &PIN, Depth::Full, true),
-        Trust::Same,
+        ProofValidity::Same,
         "damage stays damage"
     );
 }
@@ -114,7 +127,7 @@ fn a_file_that_could_not_be_read_is_tried_again() {
 #[test]
 fn equal_bytes_are_whole_whatever_the_times() {
     let known = proven(Depth::Full);
-    let restored = Pin {
+    let restored = FilePin {
         dev: 1,
         ino: 2,
         size: PIN.size,
@@ -134,22 +147,22 @@ fn equal_bytes_are_whole_whatever_the_times() {
 fn other_bytes_are_told_apart_by_size_and_time() {
     let known = proven(Depth::Full);
     let hour = 3_600_000_000_000;
-    let at = |mtime, size| Pin {
+    let at = |mtime, size| FilePin {
         mtime,
         size,
         ctime: PIN.ctime + hour,
         ..PIN
     };
     for (pin, code, level) in [
-        (at(PIN.mtime, 1000), "rot", Level::Error),
-        (at(PIN.mtime, 1001), "not_what_was_proven", Level::Error),
-        (at(PIN.mtime - hour, 1000), "not_what_was_proven", Level::Error),
-        (at(PIN.mtime - hour, 1), "not_what_was_proven", Level::Error),
-        (at(PIN.mtime + 1, 1000), "rewritten", Level::Note),
-        (at(PIN.mtime + hour, 5), "rewritten", Level::Note),
+        (at(PIN.mtime, 1000), "rot", FindingLevel::Error),
+        (at(PIN.mtime, 1001), "not_what_was_proven", FindingLevel::Error),
+        (at(PIN.mtime - hour, 1000), "not_what_was_proven", FindingLevel::Error),
+        (at(PIN.mtime - hour, 1), "not_what_was_proven", FindingLevel::Error),
+        (at(PIN.mtime + 1, 1000), "rewritten", FindingLevel::Note),
+        (at(PIN.mtime + hour, 5), "rewritten", FindingLevel::Note),
     ] {
         let finding = compare(&known, &pin, 0xabce).unwrap();
-        let verdict = if level == Level::Error {
+        let verdict = if level == FindingLevel::Error {
             Verdict::Damaged
         } else {
             Verdict::Whole

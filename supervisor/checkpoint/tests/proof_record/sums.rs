@@ -6,13 +6,13 @@ use proptest::prelude::*;
 use std::ops::ControlFlow;
 use supervise_checkpoint::marks::digest;
 use supervise_checkpoint::{
-    FileKind, FileReport, Limits, ReadPlan, SweepOptions, inspect, judge_file, sweep, sweep_parallel,
+    FileKind, FileReport, InspectLimits, ReadPlan, SweepOptions, inspect, judge_file, sweep, sweep_parallel,
 };
 use supervise_core::checkpoint::Depth;
 
 /// Findings from reading all of a file, and its plan.
 fn read(kind: FileKind, bytes: &[u8]) -> (FileReport, ReadPlan) {
-    let inspected = inspect(kind, &bytes, &Limits::default());
+    let inspected = inspect(kind, &bytes, &InspectLimits::default());
     let results = sweep(&bytes, &inspected.plan, SweepOptions::default(), &mut |_| {
         ControlFlow::Continue(())
     });
@@ -64,10 +64,10 @@ fn gaps_are_not_taken_for_data() {
 #[test]
 fn a_file_that_is_read_at_once_is_summed_at_once() {
     let text = b"{\"world_size\": 2, \"FSDP_version\": 2}";
-    let inspected = inspect(FileKind::FsdpConfig, &text.as_slice(), &Limits::default());
+    let inspected = inspect(FileKind::FsdpConfig, &text.as_slice(), &InspectLimits::default());
     assert!(inspected.read_all && inspected.plan.extents.is_empty());
     assert_eq!(judge_file(&inspected, &[]).crc, Some(crc32fast::hash(text)));
-    let structure = inspect(FileKind::TorchZip, &sample(), &Limits::default());
+    let structure = inspect(FileKind::TorchZip, &sample(), &InspectLimits::default());
     assert_eq!(
         judge_file(&structure, &[]).crc,
         None,
@@ -114,8 +114,8 @@ proptest! {
         }
         let (report, plan) = read(file.kind(), &bytes);
         holds(&report, &plan, &bytes, &file.name());
-        let inspected = inspect(file.kind(), &bytes, &Limits::default());
-        let jobs: Vec<supervise_checkpoint::sweep::Job<'_>> = vec![(&bytes, &inspected.plan)];
+        let inspected = inspect(file.kind(), &bytes, &InspectLimits::default());
+        let jobs: Vec<supervise_checkpoint::sweep::SweepJob<'_>> = vec![(&bytes, &inspected.plan)];
         let results = sweep_parallel(&jobs, 3, SweepOptions::default(), &mut |_| ControlFlow::Continue(()));
         let [Ok(results)] = results.as_slice() else {
             panic!("{}: {results:?}", file.name());

@@ -3,9 +3,9 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use supervise_checkpoint::sweep::Job;
+use supervise_checkpoint::sweep::SweepJob;
 use supervise_checkpoint::{
-    Dtype, Extent, ExtentResult, ReadPlan, Source, SweepError, SweepOptions, sweep, sweep_parallel,
+    ByteExtent, ByteSource, Dtype, ExtentResult, ReadPlan, SweepError, SweepOptions, sweep, sweep_parallel,
 };
 
 /// A large file that is not held in memory: zeros with marks here and there. Counts the bytes that are read.
@@ -30,7 +30,7 @@ impl Sparse {
     }
 }
 
-impl Source for Sparse {
+impl ByteSource for Sparse {
     fn len(&self) -> io::Result<u64> {
         Ok(self.len)
     }
@@ -54,8 +54,8 @@ impl Source for Sparse {
     }
 }
 
-fn extent(off: u64, len: u64, dtype: Option<Dtype>) -> Extent {
-    Extent {
+fn extent(off: u64, len: u64, dtype: Option<Dtype>) -> ByteExtent {
+    ByteExtent {
         off,
         len,
         crc: None,
@@ -118,7 +118,7 @@ fn results_stand_in_the_order_of_the_jobs() {
             extents: vec![extent(0, s.len() as u64, None)],
         })
         .collect();
-    let jobs: Vec<Job<'_>> = sources.iter().zip(&plans).map(|(s, p)| (s as _, p)).collect();
+    let jobs: Vec<SweepJob<'_>> = sources.iter().zip(&plans).map(|(s, p)| (s as _, p)).collect();
     for threads in [0, 1, 2, 7, 100] {
         let results = sweep_parallel(&jobs, threads, SweepOptions::default(), &mut |_| {
             ControlFlow::Continue(())
@@ -138,7 +138,7 @@ fn a_fault_of_one_file_leaves_the_others_alone() {
     let beyond = ReadPlan {
         extents: vec![extent(len, 1, None)],
     };
-    let jobs: [Job<'_>; 4] = [(&bad, &plan), (&good, &plan), (&good, &beyond), (&bad, &beyond)];
+    let jobs: [SweepJob<'_>; 4] = [(&bad, &plan), (&good, &plan), (&good, &beyond), (&bad, &beyond)];
     let results = sweep_parallel(&jobs, 3, SweepOptions::default(), &mut |_| ControlFlow::Continue(()));
     let codes: Vec<_> = results
         .iter()
@@ -162,7 +162,7 @@ fn calling_it_off_ends_all_threads() {
     let len = 20 << 20;
     let src = Sparse::new(len);
     let plan = plan(len, 0, Dtype::F32);
-    let jobs: Vec<Job<'_>> = (0..20).map(|_| (&src as _, &plan)).collect();
+    let jobs: Vec<SweepJob<'_>> = (0..20).map(|_| (&src as _, &plan)).collect();
     let mut calls = 0;
     let results = sweep_parallel(&jobs, 2, SweepOptions::default(), &mut |_| {
         calls += 1;

@@ -5,8 +5,8 @@
 //! a step of training 0 to 84 % busy, 0 to 59 % of the time at its memory, 127 to 405 W; a kernel that spins 100 %, 0 %, 124 to 133 W.
 //! The shares are samples: a step of 350 W may show 0 % in a window, which its power tells from a device that does nothing.
 
-use super::{ENOUGH, KEPT, LOW, Sign, VERY_LOW};
-use crate::durations::Clock;
+use super::{ENOUGH, KEPT, LOW, RankState, VERY_LOW};
+use crate::durations::DurationKind;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -45,7 +45,7 @@ pub struct DeviceLook {
     /// The window.
     pub pulse: DevicePulse,
     /// The sign; `None`: it cannot be told.
-    pub sign: Option<Sign>,
+    pub sign: Option<RankState>,
 }
 
 impl DeviceLook {
@@ -57,8 +57,8 @@ impl DeviceLook {
         };
         let (busy, memory) = (p.busy / 10, p.memory / 10);
         let what = match self.sign {
-            Some(Sign::Spinning) => "spins",
-            Some(Sign::Still) => "does nothing",
+            Some(RankState::Spinning) => "spins",
+            Some(RankState::Still) => "does nothing",
             Some(_) => "works",
             None => "cannot be told",
         };
@@ -72,11 +72,11 @@ impl DeviceLook {
 /// Healthy windows of each device in each phase.
 #[derive(Debug, Default)]
 pub(super) struct Devices {
-    profiles: BTreeMap<(u32, Clock), VecDeque<DevicePulse>>,
+    profiles: BTreeMap<(u32, DurationKind), VecDeque<DevicePulse>>,
 }
 
 impl Devices {
-    pub(super) fn note(&mut self, pulses: &[DevicePulse], clock: Clock) {
+    pub(super) fn note(&mut self, pulses: &[DevicePulse], clock: DurationKind) {
         for pulse in pulses.iter().take(DEVICES_LIMIT) {
             if self.profiles.len() >= 5 * DEVICES_LIMIT && !self.profiles.contains_key(&(pulse.index, clock)) {
                 continue;
@@ -89,7 +89,7 @@ impl Devices {
         }
     }
 
-    pub(super) fn look(&self, pulses: &[DevicePulse], clock: Clock) -> Vec<DeviceLook> {
+    pub(super) fn look(&self, pulses: &[DevicePulse], clock: DurationKind) -> Vec<DeviceLook> {
         let looked = pulses.iter().take(DEVICES_LIMIT).filter_map(|pulse| {
             let windows = self.profiles.get(&(pulse.index, clock));
             let healthy = windows.filter(|w| w.len() >= ENOUGH);
@@ -97,7 +97,7 @@ impl Devices {
                 .is_some_and(|w| w.iter().all(|h| h.busy < SHOWS) && !(pulse.own && is_powerless(pulse, w)))
                 && pulse.busy < SHOWS;
             let sign = healthy.map_or_else(|| unknown(pulse), |healthy| judge(pulse, healthy));
-            let sign = sign.filter(|s| pulse.own || *s != Sign::Alive);
+            let sign = sign.filter(|s| pulse.own || *s != RankState::Alive);
             (!idles).then_some(DeviceLook { pulse: *pulse, sign })
         });
         looked.collect()
@@ -105,16 +105,16 @@ impl Devices {
 }
 
 /// All devices together: alive if one is, still or spinning if none does anything, `None` if it cannot be told.
-pub(super) fn all(looked: &[DeviceLook]) -> Option<Sign> {
-    if looked.iter().any(|d| d.sign == Some(Sign::Alive)) {
-        return Some(Sign::Alive);
+pub(super) fn all(looked: &[DeviceLook]) -> Option<RankState> {
+    if looked.iter().any(|d| d.sign == Some(RankState::Alive)) {
+        return Some(RankState::Alive);
     }
-    let signs: Option<Vec<Sign>> = looked.iter().map(|d| d.sign).collect();
+    let signs: Option<Vec<RankState>> = looked.iter().map(|d| d.sign).collect();
     signs?.into_iter().max()
 }
 
-fn unknown(now: &DevicePulse) -> Option<Sign> {
-    (now.memory >= WORKS).then_some(Sign::Alive)
+fn unknown(now: &DevicePulse) -> Option<RankState> {
+    (now.memory >= WORKS).then_some(RankState::Alive)
 }
 
 fn is_below(now: u32, least: u32, share: f64) -> bool {
@@ -127,17 +127,17 @@ fn is_powerless(now: &DevicePulse, healthy: &VecDeque<DevicePulse>) -> bool {
     now.memory < WORKS && now.milliwatts > 0 && is_below(now.milliwatts, power, LOW_POWER)
 }
 
-fn judge(now: &DevicePulse, healthy: &VecDeque<DevicePulse>) -> Option<Sign> {
+fn judge(now: &DevicePulse, healthy: &VecDeque<DevicePulse>) -> Option<RankState> {
     let least = |of: fn(&DevicePulse) -> u32| healthy.iter().map(of).min().unwrap_or_default();
     let (busy, memory) = (least(|h| h.busy), least(|h| h.memory));
     let powerless = is_powerless(now, healthy);
     let moves_nothing = |p: &DevicePulse| p.busy >= ALL && p.memory < NOTHING;
     if now.busy >= ALL && powerless || moves_nothing(now) && !healthy.iter().any(moves_nothing) {
-        return Some(Sign::Spinning);
+        return Some(RankState::Spinning);
     }
     // Somebody else's device that is idle now tells nothing of this run.
     if now.busy < SHOWS && powerless && now.own || busy >= SHOWS && is_below(now.busy, busy, VERY_LOW) {
-        return Some(Sign::Still);
+        return Some(RankState::Still);
     }
-    (memory >= SHOWS && !is_below(now.memory, memory, LOW)).then_some(Sign::Alive)
+    (memory >= SHOWS && !is_below(now.memory, memory, LOW)).then_some(RankState::Alive)
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const HEALTHY: Pulse = Pulse {
+const HEALTHY: RankSample = RankSample {
     worker: WorkerId(0),
     pid: 100,
     state: b'R',
@@ -13,13 +13,13 @@ const HEALTHY: Pulse = Pulse {
     bytes: 400_000,
 };
 
-fn window(pulses: &[Pulse], network: u64) -> Window {
-    let pulses = pulses.iter().zip(0..).map(|(p, n)| Pulse {
+fn window(pulses: &[RankSample], network: u64) -> ActivityWindow {
+    let pulses = pulses.iter().zip(0..).map(|(p, n)| RankSample {
         worker: WorkerId(n),
         pid: 100 + n as i32,
         ..*p
     });
-    Window {
+    ActivityWindow {
         over_ms: 10_000,
         network: Some(network),
         output: 0,
@@ -29,27 +29,27 @@ fn window(pulses: &[Pulse], network: u64) -> Window {
 }
 
 /// After a minute of two healthy ranks, so many windows of others.
-fn after(pulses: &[Pulse], network: u64, windows: u32) -> Look {
+fn after(pulses: &[RankSample], network: u64, windows: u32) -> ActivitySample {
     let mut w = Watcher::default();
     for _ in 0..6 {
-        w.window(window(&[HEALTHY, HEALTHY], 8_000_000), Clock::Step);
+        w.window(window(&[HEALTHY, HEALTHY], 8_000_000), DurationKind::Step);
         w.progress();
     }
-    let mut look = Look::default();
+    let mut look = ActivitySample::default();
     for _ in 0..windows {
-        look = w.window(window(pulses, network), Clock::Step);
+        look = w.window(window(pulses, network), DurationKind::Step);
     }
     look
 }
 
-const SPINS: Pulse = Pulse {
+const SPINS: RankSample = RankSample {
     cpu_ms: 10_000,
     switches: 2,
     faults: 0,
     bytes: 0,
     ..HEALTHY
 };
-const WAITS: Pulse = Pulse {
+const WAITS: RankSample = RankSample {
     state: b'S',
     cpu_ms: 40,
     switches: 20,
@@ -62,7 +62,7 @@ const WAITS: Pulse = Pulse {
 fn a_rank_that_spins_while_the_other_waits_is_stuck_after_half_a_minute() {
     for spin in [
         SPINS,
-        Pulse {
+        RankSample {
             cpu_ms: 500,
             switches: 100,
             ..SPINS
@@ -91,7 +91,7 @@ fn one_rank_that_works_is_enough_to_be_left_alone() {
     assert!(
         !after(
             &[
-                Pulse {
+                RankSample {
                     bytes: 400_000,
                     ..SPINS
                 },
@@ -106,14 +106,14 @@ fn one_rank_that_works_is_enough_to_be_left_alone() {
 
 #[test]
 fn a_stopped_rank_is_stuck_whatever_the_others_do_and_one_that_waits_for_a_disk_is_not() {
-    let stopped = Pulse { state: b'T', ..WAITS };
+    let stopped = RankSample { state: b'T', ..WAITS };
     let look = after(&[HEALTHY, stopped], 8_000_000, 3);
     assert!(look.is_stuck());
     assert_eq!(
         look.words(),
         "worker 1 (pid 101) is stopped (T); worker 0 (pid 100) works"
     );
-    let disk = Pulse {
+    let disk = RankSample {
         state: b'D',
         cpu_ms: 0,
         ..WAITS
@@ -126,12 +126,12 @@ fn a_stopped_rank_is_stuck_whatever_the_others_do_and_one_that_waits_for_a_disk_
 fn a_rank_that_works_now_is_enough_though_it_had_nothing_to_do_while_the_run_got_on() {
     let mut w = Watcher::default();
     for _ in 0..KEPT {
-        w.window(window(&[HEALTHY, WAITS], 8_000_000), Clock::Step);
+        w.window(window(&[HEALTHY, WAITS], 8_000_000), DurationKind::Step);
         w.progress();
     }
     let mut looks = |second| {
         (0..9)
-            .map(|_| w.window(window(&[WAITS, second], 0), Clock::Step))
+            .map(|_| w.window(window(&[WAITS, second], 0), DurationKind::Step))
             .last()
     };
     assert!(!looks(HEALTHY).unwrap().is_stuck());
@@ -140,15 +140,15 @@ fn a_rank_that_works_now_is_enough_though_it_had_nothing_to_do_while_the_run_got
 
 #[test]
 fn a_rank_that_had_nothing_to_do_and_spins_is_named_and_decides_nothing() {
-    let idles = Pulse { switches: 300, ..WAITS };
+    let idles = RankSample { switches: 300, ..WAITS };
     let look = |first| {
         let mut w = Watcher::default();
         for _ in 0..6 {
-            w.window(window(&[HEALTHY, idles], 8_000_000), Clock::Step);
+            w.window(window(&[HEALTHY, idles], 8_000_000), DurationKind::Step);
             w.progress();
         }
         (0..3)
-            .map(|_| w.window(window(&[first, SPINS], 3000), Clock::Step))
+            .map(|_| w.window(window(&[first, SPINS], 3000), DurationKind::Step))
             .last()
             .unwrap()
     };
@@ -162,7 +162,7 @@ fn a_rank_that_had_nothing_to_do_and_spins_is_named_and_decides_nothing() {
 
 #[test]
 fn a_machine_that_is_too_busy_is_no_stall() {
-    let starving = Pulse {
+    let starving = RankSample {
         cpu_ms: 900,
         wait_ms: 8100,
         switches: 90,
@@ -171,34 +171,34 @@ fn a_machine_that_is_too_busy_is_no_stall() {
         ..HEALTHY
     };
     assert!(!after(&[starving, starving], 800_000, 9).is_stuck());
-    assert!(after(&[Pulse { wait_ms: 8000, ..SPINS }, WAITS], 3000, 3).is_stuck());
+    assert!(after(&[RankSample { wait_ms: 8000, ..SPINS }, WAITS], 3000, 3).is_stuck());
 }
 
 /// On cores that ten others want a healthy rank may get through a window with hardly a fault or a switch, and each thread that the one
 /// that spins lets in for a moment counts five times.
 #[test]
 fn a_rank_that_spins_is_found_where_healthy_windows_hold_few_faults_and_switches() {
-    let starving = Pulse {
+    let starving = RankSample {
         cpu_ms: 1500,
         wait_ms: 8000,
         switches: 12,
         faults: 2,
         ..HEALTHY
     };
-    let spins = Pulse {
+    let spins = RankSample {
         cpu_ms: 2000,
         wait_ms: 8000,
         switches: 4,
         ..SPINS
     };
-    let look = |spins: Pulse, network| {
+    let look = |spins: RankSample, network| {
         let mut w = Watcher::default();
         for _ in 0..6 {
-            w.window(window(&[starving, starving], 8_000_000), Clock::Step);
+            w.window(window(&[starving, starving], 8_000_000), DurationKind::Step);
             w.progress();
         }
         (0..3)
-            .map(|_| w.window(window(&[spins, WAITS], network), Clock::Step))
+            .map(|_| w.window(window(&[spins, WAITS], network), DurationKind::Step))
             .last()
             .unwrap()
     };
@@ -209,8 +209,8 @@ fn a_rank_that_spins_is_found_where_healthy_windows_hold_few_faults_and_switches
     );
     // Something still comes of it: memory is touched, a file is read, somebody talks.
     for (alive, network) in [
-        (Pulse { faults: 5, ..spins }, 3000),
-        (Pulse { bytes: 50_000, ..spins }, 3000),
+        (RankSample { faults: 5, ..spins }, 3000),
+        (RankSample { bytes: 50_000, ..spins }, 3000),
         (spins, 1_000_000),
     ] {
         assert!(!look(alive, network).is_stuck(), "{alive:?}, {network}");
@@ -230,11 +230,14 @@ fn processes_that_come_and_go_leave_room_for_those_that_stay() {
         w.window(seen, clock);
         w.progress();
     };
-    (0..40).for_each(|_| healthy(&mut w, Clock::Step));
-    (0..4).for_each(|_| healthy(&mut w, Clock::Validate));
+    (0..40).for_each(|_| healthy(&mut w, DurationKind::Step));
+    (0..4).for_each(|_| healthy(&mut w, DurationKind::Validate));
     assert!(w.profiles.len() <= PROFILES);
     let hang = window(&[SPINS, WAITS], 3000);
-    let look = (0..3).map(|_| w.window(hang.clone(), Clock::Validate)).last().unwrap();
+    let look = (0..3)
+        .map(|_| w.window(hang.clone(), DurationKind::Validate))
+        .last()
+        .unwrap();
     assert!(look.is_stuck(), "{look:?}");
 }
 
@@ -248,12 +251,12 @@ fn one_that_works_among_many_that_wait_is_told() {
     };
     let mut w = Watcher::default();
     for _ in 0..4 {
-        w.window(window(&[HEALTHY; RANKS_LIMIT + 11], 8_000_000), Clock::Step);
+        w.window(window(&[HEALTHY; RANKS_LIMIT + 11], 8_000_000), DurationKind::Step);
         w.progress();
     }
     let mut look = |last, network| {
         (0..3)
-            .map(|_| w.window(window(&ranks(last), network), Clock::Step))
+            .map(|_| w.window(window(&ranks(last), network), DurationKind::Step))
             .last()
             .unwrap()
     };
@@ -265,26 +268,26 @@ fn one_that_works_among_many_that_wait_is_told() {
 /// Cards that do not answer: what is left decides, and where that is nothing, nothing is decided.
 #[test]
 fn a_network_that_could_not_be_counted_is_no_sign() {
-    let stuck = |healthy: Pulse, counted: bool, hung: Option<u64>| {
+    let stuck = |healthy: RankSample, counted: bool, hung: Option<u64>| {
         let mut w = Watcher::default();
         let healthy = [healthy, healthy];
         for told in [Some(8_000_000), None, Some(9_000_000)].repeat(2) {
             let network = counted.then_some(told).flatten();
-            let window = Window {
+            let window = ActivityWindow {
                 network,
                 ..window(&healthy, 0)
             };
-            w.window(window, Clock::Step);
+            w.window(window, DurationKind::Step);
             w.progress();
         }
-        let hung = Window {
+        let hung = ActivityWindow {
             network: hung,
             ..window(&[SPINS, WAITS], 0)
         };
-        let looks: Vec<Look> = (0..3).map(|_| w.window(hung.clone(), Clock::Step)).collect();
+        let looks: Vec<ActivitySample> = (0..3).map(|_| w.window(hung.clone(), DurationKind::Step)).collect();
         looks[2].is_stuck()
     };
-    let silent = Pulse { bytes: 0, ..HEALTHY };
+    let silent = RankSample { bytes: 0, ..HEALTHY };
     assert!(stuck(HEALTHY, true, None), "the bytes of files and pipes tell it");
     assert!(!stuck(silent, true, None), "there are none");
     assert!(stuck(silent, true, Some(3000)));
@@ -295,10 +298,14 @@ fn a_network_that_could_not_be_counted_is_no_sign() {
 #[test]
 fn without_a_profile_only_stillness_is_told() {
     let mut w = Watcher::default();
-    let look = |w: &mut Watcher, p| (0..3).map(|_| w.window(window(&[p, p], 0), Clock::Startup)).last();
-    assert!(look(&mut w, Pulse { cpu_ms: 50, ..WAITS }).unwrap().is_stuck());
+    let look = |w: &mut Watcher, p| {
+        (0..3)
+            .map(|_| w.window(window(&[p, p], 0), DurationKind::Startup))
+            .last()
+    };
+    assert!(look(&mut w, RankSample { cpu_ms: 50, ..WAITS }).unwrap().is_stuck());
     assert!(!look(&mut w, SPINS).unwrap().is_stuck());
-    assert!(!Look::default().is_stuck());
+    assert!(!ActivitySample::default().is_stuck());
 }
 
 /// A job beside this one sends as much, on a machine that is otherwise quiet: the CPU tells nothing, and the network goes on.
@@ -311,17 +318,17 @@ fn a_spin_beside_the_traffic_of_others_is_told_by_its_gpu_and_what_it_moves_itse
         memory,
         own: true,
     };
-    let with = |pulse: Pulse, devices: Option<DevicePulse>| Window {
+    let with = |pulse: RankSample, devices: Option<DevicePulse>| ActivityWindow {
         devices: devices.into_iter().collect(),
         ..window(&[pulse, pulse], 8_000_000)
     };
     let (works, spins) = (gpu(600, 400, 390_000), gpu(1000, 0, 125_000));
-    let quiet = Pulse {
+    let quiet = RankSample {
         switches: 2,
         faults: 2,
         ..HEALTHY
     };
-    let silent = Pulse { bytes: 0, ..quiet };
+    let silent = RankSample { bytes: 0, ..quiet };
     let cases = [
         (Some(works), Some(spins), silent, true),
         // It goes on writing, its device works, or nobody tells of devices.
@@ -332,10 +339,10 @@ fn a_spin_beside_the_traffic_of_others_is_told_by_its_gpu_and_what_it_moves_itse
     for (before, now, pulse, stuck) in cases {
         let mut w = Watcher::default();
         for _ in 0..6 {
-            w.window(with(quiet, before), Clock::Step);
+            w.window(with(quiet, before), DurationKind::Step);
             w.progress();
         }
-        let looks = (0..IN_A_ROW).map(|_| w.window(with(pulse, now), Clock::Step));
+        let looks = (0..IN_A_ROW).map(|_| w.window(with(pulse, now), DurationKind::Step));
         let look = looks.last().unwrap_or_default();
         assert_eq!(look.is_stuck(), stuck, "{look:?}");
     }

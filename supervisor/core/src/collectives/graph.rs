@@ -1,18 +1,18 @@
 //! Who waits for whom.
 
-use super::{Call, Culprit, Fault, Shared, words};
+use super::{CollectiveCall, CollectiveFault, Culprit, GroupRecords, words};
 use std::collections::BTreeMap;
 
 /// Edges from a rank to the ranks that it waits for, each with the group and the call it waits in.
-pub(super) struct Waits {
-    edges: BTreeMap<u32, BTreeMap<u32, (usize, Call)>>,
+pub(super) struct WaitGraph {
+    edges: BTreeMap<u32, BTreeMap<u32, (usize, CollectiveCall)>>,
 }
 
-impl Waits {
+impl WaitGraph {
     /// The edges that all groups show. A rank that left no record is waited for by nobody: nothing is known of it.
-    pub(super) fn of(groups: &[Shared<'_>]) -> Self {
-        let mut edges: BTreeMap<u32, BTreeMap<u32, (usize, Call)>> = BTreeMap::new();
-        let mut add = |from: u32, to: u32, at: usize, call: &Call| {
+    pub(super) fn of(groups: &[GroupRecords<'_>]) -> Self {
+        let mut edges: BTreeMap<u32, BTreeMap<u32, (usize, CollectiveCall)>> = BTreeMap::new();
+        let mut add = |from: u32, to: u32, at: usize, call: &CollectiveCall| {
             edges
                 .entry(from)
                 .or_default()
@@ -23,7 +23,7 @@ impl Waits {
             for (rank, own) in &group.by {
                 if let Some(call) = own.waits_in() {
                     // Of one whose calls are not counted nothing is known.
-                    let behind = |o: &super::Own<'_>| o.entered.is_some_and(|n| n < call.number);
+                    let behind = |o: &super::RankRecords<'_>| o.entered.is_some_and(|n| n < call.number);
                     let missing = group.by.iter().filter(|(other, o)| *other != rank && behind(o));
                     missing.for_each(|(other, _)| add(*rank, *other, at, call));
                 }
@@ -31,7 +31,7 @@ impl Waits {
                     let Some(peer) = peer(call, *rank, &group.ranks) else {
                         continue;
                     };
-                    let answers = |o: &super::Own<'_>| {
+                    let answers = |o: &super::RankRecords<'_>| {
                         let mut open = o.open.iter().filter(|c| c.is_p2p && c.name() != call.name());
                         open.any(|c| self::peer(c, peer, &group.ranks) == Some(*rank))
                     };
@@ -50,8 +50,8 @@ impl Waits {
     }
 
     /// Ranks that are waited for and wait for nobody.
-    pub(super) fn not_entered(&self, groups: &[Shared<'_>]) -> Vec<Culprit> {
-        let mut named: BTreeMap<u32, (usize, &Call, Vec<u32>)> = BTreeMap::new();
+    pub(super) fn not_entered(&self, groups: &[GroupRecords<'_>]) -> Vec<Culprit> {
+        let mut named: BTreeMap<u32, (usize, &CollectiveCall, Vec<u32>)> = BTreeMap::new();
         for (from, to) in &self.edges {
             for (rank, (at, call)) in to.iter().filter(|(rank, _)| !self.waits(**rank)) {
                 // A call of a whole group shows it best.
@@ -62,10 +62,10 @@ impl Waits {
                 known.2.push(*from);
             }
         }
-        let of = |(rank, (at, call, waiting)): (u32, (usize, &Call, Vec<u32>))| {
+        let of = |(rank, (at, call, waiting)): (u32, (usize, &CollectiveCall, Vec<u32>))| {
             Some(Culprit {
                 rank,
-                fault: Fault::NotEntered,
+                fault: CollectiveFault::NotEntered,
                 text: words::not_entered(groups.get(at)?, rank, call, &waiting),
             })
         };
@@ -73,7 +73,7 @@ impl Waits {
     }
 
     /// Ranks that wait for each other in calls of whole groups: they made their calls in another order.
-    pub(super) fn deadlock(&self, groups: &[Shared<'_>]) -> Vec<Culprit> {
+    pub(super) fn deadlock(&self, groups: &[GroupRecords<'_>]) -> Vec<Culprit> {
         let collective = |from: u32| {
             let to = self.edges.get(&from).into_iter().flatten();
             to.filter(|(_, (_, call))| !call.is_p2p)
@@ -89,7 +89,7 @@ impl Waits {
             let (at, call) = self.edges.get(&rank)?.get(&waits_for)?;
             Some(Culprit {
                 rank,
-                fault: Fault::Deadlock,
+                fault: CollectiveFault::Deadlock,
                 text: words::deadlock(groups.get(*at)?, rank, call, waits_for),
             })
         };
@@ -98,7 +98,7 @@ impl Waits {
 }
 
 /// The other rank of a call between two: `send 0->1`, `recv 1<-0`, in the numbers of the group.
-fn peer(call: &Call, rank: u32, ranks: &[u32]) -> Option<u32> {
+fn peer(call: &CollectiveCall, rank: u32, ranks: &[u32]) -> Option<u32> {
     let pair = call.op.rsplit(' ').next()?;
     let (own, other) = pair.split_once("->").or_else(|| pair.split_once("<-"))?;
     let at = |text: &str| ranks.get(text.parse::<usize>().ok()?).copied();

@@ -1,6 +1,6 @@
 //! What the ranks' calls show, in words.
 
-use super::{Call, Collectives, Shared, Trace};
+use super::{CollectiveCall, Collectives, GroupRecords, RankTrace};
 use std::collections::BTreeSet;
 
 /// Ranks that are listed.
@@ -38,12 +38,12 @@ impl Collectives {
 
 /// Each rank's oldest unfinished call in each group, a line each.
 #[must_use]
-pub fn table(traces: &[Trace]) -> String {
+pub fn table(traces: &[RankTrace]) -> String {
     let mut out = String::new();
     for trace in traces {
         let mut groups = BTreeSet::new();
         let open = trace.calls.iter().filter(|c| !c.is_done);
-        let oldest: Vec<&Call> = open.filter(|c| groups.insert((&c.group, c.is_p2p))).collect();
+        let oldest: Vec<&CollectiveCall> = open.filter(|c| groups.insert((&c.group, c.is_p2p))).collect();
         if oldest.is_empty() {
             out.push_str(&format!("rank {}: waits in no call\n", trace.rank));
         }
@@ -63,11 +63,11 @@ pub fn table(traces: &[Trace]) -> String {
 }
 
 /// `all_reduce number 12 of group 35 (TENSOR_MODEL_PARALLEL_GROUP)`.
-fn call(group: &Shared<'_>, call: &Call) -> String {
+fn call(group: &GroupRecords<'_>, call: &CollectiveCall) -> String {
     format!("{} number {} of {}", call.name(), call.number, name(group))
 }
 
-fn name(group: &Shared<'_>) -> String {
+fn name(group: &GroupRecords<'_>) -> String {
     match group.desc {
         "" | "undefined" => format!("group {}", group.name),
         desc => format!("group {} ({desc})", group.name),
@@ -87,14 +87,14 @@ fn ranks(all: &[u32]) -> String {
     )
 }
 
-fn made_at(call: &Call) -> String {
+fn made_at(call: &CollectiveCall) -> String {
     call.place
         .as_ref()
         .map(|place| format!(" (made at {place})"))
         .unwrap_or_default()
 }
 
-pub(super) fn not_entered(group: &Shared<'_>, rank: u32, waited_in: &Call, waiting: &[u32]) -> String {
+pub(super) fn not_entered(group: &GroupRecords<'_>, rank: u32, waited_in: &CollectiveCall, waiting: &[u32]) -> String {
     let verb = if waiting.len() == 1 { "waits" } else { "wait" };
     if waited_in.is_p2p {
         let op = waited_in.op.split_once(':').map_or(waited_in.op.as_str(), |(_, op)| op);
@@ -117,8 +117,14 @@ pub(super) fn not_entered(group: &Shared<'_>, rank: u32, waited_in: &Call, waiti
     )
 }
 
-pub(super) fn mismatch(group: &Shared<'_>, rank: u32, own: &Call, usual: &Call, is_clear: bool) -> String {
-    let shape = |c: &Call| {
+pub(super) fn mismatch(
+    group: &GroupRecords<'_>,
+    rank: u32,
+    own: &CollectiveCall,
+    usual: &CollectiveCall,
+    is_clear: bool,
+) -> String {
+    let shape = |c: &CollectiveCall| {
         let inputs: Vec<String> = c.inputs.iter().map(u64::to_string).collect();
         format!("{} of {} {}", c.name(), inputs.join("+"), c.types.join("+"))
     };
@@ -135,7 +141,7 @@ pub(super) fn mismatch(group: &Shared<'_>, rank: u32, own: &Call, usual: &Call, 
     )
 }
 
-pub(super) fn unfinished(group: &Shared<'_>, rank: u32, waits_in: &Call, finished: &[u32]) -> String {
+pub(super) fn unfinished(group: &GroupRecords<'_>, rank: u32, waits_in: &CollectiveCall, finished: &[u32]) -> String {
     format!(
         "rank {rank} did not finish {}, which {} finished: its GPU, or what it waits for there",
         call(group, waits_in),
@@ -143,7 +149,7 @@ pub(super) fn unfinished(group: &Shared<'_>, rank: u32, waits_in: &Call, finishe
     )
 }
 
-pub(super) fn deadlock(group: &Shared<'_>, rank: u32, waits_in: &Call, other: u32) -> String {
+pub(super) fn deadlock(group: &GroupRecords<'_>, rank: u32, waits_in: &CollectiveCall, other: u32) -> String {
     format!(
         "rank {rank} waits for rank {other} in {}{}, and that one for it elsewhere: their calls came in another order",
         call(group, waits_in),
@@ -152,11 +158,11 @@ pub(super) fn deadlock(group: &Shared<'_>, rank: u32, waits_in: &Call, other: u3
 }
 
 /// Why no rank is named.
-pub(super) fn open(groups: &[Shared<'_>], known: &BTreeSet<u32>) -> String {
-    let waiting = |group: &&Shared<'_>| group.by.values().any(|own| own.waits_in().is_some());
+pub(super) fn open(groups: &[GroupRecords<'_>], known: &BTreeSet<u32>) -> String {
+    let waiting = |group: &&GroupRecords<'_>| group.by.values().any(|own| own.waits_in().is_some());
     let mut stuck = groups.iter().filter(waiting);
     // The others of its ranks may wait elsewhere first.
-    let silent = |group: &&Shared<'_>| group.ranks.iter().any(|rank| !known.contains(rank));
+    let silent = |group: &&GroupRecords<'_>| group.ranks.iter().any(|rank| !known.contains(rank));
     if let Some(group) = stuck.clone().find(silent) {
         let silent: Vec<u32> = group
             .ranks

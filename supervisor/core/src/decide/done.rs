@@ -6,7 +6,7 @@
 use super::Deciding;
 use crate::id::Ms;
 use crate::reason::Reason;
-use crate::record::{Notice, Outcome, Then};
+use crate::record::{AfterStop, NoticeKind, RunOutcome};
 use crate::resume::last_step;
 use crate::script::ScriptNews;
 use crate::state::Attempt;
@@ -25,14 +25,14 @@ impl Deciding<'_> {
 
     /// It was over when it was ended: how its processes then went says nothing.
     pub(super) fn was_done(&self, a: &Attempt) -> bool {
-        a.outstayed() && (self.is_over(a) || a.noticed.contains_key(&Notice::DoneButStays))
+        a.outstayed() && (self.is_over(a) || a.noticed.contains_key(&NoticeKind::DoneButStays))
     }
 
     /// A training that finished is not all that its script was to do.
-    pub(super) fn with_the_script(&self, outcome: Outcome) -> Outcome {
+    pub(super) fn with_the_script(&self, outcome: RunOutcome) -> RunOutcome {
         let script = self.s.attempt.as_ref().and_then(|a| a.script.as_ref());
         match (outcome, script.and_then(ScriptNews::left_undone)) {
-            (Outcome::Finished { step }, Some(why)) => Outcome::ScriptUnfinished { step, why },
+            (RunOutcome::Finished { step }, Some(why)) => RunOutcome::ScriptUnfinished { step, why },
             (outcome, _) => outcome,
         }
     }
@@ -52,9 +52,9 @@ impl Deciding<'_> {
             "the training was over {} s ago, and its processes stay without computing or printing: they are ended, which is no failure",
             since.0 / 1000
         );
-        let reason = Reason::new(Notice::DoneButStays.code(), text.clone());
-        self.notice(Notice::DoneButStays, text, reason.clone());
-        self.stop(Then::Diagnose, true, vec![reason]);
+        let reason = Reason::new(NoticeKind::DoneButStays.code(), text.clone());
+        self.notice(NoticeKind::DoneButStays, text, reason.clone());
+        self.stop(AfterStop::Diagnose, true, vec![reason]);
         true
     }
 }

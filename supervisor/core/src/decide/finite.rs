@@ -9,10 +9,13 @@ use crate::finiteness::{Finiteness, NewestFinite};
 use crate::id::Step;
 use crate::policy::rule;
 use crate::reason::Reason;
-use crate::record::{Action, Ask, BACK_TO_FINITE, Condition, Decision, Diagnosis, LAST_FINITE, Notice, Outcome, Then};
-use crate::resume::{Choice, choose};
+use crate::record::{
+    AfterStop, BACK_TO_FINITE, Decision, Diagnosis, FailureAction, LAST_FINITE, NoticeKind, RunOutcome, WaitCondition,
+    WorldQuery,
+};
+use crate::resume::{ResumeChoice, choose};
 use crate::retention::look_before_prune;
-use crate::state::{Attempt, Mode};
+use crate::state::{Attempt, RunMode};
 use crate::taxonomy::Class;
 
 /// Records in a row whose loss is no number.
@@ -45,9 +48,9 @@ impl Deciding<'_> {
         }
         let text =
             format!("the loss is no finite number for {lost} records in a row: the numbers in {ckpt} are looked at");
-        let reason = Reason::new(Notice::NotFiniteInARow.code(), text.clone());
-        self.notice(Notice::NotFiniteInARow, text, reason);
-        self.ask(Ask::Finite { ckpt });
+        let reason = Reason::new(NoticeKind::NotFiniteInARow.code(), text.clone());
+        self.notice(NoticeKind::NotFiniteInARow, text, reason);
+        self.ask(WorldQuery::Finite { ckpt });
     }
 
     /// Retention deletes nothing before it knows that a newer step is finite; and a step that is not has newer ones to be compared with.
@@ -56,7 +59,7 @@ impl Deciding<'_> {
         let newest = self.s.sound_steps().into_iter().next().map(|(_, ckpt)| ckpt);
         let after_odd = newest.filter(|ckpt| !odd.is_empty() && !self.s.was_looked_at(ckpt) && self.follows_weights());
         if let Some(ckpt) = after_odd.or_else(|| look_before_prune(&self.s, self.spec)) {
-            self.ask(Ask::Finite { ckpt });
+            self.ask(WorldQuery::Finite { ckpt });
         }
     }
 
@@ -77,18 +80,18 @@ impl Deciding<'_> {
         let (is_lost, odd) = (a.lost >= IN_A_ROW, self.s.odd_steps());
         if let Some(ckpt) = odd.first() {
             let text = format!("{ckpt} holds numbers that are not finite");
-            let reason = Reason::new(Notice::OddWeights.code(), text.clone());
-            self.notice(Notice::OddWeights, text, reason);
+            let reason = Reason::new(NoticeKind::OddWeights.code(), text.clone());
+            self.notice(NoticeKind::OddWeights, text, reason);
         }
         if is_lost || !odd.is_empty() {
             match self.s.newest_finite() {
                 // The next older one, until one is finite.
-                NewestFinite::After(ckpt) if self.follows_weights() => return self.ask(Ask::Finite { ckpt }),
+                NewestFinite::After(ckpt) if self.follows_weights() => return self.ask(WorldQuery::Finite { ckpt }),
                 NewestFinite::Found(step, _) => self.leave_odd_weights(step, is_lost),
                 NewestFinite::After(_) | NewestFinite::None => {}
             }
         }
-        if self.s.mode == Mode::Running {
+        if self.s.mode == RunMode::Running {
             self.prune_now();
             self.look_at_weights_before_prune();
         }
@@ -115,14 +118,14 @@ impl Deciding<'_> {
             "{found}: back to step {finite}, the newest step whose numbers are finite (policy: {})",
             CLASS.code()
         );
-        self.stop(Then::Diagnose, false, vec![Reason::new(BACK_TO_FINITE, text)]);
+        self.stop(AfterStop::Diagnose, false, vec![Reason::new(BACK_TO_FINITE, text)]);
     }
 
     /// The run does not go back, and the trainer itself deletes older steps: it must not come to the last finite one.
     fn guards_finite(&self) -> bool {
         let p = &self.spec.policy;
         let keeps = self.spec.saves.is_steps() && self.spec.least_kept().is_some();
-        keeps && p.recovery && p.prove && !p.observe && self.s.mode == Mode::Running
+        keeps && p.recovery && p.prove && !p.observe && self.s.mode == RunMode::Running
     }
 
     /// One more save, or two, and the trainer deletes the newest finite step.
@@ -146,7 +149,7 @@ impl Deciding<'_> {
         let text = format!(
             "{found}, and the trainer would soon delete step {finite}, the newest whose numbers are finite: attempt {no} is ended; to go on from there, `--from {finite} --again`"
         );
-        self.stop(Then::Diagnose, false, vec![Reason::new(LAST_FINITE, text)]);
+        self.stop(AfterStop::Diagnose, false, vec![Reason::new(LAST_FINITE, text)]);
     }
 
     /// The attempt was ended so: the run ends with it.
@@ -185,12 +188,12 @@ impl Deciding<'_> {
             return LastWeights::Hold;
         }
         if !self.s.was_looked_at(&ckpt) {
-            self.ask(Ask::Finite { ckpt });
+            self.ask(WorldQuery::Finite { ckpt });
             return LastWeights::Later;
         }
         match self.s.newest_finite() {
             NewestFinite::After(older) => {
-                self.ask(Ask::Finite { ckpt: older });
+                self.ask(WorldQuery::Finite { ckpt: older });
                 LastWeights::Later
             }
             // It could not be read: nothing is said of it.
@@ -208,9 +211,9 @@ impl Deciding<'_> {
     fn chooses(&self) -> bool {
         matches!(
             &self.s.mode,
-            Mode::Choosing
-                | Mode::Waiting {
-                    what: Condition::Readable,
+            RunMode::Choosing
+                | RunMode::Waiting {
+                    what: WaitCondition::Readable,
                     ..
                 }
         )
@@ -222,7 +225,7 @@ impl Deciding<'_> {
         let lasted = self.e.at.since(self.s.since);
         let choice = (lasted >= super::CHOOSING_LIMIT).then(|| choose(&self.s, self.spec, scan))?;
         match choice {
-            Choice::Finished { step, .. } if self.s.stop.is_none() => Some(step),
+            ResumeChoice::Finished { step, .. } if self.s.stop.is_none() => Some(step),
             _ => None,
         }
     }
@@ -231,7 +234,7 @@ impl Deciding<'_> {
     pub(super) fn end_unlooked(&mut self, last: Step) {
         let text = "the weights of the last step could not be read in time: `supervise verify --finite` looks into it";
         self.finish(
-            Outcome::Finished { step: Some(last) },
+            RunOutcome::Finished { step: Some(last) },
             vec![Reason::new("weights_not_read", text)],
         );
     }
@@ -269,7 +272,7 @@ impl Deciding<'_> {
             "{found}; back to step {step}, the newest step whose numbers are finite (policy: {})",
             CLASS.code()
         );
-        self.diagnosed_as_lost(&a, &text, Action::FallBack);
+        self.diagnosed_as_lost(&a, &text, FailureAction::FallBack);
         let reason = Reason::new(BACK_TO_FINITE, text);
         let newer = self.s.sound_steps().into_iter().take_while(|(s, _)| *s > step);
         for (_, ckpt) in newer {
@@ -285,7 +288,7 @@ impl Deciding<'_> {
     }
 
     fn end_as_lost(&mut self, a: &Attempt, why: String) {
-        self.diagnosed_as_lost(a, &why, Action::Stop);
+        self.diagnosed_as_lost(a, &why, FailureAction::Stop);
         // It is judged: a start that names a step does not judge it again.
         let charge = Decision::Charge {
             attempts: self.s.charged,
@@ -294,10 +297,10 @@ impl Deciding<'_> {
         };
         let reasons = vec![Reason::new("not_finite_end", why.clone())];
         self.decided(charge, reasons.clone());
-        self.finish(Outcome::Deterministic { why }, reasons);
+        self.finish(RunOutcome::Deterministic { why }, reasons);
     }
 
-    fn diagnosed_as_lost(&mut self, a: &Attempt, text: &str, action: Action) {
+    fn diagnosed_as_lost(&mut self, a: &Attempt, text: &str, action: FailureAction) {
         let d = Diagnosis {
             class: CLASS.into(),
             action,
@@ -310,14 +313,14 @@ impl Deciding<'_> {
 
     /// The row of the policy asks for it, and it was not done before.
     fn may_go_back(&self) -> bool {
-        self.s.mode == Mode::Running && self.is_to_go_back()
+        self.s.mode == RunMode::Running && self.is_to_go_back()
     }
 
     fn is_to_go_back(&self) -> bool {
         let p = &self.spec.policy;
         let class = CLASS.into();
         let answer = rule(&p.rules, &p.lines, &class, crate::diagnosis::action(&class)).answer;
-        let wanted = answer == Action::FallBack && p.recovery && p.prove && !p.observe;
+        let wanted = answer == FailureAction::FallBack && p.recovery && p.prove && !p.observe;
         wanted && !self.s.went_back && self.s.step_backs < p.step_backs
     }
 

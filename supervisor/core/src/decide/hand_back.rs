@@ -4,12 +4,12 @@ use super::Deciding;
 use super::start::BARREN_TERMS;
 use super::stop::DRAIN_LOOK;
 use super::words::span_words;
-use crate::durations::Clock;
+use crate::durations::DurationKind;
 use crate::event::TimerKey;
 use crate::id::{Ms, Tick};
 use crate::interval::save_interval;
 use crate::reason::Reason;
-use crate::record::{Decision, Outcome, Then};
+use crate::record::{AfterStop, Decision, RunOutcome};
 use crate::resume::last_step;
 
 /// Without a notice of the scheduler's a run is handed back so long before the end, and the time that workers have to stop: a scheduler
@@ -77,7 +77,7 @@ impl Deciding<'_> {
     }
 
     /// The time is shorter than was thought.
-    pub(super) fn drain_sooner(&mut self, until: Tick, then: Then, reason: Reason) {
+    pub(super) fn drain_sooner(&mut self, until: Tick, then: AfterStop, reason: Reason) {
         let sooner = self.drain_until();
         if sooner < until {
             self.decided(Decision::Drain { until: sooner, then }, vec![reason]);
@@ -127,26 +127,26 @@ impl Deciding<'_> {
             next = next.min(last.0);
         }
         let took = |clock| self.s.clocks.of(clock).and_then(|d| d.median()).unwrap_or_default();
-        let steps = took(Clock::Step).0.saturating_mul(next.saturating_sub(at));
+        let steps = took(DurationKind::Step).0.saturating_mul(next.saturating_sub(at));
         let begun = self.e.at.since(a.last_progress).0;
-        let missing = steps.saturating_sub(begun).saturating_add(took(Clock::Save).0);
+        let missing = steps.saturating_sub(begun).saturating_add(took(DurationKind::Save).0);
         self.e.at.after(Ms(missing)) <= until
     }
 
     /// The end that was asked for.
     pub(super) fn finish_as_wished(&mut self, mut reasons: Vec<Reason>) {
         if !self.hands_back() {
-            return self.finish(Outcome::Stopped, reasons);
+            return self.finish(RunOutcome::Stopped, reasons);
         }
         self.note_advance();
         let barren = self.s.barren_terms.saturating_add(u32::from(!self.s.has_launched()));
         if barren < BARREN_TERMS {
-            return self.finish(Outcome::OutOfTime, reasons);
+            return self.finish(RunOutcome::OutOfTime, reasons);
         }
         let why = format!(
             "{barren} times in a row the machine was taken away before a new step was proven: no save fits into the time that the scheduler gives"
         );
         reasons.insert(0, Reason::new("barren_terms", why.clone()));
-        self.finish(Outcome::GaveUp { why }, reasons);
+        self.finish(RunOutcome::GaveUp { why }, reasons);
     }
 }

@@ -5,7 +5,7 @@ use super::start::LIMIT;
 use crate::event::{ActError, ActErrorKind, TimerKey};
 use crate::id::Ms;
 use crate::reason::Reason;
-use crate::record::{Condition, Decision, Outcome};
+use crate::record::{Decision, RunOutcome, WaitCondition};
 
 /// How often a cluster that holds something of the attempt before is asked again; more seldom the longer it does.
 const ASK_AGAIN: Ms = Ms::secs(10);
@@ -24,11 +24,11 @@ impl Deciding<'_> {
         if held >= super::CHOOSING_LIMIT {
             let why = format!("after {} minutes: {}", held.0 / 60_000, error.what);
             let reason = Reason::new("deadline", why.clone());
-            return self.finish(Outcome::Environment { why }, vec![reason]);
+            return self.finish(RunOutcome::Environment { why }, vec![reason]);
         }
         let (what, first) = match error.kind {
-            ActErrorKind::GpuBusy => (Condition::GpusFree, GPU_AGAIN),
-            _ => (Condition::ClusterFree, ASK_AGAIN),
+            ActErrorKind::GpuBusy => (WaitCondition::GpusFree, GPU_AGAIN),
+            _ => (WaitCondition::ClusterFree, ASK_AGAIN),
         };
         let pause = Ms((held.0 / 4).clamp(first.0, ASK_SELDOM.0));
         let until = self.e.at.after(pause);
@@ -42,10 +42,10 @@ impl Deciding<'_> {
         if refused >= LIMIT_PATIENCE {
             let why = format!("{}, for {} seconds", error.what, refused.0 / 1000);
             let reason = Reason::new(LIMIT, why.clone());
-            return self.finish(Outcome::Environment { why }, vec![reason]);
+            return self.finish(RunOutcome::Environment { why }, vec![reason]);
         }
         let until = self.e.at.after(LIMIT_PAUSE);
-        let what = Condition::Backoff;
+        let what = WaitCondition::Backoff;
         self.decided(Decision::Wait { what, until }, vec![reason]);
         self.wake(TimerKey::Backoff, LIMIT_PAUSE);
     }

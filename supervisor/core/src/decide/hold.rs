@@ -7,8 +7,8 @@ use super::Deciding;
 use crate::event::TimerKey;
 use crate::id::{Ms, Tick};
 use crate::reason::Reason;
-use crate::record::{Condition, Decision};
-use crate::state::Mode;
+use crate::record::{Decision, WaitCondition};
+use crate::state::RunMode;
 
 impl Deciding<'_> {
     /// A launch waits until the run is left to the supervisor again. `false`: nobody holds it.
@@ -16,7 +16,7 @@ impl Deciding<'_> {
         let Some(held) = self.s.held.clone().filter(|_| self.s.is_held()) else {
             return false;
         };
-        let (what, until) = (Condition::Unheld, Tick(u64::MAX));
+        let (what, until) = (WaitCondition::Unheld, Tick(u64::MAX));
         let reason = Reason::new("held", format!("{}; `supervise unhold` lets it go on", held.words()));
         self.decided(Decision::Wait { what, until }, vec![reason]);
         true
@@ -25,11 +25,11 @@ impl Deciding<'_> {
     /// Acts upon everything that happened meanwhile. Time that a debugger took is no stall.
     pub(super) fn on_unhold(&mut self, by: &str) {
         match &self.s.mode {
-            Mode::Waiting {
-                what: Condition::Unheld,
+            RunMode::Waiting {
+                what: WaitCondition::Unheld,
                 ..
             } => self.choose(vec![Reason::new("unheld", format!("{by} lets the run go on"))]),
-            Mode::Running => {
+            RunMode::Running => {
                 if let Some((_, status)) = self.s.attempt.as_ref().and_then(|a| a.first_failure) {
                     self.on_worker_exited(status);
                 }

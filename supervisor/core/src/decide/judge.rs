@@ -5,11 +5,11 @@ use crate::checkpoint::Verdict;
 use crate::diagnosis::{AT_START, diagnose};
 use crate::failure_line::said_of;
 use crate::id::Step;
-use crate::policy::{Case, Next, Rule, next, rule};
+use crate::policy::{FailureContext, FailureResponse, PolicyRule, next, rule};
 use crate::reason::{Evidence, Reason};
-use crate::record::{Decision, Diagnosis, Outcome, StartPoint};
+use crate::record::{Decision, Diagnosis, RunOutcome, StartPoint};
 use crate::resume::last_step;
-use crate::state::{Attempt, Failure};
+use crate::state::{Attempt, PastFailure};
 use crate::taxonomy::{Class, Family};
 
 impl Deciding<'_> {
@@ -21,7 +21,7 @@ impl Deciding<'_> {
         let d = a.diagnosis.clone().filter(|_| !a.guard_lost);
         let rule = d.as_ref().map(|d| self.rule_for(d));
         let case = d.as_ref().map(|d| self.case(a, d, progressed)).unwrap_or_default();
-        let verdict = rule.as_ref().map_or(Next::GoOn, |r| next(r, &case));
+        let verdict = rule.as_ref().map_or(FailureResponse::GoOn, |r| next(r, &case));
         let step_backs = match a.spoilt {
             true => self.s.step_backs.saturating_add(1),
             false => self.distrust(a, verdict, rule.as_ref()),
@@ -43,7 +43,7 @@ impl Deciding<'_> {
         if let Some(key) = rule.as_ref().and_then(|r| r.changed.as_ref()) {
             let answer = rule
                 .as_ref()
-                .map_or(crate::record::Action::Relaunch, |r| r.answer)
+                .map_or(crate::record::FailureAction::Relaunch, |r| r.answer)
                 .word();
             let setting = format!("policy.{key}: {answer}");
             let text = format!("your policy answers {key} with {answer}");
@@ -59,7 +59,7 @@ impl Deciding<'_> {
         };
         self.decided(charge, reasons.clone());
         match (d, rule) {
-            (Some(d), Some(rule)) if verdict == Next::End && !self.is_free_to_repeat(&d, &rule) => {
+            (Some(d), Some(rule)) if verdict == FailureResponse::End && !self.is_free_to_repeat(&d, &rule) => {
                 self.end(&d, &rule, &case);
                 false
             }
@@ -80,7 +80,7 @@ impl Deciding<'_> {
     }
 
     /// The row for a failure, with the user's changes.
-    pub(super) fn rule_for(&self, d: &Diagnosis) -> Rule {
+    pub(super) fn rule_for(&self, d: &Diagnosis) -> PolicyRule {
         let class = if d.at_start { AT_START.into() } else { d.class.clone() };
         let policy = &self.spec.policy;
         rule(&policy.rules, &policy.lines, &class, d.action)
@@ -96,8 +96,8 @@ impl Deciding<'_> {
     }
 
     /// A command of which no step is known may do the same again.
-    fn is_free_to_repeat(&self, d: &Diagnosis, rule: &Rule) -> bool {
-        self.spec.root.is_none() && d.step.is_none() && rule.answer != crate::record::Action::Stop
+    fn is_free_to_repeat(&self, d: &Diagnosis, rule: &PolicyRule) -> bool {
+        self.spec.root.is_none() && d.step.is_none() && rule.answer != crate::record::FailureAction::Stop
     }
 
     /// A plain command shows progress by living on.
@@ -120,23 +120,23 @@ impl Deciding<'_> {
         Some(step)
     }
 
-    fn case(&self, a: &Attempt, d: &Diagnosis, progressed: bool) -> Case {
+    fn case(&self, a: &Attempt, d: &Diagnosis, progressed: bool) -> FailureContext {
         let from = match &a.order.from {
             StartPoint::Step { step, .. } => Some(*step),
             StartPoint::Fresh | StartPoint::AsIs => None,
         };
-        let alike = |f: &&Failure| f.diagnosis.fingerprint == d.fingerprint;
+        let alike = |f: &&PastFailure| f.diagnosis.fingerprint == d.fingerprint;
         let before = self.s.failures.iter().filter(alike);
         // After the training, one place is as good as another.
         let last_planned = last_step(&self.s, self.spec).filter(|_| self.spec.has_tail);
         let place = |d: &Diagnosis| d.step.map(|step| last_planned.map_or(step, |last| step.min(last)));
-        let before: Vec<&Failure> = before.filter(|f| place(&f.diagnosis) == place(d)).collect();
+        let before: Vec<&PastFailure> = before.filter(|f| place(&f.diagnosis) == place(d)).collect();
         let same = before.len();
         let last = self.s.failures.last().filter(alike);
         let may_step_back = self.s.step_backs < self.spec.policy.step_backs && self.has_older(from);
         // What follows the training does not fail because of the step that it ended with.
         let is_tail = self.spec.has_tail && last_step(&self.s, self.spec).is_some_and(|last| from >= Some(last));
-        Case {
+        FailureContext {
             same: u32::try_from(same).unwrap_or(u32::MAX).saturating_add(1),
             resumed: from.is_some(),
             at_the_start: before.iter().any(|f| !f.trained),
@@ -157,28 +157,28 @@ impl Deciding<'_> {
     }
 
     /// The resume point failed to load, or may be the cause: it is not chosen again. Returns the step-backs so far.
-    fn distrust(&mut self, a: &Attempt, verdict: Next, rule: Option<&Rule>) -> u32 {
+    fn distrust(&mut self, a: &Attempt, verdict: FailureResponse, rule: Option<&PolicyRule>) -> u32 {
         let StartPoint::Step { ckpt, .. } = &a.order.from else {
             return self.s.step_backs;
         };
         let reason = match verdict {
             _ if !self.spec.policy.prove => return self.s.step_backs,
-            Next::FallBack if a.step.is_none() => Reason::new(
+            FailureResponse::FallBack if a.step.is_none() => Reason::new(
                 "failed_to_load",
                 format!("{ckpt} is whole by our proof, but the trainer could not load it"),
             ),
-            Next::FallBack => Reason::new(
+            FailureResponse::FallBack => Reason::new(
                 "step_back",
                 format!("{ckpt} is not resumed from again, as your policy says"),
             ),
-            Next::Suspect => {
+            FailureResponse::Suspect => {
                 let class = rule.map_or("", |r| r.class.code());
                 let text = format!(
                     "the same failure ({class}) again before the first new step: {ckpt}, though whole, may be the cause, and an older step is tried"
                 );
                 Reason::new("suspected_checkpoint", text)
             }
-            Next::GoOn | Next::End => return self.s.step_backs,
+            FailureResponse::GoOn | FailureResponse::End => return self.s.step_backs,
         };
         self.decided(Decision::Distrust { ckpt: ckpt.clone() }, vec![reason]);
         self.s.step_backs.saturating_add(1)
@@ -223,10 +223,10 @@ impl Deciding<'_> {
     }
 
     /// The same root cause again: nothing that could be done would help.
-    fn end(&mut self, d: &Diagnosis, rule: &Rule, case: &Case) {
+    fn end(&mut self, d: &Diagnosis, rule: &PolicyRule, case: &FailureContext) {
         if d.class == Class::SchedCancel && rule.changed.is_none() {
             let reason = Reason::new("cancelled", format!("somebody cancelled it: {}", d.text));
-            return self.finish(Outcome::Stopped, vec![reason]);
+            return self.finish(RunOutcome::Stopped, vec![reason]);
         }
         let at = d
             .step
@@ -239,7 +239,7 @@ impl Deciding<'_> {
             1 => format!("{} ({}, {at}): a restart cannot help", d.text, d.class),
             same => format!("the same error {same} times {at}: {} ({})", d.text, d.class),
         };
-        let outcome = Outcome::Deterministic { why: why.clone() };
+        let outcome = RunOutcome::Deterministic { why: why.clone() };
         self.finish(outcome, vec![Reason::new("deterministic", why)]);
     }
 }

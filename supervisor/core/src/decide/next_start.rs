@@ -3,8 +3,8 @@
 use super::Deciding;
 use crate::id::Step;
 use crate::reason::Reason;
-use crate::record::Outcome;
-use crate::state::Mode;
+use crate::record::RunOutcome;
+use crate::state::RunMode;
 
 impl Deciding<'_> {
     pub(super) fn on_roll_back(&mut self, by: &str, to: Step) {
@@ -20,9 +20,9 @@ impl Deciding<'_> {
 
     /// The next start obeys the wish; this term was begun to write it down, and ends with that.
     fn end_with_the_wish(&mut self, reason: Reason) {
-        let is_idle = matches!(self.s.mode, Mode::Idle | Mode::Choosing) && self.s.live().is_none();
+        let is_idle = matches!(self.s.mode, RunMode::Idle | RunMode::Choosing) && self.s.live().is_none();
         if is_idle {
-            self.finish(Outcome::Stopped, vec![reason]);
+            self.finish(RunOutcome::Stopped, vec![reason]);
         }
     }
 }

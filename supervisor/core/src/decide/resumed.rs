@@ -8,14 +8,14 @@ use crate::event::Sighting;
 use crate::id::Step;
 use crate::interval::save_interval;
 use crate::reason::{Evidence, Reason};
-use crate::record::{Decision, Notice, StartPoint, Then};
+use crate::record::{AfterStop, Decision, NoticeKind, StartPoint};
 use crate::scan::RuleKind;
 use crate::spec::ResumeIntent;
-use crate::state::{Mode, RESUMED_ELSEWHERE};
+use crate::state::{RESUMED_ELSEWHERE, RunMode};
 
 impl Deciding<'_> {
     pub(super) fn on_progress(&mut self) {
-        if !matches!(self.s.mode, Mode::Running) || self.spec.policy.observe {
+        if !matches!(self.s.mode, RunMode::Running) || self.spec.policy.observe {
             return;
         }
         let (Some(from), Some(every)) = (self.resumed_from(), save_interval(&self.s, self.spec)) else {
@@ -31,7 +31,7 @@ impl Deciding<'_> {
     }
 
     pub(super) fn on_sighted(&mut self, means: &RuleKind, sighting: &Sighting) {
-        if !matches!(self.s.mode, Mode::Running) {
+        if !matches!(self.s.mode, RunMode::Running) {
             return;
         }
         if matches!(means, RuleKind::Step | RuleKind::Bar) {
@@ -89,16 +89,16 @@ impl Deciding<'_> {
         };
         let (what, text) = if first == next && !is_fresh {
             let text = format!("the first training record is step {first}: the trainer resumed from {from}");
-            (Notice::ResumeConfirmed, text)
+            (NoticeKind::ResumeConfirmed, text)
         } else if first < next && !is_fresh {
             let text = format!("the first training record is step {first}, but {ordered}");
-            (Notice::UnconfirmedResume, text)
+            (NoticeKind::UnconfirmedResume, text)
         } else if first > next && *means == RuleKind::Step {
             // A bar draws what it finds when it draws.
             let text = format!(
                 "the first training record is step {first}, but {ordered}: it may have resumed from something else"
             );
-            (Notice::ResumeAhead, text)
+            (NoticeKind::ResumeAhead, text)
         } else {
             return;
         };
@@ -109,7 +109,8 @@ impl Deciding<'_> {
         });
         self.notice(what, text, reason.clone());
         let every = save_interval(&self.s, self.spec);
-        let is_behind = what == Notice::UnconfirmedResume && every.is_some_and(|n| first.0.saturating_add(n) <= from.0);
+        let is_behind =
+            what == NoticeKind::UnconfirmedResume && every.is_some_and(|n| first.0.saturating_add(n) <= from.0);
         if is_behind && self.spec.policy.prove && !self.spec.policy.observe {
             let text = format!("the trainer printed step {first}, but it was to resume from {from}: it did not resume");
             self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));
@@ -117,7 +118,7 @@ impl Deciding<'_> {
     }
 
     /// Says something of the present attempt, once.
-    pub(super) fn notice(&mut self, what: Notice, text: String, reason: Reason) {
+    pub(super) fn notice(&mut self, what: NoticeKind, text: String, reason: Reason) {
         let known = |a: &crate::state::Attempt| a.noticed.contains_key(&what);
         if !self.s.attempt.as_ref().is_none_or(known) {
             self.decided(Decision::Noticed { what, text }, vec![reason]);
@@ -143,6 +144,6 @@ impl Deciding<'_> {
         if self.s.seen.is_some() {
             return;
         }
-        self.stop(Then::Diagnose, false, vec![reason]);
+        self.stop(AfterStop::Diagnose, false, vec![reason]);
     }
 }

@@ -4,22 +4,22 @@ use super::Deciding;
 use crate::event::ExitStatus;
 use crate::generations::{to_keep, went_back};
 use crate::reason::{Evidence, Reason};
-use crate::record::{Act, ActKind, Notice, Then};
+use crate::record::{Act, ActKind, AfterStop, NoticeKind};
 use crate::retention::prune;
 use crate::script::ScriptNews;
-use crate::state::{Mode, WORKER_FAILED};
+use crate::state::{RunMode, WORKER_FAILED};
 
 impl Deciding<'_> {
     pub(super) fn on_worker_exited(&mut self, status: ExitStatus) {
-        if !matches!(self.s.mode, Mode::Running | Mode::Draining { .. }) {
+        if !matches!(self.s.mode, RunMode::Running | RunMode::Draining { .. }) {
             return;
         }
         if self.spec.policy.observe || status.is_success() || self.s.is_held() {
             return;
         }
         let then = match &self.s.mode {
-            Mode::Draining { then, .. } => *then,
-            _ => Then::Diagnose,
+            RunMode::Draining { then, .. } => *then,
+            _ => AfterStop::Diagnose,
         };
         let who = self.s.attempt.as_ref().and_then(|a| a.first_failure);
         let text = match who {
@@ -39,8 +39,8 @@ impl Deciding<'_> {
             "the guard died: what is left of its workers is ended",
         )];
         let then = match &self.s.mode {
-            Mode::Stopping { then, .. } | Mode::Draining { then, .. } => *then,
-            _ => Then::Diagnose,
+            RunMode::Stopping { then, .. } | RunMode::Draining { then, .. } => *then,
+            _ => AfterStop::Diagnose,
         };
         self.stop(then, false, reasons);
     }
@@ -48,7 +48,7 @@ impl Deciding<'_> {
     /// A script that starts something else, or without our words, is ended before the first save of what it starts. What it does
     /// beside the training that runs ends nothing.
     pub(super) fn on_script(&mut self, news: &ScriptNews) {
-        if !matches!(self.s.mode, Mode::Running | Mode::Draining { .. }) || self.spec.policy.observe {
+        if !matches!(self.s.mode, RunMode::Running | RunMode::Draining { .. }) || self.spec.policy.observe {
             return;
         }
         let reason = match news {
@@ -71,7 +71,7 @@ impl Deciding<'_> {
             | ScriptNews::Returned { .. }
             | ScriptNews::Failed { .. } => return,
         };
-        self.stop(Then::Diagnose, false, vec![reason]);
+        self.stop(AfterStop::Diagnose, false, vec![reason]);
     }
 
     /// A step that the trainer saves as another user is not resumed from: better said now than when it is needed.
@@ -83,19 +83,19 @@ impl Deciding<'_> {
             return;
         };
         let text = format!("{id}: {}", why.unwrap_or_default());
-        let reason = Reason::new(Notice::AnotherOwner.code(), text.clone());
-        self.notice(Notice::AnotherOwner, text, reason);
+        let reason = Reason::new(NoticeKind::AnotherOwner.code(), text.clone());
+        self.notice(NoticeKind::AnotherOwner, text, reason);
     }
 
     pub(super) fn on_scan_while_running(&mut self) {
         let wish = self.s.stop.as_ref().filter(|w| w.after_save);
         if wish.is_some_and(|w| self.s.mark > w.mark) {
             let reason = Reason::new("saved", "a new step is proven, and a stop was asked for at that point");
-            return self.stop(Then::Stopped, true, vec![reason]);
+            return self.stop(AfterStop::Stopped, true, vec![reason]);
         }
         let watched = self.spec.policy.prove && self.spec.policy.recovery && !self.spec.policy.observe;
         if let Some(text) = went_back(&self.s, self.spec).filter(|_| watched) {
-            return self.stop(Then::Choose, false, vec![Reason::new("went_back", text)]);
+            return self.stop(AfterStop::Choose, false, vec![Reason::new("went_back", text)]);
         }
         if self.is_restarted_for_memory() {
             return;

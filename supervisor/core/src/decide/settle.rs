@@ -9,11 +9,11 @@ use crate::event::TimerKey;
 use crate::id::{Ms, Step};
 use crate::interval::save_interval;
 use crate::reason::Reason;
-use crate::record::{Ask, Condition, Decision, Diagnosis, Outcome, StartPoint};
+use crate::record::{Decision, Diagnosis, RunOutcome, StartPoint, WaitCondition, WorldQuery};
 use crate::resume::{last_step, scan_width};
 use crate::scan::RuleKind;
 use crate::script::ScriptNews;
-use crate::state::{Attempt, Mode};
+use crate::state::{Attempt, RunMode};
 use crate::taxonomy::Family;
 
 /// Deaths of our own guards without a new mark.
@@ -32,7 +32,7 @@ impl Deciding<'_> {
         }
         if let Some(why) = a.script.as_ref().and_then(misconfigured) {
             let reason = Reason::new("script", why.clone());
-            return self.finish(Outcome::Config { why }, vec![reason]);
+            return self.finish(RunOutcome::Config { why }, vec![reason]);
         }
         if self.jumped(&a) || self.is_hopeless(&a) {
             return;
@@ -81,7 +81,7 @@ impl Deciding<'_> {
         }
         self.decided(Decision::Choose, vec![reason]);
         let whole = scan_width(&self.s, self.spec);
-        self.ask(Ask::Scan {
+        self.ask(WorldQuery::Scan {
             depth: Depth::Structure,
             whole,
         });
@@ -93,7 +93,7 @@ impl Deciding<'_> {
         let a = self.s.attempt.as_ref()?;
         let over = a.term == self.s.term && a.gone && !a.settled && a.launched.is_some();
         let ends = self.spec.policy.observe || self.went_well(a);
-        let waited = over && ends && self.is_left_alone() && self.s.mode == Mode::Choosing;
+        let waited = over && ends && self.is_left_alone() && self.s.mode == RunMode::Choosing;
         (waited && self.spec.root.is_some()).then(|| a.clone())
     }
 
@@ -110,10 +110,10 @@ impl Deciding<'_> {
             let newest = self.s.newest_whole().map(|c| c.step);
             let last = last_step(&self.s, self.spec);
             let step = newest.filter(|n| last.is_some_and(|l| *n >= l) && self.s.mark >= newest);
-            return self.finish(Outcome::Finished { step }, reasons);
+            return self.finish(RunOutcome::Finished { step }, reasons);
         }
         let why = format!("observed only: the attempt ended ({})", reasons[0].text);
-        self.finish(Outcome::GaveUp { why }, reasons);
+        self.finish(RunOutcome::GaveUp { why }, reasons);
     }
 
     /// Charges the attempt that ended, once. `false`: the run ends, or waits, instead of a launch.
@@ -153,7 +153,10 @@ impl Deciding<'_> {
                 n => format!("{n} attempts in a row"),
             };
             let why = format!("{attempts} proved no new step (retries: {})", self.spec.policy.retries);
-            self.finish(Outcome::GaveUp { why: why.clone() }, vec![Reason::new("budget", why)]);
+            self.finish(
+                RunOutcome::GaveUp { why: why.clone() },
+                vec![Reason::new("budget", why)],
+            );
             return false;
         }
         if self.s.own_deaths > OWN_DEATHS {
@@ -162,7 +165,7 @@ impl Deciding<'_> {
                 self.s.own_deaths
             );
             self.finish(
-                Outcome::GaveUp { why: why.clone() },
+                RunOutcome::GaveUp { why: why.clone() },
                 vec![Reason::new("own_deaths", why)],
             );
             return false;
@@ -172,7 +175,10 @@ impl Deciding<'_> {
                 "{} attempts in a row ended by failures that cost no retry, without a new step",
                 self.s.spared
             );
-            self.finish(Outcome::GaveUp { why: why.clone() }, vec![Reason::new("spared", why)]);
+            self.finish(
+                RunOutcome::GaveUp { why: why.clone() },
+                vec![Reason::new("spared", why)],
+            );
             return false;
         }
         if self.s.stop.is_some() {
@@ -195,7 +201,7 @@ impl Deciding<'_> {
         reasons.insert(0, Reason::new("backoff", text));
         self.decided(
             Decision::Wait {
-                what: Condition::Backoff,
+                what: WaitCondition::Backoff,
                 until,
             },
             reasons,
@@ -277,7 +283,7 @@ impl Deciding<'_> {
                 let reason = Reason::new("trained_nothing", text.clone());
                 self.decided(Decision::Diagnosed(self.find_cause(a)), vec![reason.clone()]);
                 self.decided(charge, vec![reason.clone()]);
-                self.finish(Outcome::Deterministic { why: text }, vec![reason]);
+                self.finish(RunOutcome::Deterministic { why: text }, vec![reason]);
                 return false;
             }
             let reason = Reason::new(
@@ -286,7 +292,7 @@ impl Deciding<'_> {
             );
             self.decided(charge, vec![reason.clone()]);
             let step = newest.filter(|s| self.s.mark.is_some_and(|m| m >= *s));
-            self.finish(Outcome::Finished { step }, vec![reason]);
+            self.finish(RunOutcome::Finished { step }, vec![reason]);
             return false;
         };
         if newest.is_some_and(|n| n >= last) {
@@ -296,7 +302,7 @@ impl Deciding<'_> {
             let reason = Reason::new("stopped_early", text);
             self.decided(charge, vec![reason.clone()]);
             let step = newest.filter(|s| self.s.mark.is_some_and(|m| m >= *s));
-            self.finish(Outcome::Finished { step }, vec![reason]);
+            self.finish(RunOutcome::Finished { step }, vec![reason]);
             return false;
         }
         if self.is_done(a) && !self.saves_last(last) {
@@ -307,7 +313,7 @@ impl Deciding<'_> {
             let reason = Reason::new("last_step_done", text);
             self.decided(charge, vec![reason.clone()]);
             let step = newest.filter(|s| self.s.mark.is_some_and(|m| m >= *s));
-            self.finish(Outcome::Finished { step }, vec![reason]);
+            self.finish(RunOutcome::Finished { step }, vec![reason]);
             return false;
         }
         // A script may clean up before the last save was seen: there the good end of its call tells.
@@ -319,7 +325,7 @@ impl Deciding<'_> {
             let reason = Reason::new("moved_after_the_end", text);
             self.decided(charge, vec![reason.clone()]);
             let step = self.s.mark;
-            self.finish(Outcome::Finished { step }, vec![reason]);
+            self.finish(RunOutcome::Finished { step }, vec![reason]);
             return false;
         }
         let at = match newest {
@@ -344,7 +350,7 @@ impl Deciding<'_> {
             },
             vec![reason.clone()],
         );
-        self.finish(Outcome::Deterministic { why: text }, vec![reason]);
+        self.finish(RunOutcome::Deterministic { why: text }, vec![reason]);
         false
     }
 }

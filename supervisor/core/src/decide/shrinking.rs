@@ -1,13 +1,13 @@
 //! What shrinks step by step: told once, and where it is wished, a restart right after a save.
 
 use super::Deciding;
-use crate::creep::Resource;
-use crate::danger::{Danger, dangers};
+use crate::creep::WatchedResource;
+use crate::danger::{RunDanger, dangers};
 use crate::id::{Ms, Step};
 use crate::interval::save_interval;
 use crate::reason::Reason;
-use crate::record::{Notice, Then};
-use crate::state::Mode;
+use crate::record::{AfterStop, NoticeKind};
+use crate::state::RunMode;
 
 /// Below this share of what there is, only the save that comes next counts: a heap that grows until it is collected is no danger.
 const FULL: f64 = 0.7;
@@ -29,13 +29,13 @@ impl Deciding<'_> {
     }
 
     /// It does not last until the save after next, and is nearly full or does not last until the next one.
-    fn is_soon(&self, d: &Danger, step: Step) -> bool {
+    fn is_soon(&self, d: &RunDanger, step: Step) -> bool {
         let f = &d.forecast;
         let Some(next) = self.save_after(step, 1) else {
             return d.left.is_some_and(|left| left < SOON) && is_full(d);
         };
         match self.save_after(step, 2) {
-            Some(after_next) if f.what == Resource::Disk => f.until < after_next,
+            Some(after_next) if f.what == WatchedResource::Disk => f.until < after_next,
             Some(after_next) => f.until < next || f.until < after_next && is_full(d),
             None => false,
         }
@@ -52,8 +52,8 @@ impl Deciding<'_> {
         let slower = self.s.live().map(|a| a.creep.slower()).unwrap_or_default();
         for s in slower {
             let (what, name) = match s.what {
-                Resource::SaveTime => (Notice::SlowerSaves, "saves"),
-                _ => (Notice::SlowerSteps, "steps"),
+                WatchedResource::SaveTime => (NoticeKind::SlowerSaves, "saves"),
+                _ => (NoticeKind::SlowerSteps, "steps"),
             };
             let seconds = |ms: Ms| ms.0 as f64 / 1000.0;
             let text = format!(
@@ -72,7 +72,7 @@ impl Deciding<'_> {
             && p.recovery
             && p.prove
             && !p.observe
-            && self.s.mode == Mode::Running
+            && self.s.mode == RunMode::Running
             && !self.s.is_held();
         let (Some(mark), Some(a), true) = (self.s.mark, self.s.live(), wanted) else {
             return false;
@@ -95,20 +95,20 @@ impl Deciding<'_> {
             "{}: step {mark} is proven, and a restart now gives the memory back (memory.restart_after_save); no retry is charged",
             d.words()
         );
-        self.stop(Then::Choose, true, vec![Reason::new("creep_restart", text)]);
+        self.stop(AfterStop::Choose, true, vec![Reason::new("creep_restart", text)]);
         true
     }
 }
 
-fn is_full(d: &Danger) -> bool {
+fn is_full(d: &RunDanger) -> bool {
     d.forecast.used as f64 >= d.forecast.of as f64 * FULL
 }
 
-fn notice_of(what: Resource) -> Notice {
+fn notice_of(what: WatchedResource) -> NoticeKind {
     match what {
-        Resource::Shm => Notice::CreepShm,
-        Resource::Disk => Notice::CreepDisk,
-        Resource::Files => Notice::CreepFiles,
-        _ => Notice::Creep,
+        WatchedResource::Shm => NoticeKind::CreepShm,
+        WatchedResource::Disk => NoticeKind::CreepDisk,
+        WatchedResource::Files => NoticeKind::CreepFiles,
+        _ => NoticeKind::Creep,
     }
 }

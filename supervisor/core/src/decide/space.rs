@@ -10,8 +10,8 @@ use crate::danger::{amount, save_room};
 use crate::event::{ActError, TimerKey};
 use crate::id::Ms;
 use crate::reason::Reason;
-use crate::record::{Action, Ask, Condition, Decision, Diagnosis, Outcome};
-use crate::state::Mode;
+use crate::record::{Decision, Diagnosis, FailureAction, RunOutcome, WaitCondition, WorldQuery};
+use crate::state::RunMode;
 use crate::taxonomy::Class;
 
 /// The class of a full disk or quota.
@@ -26,13 +26,13 @@ impl Deciding<'_> {
     /// The pause is over, or the disk is asked once more. `false`: nothing waits for space.
     pub(super) fn ask_for_space(&mut self) -> bool {
         let due = match &self.s.mode {
-            Mode::Waiting {
-                what: Condition::Space,
+            RunMode::Waiting {
+                what: WaitCondition::Space,
                 until,
             } => Some(*until),
             // A disk that does not answer is looked into at the next start.
-            Mode::Waiting {
-                what: Condition::Backoff,
+            RunMode::Waiting {
+                what: WaitCondition::Backoff,
                 until,
             } if self.filled_the_disk() && self.e.at < until.after(ASK_AGAIN) => None,
             _ => return false,
@@ -46,7 +46,7 @@ impl Deciding<'_> {
             self.give_up_on_space(why);
             return true;
         }
-        self.ask(Ask::Space);
+        self.ask(WorldQuery::Space);
         self.wake(TimerKey::Backoff, ASK_AGAIN);
         true
     }
@@ -54,11 +54,12 @@ impl Deciding<'_> {
     /// So many bytes are free, so many files may be made, and a write works or does not.
     pub(super) fn on_space(&mut self, free: Option<u64>, files: Option<u64>, works: Option<bool>) {
         let is_waiting = match &self.s.mode {
-            Mode::Waiting {
-                what: Condition::Space, ..
+            RunMode::Waiting {
+                what: WaitCondition::Space,
+                ..
             } => true,
-            Mode::Waiting {
-                what: Condition::Backoff,
+            RunMode::Waiting {
+                what: WaitCondition::Backoff,
                 ..
             } if self.filled_the_disk() => false,
             _ => return,
@@ -91,7 +92,7 @@ impl Deciding<'_> {
             }
             Some(_) if is_waiting => {}
             Some(text) => {
-                let what = Condition::Space;
+                let what = WaitCondition::Space;
                 let until = self.e.at.after(CHOOSING_LIMIT);
                 self.decided(Decision::Wait { what, until }, vec![Reason::new("no_space", text)]);
             }
@@ -106,7 +107,7 @@ impl Deciding<'_> {
 
     /// The disk was full, and the policy is to wait.
     pub(super) fn waits_for_room(&self, d: &Diagnosis) -> bool {
-        d.class == CLASS && self.rule_for(d).answer == Action::Wait
+        d.class == CLASS && self.rule_for(d).answer == FailureAction::Wait
     }
 
     /// A change of our own, or a launch, found no room: it waits as after a trainer that found none.
@@ -115,7 +116,7 @@ impl Deciding<'_> {
             return self.give_up_on_space(error.what.clone());
         };
         let until = self.e.at.after(pause);
-        let what = Condition::Backoff;
+        let what = WaitCondition::Backoff;
         self.decided(Decision::Wait { what, until }, vec![reason]);
         self.wake(TimerKey::Backoff, pause);
     }
@@ -129,7 +130,7 @@ impl Deciding<'_> {
 
     pub(super) fn give_up_on_space(&mut self, why: String) {
         self.finish(
-            Outcome::Environment { why: why.clone() },
+            RunOutcome::Environment { why: why.clone() },
             vec![Reason::new("no_space", why)],
         );
     }

@@ -2,10 +2,10 @@
 
 use super::words::event_word;
 use crate::event::EventKind;
-use crate::state::{Mode, State};
+use crate::state::{RunMode, RunState};
 
 /// A late event of an older attempt, or the answer to an act of an older term.
-pub(super) fn stale(s: &State, kind: &EventKind) -> Option<(String, String)> {
+pub(super) fn stale(s: &RunState, kind: &EventKind) -> Option<(String, String)> {
     let (attempt, what) = match kind {
         EventKind::WorkerExited {
             attempt,
@@ -13,7 +13,7 @@ pub(super) fn stale(s: &State, kind: &EventKind) -> Option<(String, String)> {
             status,
             ..
         } => (*attempt, format!("worker {worker} ended with {status}")),
-        EventKind::TreeGone { .. } if s.mode == Mode::Fencing => return None,
+        EventKind::TreeGone { .. } if s.mode == RunMode::Fencing => return None,
         EventKind::TreeGone { attempt, .. } => (*attempt, "tree gone".to_owned()),
         EventKind::GuardLost { attempt } => (*attempt, "guard lost".to_owned()),
         EventKind::Progress { attempt, .. } => (*attempt, "progress".to_owned()),

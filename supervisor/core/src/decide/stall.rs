@@ -4,15 +4,15 @@
 //! was no progress for so long that this decides alone, whatever the processes do.
 
 use super::Deciding;
-use crate::activity::Look;
+use crate::activity::ActivitySample;
 use crate::checkpoint::Verdict;
-use crate::durations::Clock;
-use crate::event::{Event, EventKind, Phase, TimerKey};
+use crate::durations::DurationKind;
+use crate::event::{Event, EventKind, TimerKey, TrainerPhase};
 use crate::id::{AttemptNo, Ms};
 use crate::reason::Reason;
-use crate::record::{Decision, Record, Then};
+use crate::record::{AfterStop, Decision, JournalRecord};
 use crate::spec::HardLimit;
-use crate::state::{Attempt, Mode, STALLED};
+use crate::state::{Attempt, RunMode, STALLED};
 
 /// How often progress is judged.
 const STALL_CHECK: Ms = Ms::secs(10);
@@ -36,7 +36,7 @@ const TRUSTED: u64 = 10;
 
 impl Deciding<'_> {
     pub(super) fn on_stall_check(&mut self) {
-        if !matches!(self.s.mode, Mode::Running) {
+        if !matches!(self.s.mode, RunMode::Running) {
             return;
         }
         self.wake(TimerKey::StallCheck, STALL_CHECK);
@@ -54,7 +54,7 @@ impl Deciding<'_> {
                 "the trainer said {} s ago that it failed, and has not ended",
                 self.e.at.since(since).0 / 1000
             );
-            return self.stop(Then::Diagnose, false, vec![Reason::new("said_failed", text)]);
+            return self.stop(AfterStop::Diagnose, false, vec![Reason::new("said_failed", text)]);
         }
         if self.is_unwatched(a) {
             return self.tell_unwatched();
@@ -67,12 +67,12 @@ impl Deciding<'_> {
     }
 
     /// How the ranks look, where there was no progress for a while.
-    pub(super) fn on_look(&mut self, attempt: AttemptNo, look: &Look) {
+    pub(super) fn on_look(&mut self, attempt: AttemptNo, look: &ActivitySample) {
         let watched = self
             .s
             .live()
             .filter(|a| a.no == attempt && !self.is_unwatched(a) && !self.is_over(a));
-        let Some(a) = watched.filter(|_| matches!(self.s.mode, Mode::Running) && !self.s.is_held()) else {
+        let Some(a) = watched.filter(|_| matches!(self.s.mode, RunMode::Running) && !self.s.is_held()) else {
             return;
         };
         let text = if self.is_late(Ms(0)) {
@@ -89,7 +89,7 @@ impl Deciding<'_> {
             return;
         };
         if !self.spec.policy.observe || !a.pace.told {
-            self.push(Record::Fact(self.e.clone()));
+            self.push(JournalRecord::Fact(self.e.clone()));
         }
         self.stalled(text);
     }
@@ -122,7 +122,7 @@ impl Deciding<'_> {
 
     /// A part of the trainer is brought back in place: that may take as long as a start, however often it is said.
     fn is_healing(&self, a: &Attempt) -> bool {
-        let limit = || self.spec.policy.stall_startup.max(self.learnt(Clock::Startup));
+        let limit = || self.spec.policy.stall_startup.max(self.learnt(DurationKind::Startup));
         a.pace.heals.is_some_and(|since| self.e.at.since(since) < limit())
     }
 
@@ -182,7 +182,7 @@ impl Deciding<'_> {
         }
         let reason = Reason::new(STALLED, text.clone());
         if !self.spec.policy.observe {
-            return self.stop(Then::Diagnose, false, vec![reason]);
+            return self.stop(AfterStop::Diagnose, false, vec![reason]);
         }
         if self.s.live().is_some_and(|a| !a.pace.told) {
             let what = format!("{text}: it would have been ended and started again");
@@ -218,7 +218,7 @@ impl Deciding<'_> {
     }
 
     /// The time that a part of the run takes at most, by what it has shown, with the factor.
-    fn learnt(&self, clock: Clock) -> Ms {
+    fn learnt(&self, clock: DurationKind) -> Ms {
         let high = self.s.clocks.of(clock).and_then(|d| d.high()).unwrap_or_default();
         Ms((high.0 as f64 * self.spec.policy.stall_factor) as u64)
     }
@@ -228,14 +228,14 @@ impl Deciding<'_> {
         let learnt = |clock| self.learnt(clock);
         let clock = a.pace.clock(a.phase);
         match clock {
-            Clock::Startup => p.stall_startup.max(learnt(clock)),
-            Clock::Save => p.stall_save.max(learnt(clock)),
+            DurationKind::Startup => p.stall_startup.max(learnt(clock)),
+            DurationKind::Save => p.stall_save.max(learnt(clock)),
             // A validation that never ended is measured by nothing.
-            Clock::Validate if self.s.clocks.of(clock).is_none() => {
-                p.stall_startup.max(p.stall_minimum).max(learnt(Clock::Step))
+            DurationKind::Validate if self.s.clocks.of(clock).is_none() => {
+                p.stall_startup.max(p.stall_minimum).max(learnt(DurationKind::Step))
             }
-            Clock::FirstStep => p.stall_minimum.max(learnt(clock)).max(learnt(Clock::Step)),
-            Clock::Step | Clock::Validate | Clock::Exit => p.stall_minimum.max(learnt(clock)),
+            DurationKind::FirstStep => p.stall_minimum.max(learnt(clock)).max(learnt(DurationKind::Step)),
+            DurationKind::Step | DurationKind::Validate | DurationKind::Exit => p.stall_minimum.max(learnt(clock)),
         }
     }
 
@@ -257,7 +257,7 @@ impl Deciding<'_> {
 
     /// A save whose files grow gets on, however long it takes. `seen`: the scan as it came, with the step that is being saved.
     pub(super) fn on_growth(&mut self, seen: &Event) {
-        let (EventKind::Checkpoints(report), Mode::Running) = (&seen.kind, &self.s.mode) else {
+        let (EventKind::Checkpoints(report), RunMode::Running) = (&seen.kind, &self.s.mode) else {
             return;
         };
         let (Some(a), Some(newest)) = (self.s.live(), report.steps.first()) else {
@@ -280,10 +280,10 @@ impl Deciding<'_> {
     }
 }
 
-fn what_is_missing(phase: Phase) -> &'static str {
+fn what_is_missing(phase: TrainerPhase) -> &'static str {
     match phase {
-        Phase::Startup => "no first step",
-        Phase::Save => "a save that does not end",
+        TrainerPhase::Startup => "no first step",
+        TrainerPhase::Save => "a save that does not end",
         _ => "no progress",
     }
 }

@@ -3,15 +3,15 @@
 use super::Deciding;
 use super::finite::LastWeights;
 use crate::checkpoint::{CheckpointSummary, Depth, Verdict};
-use crate::event::{ActError, ActErrorKind, ActOutput, Living, TimerKey};
+use crate::event::{ActError, ActErrorKind, ActOutput, LivingGuard, TimerKey};
 use crate::generations::{is_live, is_own};
 use crate::id::{ActId, Ms, ProcRef, Step};
 use crate::limits::limit_hint;
 use crate::reason::Reason;
-use crate::record::{ActKind, Ask, Condition, Decision, DiskEdit, LaunchOrder, Outcome, StartPoint};
+use crate::record::{ActKind, Decision, DiskEdit, LaunchOrder, RunOutcome, StartPoint, WaitCondition, WorldQuery};
 use crate::rehearsal;
-use crate::resume::{Choice, choose, is_overrun, scan_width};
-use crate::state::Mode;
+use crate::resume::{ResumeChoice, choose, is_overrun, scan_width};
+use crate::state::RunMode;
 
 /// Terms in a row that launched without a new mark.
 pub(super) const BARREN_TERMS: u32 = 3;
@@ -29,7 +29,7 @@ pub(super) const LIMIT_AT_A_READ: Ms = Ms::secs(60);
 pub(super) const LIMIT: &str = "limit";
 
 impl Deciding<'_> {
-    pub(super) fn on_term_started(&mut self, living: Option<&Living>, orphans: &[ProcRef]) {
+    pub(super) fn on_term_started(&mut self, living: Option<&LivingGuard>, orphans: &[ProcRef]) {
         let known = self.s.attempt.as_ref().filter(|a| !a.gone).map(|a| a.no);
         if let Some(l) = living.filter(|l| Some(l.attempt) == known) {
             let text = format!(
@@ -72,7 +72,7 @@ impl Deciding<'_> {
             self.wake(TimerKey::ProveDue, PROVE_AFTER);
         }
         if rehearsal::is_due(&self.s, self.spec) {
-            self.ask(Ask::Rehearse);
+            self.ask(WorldQuery::Rehearse);
         }
     }
 
@@ -85,13 +85,13 @@ impl Deciding<'_> {
             return self.end_left_alone(&a, None);
         }
         match self.s.mode.clone() {
-            Mode::Choosing
-            | Mode::Waiting {
-                what: Condition::Readable,
+            RunMode::Choosing
+            | RunMode::Waiting {
+                what: WaitCondition::Readable,
                 ..
             } => self.on_choice(),
-            Mode::Draining { then, .. } => self.on_scan_while_draining(then),
-            Mode::Running => {
+            RunMode::Draining { then, .. } => self.on_scan_while_draining(then),
+            RunMode::Running => {
                 self.ask_for_finite_weights();
                 self.warn_of_another_owner();
                 self.on_scan_while_running();
@@ -134,9 +134,9 @@ impl Deciding<'_> {
 
     /// A file that was proven in the background need not be read again when it is needed.
     pub(super) fn on_prove_due(&mut self) {
-        if matches!(self.s.mode, Mode::Running) {
+        if matches!(self.s.mode, RunMode::Running) {
             let whole = scan_width(&self.s, self.spec);
-            self.ask(Ask::Scan {
+            self.ask(WorldQuery::Scan {
                 depth: self.spec.policy.depth,
                 whole,
             });
@@ -154,7 +154,7 @@ impl Deciding<'_> {
             return;
         };
         // What cannot be read now may be what the last attempt saved: it is not charged before that is known.
-        if let Choice::Unreadable { reasons } = choose(&self.s, self.spec, &scan) {
+        if let ResumeChoice::Unreadable { reasons } = choose(&self.s, self.spec, &scan) {
             return self.wait_until_readable(reasons);
         }
         // A copy that is on its way may be the newest state there is: what it comes to is known when it ends.
@@ -165,7 +165,7 @@ impl Deciding<'_> {
             return;
         }
         let mut choice = choose(&self.s, self.spec, &scan);
-        if let Choice::Finished { step, .. } = &choice {
+        if let ResumeChoice::Finished { step, .. } = &choice {
             match self.last_weights(*step) {
                 LastWeights::Hold => {}
                 LastWeights::Later => return,
@@ -173,7 +173,7 @@ impl Deciding<'_> {
             }
         }
         match choice {
-            Choice::Start {
+            ResumeChoice::Start {
                 from,
                 edits,
                 lost,
@@ -188,7 +188,7 @@ impl Deciding<'_> {
                 };
                 self.start_from(order, edits, care, reasons);
             }
-            Choice::Finished { step, reasons } => {
+            ResumeChoice::Finished { step, reasons } => {
                 if self.s.mark.is_none_or(|m| m < step) {
                     let reason = Reason::new("proven", format!("step {step} is whole"));
                     self.decided(Decision::Mark { step }, vec![reason]);
@@ -196,10 +196,10 @@ impl Deciding<'_> {
                 if self.prune_now() {
                     return;
                 }
-                self.finish(Outcome::Finished { step: Some(step) }, reasons);
+                self.finish(RunOutcome::Finished { step: Some(step) }, reasons);
             }
-            Choice::Unreadable { reasons } => self.wait_until_readable(reasons),
-            Choice::Refuse { outcome, reasons } => self.finish(outcome, reasons),
+            ResumeChoice::Unreadable { reasons } => self.wait_until_readable(reasons),
+            ResumeChoice::Refuse { outcome, reasons } => self.finish(outcome, reasons),
         }
     }
 
@@ -217,7 +217,7 @@ impl Deciding<'_> {
         if self.spec.saves.is_in_place() && !edits.is_empty() && self.s.arranged >= ARRANGED {
             let why = "what was arranged in the checkpoint root does not stay: somebody else changes it".to_owned();
             return self.finish(
-                Outcome::Stranger {
+                RunOutcome::Stranger {
                     what: why.clone(),
                     step: None,
                 },
@@ -243,7 +243,7 @@ impl Deciding<'_> {
             return self.finish_as_wished(reasons);
         }
         let mut again = RETRY_SCAN;
-        if !matches!(self.s.mode, Mode::Waiting { .. }) {
+        if !matches!(self.s.mode, RunMode::Waiting { .. }) {
             // It was only not read so far: nothing has to be waited for.
             if reasons.first().is_some_and(|r| r.code == "not_proven_yet") {
                 again = Ms(0);
@@ -254,7 +254,7 @@ impl Deciding<'_> {
             }
             let limit = patience_of(&reasons);
             let until = self.e.at.after(limit);
-            let what = Condition::Readable;
+            let what = WaitCondition::Readable;
             self.decided(Decision::Wait { what, until }, reasons);
             self.wake(TimerKey::StateDeadline, limit);
         }
@@ -270,7 +270,7 @@ impl Deciding<'_> {
             "{BARREN_TERMS} terms in a row launched and proved no new step: the supervisor itself is being ended, or no save fits"
         );
         self.finish(
-            Outcome::GaveUp { why: why.clone() },
+            RunOutcome::GaveUp { why: why.clone() },
             vec![Reason::new("barren_terms", why)],
         );
         true
@@ -283,7 +283,7 @@ impl Deciding<'_> {
 
     pub(super) fn on_act_done(&mut self, _act: ActId, result: Result<&ActOutput, &ActError>) {
         match (self.s.mode.clone(), result) {
-            (Mode::Arranging { order }, Ok(output)) => {
+            (RunMode::Arranging { order }, Ok(output)) => {
                 let reason = Reason::new("arranged", "the checkpoint root is arranged for the resume");
                 match self.s.stop.clone() {
                     Some(_) => self.finish_as_wished(vec![reason]),
@@ -294,21 +294,21 @@ impl Deciding<'_> {
                     None => self.launch(order, vec![reason]),
                 }
             }
-            (Mode::Launching { order }, Ok(ActOutput::Launched { workers, .. })) => {
+            (RunMode::Launching { order }, Ok(ActOutput::Launched { workers, .. })) => {
                 let text = format!("attempt {} runs with {} workers", order.attempt, workers.len());
                 self.decided(Decision::Run, vec![Reason::new("launched", text)]);
                 self.watch();
                 self.after_launch();
             }
-            (Mode::Arranging { .. }, Err(error)) if self.s.is_to_stop() => {
+            (RunMode::Arranging { .. }, Err(error)) if self.s.is_to_stop() => {
                 self.stopped(vec![Reason::new("not_arranged", error.what.clone())]);
             }
-            (Mode::Arranging { .. } | Mode::Launching { .. }, Err(error)) => self.on_start_failed(error),
-            (Mode::Choosing, Err(error)) if self.s.cutting.is_some() => self.on_start_failed(error),
+            (RunMode::Arranging { .. } | RunMode::Launching { .. }, Err(error)) => self.on_start_failed(error),
+            (RunMode::Choosing, Err(error)) if self.s.cutting.is_some() => self.on_start_failed(error),
             // The user's number of steps was made true before the end, or a reshard has ended: look again.
-            (Mode::Choosing, _) => self.scan(),
+            (RunMode::Choosing, _) => self.scan(),
             // Ended while it was being launched, and nothing was.
-            (Mode::Stopping { .. }, Err(_)) if self.s.live().is_none() => self.on_tree_gone(&[]),
+            (RunMode::Stopping { .. }, Err(_)) if self.s.live().is_none() => self.on_tree_gone(&[]),
             _ => {}
         }
     }
@@ -317,11 +317,11 @@ impl Deciding<'_> {
     /// know of it, so what was looked at before does not count.
     pub(super) fn on_kept(&mut self, done: bool) {
         match &self.s.mode {
-            Mode::Running if done => {
+            RunMode::Running if done => {
                 self.scan();
                 self.wake(TimerKey::ProveDue, PROVE_AFTER);
             }
-            Mode::Choosing => self.scan(),
+            RunMode::Choosing => self.scan(),
             _ => {}
         }
     }
@@ -342,9 +342,9 @@ impl Deciding<'_> {
     pub(super) fn on_io_recovered(&mut self) {
         if matches!(
             &self.s.mode,
-            Mode::Choosing
-                | Mode::Waiting {
-                    what: Condition::Readable,
+            RunMode::Choosing
+                | RunMode::Waiting {
+                    what: WaitCondition::Readable,
                     ..
                 }
         ) {
@@ -360,14 +360,14 @@ impl Deciding<'_> {
         }
         match error.kind {
             ActErrorKind::Command | ActErrorKind::NotCut | ActErrorKind::NotWhole => {
-                let outcome = Outcome::Deterministic {
+                let outcome = RunOutcome::Deterministic {
                     why: error.what.clone(),
                 };
                 self.finish(outcome, vec![reason]);
             }
             ActErrorKind::NoRoom | ActErrorKind::Disk if !error.retryable => {
                 self.finish(
-                    Outcome::Environment {
+                    RunOutcome::Environment {
                         why: error.what.clone(),
                     },
                     vec![reason],
@@ -377,7 +377,7 @@ impl Deciding<'_> {
             ActErrorKind::GpuUnfit => {
                 let why = error.what.clone();
                 let reason = Reason::new("gpu_unfit", why.clone());
-                self.finish(Outcome::Environment { why }, vec![reason]);
+                self.finish(RunOutcome::Environment { why }, vec![reason]);
             }
             ActErrorKind::Limit => self.on_limit(error, reason),
             ActErrorKind::NoRoom => self.on_no_room(error, reason),
@@ -400,13 +400,13 @@ impl Deciding<'_> {
 
     pub(super) fn on_scan_due(&mut self) {
         match &self.s.mode {
-            Mode::Running => {
+            RunMode::Running => {
                 self.scan();
                 self.wake(TimerKey::ScanDue, self.spec.policy.scan_interval);
             }
-            Mode::Draining { .. } => self.scan(),
-            Mode::Waiting {
-                what: Condition::Readable,
+            RunMode::Draining { .. } => self.scan(),
+            RunMode::Waiting {
+                what: WaitCondition::Readable,
                 ..
             } => self.scan(),
             _ => {}
@@ -418,16 +418,16 @@ impl Deciding<'_> {
             return;
         }
         match &self.s.mode {
-            Mode::Waiting {
-                what: Condition::Backoff,
+            RunMode::Waiting {
+                what: WaitCondition::Backoff,
                 ..
             } => self.choose(vec![Reason::new("backoff_over", "the pause is over")]),
-            Mode::Waiting {
-                what: Condition::ClusterFree,
+            RunMode::Waiting {
+                what: WaitCondition::ClusterFree,
                 ..
             } => self.choose(vec![Reason::new("ask_again", "the cluster is asked again")]),
-            Mode::Waiting {
-                what: Condition::GpusFree,
+            RunMode::Waiting {
+                what: WaitCondition::GpusFree,
                 ..
             } => self.choose(vec![Reason::new("ask_again", "the GPUs are looked at again")]),
             _ => {}
@@ -435,7 +435,7 @@ impl Deciding<'_> {
     }
 
     pub(super) fn on_io_stalled(&mut self) {
-        if let Mode::Draining { then, .. } = self.s.mode {
+        if let RunMode::Draining { then, .. } = self.s.mode {
             let reason = Reason::new(
                 "lane_stalled",
                 "the file system does not answer: whether a save goes on cannot be seen",
@@ -489,6 +489,6 @@ pub(super) fn limit_of(reasons: &[Reason]) -> Option<&str> {
 }
 
 /// The choice is to go on from the live set as it stands.
-fn is_from_live(choice: &Choice) -> bool {
-    matches!(choice, Choice::Start { from: StartPoint::Step { ckpt, .. }, .. } if is_live(ckpt))
+fn is_from_live(choice: &ResumeChoice) -> bool {
+    matches!(choice, ResumeChoice::Start { from: StartPoint::Step { ckpt, .. }, .. } if is_live(ckpt))
 }

@@ -2,12 +2,12 @@
 
 use super::Deciding;
 use crate::checkpoint::Depth;
-use crate::event::{Phase, TimerKey};
+use crate::event::{TimerKey, TrainerPhase};
 use crate::id::{Ms, ProcRef};
 use crate::reason::Reason;
-use crate::record::{ActKind, Ask, Condition, Decision, Outcome, Then};
+use crate::record::{ActKind, AfterStop, Decision, RunOutcome, WaitCondition, WorldQuery};
 use crate::resume::scan_width;
-use crate::state::Mode;
+use crate::state::RunMode;
 
 /// How often a save that may finish is looked at.
 pub(super) const DRAIN_LOOK: Ms = Ms(500);
@@ -20,12 +20,12 @@ const FIRST_LOOK: Ms = Ms::secs(3);
 
 impl Deciding<'_> {
     /// Ends the workers; SIGTERM first where `gently`.
-    pub(super) fn stop(&mut self, then: Then, gently: bool, reasons: Vec<Reason>) {
+    pub(super) fn stop(&mut self, then: AfterStop, gently: bool, reasons: Vec<Reason>) {
         self.decided(Decision::Stop { then, gently }, reasons.clone());
         if gently {
             self.act(ActKind::Signal { signal: 15 }, reasons);
             let grace = match then {
-                Then::Stopped => self.spec.last_grace(),
+                AfterStop::Stopped => self.spec.last_grace(),
                 _ => self.spec.policy.stop_grace,
             };
             self.wake(TimerKey::KillDue, self.within(grace));
@@ -44,50 +44,50 @@ impl Deciding<'_> {
 
     pub(super) fn end_run(&mut self, reason: Reason, now: bool) {
         match &self.s.mode {
-            Mode::Running if now => self.stop(Then::Stopped, false, vec![reason]),
-            Mode::Running => self.drain(reason),
-            Mode::Draining { .. } | Mode::Stopping { .. } if now && self.s.live().is_some() => {
-                self.stop(Then::Stopped, false, vec![reason]);
+            RunMode::Running if now => self.stop(AfterStop::Stopped, false, vec![reason]),
+            RunMode::Running => self.drain(reason),
+            RunMode::Draining { .. } | RunMode::Stopping { .. } if now && self.s.live().is_some() => {
+                self.stop(AfterStop::Stopped, false, vec![reason]);
             }
             // What was only just started, or is about to be, has nothing to save.
-            Mode::Launching { .. } if self.s.live().is_some() => self.stop(Then::Stopped, false, vec![reason]),
-            Mode::Stopping { gently, .. } => {
+            RunMode::Launching { .. } if self.s.live().is_some() => self.stop(AfterStop::Stopped, false, vec![reason]),
+            RunMode::Stopping { gently, .. } => {
                 // The end that is under way leads to a stop instead of a relaunch.
                 let gently = *gently;
                 self.kill_sooner(gently);
                 self.decided(
                     Decision::Stop {
-                        then: Then::Stopped,
+                        then: AfterStop::Stopped,
                         gently,
                     },
                     vec![reason],
                 );
             }
-            Mode::Draining { until, then } => {
+            RunMode::Draining { until, then } => {
                 let (until, then) = (*until, *then);
                 self.drain_sooner(until, then, reason);
             }
-            Mode::Idle | Mode::Choosing | Mode::Waiting { .. } if self.s.live().is_none() => {
+            RunMode::Idle | RunMode::Choosing | RunMode::Waiting { .. } if self.s.live().is_none() => {
                 self.finish_as_wished(vec![reason]);
             }
             // An edit that was begun may end, for a moment; one that was not is not begun any more.
-            Mode::Arranging { .. } => self.wake(TimerKey::StateDeadline, LAST_LOOK),
+            RunMode::Arranging { .. } => self.wake(TimerKey::StateDeadline, LAST_LOOK),
             // They are being killed: when that is over, or was not seen to be, it ends.
-            Mode::Fencing | Mode::Waiting { .. } => self.on_timer(TimerKey::StateDeadline),
+            RunMode::Fencing | RunMode::Waiting { .. } => self.on_timer(TimerKey::StateDeadline),
             _ => {}
         }
     }
 
     fn drain(&mut self, reason: Reason) {
-        let known_save = self.s.attempt.as_ref().is_some_and(|a| a.phase == Phase::Save);
+        let known_save = self.s.attempt.as_ref().is_some_and(|a| a.phase == TrainerPhase::Save);
         if self.spec.root.is_none() || self.s.io_stalled.is_some() || self.spec.policy.save_grace.0 == 0 {
-            return self.stop(Then::Stopped, true, vec![reason]);
+            return self.stop(AfterStop::Stopped, true, vec![reason]);
         }
         let until = self.drain_until();
         self.decided(
             Decision::Drain {
                 until,
-                then: Then::Stopped,
+                then: AfterStop::Stopped,
             },
             vec![reason],
         );
@@ -97,18 +97,18 @@ impl Deciding<'_> {
         self.wake(TimerKey::DrainDue, first.min(all));
     }
 
-    pub(super) fn on_scan_while_draining(&mut self, then: Then) {
+    pub(super) fn on_scan_while_draining(&mut self, then: AfterStop) {
         // One that begins after the save that was waited for is another one.
         if self.s.stop.as_ref().is_some_and(|wish| self.s.mark > wish.mark) && !self.saves_for_the_end() {
             let reason = Reason::new("saved", "the save that was going on is over, and its step is proven");
             return self.stop(then, true, vec![reason]);
         }
         let until = match self.s.mode {
-            Mode::Draining { until, .. } => until,
+            RunMode::Draining { until, .. } => until,
             _ => self.e.at,
         };
         if self.save_in_progress() || self.save_is_due(until) {
-            self.ask(Ask::WakeAt {
+            self.ask(WorldQuery::WakeAt {
                 key: TimerKey::DrainDue,
                 at: until,
             });
@@ -123,7 +123,7 @@ impl Deciding<'_> {
     }
 
     pub(super) fn on_drain_due(&mut self) {
-        if let Mode::Draining { then, until } = self.s.mode {
+        if let RunMode::Draining { then, until } = self.s.mode {
             let reason = if self.e.at < until {
                 Reason::new("no_answer", "nothing was heard of a save that is going on")
             } else {
@@ -139,12 +139,12 @@ impl Deciding<'_> {
         let can_look = self.spec.root.is_some()
             && self.spec.policy.recovery
             && self.s.io_stalled.is_none()
-            && matches!(self.s.mode, Mode::Stopping { .. });
+            && matches!(self.s.mode, RunMode::Stopping { .. });
         if !can_look {
             return self.stopped(Vec::new());
         }
         let whole = scan_width(&self.s, self.spec);
-        self.ask(Ask::Scan {
+        self.ask(WorldQuery::Scan {
             depth: Depth::Structure,
             whole,
         });
@@ -182,8 +182,8 @@ impl Deciding<'_> {
     pub(super) fn is_last_look(&self) -> bool {
         matches!(
             self.s.mode,
-            Mode::Stopping {
-                then: Then::Stopped,
+            RunMode::Stopping {
+                then: AfterStop::Stopped,
                 ..
             }
         ) && self.s.live().is_none()
@@ -194,14 +194,14 @@ impl Deciding<'_> {
             return;
         }
         match self.s.mode {
-            Mode::Stopping { gently: true, then } => {
+            RunMode::Stopping { gently: true, then } => {
                 let reason = Reason::new("grace_over", "SIGTERM did not end the workers in time");
                 self.decided(Decision::Stop { then, gently: false }, vec![reason.clone()]);
                 self.act(ActKind::KillTree, vec![reason]);
                 self.wake(TimerKey::KillDue, KILL_AGAIN);
                 self.on_timer(TimerKey::StateDeadline);
             }
-            Mode::Stopping { gently: false, .. } | Mode::Fencing => {
+            RunMode::Stopping { gently: false, .. } | RunMode::Fencing => {
                 // A guard that was stopped or hangs cannot end its tree: it is done without it.
                 let reason = Reason::new("kill_again", "the tree was not reported gone: it is killed again");
                 self.act(ActKind::KillTree, vec![reason]);
@@ -220,11 +220,11 @@ impl Deciding<'_> {
         let until = self.e.at.after(super::UNKILLABLE_LIMIT);
         if let Some(by) = self.s.lease_lost.clone() {
             // Whoever holds the lease now has to fence them.
-            return self.finish(Outcome::LeaseHeld { by }, vec![Reason::new("unkillable", text)]);
+            return self.finish(RunOutcome::LeaseHeld { by }, vec![Reason::new("unkillable", text)]);
         }
         self.decided(
             Decision::Wait {
-                what: Condition::TreeGone,
+                what: WaitCondition::TreeGone,
                 until,
             },
             vec![Reason::new("unkillable", text)],
@@ -237,26 +237,26 @@ impl Deciding<'_> {
             return self.wait_for_the_unkillable(unkillable);
         }
         let then = match &self.s.mode {
-            Mode::Stopping { then, .. } | Mode::Draining { then, .. } => *then,
-            Mode::Running => Then::Diagnose,
-            Mode::Fencing => Then::Choose,
-            Mode::Waiting {
-                what: Condition::TreeGone,
+            RunMode::Stopping { then, .. } | RunMode::Draining { then, .. } => *then,
+            RunMode::Running => AfterStop::Diagnose,
+            RunMode::Fencing => AfterStop::Choose,
+            RunMode::Waiting {
+                what: WaitCondition::TreeGone,
                 ..
-            } if self.s.stop.is_some() => Then::Stopped,
-            Mode::Waiting {
-                what: Condition::TreeGone,
+            } if self.s.stop.is_some() => AfterStop::Stopped,
+            RunMode::Waiting {
+                what: WaitCondition::TreeGone,
                 ..
-            } if self.was_seen_to_end() => Then::Diagnose,
-            Mode::Waiting {
-                what: Condition::TreeGone,
+            } if self.was_seen_to_end() => AfterStop::Diagnose,
+            RunMode::Waiting {
+                what: WaitCondition::TreeGone,
                 ..
-            } => Then::Choose,
+            } => AfterStop::Choose,
             _ => return,
         };
         match then {
-            Then::Stopped => self.last_look(),
-            Then::LeaseLost => {
+            AfterStop::Stopped => self.last_look(),
+            AfterStop::LeaseLost => {
                 let by = self
                     .s
                     .lease_lost
@@ -269,13 +269,13 @@ impl Deciding<'_> {
                         "all workers are gone; the run is left to whoever holds the lease",
                     ),
                 };
-                self.finish(Outcome::LeaseHeld { by }, vec![reason]);
+                self.finish(RunOutcome::LeaseHeld { by }, vec![reason]);
             }
-            Then::Choose => {
+            AfterStop::Choose => {
                 let reason = Reason::new("fenced", "nothing of an earlier attempt lives");
                 self.choose(vec![reason]);
             }
-            Then::Diagnose => self.find_out(),
+            AfterStop::Diagnose => self.find_out(),
         }
     }
     /// The attempt ended before our eyes, not between two terms.

@@ -1,13 +1,13 @@
 //! Events that are news, and those that are not.
 
 use super::ACTIVITY_EVERY;
-use crate::event::{EventKind, Phase};
+use crate::event::{EventKind, TrainerPhase};
 use crate::id::{Step, Tick};
-use crate::state::{Attempt, Mode, State};
+use crate::state::{Attempt, RunMode, RunState};
 
 /// Progress that changes nothing, wake-ups, scans that say the same again, and the last words of ranks that we end because they stand
 /// still are not journaled.
-pub(super) fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
+pub(super) fn worth_recording(s: &RunState, kind: &EventKind, at: Tick) -> bool {
     match kind {
         EventKind::Progress { .. } | EventKind::Sighted { .. } | EventKind::Numbers { .. } if are_last_words(s) => {
             false
@@ -34,12 +34,12 @@ pub(super) fn worth_recording(s: &State, kind: &EventKind, at: Tick) -> bool {
 }
 
 /// The present attempt is being ended because it stands still. A handler of its own for our signals may print, steps too.
-fn are_last_words(s: &State) -> bool {
-    matches!(s.mode, Mode::Stopping { .. }) && s.attempt.as_ref().is_some_and(Attempt::is_stuck)
+fn are_last_words(s: &RunState) -> bool {
+    matches!(s.mode, RunMode::Stopping { .. }) && s.attempt.as_ref().is_some_and(Attempt::is_stuck)
 }
 
 /// A new step or phase of the present attempt, or a sign of progress within one.
-pub(super) fn is_step(s: &State, phase: Phase, step: Option<Step>, beats: u64) -> bool {
+pub(super) fn is_step(s: &RunState, phase: TrainerPhase, step: Option<Step>, beats: u64) -> bool {
     let a = s.attempt.as_ref();
     a.is_some_and(|a| step.is_some() && step > a.step || phase != a.phase || beats > a.pace.beats)
 }

@@ -1,12 +1,12 @@
 //! Sightings in the exceptions that ended interpreters.
 
 use super::rules::failure_rules;
-use crate::ending::Ending;
+use crate::ending::WorkerException;
 use crate::event::Sighting;
 use crate::scan::{RuleKind, Scanner};
 
 /// Sightings in the traceback of an exception, as if it had been printed.
-pub(super) fn sightings(of: &Ending) -> Vec<(RuleKind, Sighting)> {
+pub(super) fn sightings(of: &WorkerException) -> Vec<(RuleKind, Sighting)> {
     let Ok(mut scanner) = Scanner::new(failure_rules()) else {
         return Vec::new();
     };
@@ -31,7 +31,7 @@ mod tests {
             message: "CUDA out of memory. Tried to allocate 2.00 GiB".to_owned(),
             frames: Vec::new(),
         };
-        let ending = Ending {
+        let ending = WorkerException {
             worker: WorkerId(3),
             chain: vec![raised],
         };

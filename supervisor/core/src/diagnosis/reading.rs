@@ -5,11 +5,11 @@
 
 use super::ends::{self, Ends, ReportedEnd};
 use super::patterns::{OTHERS, Patterns};
-use super::rules::{self, Stage, failure_rules, user_rules};
+use super::rules::{self, AttemptStage, failure_rules, user_rules};
 use super::shape::Shape;
-use super::stall::{Stall, Standing, is_wait};
-use super::steps::{self, Forms, Steps};
-use super::texts::Texts;
+use super::stall::{Stall, StallNote, is_wait};
+use super::steps::{self, LogSteps, StepPatterns};
+use super::texts::TextSearch;
 use super::weigh::{GRACE, is_tried_by_kubernetes};
 use super::wrapped;
 use crate::event::{ExitStatus, Sighting};
@@ -39,7 +39,7 @@ const TAIL: usize = 64 << 10;
 
 /// Something seen.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct LogMatch {
     /// The log it stands in, by its number.
     pub(super) file: usize,
     /// The time before it, where lines have times: month, day and time of day.
@@ -58,8 +58,8 @@ pub(super) struct Found {
 
 /// A log that was read.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Log {
-    pub(super) steps: Steps,
+pub(super) struct ParsedLog {
+    pub(super) steps: LogSteps,
     /// The last record that says how many steps there are.
     pub(super) last: Option<(u64, u64)>,
     /// The last planned step, where a line says it by itself.
@@ -87,16 +87,16 @@ pub(super) struct Log {
 }
 
 /// All logs of one run, as far as they were read.
-pub struct Reading {
+pub struct LogReader {
     scanner: Scanner,
-    forms: Forms,
+    forms: StepPatterns,
     reports: Ends,
-    failures: Texts,
-    with_steps: Texts,
+    failures: TextSearch,
+    with_steps: TextSearch,
     patterns: Patterns,
     stall: Stall,
-    pub(super) logs: Vec<Log>,
-    pub(super) found: Vec<Found>,
+    pub(super) logs: Vec<ParsedLog>,
+    pub(super) found: Vec<LogMatch>,
     /// The first ends that launchers report, and one of those that only followed.
     pub(super) ends: Vec<ReportedEnd>,
     pub(super) followed: Option<ExitStatus>,
@@ -112,7 +112,7 @@ pub struct Reading {
     named: bool,
 }
 
-impl Reading {
+impl LogReader {
     /// Before the first log. The user's rules count before the table's.
     ///
     /// # Errors
@@ -131,14 +131,14 @@ impl Reading {
         if !user.is_empty() {
             texts.push("\n");
         }
-        let failures = Texts::new(&texts)?;
+        let failures = TextSearch::new(&texts)?;
         texts.extend(steps::TEXTS);
         Ok(Self {
             scanner: Scanner::new(rules)?,
-            forms: Forms::new()?,
+            forms: StepPatterns::new()?,
             reports: Ends::new()?,
             failures,
-            with_steps: Texts::new(&texts)?,
+            with_steps: TextSearch::new(&texts)?,
             patterns: Patterns::new()?,
             stall: Stall::new()?,
             logs: Vec::new(),
@@ -167,7 +167,7 @@ impl Reading {
 
     /// The next log begins.
     pub fn begin(&mut self) {
-        self.logs.push(Log::default());
+        self.logs.push(ParsedLog::default());
         (self.line, self.careful, self.time, self.watch) = (1, 0, None, 3);
         self.buffer.clear();
         self.tail.clear();
@@ -201,7 +201,7 @@ impl Reading {
         let newest = if self.watches() { None } else { self.newest_in(&[&tail]) };
         let Some(mut log) = self.logs.pop() else { return };
         let stepped = log.steps.count > 0 || newest.is_some();
-        let mut standing = Standing::new(
+        let mut standing = StallNote::new(
             self.line.saturating_sub(memchr_iter(b'\n', &tail).count() as u64),
             stepped,
         );
@@ -309,7 +309,7 @@ impl Reading {
         {
             log.steps.newest = Some(newest);
             let file = self.logs.len() - 1;
-            let here = |f: &&mut Found| f.file == file && f.sighting.line == self.line;
+            let here = |f: &&mut LogMatch| f.file == file && f.sighting.line == self.line;
             self.found
                 .iter_mut()
                 .rev()
@@ -375,14 +375,14 @@ impl Reading {
         self.keep(rules::classify_exception(&s, self.stage()), None, s);
     }
 
-    fn stage(&self) -> Stage {
+    fn stage(&self) -> AttemptStage {
         match self.logs.last() {
             // A bar at 0 is drawn before the first.
             Some(log) if log.steps.count > 1 || log.steps.count > 0 && log.steps.newest != Some(Step(0)) => {
-                Stage::Stepping
+                AttemptStage::Stepping
             }
-            Some(log) if log.resumes => Stage::Resuming,
-            _ => Stage::Starting,
+            Some(log) if log.resumes => AttemptStage::Resuming,
+            _ => AttemptStage::Starting,
         }
     }
 
@@ -404,7 +404,7 @@ impl Reading {
         }
         self.kept = true;
         let step = self.logs.last().and_then(|log| log.steps.newest);
-        self.found.push(Found {
+        self.found.push(LogMatch {
             file: self.logs.len().saturating_sub(1),
             time: self.time,
             class,

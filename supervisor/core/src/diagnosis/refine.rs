@@ -1,8 +1,8 @@
 //! A second signal: something else in the logs makes the root another class, or its answer another.
 
-use super::reading::{Found, Reading};
+use super::reading::{LogMatch, LogReader};
 use crate::id::Step;
-use crate::record::Action;
+use crate::record::FailureAction;
 use crate::taxonomy::{self, Class, SecondSignal};
 
 /// Words of a monitor that asks an engine whether it is well.
@@ -22,21 +22,21 @@ fn is_in_a_step(text: &str) -> bool {
         .any(|dir| text.contains(dir))
 }
 
-impl Reading {
+impl LogReader {
     /// The class of the root and its answer.
-    pub(super) fn refined(&self, root: &Found) -> (Class, Action) {
+    pub(super) fn refined(&self, root: &LogMatch) -> (Class, FailureAction) {
         let class = root.class;
         let mut refinements = class.row().refinements.iter();
         if let Some(r) = refinements.find(|r| self.applies(r.when, root)) {
             return (r.class, r.action);
         }
         match taxonomy::action(&class.into()) {
-            Action::RelaunchOnce if self.came_at_this_step(root) => (class, Action::Stop),
+            FailureAction::RelaunchOnce if self.came_at_this_step(root) => (class, FailureAction::Stop),
             action => (class, action),
         }
     }
 
-    fn applies(&self, when: SecondSignal, root: &Found) -> bool {
+    fn applies(&self, when: SecondSignal, root: &LogMatch) -> bool {
         match when {
             SecondSignal::GpuHeldByAnother => root.steps == 0 && is_occupied(&root.sighting.text),
             SecondSignal::GpuHeldByNobody => self.is_held_by_nobody(root),
@@ -53,7 +53,7 @@ impl Reading {
     }
 
     /// The training had begun, and did not finish a step.
-    fn is_first_step(&self, root: &Found) -> bool {
+    fn is_first_step(&self, root: &LogMatch) -> bool {
         let stepped = |newest: Option<Step>| newest.is_some_and(|s| s.0 > 0);
         if self.logs.iter().any(|log| stepped(log.steps.newest)) {
             return false;
@@ -63,36 +63,36 @@ impl Reading {
     }
 
     /// It came before, at this step of an attempt before.
-    fn came_at_this_step(&self, root: &Found) -> bool {
-        let same = |f: &&Found| f.file == root.file && f.class == root.class && f.step == root.step;
+    fn came_at_this_step(&self, root: &LogMatch) -> bool {
+        let same = |f: &&LogMatch| f.file == root.file && f.class == root.class && f.step == root.step;
         root.step.is_some() && self.found.iter().filter(same).any(|f| f.steps < root.steps)
     }
 
     /// It is in the traceback of an engine that dies of it, and says nothing that is known.
-    fn ends_an_engine(&self, root: &Found) -> bool {
+    fn ends_an_engine(&self, root: &LogMatch) -> bool {
         let at = root.sighting.line;
         let near = at.saturating_sub(ABOVE)..=at + BELOW;
         let dies =
-            |f: &Found| f.class == Class::EngineVllmDead && f.file == root.file && near.contains(&f.sighting.line);
+            |f: &LogMatch| f.class == Class::EngineVllmDead && f.file == root.file && near.contains(&f.sighting.line);
         self.found.iter().any(dies)
     }
 
-    fn is_held_by_nobody(&self, root: &Found) -> bool {
+    fn is_held_by_nobody(&self, root: &LogMatch) -> bool {
         root.sighting.text.contains("Free memory on device") && self.logs.iter().any(|log| log.orphan)
     }
 
     /// A model's shard is the first that a rank opens, under the number of ranks that run now. A step that was told to be complete has
     /// all of them, under the number that saved it; shards of others may have been lost.
-    fn is_of_another_world(&self, root: &Found) -> bool {
+    fn is_of_another_world(&self, root: &LogMatch) -> bool {
         let text = &root.sighting.text;
         let differs = || self.logs.iter().any(|log| log.other_world);
         text.contains("/model_world_size_") || text.contains("_world_size_") && differs()
     }
 
     /// Somebody was told so, shortly before.
-    fn was_preempted(&self, root: &Found) -> bool {
-        let near = |f: &Found| f.file != root.file || f.steps + NOTICE >= root.steps;
-        let says = |f: &Found| {
+    fn was_preempted(&self, root: &LogMatch) -> bool {
+        let near = |f: &LogMatch| f.file != root.file || f.steps + NOTICE >= root.steps;
+        let says = |f: &LogMatch| {
             ["preempt", "spot", "disruptiontarget"]
                 .iter()
                 .any(|w| f.sighting.text.to_ascii_lowercase().contains(w))
@@ -102,27 +102,28 @@ impl Reading {
             .any(|f| f.class == Class::SchedPreempt && says(f) && near(f))
     }
 
-    fn lacks_gpus(&self, root: &Found) -> bool {
-        let asks = |f: &Found| f.class == Class::RayResources && f.sighting.text.contains("is less than total desired");
-        let after = |f: &&Found| f.file != root.file || f.sighting.line > root.sighting.line;
+    fn lacks_gpus(&self, root: &LogMatch) -> bool {
+        let asks =
+            |f: &LogMatch| f.class == Class::RayResources && f.sighting.text.contains("is less than total desired");
+        let after = |f: &&LogMatch| f.file != root.file || f.sighting.line > root.sighting.line;
         self.found.iter().filter(after).any(asks)
     }
 
     fn lost_a_node(&self) -> bool {
-        let lost = |f: &Found| matches!(f.class, Class::NodeLost | Class::NodeReboot | Class::SchedNodeFail);
+        let lost = |f: &LogMatch| matches!(f.class, Class::NodeLost | Class::NodeReboot | Class::SchedNodeFail);
         self.logs.iter().any(|log| log.node_gone) || self.found.iter().any(lost)
     }
 
     /// A request failed, and a probe of the same engines: they are not only slow.
-    fn is_told_twice(&self, root: &Found) -> bool {
-        let probes = |f: &Found| PROBES.iter().any(|word| f.sighting.text.contains(word));
-        let other = |f: &&Found| matches!(f.class, Class::EngineHttp | Class::CommConn);
+    fn is_told_twice(&self, root: &LogMatch) -> bool {
+        let probes = |f: &LogMatch| PROBES.iter().any(|word| f.sighting.text.contains(word));
+        let other = |f: &&LogMatch| matches!(f.class, Class::EngineHttp | Class::CommConn);
         self.found.iter().filter(other).any(|f| probes(f) != probes(root))
     }
 
     /// A launcher of several nodes says which one it is.
-    fn is_one_of_many(&self, root: &Found) -> bool {
-        let of_srun = |f: &Found| f.sighting.text.starts_with("srun: error: ");
+    fn is_one_of_many(&self, root: &LogMatch) -> bool {
+        let of_srun = |f: &LogMatch| f.sighting.text.starts_with("srun: error: ");
         root.named || is_of_node(&root.sighting.text) || self.found.iter().any(of_srun)
     }
 }
@@ -177,8 +178,8 @@ mod tests {
     use super::*;
     use crate::taxonomy::FailureClass;
 
-    fn told(log: &str) -> (FailureClass, Action) {
-        let mut reading = Reading::new(&[]).unwrap();
+    fn told(log: &str) -> (FailureClass, FailureAction) {
+        let mut reading = LogReader::new(&[]).unwrap();
         reading.begin();
         reading.feed(log.as_bytes());
         reading.end_log();
@@ -191,19 +192,25 @@ mod tests {
     #[test]
     fn out_of_memory_is_answered_by_what_was_done_before() {
         let oom = |action| (Class::MemCudaOom.into(), action);
-        assert_eq!(told(FULL), oom(Action::RelaunchOnce));
-        assert_eq!(told(&format!("step 3\nstep 4\n{FULL}\n")), oom(Action::RelaunchOnce));
+        assert_eq!(told(FULL), oom(FailureAction::RelaunchOnce));
+        assert_eq!(
+            told(&format!("step 3\nstep 4\n{FULL}\n")),
+            oom(FailureAction::RelaunchOnce)
+        );
         let drawn = format!("  0%|          | 0/410 [00:00<?, ?it/s]\n{FULL}\n");
-        assert_eq!(told(&drawn), oom(Action::Stop));
+        assert_eq!(told(&drawn), oom(FailureAction::Stop));
         assert_eq!(
             told(&format!("***** Running training *****\n{FULL}\n")),
-            oom(Action::Stop)
+            oom(FailureAction::Stop)
         );
-        assert_eq!(told(&format!("0: training ...\n{FULL}\n")), oom(Action::Stop));
+        assert_eq!(told(&format!("0: training ...\n{FULL}\n")), oom(FailureAction::Stop));
         let attempt = |from: u32| format!("step {from}\nstep {}\nstep 19\n{FULL}\n", from + 1);
-        assert_eq!(told(&format!("{}{}", attempt(8), attempt(10))), oom(Action::Stop));
+        assert_eq!(
+            told(&format!("{}{}", attempt(8), attempt(10))),
+            oom(FailureAction::Stop)
+        );
         let later = format!("{}step 10\nstep 25\n{FULL}\n", attempt(8));
-        assert_eq!(told(&later), oom(Action::RelaunchOnce));
+        assert_eq!(told(&later), oom(FailureAction::RelaunchOnce));
     }
 
     #[test]
@@ -211,7 +218,10 @@ mod tests {
         let held =
             |who: &str| format!("{FULL} GPU 0 has a total capacity of 79.11 GiB of which 1.01 GiB is free. {who}");
         let other = "Process 40112 has 74.88 GiB memory in use. Including non-PyTorch memory, this process has 3.20 GiB memory in use.";
-        assert_eq!(told(&held(other)), (Class::GpuBusyLeftover.into(), Action::Relaunch));
+        assert_eq!(
+            told(&held(other)),
+            (Class::GpuBusyLeftover.into(), FailureAction::Relaunch)
+        );
         // In a container the number is that of the process itself.
         let own = "Process 4013 has 78.01 GiB memory in use. Of the allocated memory 30.50 GiB is allocated by PyTorch, and 40.10 GiB is reserved by PyTorch but unallocated.";
         assert_eq!(told(&held(own)).0, Class::MemCudaOom);
@@ -222,8 +232,8 @@ mod tests {
     fn a_second_signal_changes_the_answer() {
         let gone = "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected";
         let probe = "engine 3 http://10.0.0.9:15000/health_generate timed out (3/3)";
-        assert_eq!(told(gone).1, Action::RelaunchLater);
-        assert_eq!(told(&format!("{probe}\n{gone}\n")).1, Action::Relaunch);
+        assert_eq!(told(gone).1, FailureAction::RelaunchLater);
+        assert_eq!(told(&format!("{probe}\n{gone}\n")).1, FailureAction::Relaunch);
         let shard = |n: u32| {
             format!("FileNotFoundError: [Errno 2] No such file or directory: '/c/optim_world_size_{n}_rank_3.pt'")
         };
@@ -233,34 +243,37 @@ mod tests {
                 shard(n)
             )
         };
-        assert_eq!(told(&raised(4)), (Class::CkptCorrupt.into(), Action::FallBack));
+        assert_eq!(told(&raised(4)), (Class::CkptCorrupt.into(), FailureAction::FallBack));
         let first = raised(4).replace("optim_", "model_");
-        assert_eq!(told(&first), (Class::CkptMismatch.into(), Action::Stop));
+        assert_eq!(told(&first), (Class::CkptMismatch.into(), FailureAction::Stop));
         let others = format!(
             "{}extra_state_world_size_8_rank_0.pt  model_world_size_8_rank_0.pt\n",
             raised(4)
         );
-        assert_eq!(told(&others), (Class::CkptMismatch.into(), Action::Stop));
+        assert_eq!(told(&others), (Class::CkptMismatch.into(), FailureAction::Stop));
         let raised = |e: &str| format!("Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n{e}\n");
         let cancelled = raised("RuntimeError: cancelled");
         assert_eq!(told(&cancelled).0, Class::CodeException);
         let dead = format!("{cancelled}(EngineCore_DP0 pid=3011) ERROR EngineCore encountered a fatal error.\n");
-        assert_eq!(told(&dead), (Class::EngineVllmDead.into(), Action::RelaunchLater));
+        assert_eq!(
+            told(&dead),
+            (Class::EngineVllmDead.into(), FailureAction::RelaunchLater)
+        );
         let above = format!("(EngineCore_DP0 pid=3011) ERROR EngineCore encountered a fatal error.\n{cancelled}");
         assert_eq!(told(&above).0, Class::EngineVllmDead);
         let driver = "Failed to initialize NVML: Driver/library version mismatch";
-        assert_eq!(told(driver).1, Action::Stop);
-        assert_eq!(told(&format!("n4: {driver}")).1, Action::Node);
-        assert_eq!(told(&format!("gpu-c03: {driver}")).1, Action::Node);
+        assert_eq!(told(driver).1, FailureAction::Stop);
+        assert_eq!(told(&format!("n4: {driver}")).1, FailureAction::Node);
+        assert_eq!(told(&format!("gpu-c03: {driver}")).1, FailureAction::Node);
         let few = "ValueError: Total available GPUs 8 is less than total desired GPUs 16";
-        assert_eq!(told(few).1, Action::Stop);
+        assert_eq!(told(few).1, FailureAction::Stop);
         let dead = "(raylet) The node with node id: 0d9c has been marked dead because it missed too many heartbeats";
         assert_eq!(
             told(&format!("{dead}\n{few}\n")),
-            (Class::RayResources.into(), Action::Wait)
+            (Class::RayResources.into(), FailureAction::Wait)
         );
-        assert_eq!(told(dead), (Class::NodeLost.into(), Action::Node));
+        assert_eq!(told(dead), (Class::NodeLost.into(), FailureAction::Node));
         let taken = format!("sidecar: spot interruption notice received\n{dead}\n");
-        assert_eq!(told(&taken), (Class::SchedPreempt.into(), Action::Relaunch));
+        assert_eq!(told(&taken), (Class::SchedPreempt.into(), FailureAction::Relaunch));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::event::Sighting;
 use crate::failure_line::FailureLine;
-use crate::record::Action;
+use crate::record::FailureAction;
 use crate::scan::{Filter, RuleKind, ScanRule, USER, without_paths};
 use crate::taxonomy::{self, Class, FailureClass};
 use std::sync::OnceLock;
@@ -34,7 +34,7 @@ pub fn user_rules(lines: &[FailureLine]) -> Vec<ScanRule> {
 
 /// How far an attempt had come when an exception was printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum AttemptStage {
     /// No step yet, and nothing to load.
     Starting,
     /// No step yet, and a checkpoint to load.
@@ -47,7 +47,7 @@ pub(super) enum Stage {
 /// almost everything as RuntimeError. Before the first step a programming error is one at start-up: relaunching
 /// cannot help.
 #[must_use]
-pub(super) fn classify_exception(s: &Sighting, stage: Stage) -> Class {
+pub(super) fn classify_exception(s: &Sighting, stage: AttemptStage) -> Class {
     let text = s.text.as_str();
     let class = by_text(s, stage);
     if s.rule.ends_with(".init") && never_met(class, text) {
@@ -81,22 +81,22 @@ fn is_own_server(text: &str) -> bool {
 
 /// The class of a line, as far as the run had come.
 #[must_use]
-pub(super) fn at_stage(class: Class, text: &str, stage: Stage) -> Class {
+pub(super) fn at_stage(class: Class, text: &str, stage: AttemptStage) -> Class {
     let lost = ["refused", "reset", "timed out"].iter().any(|w| text.contains(w));
     // Ranks that stepped have found each other: the interface was right.
-    match stage == Stage::Starting && !lost && text.contains("Gloo connectFullMesh failed") {
+    match stage == AttemptStage::Starting && !lost && text.contains("Gloo connectFullMesh failed") {
         true => Class::CommGloo,
         false => class,
     }
 }
 
-fn by_text(s: &Sighting, stage: Stage) -> Class {
+fn by_text(s: &Sighting, stage: AttemptStage) -> Class {
     let text = s.text.as_str();
     if let Some(class) = by_line(text) {
         return at_stage(class, text, stage);
     }
     // All that reading a shard that was cut says.
-    let loading = stage == Stage::Resuming || s.rule.ends_with(".load");
+    let loading = stage == AttemptStage::Resuming || s.rule.ends_with(".load");
     let cut = ["[Errno 22] Invalid argument", "CheckpointException", "EOFError"];
     if loading && cut.iter().any(|w| text.contains(w)) {
         return Class::CkptCorrupt;
@@ -112,7 +112,7 @@ fn by_text(s: &Sighting, stage: Stage) -> Class {
         Class::CodeException | Class::CodeTypeKey | Class::FileMissing if s.rule.ends_with(".save") => {
             Class::CkptSaveFailed
         }
-        Class::CodeTypeKey if stage != Stage::Stepping => Class::CodeAtStart,
+        Class::CodeTypeKey if stage != AttemptStage::Stepping => Class::CodeAtStart,
         other => other,
     }
 }
@@ -140,7 +140,7 @@ fn insensitive(regex: &str) -> String {
 
 /// Answer of the table to a run under supervision.
 #[must_use]
-pub fn action(class: &FailureClass) -> Action {
+pub fn action(class: &FailureClass) -> FailureAction {
     let supervised = class.row().and_then(|row| row.supervised_action);
     supervised.unwrap_or_else(|| taxonomy::action(class))
 }
@@ -175,7 +175,7 @@ mod tests {
         let mut wrong = Vec::new();
         for (class, examples, lookalikes) in EXAMPLES {
             for text in *examples {
-                let raised = || classify_exception(&said(text), Stage::Stepping);
+                let raised = || classify_exception(&said(text), AttemptStage::Stepping);
                 let found = class_of(text).unwrap_or_else(raised);
                 if found != *class {
                     wrong.push(format!("{class:?}: its example is {found:?}: {text}"));
@@ -195,9 +195,9 @@ mod tests {
     #[test]
     fn an_exception_at_start_is_deterministic() {
         let action_at = |stage| action(&classify_exception(&said("KeyError: 'x'"), stage).into());
-        assert_eq!(action_at(Stage::Starting), Action::Stop);
-        assert_eq!(action_at(Stage::Resuming), Action::Stop);
-        assert_eq!(action_at(Stage::Stepping), Action::RelaunchOnce);
+        assert_eq!(action_at(AttemptStage::Starting), FailureAction::Stop);
+        assert_eq!(action_at(AttemptStage::Resuming), FailureAction::Stop);
+        assert_eq!(action_at(AttemptStage::Stepping), FailureAction::RelaunchOnce);
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
                 rule: rule.to_owned(),
                 ..said(text)
             };
-            by_text(&s, Stage::Stepping)
+            by_text(&s, AttemptStage::Stepping)
         };
         assert_eq!(through("py.exception.state"), Class::CkptCorrupt);
         // `json.load` of a data set is a load, too.
@@ -222,7 +222,7 @@ mod tests {
                 rule: rule.to_owned(),
                 ..said(text)
             };
-            classify_exception(&s, Stage::Stepping)
+            classify_exception(&s, AttemptStage::Stepping)
         };
         let text = "AttributeError: 'NoneType' object has no attribute 'config'";
         assert_eq!(inside("py.exception.save", text), Class::CkptSaveFailed);
@@ -242,18 +242,24 @@ mod tests {
             )
         };
         assert_eq!(
-            (at(Stage::Starting), at(Stage::Stepping)),
+            (at(AttemptStage::Starting), at(AttemptStage::Stepping)),
             (Class::CommGloo, Class::CommConn)
         );
         let lost = said("RuntimeError: Gloo connectFullMesh failed with [pair.cc:99] Connection refused");
-        assert_eq!(classify_exception(&lost, Stage::Starting), Class::CommConn);
+        assert_eq!(classify_exception(&lost, AttemptStage::Starting), Class::CommConn);
     }
 
     #[test]
     fn a_checkpoint_that_torch_cannot_load_is_a_reason_to_fall_back() {
         let text = "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])";
-        assert_eq!(classify_exception(&said(text), Stage::Resuming), Class::CkptCorrupt);
-        assert_eq!(classify_exception(&said(text), Stage::Stepping), Class::CodeException);
+        assert_eq!(
+            classify_exception(&said(text), AttemptStage::Resuming),
+            Class::CkptCorrupt
+        );
+        assert_eq!(
+            classify_exception(&said(text), AttemptStage::Stepping),
+            Class::CodeException
+        );
     }
 
     #[test]
@@ -261,7 +267,7 @@ mod tests {
         for path in ["/data/ENOSPC-test/x.py", "'/data/No space left/x.py'"] {
             let raised = said(&format!("RuntimeError: cannot import {path}"));
             assert_eq!(
-                classify_exception(&raised, Stage::Stepping),
+                classify_exception(&raised, AttemptStage::Stepping),
                 Class::CodeException,
                 "{path}"
             );

@@ -5,7 +5,7 @@ const LOOKED_AT: usize = 4096;
 
 /// A reason to doubt that a log tells what happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doubt {
+pub enum LogDoubt {
     /// There is nothing in it.
     Empty,
     /// It is text in two bytes a character.
@@ -14,7 +14,7 @@ pub enum Doubt {
     Binary,
 }
 
-impl Doubt {
+impl LogDoubt {
     /// The fault of the log.
     #[must_use]
     pub fn words(self) -> &'static str {
@@ -58,13 +58,13 @@ impl Shape {
     }
 
     /// The reason to doubt it, if there is one.
-    pub(super) fn doubt(&self) -> Option<Doubt> {
+    pub(super) fn doubt(&self) -> Option<LogDoubt> {
         match self.seen {
-            _ if !self.inked => Some(Doubt::Empty),
+            _ if !self.inked => Some(LogDoubt::Empty),
             seen if self.marked || (seen / 4..=seen * 3 / 5).contains(&self.zero) && self.odd < self.zero * 2 => {
-                Some(Doubt::Utf16)
+                Some(LogDoubt::Utf16)
             }
-            seen if self.odd * 20 > seen => Some(Doubt::Binary),
+            seen if self.odd * 20 > seen => Some(LogDoubt::Binary),
             _ => None,
         }
     }
@@ -74,7 +74,7 @@ impl Shape {
 mod tests {
     use super::*;
 
-    fn doubt(bytes: &[u8]) -> Option<Doubt> {
+    fn doubt(bytes: &[u8]) -> Option<LogDoubt> {
         let mut shape = Shape::default();
         bytes.chunks(100).for_each(|piece| shape.note(piece));
         shape.doubt()
@@ -84,15 +84,15 @@ mod tests {
     fn logs_that_are_no_text_are_told_from_those_with_colours() {
         let text = "\x1b[36m(A pid=1)\x1b[0m 12%|██| 1/9\r\n".repeat(50);
         assert_eq!(doubt(text.as_bytes()), None);
-        assert_eq!(doubt(b""), Some(Doubt::Empty));
-        assert_eq!(doubt(b" \n\r\n"), Some(Doubt::Empty));
+        assert_eq!(doubt(b""), Some(LogDoubt::Empty));
+        assert_eq!(doubt(b" \n\r\n"), Some(LogDoubt::Empty));
         let wide: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
-        assert_eq!(doubt(&wide), Some(Doubt::Utf16));
-        assert_eq!(doubt(&[b"\xff\xfe".as_slice(), &wide].concat()), Some(Doubt::Utf16));
+        assert_eq!(doubt(&wide), Some(LogDoubt::Utf16));
+        assert_eq!(doubt(&[b"\xff\xfe".as_slice(), &wide].concat()), Some(LogDoubt::Utf16));
         let binary: Vec<u8> = (0..4000u32)
             .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
             .collect();
-        assert_eq!(doubt(&binary), Some(Doubt::Binary));
+        assert_eq!(doubt(&binary), Some(LogDoubt::Binary));
         // A log that was cut while it was written may begin with zeros.
         let cut = [vec![0; 300], text.repeat(20).into_bytes()].concat();
         assert_eq!(doubt(&cut), None);

@@ -46,14 +46,14 @@ pub(super) struct Stall {
 }
 
 /// The first line of the end of a log that says so: its class, its number and its words.
-pub(super) struct Standing {
+pub(super) struct StallNote {
     pub(super) seen: Option<(Class, u64, Vec<u8>)>,
     below: usize,
     line: u64,
     stepped: bool,
 }
 
-impl Standing {
+impl StallNote {
     /// Before the line with this number, in a log whose training came to a step or did not.
     pub(super) fn new(line: u64, stepped: bool) -> Self {
         Self {

@@ -14,7 +14,7 @@ const LAST: usize = 8;
 
 /// A record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct LogStep {
     /// Its step; records of some programs have none.
     pub(super) step: Option<u64>,
     /// The last planned one.
@@ -26,7 +26,7 @@ pub(super) struct Mark {
 }
 
 /// The forms of records.
-pub(super) struct Forms {
+pub(super) struct StepPatterns {
     numbered: Regex,
     bar: Regex,
     /// A bar that no training draws: 50 and more in a second.
@@ -38,7 +38,7 @@ pub(super) struct Forms {
     idle: Regex,
 }
 
-impl Forms {
+impl StepPatterns {
     pub(super) fn new() -> Result<Self, regex::Error> {
         Ok(Self {
             numbered: Regex::new(
@@ -61,7 +61,7 @@ impl Forms {
     }
 
     /// The record in a line, if it is one.
-    pub(super) fn record(&self, line: &[u8]) -> Option<Mark> {
+    pub(super) fn record(&self, line: &[u8]) -> Option<LogStep> {
         let number =
             |at: Option<regex::bytes::Match<'_>>| std::str::from_utf8(at?.as_bytes()).ok()?.parse::<u64>().ok();
         let bad = || self.bad.is_match(line);
@@ -70,7 +70,7 @@ impl Forms {
             if self.fast.is_match(line) {
                 return None;
             }
-            return Some(Mark {
+            return Some(LogStep {
                 step: number(c.get(1)),
                 total: number(c.get(2)),
                 bad: false,
@@ -86,14 +86,14 @@ impl Forms {
             if idles || self.other.is_match(before) || self.other.is_match(after) {
                 return None;
             }
-            return Some(Mark {
+            return Some(LogStep {
                 step: number(c.get(1)),
                 total: number(c.get(2)),
                 bad: bad(),
                 unrewarded: unrewarded(),
             });
         }
-        self.loss.is_match(line).then(|| Mark {
+        self.loss.is_match(line).then(|| LogStep {
             step: None,
             total: None,
             bad: bad(),
@@ -104,7 +104,7 @@ impl Forms {
 
 /// The steps of one output.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Steps {
+pub(super) struct LogSteps {
     /// New steps so far.
     pub(super) count: u32,
     /// The newest, where records have numbers.
@@ -115,9 +115,9 @@ pub(super) struct Steps {
     pub(super) unrewarded: u32,
 }
 
-impl Steps {
+impl LogSteps {
     /// Takes a record in: a new step counts once, whichever rank prints it.
-    pub(super) fn note(&mut self, mark: Mark) {
+    pub(super) fn note(&mut self, mark: LogStep) {
         let Some(step) = mark.step else {
             self.count = self.count.saturating_add(1);
             self.judge(mark);
@@ -133,7 +133,7 @@ impl Steps {
         }
     }
 
-    fn judge(&mut self, mark: Mark) {
+    fn judge(&mut self, mark: LogStep) {
         let next = |is: bool, so_far: u32| if is { so_far.saturating_add(1) } else { 0 };
         self.bad = next(mark.bad, self.bad);
         self.unrewarded = next(mark.unrewarded, self.unrewarded);
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     fn step(line: &str) -> Option<(Option<u64>, Option<u64>)> {
-        let mark = Forms::new().unwrap().record(line.as_bytes())?;
+        let mark = StepPatterns::new().unwrap().record(line.as_bytes())?;
         Some((mark.step, mark.total))
     }
 
@@ -202,9 +202,9 @@ mod tests {
 
     #[test]
     fn a_step_counts_once_whichever_rank_prints_it() {
-        let mut steps = Steps::default();
+        let mut steps = LogSteps::default();
         for n in [1, 1, 2, 1, 2, 3, 1] {
-            steps.note(Mark {
+            steps.note(LogStep {
                 step: Some(n),
                 total: None,
                 bad: false,
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn numbers_that_are_not_finite_are_told() {
-        let forms = Forms::new().unwrap();
+        let forms = StepPatterns::new().unwrap();
         let bad = |line: &str| forms.record(line.as_bytes()).is_some_and(|m| m.bad);
         assert!(bad("step:3 - train/loss:nan - train/lr:1e-6"));
         assert!(bad("{'loss': nan, 'grad_norm': 1.0}"));

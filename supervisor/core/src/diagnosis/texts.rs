@@ -12,9 +12,9 @@ const STRETCH: usize = 64 << 10;
 
 /// Texts without regard to ASCII case. None reaches over the end of a line.
 #[derive(Debug)]
-pub(super) struct Texts(DFA);
+pub(super) struct TextSearch(DFA);
 
-impl Texts {
+impl TextSearch {
     /// # Errors
     /// Too many texts.
     pub(super) fn new(texts: &[&str]) -> Result<Self, BuildError> {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_text_is_found_wherever_it_stands() {
-        let texts = Texts::new(&["Killed", "Error:"]).unwrap();
+        let texts = TextSearch::new(&["Killed", "Error:"]).unwrap();
         let line = b"(WorkerDict pid=7) step 12: all is well with the errors of the model\n";
         let data = line.repeat(4 * STRETCH / line.len());
         assert_eq!(texts.find(&data), None);
@@ -101,7 +101,7 @@ mod tests {
     proptest! {
         #[test]
         fn all_that_is_searched_at_once_is_found_as_one_by_one(lines in proptest::collection::vec("[ab\n]{1,9}", 0..40), times in 1..4000_usize) {
-            let texts = Texts::new(&["aab", "baa", "ab"]).unwrap();
+            let texts = TextSearch::new(&["aab", "baa", "ab"]).unwrap();
             let mut data = b"-----\n".repeat(times);
             data.extend(lines.join("\n").into_bytes());
             let plain = texts.0.try_find(&Input::new(&data)).unwrap().map(|m| m.start());

@@ -1,13 +1,13 @@
 //! The verdict on logs that were read: class, root, what followed, and the answer to a first occurrence.
 
 use super::ends::ReportedEnd;
-use super::reading::{Found, Log, Reading, START};
-use super::shape::Doubt;
-use super::weigh::{COMPLETED, Clue, GRACE, choose, class_of, is_telling, weight};
+use super::reading::{LogMatch, LogReader, ParsedLog, START};
+use super::shape::LogDoubt;
+use super::weigh::{COMPLETED, GRACE, LogClue, choose, class_of, is_telling, weight};
 use crate::event::ExitStatus;
 use crate::id::WorkerId;
 use crate::log_cause::{LogCause, LogPlace, LogSource};
-use crate::record::Action;
+use crate::record::FailureAction;
 use crate::scan::{QUOTED, USER};
 use crate::taxonomy::{self, Class, FailureClass, Family, Weight};
 
@@ -42,7 +42,7 @@ impl Confidence {
 
 /// A line of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct LogLine {
     /// The log, by its number.
     pub file: usize,
     /// Its line, from 1.
@@ -53,34 +53,34 @@ pub struct Place {
 
 /// Why a run ended, as far as its logs tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct LogVerdict {
     /// Class as in the table; `None`: the logs tell of no failure.
     pub class: Option<FailureClass>,
     /// An error of the program before its first step.
     pub at_start: bool,
     /// The answer to a first occurrence; `None`: there is nothing to do.
-    pub action: Option<Action>,
+    pub action: Option<FailureAction>,
     /// Certainty.
     pub confidence: Confidence,
     /// The line that tells it.
-    pub root: Option<Place>,
+    pub root: Option<LogLine>,
     /// The launcher's report of the first end, where the class follows from that end alone.
-    pub report: Option<(Place, ExitStatus)>,
+    pub report: Option<(LogLine, ExitStatus)>,
     /// Lines that follow from it, in order.
-    pub cascade: Vec<Place>,
+    pub cascade: Vec<LogLine>,
     /// The next best class.
     pub runner_up: Option<FailureClass>,
     /// The newest step before it.
     pub step: Option<u64>,
     /// A log, by its number, that may hold more than was read of it; only where no line tells the cause.
-    pub doubt: Option<(usize, Doubt)>,
+    pub doubt: Option<(usize, LogDoubt)>,
 }
 
-impl Verdict {
+impl LogVerdict {
     /// The cause that it names, where the logs are these workers', in order.
     #[must_use]
     pub fn cause(self, logs: &[(WorkerId, LogSource)]) -> LogCause {
-        let place = |p: Place| {
+        let place = |p: LogLine| {
             let (worker, source) = logs.get(p.file).copied().unwrap_or_default();
             LogPlace {
                 worker,
@@ -101,7 +101,7 @@ impl Verdict {
     }
 }
 
-impl Reading {
+impl LogReader {
     /// Leaves out that the training began from nothing: whoever ordered the start knows whether it should have.
     pub fn forget_starts(&mut self) {
         self.found.retain(|f| f.sighting.rule != START);
@@ -109,8 +109,8 @@ impl Reading {
 
     /// The verdict, with the exit code of the run where it is known: 128 and a signal's number is that signal.
     #[must_use]
-    pub fn verdict(&self, exit: Option<i32>) -> Verdict {
-        let mut found: Vec<&Found> = self.found.iter().filter(|f| self.stands(f, exit)).collect();
+    pub fn verdict(&self, exit: Option<i32>) -> LogVerdict {
+        let mut found: Vec<&LogMatch> = self.found.iter().filter(|f| self.stands(f, exit)).collect();
         if self.logs.len() > 1 {
             // Across ranks the clock decides, where all of them have one.
             if found.iter().all(|f| f.time.is_some()) {
@@ -119,9 +119,10 @@ impl Reading {
         }
         let verdict = self.judge(exit, &found);
         // A program that holds its records back prints them after the words of its end.
-        let held_back = |f: &&Found| f.sighting.rule.starts_with("py.exception") && weight(&clue(f)) <= Weight::Cause;
+        let held_back =
+            |f: &&LogMatch| f.sighting.rule.starts_with("py.exception") && weight(&clue(f)) <= Weight::Cause;
         // Python tells a script that it cannot read without a traceback.
-        let unread = |f: &&Found| {
+        let unread = |f: &&LogMatch| {
             let opens = |with: &str| f.sighting.text.starts_with(with);
             f.sighting.rule == "py.loose"
                 && ["SyntaxError: ", "IndentationError: ", "TabError: "]
@@ -138,8 +139,8 @@ impl Reading {
         }
     }
 
-    fn judge(&self, exit: Option<i32>, found: &[&Found]) -> Verdict {
-        let clues: Vec<Clue<'_>> = found.iter().map(|f| clue(f)).collect();
+    fn judge(&self, exit: Option<i32>, found: &[&LogMatch]) -> LogVerdict {
+        let clues: Vec<LogClue<'_>> = found.iter().map(|f| clue(f)).collect();
         let status = self.status(exit);
         let least = match exit {
             // A run that ended well was not ended by what it printed.
@@ -159,7 +160,7 @@ impl Reading {
             Weight::Symptom | Weight::Abort | Weight::Hint | Weight::Report => Confidence::Low,
         };
         let (class, action) = match &root.own {
-            Some(own) => (own.clone(), Some(Action::RelaunchLater)),
+            Some(own) => (own.clone(), Some(FailureAction::RelaunchLater)),
             None => {
                 let (class, action) = self.refined(root);
                 (public(class).into(), Some(action))
@@ -169,7 +170,7 @@ impl Reading {
     }
 
     /// It was not followed by steps of training.
-    fn stands(&self, f: &Found, exit: Option<i32>) -> bool {
+    fn stands(&self, f: &LogMatch, exit: Option<i32>) -> bool {
         let Some(log) = self.logs.get(f.file) else { return false };
         if f.sighting.rule == "records" {
             return log.steps.bad >= 3;
@@ -195,7 +196,7 @@ impl Reading {
     }
 
     /// The training came to its end after it, or took that worker down after its end.
-    fn is_outlived(&self, f: &Found, log: &Log) -> bool {
+    fn is_outlived(&self, f: &LogMatch, log: &ParsedLog) -> bool {
         let Some(done) = log.done.filter(|_| self.ended().is_none()) else {
             return false;
         };
@@ -230,7 +231,7 @@ impl Reading {
     }
 
     /// The exit says more than that line.
-    fn gives_way(&self, clue: &Clue<'_>, weight: Weight, status: Option<ExitStatus>) -> bool {
+    fn gives_way(&self, clue: &LogClue<'_>, weight: Weight, status: Option<ExitStatus>) -> bool {
         match (clue.class, weight) {
             // Whoever saw it may have ended the run for it.
             (Class::CkptMissingPart, _) => false,
@@ -244,11 +245,17 @@ impl Reading {
     }
 
     /// No line counts: the exit, or nothing.
-    fn unsaid(&self, exit: Option<i32>, status: Option<ExitStatus>, found: &[&Found], clues: &[Clue<'_>]) -> Verdict {
+    fn unsaid(
+        &self,
+        exit: Option<i32>,
+        status: Option<ExitStatus>,
+        found: &[&LogMatch],
+        clues: &[LogClue<'_>],
+    ) -> LogVerdict {
         if let Some(log) = self.logs.iter().find(|log| exit == Some(0) && ended_early(log)) {
             let mut verdict = self.build(
                 Some(Class::EndEarlySuccess.into()),
-                Some(Action::Stop),
+                Some(FailureAction::Stop),
                 Confidence::Medium,
                 None,
                 found,
@@ -257,12 +264,13 @@ impl Reading {
             verdict.step = log.last.map(|(step, _)| step);
             return verdict;
         }
-        let of_a_launcher = |f: &&&Found| f.class == Class::CommLauncherTeardown;
+        let of_a_launcher = |f: &&&LogMatch| f.class == Class::CommLauncherTeardown;
         let reports = || found.iter().filter(|f| weight(&clue(f)) == Weight::Report);
         let teardown = reports().find(|f| exit.is_none() && of_a_launcher(f));
         let reported = teardown.or_else(|| reports().find(|f| !of_a_launcher(f)));
         let failed = exit.is_some_and(|e| e != 0) || exit.is_none() && self.ended().is_some();
-        let done = |f: &&Found| f.sighting.text.ends_with(COMPLETED) && self.logs.get(f.file).is_some_and(is_complete);
+        let done =
+            |f: &&LogMatch| f.sighting.text.ends_with(COMPLETED) && self.logs.get(f.file).is_some_and(is_complete);
         match (failed, status) {
             (true, Some(ExitStatus::Code(1))) if found.iter().any(done) => {
                 self.build(None, None, Confidence::Medium, None, &[], &[])
@@ -298,34 +306,34 @@ impl Reading {
     }
 
     /// The log that may hold more than was read of it. A rank that prints nothing is no reason to doubt the others.
-    fn doubt(&self) -> Option<(usize, Doubt)> {
+    fn doubt(&self) -> Option<(usize, LogDoubt)> {
         let mut all = self.logs.iter().enumerate();
-        let of = |(at, log): (usize, &Log)| log.shape.doubt().map(|d| (at, d));
-        let unread = all.clone().filter_map(of).find(|(_, d)| *d != Doubt::Empty);
+        let of = |(at, log): (usize, &ParsedLog)| log.shape.doubt().map(|d| (at, d));
+        let unread = all.clone().filter_map(of).find(|(_, d)| *d != LogDoubt::Empty);
         let empty = all.clone().all(|(_, log)| log.shape.doubt().is_some());
         unread.or_else(|| all.find_map(of).filter(|_| empty))
     }
 
     /// The log that tells the cause, where it is no text.
-    fn noise(&self, root: &Found) -> Option<(usize, Doubt)> {
+    fn noise(&self, root: &LogMatch) -> Option<(usize, LogDoubt)> {
         let log = self.logs.get(root.file)?;
-        log.shape.is_noise().then_some((root.file, Doubt::Binary))
+        log.shape.is_noise().then_some((root.file, LogDoubt::Binary))
     }
 
     fn build(
         &self,
         class: Option<FailureClass>,
-        action: Option<Action>,
+        action: Option<FailureAction>,
         confidence: Confidence,
-        root: Option<&Found>,
-        found: &[&Found],
-        clues: &[Clue<'_>],
-    ) -> Verdict {
-        let other = |c: &&Clue<'_>| class != Some(public(c.class).into()) && c.class != Class::CommLauncherTeardown;
-        let mut rest: Vec<&Clue<'_>> = clues.iter().filter(other).collect();
+        root: Option<&LogMatch>,
+        found: &[&LogMatch],
+        clues: &[LogClue<'_>],
+    ) -> LogVerdict {
+        let other = |c: &&LogClue<'_>| class != Some(public(c.class).into()) && c.class != Class::CommLauncherTeardown;
+        let mut rest: Vec<&LogClue<'_>> = clues.iter().filter(other).collect();
         rest.sort_by_key(|c| weight(c));
         let runner_up = rest.first().map(|c| public(c.class).into());
-        let follows = |f: &&&Found| match root {
+        let follows = |f: &&&LogMatch| match root {
             Some(root) => !std::ptr::eq(**f, root),
             None => true,
         };
@@ -342,7 +350,7 @@ impl Reading {
         let report = self
             .first_end()
             .filter(|end| root.is_none() && class == Some(class_of(end.status).into()));
-        Verdict {
+        LogVerdict {
             at_start: root.is_some_and(|f| f.class == AT_START),
             report: report.map(|end| (reported(end), end.status)),
             doubt,
@@ -358,7 +366,7 @@ impl Reading {
 }
 
 /// The answer to a first occurrence that has no history.
-fn answer(class: Class) -> Option<Action> {
+fn answer(class: Class) -> Option<FailureAction> {
     Some(taxonomy::action(&class.into()))
 }
 
@@ -371,29 +379,29 @@ pub(super) fn public(class: Class) -> Class {
 }
 
 /// Steps after it do not take it back: the training goes on, and that is what is wrong.
-fn is_standing(f: &Found) -> bool {
+fn is_standing(f: &LogMatch) -> bool {
     matches!(f.sighting.rule.as_str(), START | "records") || f.class == Class::CkptMissingPart
 }
 
 /// A scheduler says that it ends the job now, and leaves it its time to end.
-fn is_end_of_job(f: &Found) -> bool {
+fn is_end_of_job(f: &LogMatch) -> bool {
     f.class == Class::SchedTimelimit || f.class.family() == Family::Sched && f.sighting.text.contains(" CANCELLED AT ")
 }
 
 /// It says that the training is over, and more steps were planned.
-fn ended_early(log: &Log) -> bool {
+fn ended_early(log: &ParsedLog) -> bool {
     // A process may end well a little before: not each step is printed. Who says that it is done may count from zero.
     let early = |(step, total): (u64, u64)| log.says_end && step + 1 < total || log.exited && step < total / 20 * 19;
     !log.wanted && log.last.is_some_and(early)
 }
 
 /// It says that the training is over, and the last step was done.
-fn is_complete(log: &Log) -> bool {
+fn is_complete(log: &ParsedLog) -> bool {
     log.says_end && log.last.is_some_and(|(step, total)| step >= total)
 }
 
-fn clue(f: &Found) -> Clue<'_> {
-    Clue {
+fn clue(f: &LogMatch) -> LogClue<'_> {
+    LogClue {
         class: f.class,
         // A record may count what was skipped: it is no warning for that.
         text: if f.sighting.rule == "records" {
@@ -408,16 +416,16 @@ fn clue(f: &Found) -> Clue<'_> {
     }
 }
 
-fn place(f: &Found) -> Place {
-    Place {
+fn place(f: &LogMatch) -> LogLine {
+    LogLine {
         file: f.file,
         line: f.sighting.line,
         text: f.sighting.text.clone(),
     }
 }
 
-fn reported(end: &ReportedEnd) -> Place {
-    Place {
+fn reported(end: &ReportedEnd) -> LogLine {
+    LogLine {
         file: end.file,
         line: end.line,
         text: end.text.clone(),

@@ -16,7 +16,7 @@ pub(super) const GRACE: u32 = 8;
 
 /// A line that may tell why a run ended, in the order in which they came.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clue<'a> {
+pub(crate) struct LogClue<'a> {
     /// Its class.
     pub(crate) class: Class,
     /// The line.
@@ -31,7 +31,7 @@ pub(crate) struct Clue<'a> {
 
 /// The clue that counts, if any does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct RootClue {
     /// Its place among the clues.
     pub(crate) at: usize,
     /// Its strength.
@@ -39,9 +39,9 @@ pub(crate) struct Choice {
 }
 
 /// Chooses the root: the strongest clue, and the first of these.
-pub(crate) fn choose(clues: &[Clue<'_>]) -> Option<Choice> {
+pub(crate) fn choose(clues: &[LogClue<'_>]) -> Option<RootClue> {
     let all = clues.iter().enumerate();
-    let weighed = all.map(|(at, clue)| Choice {
+    let weighed = all.map(|(at, clue)| RootClue {
         at,
         weight: if is_wrapped(clues, at) || is_summed_up(clues, at) || is_detail(clues, at) {
             Weight::Hint
@@ -49,7 +49,7 @@ pub(crate) fn choose(clues: &[Clue<'_>]) -> Option<Choice> {
             weight(clue)
         },
     });
-    let order = |c: &Choice| (c.weight, rank(clues, c), c.at);
+    let order = |c: &RootClue| (c.weight, rank(clues, c), c.at);
     let first = weighed.clone().min_by_key(order)?;
     // Ray only saw that a process was gone; that one said that it aborted.
     let dead = clues.get(first.at).is_some_and(|c| c.class == Class::RayActorDied);
@@ -58,7 +58,7 @@ pub(crate) fn choose(clues: &[Clue<'_>]) -> Option<Choice> {
 }
 
 /// Among symptoms, one that names its own class of failure counts before the echo of a lost connection.
-fn rank(clues: &[Clue<'_>], choice: &Choice) -> u8 {
+fn rank(clues: &[LogClue<'_>], choice: &RootClue) -> u8 {
     let Some(class) = clues.get(choice.at).map(|c| c.class) else {
         return 0;
     };
@@ -77,7 +77,7 @@ fn rank(clues: &[Clue<'_>], choice: &Choice) -> u8 {
 }
 
 /// A general exception around which a later one of its chain says what it was: a cache missed, say, and what was done instead failed.
-fn is_wrapped(clues: &[Clue<'_>], at: usize) -> bool {
+fn is_wrapped(clues: &[LogClue<'_>], at: usize) -> bool {
     let Some(first) = clues.get(at) else { return false };
     let general = matches!(first.class, Class::CodeException | Class::FileMissing);
     if !general && first.class.family() != Family::Code {
@@ -95,18 +95,18 @@ fn is_wrapped(clues: &[Clue<'_>], at: usize) -> bool {
 }
 
 /// Words of a program below those of the part that it ended, which say no more than that.
-fn is_detail(clues: &[Clue<'_>], at: usize) -> bool {
-    let general = |c: &&Clue<'_>| matches!(c.class, Class::CodeException | Class::CodeTypeKey);
+fn is_detail(clues: &[LogClue<'_>], at: usize) -> bool {
+    let general = |c: &&LogClue<'_>| matches!(c.class, Class::CodeException | Class::CodeTypeKey);
     let Some((detail, before)) = clues.get(at).filter(general).zip(clues.get(..at)) else {
         return false;
     };
-    let of_engine = |c: &Clue<'_>| c.text.contains("Scheduler hit an exception");
-    let of_save = |c: &Clue<'_>| c.class == Class::CkptSaveFailed && c.text.contains(SUM);
+    let of_engine = |c: &LogClue<'_>| c.text.contains("Scheduler hit an exception");
+    let of_save = |c: &LogClue<'_>| c.class == Class::CkptSaveFailed && c.text.contains(SUM);
     !detail.chained && before.last().is_some_and(of_engine) || before.iter().any(of_save)
 }
 
 /// The end of a checkpoint's load or save on all ranks: each rank's own words stand below, where it has any.
-fn is_summed_up(clues: &[Clue<'_>], at: usize) -> bool {
+fn is_summed_up(clues: &[LogClue<'_>], at: usize) -> bool {
     let Some(first) = clues.get(at).filter(|c| c.text.contains(SUM)) else {
         return false;
     };
@@ -117,7 +117,7 @@ fn is_summed_up(clues: &[Clue<'_>], at: usize) -> bool {
 }
 
 /// The strength of one clue.
-pub(crate) fn weight(clue: &Clue<'_>) -> Weight {
+pub(crate) fn weight(clue: &LogClue<'_>) -> Weight {
     let text = clue.text;
     if clue.own && !clue.loose {
         return Weight::Machine;
@@ -167,7 +167,7 @@ fn is_only_warned_of(class: Class) -> bool {
 }
 
 /// A program says that a part of it is gone, or a network that a peer is: neither says why.
-fn is_of_another(clue: &Clue<'_>) -> bool {
+fn is_of_another(clue: &LogClue<'_>) -> bool {
     const PARTS: [&str; 9] = [
         "worker",
         "engine",
@@ -301,8 +301,8 @@ pub(crate) fn is_aborted(status: ExitStatus) -> bool {
 mod tests {
     use super::*;
 
-    fn clue(class: Class, text: &'static str) -> Clue<'static> {
-        Clue {
+    fn clue(class: Class, text: &'static str) -> LogClue<'static> {
+        LogClue {
             class,
             text,
             chained: false,
@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    fn chosen(clues: &[Clue<'_>]) -> Class {
+    fn chosen(clues: &[LogClue<'_>]) -> Class {
         clues[choose(clues).unwrap().at].class
     }
 
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn the_first_of_a_chain_counts_unless_it_says_nothing() {
-        let after = |class, text| Clue {
+        let after = |class, text| LogClue {
             class,
             text,
             chained: true,

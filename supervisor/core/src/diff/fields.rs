@@ -12,15 +12,15 @@ use std::fmt;
 /// would go there.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "Box<RawValue>")]
-pub struct Fields(Box<RawValue>);
+pub struct RawFields(Box<RawValue>);
 
-impl PartialEq for Fields {
+impl PartialEq for RawFields {
     fn eq(&self, other: &Self) -> bool {
         self.0.get() == other.0.get()
     }
 }
 
-impl TryFrom<Box<RawValue>> for Fields {
+impl TryFrom<Box<RawValue>> for RawFields {
     type Error = &'static str;
 
     fn try_from(text: Box<RawValue>) -> Result<Self, Self::Error> {
@@ -31,7 +31,7 @@ impl TryFrom<Box<RawValue>> for Fields {
     }
 }
 
-impl Fields {
+impl RawFields {
     /// These fields; `None`: JSON cannot express them (none is known).
     #[must_use]
     pub fn new(fields: &Map<String, Value>) -> Option<Self> {
@@ -87,7 +87,7 @@ macro_rules! fields {
         }
 
         /// Takes a field from a summary; `None`: each has it, and it is not among the ones that come.
-        pub(super) fn leave_out(c: &mut CheckpointSummary, name: &str, to_come: &Fields) -> Option<()> {
+        pub(super) fn leave_out(c: &mut CheckpointSummary, name: &str, to_come: &RawFields) -> Option<()> {
             match name {
                 $(stringify!($often) => c.$often = Default::default(),)*
                 $(stringify!($always) => return to_come.has(name).then_some(()),)*

@@ -1,7 +1,7 @@
 //! Results of acts.
 
 use crate::id::ProcRef;
-use crate::reshard::Derived;
+use crate::reshard::ReshardedStep;
 use serde::{Deserialize, Serialize};
 
 /// Result of an act.
@@ -13,7 +13,7 @@ pub enum ActOutput {
     /// The steps that were to be deleted are gone.
     Pruned,
     /// A step was cut anew for another number of ranks; what it was stands aside.
-    Resharded(Derived),
+    Resharded(ReshardedStep),
     /// Workers run.
     Launched {
         /// The guard.
@@ -24,14 +24,14 @@ pub enum ActOutput {
         argv: Vec<String>,
         /// Their interpreters had been started ahead: whether they went on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        ahead: Option<Ahead>,
+        ahead: Option<StandbyResult>,
     },
 }
 
 /// Fate of interpreters that were started before the attempt whose workers they were to become.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ahead {
+pub enum StandbyResult {
     /// They became the workers.
     Went,
     /// The driver's did; the one from which the workers of its Ray were to be forked did not.

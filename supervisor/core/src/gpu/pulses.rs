@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// Several seconds of all devices.
 #[derive(Debug, Default)]
-pub struct Pulses {
+pub struct DeviceWindow {
     sums: BTreeMap<u32, Sums>,
 }
 
@@ -21,7 +21,7 @@ struct Sums {
     own: bool,
 }
 
-impl Pulses {
+impl DeviceWindow {
     /// Adds a second of one of them, or several of them that count as one.
     pub fn add(&mut self, p: DevicePulse) {
         if self.sums.len() >= DEVICES_LIMIT && !self.sums.contains_key(&p.index) {

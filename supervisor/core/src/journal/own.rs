@@ -4,11 +4,11 @@
 //! Only the exact shape that is written is taken: fields in their order, without spaces, kinds that are known. Anything else is `None` and goes
 //! the long way, which reads every version; what this way reads is what that one would.
 
-use super::{Line, VERSION};
+use super::{LineHeader, VERSION};
 use crate::event::{Event, EventKind};
 use crate::id::{Seq, Tick, WallMs};
 use crate::reason::Reason;
-use crate::record::{Act, Decision, Record};
+use crate::record::{Act, Decision, JournalRecord};
 use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
@@ -20,7 +20,7 @@ const FEW: usize = 4;
 const THEN: &[u8] = br#","then":["#;
 
 /// The line and its records, from all of it before its checksum; `None`: it is not as this version writes it.
-pub(super) fn read(open: &[u8]) -> Option<(Line, Vec<Record>)> {
+pub(super) fn read(open: &[u8]) -> Option<(LineHeader, Vec<JournalRecord>)> {
     let (v, rest) = number(open.strip_prefix(br#"{"v":"#)?)?;
     if v != u64::from(VERSION) {
         return None;
@@ -33,21 +33,21 @@ pub(super) fn read(open: &[u8]) -> Option<(Line, Vec<Record>)> {
     let first = rest.strip_prefix(br#",""#)?;
     let (kind, rest) = first.split_at(memchr::memchr(b'"', first)?);
     let kind = match kind {
-        b"fact" => Kind::Fact,
-        b"decided" => Kind::Decided,
-        b"intended" => Kind::Intended,
-        b"ignored" => Kind::Ignored,
+        b"fact" => RecordTag::Fact,
+        b"decided" => RecordTag::Decided,
+        b"intended" => RecordTag::Intended,
+        b"ignored" => RecordTag::Ignored,
         _ => return None,
     };
     let rest = rest.strip_prefix(br#"":"#)?;
     // Inside a text its quotes would be escaped; inside a record it would cut that in two, which is then no JSON.
     let then = memchr::memmem::find(rest, THEN);
     let (body, then) = rest.split_at(then.unwrap_or(rest.len()));
-    let mut records = vec![whole(Body(kind, moment), body)?];
+    let mut records = vec![whole(RecordBody(kind, moment), body)?];
     if let Some(then) = then.get(THEN.len() - 1..) {
-        whole(Then(&mut records, moment), then)?;
+        whole(BatchedRecords(&mut records, moment), then)?;
     }
-    let line = Line {
+    let line = LineHeader {
         v: VERSION,
         seq: Seq(seq),
         tick,
@@ -84,7 +84,7 @@ struct Moment {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum RecordTag {
     Fact,
     Decided,
     Intended,
@@ -92,9 +92,9 @@ enum Kind {
 }
 
 /// Records of the same moment, each by the name of its kind.
-struct Then<'a>(&'a mut Vec<Record>, Moment);
+struct BatchedRecords<'a>(&'a mut Vec<JournalRecord>, Moment);
 
-impl<'de> DeserializeSeed<'de> for Then<'_> {
+impl<'de> DeserializeSeed<'de> for BatchedRecords<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
@@ -102,7 +102,7 @@ impl<'de> DeserializeSeed<'de> for Then<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Then<'_> {
+impl<'de> Visitor<'de> for BatchedRecords<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -110,7 +110,7 @@ impl<'de> Visitor<'de> for Then<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while let Some(record) = seq.next_element_seed(One(self.1))? {
+        while let Some(record) = seq.next_element_seed(RecordSeed(self.1))? {
             // Mostly one more or two: room for more than there are would cost more than they do.
             if self.0.len() < FEW {
                 self.0.reserve_exact(1);
@@ -121,26 +121,26 @@ impl<'de> Visitor<'de> for Then<'_> {
     }
 }
 
-struct One(Moment);
+struct RecordSeed(Moment);
 
-impl<'de> DeserializeSeed<'de> for One {
-    type Value = Record;
+impl<'de> DeserializeSeed<'de> for RecordSeed {
+    type Value = JournalRecord;
 
-    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Record, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<JournalRecord, D::Error> {
         d.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for One {
-    type Value = Record;
+impl<'de> Visitor<'de> for RecordSeed {
+    type Value = JournalRecord;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("one record")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Record, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JournalRecord, A::Error> {
         let kind = map.next_key()?.ok_or_else(|| A::Error::custom("no record"))?;
-        let record = map.next_value_seed(Body(kind, self.0))?;
+        let record = map.next_value_seed(RecordBody(kind, self.0))?;
         alone(&mut map)?;
         Ok(record)
     }
@@ -154,10 +154,10 @@ fn alone<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
 }
 
 /// A record of a kind, with the times of its line where it tells none.
-struct Body(Kind, Moment);
+struct RecordBody(RecordTag, Moment);
 
 #[derive(Deserialize)]
-struct Decided {
+struct DecidedBody {
     #[serde(default, deserialize_with = "told")]
     at: Option<Tick>,
     what: Decision,
@@ -184,27 +184,27 @@ fn told<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Tick>, D::Error> {
     Tick::deserialize(d).map(Some)
 }
 
-impl<'de> DeserializeSeed<'de> for Body {
-    type Value = Record;
+impl<'de> DeserializeSeed<'de> for RecordBody {
+    type Value = JournalRecord;
 
-    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Record, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<JournalRecord, D::Error> {
         let tick = self.1.tick;
         Ok(match self.0 {
-            Kind::Fact => Record::Fact(d.deserialize_any(Fact(self.1))?),
-            Kind::Decided => {
-                let Decided { at, what, reasons } = Decided::deserialize(d)?;
+            RecordTag::Fact => JournalRecord::Fact(d.deserialize_any(Fact(self.1))?),
+            RecordTag::Decided => {
+                let DecidedBody { at, what, reasons } = DecidedBody::deserialize(d)?;
                 let at = at.unwrap_or(tick);
-                Record::Decided { at, what, reasons }
+                JournalRecord::Decided { at, what, reasons }
             }
-            Kind::Intended => {
+            RecordTag::Intended => {
                 let Intended { at, act, reasons } = Intended::deserialize(d)?;
                 let at = at.unwrap_or(tick);
-                Record::Intended { at, act, reasons }
+                JournalRecord::Intended { at, act, reasons }
             }
-            Kind::Ignored => {
+            RecordTag::Ignored => {
                 let Ignored { at, what, why } = Ignored::deserialize(d)?;
                 let at = at.unwrap_or(tick);
-                Record::Ignored { at, what, why }
+                JournalRecord::Ignored { at, what, why }
             }
         })
     }
@@ -236,7 +236,7 @@ impl<'de> Visitor<'de> for Fact {
                 "entropy" => own.2 = map.next_value()?,
                 "kind" => event = Some(map.next_value()?),
                 name => {
-                    let kind = EventKind::deserialize(MapAccessDeserializer::new(Named(Some(name), &mut map)))?;
+                    let kind = EventKind::deserialize(MapAccessDeserializer::new(PeekedMap(Some(name), &mut map)))?;
                     alone(&mut map)?;
                     return Ok(self.event(kind));
                 }
@@ -264,9 +264,9 @@ impl Fact {
 }
 
 /// A map of which the first key was read already.
-struct Named<'a, 'de, A>(Option<&'de str>, &'a mut A);
+struct PeekedMap<'a, 'de, A>(Option<&'de str>, &'a mut A);
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Named<'_, 'de, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for PeekedMap<'_, 'de, A> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {

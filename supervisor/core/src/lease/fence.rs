@@ -13,14 +13,14 @@ const FIRST: Ms = Ms::secs(3);
 
 /// How long workers may go on after the last renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fence {
+pub struct FenceSpan {
     /// While their supervisor is there.
     pub led: Ms,
     /// Once it is gone, whatever they are doing then.
     pub alone: Ms,
 }
 
-impl Fence {
+impl FenceSpan {
     /// By what the holder's claim says.
     #[must_use]
     pub fn of(ttl: Ms, lasts: Ms) -> Self {
@@ -32,8 +32,8 @@ impl Fence {
 
     /// The same as moments, by the clock of the renewal.
     #[must_use]
-    pub fn since(self, renewed: Tick) -> Until {
-        Until {
+    pub fn since(self, renewed: Tick) -> FenceDeadline {
+        FenceDeadline {
             led: renewed.after(self.led),
             alone: renewed.after(self.alone),
         }
@@ -42,7 +42,7 @@ impl Fence {
 
 /// A [`Fence`] as moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Until {
+pub struct FenceDeadline {
     /// While their supervisor is there.
     pub led: Tick,
     /// Once it is gone.

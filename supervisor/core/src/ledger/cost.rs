@@ -1,6 +1,6 @@
 //! The cost of failures, and how long each attempt took to come back.
 
-use super::parts::{Part, WaitFor};
+use super::parts::{TimeCategory, WaitFor};
 use crate::id::{AttemptNo, Ms, Step};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub struct Cost {
 /// The failure that the time is charged to which is spent until the run is where it was before.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Blame {
+pub(super) enum CostOwner {
     /// None.
     #[default]
     Nobody,
@@ -39,7 +39,7 @@ pub(super) enum Blame {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Costs {
     pub(super) by: BTreeMap<String, Cost>,
-    pub(super) blame: Blame,
+    pub(super) blame: CostOwner,
 }
 
 impl Costs {
@@ -51,9 +51,9 @@ impl Costs {
 
     pub(super) fn charge(&mut self, ms: u64) {
         match &mut self.blame {
-            Blame::Nobody => {}
-            Blame::Pending(sum) => sum.0 = sum.0.saturating_add(ms),
-            Blame::Class(class) => {
+            CostOwner::Nobody => {}
+            CostOwner::Pending(sum) => sum.0 = sum.0.saturating_add(ms),
+            CostOwner::Class(class) => {
                 let class = class.clone();
                 let cost = self.of(&class);
                 cost.lost.0 = cost.lost.0.saturating_add(ms);
@@ -62,7 +62,7 @@ impl Costs {
     }
 
     pub(super) fn lose(&mut self, steps: u64) {
-        if let Blame::Class(class) = &self.blame {
+        if let CostOwner::Class(class) = &self.blame {
             let class = class.clone();
             let cost = self.of(&class);
             cost.lost_steps = cost.lost_steps.saturating_add(steps);
@@ -71,18 +71,18 @@ impl Costs {
 
     /// The class of the newest failure is known now.
     pub(super) fn name(&mut self, class: &str) {
-        if let Blame::Pending(sum) = self.blame {
+        if let CostOwner::Pending(sum) = self.blame {
             let cost = self.of(class);
             cost.ends = cost.ends.saturating_add(1);
             cost.lost.0 = cost.lost.0.saturating_add(sum.0);
-            self.blame = Blame::Class(class.to_owned());
+            self.blame = CostOwner::Class(class.to_owned());
         }
     }
 }
 
 /// How an attempt came to be: the time from the end of the one before to its first step, in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Comeback {
+pub struct RecoveryTime {
     /// The attempt that was launched last; 0: none yet.
     pub attempt: AttemptNo,
     /// Class of the failure that made it necessary.
@@ -111,7 +111,7 @@ pub struct Comeback {
     pub complete: bool,
 }
 
-impl Comeback {
+impl RecoveryTime {
     /// All of it, but for what people took.
     #[must_use]
     pub fn took(&self) -> Ms {
@@ -128,17 +128,17 @@ impl Comeback {
     }
 
     /// `loads`: the workers run.
-    pub(super) fn add(&mut self, part: Part, ms: u64, loads: bool) {
+    pub(super) fn add(&mut self, part: TimeCategory, ms: u64, loads: bool) {
         let field = match part {
-            Part::Noticing => &mut self.notice,
-            Part::Ending => &mut self.end,
-            Part::Proving => &mut self.prove,
-            Part::Launching if loads => &mut self.first_step,
-            Part::Launching => &mut self.launch,
-            Part::Waiting(WaitFor::Person) | Part::Stopped => &mut self.person,
-            Part::Waiting(_) => &mut self.wait,
-            Part::Unknown => &mut self.unknown,
-            Part::Productive | Part::Repeated | Part::Saving => return,
+            TimeCategory::Noticing => &mut self.notice,
+            TimeCategory::Ending => &mut self.end,
+            TimeCategory::Proving => &mut self.prove,
+            TimeCategory::Launching if loads => &mut self.first_step,
+            TimeCategory::Launching => &mut self.launch,
+            TimeCategory::Waiting(WaitFor::Person) | TimeCategory::Stopped => &mut self.person,
+            TimeCategory::Waiting(_) => &mut self.wait,
+            TimeCategory::Unknown => &mut self.unknown,
+            TimeCategory::Productive | TimeCategory::Repeated | TimeCategory::Saving => return,
         };
         field.0 = field.0.saturating_add(ms);
     }

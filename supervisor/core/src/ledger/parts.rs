@@ -1,7 +1,7 @@
 //! The parts that the wall time of a run is split into.
 
 use crate::id::Ms;
-use crate::record::{Condition, Outcome};
+use crate::record::{RunOutcome, WaitCondition};
 use serde::{Deserialize, Serialize};
 
 /// Reasons to wait.
@@ -54,15 +54,15 @@ impl WaitFor {
         }
     }
 
-    pub(super) fn of(what: &Condition) -> Self {
+    pub(super) fn of(what: &WaitCondition) -> Self {
         match what {
-            Condition::Backoff => Self::Backoff,
-            Condition::Readable => Self::Readable,
-            Condition::JournalWritable => Self::Journal,
-            Condition::TreeGone | Condition::GpusFree => Self::Processes,
-            Condition::ClusterFree => Self::Cluster,
-            Condition::Space => Self::Space,
-            Condition::Unheld => Self::Person,
+            WaitCondition::Backoff => Self::Backoff,
+            WaitCondition::Readable => Self::Readable,
+            WaitCondition::JournalWritable => Self::Journal,
+            WaitCondition::TreeGone | WaitCondition::GpusFree => Self::Processes,
+            WaitCondition::ClusterFree => Self::Cluster,
+            WaitCondition::Space => Self::Space,
+            WaitCondition::Unheld => Self::Person,
         }
     }
 }
@@ -70,7 +70,7 @@ impl WaitFor {
 /// A part of a run's wall time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Part {
+pub enum TimeCategory {
     /// Steps that were trained for the first time, and validations between them.
     Productive,
     /// Steps that had been trained before, and a step that was cut short.
@@ -93,7 +93,7 @@ pub enum Part {
     Unknown,
 }
 
-impl Part {
+impl TimeCategory {
     /// The ones beside waiting, in the order they are shown in; waiting comes before the last two.
     const PLAIN: [Self; 9] = [
         Self::Productive,
@@ -140,11 +140,13 @@ impl Part {
     }
 
     /// The part that follows the end of a run, until it is started again.
-    pub(super) fn after(outcome: Option<&Outcome>) -> Self {
+    pub(super) fn after(outcome: Option<&RunOutcome>) -> Self {
         match outcome {
-            Some(Outcome::Finished { .. } | Outcome::ScriptUnfinished { .. } | Outcome::Stopped) => Self::Stopped,
-            Some(Outcome::OutOfTime) => Self::Waiting(WaitFor::Scheduler),
-            Some(Outcome::LeaseHeld { .. }) | None => Self::Unknown,
+            Some(RunOutcome::Finished { .. } | RunOutcome::ScriptUnfinished { .. } | RunOutcome::Stopped) => {
+                Self::Stopped
+            }
+            Some(RunOutcome::OutOfTime) => Self::Waiting(WaitFor::Scheduler),
+            Some(RunOutcome::LeaseHeld { .. }) | None => Self::Unknown,
             Some(_) => Self::Waiting(WaitFor::Person),
         }
     }
@@ -152,14 +154,14 @@ impl Part {
 
 /// Wall time by part. The sum is the whole: there is no rest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Parts {
-    by: Vec<(Part, Ms)>,
+pub struct TimeBreakdown {
+    by: Vec<(TimeCategory, Ms)>,
 }
 
-impl Parts {
+impl TimeBreakdown {
     /// The time of one part.
     #[must_use]
-    pub fn of(&self, part: Part) -> Ms {
+    pub fn of(&self, part: TimeCategory) -> Ms {
         let found = self.by.iter().find(|(p, _)| *p == part);
         found.map(|(_, ms)| *ms).unwrap_or_default()
     }
@@ -167,7 +169,10 @@ impl Parts {
     /// The time of all kinds of waiting.
     #[must_use]
     pub fn waiting(&self) -> Ms {
-        Ms(WaitFor::ALL.into_iter().map(|w| self.of(Part::Waiting(w)).0).sum())
+        Ms(WaitFor::ALL
+            .into_iter()
+            .map(|w| self.of(TimeCategory::Waiting(w)).0)
+            .sum())
     }
 
     /// The wall time since the first attempt.
@@ -179,16 +184,16 @@ impl Parts {
     /// Productive time as a share of the whole without what its people stopped, 0 to 1; `None` before there is any.
     #[must_use]
     pub fn goodput(&self) -> Option<f64> {
-        let of = self.whole().0 - self.of(Part::Stopped).0;
-        (of > 0).then(|| self.of(Part::Productive).0 as f64 / of as f64)
+        let of = self.whole().0 - self.of(TimeCategory::Stopped).0;
+        (of > 0).then(|| self.of(TimeCategory::Productive).0 as f64 / of as f64)
     }
 
     /// The parts that there are, in the order they are shown in.
-    pub fn iter(&self) -> impl Iterator<Item = (Part, Ms)> {
-        Part::all().map(|p| (p, self.of(p))).filter(|(_, ms)| ms.0 > 0)
+    pub fn iter(&self) -> impl Iterator<Item = (TimeCategory, Ms)> {
+        TimeCategory::all().map(|p| (p, self.of(p))).filter(|(_, ms)| ms.0 > 0)
     }
 
-    pub(super) fn add(&mut self, part: Part, ms: u64) {
+    pub(super) fn add(&mut self, part: TimeCategory, ms: u64) {
         if ms == 0 {
             return;
         }

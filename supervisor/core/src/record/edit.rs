@@ -2,7 +2,7 @@
 
 use crate::checkpoint::CkptId;
 use crate::id::Step;
-use crate::reshard::Cut;
+use crate::reshard::ReshardSpec;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +49,7 @@ pub enum DiskEdit {
         from: CkptId,
     },
     /// Write a step as other ranks would have saved it, in its place; as it is now it goes aside, whole.
-    Reshard(Cut),
+    Reshard(ReshardSpec),
     /// End what a reshard that was cut short has begun: what is complete takes its place, anything else is cleared.
-    EndReshard(Cut),
+    EndReshard(ReshardSpec),
 }

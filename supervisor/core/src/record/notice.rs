@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Things that are noticed of an attempt, each once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Notice {
+pub enum NoticeKind {
     /// The first training record is the one after the resume point.
     ResumeConfirmed,
     /// The first training record lies behind it: what was trained already is trained again, from something else.
@@ -46,7 +46,7 @@ pub enum Notice {
     ResumeJump,
 }
 
-impl Notice {
+impl NoticeKind {
     /// Its name in journals and in `--json`.
     #[must_use]
     pub fn code(self) -> &'static str {

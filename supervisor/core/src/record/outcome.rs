@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum RunOutcome {
     /// The last planned step is proven; `None`: the trainer ended well, its last step cannot be known.
     Finished {
         /// The step.
@@ -62,7 +62,7 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl RunOutcome {
     /// The documented exit code.
     #[must_use]
     pub fn exit_code(&self) -> u8 {

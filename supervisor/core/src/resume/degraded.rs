@@ -3,23 +3,23 @@
 //! A whole step that has everything always comes first, however old. Nothing is taken here that is not proven as deep as a
 //! whole step would have to be.
 
-use super::step::{Loaded, from_loaded, named};
-use super::{Choice, depth_of, is_elsewhere, last_step};
-use crate::checkpoint::{CheckpointSummary, Part, Resumability};
+use super::step::{LoadedParts, from_loaded, named};
+use super::{ResumeChoice, depth_of, is_elsewhere, last_step};
+use crate::checkpoint::{CheckpointSummary, PartialStep, Resumability};
 use crate::event::ScanReport;
 use crate::id::Step;
 use crate::reason::Reason;
-use crate::record::{DiskEdit, Outcome};
-use crate::spec::{Degraded, RunSpec};
-use crate::state::State;
+use crate::record::{DiskEdit, RunOutcome};
+use crate::spec::{DegradedPolicy, RunSpec};
+use crate::state::RunState;
 
 /// The newest step of which a proven part is left; the one that was asked for, where one was.
 fn best<'a>(
-    s: &State,
+    s: &RunState,
     spec: &RunSpec,
     scan: &'a ScanReport,
     from: Option<Step>,
-) -> Option<(&'a CheckpointSummary, &'a Part)> {
+) -> Option<(&'a CheckpointSummary, &'a PartialStep)> {
     // From the last planned step there is nothing left to train.
     let goes_on = |c: &CheckpointSummary| last_step(s, spec).is_none_or(|last| c.step < last);
     let fits = |c: &CheckpointSummary| !matches!(c.resume, Resumability::Not { .. }) && goes_on(c);
@@ -35,18 +35,24 @@ fn best<'a>(
 
 /// Use of the parts that are left, where a refusal or a start from nothing would come else: go on with it where the policy
 /// allows that, or tell what could be had.
-pub(super) fn or_degraded(s: &State, spec: &RunSpec, scan: &ScanReport, from: Option<Step>, other: Choice) -> Choice {
+pub(super) fn or_degraded(
+    s: &RunState,
+    spec: &RunSpec,
+    scan: &ScanReport,
+    from: Option<Step>,
+    other: ResumeChoice,
+) -> ResumeChoice {
     let Some((c, part)) = best(s, spec, scan, from) else {
         return other;
     };
-    if matches!(other, Choice::Unreadable { .. }) {
+    if matches!(other, ResumeChoice::Unreadable { .. }) {
         return other;
     }
     if spec.policy.degraded.allows(&part.lost) {
         return go_on(s, spec, scan, c, part, from.is_some());
     }
-    let Choice::Refuse {
-        outcome: Outcome::NoProof { why },
+    let ResumeChoice::Refuse {
+        outcome: RunOutcome::NoProof { why },
         mut reasons,
     } = other
     else {
@@ -54,13 +60,20 @@ pub(super) fn or_degraded(s: &State, spec: &RunSpec, scan: &ScanReport, from: Op
     };
     let why = format!("{why}. {}", offer(spec, c, part, from));
     reasons.insert(0, Reason::new("part_is_left", why.clone()));
-    Choice::Refuse {
-        outcome: Outcome::NoProof { why },
+    ResumeChoice::Refuse {
+        outcome: RunOutcome::NoProof { why },
         reasons,
     }
 }
 
-fn go_on(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary, part: &Part, asked: bool) -> Choice {
+fn go_on(
+    s: &RunState,
+    spec: &RunSpec,
+    scan: &ScanReport,
+    c: &CheckpointSummary,
+    part: &PartialStep,
+    asked: bool,
+) -> ResumeChoice {
     let text = format!(
         "{} is {}, and whole except for its {}: `supervisor.degraded_resume` allows to go on without",
         c.id,
@@ -74,7 +87,7 @@ fn go_on(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary, pa
         entry: entry.clone(),
         why: "the trainer would load it, and it is not whole".to_owned(),
     });
-    let loaded = Loaded {
+    let loaded = LoadedParts {
         holds: &part.holds,
         every: &[],
         lost: part.lost.clone(),
@@ -86,15 +99,15 @@ fn go_on(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary, pa
 }
 
 /// Text for a person who has to agree.
-fn offer(spec: &RunSpec, c: &CheckpointSummary, part: &Part, from: Option<Step>) -> String {
+fn offer(spec: &RunSpec, c: &CheckpointSummary, part: &PartialStep, from: Option<Step>) -> String {
     let found = c.why().map_or_else(String::new, |f| format!(" ({f})"));
     let lost = named(&part.lost);
-    let Some(setting) = Degraded::that_allows(&part.lost) else {
+    let Some(setting) = DegradedPolicy::that_allows(&part.lost) else {
         return format!("{} could only be resumed without its {lost}{found}", c.id);
     };
     let with = from.map_or_else(String::new, |n| format!(" --from {n}"));
     let asks = match spec.policy.degraded {
-        Degraded::Ask => "you are asked first",
+        DegradedPolicy::Ask => "you are asked first",
         _ => "the settings do not allow that",
     };
     format!(

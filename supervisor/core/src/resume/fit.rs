@@ -2,27 +2,27 @@
 
 use super::reshard::{cut_anew, wanted};
 use super::spread::{self, SpreadChange};
-use super::step::{Loaded, allowed, from_loaded};
-use super::{Choice, depth_of, is_elsewhere, is_named, refusal_reason};
+use super::step::{LoadedParts, allowed, from_loaded};
+use super::{ResumeChoice, depth_of, is_elsewhere, is_named, refusal_reason};
 use crate::checkpoint::{CheckpointSummary, Resumability, StateKind, Verdict};
 use crate::event::ScanReport;
 use crate::reason::Reason;
-use crate::record::Outcome;
+use crate::record::RunOutcome;
 use crate::spec::RunSpec;
-use crate::state::State;
+use crate::state::RunState;
 use camino::Utf8PathBuf;
 
 /// From this step, which is whole and proven. `care`: the run is taken into care here; `foreign`: the steps
 /// above it are another run's.
 pub(super) fn from_step(
-    s: &State,
+    s: &RunState,
     spec: &RunSpec,
     scan: &ScanReport,
     c: &CheckpointSummary,
     care: bool,
     foreign: bool,
     mut reasons: Vec<Reason>,
-) -> Choice {
+) -> ResumeChoice {
     if let Some(reshard) = wanted(spec, c) {
         return cut_anew(s, spec, scan, c, reshard, care, foreign, reasons);
     }
@@ -33,10 +33,10 @@ pub(super) fn from_step(
         }
         Err((outcome, reason)) => {
             reasons.insert(0, reason);
-            return Choice::Refuse { outcome, reasons };
+            return ResumeChoice::Refuse { outcome, reasons };
         }
     };
-    let loaded = Loaded {
+    let loaded = LoadedParts {
         holds: &c.holds,
         every: &c.contents,
         lost,
@@ -46,7 +46,7 @@ pub(super) fn from_step(
     from_loaded(s, spec, scan, c, loaded, care, foreign, reasons)
 }
 
-pub(super) fn from_path(s: &State, spec: &RunSpec, scan: &ScanReport, path: &Utf8PathBuf) -> Choice {
+pub(super) fn from_path(s: &RunState, spec: &RunSpec, scan: &ScanReport, path: &Utf8PathBuf) -> ResumeChoice {
     let asked = Reason::new("resume_path", format!("the configuration asks for {path}"));
     match scan.steps.iter().find(|c| is_named(spec, c)) {
         Some(c) if c.is_proven(depth_of(s, spec, c)) => {
@@ -55,24 +55,24 @@ pub(super) fn from_path(s: &State, spec: &RunSpec, scan: &ScanReport, path: &Utf
         }
         Some(c) if c.verdict == Verdict::Whole => {
             let text = format!("{} is not proven yet", c.id);
-            Choice::Unreadable {
+            ResumeChoice::Unreadable {
                 reasons: vec![asked, Reason::new("not_proven_yet", text)],
             }
         }
-        Some(c) if c.verdict == Verdict::Unreadable => Choice::Unreadable {
+        Some(c) if c.verdict == Verdict::Unreadable => ResumeChoice::Unreadable {
             reasons: vec![refusal_reason("unreadable", c)],
         },
         Some(c) => {
             let why = refusal_reason("not_whole", c);
-            Choice::Refuse {
-                outcome: Outcome::NoProof { why: why.text.clone() },
+            ResumeChoice::Refuse {
+                outcome: RunOutcome::NoProof { why: why.text.clone() },
                 reasons: vec![asked, why],
             }
         }
         None => {
             let why = format!("{path} does not exist");
-            Choice::Refuse {
-                outcome: Outcome::NoProof { why: why.clone() },
+            ResumeChoice::Refuse {
+                outcome: RunOutcome::NoProof { why: why.clone() },
                 reasons: vec![asked, Reason::new("no_such_step", why)],
             }
         }
@@ -81,10 +81,10 @@ pub(super) fn from_path(s: &State, spec: &RunSpec, scan: &ScanReport, path: &Utf
 
 /// Losses at a resume from this step, or why it is not allowed.
 fn fitness(
-    s: &State,
+    s: &RunState,
     spec: &RunSpec,
     c: &CheckpointSummary,
-) -> Result<(Vec<StateKind>, Option<Reason>), (Outcome, Reason)> {
+) -> Result<(Vec<StateKind>, Option<Reason>), (RunOutcome, Reason)> {
     let lost: &[StateKind] = match &c.resume {
         Resumability::Exact => &[],
         Resumability::Degraded { lost } => lost.as_slice(),
@@ -107,15 +107,15 @@ fn fitness(
                 Err((_, mut refused)) => {
                     refused.text = format!("{text}. {}", refused.text);
                     let why = refused.text.clone();
-                    Err((Outcome::NoProof { why }, refused))
+                    Err((RunOutcome::NoProof { why }, refused))
                 }
             }
         }
     }
 }
 
-fn unfit(c: &CheckpointSummary, why: &str) -> (Outcome, Reason) {
+fn unfit(c: &CheckpointSummary, why: &str) -> (RunOutcome, Reason) {
     let why = format!("{} is whole but does not fit this run: {why}", c.id);
     let reason = Reason::new("does_not_fit", why.clone());
-    (Outcome::Deterministic { why }, reason)
+    (RunOutcome::Deterministic { why }, reason)
 }

@@ -1,14 +1,14 @@
 //! The state in which the next start decides.
 
 use crate::event::{Event, EventKind};
-use crate::record::{Outcome, Record};
+use crate::record::{JournalRecord, RunOutcome};
 use crate::spec::RunSpec;
-use crate::state::State;
+use crate::state::RunState;
 
 /// The state as a term finds it that would begin now, on a machine that was booted so: another configuration, or a reboot, counts there.
 #[must_use]
-pub fn in_next_term(mut state: State, spec: &RunSpec, boot: String) -> State {
-    if state.outcome.as_ref().is_some_and(Outcome::needs_a_person) {
+pub fn in_next_term(mut state: RunState, spec: &RunSpec, boot: String) -> RunState {
+    if state.outcome.as_ref().is_some_and(RunOutcome::needs_a_person) {
         // A step that failed before would be tried again.
         state.distrusted.clear();
     }
@@ -23,7 +23,7 @@ pub fn in_next_term(mut state: State, spec: &RunSpec, boot: String) -> State {
         living: None,
         orphans: Vec::new(),
     };
-    state.apply(&Record::Fact(Event {
+    state.apply(&JournalRecord::Fact(Event {
         at: state.now,
         wall: state.wall,
         entropy: 0,

@@ -1,18 +1,18 @@
 //! From nothing: by wish, into an empty root, or not at all.
 
 use super::step::move_aside;
-use super::{Choice, is_elsewhere, refusal_reason, start};
+use super::{ResumeChoice, is_elsewhere, refusal_reason, start};
 use crate::checkpoint::Verdict;
-use crate::event::{ScanReport, Tracker};
+use crate::event::{ScanReport, TrackerState};
 use crate::reason::Reason;
-use crate::record::{DiskEdit, Outcome, StartPoint};
+use crate::record::{DiskEdit, RunOutcome, StartPoint};
 use crate::spec::RunSpec;
-use crate::state::State;
+use crate::state::RunState;
 
 /// Copies of the only checkpoint whose trouble is said, the live set among them.
 const KEPT: usize = 4;
 
-pub(super) fn fresh_by_wish(s: &State, spec: &RunSpec, scan: &ScanReport) -> Choice {
+pub(super) fn fresh_by_wish(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> ResumeChoice {
     let (code, text) = if spec.policy.fresh {
         ("fresh_asked", "a fresh start was asked for (--fresh)")
     } else {
@@ -26,14 +26,14 @@ pub(super) fn fresh_by_wish(s: &State, spec: &RunSpec, scan: &ScanReport) -> Cho
 }
 
 /// A fresh start was decided, and its disk edits were not finished.
-pub(super) fn go_on_clearing(s: &State, scan: &ScanReport) -> Choice {
+pub(super) fn go_on_clearing(s: &RunState, scan: &ScanReport) -> ResumeChoice {
     let text = "a fresh start was decided before, and other steps are still to be moved aside";
     fresh(s, scan, true, true, vec![Reason::new("fresh_unfinished", text)])
 }
 
-fn fresh(s: &State, scan: &ScanReport, foreign: bool, care: bool, reasons: Vec<Reason>) -> Choice {
+fn fresh(s: &RunState, scan: &ScanReport, foreign: bool, care: bool, reasons: Vec<Reason>) -> ResumeChoice {
     if let Some(c) = scan.steps.iter().find(|c| c.verdict == Verdict::Unreadable) {
-        return Choice::Unreadable {
+        return ResumeChoice::Unreadable {
             reasons: vec![refusal_reason("unreadable", c)],
         };
     }
@@ -53,7 +53,7 @@ fn holds_work(spec: &RunSpec, scan: &ScanReport) -> bool {
 }
 
 /// No step is provable: a fresh start where nothing can be lost by it, a refusal elsewhere.
-pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut reasons: Vec<Reason>) -> Choice {
+pub(super) fn from_nothing(s: &RunState, spec: &RunSpec, scan: &ScanReport, mut reasons: Vec<Reason>) -> ResumeChoice {
     let steps = scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id)).count();
     if s.mark.is_none() {
         if s.care.as_ref().is_some_and(|c| c.step.is_none()) && !holds_work(spec, scan) {
@@ -90,18 +90,18 @@ pub(super) fn from_nothing(s: &State, spec: &RunSpec, scan: &ScanReport, mut rea
     let why = reasons.iter().take(said).fold(why, |why, r| format!("{why}; {r}"));
     let why = format!("{why}. To begin at step 0 all the same: --fresh, which moves aside what is there");
     reasons.insert(0, Reason::new("no_proof", why.clone()));
-    Choice::Refuse {
-        outcome: Outcome::NoProof { why },
+    ResumeChoice::Refuse {
+        outcome: RunOutcome::NoProof { why },
         reasons,
     }
 }
 
-fn tracker_words(t: &Tracker) -> String {
+fn tracker_words(t: &TrackerState) -> String {
     match t {
-        Tracker::Missing | Tracker::Unused => "is missing,".into(),
-        Tracker::Empty => "is empty,".into(),
-        Tracker::Garbage(text) => format!("says {text:?},"),
-        Tracker::NotAFile(what) => format!("is {what},"),
-        Tracker::Step(n) => format!("names step {n},"),
+        TrackerState::Missing | TrackerState::Unused => "is missing,".into(),
+        TrackerState::Empty => "is empty,".into(),
+        TrackerState::Garbage(text) => format!("says {text:?},"),
+        TrackerState::NotAFile(what) => format!("is {what},"),
+        TrackerState::Step(n) => format!("names step {n},"),
     }
 }

@@ -1,32 +1,32 @@
 //! Questions that only a person can answer: somebody else writes here; the tracker was set back; a checkpoint would import
 //! or run what is not known to be the trainer's.
 
-use super::{Choice, is_elsewhere};
+use super::{ResumeChoice, is_elsewhere};
 use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
-use crate::event::{ScanReport, Tracker};
-use crate::generations::{Strange, is_distrusted, is_kept, is_live, is_own, is_same_save, strange, whole_live};
+use crate::event::{ScanReport, TrackerState};
+use crate::generations::{UnexpectedSet, is_distrusted, is_kept, is_live, is_own, is_same_save, strange, whole_live};
 use crate::reason::{Evidence, Reason};
-use crate::record::{Outcome, UNFAMILIAR_GLOBALS};
+use crate::record::{RunOutcome, UNFAMILIAR_GLOBALS};
 use crate::spec::RunSpec;
-use crate::state::{State, StepOrigin};
+use crate::state::{RunState, StepOrigin};
 
 /// A link in the place of the only checkpoint, or of one of its directories: whatever was wished for, nothing of it can be put
 /// away or put back, and the trainer would write through it.
-pub(super) fn linked(spec: &RunSpec, scan: &ScanReport) -> Option<Choice> {
+pub(super) fn linked(spec: &RunSpec, scan: &ScanReport) -> Option<ResumeChoice> {
     let live = scan.steps.iter().find(|c| spec.saves.is_in_place() && is_live(&c.id))?;
     let found = live.findings.iter().find(|f| f.code == "linked")?;
     let path = found.file.as_ref()?;
     let why = format!(
         "{path} is a symbolic link: what stands in the place of the only checkpoint must be a directory of its own, nothing was moved or started. Put the directory itself there, or remove the link (what it leads to stays): the newest copy is put back then"
     );
-    Some(Choice::Refuse {
-        outcome: Outcome::NoProof { why: why.clone() },
+    Some(ResumeChoice::Refuse {
+        outcome: RunOutcome::NoProof { why: why.clone() },
         reasons: vec![Reason::new("linked", why)],
     })
 }
 
 /// Steps that appeared while no attempt of this run lived.
-pub(super) fn stranger(s: &State, scan: &ScanReport) -> Option<Choice> {
+pub(super) fn stranger(s: &RunState, scan: &ScanReport) -> Option<ResumeChoice> {
     let settled = s.settled.as_ref()?;
     // What we put back ourselves is nobody else's.
     if s.attempt.is_none() || s.care.is_none() || s.arranged > 0 {
@@ -44,8 +44,8 @@ pub(super) fn stranger(s: &State, scan: &ScanReport) -> Option<Choice> {
         "{} appeared while no worker of this run lived: it was copied in, or somebody else writes here",
         c.id
     );
-    Some(Choice::Refuse {
-        outcome: Outcome::Stranger {
+    Some(ResumeChoice::Refuse {
+        outcome: RunOutcome::Stranger {
             what: what.clone(),
             step: Some(c.step),
         },
@@ -58,8 +58,13 @@ fn before_dot(id: &CkptId) -> Option<&str> {
 }
 
 /// The tracker names less than the newest whole step by more than one save.
-pub(super) fn rolled_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary) -> Option<Choice> {
-    let Tracker::Step(named) = scan.tracker else {
+pub(super) fn rolled_back(
+    s: &RunState,
+    spec: &RunSpec,
+    scan: &ScanReport,
+    c: &CheckpointSummary,
+) -> Option<ResumeChoice> {
+    let TrackerState::Step(named) = scan.tracker else {
         return None;
     };
     // Where a live set is compared with copies of it, they say it themselves.
@@ -83,14 +88,14 @@ pub(super) fn rolled_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Chec
         "the tracker names step {named}, but {} is whole: a person may have rolled back. Say which one is meant: --from {named} or --from {}",
         c.id, c.step
     );
-    Some(Choice::Refuse {
-        outcome: Outcome::NoProof { why: why.clone() },
+    Some(ResumeChoice::Refuse {
+        outcome: RunOutcome::NoProof { why: why.clone() },
         reasons: vec![Reason::new("rolled_back", why)],
     })
 }
 
 /// The live set is whole and older than the newest generation, and it was not us who put it there.
-pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary) -> Option<Choice> {
+pub(super) fn set_back(s: &RunState, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary) -> Option<ResumeChoice> {
     let live = scan.steps.iter().find(|x| is_live(&x.id))?;
     let older = spec.saves.is_in_place() && is_kept(&c.id) && live.verdict == Verdict::Whole && live.step < c.step;
     let ours = s
@@ -105,14 +110,14 @@ pub(super) fn set_back(s: &State, spec: &RunSpec, scan: &ScanReport, c: &Checkpo
         "the live set holds step {}, and {} was kept of a later one: it was put back by hand, or the trainer was started from nothing without us. Say which one is meant: --from {} or --from {}",
         live.step, c.id, live.step, c.step
     );
-    Some(Choice::Refuse {
-        outcome: Outcome::NoProof { why: why.clone() },
+    Some(ResumeChoice::Refuse {
+        outcome: RunOutcome::NoProof { why: why.clone() },
         reasons: vec![Reason::new("set_back", why)],
     })
 }
 
 /// The live set is whole and older than what the last attempt left in it, or another save of that step, and no copy of ours.
-pub(super) fn went_back(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<Choice> {
+pub(super) fn went_back(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> Option<ResumeChoice> {
     let live = whole_live(scan).filter(|_| spec.saves.is_in_place())?;
     let a = s.attempt.as_ref().filter(|_| !s.arranging)?;
     let (step, ckpt) = a.saved.as_ref()?;
@@ -122,8 +127,8 @@ pub(super) fn went_back(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<
         return None;
     }
     let what = match strange {
-        Strange::Another => format!("holds another save of step {step} than attempt {} wrote", a.no),
-        Strange::Older => format!(
+        UnexpectedSet::Another => format!("holds another save of step {step} than attempt {} wrote", a.no),
+        UnexpectedSet::Older => format!(
             "holds step {}, and attempt {} had saved step {step} there",
             live.step, a.no
         ),
@@ -141,8 +146,8 @@ pub(super) fn went_back(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<
     };
     let what =
         format!("the live set {what}: another trainer writes here, or an older state was put back by hand{ours}");
-    Some(Choice::Refuse {
-        outcome: Outcome::Stranger {
+    Some(ResumeChoice::Refuse {
+        outcome: RunOutcome::Stranger {
             what: what.clone(),
             step: Some(live.step),
         },
@@ -154,7 +159,7 @@ pub(super) fn went_back(s: &State, spec: &RunSpec, scan: &ScanReport) -> Option<
 const NAMES: usize = 4;
 
 /// Why a step that loading would make dangerous stops everything.
-pub(super) fn unsafe_step(s: &State, c: &CheckpointSummary) -> String {
+pub(super) fn unsafe_step(s: &RunState, c: &CheckpointSummary) -> String {
     let found = c.why().map_or_else(String::new, |f| format!(": {f}"));
     let whose = match s.origin_of(c) {
         StepOrigin::Own => "this run wrote or accepted it as it is",
@@ -170,7 +175,7 @@ pub(super) fn unsafe_step(s: &State, c: &CheckpointSummary) -> String {
 /// A step of others whose files name what neither torch nor a person vouches for: asked once, before the run is taken into
 /// care with it. A setting to copy is given for the user's own modules only: a library's name may be harmless or the way to run
 /// anything, and nobody who reads it here can tell.
-pub(super) fn unfamiliar(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Option<(Outcome, Reason)> {
+pub(super) fn unfamiliar(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Option<(RunOutcome, Reason)> {
     let first = c.unfamiliar.first().filter(|_| s.origin_of(c) != StepOrigin::Own)?;
     let names = listed(c.unfamiliar.iter());
     let told = c
@@ -213,7 +218,7 @@ pub(super) fn unfamiliar(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> Op
         finding: told.map_or_else(|| format!("it names {first}"), |f| f.detail.clone()),
     };
     let reason = Reason::new(UNFAMILIAR_GLOBALS, why.clone()).with(evidence);
-    Some((Outcome::NoProof { why }, reason))
+    Some((RunOutcome::NoProof { why }, reason))
 }
 
 /// The first names, and how many more there are.

@@ -1,17 +1,17 @@
 //! A step that other ranks saved than the run has: cut anew for them where the settings say so.
 
-use super::step::{Loaded, allowed, from_loaded};
-use super::{Choice, is_elsewhere};
-use crate::checkpoint::{CheckpointSummary, Reshard, Resumability};
+use super::step::{LoadedParts, allowed, from_loaded};
+use super::{ResumeChoice, is_elsewhere};
+use crate::checkpoint::{CheckpointSummary, ReshardOffer, Resumability};
 use crate::event::ScanReport;
 use crate::reason::Reason;
-use crate::record::{DiskEdit, Outcome};
-use crate::reshard::Cut;
+use crate::record::{DiskEdit, RunOutcome};
+use crate::reshard::ReshardSpec;
 use crate::spec::RunSpec;
-use crate::state::State;
+use crate::state::RunState;
 
 /// How the step would have to be cut, where the settings allow it. A step elsewhere is not ours to change.
-pub(super) fn wanted<'a>(spec: &RunSpec, c: &'a CheckpointSummary) -> Option<&'a Reshard> {
+pub(super) fn wanted<'a>(spec: &RunSpec, c: &'a CheckpointSummary) -> Option<&'a ReshardOffer> {
     let unfit = matches!(c.resume, Resumability::Not { .. });
     let here = spec.policy.elastic && spec.saves.is_steps() && !is_elsewhere(&c.id);
     c.reshard.as_ref().filter(|_| unfit && here)
@@ -23,26 +23,26 @@ pub(super) fn wanted<'a>(spec: &RunSpec, c: &'a CheckpointSummary) -> Option<&'a
     reason = "one choice, all of whose parts come from the caller"
 )]
 pub(super) fn cut_anew(
-    s: &State,
+    s: &RunState,
     spec: &RunSpec,
     scan: &ScanReport,
     c: &CheckpointSummary,
-    reshard: &Reshard,
+    reshard: &ReshardOffer,
     care: bool,
     foreign: bool,
     mut reasons: Vec<Reason>,
-) -> Choice {
+) -> ResumeChoice {
     let (from, to) = (reshard.from, reshard.to);
     if let Some(why) = hinder(s, spec, c, reshard) {
         reasons.insert(0, Reason::new("does_not_fit", why.clone()));
-        let outcome = Outcome::Deterministic { why };
-        return Choice::Refuse { outcome, reasons };
+        let outcome = RunOutcome::Deterministic { why };
+        return ResumeChoice::Refuse { outcome, reasons };
     }
     let lost = match allowed(spec, c, &reshard.lost) {
         Ok(lost) => lost,
         Err((outcome, reason)) => {
             reasons.insert(0, reason);
-            return Choice::Refuse { outcome, reasons };
+            return ResumeChoice::Refuse { outcome, reasons };
         }
     };
     let text = format!(
@@ -50,14 +50,14 @@ pub(super) fn cut_anew(
         c.id
     );
     reasons.push(Reason::new("reshard", text));
-    let cut = Cut {
+    let cut = ReshardSpec {
         ckpt: c.id.clone(),
         step: c.step,
         pins: c.pins,
         from,
         to,
     };
-    let loaded = Loaded {
+    let loaded = LoadedParts {
         holds: &c.holds,
         every: &c.contents,
         lost,
@@ -68,7 +68,7 @@ pub(super) fn cut_anew(
 }
 
 /// Why it is not cut, although it could be.
-fn hinder(s: &State, spec: &RunSpec, c: &CheckpointSummary, reshard: &Reshard) -> Option<String> {
+fn hinder(s: &RunState, spec: &RunSpec, c: &CheckpointSummary, reshard: &ReshardOffer) -> Option<String> {
     if let Some(d) = s.derivation(c).filter(|d| d.of.to == reshard.to) {
         return Some(format!(
             "{} was cut anew for {} ranks already, from one of {}, and is told to be one of {} again: this is a fault of supervise; as it was it stands aside",

@@ -4,7 +4,7 @@ use crate::checkpoint::{CheckpointSummary, StateKind};
 use crate::generations::save_of;
 use crate::reason::Reason;
 use crate::spec::{RoleSpread, RunSpec};
-use crate::state::State;
+use crate::state::RunState;
 
 /// Comparison of a save with the run that is to load it.
 pub(super) enum SpreadChange {
@@ -24,7 +24,7 @@ pub(super) enum SpreadChange {
 }
 
 /// The difference between this save and the run.
-pub(super) fn change(s: &State, spec: &RunSpec, c: &CheckpointSummary) -> SpreadChange {
+pub(super) fn change(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> SpreadChange {
     let Some(place) = spec.saves.in_place().filter(|place| !place.spread.is_empty()) else {
         return SpreadChange::None;
     };

@@ -1,18 +1,18 @@
 //! From one step: what is loaded, what is lost, which disk edits come first.
 
 use super::question::unfamiliar;
-use super::{Choice, is_elsewhere, refusal_reason, start};
+use super::{ResumeChoice, is_elsewhere, refusal_reason, start};
 use crate::checkpoint::{CheckpointSummary, PinsHash, StateKind, Verdict};
-use crate::event::{ScanReport, Tracker};
+use crate::event::{ScanReport, TrackerState};
 use crate::generations::{arranged, is_live};
 use crate::reason::Reason;
-use crate::record::{DiskEdit, Outcome, StartPoint};
-use crate::spec::{Degraded, RunSpec};
-use crate::state::State;
+use crate::record::{DiskEdit, RunOutcome, StartPoint};
+use crate::spec::{DegradedPolicy, RunSpec};
+use crate::state::RunState;
 use std::collections::BTreeMap;
 
 /// Parts of a step that are loaded.
-pub(super) struct Loaded<'a> {
+pub(super) struct LoadedParts<'a> {
     /// Content of each role.
     pub(super) holds: &'a BTreeMap<String, Vec<String>>,
     /// Other contents of a role.
@@ -31,26 +31,26 @@ pub(super) struct Loaded<'a> {
     reason = "one choice, all of whose parts come from the caller"
 )]
 pub(super) fn from_loaded(
-    s: &State,
+    s: &RunState,
     spec: &RunSpec,
     scan: &ScanReport,
     c: &CheckpointSummary,
-    loaded: Loaded<'_>,
+    loaded: LoadedParts<'_>,
     care: bool,
     foreign: bool,
     mut reasons: Vec<Reason>,
-) -> Choice {
+) -> ResumeChoice {
     let in_place = |x: &CheckpointSummary| is_live(&x.id) && !is_live(&c.id);
     let goes = |x: &&CheckpointSummary| (x.step > c.step || in_place(x)) && !is_elsewhere(&x.id);
     let above = scan.steps.iter().filter(goes);
     if let Some(x) = above.into_iter().find(|x| x.verdict == Verdict::Unreadable) {
         // It would have to go aside, and nothing is known of it.
         reasons.insert(0, refusal_reason("unreadable", x));
-        return Choice::Unreadable { reasons };
+        return ResumeChoice::Unreadable { reasons };
     }
     if let Some((outcome, reason)) = unfamiliar(s, spec, c) {
         reasons.insert(0, reason);
-        return Choice::Refuse { outcome, reasons };
+        return ResumeChoice::Refuse { outcome, reasons };
     }
     if let Some(mark) = s.mark.filter(|m| c.step < *m && !care)
         && s.step_backs > spec.policy.step_backs
@@ -60,8 +60,8 @@ pub(super) fn from_loaded(
             c.step, s.step_backs, spec.policy.step_backs
         );
         reasons.insert(0, Reason::new("too_many_step_backs", why.clone()));
-        return Choice::Refuse {
-            outcome: Outcome::GaveUp { why },
+        return ResumeChoice::Refuse {
+            outcome: RunOutcome::GaveUp { why },
             reasons,
         };
     }
@@ -80,7 +80,7 @@ pub(super) fn from_loaded(
         false => move_aside(s, scan, Some(c), foreign, &reasons),
     };
     edits.extend(loaded.put_away);
-    let is_right = matches!(&scan.tracker, Tracker::Unused) || scan.tracker == Tracker::Step(c.step);
+    let is_right = matches!(&scan.tracker, TrackerState::Unused) || scan.tracker == TrackerState::Step(c.step);
     if spec.saves.is_steps() && !is_right && !is_elsewhere(&c.id) {
         edits.push(DiskEdit::WriteTracker { step: c.step });
     }
@@ -109,28 +109,32 @@ pub(super) fn allowed(
     spec: &RunSpec,
     c: &CheckpointSummary,
     lost: &[StateKind],
-) -> Result<Vec<StateKind>, (Outcome, Reason)> {
+) -> Result<Vec<StateKind>, (RunOutcome, Reason)> {
     if spec.policy.degraded.allows(lost) {
         return Ok(lost.to_vec());
     }
     let why = format!("{} can only be resumed without its {}", c.id, named(lost));
     let asks = match spec.policy.degraded {
-        Degraded::Ask => "you are asked first",
+        DegradedPolicy::Ask => "you are asked first",
         _ => "the settings do not allow that",
     };
-    let agree = Degraded::that_allows(lost).map_or_else(String::new, |word| {
+    let agree = DegradedPolicy::that_allows(lost).map_or_else(String::new, |word| {
         format!(": to agree, say `run --set supervisor.degraded_resume={word}`")
     });
     let text = format!("{why}; {asks} (degraded_resume){agree}");
     Err((
-        Outcome::NoProof { why: text.clone() },
+        RunOutcome::NoProof { why: text.clone() },
         Reason::new("degraded_not_allowed", text),
     ))
 }
 
 /// State that each role loads: what the step holds of it, narrowed by the user's own wish for the first resume. What every role
 /// loads comes first, then those that differ.
-fn load_contents(s: &State, spec: &RunSpec, loaded: &Loaded<'_>) -> (Vec<String>, BTreeMap<String, Vec<String>>) {
+fn load_contents(
+    s: &RunState,
+    spec: &RunSpec,
+    loaded: &LoadedParts<'_>,
+) -> (Vec<String>, BTreeMap<String, Vec<String>>) {
     let all: BTreeMap<&str, Vec<String>> = spec
         .roles
         .iter()
@@ -155,7 +159,7 @@ fn load_contents(s: &State, spec: &RunSpec, loaded: &Loaded<'_>) -> (Vec<String>
     )
 }
 
-fn held<'a>(loaded: &'a Loaded<'_>, role: &str) -> &'a [String] {
+fn held<'a>(loaded: &'a LoadedParts<'_>, role: &str) -> &'a [String] {
     loaded.holds.get(role).map_or(loaded.every, Vec::as_slice)
 }
 
@@ -172,7 +176,7 @@ fn left_out(
     spec: &RunSpec,
     load: &[String],
     roles: &BTreeMap<String, Vec<String>>,
-    loaded: &Loaded<'_>,
+    loaded: &LoadedParts<'_>,
 ) -> Vec<StateKind> {
     use StateKind::{LrSchedule, Optimizer, Rng};
     let mut out = Vec::new();
@@ -195,7 +199,7 @@ fn left_out(
 /// Every step above the start goes aside: the trainer would write into it, and its marks survive a re-save. So does another name for the
 /// same step, which the trainer could take for it.
 pub(super) fn move_aside(
-    s: &State,
+    s: &RunState,
     scan: &ScanReport,
     start: Option<&CheckpointSummary>,
     foreign: bool,

@@ -3,14 +3,14 @@
 use super::last_step;
 use crate::id::Step;
 use crate::reason::Reason;
-use crate::record::Notice;
+use crate::record::NoticeKind;
 use crate::spec::RunSpec;
-use crate::state::{Attempt, State};
+use crate::state::{Attempt, RunState};
 
 /// Why what the command does after its last step is not done, where that counts.
-pub(super) fn undone_tail(s: &State, spec: &RunSpec) -> Option<Reason> {
+pub(super) fn undone_tail(s: &RunState, spec: &RunSpec) -> Option<Reason> {
     let is_open = |a: &&Attempt| {
-        spec.has_tail && a.launched.is_some() && !a.succeeded() && !a.noticed.contains_key(&Notice::DoneButStays)
+        spec.has_tail && a.launched.is_some() && !a.succeeded() && !a.noticed.contains_key(&NoticeKind::DoneButStays)
     };
     let a = s.attempt.as_ref().filter(is_open)?;
     let how = match a.diagnosis.is_some() && a.first_failure.is_some() {
@@ -24,7 +24,7 @@ pub(super) fn undone_tail(s: &State, spec: &RunSpec) -> Option<Reason> {
 
 /// A trainer that is resumed at its last planned step may train on before it comes to its end: that step is no progress of the run.
 #[must_use]
-pub fn is_overrun(s: &State, spec: &RunSpec, step: Step) -> bool {
+pub fn is_overrun(s: &RunState, spec: &RunSpec, step: Step) -> bool {
     let from = s.attempt.as_ref().map(|a| a.order.from.step());
     let from = from.filter(|from| last_step(s, spec).is_some_and(|last| *from >= last));
     spec.has_tail && from.is_some_and(|from| step > from)

@@ -1,6 +1,6 @@
 //! With proof switched off, for demonstrations of what then happens.
 
-use super::{Choice, is_elsewhere, start};
+use super::{ResumeChoice, is_elsewhere, start};
 use crate::checkpoint::CheckpointSummary;
 use crate::event::ScanReport;
 use crate::generations::is_live;
@@ -10,7 +10,7 @@ use crate::record::StartPoint;
 use crate::spec::RunSpec;
 
 /// With proof switched off: the highest number wins, as any restart loop would have it.
-pub(super) fn unproven(spec: &RunSpec, scan: &ScanReport, care: bool) -> Choice {
+pub(super) fn unproven(spec: &RunSpec, scan: &ScanReport, care: bool) -> ResumeChoice {
     let reason = |text: String| vec![Reason::new("proof_off", text)];
     // Of a trainer that goes on from one place only, what stands there.
     let would_load = |c: &CheckpointSummary| spec.saves.is_steps() || is_live(&c.id);
@@ -21,7 +21,7 @@ pub(super) fn unproven(spec: &RunSpec, scan: &ScanReport, care: bool) -> Choice 
     {
         Some(c) => {
             if last_is(spec, c.step) {
-                return Choice::Finished {
+                return ResumeChoice::Finished {
                     step: c.step,
                     reasons: reason(format!("{} has the last planned number", c.id)),
                 };

@@ -4,10 +4,10 @@ use super::{Spare, Surplus, is_whole};
 use crate::checkpoint::{CheckpointSummary, CkptId};
 use crate::id::Step;
 use crate::spec::RunSpec;
-use crate::state::State;
+use crate::state::RunState;
 
 /// Roles of steps above their number, or steps if all of theirs are, newest first. Two proven steps stay whole, and so does all above them.
-pub(super) fn surplus(s: &State, spec: &RunSpec) -> Option<Surplus> {
+pub(super) fn surplus(s: &RunState, spec: &RunSpec) -> Option<Surplus> {
     let (scan, care) = (s.scan.as_ref()?, s.care.as_ref()?);
     let ours = || {
         scan.steps

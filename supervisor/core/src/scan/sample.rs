@@ -11,7 +11,7 @@ const PROCESSES: usize = 1024;
 /// Lines after which a text that does not end is given up.
 const LINES: u32 = 400;
 
-struct Open {
+struct OpenSample {
     /// Form of what stands before each of its lines.
     prefix: u64,
     lines: u32,
@@ -19,7 +19,7 @@ struct Open {
 
 /// Texts of models that have begun and not ended, one for each process that prints into an output.
 pub(super) struct Samples {
-    open: BTreeMap<(u32, u64), Open>,
+    open: BTreeMap<(u32, u64), OpenSample>,
     other: Regex,
     outside: Regex,
 }
@@ -53,7 +53,7 @@ impl Samples {
                 self.open.clear();
             }
             let prefix = form(prefix);
-            self.open.insert(key, Open { prefix, lines: 0 });
+            self.open.insert(key, OpenSample { prefix, lines: 0 });
             return true;
         }
         if self.open.is_empty() {

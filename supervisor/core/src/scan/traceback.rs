@@ -23,7 +23,7 @@ const LINES: u32 = 2000;
 
 /// The part of a program that a traceback went through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Through {
+pub(super) enum TracebackScope {
     Neither,
     /// It reads the position that a step holds.
     State,
@@ -37,7 +37,7 @@ pub(super) enum Through {
 
 /// A line as seen by the tracebacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum TracebackLine {
     /// It belongs to none.
     Other,
     /// A header, or a line inside.
@@ -45,17 +45,17 @@ pub(super) enum Seen {
     /// A frame, or a line of a program.
     Code,
     /// It ends one; another exception came before it in its chain where it is chained.
-    Exception { through: Through, chained: bool },
+    Exception { through: TracebackScope, chained: bool },
 }
 
-struct Open {
+struct OpenTraceback {
     /// Python itself says that it goes on after this one.
     ignored: bool,
     /// Text before its header that may stand before each of its lines: a launcher's.
     prefix: Vec<u8>,
     /// Spaces before its header: its last line stands as far in.
     indent: usize,
-    through: Through,
+    through: TracebackScope,
     chained: bool,
     lines: u32,
     /// The line before was a frame's, or one of a program.
@@ -66,7 +66,7 @@ struct Open {
 
 /// Tracebacks that have begun and not ended.
 pub(super) struct Tracebacks {
-    open: BTreeMap<(u32, u64), Open>,
+    open: BTreeMap<(u32, u64), OpenTraceback>,
     /// Processes whose next traceback goes on with a chain.
     chained: BTreeSet<(u32, u64)>,
     /// Processes whose next traceback ends nothing: an object or a callback was cleaned up, and failed at it.
@@ -121,22 +121,22 @@ impl Tracebacks {
     }
 
     /// Takes a line in.
-    pub(super) fn line(&mut self, worker: u32, source: u64, text: &[u8]) -> Seen {
+    pub(super) fn line(&mut self, worker: u32, source: u64, text: &[u8]) -> TracebackLine {
         let key = (worker, source);
         // A progress bar draws without a newline: the traceback may follow on its line.
         if let Some(at) = memchr::memmem::find(text, HEADER)
             && ends_after(&text[at + HEADER.len()..])
         {
             self.begin(key, text, at);
-            return Seen::Inside;
+            return TracebackLine::Inside;
         }
         if is_link(text) && self.chained.len() < PROCESSES {
             self.chained.insert(key);
-            return Seen::Inside;
+            return TracebackLine::Inside;
         }
         if text.starts_with(IGNORED) && self.ignored.len() < PROCESSES {
             self.ignored.insert(key);
-            return Seen::Inside;
+            return TracebackLine::Inside;
         }
         if is_frame(text) && !self.open.contains_key(&key) {
             self.begin_inside(key);
@@ -144,53 +144,53 @@ impl Tracebacks {
         // Some print the last line of the next one alone.
         if !self.open.contains_key(&key) && self.chained.contains(&key) && self.exception.is_match(text) {
             self.chained.remove(&key);
-            return Seen::Exception {
-                through: Through::Neither,
+            return TracebackLine::Exception {
+                through: TracebackScope::Neither,
                 chained: true,
             };
         }
         if self.open.is_empty() {
-            return Seen::Other;
+            return TracebackLine::Other;
         }
         let Some(open) = self.open.get_mut(&key) else {
-            return Seen::Other;
+            return TracebackLine::Other;
         };
         open.lines += 1;
         if open.lines > LINES {
             self.open.remove(&key);
-            return Seen::Other;
+            return TracebackLine::Other;
         }
         let text = within(text, &open.prefix);
         let indent = text.iter().take_while(|b| **b == b' ').count();
         if indent == text.len() {
-            return Seen::Inside;
+            return TracebackLine::Inside;
         }
         if indent > open.indent {
             if text[indent..].starts_with(b"File \"") {
                 open.ignored |= memchr::memmem::find(text, TRACKER).is_some();
                 if self.save.is_match(text) {
-                    open.through = Through::Save;
+                    open.through = TracebackScope::Save;
                 } else if self.state.is_match(text) {
-                    open.through = Through::State;
-                } else if open.through == Through::Neither && self.load.is_match(text) {
-                    open.through = Through::Load;
-                } else if open.through == Through::Neither && self.reward.is_match(text) {
-                    open.through = Through::Reward;
-                } else if open.through == Through::Neither && self.init.is_match(text) {
-                    open.through = Through::Init;
+                    open.through = TracebackScope::State;
+                } else if open.through == TracebackScope::Neither && self.load.is_match(text) {
+                    open.through = TracebackScope::Load;
+                } else if open.through == TracebackScope::Neither && self.reward.is_match(text) {
+                    open.through = TracebackScope::Reward;
+                } else if open.through == TracebackScope::Neither && self.init.is_match(text) {
+                    open.through = TracebackScope::Init;
                 }
             }
             open.code = true;
-            return Seen::Code;
+            return TracebackLine::Code;
         }
         let right_below = std::mem::take(&mut open.code);
         if open.headless && !right_below {
             self.open.remove(&key);
-            return Seen::Other;
+            return TracebackLine::Other;
         }
         let own = right_below && self.own.is_match(&text[indent..]);
         if !own && !self.exception.is_match(&text[indent..]) {
-            return Seen::Other;
+            return TracebackLine::Other;
         }
         let (through, chained, ignored) = (open.through, open.chained, open.ignored);
         // Ray prints the exception it carries below its own.
@@ -198,9 +198,9 @@ impl Tracebacks {
             self.open.remove(&key);
         }
         if ignored {
-            return Seen::Inside;
+            return TracebackLine::Inside;
         }
-        Seen::Exception { through, chained }
+        TracebackLine::Exception { through, chained }
     }
 
     fn begin(&mut self, key: (u32, u64), text: &[u8], at: usize) {
@@ -219,11 +219,11 @@ impl Tracebacks {
             false => 0,
         };
         let prefix = if indent == before.len() || told { &[] } else { before };
-        let open = Open {
+        let open = OpenTraceback {
             ignored,
             prefix: prefix.to_vec(),
             indent,
-            through: Through::Neither,
+            through: TracebackScope::Neither,
             chained,
             lines: 0,
             code: false,
@@ -276,7 +276,7 @@ mod tests {
     fn run(lines: &[(u64, &str)]) -> Vec<usize> {
         let mut t = Tracebacks::new().unwrap();
         let ends = lines.iter().enumerate().filter_map(|(n, (source, text))| {
-            matches!(t.line(0, *source, text.as_bytes()), Seen::Exception { .. }).then_some(n)
+            matches!(t.line(0, *source, text.as_bytes()), TracebackLine::Exception { .. }).then_some(n)
         });
         ends.collect()
     }
@@ -293,7 +293,7 @@ mod tests {
             t.line(0, 0, line.as_bytes());
         }
         let seen = t.line(0, 0, b"KeyError: 'x'");
-        assert!(matches!(seen, Seen::Exception { .. }), "{seen:?}");
+        assert!(matches!(seen, TracebackLine::Exception { .. }), "{seen:?}");
         // The name of a logger looks like one, and stands before each line.
         for line in [
             "app.Launcher: Traceback (most recent call last):",
@@ -302,7 +302,7 @@ mod tests {
             t.line(0, 0, line.as_bytes());
         }
         let seen = t.line(0, 0, b"app.Launcher: KeyError: 'x'");
-        assert!(matches!(seen, Seen::Exception { .. }), "{seen:?}");
+        assert!(matches!(seen, TracebackLine::Exception { .. }), "{seen:?}");
     }
 
     #[test]
@@ -359,29 +359,35 @@ mod tests {
         let mut t = Tracebacks::new().unwrap();
         let mut seen = |text: &str| t.line(0, 0, text.as_bytes());
         seen("trainer-1  | Traceback (most recent call last):");
-        assert_eq!(seen("trainer-1  |   File \"a.py\", line 1, in f"), Seen::Code);
-        assert_eq!(seen("trainer-1  |     raise ValueError(x)"), Seen::Code);
-        assert!(matches!(seen("trainer-1  | Exception: boom"), Seen::Exception { .. }));
+        assert_eq!(seen("trainer-1  |   File \"a.py\", line 1, in f"), TracebackLine::Code);
+        assert_eq!(seen("trainer-1  |     raise ValueError(x)"), TracebackLine::Code);
+        assert!(matches!(
+            seen("trainer-1  | Exception: boom"),
+            TracebackLine::Exception { .. }
+        ));
         // A class of the script itself; what others print between the lines is none.
         seen("Traceback (most recent call last):");
         seen("  File \"a.py\", line 1, in f");
-        assert!(matches!(seen("RewardModelDown: no answer"), Seen::Exception { .. }));
+        assert!(matches!(
+            seen("RewardModelDown: no answer"),
+            TracebackLine::Exception { .. }
+        ));
         seen("Traceback (most recent call last):");
-        assert_eq!(seen("RewardModel: loaded"), Seen::Other);
-        assert!(matches!(seen("KeyError: 'x'"), Seen::Exception { .. }));
+        assert_eq!(seen("RewardModel: loaded"), TracebackLine::Other);
+        assert!(matches!(seen("KeyError: 'x'"), TracebackLine::Exception { .. }));
         // Times differ from line to line, and a progress bar stands before the header alone.
         seen("Jun 03 11:42:07 n1 python[88]: Traceback (most recent call last):");
         assert_eq!(
             seen("Jun 03 11:42:08 n1 python[88]:   File \"a.py\", line 1, in f"),
-            Seen::Code
+            TracebackLine::Code
         );
         assert!(matches!(
             seen("Jun 03 11:42:08 n1 python[88]: KeyError: 'x'"),
-            Seen::Exception { .. }
+            TracebackLine::Exception { .. }
         ));
         seen(" 12%|#  | 3/9 [00:01<00:02]Traceback (most recent call last):");
-        assert_eq!(seen("  File \"a.py\", line 1, in f"), Seen::Code);
-        assert!(matches!(seen("KeyError: 'x'"), Seen::Exception { .. }));
+        assert_eq!(seen("  File \"a.py\", line 1, in f"), TracebackLine::Code);
+        assert!(matches!(seen("KeyError: 'x'"), TracebackLine::Exception { .. }));
     }
 
     #[test]
@@ -417,8 +423,8 @@ mod tests {
         let mut t = Tracebacks::new().unwrap();
         t.line(0, 0, b"Traceback (most recent call last):");
         t.line(0, 0, b"  File \"x.py\", line 3, in save_checkpoint");
-        let end = |chained| Seen::Exception {
-            through: Through::Save,
+        let end = |chained| TracebackLine::Exception {
+            through: TracebackScope::Save,
             chained,
         };
         assert_eq!(t.line(0, 0, b"RuntimeError: x"), end(false));
@@ -436,11 +442,11 @@ mod tests {
             0,
             b"The above exception was the direct cause of the following exception:",
         );
-        assert_eq!(t.line(0, 0, b""), Seen::Other);
+        assert_eq!(t.line(0, 0, b""), TracebackLine::Other);
         assert!(matches!(
             t.line(0, 0, b"ValueError: alone"),
-            Seen::Exception { chained: true, .. }
+            TracebackLine::Exception { chained: true, .. }
         ));
-        assert_eq!(t.line(0, 0, b"ValueError: not in a chain"), Seen::Other);
+        assert_eq!(t.line(0, 0, b"ValueError: not in a chain"), TracebackLine::Other);
     }
 }

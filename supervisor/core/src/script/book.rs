@@ -20,7 +20,7 @@ pub struct CallPlace {
 
 /// A call that was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScriptCall {
+pub struct StartedCall {
     /// Its part of the training.
     pub place: CallPlace,
     /// Settings that tell one training from another, as the script wrote them.
@@ -55,13 +55,13 @@ pub enum CallAnswer {
 /// The calls of an attempt, in order.
 #[derive(Debug, Default)]
 pub struct CallBook {
-    calls: Vec<ScriptCall>,
+    calls: Vec<StartedCall>,
 }
 
 impl CallBook {
     /// Decides about a call; `fits`: our words can be put into it; `is_learnt`: its root is the one that was learnt.
     #[must_use]
-    pub fn answer(&self, call: &ScriptCall, fits: bool, is_learnt: bool) -> CallAnswer {
+    pub fn answer(&self, call: &StartedCall, fits: bool, is_learnt: bool) -> CallAnswer {
         let (place, root) = (call.place, &call.root);
         if self.calls.is_empty() {
             return match fits && is_learnt {
@@ -84,13 +84,13 @@ impl CallBook {
     }
 
     /// Writes down a call that starts; returns its number.
-    pub fn begin(&mut self, call: ScriptCall) -> usize {
+    pub fn begin(&mut self, call: StartedCall) -> usize {
         self.calls.push(call);
         self.calls.len() - 1
     }
 
     /// Writes down how a call ended, once.
-    pub fn end(&mut self, at: usize, status: ExitStatus) -> Option<&ScriptCall> {
+    pub fn end(&mut self, at: usize, status: ExitStatus) -> Option<&StartedCall> {
         let call = self.calls.get_mut(at).filter(|c| c.end.is_none())?;
         call.end = Some(status);
         Some(call)
@@ -98,12 +98,12 @@ impl CallBook {
 
     /// The calls.
     #[must_use]
-    pub fn calls(&self) -> &[ScriptCall] {
+    pub fn calls(&self) -> &[StartedCall] {
         &self.calls
     }
 
     /// Calls of one of `workers` scripts.
-    pub fn of(&self, worker: WorkerId, workers: usize) -> impl Iterator<Item = (usize, &ScriptCall)> {
+    pub fn of(&self, worker: WorkerId, workers: usize) -> impl Iterator<Item = (usize, &StartedCall)> {
         let all = self.calls.iter().enumerate();
         all.filter(move |(_, c)| worker_of(c.place, workers) == worker)
     }
@@ -142,8 +142,8 @@ mod tests {
 
     const ALONE: CallPlace = CallPlace { rank: None, node: None };
 
-    fn call(place: CallPlace, root: &str, identity: &str) -> ScriptCall {
-        ScriptCall {
+    fn call(place: CallPlace, root: &str, identity: &str) -> StartedCall {
+        StartedCall {
             place,
             root: root.to_owned(),
             what: "python3 a".to_owned(),
@@ -170,7 +170,7 @@ mod tests {
     fn begun(places: &[(CallPlace, Option<ExitStatus>)]) -> CallBook {
         let mut book = CallBook::default();
         for (place, end) in places {
-            let call = ScriptCall {
+            let call = StartedCall {
                 place: *place,
                 root: "a".to_owned(),
                 what: "python3 a".to_owned(),

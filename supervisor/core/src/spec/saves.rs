@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 
 /// The places of a trainer's saves. Written as `live` of a specification, which is there for [`SavePolicy::InPlace`] only.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(from = "Option<InPlace>", into = "Option<InPlace>")]
+#[serde(from = "Option<InPlaceSpec>", into = "Option<InPlaceSpec>")]
 pub enum SavePolicy {
     /// In a directory for each step.
     #[default]
     Steps,
     /// In one place, which each save overwrites.
-    InPlace(InPlace),
+    InPlace(InPlaceSpec),
 }
 
 impl SavePolicy {
@@ -35,7 +35,7 @@ impl SavePolicy {
 
     /// The one checkpoint that is overwritten.
     #[must_use]
-    pub fn in_place(&self) -> Option<&InPlace> {
+    pub fn in_place(&self) -> Option<&InPlaceSpec> {
         match self {
             Self::Steps => None,
             Self::InPlace(place) => Some(place),
@@ -60,13 +60,13 @@ pub struct RoleSpread {
     pub shares: u32,
 }
 
-impl From<Option<InPlace>> for SavePolicy {
-    fn from(place: Option<InPlace>) -> Self {
+impl From<Option<InPlaceSpec>> for SavePolicy {
+    fn from(place: Option<InPlaceSpec>) -> Self {
         place.map_or(Self::Steps, Self::InPlace)
     }
 }
 
-impl From<SavePolicy> for Option<InPlace> {
+impl From<SavePolicy> for Option<InPlaceSpec> {
     fn from(saves: SavePolicy) -> Self {
         match saves {
             SavePolicy::Steps => None,
@@ -77,7 +77,7 @@ impl From<SavePolicy> for Option<InPlace> {
 
 /// The only checkpoint of a trainer, and where it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InPlace {
+pub struct InPlaceSpec {
     /// Directory for generations and for what goes aside: on the file system of the checkpoint root, outside of it.
     pub store: Utf8PathBuf,
     /// The command ends with an error even where the training came to its end.

@@ -1,6 +1,6 @@
 //! Dumps of Python's stacks: by faulthandler, which a process writes itself, and by py-spy.
 
-use super::{FRAMES, Frame, Waits, waits};
+use super::{FRAMES, PyFrame, WaitKind, waits};
 
 /// Threads of a dump that are kept.
 const THREADS: usize = 128;
@@ -13,7 +13,7 @@ pub struct Thread {
     /// py-spy calls it the main thread. faulthandler's is the last one, whichever thread the signal came to.
     pub is_main: bool,
     /// Its frames, the innermost first.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<PyFrame>,
 }
 
 /// The threads of the dumps in a text, whatever stands between them.
@@ -43,7 +43,7 @@ pub fn read(text: &str) -> Vec<Thread> {
 /// The frames that count: where the main thread waits for another that computes gradients, those of that one; where it serves requests,
 /// those of the thread that is deepest in one.
 #[must_use]
-pub fn telling(threads: &[Thread]) -> Option<&[Frame]> {
+pub fn telling(threads: &[Thread]) -> Option<&[PyFrame]> {
     let at = threads.iter().position(|t| t.is_main);
     let at = at.or(threads.len().checked_sub(1))?;
     let main = threads.get(at)?;
@@ -52,7 +52,7 @@ pub fn telling(threads: &[Thread]) -> Option<&[Frame]> {
     let is_pythons = |t: &Thread| t.frames.last().is_some_and(|f| f.function == "_bootstrap");
     let mut others = (0..).zip(threads).filter(|(n, t)| *n != at && !t.frames.is_empty());
     let engine = others.find(|(_, t)| !is_pythons(t)).filter(|_| in_backward(main));
-    let busy = threads.iter().filter(|t| waits(&t.frames) != Waits::Apart);
+    let busy = threads.iter().filter(|t| waits(&t.frames) != WaitKind::Apart);
     let busy = busy.max_by_key(|t| t.frames.len()).filter(|_| serves(main));
     let other = engine.map(|(_, t)| t).or(busy);
     Some(other.unwrap_or(main).frames.as_slice())
@@ -60,8 +60,8 @@ pub fn telling(threads: &[Thread]) -> Option<&[Frame]> {
 
 /// Its main thread only hands requests to others, or runs a loop of asyncio's.
 fn serves(main: &Thread) -> bool {
-    let is_of = |f: &Frame| f.file.ends_with("/socketserver.py") || f.file.ends_with("/asyncio/runners.py");
-    waits(&main.frames) == Waits::Apart && main.frames.iter().any(is_of)
+    let is_of = |f: &PyFrame| f.file.ends_with("/socketserver.py") || f.file.ends_with("/asyncio/runners.py");
+    waits(&main.frames) == WaitKind::Apart && main.frames.iter().any(is_of)
 }
 
 /// The head of a thread; true: it is called the main one.
@@ -81,7 +81,7 @@ fn head(line: &str) -> Option<bool> {
 }
 
 /// `  File "train.py", line 3 in step`
-fn written(line: &str) -> Option<Frame> {
+fn written(line: &str) -> Option<PyFrame> {
     let rest = line.strip_prefix("  File \"")?;
     let (file, rest) = rest.rsplit_once("\", line ")?;
     let (line, function) = rest.split_once(" in ")?;
@@ -89,15 +89,15 @@ fn written(line: &str) -> Option<Frame> {
 }
 
 /// `    step (train.py:3)`
-fn spied(line: &str) -> Option<Frame> {
+fn spied(line: &str) -> Option<PyFrame> {
     let (function, rest) = line.strip_prefix("    ")?.rsplit_once(" (")?;
     let (file, line) = rest.strip_suffix(')')?.rsplit_once(':')?;
     frame(file, line, function)
 }
 
-fn frame(file: &str, line: &str, function: &str) -> Option<Frame> {
+fn frame(file: &str, line: &str, function: &str) -> Option<PyFrame> {
     let cut = |text: &str| text[..text.floor_char_boundary(NAME)].to_owned();
-    Some(Frame {
+    Some(PyFrame {
         file: cut(file),
         line: line.trim().parse().ok()?,
         function: cut(function.trim()),

@@ -1,6 +1,6 @@
 //! Stacks in words.
 
-use super::{Frame, Group, Stacks, Waits, Who, waits};
+use super::{PyFrame, RankProcess, StackGroup, Stacks, WaitKind, waits};
 
 /// Groups that are told of.
 const TOLD: usize = 3;
@@ -19,7 +19,7 @@ impl Stacks {
 
     /// Groups in words, the one that others may wait for first.
     pub fn told(&self) -> impl Iterator<Item = String> {
-        self.groups.iter().take(TOLD).map(Group::words)
+        self.groups.iter().take(TOLD).map(StackGroup::words)
     }
 
     /// A list for a file: each group with its frames.
@@ -41,12 +41,12 @@ impl Stacks {
     }
 }
 
-impl Group {
+impl StackGroup {
     /// `worker 1 (pid 77) stands in spin (/home/me/train.py:33)`.
     fn words(&self) -> String {
         let verb = match (waits(&self.frames), self.size()) {
-            (Waits::No, 1) => "stands",
-            (Waits::No, _) => "stand",
+            (WaitKind::No, 1) => "stands",
+            (WaitKind::No, _) => "stand",
             (_, 1) => "waits",
             (_, _) => "wait",
         };
@@ -59,7 +59,7 @@ impl Group {
     }
 
     fn names(&self) -> String {
-        let (workers, others): (Vec<&Who>, Vec<&Who>) = self.who.iter().partition(|w| w.depth == 0);
+        let (workers, others): (Vec<&RankProcess>, Vec<&RankProcess>) = self.who.iter().partition(|w| w.depth == 0);
         let mut out = Vec::new();
         match workers.as_slice() {
             [] => {}
@@ -89,12 +89,12 @@ fn list(names: impl Iterator<Item = String>) -> String {
 }
 
 /// It is of the trainer's own code, and of nothing that is installed.
-fn is_own(frame: &Frame) -> bool {
+fn is_own(frame: &PyFrame) -> bool {
     let installed = ["/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python"];
     !frame.file.starts_with('<') && !installed.iter().any(|part| frame.file.contains(part))
 }
 
-fn place(frame: &Frame) -> String {
+fn place(frame: &PyFrame) -> String {
     let skip = match frame.file.rfind("-packages/") {
         Some(at) => at.saturating_add("-packages/".len()),
         None => 0,
@@ -107,20 +107,20 @@ fn place(frame: &Frame) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Frame, Stacks, Stand, Who};
+    use super::super::{PyFrame, RankProcess, RankStack, Stacks};
     use crate::id::WorkerId;
 
-    fn frame(file: &str, line: u32, function: &str) -> Frame {
-        Frame {
+    fn frame(file: &str, line: u32, function: &str) -> PyFrame {
+        PyFrame {
             file: file.to_owned(),
             line,
             function: function.to_owned(),
         }
     }
 
-    fn stand(worker: u32, frames: &[Frame]) -> Stand {
-        Stand {
-            who: Who {
+    fn stand(worker: u32, frames: &[PyFrame]) -> RankStack {
+        RankStack {
+            who: RankProcess {
                 worker: WorkerId(worker),
                 pid: 100 + i32::try_from(worker).unwrap(),
                 depth: 0,
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    fn all(stands: Vec<Stand>, workers: u32) -> Stacks {
+    fn all(stands: Vec<RankStack>, workers: u32) -> Stacks {
         let workers: Vec<WorkerId> = (0..workers).map(WorkerId).collect();
         Stacks::of(stands, &workers)
     }
@@ -182,7 +182,7 @@ mod tests {
         let mut idle = stand(0, &[frame("/lib/python3.11/selectors.py", 415, "select")]);
         idle.who.depth = 1;
         let mut reads = stand(0, &[frame("/me/data.py", 9, "__getitem__")]);
-        reads.who = Who {
+        reads.who = RankProcess {
             depth: 1,
             pid: 7,
             ..reads.who

@@ -1,29 +1,31 @@
 //! The fold: what each record makes of the state.
 
 use super::budget::FAILURES;
-use super::{Allocation, Attempt, Care, EndCause, Mode, NotKept, State};
+use super::{AdoptionPoint, Attempt, EndCause, NotKept, RunMode, RunState, SchedulerJob};
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash};
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, ScanReport};
 use crate::finiteness::{OddTensors, WeightsLook};
 use crate::generations::whole_live;
 use crate::id::{ActId, Tick, WallMs};
 use crate::numbers::keep;
-use crate::record::{Act, ActKind, BACK_TO_FINITE, Decision, DiskEdit, LAST_FINITE, LaunchOrder, Record, StartPoint};
+use crate::record::{
+    Act, ActKind, BACK_TO_FINITE, Decision, DiskEdit, JournalRecord, LAST_FINITE, LaunchOrder, StartPoint,
+};
 use crate::scan::RuleKind;
 use crate::spec::ResumeIntent;
 use crate::taxonomy::Class;
 
-impl State {
+impl RunState {
     /// Folds one record in. Total: no record is refused, none panics.
-    pub fn apply(&mut self, r: &Record) {
+    pub fn apply(&mut self, r: &JournalRecord) {
         match r {
-            Record::Fact(e) => self.on_fact(e),
-            Record::Decided { at, what, reasons } => {
+            JournalRecord::Fact(e) => self.on_fact(e),
+            JournalRecord::Decided { at, what, reasons } => {
                 self.pass(*at);
                 self.why.clone_from(reasons);
                 self.on_decision(what, *at);
             }
-            Record::Intended { at, act, .. } => {
+            JournalRecord::Intended { at, act, .. } => {
                 self.pass(*at);
                 self.next_act = self.next_act.max(act.id.next());
                 if act.kind.is_guarded() {
@@ -31,7 +33,7 @@ impl State {
                 }
                 self.on_intent(act);
             }
-            Record::Ignored { at, .. } => self.pass(*at),
+            JournalRecord::Ignored { at, .. } => self.pass(*at),
         }
     }
 
@@ -44,7 +46,7 @@ impl State {
         self.now = at;
     }
 
-    pub(super) fn enter(&mut self, mode: Mode, at: Tick) {
+    pub(super) fn enter(&mut self, mode: RunMode, at: Tick) {
         self.mode = mode;
         self.since = at;
     }
@@ -95,7 +97,7 @@ impl State {
             EventKind::Allocation {
                 job, restarts, ends, ..
             } => {
-                self.allocation = Some(Allocation {
+                self.allocation = Some(SchedulerJob {
                     job: job.clone(),
                     restarts: *restarts,
                     ends: *ends,
@@ -221,7 +223,7 @@ impl State {
 
     fn on_attempt_fact(&mut self, e: &Event) {
         // What a fence ended counts for whatever attempt was not seen to end.
-        let fencing = self.mode == Mode::Fencing;
+        let fencing = self.mode == RunMode::Fencing;
         let held = self.held.is_some();
         let Some(a) = self.attempt.as_mut() else {
             return;
@@ -350,17 +352,17 @@ impl State {
 
     fn on_decision(&mut self, what: &Decision, at: Tick) {
         match what {
-            Decision::Fence { .. } => self.enter(Mode::Fencing, at),
+            Decision::Fence { .. } => self.enter(RunMode::Fencing, at),
             Decision::TakeOver { .. } => {
                 if let Some(a) = self.attempt.as_mut() {
                     a.ended_by_us = None;
                 }
-                self.enter(Mode::Running, at);
+                self.enter(RunMode::Running, at);
             }
-            Decision::Run => self.enter(Mode::Running, at),
+            Decision::Run => self.enter(RunMode::Running, at),
             Decision::Choose => {
                 self.looked = false;
-                self.enter(Mode::Choosing, at);
+                self.enter(RunMode::Choosing, at);
             }
             Decision::StartFrom {
                 order,
@@ -372,12 +374,12 @@ impl State {
                     self.take_into_care(order, edits, intent);
                 }
                 self.accept(&order.from);
-                self.enter(Mode::Arranging { order: order.clone() }, at);
+                self.enter(RunMode::Arranging { order: order.clone() }, at);
             }
-            Decision::Launch { order } => self.enter(Mode::Launching { order: order.clone() }, at),
+            Decision::Launch { order } => self.enter(RunMode::Launching { order: order.clone() }, at),
             Decision::Drain { until, then } => {
                 let (until, then) = (*until, *then);
-                self.enter(Mode::Draining { until, then }, at);
+                self.enter(RunMode::Draining { until, then }, at);
             }
             Decision::Stop { then, gently } => {
                 let why = self.why.first();
@@ -389,7 +391,7 @@ impl State {
                     a.hopeless |= why.is_some_and(|r| r.code == LAST_FINITE);
                 }
                 let (then, gently) = (*then, *gently);
-                self.enter(Mode::Stopping { then, gently }, at);
+                self.enter(RunMode::Stopping { then, gently }, at);
             }
             Decision::Diagnosed(d) => {
                 let is_full = d.class == Class::DiskFull;
@@ -423,7 +425,7 @@ impl State {
             }
             Decision::Wait { what, until } => {
                 let (what, until) = (what.clone(), *until);
-                self.enter(Mode::Waiting { what, until }, at);
+                self.enter(RunMode::Waiting { what, until }, at);
             }
             Decision::Mark { step } => self.on_mark(*step),
             Decision::SaveGrows { .. } | Decision::WouldHave { .. } | Decision::Unwatched { .. } => {
@@ -439,31 +441,31 @@ impl State {
                 }
             }
             Decision::Finish { outcome } => {
-                if *outcome == crate::record::Outcome::Stopped {
+                if *outcome == crate::record::RunOutcome::Stopped {
                     self.barren_terms = 0;
                 }
                 // One that came to no launch is as barren as one that came to no step.
-                if *outcome == crate::record::Outcome::OutOfTime && !self.has_launched() {
+                if *outcome == crate::record::RunOutcome::OutOfTime && !self.has_launched() {
                     self.barren_terms = self.barren_terms.saturating_add(1);
                 }
-                if let crate::record::Outcome::Finished { step }
-                | crate::record::Outcome::ScriptUnfinished { step, .. } = outcome
+                if let crate::record::RunOutcome::Finished { step }
+                | crate::record::RunOutcome::ScriptUnfinished { step, .. } = outcome
                 {
                     self.finished = *step;
                 }
                 // A person let it go on, and it has come to another end.
-                if *outcome != crate::record::Outcome::Stopped {
+                if *outcome != crate::record::RunOutcome::Stopped {
                     self.let_go = None;
                 }
                 self.outcome = Some(outcome.clone());
-                self.enter(Mode::Finished, at);
+                self.enter(RunMode::Finished, at);
             }
         }
     }
 
     fn take_into_care(&mut self, order: &LaunchOrder, edits: &[DiskEdit], intent: &ResumeIntent) {
         let step = matches!(order.from, StartPoint::Step { .. }).then(|| order.from.step());
-        self.care = Some(Care {
+        self.care = Some(AdoptionPoint {
             step,
             intent: intent.clone(),
             term: self.term,

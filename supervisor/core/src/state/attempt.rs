@@ -1,12 +1,12 @@
 //! An attempt as it begins, and what its facts come to.
 
-use super::{Attempt, EndCause, Pace};
+use super::{Attempt, AttemptProgress, EndCause};
 use crate::creep::Creep;
-use crate::event::Phase;
-use crate::gang::Nodes;
+use crate::event::TrainerPhase;
+use crate::gang::AttemptNodes;
 use crate::id::{Ms, Step, Term, Tick, WorkerId};
 use crate::numbers::{StepNumbers, keep};
-use crate::record::{LaunchOrder, Notice, StartPoint};
+use crate::record::{LaunchOrder, NoticeKind, StartPoint};
 use crate::script::ScriptNews;
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ impl Attempt {
     /// We ended it because it did not get on, or stayed when it was over.
     #[must_use]
     pub fn outstayed(&self) -> bool {
-        self.is_stuck() || self.noticed.contains_key(&Notice::DoneButStays)
+        self.is_stuck() || self.noticed.contains_key(&NoticeKind::DoneButStays)
     }
 }
 
@@ -89,11 +89,11 @@ impl Attempt {
             failed_by_itself: false,
             lines: Vec::new(),
             step: None,
-            phase: Phase::Startup,
+            phase: TrainerPhase::Startup,
             last_progress: at,
             last_active: at,
             longest_step: Ms(0),
-            pace: Pace::begin(at),
+            pace: AttemptProgress::begin(at),
             sightings: Vec::new(),
             heard: Vec::new(),
             saved: None,
@@ -107,7 +107,7 @@ impl Attempt {
             failed: None,
             gone: false,
             guard_lost: false,
-            nodes: Nodes::default(),
+            nodes: AttemptNodes::default(),
             creep: Creep::default(),
             looked_at: Vec::new(),
             evidence: None,

@@ -1,12 +1,12 @@
 //! What is counted between two signs of progress: retries, deaths, terms.
 
-use super::{Failure, State};
+use super::{PastFailure, RunState};
 use crate::id::Step;
 
 /// Failures kept for one run.
 pub(super) const FAILURES: usize = 50;
 
-impl State {
+impl RunState {
     pub(super) fn on_mark(&mut self, step: Step) {
         self.mark = self.mark.max(Some(step));
         self.charged = 0;
@@ -54,7 +54,7 @@ impl State {
             if self.failures.len() >= FAILURES {
                 self.failures.remove(0);
             }
-            self.failures.push(Failure {
+            self.failures.push(PastFailure {
                 attempt: a.no,
                 diagnosis: d,
                 trained: a.trained(),

@@ -1,7 +1,7 @@
 //! Why the supervisor ended an attempt.
 
 use crate::reason::Reason;
-use crate::record::Notice;
+use crate::record::NoticeKind;
 use serde::{Deserialize, Serialize};
 
 /// Code of the reason to end the others after a worker failed.
@@ -38,7 +38,7 @@ impl EndCause {
             WORKER_FAILED => Self::WorkerFailed(text),
             STALLED => Self::Stalled(text),
             RESUMED_ELSEWHERE => Self::NotResumed(text),
-            code if code == Notice::ResumeJump.code() => Self::Jumped(text),
+            code if code == NoticeKind::ResumeJump.code() => Self::Jumped(text),
             _ => Self::Other(text),
         }
     }

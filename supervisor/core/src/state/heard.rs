@@ -22,7 +22,7 @@ const HELD_BACK: Ms = Ms(10_000);
 
 /// The moment at which a line was heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Heard {
+pub struct SightingMoment {
     /// Steps of the attempt until then.
     steps: u64,
     /// When.
@@ -78,12 +78,13 @@ impl Attempt {
 
     /// Keeps a line, once. Where they are many, those that ended nothing give way.
     fn keep(&mut self, means: &RuleKind, sighting: &Sighting, at: Tick) {
-        let heard = Heard {
+        let heard = SightingMoment {
             steps: self.pace.steps,
             at,
         };
         // Of lines that no moment is known of, none is taken back.
-        self.heard.resize(self.sightings.len(), Heard { steps: u64::MAX, at });
+        self.heard
+            .resize(self.sightings.len(), SightingMoment { steps: u64::MAX, at });
         let same = |(k, s): &(RuleKind, Sighting)| k == means && s.rule == sighting.rule && s.text == sighting.text;
         if let Some(place) = self.sightings.iter().position(same) {
             if let Some((_, known)) = self.sightings.get_mut(place) {

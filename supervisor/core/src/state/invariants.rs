@@ -1,33 +1,33 @@
 //! Invariants that every record must leave true. Numbers are those of the design's list.
 
-use super::{Mode, State};
+use super::{RunMode, RunState};
 use crate::checkpoint::Verdict;
-use crate::record::{ActKind, Outcome, StartPoint};
+use crate::record::{ActKind, RunOutcome, StartPoint};
 use thiserror::Error;
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("invariant {number} is broken: {what}")]
-pub struct Broken {
+pub struct InvariantViolation {
     /// Its number.
     pub number: u8,
     /// Findings.
     pub what: String,
 }
 
-fn broken(number: u8, what: impl Into<String>) -> Result<(), Broken> {
-    Err(Broken {
+fn broken(number: u8, what: impl Into<String>) -> Result<(), InvariantViolation> {
+    Err(InvariantViolation {
         number,
         what: what.into(),
     })
 }
 
-impl State {
+impl RunState {
     /// Checks what can be seen in one state. `prove` is the policy's switch.
     ///
     /// # Errors
     /// The first invariant that does not hold.
-    pub fn check_invariants(&self, prove: bool) -> Result<(), Broken> {
+    pub fn check_invariants(&self, prove: bool) -> Result<(), InvariantViolation> {
         self.one_attempt_at_a_time()?;
         if prove {
             self.proven_start()?;
@@ -37,9 +37,9 @@ impl State {
     }
 
     /// 1: no launch before every earlier attempt is gone.
-    fn one_attempt_at_a_time(&self) -> Result<(), Broken> {
+    fn one_attempt_at_a_time(&self) -> Result<(), InvariantViolation> {
         let order = match &self.mode {
-            Mode::Arranging { order } | Mode::Launching { order } => order,
+            RunMode::Arranging { order } | RunMode::Launching { order } => order,
             _ => return Ok(()),
         };
         match self.live() {
@@ -52,9 +52,9 @@ impl State {
     }
 
     /// 2: no launch from what is not proven; none from nothing where something provable existed.
-    fn proven_start(&self) -> Result<(), Broken> {
+    fn proven_start(&self) -> Result<(), InvariantViolation> {
         let order = match &self.mode {
-            Mode::Arranging { order } | Mode::Launching { order } => order,
+            RunMode::Arranging { order } | RunMode::Launching { order } => order,
             _ => return Ok(()),
         };
         let steps = self.scan.as_ref().map(|s| s.steps.as_slice()).unwrap_or_default();
@@ -74,7 +74,7 @@ impl State {
     }
 
     /// 7: at most one guarded act at a time, none of an earlier term.
-    fn guarded_acts(&self) -> Result<(), Broken> {
+    fn guarded_acts(&self) -> Result<(), InvariantViolation> {
         for act in self.pending.values() {
             if act.term != self.term {
                 return broken(
@@ -95,17 +95,18 @@ impl State {
     }
 
     /// 3, 4: an end is an end, and a finished run names a proven step.
-    fn finished_is_final(&self) -> Result<(), Broken> {
-        if self.mode == Mode::Finished {
+    fn finished_is_final(&self) -> Result<(), InvariantViolation> {
+        if self.mode == RunMode::Finished {
             let may_leave = matches!(
                 self.outcome,
-                Some(Outcome::Environment { .. } | Outcome::LeaseHeld { .. })
+                Some(RunOutcome::Environment { .. } | RunOutcome::LeaseHeld { .. })
             );
             if !may_leave && self.live().is_some_and(|a| a.launched.is_some()) {
                 return broken(1, "finished while an attempt may live");
             }
-            if let Some(Outcome::Finished { step: Some(step) } | Outcome::ScriptUnfinished { step: Some(step), .. }) =
-                &self.outcome
+            if let Some(
+                RunOutcome::Finished { step: Some(step) } | RunOutcome::ScriptUnfinished { step: Some(step), .. },
+            ) = &self.outcome
                 && self.mark.is_none_or(|m| m < *step)
             {
                 return broken(3, format!("finished at step {step}, which was never proven"));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A failure that is remembered until the configuration changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct PastFailure {
     /// The attempt.
     pub attempt: AttemptNo,
     /// Its earlier form.
@@ -20,7 +20,7 @@ pub struct Failure {
 
 /// Place where the run was taken into care.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Care {
+pub struct AdoptionPoint {
     /// The step chosen then; `None`: from nothing.
     pub step: Option<Step>,
     /// Request of the configuration.
@@ -69,7 +69,7 @@ pub struct StopWish {
 
 /// A person who works on the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct RunHold {
     /// The asker.
     pub by: String,
     /// Its purpose, in their words.
@@ -79,7 +79,7 @@ pub struct Held {
     pub since: WallMs,
 }
 
-impl Held {
+impl RunHold {
     /// The holder and the purpose.
     #[must_use]
     pub fn words(&self) -> String {
@@ -124,7 +124,7 @@ pub struct RollBack {
 
 /// The scheduler's job that a term runs in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Allocation {
+pub struct SchedulerJob {
     /// Its number.
     pub job: String,
     /// How often the scheduler started it again.

@@ -3,7 +3,7 @@
 //! A step's number says nothing about who wrote it. A step is this run's if its files came to be what they are (their pins)
 //! while an attempt of this run was alive and watched, or if it was accepted as a resume point.
 
-use super::State;
+use super::RunState;
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash};
 use crate::event::ScanReport;
 use crate::generations::is_live;
@@ -32,7 +32,7 @@ pub enum StepOrigin {
     Unknown,
 }
 
-impl State {
+impl RunState {
     /// Who wrote a step of a scan.
     #[must_use]
     pub fn origin_of(&self, c: &CheckpointSummary) -> StepOrigin {

@@ -1,15 +1,15 @@
 //! How an attempt gets on: when the present part of it began, and what counted as progress meanwhile.
 
 use super::Attempt;
-use crate::durations::{Clock, Clocks};
-use crate::event::{Event, EventKind, Phase};
+use crate::durations::{Clocks, DurationKind};
+use crate::event::{Event, EventKind, TrainerPhase};
 use crate::id::{Ms, Step, Tick};
 use crate::record::Decision;
 use serde::{Deserialize, Serialize};
 
 /// Progress of an attempt beside its step and phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Pace {
+pub struct AttemptProgress {
     /// When the present step, save or validation began.
     #[serde(default)]
     pub began: Tick,
@@ -36,7 +36,7 @@ pub struct Pace {
     pub told: bool,
 }
 
-impl Pace {
+impl AttemptProgress {
     /// Begins, at a launch or where another term takes over.
     #[must_use]
     pub fn begin(at: Tick) -> Self {
@@ -48,7 +48,7 @@ impl Pace {
 
     /// The clock that runs in a phase.
     #[must_use]
-    pub fn clock(&self, phase: Phase) -> Clock {
+    pub fn clock(&self, phase: TrainerPhase) -> DurationKind {
         phase.clock(self.steps > 0)
     }
 
@@ -69,7 +69,7 @@ impl Pace {
     }
 
     /// A step rose, or another phase began.
-    fn advance(&mut self, clocks: &mut Clocks, phase: Phase, rose: bool, at: Tick) {
+    fn advance(&mut self, clocks: &mut Clocks, phase: TrainerPhase, rose: bool, at: Tick) {
         let took = at.since(self.began);
         // A repair shows nothing of how long a step takes.
         let counts = self.heals.is_none();
@@ -112,7 +112,7 @@ impl Attempt {
         let rose = step.is_some() && *step > self.step;
         if rose || *phase != self.phase {
             // How a save of an earlier term began is not known.
-            if self.phase == Phase::Save && self.pace.stepped.is_some() {
+            if self.phase == TrainerPhase::Save && self.pace.stepped.is_some() {
                 self.creep
                     .note_save(self.step.unwrap_or_default(), e.at.since(self.pace.began));
             }

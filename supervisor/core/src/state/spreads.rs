@@ -2,7 +2,7 @@
 //!
 //! Only where one checkpoint is overwritten: the name of such a save is the same in each copy of it.
 
-use super::State;
+use super::RunState;
 use crate::event::ScanReport;
 use crate::generations::save_of;
 use crate::spec::RoleSpread;
@@ -53,7 +53,7 @@ fn saves(report: &ScanReport) -> impl Iterator<Item = &str> {
     report.steps.iter().filter_map(|c| save_of(&c.id))
 }
 
-impl State {
+impl RunState {
     /// A save that appears while an attempt is watched is of that attempt.
     pub(super) fn note_spreads(&mut self, report: &ScanReport) {
         if report.unreadable.is_some() {

@@ -1,11 +1,11 @@
 //! The fold of a term's beginning: what of the terms before it still counts.
 
-use super::{Mode, State};
-use crate::collapse::Course;
+use super::{RunMode, RunState};
+use crate::collapse::CollapseTracker;
 use crate::event::{Event, EventKind};
-use crate::record::Outcome;
+use crate::record::RunOutcome;
 
-impl State {
+impl RunState {
     pub(super) fn on_term(&mut self, e: &Event) {
         let EventKind::TermStarted {
             term,
@@ -35,7 +35,7 @@ impl State {
                 seen.last_step = None;
             }
             self.before.clear();
-            self.course = Course::default();
+            self.course = CollapseTracker::default();
             if let Some(a) = self.attempt.as_mut() {
                 a.numbers.clear();
             }
@@ -61,7 +61,7 @@ impl State {
         self.watched = false;
         self.put_back = false;
         self.immovable.clear();
-        self.enter(Mode::Idle, e.at);
+        self.enter(RunMode::Idle, e.at);
         if let Some(a) = self.attempt.as_mut() {
             a.last_progress = e.at;
             a.last_active = e.at;
@@ -89,8 +89,12 @@ impl State {
     /// A term after a run that gave up is a person's wish to try again: it begins with a fresh budget.
     fn after_an_end(&mut self) {
         let ended = self.outcome.take();
-        if let Some(Outcome::Finished { .. } | Outcome::ScriptUnfinished { .. } | Outcome::Stopped | Outcome::OutOfTime) =
-            ended
+        if let Some(
+            RunOutcome::Finished { .. }
+            | RunOutcome::ScriptUnfinished { .. }
+            | RunOutcome::Stopped
+            | RunOutcome::OutOfTime,
+        ) = ended
             && let Some(a) = self.attempt.as_mut()
         {
             // How it ended was said then; what the configuration asks for now is no reason to judge it again.

@@ -1,6 +1,6 @@
 //! What looks at the weights of steps come to, and the numbers that the trainer printed beside them.
 
-use super::State;
+use super::RunState;
 use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
 use crate::finiteness::{Finiteness, NewestFinite, OddTensors, WeightsLook};
 use crate::id::Step;
@@ -9,7 +9,7 @@ use crate::numbers::StepNumbers;
 /// Looks that are kept for one run.
 const LOOKS: usize = 64;
 
-impl State {
+impl RunState {
     /// Keeps a look. The first one stays: others are compared with it.
     pub(crate) fn note_weights(&mut self, look: WeightsLook) {
         self.weights.retain(|l| l.ckpt != look.ckpt);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     fn judged(looks: &[WeightsLook]) -> Vec<Finiteness> {
-        let mut s = State::default();
+        let mut s = RunState::default();
         for l in looks {
             s.note_weights(l.clone());
         }

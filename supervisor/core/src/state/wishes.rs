@@ -1,11 +1,11 @@
 //! Wishes of people: that the run should end, that it should be left alone, that it should go back.
 
-use super::{Held, LetGo, RollBack, State, StopWish};
-use crate::event::Request;
+use super::{LetGo, RollBack, RunHold, RunState, StopWish};
+use crate::event::OperatorRequest;
 use crate::id::Tick;
 
-impl State {
-    pub(super) fn on_request(&mut self, request: &Request, at: Tick) {
+impl RunState {
+    pub(super) fn on_request(&mut self, request: &OperatorRequest, at: Tick) {
         let before = self.stop.as_ref();
         let wish = |after_save, by: &str| StopWish {
             after_save,
@@ -16,16 +16,16 @@ impl State {
             until: None,
         };
         let new = match request {
-            Request::Stop { after_save, by, left } => StopWish {
+            OperatorRequest::Stop { after_save, by, left } => StopWish {
                 // A scheduler says so after its notice, too; a person means an end.
                 hand_back: left.is_some() && before.is_some_and(|w| w.hand_back),
                 until: sooner(left.map(|left| at.after(left)), before),
                 ..wish(*after_save, by)
             },
-            Request::StopNow { by } => wish(false, by),
+            OperatorRequest::StopNow { by } => wish(false, by),
             // It is a wish once it is decided upon.
-            Request::HandBack { .. } => return,
-            Request::Resume { by, was } => {
+            OperatorRequest::HandBack { .. } => return,
+            OperatorRequest::Resume { by, was } => {
                 self.let_go = Some(LetGo {
                     by: by.clone(),
                     was: was.clone(),
@@ -33,15 +33,15 @@ impl State {
                 });
                 return;
             }
-            Request::Hold { by, why } => {
-                self.held = Some(Held {
+            OperatorRequest::Hold { by, why } => {
+                self.held = Some(RunHold {
                     by: by.clone(),
                     why: why.clone(),
                     since: self.wall,
                 });
                 return;
             }
-            Request::RollBack { by, to } => {
+            OperatorRequest::RollBack { by, to } => {
                 self.roll_back = Some(RollBack {
                     to: *to,
                     by: by.clone(),
@@ -49,7 +49,7 @@ impl State {
                 });
                 return;
             }
-            Request::Unhold { .. } => {
+            OperatorRequest::Unhold { .. } => {
                 self.held = None;
                 if let Some(a) = self.attempt.as_mut() {
                     a.excuse(at);

@@ -1,6 +1,6 @@
 //! The class of a failure.
 
-use super::{Row, rows};
+use super::{RulebookEntry, rows};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 
@@ -15,7 +15,7 @@ impl Class {
 
     /// Its entry in the rulebook.
     #[must_use]
-    pub fn row(self) -> &'static Row {
+    pub fn row(self) -> &'static RulebookEntry {
         // The table has one row for each class, in this order.
         &super::ROWS[self as usize]
     }
@@ -69,7 +69,7 @@ impl FailureClass {
 
     /// Its entry in the rulebook, if it has one.
     #[must_use]
-    pub fn row(&self) -> Option<&'static Row> {
+    pub fn row(&self) -> Option<&'static RulebookEntry> {
         match self {
             Self::Known(class) => Some(class.row()),
             Self::User(_) | Self::Unknown(_) => None,

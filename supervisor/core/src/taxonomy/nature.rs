@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// Nature of a class of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FailureKind {
     /// A restart is expected to help.
     Transient,
     /// The same again.
@@ -22,7 +22,7 @@ pub enum Kind {
     Report,
 }
 
-impl Kind {
+impl FailureKind {
     /// The tier of an entry that names none.
     #[must_use]
     pub fn tier(self) -> Weight {

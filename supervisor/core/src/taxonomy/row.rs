@@ -1,13 +1,13 @@
 //! One row of the rulebook.
 
 use super::class::{Class, Family};
-use super::nature::{EndsAfter, Kind, SecondSignal, Weight};
-use crate::action::Action;
+use super::nature::{EndsAfter, FailureKind, SecondSignal, Weight};
+use crate::action::FailureAction;
 use crate::id::Ms;
 
 /// A pattern for a line: it holds one of these texts and matches the expression, if there is one. Case does not matter to either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Line {
+pub struct LinePattern {
     /// Texts that are looked for first, among those of all rows at once; `|` stands between them.
     pub holds: &'static str,
     /// Regular expression over bytes; empty: the text is enough.
@@ -22,12 +22,12 @@ pub struct Refinement {
     /// The class that the failure gets.
     pub class: Class,
     /// The answer that it gets.
-    pub action: Action,
+    pub action: FailureAction,
 }
 
 /// A class of failures.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct RulebookEntry {
     /// The class.
     pub class: Class,
     /// Its family.
@@ -37,12 +37,12 @@ pub struct Row {
     /// What happened, in a few words.
     pub meaning: &'static str,
     /// Its nature.
-    pub kind: Kind,
+    pub kind: FailureKind,
     /// The answer to a first occurrence; `None`: it is only reported.
-    pub action: Option<Action>,
+    pub action: Option<FailureAction>,
     /// The answer to a first occurrence under `supervise run`, if it differs: nobody asked for a signal from outside, and a cluster
     /// that lost a machine may get it back.
-    pub supervised_action: Option<Action>,
+    pub supervised_action: Option<FailureAction>,
     /// The shortest pause before a relaunch: a service asked for patience.
     pub pause: Ms,
     /// Strength of a line of this class beside lines of others.
@@ -58,7 +58,7 @@ pub struct Row {
     /// Numbers of the driver's Xid messages of this class.
     pub xids: &'static [u32],
     /// Patterns that count anywhere in the output.
-    pub lines: &'static [Line],
+    pub lines: &'static [LinePattern],
     /// Texts that count only in the line that ends a traceback, case as written.
     pub errors: &'static [&'static str],
     /// What tells the class if no line does.

@@ -3,7 +3,7 @@
 use crate::traces::{Seen, SeenRank, read};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use supervise_core::activity::{Pulse, Window};
+use supervise_core::activity::{ActivityWindow, RankSample};
 use supervise_core::id::WorkerId;
 
 pub(super) const WINDOW: u64 = 10_000;
@@ -117,20 +117,20 @@ impl Traces {
         1000..if self.is_ray { 1001 } else { 1002 }
     }
 
-    pub(super) fn healthy(&self, random: &mut Random) -> Window {
+    pub(super) fn healthy(&self, random: &mut Random) -> ActivityWindow {
         self.window(&self.healthy, random)
     }
 
-    pub(super) fn hung(&self, random: &mut Random) -> Window {
+    pub(super) fn hung(&self, random: &mut Random) -> ActivityWindow {
         self.window(&self.hung, random)
     }
 
     /// One rank works for both: it compiles, or collects what nobody uses. The other waits, as it does for one that hangs.
-    pub(super) fn alone(&self, random: &mut Random) -> Window {
+    pub(super) fn alone(&self, random: &mut Random) -> ActivityWindow {
         let [works, waits] = self.ranks;
         let mut window = self.healthy(random);
         window.network = Some(0);
-        window.pulses[waits] = Pulse {
+        window.pulses[waits] = RankSample {
             worker: window.pulses[waits].worker,
             pid: window.pulses[waits].pid,
             ..self.hung(random).pulses[works]
@@ -139,22 +139,22 @@ impl Traces {
     }
 
     /// The rank that hangs was stopped by a signal.
-    pub(super) fn stopped(&self, random: &mut Random) -> Window {
+    pub(super) fn stopped(&self, random: &mut Random) -> ActivityWindow {
         let mut window = self.hung(random);
         window.pulses[self.ranks[1]].state = b'T';
         window
     }
 
     /// A window of ten seconds, from pieces of a trace that follow each other.
-    fn window(&self, pieces: &[Seen], random: &mut Random) -> Window {
+    fn window(&self, pieces: &[Seen], random: &mut Random) -> ActivityWindow {
         let mut at = random.below(pieces.len());
-        let (mut out, mut network) = (Window::default(), 0);
+        let (mut out, mut network) = (ActivityWindow::default(), 0);
         while out.over_ms < WINDOW {
             let seen = &pieces[at % pieces.len()];
             at += 1;
             out.over_ms += seen.over_ms;
             network += seen.network;
-            out.pulses.resize(seen.ranks.len(), Pulse::default());
+            out.pulses.resize(seen.ranks.len(), RankSample::default());
             for ((p, r), n) in out.pulses.iter_mut().zip(&seen.ranks).zip(0..) {
                 *p = self.added(p, r, n);
             }
@@ -163,8 +163,8 @@ impl Traces {
         out
     }
 
-    fn added(&self, before: &Pulse, seen: &SeenRank, n: u32) -> Pulse {
-        Pulse {
+    fn added(&self, before: &RankSample, seen: &SeenRank, n: u32) -> RankSample {
+        RankSample {
             worker: WorkerId(if self.is_ray { 0 } else { n }),
             pid: 1000 + n as i32,
             state: seen.state as u8,

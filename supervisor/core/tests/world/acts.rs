@@ -247,7 +247,7 @@ impl World {
             return;
         }
         // A tree is reported gone once, but a KillTree of nothing is answered too.
-        if known.is_none() && self.s.live().is_none() && self.s.mode != supervise_core::state::Mode::Fencing {
+        if known.is_none() && self.s.live().is_none() && self.s.mode != supervise_core::state::RunMode::Fencing {
             return;
         }
         self.proc = None;

@@ -5,12 +5,12 @@ use camino::Utf8PathBuf;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{
-    CheckpointSummary, CkptId, Depth, Finding, Part, PinsHash, Reshard, Resumability, StateKind, Verdict,
+    CheckpointSummary, CkptId, Depth, Finding, PartialStep, PinsHash, ReshardOffer, Resumability, StateKind, Verdict,
 };
-use supervise_core::event::{ScanReport, Tracker};
+use supervise_core::event::{ScanReport, TrackerState};
 use supervise_core::id::{Step, WallMs};
 use supervise_core::record::DiskEdit;
-use supervise_core::reshard::{Cut, Derived};
+use supervise_core::reshard::{ReshardSpec, ReshardedStep};
 
 #[derive(Debug, Clone)]
 pub(crate) struct SimStep {
@@ -25,7 +25,7 @@ pub(crate) struct SimStep {
 pub(crate) struct Disk {
     pub(crate) steps: BTreeMap<CkptId, SimStep>,
     pub(crate) aside: Vec<(CkptId, Truth)>,
-    pub(crate) tracker: Tracker,
+    pub(crate) tracker: TrackerState,
     /// A step that was being cut anew when its helper died: it stands nowhere.
     half: Option<(CkptId, SimStep)>,
     /// The run has begun.
@@ -93,8 +93,8 @@ impl Disk {
                     s.truth = Truth::Degraded;
                 }
             }
-            DiskEdit::WriteTracker { step } => self.tracker = Tracker::Step(*step),
-            DiskEdit::RemoveTracker => self.tracker = Tracker::Missing,
+            DiskEdit::WriteTracker { step } => self.tracker = TrackerState::Step(*step),
+            DiskEdit::RemoveTracker => self.tracker = TrackerState::Missing,
             DiskEdit::SetFrequencies => {}
             DiskEdit::PutBack { from } => self.put_back(from),
             // Told by what they give.
@@ -103,19 +103,19 @@ impl Disk {
     }
 
     /// Cuts a step anew.
-    pub(crate) fn reshard(&mut self, cut: &Cut) -> Option<Derived> {
+    pub(crate) fn reshard(&mut self, cut: &ReshardSpec) -> Option<ReshardedStep> {
         self.half = self.steps.remove_entry(&cut.ckpt);
         self.end_reshard(cut)
     }
 
     /// Puts what was cut in the place of what it was cut from.
-    pub(crate) fn end_reshard(&mut self, cut: &Cut) -> Option<Derived> {
+    pub(crate) fn end_reshard(&mut self, cut: &ReshardSpec) -> Option<ReshardedStep> {
         let (id, was) = self.half.take()?;
         self.aside.push((id.clone(), was.truth));
         self.writes += 1;
         let (truth, pins) = (Truth::Whole, self.writes);
         self.steps.insert(id, SimStep { truth, pins, ..was });
-        Some(Derived {
+        Some(ReshardedStep {
             of: cut.clone(),
             pins: PinsHash(pins),
             kept: None,
@@ -135,8 +135,8 @@ impl Disk {
             self.unname();
             let Some(own) = self.steps.remove(from) else { return };
             self.tracker = match from.0.as_str().starts_with("older") {
-                true => Tracker::Missing,
-                false => Tracker::Step(Step(own.step)),
+                true => TrackerState::Missing,
+                false => TrackerState::Step(Step(own.step)),
             };
             self.steps.insert(CkptId(format!("live.{}", save_of(from)).into()), own);
             return;
@@ -168,7 +168,7 @@ impl Disk {
             return;
         }
         self.overwrite(step, truth);
-        self.tracker = Tracker::Step(Step(step));
+        self.tracker = TrackerState::Step(Step(step));
     }
 
     /// A save overwrites the only checkpoint.
@@ -217,7 +217,7 @@ impl Disk {
             steps.push(summary);
         }
         ScanReport {
-            empty: steps.is_empty() && self.tracker == Tracker::Missing,
+            empty: steps.is_empty() && self.tracker == TrackerState::Missing,
             saving: None,
             steps,
             tracker: self.tracker.clone(),
@@ -228,7 +228,7 @@ impl Disk {
 }
 
 /// Remains of a step whose optimizer or dataloader state is torn.
-fn part(s: &SimStep, depth: Option<Depth>) -> Option<Part> {
+fn part(s: &SimStep, depth: Option<Depth>) -> Option<PartialStep> {
     let (lost, held, aside) = match s.truth {
         Truth::NoOptimizer => (vec![StateKind::Optimizer], vec!["model", "extra"], None),
         Truth::NoData => (
@@ -239,7 +239,7 @@ fn part(s: &SimStep, depth: Option<Depth>) -> Option<Part> {
         _ => return None,
     };
     let held = held.into_iter().map(str::to_owned).collect();
-    depth.map(|depth| Part {
+    depth.map(|depth| PartialStep {
         lost,
         holds: BTreeMap::from([("actor".to_owned(), held)]),
         proven: Some(depth),
@@ -291,7 +291,7 @@ fn summary(id: &CkptId, s: &SimStep, depth: Option<Depth>) -> CheckpointSummary 
         world: Some(2),
         contents: vec!["model".to_owned(), "optimizer".to_owned(), "extra".to_owned()],
         holds: BTreeMap::new(),
-        reshard: (s.truth == Truth::Unfit).then(|| Reshard {
+        reshard: (s.truth == Truth::Unfit).then(|| ReshardOffer {
             from: 4,
             to: 2,
             lost: Vec::new(),

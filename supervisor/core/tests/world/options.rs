@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::Depth;
 use supervise_core::id::{Ms, RunId, Step};
 use supervise_core::spec::{
-    Degraded, GangSpec, HardLimit, InPlace, LauncherKind, Numbering, Policy, ResumeCheck, ResumeIntent, RoleSpec,
-    RunSpec, SaveCadence, SavePolicy, TrainerKind,
+    DegradedPolicy, GangSpec, HardLimit, InPlaceSpec, LauncherKind, Numbering, Policy, ResumeCheck, ResumeIntent,
+    RoleSpec, RunSpec, SaveCadence, SavePolicy, TrainerKind,
 };
 
 /// How the simulated trainer lives.
@@ -166,7 +166,7 @@ fn one(spec: &mut RunSpec, habits: &mut Habits, key: &str, value: &str) -> Optio
         "verl-ppo" => spec.trainer = TrainerKind::new("verl_ppo"),
         "areal" => {
             spec.trainer = TrainerKind::new("areal");
-            spec.saves = SavePolicy::InPlace(InPlace {
+            spec.saves = SavePolicy::InPlace(InPlaceSpec {
                 store: "/store-of-the-run".into(),
                 exit_says_nothing: false,
                 spread: Default::default(),
@@ -248,7 +248,7 @@ fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
         "step-backs" => p.step_backs = count?,
         "policy" => {
             let (class, word) = value.split_once(':')?;
-            let action = supervise_core::action::Action::of_word(word)?;
+            let action = supervise_core::action::FailureAction::of_word(word)?;
             p.rules.insert(class.to_owned(), action);
         }
         "resume-check" => p.resume_check = ResumeCheck::Stop,
@@ -266,10 +266,10 @@ fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
         "from" => p.from = Some(Step(number?)),
         "degraded" => {
             p.degraded = match value {
-                "never" => Degraded::Never,
-                "model" => Degraded::ModelOnly,
-                "ask" => Degraded::Ask,
-                _ => Degraded::DataOrder,
+                "never" => DegradedPolicy::Never,
+                "model" => DegradedPolicy::ModelOnly,
+                "ask" => DegradedPolicy::Ask,
+                _ => DegradedPolicy::DataOrder,
             }
         }
         "stop-grace" => p.stop_grace = time?,

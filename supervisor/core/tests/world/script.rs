@@ -1,9 +1,9 @@
 //! The script language: one line, one thing. What the property tests generate is text in this language too, so
 //! a failing case is its own replay.
 
-use supervise_core::event::{ActErrorKind, ExitStatus, Tracker};
+use supervise_core::event::{ActErrorKind, ExitStatus, TrackerState};
 use supervise_core::id::Step;
-use supervise_core::rehearsal::Rehearsed;
+use supervise_core::rehearsal::RehearsalResult;
 use supervise_core::script::ScriptNews;
 
 /// State of a step on the simulated disk.
@@ -115,7 +115,7 @@ pub(crate) enum Verb {
     Older(Truth, u64),
     Elsewhere(Truth, u64),
     Remove(u64),
-    Tracker(Tracker),
+    Tracker(TrackerState),
     Fault(Fault),
     ActFails {
         act: Failing,
@@ -156,7 +156,7 @@ pub(crate) enum Verb {
     LeaseSilent,
     Displaced,
     /// Result of a relaunch that is tried in advance.
-    Rehearsal(Rehearsed),
+    Rehearsal(RehearsalResult),
     /// The script of the present attempt does what it should not.
     Script(ScriptNews),
     /// The trainer says that it brings a part of itself back in place.
@@ -320,11 +320,11 @@ fn verb(words: &[&str]) -> Option<Verb> {
 }
 
 /// `taken`, `refused KEY`, `unknown`.
-fn rehearsed(word: &str, rest: &[&str]) -> Option<Rehearsed> {
+fn rehearsed(word: &str, rest: &[&str]) -> Option<RehearsalResult> {
     Some(match word {
-        "taken" => Rehearsed::Taken,
-        "refused" => Rehearsed::Refused { what: owned(rest) },
-        "unknown" => Rehearsed::Unknown {
+        "taken" => RehearsalResult::Taken,
+        "refused" => RehearsalResult::Refused { what: owned(rest) },
+        "unknown" => RehearsalResult::Unknown {
             why: "verl cannot be imported".to_owned(),
         },
         _ => return None,
@@ -357,14 +357,14 @@ fn steps(words: &[&str]) -> Option<Vec<(Truth, u64)>> {
     Some(out)
 }
 
-fn tracker(word: &str) -> Tracker {
+fn tracker(word: &str) -> TrackerState {
     match (word, word.parse()) {
-        ("missing", _) => Tracker::Missing,
-        ("empty", _) => Tracker::Empty,
-        ("unused", _) => Tracker::Unused,
-        ("link", _) => Tracker::NotAFile("a symbolic link".to_owned()),
-        (_, Ok(n)) => Tracker::Step(Step(n)),
-        (text, _) => Tracker::Garbage(text.to_owned()),
+        ("missing", _) => TrackerState::Missing,
+        ("empty", _) => TrackerState::Empty,
+        ("unused", _) => TrackerState::Unused,
+        ("link", _) => TrackerState::NotAFile("a symbolic link".to_owned()),
+        (_, Ok(n)) => TrackerState::Step(Step(n)),
+        (text, _) => TrackerState::Garbage(text.to_owned()),
     }
 }
 

@@ -5,10 +5,10 @@ use super::script::{Misdeed, Place, Truth};
 use super::{Due, World};
 use std::collections::BTreeSet;
 use supervise_core::checkpoint::CkptId;
-use supervise_core::creep::{Resource, Usage};
-use supervise_core::event::{Activity, EventKind, ExitStatus, Living, Phase, Sighting, Tracker};
+use supervise_core::creep::{ResourceUsage, WatchedResource};
+use supervise_core::event::{Activity, EventKind, ExitStatus, LivingGuard, Sighting, TrackerState, TrainerPhase};
 use supervise_core::id::{AttemptNo, ProcRef, Step, Tick, WorkerId};
-use supervise_core::numbers::{Numbers, Reading, StepNumbers};
+use supervise_core::numbers::{MetricValue, StepMetrics, StepNumbers};
 use supervise_core::scan::RuleKind;
 use supervise_core::taxonomy::Class;
 
@@ -116,13 +116,13 @@ impl World {
         };
         let told = |of: f64| {
             let from = self.habits.falls_from?;
-            Some(Reading(if n < from { of } else { 0.001 }))
+            Some(MetricValue(if n < from { of } else { 0.001 }))
         };
-        let of = Numbers {
-            loss: Some(Reading(loss)),
+        let of = StepMetrics {
+            loss: Some(MetricValue(loss)),
             entropy: told(0.5 + scatter),
             reward: told(0.2 + n as f64 / 100.0),
-            ..Numbers::default()
+            ..StepMetrics::default()
         };
         let step = Some(Step(n));
         let steps = vec![StepNumbers { step, of }];
@@ -132,7 +132,7 @@ impl World {
     fn quits(&mut self, attempt: AttemptNo) {
         if self.habits.says_end {
             self.see(attempt, RuleKind::End, "end", None);
-            self.progress(attempt, Phase::Exit, None);
+            self.progress(attempt, TrainerPhase::Exit, None);
         }
         if !self.habits.stays {
             self.all_end(ExitStatus::Code(self.habits.exit));
@@ -192,12 +192,12 @@ impl World {
         if self.habits.records && self.s.attempt.as_ref().is_some_and(|a| a.first.is_none()) {
             self.see(attempt, RuleKind::Step, "first_record", Some(n));
         }
-        self.progress(attempt, Phase::Step, Some(n));
+        self.progress(attempt, TrainerPhase::Step, Some(n));
         self.print_loss(attempt, n);
         let saves = self.spec.cadence.every.is_some_and(|e| n.is_multiple_of(e))
             || self.spec.cadence.at_end && n >= self.habits.last;
         if saves && self.spec.root.is_some() {
-            self.progress(attempt, Phase::Save, Some(n));
+            self.progress(attempt, TrainerPhase::Save, Some(n));
             self.write(n, Truth::Torn);
             self.soon(self.habits.save, Due::Trainer(attempt, Tr::Saved(n)));
         } else {
@@ -224,7 +224,7 @@ impl World {
         };
         self.write(n, whole);
         if self.spec.saves.is_steps() {
-            self.disk.tracker = Tracker::Step(Step(n));
+            self.disk.tracker = TrackerState::Step(Step(n));
         }
         let keep = self.spec.keep.map(|k| (k + self.spec.policy.keep_raise) as usize);
         if let Some(p) = self.proc.as_mut() {
@@ -238,7 +238,7 @@ impl World {
                 }
             }
         }
-        self.progress(attempt, Phase::Step, Some(n));
+        self.progress(attempt, TrainerPhase::Step, Some(n));
         self.next_step(attempt, n);
     }
 
@@ -302,12 +302,15 @@ impl World {
         let Some(p) = self.proc.as_ref().filter(|p| !p.alive.is_empty()) else {
             return;
         };
-        let (phase, printed) = (self.s.attempt.as_ref().map_or(Phase::Startup, |a| a.phase), p.printed);
+        let (phase, printed) = (
+            self.s.attempt.as_ref().map_or(TrainerPhase::Startup, |a| a.phase),
+            p.printed,
+        );
         self.progress(attempt, phase, printed);
         self.soon(10_000, Due::Trainer(attempt, Tr::Busy));
     }
 
-    fn progress(&mut self, attempt: AttemptNo, phase: Phase, step: Option<u64>) {
+    fn progress(&mut self, attempt: AttemptNo, phase: TrainerPhase, step: Option<u64>) {
         let Some(p) = self.proc.as_mut() else { return };
         p.printed = step.or(p.printed);
         if p.guard_alive {
@@ -329,7 +332,7 @@ impl World {
             return;
         };
         let (from, at) = (a.order.from.step(), Tick(self.now));
-        let of = |what, steps: Step, pair: (u64, u64)| Usage {
+        let of = |what, steps: Step, pair: (u64, u64)| ResourceUsage {
             what,
             used: pair.0.saturating_mul(steps.0.saturating_sub(from.0)) << 20,
             of: pair.1 << 20,
@@ -338,8 +341,8 @@ impl World {
         let leak = step.zip(self.habits.leaks);
         let saved = self.s.mark.filter(|mark| *mark > from && a.creep.is_disk_due(*mark));
         let fill = saved.zip(self.habits.fills);
-        let leak = leak.map(|(step, pair)| (step, of(Resource::Memory, step, pair)));
-        let fill = fill.map(|(step, pair)| (step, of(Resource::Disk, step, pair)));
+        let leak = leak.map(|(step, pair)| (step, of(WatchedResource::Memory, step, pair)));
+        let fill = fill.map(|(step, pair)| (step, of(WatchedResource::Disk, step, pair)));
         for (step, usage) in leak.into_iter().chain(fill) {
             let usage = vec![usage];
             self.feed(EventKind::Used { attempt, step, usage });
@@ -406,7 +409,7 @@ impl World {
     }
 
     /// State that a new term finds: a living guard, or orphans.
-    pub(crate) fn survivors(&mut self) -> (Option<Living>, Vec<ProcRef>) {
+    pub(crate) fn survivors(&mut self) -> (Option<LivingGuard>, Vec<ProcRef>) {
         let Some(p) = self.proc.as_mut() else {
             return (None, Vec::new());
         };
@@ -418,7 +421,7 @@ impl World {
         if !p.guard_alive {
             return (None, workers);
         }
-        let living = Living {
+        let living = LivingGuard {
             attempt: p.attempt,
             guard: p.guard,
             workers,

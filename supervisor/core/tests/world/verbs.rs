@@ -5,9 +5,9 @@ use super::script::{Truth, Verb};
 use super::{Due, IO_DEADLINE, World, options};
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::CkptId;
-use supervise_core::event::{EventKind, ExitStatus, Request};
+use supervise_core::event::{EventKind, ExitStatus, OperatorRequest};
 use supervise_core::id::{AttemptNo, Ms, Step, WallMs, WorkerId};
-use supervise_core::state::Mode;
+use supervise_core::state::RunMode;
 
 impl World {
     pub(crate) fn verb(&mut self, verb: &Verb) {
@@ -50,17 +50,17 @@ impl World {
                     self.worker_fails(*rank, *status);
                 }
             }
-            Verb::Stop { after_save } => self.feed(EventKind::Operator(Request::Stop {
+            Verb::Stop { after_save } => self.feed(EventKind::Operator(OperatorRequest::Stop {
                 after_save: *after_save,
                 by: "operator".to_owned(),
                 left: None,
             })),
-            Verb::StopWithin(ms) => self.feed(EventKind::Operator(Request::Stop {
+            Verb::StopWithin(ms) => self.feed(EventKind::Operator(OperatorRequest::Stop {
                 after_save: false,
                 by: "SIGTERM".to_owned(),
                 left: Some(Ms(*ms)),
             })),
-            Verb::HandBack(ms) => self.feed(EventKind::Operator(Request::HandBack {
+            Verb::HandBack(ms) => self.feed(EventKind::Operator(OperatorRequest::HandBack {
                 by: "SIGUSR1".to_owned(),
                 left: Some(Ms(*ms)),
             })),
@@ -72,19 +72,19 @@ impl World {
                 let by = "ann".to_owned();
                 let why = Some("a debugger".to_owned());
                 self.feed(EventKind::Operator(match on {
-                    true => Request::Hold { by, why },
-                    false => Request::Unhold { by },
+                    true => OperatorRequest::Hold { by, why },
+                    false => OperatorRequest::Unhold { by },
                 }));
             }
-            Verb::Resume => self.feed(EventKind::Operator(Request::Resume {
+            Verb::Resume => self.feed(EventKind::Operator(OperatorRequest::Resume {
                 by: "ann".to_owned(),
                 was: None,
             })),
-            Verb::RollBack(n) => self.feed(EventKind::Operator(Request::RollBack {
+            Verb::RollBack(n) => self.feed(EventKind::Operator(OperatorRequest::RollBack {
                 by: "ann".to_owned(),
                 to: Step(*n),
             })),
-            Verb::StopNow => self.feed(EventKind::Operator(Request::StopNow {
+            Verb::StopNow => self.feed(EventKind::Operator(OperatorRequest::StopNow {
                 by: "operator".to_owned(),
             })),
             _ => self.mishap(verb),
@@ -200,7 +200,7 @@ impl World {
     /// An older attempt's event; never one that would be a lie about what lives.
     fn late(&mut self, attempt: AttemptNo, gone: bool) {
         let present = self.s.attempt.as_ref().is_some_and(|a| a.no == attempt);
-        if present || self.s.mode == Mode::Fencing {
+        if present || self.s.mode == RunMode::Fencing {
             return;
         }
         if gone {

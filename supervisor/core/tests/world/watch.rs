@@ -7,10 +7,10 @@ use supervise_core::checkpoint::{CkptId, Depth, Verdict};
 use supervise_core::event::EventKind;
 use supervise_core::generations::is_live;
 use supervise_core::id::Step;
-use supervise_core::record::{ActKind, Decision, DiskEdit, LaunchOrder, Record, StartPoint};
+use supervise_core::record::{ActKind, Decision, DiskEdit, JournalRecord, LaunchOrder, StartPoint};
 use supervise_core::resume::depth_of;
 use supervise_core::spec::{ResumeIntent, RunSpec};
-use supervise_core::state::{Mode, State};
+use supervise_core::state::{RunMode, RunState};
 
 /// A state that waits for something may last so long.
 const DEADLINE: u64 = 31 * 60_000;
@@ -44,20 +44,20 @@ impl Watch {
     }
 
     /// Before a record is applied: may it be written in this state?
-    pub(crate) fn before(&self, s: &State, spec: &RunSpec, disk: &Disk, r: &Record) -> Result<(), String> {
-        let new_term = matches!(r, Record::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
-        let finish = matches!(r, Record::Intended { act, .. } if matches!(act.kind, ActKind::Finish(_)));
-        let ignored = matches!(r, Record::Ignored { .. });
-        check(s.mode != Mode::Finished || new_term || finish || ignored, 3, || {
+    pub(crate) fn before(&self, s: &RunState, spec: &RunSpec, disk: &Disk, r: &JournalRecord) -> Result<(), String> {
+        let new_term = matches!(r, JournalRecord::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
+        let finish = matches!(r, JournalRecord::Intended { act, .. } if matches!(act.kind, ActKind::Finish(_)));
+        let ignored = matches!(r, JournalRecord::Ignored { .. });
+        check(s.mode != RunMode::Finished || new_term || finish || ignored, 3, || {
             format!("after the end: {r:?}")
         })?;
         match r {
-            Record::Fact(_) | Record::Ignored { .. } => Ok(()),
-            Record::Decided { what, reasons, .. } => {
+            JournalRecord::Fact(_) | JournalRecord::Ignored { .. } => Ok(()),
+            JournalRecord::Decided { what, reasons, .. } => {
                 check(!reasons.is_empty(), 8, || format!("no reason: {what:?}"))?;
                 may_decide(s, spec, what)
             }
-            Record::Intended { act, reasons, .. } => {
+            JournalRecord::Intended { act, reasons, .. } => {
                 check(!reasons.is_empty(), 8, || format!("no reason: {act:?}"))?;
                 check(act.term == s.term, 7, || format!("act of another term: {act:?}"))?;
                 match &act.kind {
@@ -71,8 +71,8 @@ impl Watch {
     }
 
     /// After a record was applied.
-    pub(crate) fn after(&mut self, s: &State, r: &Record, now: u64) -> Result<(), String> {
-        if let Record::Decided {
+    pub(crate) fn after(&mut self, s: &RunState, r: &JournalRecord, now: u64) -> Result<(), String> {
+        if let JournalRecord::Decided {
             what: Decision::StartFrom { care: true, .. },
             ..
         } = r
@@ -84,15 +84,15 @@ impl Watch {
         })?;
         self.mark = s.mark;
         match &s.mode {
-            Mode::Stopping { gently: true, .. } => {
+            RunMode::Stopping { gently: true, .. } => {
                 self.stopping.get_or_insert(now);
             }
             _ => self.stopping = None,
         }
-        let kill = matches!(r, Record::Intended { act, .. } if act.kind == ActKind::KillTree);
-        self.killed = matches!(s.mode, Mode::Stopping { .. }) && (self.killed || kill);
+        let kill = matches!(r, JournalRecord::Intended { act, .. } if act.kind == ActKind::KillTree);
+        self.killed = matches!(s.mode, RunMode::Stopping { .. }) && (self.killed || kill);
         match &s.mode {
-            Mode::Draining { .. } => {
+            RunMode::Draining { .. } => {
                 self.draining.get_or_insert(now);
             }
             _ => self.draining = None,
@@ -100,12 +100,12 @@ impl Watch {
         if self.mode.0 != s.mode.word() {
             self.mode = (s.mode.word(), now);
         }
-        if let Record::Decided {
+        if let JournalRecord::Decided {
             what: Decision::Stop { gently: false, .. },
             ..
         } = r
         {
-            check(matches!(s.mode, Mode::Stopping { .. }), 5, || {
+            check(matches!(s.mode, RunMode::Stopping { .. }), 5, || {
                 "a stop that does not stop".to_owned()
             })?;
         }
@@ -113,17 +113,17 @@ impl Watch {
     }
 
     /// After an event: budgets and pending acts.
-    pub(crate) fn after_event(&self, s: &State, spec: &RunSpec) -> Result<(), String> {
+    pub(crate) fn after_event(&self, s: &RunState, spec: &RunSpec) -> Result<(), String> {
         check(s.charged <= spec.policy.retries + 1, 3, || {
             format!("{} attempts were charged", s.charged)
         })?;
-        let killed = self.killed || !matches!(s.mode, Mode::Stopping { gently: false, .. });
+        let killed = self.killed || !matches!(s.mode, RunMode::Stopping { gently: false, .. });
         check(killed, 5, || "a stop at once that kills nothing".to_owned())?;
         let over = s.charged > spec.policy.retries;
-        check(!over || s.mode == Mode::Finished, 3, || {
+        check(!over || s.mode == RunMode::Finished, 3, || {
             "the budget is used up, and it goes on".to_owned()
         })?;
-        if let Mode::Launching { order } = &s.mode {
+        if let RunMode::Launching { order } = &s.mode {
             let intended = s
                 .pending
                 .values()
@@ -134,7 +134,7 @@ impl Watch {
     }
 
     /// As time goes by: every wait has an end.
-    pub(crate) fn clock(&self, s: &State, spec: &RunSpec, now: u64) -> Result<(), String> {
+    pub(crate) fn clock(&self, s: &RunState, spec: &RunSpec, now: u64) -> Result<(), String> {
         let grace = spec.last_grace().0 + 1000;
         check(self.stopping.is_none_or(|t| now <= t + grace), 5, || {
             "SIGTERM was not enough, and the tree was not killed".to_owned()
@@ -148,7 +148,11 @@ impl Watch {
         })?;
         let waits = matches!(
             s.mode,
-            Mode::Idle | Mode::Fencing | Mode::Choosing | Mode::Arranging { .. } | Mode::Launching { .. }
+            RunMode::Idle
+                | RunMode::Fencing
+                | RunMode::Choosing
+                | RunMode::Arranging { .. }
+                | RunMode::Launching { .. }
         );
         check(!waits || now <= self.mode.1 + DEADLINE, 5, || {
             format!("{} has no end", s.mode.word())
@@ -157,7 +161,7 @@ impl Watch {
 }
 
 /// 2, 3: never from nothing where something was proven, unless a person wished it.
-fn may_decide(s: &State, spec: &RunSpec, what: &Decision) -> Result<(), String> {
+fn may_decide(s: &RunState, spec: &RunSpec, what: &Decision) -> Result<(), String> {
     let Decision::StartFrom { order, care, .. } = what else {
         return Ok(());
     };
@@ -175,11 +179,11 @@ fn may_decide(s: &State, spec: &RunSpec, what: &Decision) -> Result<(), String> 
 }
 
 /// 1, 2, 7.
-fn may_launch(s: &State, spec: &RunSpec, order: &LaunchOrder) -> Result<(), String> {
+fn may_launch(s: &RunState, spec: &RunSpec, order: &LaunchOrder) -> Result<(), String> {
     check(s.live().is_none(), 1, || {
         format!("attempt {} is launched over a living one", order.attempt)
     })?;
-    let launching = matches!(&s.mode, Mode::Launching { order: o } if o == order);
+    let launching = matches!(&s.mode, RunMode::Launching { order: o } if o == order);
     check(launching, 7, || "a launch that was not decided".to_owned())?;
     let pending = s
         .pending
@@ -203,12 +207,12 @@ fn may_launch(s: &State, spec: &RunSpec, order: &LaunchOrder) -> Result<(), Stri
 }
 
 /// 6: only what is above the start goes aside, or what something is put in the place of, and nothing that could not be read.
-fn may_arrange(s: &State, edits: &[DiskEdit]) -> Result<(), String> {
+fn may_arrange(s: &RunState, edits: &[DiskEdit]) -> Result<(), String> {
     // Ends what an arrangement before it has begun.
-    if s.mode == Mode::Choosing && matches!(edits, [DiskEdit::EndReshard(cut)] if s.cutting.as_ref() == Some(cut)) {
+    if s.mode == RunMode::Choosing && matches!(edits, [DiskEdit::EndReshard(cut)] if s.cutting.as_ref() == Some(cut)) {
         return Ok(());
     }
-    let Mode::Arranging { order } = &s.mode else {
+    let RunMode::Arranging { order } = &s.mode else {
         return Err("invariant 7 is broken: disk edits that were not decided".to_owned());
     };
     let steps = s.scan.as_ref().map(|r| r.steps.as_slice()).unwrap_or_default();
@@ -229,7 +233,7 @@ fn may_arrange(s: &State, edits: &[DiskEdit]) -> Result<(), String> {
 }
 
 /// 6: never the newest two whole steps, the resume point only below two of them, never what an older run left.
-fn may_prune(s: &State, spec: &RunSpec, disk: &Disk, ids: &[CkptId]) -> Result<(), String> {
+fn may_prune(s: &RunState, spec: &RunSpec, disk: &Disk, ids: &[CkptId]) -> Result<(), String> {
     // A proof of the structure cannot see it.
     let hidden = spec.policy.depth == Depth::Structure;
     let good: Vec<(u64, &CkptId)> = disk

@@ -3,16 +3,18 @@
 use super::Logged;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use supervise_core::event::{Event, EventKind, Request, ScanReport, Tracker};
-use supervise_core::record::{ActKind, Condition, Decision, DiskEdit, LaunchOrder, Outcome, Record, StartPoint, Then};
+use supervise_core::event::{Event, EventKind, OperatorRequest, ScanReport, TrackerState};
+use supervise_core::record::{
+    ActKind, AfterStop, Decision, DiskEdit, JournalRecord, LaunchOrder, RunOutcome, StartPoint, WaitCondition,
+};
 
 /// One record: time, kind, what, reasons.
 pub(crate) fn line(l: &Logged) -> String {
     let (kind, text) = match &l.record {
-        Record::Fact(e) => ("fact", fact(e)),
-        Record::Decided { what, reasons, .. } => ("decided", because(decision(what), reasons)),
-        Record::Intended { act, reasons, .. } => ("intended", because(intent(&act.kind), reasons)),
-        Record::Ignored { what, why, .. } => ("ignored", format!("{what}: {why}")),
+        JournalRecord::Fact(e) => ("fact", fact(e)),
+        JournalRecord::Decided { what, reasons, .. } => ("decided", because(decision(what), reasons)),
+        JournalRecord::Intended { act, reasons, .. } => ("intended", because(intent(&act.kind), reasons)),
+        JournalRecord::Ignored { what, why, .. } => ("ignored", format!("{what}: {why}")),
     };
     format!("{:>10.1}s {kind:<8} {text}", l.at as f64 / 1000.0)
 }
@@ -77,18 +79,20 @@ fn fact(e: &Event) -> String {
         EventKind::JournalRecovered => "the journal can be written again".to_owned(),
         EventKind::LeaseLost { by } => format!("the lease was taken by {by}"),
         EventKind::Displaced { what } | EventKind::LeaseSilent { what } => what.clone(),
-        EventKind::Operator(Request::Stop { after_save: true, .. }) => "asked: stop after the next save".to_owned(),
-        EventKind::Operator(Request::Stop { left: Some(left), .. }) => {
+        EventKind::Operator(OperatorRequest::Stop { after_save: true, .. }) => {
+            "asked: stop after the next save".to_owned()
+        }
+        EventKind::Operator(OperatorRequest::Stop { left: Some(left), .. }) => {
             format!("asked: stop within {} s", left.0 / 1000)
         }
-        EventKind::Operator(Request::Stop { .. }) => "asked: stop".to_owned(),
-        EventKind::Operator(Request::HandBack { left, .. }) => format!("asked: hand back, left: {left:?}"),
+        EventKind::Operator(OperatorRequest::Stop { .. }) => "asked: stop".to_owned(),
+        EventKind::Operator(OperatorRequest::HandBack { left, .. }) => format!("asked: hand back, left: {left:?}"),
         EventKind::Allocation { left, .. } => format!("the scheduler's job, left: {left:?}"),
-        EventKind::Operator(Request::Hold { by, .. }) => format!("asked: hold, by {by}"),
-        EventKind::Operator(Request::Unhold { by }) => format!("asked: unhold, by {by}"),
-        EventKind::Operator(Request::Resume { by, .. }) => format!("asked: resume, by {by}"),
-        EventKind::Operator(Request::RollBack { by, to }) => format!("asked: back to {to}, by {by}"),
-        EventKind::Operator(Request::StopNow { .. }) => "asked: stop now".to_owned(),
+        EventKind::Operator(OperatorRequest::Hold { by, .. }) => format!("asked: hold, by {by}"),
+        EventKind::Operator(OperatorRequest::Unhold { by }) => format!("asked: unhold, by {by}"),
+        EventKind::Operator(OperatorRequest::Resume { by, .. }) => format!("asked: resume, by {by}"),
+        EventKind::Operator(OperatorRequest::RollBack { by, to }) => format!("asked: back to {to}, by {by}"),
+        EventKind::Operator(OperatorRequest::StopNow { .. }) => "asked: stop now".to_owned(),
         EventKind::Numbers { steps, .. } => format!("numbers of {} steps", steps.len()),
         EventKind::Script { news, .. } => format!("the script: {news:?}"),
         EventKind::Used { .. } => "usage was sampled".to_owned(),
@@ -121,11 +125,11 @@ fn scan(r: &ScanReport) -> String {
         steps.join(", ")
     };
     let tracker = match &r.tracker {
-        Tracker::Missing | Tracker::Unused => "missing".to_owned(),
-        Tracker::Empty => "empty".to_owned(),
-        Tracker::Garbage(t) => format!("{t:?}"),
-        Tracker::NotAFile(what) => format!("({what})"),
-        Tracker::Step(n) => n.to_string(),
+        TrackerState::Missing | TrackerState::Unused => "missing".to_owned(),
+        TrackerState::Empty => "empty".to_owned(),
+        TrackerState::Garbage(t) => format!("{t:?}"),
+        TrackerState::NotAFile(what) => format!("({what})"),
+        TrackerState::Step(n) => n.to_string(),
     };
     format!("scan: {steps}; tracker {tracker}")
 }
@@ -175,34 +179,34 @@ fn decision(d: &Decision) -> String {
     }
 }
 
-fn finish(o: &Outcome) -> String {
+fn finish(o: &RunOutcome) -> String {
     let step = match o {
-        Outcome::Finished { step: Some(s) } => format!(" at step {s}"),
-        Outcome::Finished { step: None } => " (unconfirmed)".to_owned(),
+        RunOutcome::Finished { step: Some(s) } => format!(" at step {s}"),
+        RunOutcome::Finished { step: None } => " (unconfirmed)".to_owned(),
         _ => String::new(),
     };
     format!("finish {}: {}{step}", o.exit_code(), o.word())
 }
 
-fn follows(t: Then) -> &'static str {
+fn follows(t: AfterStop) -> &'static str {
     match t {
-        Then::Diagnose => "diagnose",
-        Then::Stopped => "end",
-        Then::LeaseLost => "end, the lease is lost",
-        Then::Choose => "choose",
+        AfterStop::Diagnose => "diagnose",
+        AfterStop::Stopped => "end",
+        AfterStop::LeaseLost => "end, the lease is lost",
+        AfterStop::Choose => "choose",
     }
 }
 
-fn condition(c: &Condition) -> &'static str {
+fn condition(c: &WaitCondition) -> &'static str {
     match c {
-        Condition::Backoff => "the pause",
-        Condition::Readable => "a readable disk",
-        Condition::JournalWritable => "a writable journal",
-        Condition::TreeGone => "processes that do not die",
-        Condition::Space => "room on the disk",
-        Condition::ClusterFree => "a cluster that lets go",
-        Condition::GpusFree => "the GPUs",
-        Condition::Unheld => "its holder",
+        WaitCondition::Backoff => "the pause",
+        WaitCondition::Readable => "a readable disk",
+        WaitCondition::JournalWritable => "a writable journal",
+        WaitCondition::TreeGone => "processes that do not die",
+        WaitCondition::Space => "room on the disk",
+        WaitCondition::ClusterFree => "a cluster that lets go",
+        WaitCondition::GpusFree => "the GPUs",
+        WaitCondition::Unheld => "its holder",
     }
 }
 

@@ -5,10 +5,10 @@
 //! command, or says that a connection is lost; then one after the other of those that share an output. What does not answer in time is
 //! left to the kill that follows.
 
-use super::Order;
+use super::EvidenceOrder;
 use crate::process::kill::{abort, signal_process};
 use crate::process::stat::proc_stat;
-use crate::process::tree::Snapshot;
+use crate::process::tree::ProcSnapshot;
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use supervise_core::id::{ProcRef, WorkerId};
-use supervise_core::stacks::{Stacks, Stand, Who, read, telling};
+use supervise_core::stacks::{RankProcess, RankStack, Stacks, read, telling};
 
 /// Interpreters that are asked.
 const PROCESSES: usize = 128;
@@ -43,9 +43,9 @@ pub(super) struct Dumps {
 }
 
 /// An interpreter that will answer.
-struct Interpreter {
+struct DumpTarget {
     proc: ProcRef,
-    who: Who,
+    who: RankProcess,
 }
 
 /// A file that gets what interpreters write.
@@ -64,20 +64,20 @@ pub(super) fn answering(procs: &[ProcRef]) -> Vec<ProcRef> {
 }
 
 /// Ends them, and reads what they leave. `all`: every process of the attempt, but for those that watch it.
-pub(super) fn take(order: &Order, all: &[ProcRef], answering: &[ProcRef]) -> Dumps {
+pub(super) fn take(order: &EvidenceOrder, all: &[ProcRef], answering: &[ProcRef]) -> Dumps {
     if answering.is_empty() || !is_wanted() {
         return Dumps::default();
     }
-    let snapshot = Snapshot::take();
-    let mut by_outlet: BTreeMap<Outlet, Vec<Interpreter>> = BTreeMap::new();
+    let snapshot = ProcSnapshot::take();
+    let mut by_outlet: BTreeMap<Outlet, Vec<DumpTarget>> = BTreeMap::new();
     for proc in answering {
         if let Some((worker, depth)) = worker_of(*proc, order, &snapshot) {
-            let who = Who {
+            let who = RankProcess {
                 worker: WorkerId(worker),
                 pid: proc.pid,
                 depth,
             };
-            let interpreter = Interpreter { proc: *proc, who };
+            let interpreter = DumpTarget { proc: *proc, who };
             by_outlet.entry(outlet(proc.pid, worker)).or_default().push(interpreter);
         }
     }
@@ -86,8 +86,8 @@ pub(super) fn take(order: &Order, all: &[ProcRef], answering: &[ProcRef]) -> Dum
         // One that is gone needs none, one that refuses is killed like all others.
         let _ = signal_process(*proc, libc::SIGSTOP);
     }
-    let answers: Vec<(Who, String)> = std::thread::scope(|scope| {
-        let ask = |(outlet, mut list): (Outlet, Vec<Interpreter>)| {
+    let answers: Vec<(RankProcess, String)> = std::thread::scope(|scope| {
+        let ask = |(outlet, mut list): (Outlet, Vec<DumpTarget>)| {
             list.sort_by_key(|i| (i.who.depth, i.proc.pid));
             scope.spawn(move || ask_all(order, all, &outlet, &list, until))
         };
@@ -97,13 +97,13 @@ pub(super) fn take(order: &Order, all: &[ProcRef], answering: &[ProcRef]) -> Dum
     put_together(order, answers)
 }
 
-fn put_together(order: &Order, answers: Vec<(Who, String)>) -> Dumps {
+fn put_together(order: &EvidenceOrder, answers: Vec<(RankProcess, String)>) -> Dumps {
     let mut stands = Vec::new();
     let mut text = String::new();
     for (who, dump) in answers {
         let safe = supervise_config::redact_lines(dump.lines()).join("\n");
         if let Some(frames) = telling(&read(&safe)) {
-            stands.push(Stand {
+            stands.push(RankStack {
                 who,
                 frames: frames.to_vec(),
             });
@@ -146,7 +146,7 @@ fn catches_abort(pid: i32) -> bool {
 }
 
 /// The worker that a process descends from, and how far.
-fn worker_of(proc: ProcRef, order: &Order, all: &Snapshot) -> Option<(u32, u64)> {
+fn worker_of(proc: ProcRef, order: &EvidenceOrder, all: &ProcSnapshot) -> Option<(u32, u64)> {
     let mut pid = proc.pid;
     for depth in 0..DEPTH {
         if let Some(at) = order.workers.iter().position(|w| w.pid == pid) {
@@ -168,12 +168,12 @@ fn outlet(pid: i32, worker: u32) -> Outlet {
 
 /// Asks one after the other.
 fn ask_all(
-    order: &Order,
+    order: &EvidenceOrder,
     all: &[ProcRef],
     outlet: &Outlet,
-    list: &[Interpreter],
+    list: &[DumpTarget],
     until: Instant,
-) -> Vec<(Who, String)> {
+) -> Vec<(RankProcess, String)> {
     let mut out = Vec::new();
     for one in list {
         if Instant::now() >= until {
@@ -184,7 +184,7 @@ fn ask_all(
             Outlet::File(_) => PathBuf::from(format!("/proc/{}/fd/2", one.proc.pid)),
             Outlet::Worker(n) => worker_log(order, *n).into(),
         };
-        let mut written = Written::from_now(&path);
+        let mut written = FileTail::from_now(&path);
         for_each_reader(one.proc.pid, all, |reader| {
             // One that refuses keeps what it would have passed on.
             let _ = signal_process(reader, libc::SIGCONT);
@@ -214,7 +214,7 @@ fn for_each_reader(pid: i32, all: &[ProcRef], go_on: impl Fn(ProcRef)) {
     all.iter().filter(reads).copied().for_each(go_on);
 }
 
-fn worker_log(order: &Order, worker: u32) -> Utf8PathBuf {
+fn worker_log(order: &EvidenceOrder, worker: u32) -> Utf8PathBuf {
     order.attempt.join(format!("worker-{worker}.log"))
 }
 
@@ -234,12 +234,12 @@ fn wait(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// The end of a file from some moment on.
-struct Written {
+struct FileTail {
     file: Option<File>,
     at: u64,
 }
 
-impl Written {
+impl FileTail {
     fn from_now(path: &Path) -> Self {
         let file = File::open(path).ok();
         let at = file.as_ref().and_then(|f| f.metadata().ok()).map_or(0, |m| m.len());
@@ -304,9 +304,9 @@ mod tests {
         let order = super::super::tests::order(dir.path().to_str().unwrap().into(), workers.clone());
         let asked = answering(&workers);
         assert_eq!(asked, workers[..1]);
-        let interpreter = Interpreter {
+        let interpreter = DumpTarget {
             proc: workers[0],
-            who: Who {
+            who: RankProcess {
                 worker: WorkerId(0),
                 pid: workers[0].pid,
                 depth: 0,
@@ -361,12 +361,12 @@ mod tests {
         for proc in all {
             signal_process(proc, libc::SIGSTOP).unwrap();
         }
-        let who = Who {
+        let who = RankProcess {
             worker: WorkerId(0),
             pid: all[0].pid,
             depth: 0,
         };
-        let interpreter = Interpreter { proc: all[0], who };
+        let interpreter = DumpTarget { proc: all[0], who };
         let until = Instant::now() + Duration::from_secs(60);
         let answers = ask_all(&order, &all, &outlet(all[0].pid, 0), &[interpreter], until);
         assert!(answers[0].1.contains("(most recent call first)"), "{answers:?}");

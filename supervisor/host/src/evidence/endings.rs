@@ -1,17 +1,17 @@
 //! Exceptions that ended interpreters, from the memory in which the guard keeps them.
 
-use super::Order;
+use super::EvidenceOrder;
 use crate::guard::ahead::{ENDINGS, memory_of};
 use std::fs::File;
 use std::io::Read;
-use supervise_core::ending::{self, Ending};
+use supervise_core::ending::{self, WorkerException};
 use supervise_core::id::WorkerId;
 
 /// Bytes that are read of it.
 const MOST: u64 = 8 << 20;
 
 /// The exceptions, without secrets: by worker, the first to end first.
-pub(super) fn read(order: &Order) -> Vec<Ending> {
+pub(super) fn read(order: &EvidenceOrder) -> Vec<WorkerException> {
     let guards = order.known.iter().filter(|p| !order.workers.contains(p));
     let mut text = Vec::new();
     for file in guards.filter_map(|guard| memory_of(guard.pid, ENDINGS)) {
@@ -34,7 +34,7 @@ pub(super) fn read(order: &Order) -> Vec<Ending> {
 }
 
 /// `exceptions.txt`.
-pub(super) fn text(endings: &[Ending]) -> String {
-    let part = |e: &Ending| format!("# worker {}\n{}\n", e.worker, e.text());
+pub(super) fn text(endings: &[WorkerException]) -> String {
+    let part = |e: &WorkerException| format!("# worker {}\n{}\n", e.worker, e.text());
     endings.iter().map(part).collect()
 }

@@ -1,7 +1,7 @@
 //! The error files that torch writes: the exception that ended a rank (`torch.distributed.elastic.multiprocessing.errors`). torchrun copies
 //! that of the first rank that failed to the place it was given itself.
 
-use super::{DIRECTORY, Order};
+use super::{DIRECTORY, EvidenceOrder};
 use crate::io_worker::read_small;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub fn error_file(worker: u32) -> String {
 }
 
 /// What the workers' files say, the first exception first. A file that says nothing is left out.
-pub(super) fn read(order: &Order) -> Vec<(WorkerId, String)> {
+pub(super) fn read(order: &EvidenceOrder) -> Vec<(WorkerId, String)> {
     let count = u32::try_from(order.workers.len()).unwrap_or(u32::MAX);
     let mut found = BTreeMap::new();
     for worker in 0..count {

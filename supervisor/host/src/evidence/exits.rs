@@ -1,6 +1,6 @@
 //! How the processes of an attempt ended, in the order in which the guard saw it.
 
-use super::Order;
+use super::EvidenceOrder;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +18,7 @@ const ENDS: usize = 10_000;
 
 /// The list, as JSON, once it tells of every worker; the guard's record comes to the disk a moment after its end. `None` where it
 /// cannot be read.
-pub(super) fn when_written(order: &Order) -> Option<String> {
+pub(super) fn when_written(order: &EvidenceOrder) -> Option<String> {
     let mut found = None;
     for _ in 0..LOOKS {
         let ends = read(order);
@@ -33,7 +33,7 @@ pub(super) fn when_written(order: &Order) -> Option<String> {
     found.map(|list| format!("{:#}\n", Value::Array(list)))
 }
 
-fn read(order: &Order) -> Option<Vec<Value>> {
+fn read(order: &EvidenceOrder) -> Option<Vec<Value>> {
     let mut text = Vec::new();
     File::open(order.attempt.join("tree"))
         .ok()?

@@ -1,6 +1,6 @@
 //! What PyTorch's flight recorder left of each rank, and the rank that it names.
 
-use super::{DIRECTORY, Order};
+use super::{DIRECTORY, EvidenceOrder};
 use camino::Utf8Path;
 use std::fs::{self, File};
 use std::io::Read;
@@ -17,7 +17,7 @@ const RANKS: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The findings, and a file about them; `None` where no rank left a record.
-pub(super) fn look(order: &Order) -> Option<(Collectives, String)> {
+pub(super) fn look(order: &EvidenceOrder) -> Option<(Collectives, String)> {
     let dir = order.attempt.join(DIRECTORY);
     let (tx, rx) = mpsc::channel();
     let thread = std::thread::Builder::new();

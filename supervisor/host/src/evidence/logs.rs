@@ -1,6 +1,6 @@
 //! The cause that the logs of an attempt tell, read as `supervise diagnose` reads them.
 
-use super::{AttemptEnd, Order, error_files};
+use super::{AttemptEnd, EvidenceOrder, error_files};
 use crate::guard::record::OUTPUT_ENDS;
 use crate::hidden_places::HiddenLog;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::time::{Duration, Instant};
 use supervise_config::redact_text;
-use supervise_core::diagnosis::Reading;
+use supervise_core::diagnosis::LogReader;
 use supervise_core::id::WorkerId;
 use supervise_core::log_cause::{LogCause, LogSource};
 use supervise_core::taxonomy::Class;
@@ -27,7 +27,7 @@ const BLOCK: usize = 1 << 20;
 const ROTATED: u32 = 1000;
 
 /// The cause, without secrets.
-pub(super) fn cause(order: &Order, ended: AttemptEnd, reading: Option<Reading>) -> LogCause {
+pub(super) fn cause(order: &EvidenceOrder, ended: AttemptEnd, reading: Option<LogReader>) -> LogCause {
     let Some(mut reading) = reading else {
         return LogCause::unread("the table of classes does not compile");
     };
@@ -100,7 +100,7 @@ fn files_of(attempt: &Utf8Path, worker: u32) -> Vec<Utf8PathBuf> {
 }
 
 /// Returns true if it was read to its end in time.
-fn read(file: &Utf8Path, reading: &mut Reading, until: Instant) -> io::Result<bool> {
+fn read(file: &Utf8Path, reading: &mut LogReader, until: Instant) -> io::Result<bool> {
     let mut log = HiddenLog::open(file)?;
     while Instant::now() < until {
         match log.read(BLOCK)? {
@@ -136,7 +136,7 @@ mod tests {
         fs::write(dir.join("worker-2.log"), "the end\n").unwrap();
         fs::write(dir.join("worker-1.log"), "Connection closed by peer\n").unwrap();
         let order = order(dir, vec![at(1), at(2), at(3)]);
-        let told = |exit| cause(&order, AttemptEnd { exit }, Reading::new(&[]).ok());
+        let told = |exit| cause(&order, AttemptEnd { exit }, LogReader::new(&[]).ok());
         let found = told(Some(1));
         assert_eq!(found.class, Some(Class::MemCudaOom.into()));
         let root = found.root.unwrap();

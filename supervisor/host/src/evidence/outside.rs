@@ -1,8 +1,8 @@
 //! Knowledge of other programs: the driver of the GPUs, Ray, Slurm. Each is asked with a deadline, and need not be there.
 
-use super::Order;
+use super::EvidenceOrder;
 use super::room::tail_of;
-use crate::process::capture::{CaptureError, Errand, capture};
+use crate::process::capture::{CaptureCommand, CaptureError, capture};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io::ErrorKind;
 use std::time::{Duration, SystemTime};
@@ -25,7 +25,7 @@ pub(crate) fn said(words: &[&str], limit: Duration) -> Result<String, Option<Str
     let env: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
         .collect();
-    let errand = Errand {
+    let errand = CaptureCommand {
         input: &[],
         argv: &argv,
         env: &env,
@@ -61,13 +61,13 @@ pub(super) fn gpus() -> Option<(String, String)> {
 }
 
 /// `slurm.txt`, inside a job.
-pub(super) fn slurm(order: &Order) -> Option<(String, String)> {
+pub(super) fn slurm(order: &EvidenceOrder) -> Option<(String, String)> {
     let job = order.slurm_job.as_deref()?;
     file("slurm.txt", said(&["scontrol", "show", "job", job], LIMIT))
 }
 
 /// The ends of the logs that Ray's own processes wrote last, since the launch: others are of somebody else's cluster.
-pub(super) fn ray(order: &Order) -> Vec<(String, String)> {
+pub(super) fn ray(order: &EvidenceOrder) -> Vec<(String, String)> {
     let newest = order.ray.iter().filter_map(|dir| logs(dir)).max_by_key(|(_, at)| *at);
     let Some((dir, _)) = newest else { return Vec::new() };
     let is_wanted = |name: &str| {
@@ -134,7 +134,7 @@ mod tests {
         let old = fs::File::create(logs.join("gcs_server.err")).unwrap();
         std::io::Write::write_all(&mut &old, b"long ago").unwrap();
         old.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
-        let order = Order {
+        let order = EvidenceOrder {
             attempt: dir.to_owned(),
             run: supervise_core::id::RunId("x".into()),
             known: Vec::new(),

@@ -28,7 +28,7 @@ const COUNTERS: [&str; 9] = [
 
 /// The findings.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct MemoryReport {
     /// Bytes free and in all.
     pub(super) shm: Option<(u64, u64)>,
     pub(super) disk: Option<(u64, u64)>,
@@ -37,8 +37,8 @@ pub(super) struct Room {
 }
 
 /// Looks at memory, and at the room where things are kept.
-pub(super) fn look(root: Option<&Utf8Path>) -> Room {
-    let mut room = Room::default();
+pub(super) fn look(root: Option<&Utf8Path>) -> MemoryReport {
+    let mut room = MemoryReport::default();
     let meminfo = short(Path::new("/proc/meminfo")).unwrap_or_default();
     room.memory = memory(&meminfo);
     if let Some(dir) = memory_events().as_deref().and_then(Path::parent) {
@@ -63,7 +63,7 @@ pub(super) fn look(root: Option<&Utf8Path>) -> Room {
     room
 }
 
-impl Room {
+impl MemoryReport {
     /// The file.
     pub(super) fn text(&self) -> String {
         let part = |(name, text): &(String, String)| format!("# {name}\n{}\n\n", text.trim_end());

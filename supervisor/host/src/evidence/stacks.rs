@@ -1,7 +1,7 @@
 //! Places at which the processes of a living attempt stand: the state of each thread, what it waits for in the kernel, open connections, and, where
 //! py-spy is installed, the lines of Python.
 
-use super::Order;
+use super::EvidenceOrder;
 use super::outside::said;
 use crate::process::stat::command_head;
 use crate::process::{ProcStat, find_attempt_processes, proc_stat};
@@ -22,7 +22,7 @@ const ONE: Duration = Duration::from_secs(2);
 const ALL: Duration = Duration::from_secs(6);
 
 /// Processes of the attempt, but for its guard.
-pub(super) fn processes(order: &Order) -> Vec<ProcRef> {
+pub(super) fn processes(order: &EvidenceOrder) -> Vec<ProcRef> {
     let mut procs = find_attempt_processes(&order.run, &order.known);
     procs.extend(order.workers.iter().copied());
     procs.sort_unstable();
@@ -33,7 +33,7 @@ pub(super) fn processes(order: &Order) -> Vec<ProcRef> {
 }
 
 /// Places at which their threads wait in the kernel, and the lines of Python of those that will not tell them themselves.
-pub(super) fn text(order: &Order, procs: &[ProcRef], answering: &[ProcRef]) -> String {
+pub(super) fn text(order: &EvidenceOrder, procs: &[ProcRef], answering: &[ProcRef]) -> String {
     let mut out = String::new();
     for proc in procs.iter().take(PROCESSES) {
         let Some(stat) = proc_stat(proc.pid).filter(|s| s.start == proc.start) else {
@@ -105,7 +105,7 @@ fn python(pids: &[i32]) -> String {
 }
 
 /// Open connections and network counters.
-pub(super) fn sockets(order: &Order) -> String {
+pub(super) fn sockets(order: &EvidenceOrder) -> String {
     let pid = order.workers.first().map_or(0, |p| p.pid);
     let mut out = String::new();
     for name in ["tcp", "tcp6", "dev"] {

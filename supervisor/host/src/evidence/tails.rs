@@ -1,6 +1,6 @@
 //! The last output of every worker, and which processes are the attempt's.
 
-use super::Order;
+use super::EvidenceOrder;
 use super::room::tail_of;
 use crate::guard::record::parse_tree;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ const WORKERS: usize = 64;
 const RECORD: u64 = 4 << 20;
 
 /// Numbers of the attempt's processes: those that are known, and those that the guard wrote down.
-pub(super) fn known(order: &Order) -> BTreeSet<i32> {
+pub(super) fn known(order: &EvidenceOrder) -> BTreeSet<i32> {
     let mut found: BTreeSet<i32> = order.known.iter().chain(&order.workers).map(|p| p.pid).collect();
     let mut text = Vec::new();
     let record = File::open(order.attempt.join("tree")).and_then(|f| f.take(RECORD).read_to_end(&mut text));
@@ -28,7 +28,7 @@ pub(super) fn known(order: &Order) -> BTreeSet<i32> {
 }
 
 /// A file for each worker: when its output last came, and its end.
-pub(super) fn files(order: &Order) -> Vec<(String, String)> {
+pub(super) fn files(order: &EvidenceOrder) -> Vec<(String, String)> {
     let tail = |n: usize| {
         let (text, at) = tail_of(&order.attempt.join(format!("worker-{n}.log")), TAIL)?;
         let silent = SystemTime::now().duration_since(at).unwrap_or_default();

@@ -11,13 +11,13 @@ mod interpreter;
 pub(crate) mod workers_of_ray;
 
 use self::archive::archive;
-use self::interpreter::{GOES_WITHIN, Interpreter, NoWord, Word, kill_all_of, say, start_one};
+use self::interpreter::{GOES_WITHIN, NoWord, StandbyInterpreter, StandbyMessage, kill_all_of, say, start_one};
 use self::workers_of_ray::RAYLET;
 pub use self::workers_of_ray::{WorkersOfRay, own_notes, workers_of_ray};
 use crate::guard::protocol::{GuardOrder, WorkerOrder};
 use crate::guard::setup::marks;
 use crate::process::ATTEMPT_VARIABLE;
-use crate::process::spawn::{Place, Started};
+use crate::process::spawn::{CgroupFds, SpawnedProcess};
 use crate::process::tree::running_children;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ use std::io::{self, Write};
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use supervise_core::event::Ahead;
+use supervise_core::event::StandbyResult;
 
 /// First in every interpreter; and what imports ahead, or goes on at once.
 const START: &str = include_str!("ahead/start.py");
@@ -50,7 +50,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 
 /// Expected order of the next attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Draft {
+pub struct DraftOrder {
     /// The order; only the arguments of its workers may turn out to be others.
     pub order: GuardOrder,
     /// Noted imports of an attempt, until its first step.
@@ -66,17 +66,17 @@ pub struct Draft {
 }
 
 /// A start without them.
-pub(crate) fn cold(why: String) -> Ahead {
-    Ahead::Cold { why, lasting: false }
+pub(crate) fn cold(why: String) -> StandbyResult {
+    StandbyResult::Cold { why, lasting: false }
 }
 
 /// Interpreters of a draft.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct StandbyGang {
     order: GuardOrder,
-    interpreters: Vec<Interpreter>,
+    interpreters: Vec<StandbyInterpreter>,
     /// It is forked for each worker that the driver's Ray starts.
-    forked: Option<Interpreter>,
+    forked: Option<StandbyInterpreter>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -95,7 +95,7 @@ struct Task<'a> {
 
 /// Files in memory that interpreters are started with: they last as long as this process.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub(crate) struct StandbyFiles {
     /// The place on PYTHONPATH that holds our file.
     place: String,
     /// The file for notes.
@@ -113,12 +113,12 @@ pub(crate) const ENDINGS: &str = "endings";
 /// Name of that for what their trainer is seen to do.
 pub(crate) const TOLD: &str = "trainer";
 
-impl Files {
+impl StandbyFiles {
     /// Makes them for an order, or, where its interpreters wait already, for a draft.
     ///
     /// # Errors
     /// No memory, or no descriptor.
-    pub(crate) fn new(order: &GuardOrder, draft: Option<&Draft>) -> io::Result<Self> {
+    pub(crate) fn new(order: &GuardOrder, draft: Option<&DraftOrder>) -> io::Result<Self> {
         // It is compiled at each start: as little as is needed.
         let hook = order.hook.as_deref().unwrap_or_default();
         let file = match (order.interpreters, order.ray) {
@@ -202,7 +202,7 @@ pub(crate) fn worker_env(
     order: &GuardOrder,
     id: usize,
     worker: &WorkerOrder,
-    files: Option<&Files>,
+    files: Option<&StandbyFiles>,
 ) -> Vec<(String, String)> {
     let mut ours = marks(order);
     ours.extend(files.iter().flat_map(|f| f.variables(order, id, &worker.env)));
@@ -225,7 +225,12 @@ fn awaited(mut env: Vec<(String, String)>) -> Vec<(String, String)> {
 }
 
 /// Starts the interpreter that is forked, as the Ray of this driver will start those for which it is.
-fn start_forked(draft: &Draft, ray: &WorkersOfRay, files: &Files, pid: i32) -> io::Result<Interpreter> {
+fn start_forked(
+    draft: &DraftOrder,
+    ray: &WorkersOfRay,
+    files: &StandbyFiles,
+    pid: i32,
+) -> io::Result<StandbyInterpreter> {
     let driver = draft.order.workers.first().ok_or(io::ErrorKind::InvalidInput)?;
     let others = |key: &String| ray.unset.contains(key) || ray.differs.contains(key);
     let kept: Vec<(String, String)> = driver.env.iter().filter(|(k, _)| !others(k)).cloned().collect();
@@ -246,12 +251,12 @@ fn lasting(name: &str, content: &[u8]) -> io::Result<(i32, String)> {
     Ok((fd, format!("/proc/{}/fd/{fd}", std::process::id())))
 }
 
-impl Waiting {
+impl StandbyGang {
     /// Starts the interpreters of a draft. One that cannot be started leaves all to the order.
     ///
     /// # Errors
     /// No process, pipe or memory can be made.
-    pub(crate) fn start(draft: Draft, files: &Files) -> io::Result<Self> {
+    pub(crate) fn start(draft: DraftOrder, files: &StandbyFiles) -> io::Result<Self> {
         let mut interpreters = Vec::with_capacity(draft.order.workers.len());
         for (id, worker) in draft.order.workers.iter().enumerate() {
             let env = awaited(worker_env(&draft.order, id, worker, Some(files)));
@@ -261,7 +266,7 @@ impl Waiting {
         let forked = draft.ray.as_ref().map(|ray| start_forked(&draft, ray, files, driver));
         let mut forked = forked.transpose()?;
         if let Err(e) = all_wait(&mut interpreters, &mut forked, &draft, files) {
-            interpreters.into_iter().chain(forked).for_each(Interpreter::end);
+            interpreters.into_iter().chain(forked).for_each(StandbyInterpreter::end);
             end_strangers(&[]);
             return Err(e);
         }
@@ -273,14 +278,18 @@ impl Waiting {
     }
 
     /// Lets the interpreters go on as the workers of the order, where they can: by worker, those that do, and how it went.
-    pub(crate) fn go(self, order: &GuardOrder, cgroup: Option<&Place<'_>>) -> (Vec<Option<(Started, OwnedFd)>>, Ahead) {
+    pub(crate) fn go(
+        self,
+        order: &GuardOrder,
+        cgroup: Option<&CgroupFds<'_>>,
+    ) -> (Vec<Option<(SpawnedProcess, OwnedFd)>>, StandbyResult) {
         let until = Instant::now() + GOES_WITHIN;
         let all = self.interpreters.iter().chain(&self.forked);
         let own: Vec<i32> = all.map(|one| one.started.pid).collect();
         let mut why = self.difference(order).map(|why| cold(why.to_owned()));
         // A daemon is no child of the interpreter that made it, but it is of this guard.
         if end_strangers(&own) {
-            why.get_or_insert(Ahead::Cold {
+            why.get_or_insert(StandbyResult::Cold {
                 why: "an import started a process".to_owned(),
                 lasting: true,
             });
@@ -326,20 +335,20 @@ impl Waiting {
             None
         });
         let went = || match alone {
-            Some(Ahead::Cold { why, lasting }) => Ahead::WentAlone { why, lasting },
-            _ => Ahead::Went,
+            Some(StandbyResult::Cold { why, lasting }) => StandbyResult::WentAlone { why, lasting },
+            _ => StandbyResult::Went,
         };
         (out, why.unwrap_or_else(went))
     }
 
     /// Ends the interpreters, for which there will be no order.
     pub(crate) fn end(self) {
-        let all: Vec<Interpreter> = self.interpreters.into_iter().chain(self.forked).collect();
+        let all: Vec<StandbyInterpreter> = self.interpreters.into_iter().chain(self.forked).collect();
         // At once, then waited for one by one.
         for one in &all {
             kill_all_of(one.started.pid);
         }
-        all.into_iter().for_each(Interpreter::end);
+        all.into_iter().for_each(StandbyInterpreter::end);
     }
 
     /// A part of the order that is not as it was expected; the arguments are looked at by the interpreters.
@@ -369,10 +378,10 @@ impl Waiting {
 /// # Errors
 /// `TimedOut`: one runs, and does not say it. Others: one is gone.
 fn all_wait(
-    interpreters: &mut [Interpreter],
-    forked: &mut Option<Interpreter>,
-    draft: &Draft,
-    files: &Files,
+    interpreters: &mut [StandbyInterpreter],
+    forked: &mut Option<StandbyInterpreter>,
+    draft: &DraftOrder,
+    files: &StandbyFiles,
 ) -> io::Result<()> {
     let count = u32::try_from(interpreters.len() + usize::from(forked.is_some())).unwrap_or(u32::MAX);
     let task = Task {
@@ -384,7 +393,7 @@ fn all_wait(
         forks: None,
         refused: &files.notes.1,
     };
-    let mut silent: Vec<(&mut Interpreter, Task<'_>)> = interpreters.iter_mut().map(|one| (one, task)).collect();
+    let mut silent: Vec<(&mut StandbyInterpreter, Task<'_>)> = interpreters.iter_mut().map(|one| (one, task)).collect();
     if let (Some(one), Some(ray), Some((imports, name))) = (forked, &draft.ray, &files.forks) {
         let (differs, forks) = (ray.differs.as_slice(), Some(name.as_str()));
         silent.push((
@@ -402,7 +411,7 @@ fn all_wait(
         let mut left = Vec::with_capacity(silent.len());
         for (one, task) in silent {
             match one.word(Instant::now() + GLANCE / count.max(1)) {
-                Ok(Word::Waits(true)) => {
+                Ok(StandbyMessage::Waits(true)) => {
                     one.unlimit()?;
                     // It fits into the socket: nobody is waited for.
                     say(&mut one.channel, &task)?;

@@ -37,29 +37,29 @@ pub(crate) enum ConnectionError {
 
 /// One connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct DriverConnection {
     stream: UnixStream,
     unread: Vec<u8>,
-    unsent: VecDeque<Line>,
+    unsent: VecDeque<OutgoingLine>,
     /// Bytes of the first unsent line that are out already.
     sent: usize,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Line {
-    kind: Kind,
+struct OutgoingLine {
+    kind: OutgoingKind,
     bytes: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum OutgoingKind {
     Progress(FromGuard),
     Sighting,
     Other,
 }
 
-impl Connection {
+impl DriverConnection {
     /// Takes over a stream and makes it non-blocking.
     pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
@@ -109,31 +109,31 @@ impl Connection {
     /// Queues a message and sends what can be sent.
     pub(crate) fn send(&mut self, message: FromGuard) -> Result<(), ConnectionError> {
         let kind = match &message {
-            FromGuard::Progress { .. } => Kind::Progress(self.merge(message)),
+            FromGuard::Progress { .. } => OutgoingKind::Progress(self.merge(message)),
             FromGuard::Sighted { .. } if self.bytes > SIGHTINGS_LIMIT => return Ok(()),
             FromGuard::Sighted { .. } => {
                 let bytes = encode(&message)?;
-                return self.queue(Kind::Sighting, bytes);
+                return self.queue(OutgoingKind::Sighting, bytes);
             }
             _ => {
                 let bytes = encode(&message)?;
                 self.make_room();
-                return self.queue(Kind::Other, bytes);
+                return self.queue(OutgoingKind::Other, bytes);
             }
         };
         let bytes = match &kind {
-            Kind::Progress(message) => encode(message)?,
+            OutgoingKind::Progress(message) => encode(message)?,
             _ => Vec::new(),
         };
         self.queue(kind, bytes)
     }
 
-    fn queue(&mut self, kind: Kind, bytes: Vec<u8>) -> Result<(), ConnectionError> {
+    fn queue(&mut self, kind: OutgoingKind, bytes: Vec<u8>) -> Result<(), ConnectionError> {
         if self.unsent.len() >= MESSAGES_LIMIT {
             return Err(ConnectionError::Unread);
         }
         self.bytes += bytes.len();
-        self.unsent.push_back(Line { kind, bytes });
+        self.unsent.push_back(OutgoingLine { kind, bytes });
         self.flush()
     }
 
@@ -144,10 +144,10 @@ impl Connection {
             .unsent
             .iter()
             .skip(first_is_partial)
-            .position(|l| matches!(l.kind, Kind::Progress(_)));
+            .position(|l| matches!(l.kind, OutgoingKind::Progress(_)));
         let old = old.and_then(|i| self.unsent.remove(i + first_is_partial));
-        let Some(Line {
-            kind: Kind::Progress(old),
+        let Some(OutgoingLine {
+            kind: OutgoingKind::Progress(old),
             bytes,
         }) = old
         else {
@@ -179,7 +179,7 @@ impl Connection {
                 .unsent
                 .iter()
                 .skip(first_is_partial)
-                .position(|l| matches!(l.kind, Kind::Sighting));
+                .position(|l| matches!(l.kind, OutgoingKind::Sighting));
             let Some(line) = oldest.and_then(|i| self.unsent.remove(i + first_is_partial)) else {
                 return;
             };
@@ -218,13 +218,13 @@ fn is_later(e: &io::Error) -> bool {
 mod tests {
     use super::*;
     use std::io::BufRead;
-    use supervise_core::event::{Activity, ExitStatus, Phase, Sighting};
+    use supervise_core::event::{Activity, ExitStatus, Sighting, TrainerPhase};
     use supervise_core::id::{Step, Term, WorkerId};
     use supervise_core::scan::RuleKind;
 
     fn progress(step: u64) -> FromGuard {
         FromGuard::Progress {
-            phase: Phase::Step,
+            phase: TrainerPhase::Step,
             step: Some(Step(step)),
             beats: 0,
             risen: 0,
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    fn read_all(stream: UnixStream, connection: &mut Connection) -> Vec<FromGuard> {
+    fn read_all(stream: UnixStream, connection: &mut DriverConnection) -> Vec<FromGuard> {
         let mut reader = std::io::BufReader::new(stream);
         let mut said = Vec::new();
         while connection.has_unsent() {
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_driver_that_does_not_read_costs_bounded_memory_and_misses_no_exit() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut connection = Connection::new(ours).unwrap();
+        let mut connection = DriverConnection::new(ours).unwrap();
         for step in 0..2000 {
             connection.send(sighted()).unwrap();
             connection.send(progress(step)).unwrap();
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn messages_come_in_pieces_and_a_closed_end_is_told() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut connection = Connection::new(ours).unwrap();
+        let mut connection = DriverConnection::new(ours).unwrap();
         theirs.write_all(b"{\"take\":{\"te").unwrap();
         assert!(connection.receive().0.is_empty());
         theirs.write_all(b"rm\":3}}\n\"bye\"\n").unwrap();
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn an_endless_message_and_nonsense_end_the_connection() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut connection = Connection::new(ours).unwrap();
+        let mut connection = DriverConnection::new(ours).unwrap();
         theirs.write_all(b"nonsense\n").unwrap();
         assert!(matches!(connection.receive().1, Err(ConnectionError::Unknown(_))));
         theirs.set_nonblocking(true).unwrap();

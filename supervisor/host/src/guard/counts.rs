@@ -9,8 +9,8 @@ use crate::process::{ProcStat, open_files, proc_stat};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use supervise_core::activity::{Pulse, RANKS_LIMIT};
-use supervise_core::creep::Usage;
+use supervise_core::activity::{RANKS_LIMIT, RankSample};
+use supervise_core::creep::ResourceUsage;
 use supervise_core::id::WorkerId;
 
 /// Length of a window.
@@ -37,23 +37,23 @@ struct Counted {
 
 /// A worker as it is looked at.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ranked {
+pub(crate) struct WatchedRank {
     pub(crate) worker: WorkerId,
     pub(crate) pid: i32,
 }
 
 /// Use by all ranks over a window.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Counts {
+pub(crate) struct WindowCounts {
     pub(crate) over_ms: u64,
     /// Bytes on the network, of everybody who shares it; `None`: not all of them could be counted.
     pub(crate) network: Option<u64>,
-    pub(crate) pulses: Vec<Pulse>,
+    pub(crate) pulses: Vec<RankSample>,
 }
 
 /// Counters so far, and the end of the next window.
 #[derive(Debug)]
-pub(crate) struct Counter {
+pub(crate) struct RankCounter {
     counted: BTreeMap<i32, Counted>,
     /// Bytes at the end of the last window, where there was one.
     network: Option<Option<u64>>,
@@ -61,11 +61,11 @@ pub(crate) struct Counter {
     fabric: Option<Fabric>,
     began: u64,
     /// Open files of the process that is nearest to its limit, as counted in the last window.
-    pub(crate) files: Option<Usage>,
+    pub(crate) files: Option<ResourceUsage>,
     ms_per_tick: u64,
 }
 
-impl Counter {
+impl RankCounter {
     pub(crate) fn new(now: u64, ms_per_tick: u64) -> Self {
         Self {
             counted: BTreeMap::new(),
@@ -86,10 +86,10 @@ impl Counter {
     pub(crate) fn window(
         &mut self,
         now: u64,
-        workers: &[Ranked],
+        workers: &[WatchedRank],
         single: bool,
         known: impl Iterator<Item = i32>,
-    ) -> Option<Counts> {
+    ) -> Option<WindowCounts> {
         let over_ms = now.saturating_sub(self.began);
         self.began = now;
         if self.network.is_none() {
@@ -108,7 +108,7 @@ impl Counter {
         // The first window has nothing to be compared with, and after a pause of the machine none is.
         let before = before.filter(|_| over_ms <= 3 * WINDOW_MS)?;
         let network = before.zip(network).map(|(before, now)| now.saturating_sub(before));
-        Some(Counts {
+        Some(WindowCounts {
             over_ms,
             network,
             pulses,
@@ -135,14 +135,14 @@ impl Counter {
     }
 
     /// Use by each rank since the last window.
-    fn pulses(&mut self, workers: &[Ranked], single: bool, stats: &BTreeMap<i32, ProcStat>) -> Vec<Pulse> {
-        let mut ranks: BTreeMap<(WorkerId, i32), Pulse> = BTreeMap::new();
+    fn pulses(&mut self, workers: &[WatchedRank], single: bool, stats: &BTreeMap<i32, ProcStat>) -> Vec<RankSample> {
+        let mut ranks: BTreeMap<(WorkerId, i32), RankSample> = BTreeMap::new();
         if !single {
             for w in workers {
-                let gone = Pulse {
+                let gone = RankSample {
                     worker: w.worker,
                     pid: w.pid,
-                    ..Pulse::default()
+                    ..RankSample::default()
                 };
                 ranks.insert((w.worker, w.pid), gone);
             }
@@ -179,7 +179,7 @@ impl Counter {
 }
 
 /// The worker that a process belongs to: itself or the nearest of its ancestors; one that lost them belongs to its group's.
-fn owner<'a>(stat: &ProcStat, workers: &'a [Ranked], stats: &BTreeMap<i32, ProcStat>) -> Option<&'a Ranked> {
+fn owner<'a>(stat: &ProcStat, workers: &'a [WatchedRank], stats: &BTreeMap<i32, ProcStat>) -> Option<&'a WatchedRank> {
     let of = |pid: i32| workers.iter().find(|w| w.pid == pid);
     let mut at = *stat;
     for _ in 0..GENERATIONS {
@@ -318,11 +318,11 @@ mod tests {
     #[test]
     fn a_process_that_computes_is_seen_to() {
         let me = crate::process::own_ref();
-        let ranked = [Ranked {
+        let ranked = [WatchedRank {
             worker: WorkerId(0),
             pid: me.pid,
         }];
-        let mut counter = Counter::new(0, 10);
+        let mut counter = RankCounter::new(0, 10);
         let known = || std::iter::once(me.pid);
         assert_eq!(counter.window(WINDOW_MS, &ranked, true, known()), None);
         let data = vec![1_u8; 1 << 20];
@@ -342,11 +342,11 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_gone_is_still_told() {
-        let ranked = [4_900_001, 4_900_002].map(|pid| Ranked {
+        let ranked = [4_900_001, 4_900_002].map(|pid| WatchedRank {
             worker: WorkerId(0),
             pid,
         });
-        let found = Counter::new(0, 10).pulses(&ranked, false, &BTreeMap::new());
+        let found = RankCounter::new(0, 10).pulses(&ranked, false, &BTreeMap::new());
         assert!(found.len() == 2 && found.iter().all(|p| p.state == 0));
     }
 }

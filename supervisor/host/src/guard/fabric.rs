@@ -6,7 +6,7 @@
 
 use crate::guard::log_queue::null;
 use crate::process::boottime_ms;
-use crate::process::spawn::{Program, Wiring, start, take_standard};
+use crate::process::spawn::{SpawnProgram, SpawnWiring, start, take_standard};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -52,9 +52,9 @@ impl Fabric {
             let memory = File::from(memfd_create("fabric", MFdFlags::MFD_CLOEXEC)?);
             write(&memory, 0, 0)?;
             let argv = ["supervise", "__fabric", CARDS].map(str::to_owned);
-            let program = Program::first_of(&["/proc/self/exe"], &argv, &[])?;
+            let program = SpawnProgram::first_of(&["/proc/self/exe"], &argv, &[])?;
             let null = null()?;
-            let wiring = Wiring {
+            let wiring = SpawnWiring {
                 input: null.as_fd(),
                 output: memory.as_fd(),
                 errors: null.as_fd(),

@@ -4,11 +4,11 @@
 //! numbers are folded into a count; the number of kept sightings is bounded, per rule and in all, and where a rule
 //! is full its newest sighting takes the place of the one before: the last error of a run matters most.
 
-use super::numbers::Numbers;
+use super::numbers::MetricQueue;
 use std::collections::BTreeMap;
-use supervise_core::event::{Phase, Sighting};
+use supervise_core::event::{Sighting, TrainerPhase};
 use supervise_core::id::{Step, WorkerId, fnv64};
-use supervise_core::scan::{Hit, RuleKind};
+use supervise_core::scan::{RuleKind, ScanMatch};
 
 /// Sightings kept in all.
 const SIGHTINGS_LIMIT: usize = 200;
@@ -24,12 +24,12 @@ const FIRST_RECORD: &str = "first_record";
 
 /// Facts about the trainer.
 #[derive(Debug)]
-pub(crate) struct Facts {
-    pub(crate) phase: Phase,
+pub(crate) struct OutputFacts {
+    pub(crate) phase: TrainerPhase,
     pub(crate) step: Option<Step>,
     pub(crate) total: Option<u64>,
     /// Numbers that are to be told.
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: MetricQueue,
     /// The first training record was told.
     has_first: bool,
     /// Signs of progress within a phase: batches of a validation.
@@ -40,12 +40,12 @@ pub(crate) struct Facts {
     beat: Option<u64>,
     /// It was told, since there last was progress, that a part of it is brought back in place.
     heals: bool,
-    seen: Vec<Seen>,
+    seen: Vec<StoredSighting>,
     per_rule: BTreeMap<String, usize>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct StoredSighting {
     key: u64,
     kind: RuleKind,
     sighting: Sighting,
@@ -53,7 +53,7 @@ struct Seen {
 
 /// Changes by a line.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Change {
+pub(crate) struct FactsChange {
     /// Phase or step are others now.
     pub(crate) progress: bool,
     /// To be told at once.
@@ -62,13 +62,13 @@ pub(crate) struct Change {
     pub(crate) first: Option<(RuleKind, Sighting)>,
 }
 
-impl Default for Facts {
+impl Default for OutputFacts {
     fn default() -> Self {
         Self {
-            phase: Phase::Startup,
+            phase: TrainerPhase::Startup,
             step: None,
             total: None,
-            numbers: Numbers::default(),
+            numbers: MetricQueue::default(),
             has_first: false,
             beats: 0,
             risen: 0,
@@ -80,9 +80,9 @@ impl Default for Facts {
     }
 }
 
-impl Facts {
+impl OutputFacts {
     /// Takes a match in.
-    pub(crate) fn note(&mut self, hit: Hit) -> Change {
+    pub(crate) fn note(&mut self, hit: ScanMatch) -> FactsChange {
         let before = (self.phase, self.step, self.beats);
         let number = hit.sighting.number;
         match &hit.kind {
@@ -90,21 +90,21 @@ impl Facts {
                 // Counts that begin anew show that something is done.
                 self.beats += u64::from(number.map(Step) < self.step && number.is_some());
                 self.step = number.map(Step).or(self.step);
-                self.phase = Phase::Step;
+                self.phase = TrainerPhase::Step;
             }
             RuleKind::Bar if hit.total.is_some() && hit.total == self.total && number.is_some_and(|n| n > 0) => {
                 self.step = number.map(Step).or(self.step);
-                self.phase = Phase::Step;
+                self.phase = TrainerPhase::Step;
             }
             RuleKind::Enters(phase) => {
-                self.beats += u64::from(*phase == Phase::Validate && self.phase == *phase);
+                self.beats += u64::from(*phase == TrainerPhase::Validate && self.phase == *phase);
                 self.phase = *phase;
             }
             RuleKind::Beat if number.is_some() => {
                 self.beats += u64::from(self.beat.replace(number.unwrap_or_default()) != number)
             }
             RuleKind::Total => self.total = number.or(self.total),
-            RuleKind::End => self.phase = Phase::Exit,
+            RuleKind::End => self.phase = TrainerPhase::Exit,
             RuleKind::Bar
             | RuleKind::Beat
             | RuleKind::Heals
@@ -135,7 +135,7 @@ impl Facts {
             RuleKind::Heals => (!std::mem::replace(&mut self.heals, true)).then_some((hit.kind, hit.sighting)),
             kind => self.keep(kind, hit.sighting),
         };
-        Change {
+        FactsChange {
             progress,
             sighted,
             first,
@@ -143,7 +143,7 @@ impl Facts {
     }
 
     /// The first line about a training step, under a name of its own: the same line may be told for another reason.
-    fn first_record(&mut self, hit: &Hit) -> Option<(RuleKind, Sighting)> {
+    fn first_record(&mut self, hit: &ScanMatch) -> Option<(RuleKind, Sighting)> {
         let tells = match &hit.kind {
             RuleKind::Step => hit.numbers.is_some() && hit.sighting.number.is_some(),
             RuleKind::Bar => {
@@ -203,7 +203,7 @@ impl Facts {
         } else {
             *count += 1;
         }
-        self.seen.push(Seen {
+        self.seen.push(StoredSighting {
             key,
             kind: kind.clone(),
             sighting: sighting.clone(),
@@ -233,8 +233,8 @@ fn key_of(sighting: &Sighting) -> u64 {
 mod tests {
     use super::*;
 
-    fn hit(kind: RuleKind, rule: &str, text: &str, number: Option<u64>) -> Hit {
-        Hit {
+    fn hit(kind: RuleKind, rule: &str, text: &str, number: Option<u64>) -> ScanMatch {
+        ScanMatch {
             kind,
             sighting: Sighting {
                 rule: rule.to_owned(),
@@ -245,48 +245,48 @@ mod tests {
                 count: 1,
             },
             total: None,
-            numbers: Some(supervise_core::numbers::Numbers::default()),
+            numbers: Some(supervise_core::numbers::StepMetrics::default()),
         }
     }
 
-    fn failure(rule: &str, text: &str) -> Hit {
+    fn failure(rule: &str, text: &str) -> ScanMatch {
         hit(RuleKind::Failure("x".into()), rule, text, None)
     }
 
     #[test]
     fn a_bar_tells_of_steps_where_it_is_as_long_as_the_run() {
-        let mut facts = Facts::default();
-        let bar = |at: u64, of: u64| Hit {
+        let mut facts = OutputFacts::default();
+        let bar = |at: u64, of: u64| ScanMatch {
             total: Some(of),
             ..hit(RuleKind::Bar, "bar", &format!("1%| | {at}/{of} ["), Some(at))
         };
         facts.note(bar(3, 8));
-        assert_eq!((facts.phase, facts.step), (Phase::Startup, None));
+        assert_eq!((facts.phase, facts.step), (TrainerPhase::Startup, None));
         facts.note(hit(RuleKind::Total, "total", "steps = 8", Some(8)));
         for (at, of) in [(0, 8), (5, 7)] {
             facts.note(bar(at, of));
-            assert_eq!((facts.phase, facts.step), (Phase::Startup, None), "{at}/{of}");
+            assert_eq!((facts.phase, facts.step), (TrainerPhase::Startup, None), "{at}/{of}");
         }
         facts.note(bar(3, 8));
-        assert_eq!((facts.phase, facts.step), (Phase::Step, Some(Step(3))));
+        assert_eq!((facts.phase, facts.step), (TrainerPhase::Step, Some(Step(3))));
     }
 
     #[test]
     fn a_step_after_a_save_is_a_step_again() {
-        let mut facts = Facts::default();
-        let save = hit(RuleKind::Enters(Phase::Save), "save", "saving", Some(3));
+        let mut facts = OutputFacts::default();
+        let save = hit(RuleKind::Enters(TrainerPhase::Save), "save", "saving", Some(3));
         assert!(facts.note(save).progress);
-        assert_eq!((facts.phase, facts.step), (Phase::Save, None));
+        assert_eq!((facts.phase, facts.step), (TrainerPhase::Save, None));
         let step = hit(RuleKind::Step, "step", "step:3", Some(3));
         assert!(facts.note(step.clone()).progress);
-        assert_eq!((facts.phase, facts.step), (Phase::Step, Some(Step(3))));
-        assert_eq!(facts.note(step), Change::default());
+        assert_eq!((facts.phase, facts.step), (TrainerPhase::Step, Some(Step(3))));
+        assert_eq!(facts.note(step), FactsChange::default());
     }
 
     #[test]
     fn batches_of_a_validation_and_counts_that_begin_anew_are_beats() {
-        let mut facts = Facts::default();
-        let validates = || hit(RuleKind::Enters(Phase::Validate), "validation", "batch", None);
+        let mut facts = OutputFacts::default();
+        let validates = || hit(RuleKind::Enters(TrainerPhase::Validate), "validation", "batch", None);
         assert!(facts.note(validates()).progress);
         assert_eq!(facts.beats, 0);
         assert!(facts.note(validates()).progress);
@@ -302,9 +302,9 @@ mod tests {
 
     #[test]
     fn a_part_that_comes_back_in_place_is_told_once_until_there_is_progress() {
-        let mut facts = Facts::default();
+        let mut facts = OutputFacts::default();
         let heals = || hit(RuleKind::Heals, "heals", "restarting engine 3", None);
-        let told = |facts: &mut Facts| facts.note(heals()).sighted.map(|(kind, _)| kind);
+        let told = |facts: &mut OutputFacts| facts.note(heals()).sighted.map(|(kind, _)| kind);
         for step in 1..5 {
             facts.note(hit(RuleKind::Step, "step", "step", Some(step)));
             assert_eq!(told(&mut facts), Some(RuleKind::Heals), "step {step}");
@@ -319,9 +319,9 @@ mod tests {
 
     #[test]
     fn the_first_training_record_is_told_once_and_no_validation_before_it() {
-        let mut facts = Facts::default();
+        let mut facts = OutputFacts::default();
         let step = |n: u64| hit(RuleKind::Step, "step", &format!("step:{n}"), Some(n));
-        let validation = Hit {
+        let validation = ScanMatch {
             numbers: None,
             ..step(4)
         };
@@ -334,8 +334,8 @@ mod tests {
 
     #[test]
     fn the_total_of_a_step_line_is_told_once() {
-        let mut facts = Facts::default();
-        let step = |n: u64| Hit {
+        let mut facts = OutputFacts::default();
+        let step = |n: u64| ScanMatch {
             total: Some(8),
             ..hit(RuleKind::Step, "step", &format!("step {n}/8"), Some(n))
         };
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn repeats_are_counted_and_told_ever_more_rarely() {
-        let mut facts = Facts::default();
+        let mut facts = OutputFacts::default();
         let told: Vec<u64> = (0..1000)
             .filter_map(|n| facts.note(failure("oom", &format!("tried {n} MiB"))).sighted)
             .map(|(_, s)| s.count)
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_last_of_a_rule_is_kept() {
-        let mut facts = Facts::default();
+        let mut facts = OutputFacts::default();
         for rule in 0..40 {
             for text in ('a'..='z').flat_map(|a| ('a'..='z').map(move |b| format!("{a}{b}"))) {
                 facts.note(failure(&format!("r{rule}"), &text));
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_hello_fits_into_a_message() {
-        let mut facts = Facts::default();
+        let mut facts = OutputFacts::default();
         let wide = "\"ü".repeat(2000);
         for n in 0..SIGHTINGS_LIMIT {
             let name = char::from_u32(0x4e00 + u32::try_from(n).unwrap()).unwrap();

@@ -6,10 +6,10 @@
 //! anyway, and ends when nothing of it runs any more. It needs no supervisor for that. Its socket says that it lives:
 //! for as long, nothing is launched beside it.
 
-use crate::address::{self, Role};
+use crate::address::{self, SocketRole};
 use crate::guard::protocol::GuardOrder;
 use crate::process::boottime_ms;
-use crate::process::cgroup::{Leaf, leaf_name};
+use crate::process::cgroup::{CgroupLeaf, leaf_name};
 use crate::process::kill::{hunt, signal_process};
 use crate::process::reap::{reap_one, reap_some};
 use crate::process::spawn::split;
@@ -53,18 +53,18 @@ const NAME: u64 = 4096;
 const REMOVALS: usize = 50;
 
 /// One of the two processes after the split.
-pub(crate) enum Half {
+pub(crate) enum ForkSide {
     /// The guard, which tells its keeper when its work is done.
-    Guard(Tether),
+    Guard(KeeperPipe),
     /// The keeper.
     Keeper(Keeper),
 }
 
 /// The guard's line to its keeper.
 #[derive(Debug)]
-pub(crate) struct Tether(File);
+pub(crate) struct KeeperPipe(File);
 
-impl Tether {
+impl KeeperPipe {
     /// Tells a keeper that was made early whose it is; it lives for all to see before anything is made that it would end.
     ///
     /// # Errors
@@ -100,15 +100,15 @@ pub(crate) struct Keeper {
 ///
 /// # Errors
 /// No process, pipe or socket can be made.
-pub(crate) fn part(order: &GuardOrder) -> io::Result<Half> {
+pub(crate) fn part(order: &GuardOrder) -> io::Result<ForkSide> {
     let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     // Made by the older half: it is the keeper that whoever connects sees at the other end.
-    let socket = address::listen(&address::fresh(&order.run, Role::Keeper)?)?;
+    let socket = address::listen(&address::fresh(&order.run, SocketRole::Keeper)?)?;
     socket.set_nonblocking(true)?;
     Ok(match split()? {
-        None => Half::Guard(Tether(writer.into())),
-        Some(guard) => Half::Keeper(Keeper {
+        None => ForkSide::Guard(KeeperPipe(writer.into())),
+        Some(guard) => ForkSide::Keeper(Keeper {
             guard,
             tether: Some(reader.into()),
             socket: Some(socket),
@@ -124,15 +124,15 @@ pub(crate) fn part(order: &GuardOrder) -> io::Result<Half> {
 ///
 /// # Errors
 /// No process or socket can be made.
-pub(crate) fn part_early() -> io::Result<Half> {
+pub(crate) fn part_early() -> io::Result<ForkSide> {
     let (ours, theirs) = UnixStream::pair()?;
     theirs.set_read_timeout(Some(NAMED_WITHIN))?;
     Ok(match split()? {
         None => {
             nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-            Half::Guard(Tether(File::from(OwnedFd::from(theirs))))
+            ForkSide::Guard(KeeperPipe(File::from(OwnedFd::from(theirs))))
         }
-        Some(guard) => Half::Keeper(Keeper {
+        Some(guard) => ForkSide::Keeper(Keeper {
             guard,
             tether: Some(File::from(OwnedFd::from(ours))),
             socket: None,
@@ -160,7 +160,7 @@ impl Keeper {
         let (run, leaf): (RunId, Option<String>) = serde_json::from_slice(line.as_bytes())?;
         // Whoever sweeps knows it by this, from the moment at which it can be found.
         let _ = nix::sys::prctl::set_name(KEEPER_NAME);
-        let socket = address::listen(&address::fresh(&run, Role::Keeper)?)?;
+        let socket = address::listen(&address::fresh(&run, SocketRole::Keeper)?)?;
         socket.set_nonblocking(true)?;
         self.socket = Some(socket);
         self.leaf = leaf;
@@ -233,7 +233,7 @@ impl Keeper {
     /// Kills what is left until nothing of it runs. Helpers are not waited for: the log writer writes what it was given, the launcher of
     /// the nodes sees to these, and the reader of cards may wait for one.
     fn end(&mut self) {
-        let leaf = self.leaf.as_deref().and_then(Leaf::existing);
+        let leaf = self.leaf.as_deref().and_then(CgroupLeaf::existing);
         let began = boottime_ms();
         let mut last = Vec::new();
         let mut pause = PAUSE;
@@ -265,7 +265,7 @@ impl Keeper {
         }
         while let Ok(Some(_)) = reap_one() {}
         for _ in 0..REMOVALS {
-            let Some(leaf) = self.leaf.as_deref().and_then(Leaf::existing) else {
+            let Some(leaf) = self.leaf.as_deref().and_then(CgroupLeaf::existing) else {
                 return;
             };
             leaf.remove();

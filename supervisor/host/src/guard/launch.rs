@@ -2,27 +2,29 @@
 //!
 //! Workers are started before anything that is not needed for them; nothing waits for their programs to run.
 
-use crate::address::{self, Role};
+use crate::address::{self, SocketRole};
 use crate::guard::Primer;
-use crate::guard::ahead::{Draft, Files, Waiting, worker_env};
-use crate::guard::connection::Connection;
-use crate::guard::facts::Facts;
-use crate::guard::keeper::{Half, Keeper, Tether, part, part_early};
+use crate::guard::ahead::{DraftOrder, StandbyFiles, StandbyGang, worker_env};
+use crate::guard::connection::DriverConnection;
+use crate::guard::facts::OutputFacts;
+use crate::guard::keeper::{ForkSide, Keeper, KeeperPipe, part, part_early};
 use crate::guard::log_queue::{LogQueue, log_writer_order, null};
-use crate::guard::memory::Memory;
-use crate::guard::nodes::Nodes;
+use crate::guard::memory::OomWatch;
+use crate::guard::nodes::NodeLauncher;
 use crate::guard::orders::{OrderReader, read_json};
 use crate::guard::protocol::{FromGuard, GuardOrder, WorkerOrder};
-use crate::guard::pulses::Pulses;
+use crate::guard::pulses::RankWatch;
 use crate::guard::record::boot_line;
 use crate::guard::run::calls::{Calls, look_every};
-use crate::guard::run::{Guard, Pace};
+use crate::guard::run::{Guard, ReportSchedule};
 use crate::guard::scratch;
 use crate::guard::setup::{pipe, signals};
-use crate::guard::tree::Tree;
-use crate::guard::worker::{WORKERS_LIMIT, Worker};
-use crate::process::cgroup::{Leaf, leaf_name};
-use crate::process::spawn::{Gate, Place, Program, Started, Wiring, close_inherited, start, take_standard};
+use crate::guard::tree::ProcessTree;
+use crate::guard::worker::{WORKERS_LIMIT, WorkerProcess};
+use crate::process::cgroup::{CgroupLeaf, leaf_name};
+use crate::process::spawn::{
+    CgroupFds, SpawnGate, SpawnProgram, SpawnWiring, SpawnedProcess, close_inherited, start, take_standard,
+};
 use crate::process::{boottime_ms, own_ref};
 use nix::sys::signalfd::SignalFd;
 use std::fs::File;
@@ -30,13 +32,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
-use supervise_core::event::Ahead;
+use supervise_core::event::StandbyResult;
 use supervise_core::id::WorkerId;
 
 /// The process that has its order.
-pub(crate) enum Begun {
+pub(crate) enum StartedProcess {
     /// A guard at work.
-    Guard(Box<Guard>, Tether),
+    Guard(Box<Guard>, KeeperPipe),
     /// Its keeper.
     Keeper(Keeper),
     /// Nobody: the launch failed, and that was told.
@@ -46,26 +48,26 @@ pub(crate) enum Begun {
 /// Made before the order came.
 #[derive(Default)]
 struct Early {
-    files: Option<Files>,
+    files: Option<StandbyFiles>,
     /// Interpreters, or why there are none.
-    waiting: Option<io::Result<Waiting>>,
+    waiting: Option<io::Result<StandbyGang>>,
     /// Workers that wait for the word.
-    held: Option<(Gate, Made)>,
+    held: Option<(SpawnGate, StartedTree)>,
 }
 
 /// The attempt's processes, and what is made before them.
-struct Made {
-    leaf: Option<Leaf>,
-    memory: Memory,
-    nodes: Option<Nodes>,
+struct StartedTree {
+    leaf: Option<CgroupLeaf>,
+    memory: OomWatch,
+    nodes: Option<NodeLauncher>,
     workers: StartedWorkers,
 }
 
 /// Takes the order, becomes keeper and guard, and starts the workers. `primed`: standard error holds a [`Primer`].
-pub(crate) fn begin(primed: bool) -> io::Result<Begun> {
+pub(crate) fn begin(primed: bool) -> io::Result<StartedProcess> {
     close_inherited();
     let order_file = File::from(take_standard(0)?);
-    let mut connection = Connection::new(UnixStream::from(take_standard(1)?))?;
+    let mut connection = DriverConnection::new(UnixStream::from(take_standard(1)?))?;
     let signals = signals()?;
     detach();
     if primed {
@@ -78,8 +80,8 @@ pub(crate) fn begin(primed: bool) -> io::Result<Begun> {
         return Ok(failed(&mut connection, what));
     }
     let tether = match part(&order) {
-        Ok(Half::Keeper(keeper)) => return Ok(Begun::Keeper(keeper)),
-        Ok(Half::Guard(tether)) => tether,
+        Ok(ForkSide::Keeper(keeper)) => return Ok(StartedProcess::Keeper(keeper)),
+        Ok(ForkSide::Guard(tether)) => tether,
         Err(e) => {
             return Ok(failed(
                 &mut connection,
@@ -99,7 +101,7 @@ fn make_early(order: &GuardOrder) -> Early {
     // Making processes takes as long as the intent on its way to the disk. The launcher of nodes would start something on them.
     if order.nodes.is_none()
         && has_a_fit_number(order)
-        && let Ok(gate) = Gate::new()
+        && let Ok(gate) = SpawnGate::new()
     {
         let made = make(order, None, Early::default(), Some(&gate));
         early.held = Some((gate, made));
@@ -112,16 +114,16 @@ fn make_early(order: &GuardOrder) -> Early {
 fn begin_primed(
     primer: Primer<'_>,
     order_file: File,
-    mut connection: Connection,
+    mut connection: DriverConnection,
     signals: SignalFd,
-) -> io::Result<Begun> {
+) -> io::Result<StartedProcess> {
     let mut orders = OrderReader::new(order_file, primer.rules.into_owned());
     let mut tether = match part_early()? {
-        Half::Keeper(keeper) => {
+        ForkSide::Keeper(keeper) => {
             drop((orders, connection, signals));
-            return Ok(Begun::Keeper(keeper.wait_for_order()));
+            return Ok(StartedProcess::Keeper(keeper.wait_for_order()));
         }
-        Half::Guard(tether) => tether,
+        ForkSide::Guard(tether) => tether,
     };
     become_guard(c"supervise-spare");
     if let Some(draft) = primer.draft {
@@ -137,7 +139,7 @@ fn begin_primed(
 }
 
 /// The keeper knows whose it is, and no other of the run lives.
-fn named(tether: &mut Tether, order: &GuardOrder) -> Result<(), String> {
+fn named(tether: &mut KeeperPipe, order: &GuardOrder) -> Result<(), String> {
     wait_for_predecessors(order)?;
     tether
         .name(order)
@@ -148,14 +150,14 @@ fn named(tether: &mut Tether, order: &GuardOrder) -> Result<(), String> {
 
 /// Interpreters import until the order comes.
 fn begin_drafted(
-    draft: Draft,
+    draft: DraftOrder,
     mut orders: OrderReader,
-    mut connection: Connection,
+    mut connection: DriverConnection,
     signals: SignalFd,
-    mut tether: Tether,
-) -> io::Result<Begun> {
-    let files = Files::new(&draft.order, Some(&draft))?;
-    let waiting = Waiting::start(draft, &files);
+    mut tether: KeeperPipe,
+) -> io::Result<StartedProcess> {
+    let files = StandbyFiles::new(&draft.order, Some(&draft))?;
+    let waiting = StandbyGang::start(draft, &files);
     let order = match orders.read().and_then(|order| orders.wait_for_word().map(|()| order)) {
         Ok(order) => order,
         Err(e) => {
@@ -178,18 +180,24 @@ fn begin_drafted(
     Ok(prepared(order, connection, signals, early, tether))
 }
 
-fn prepared(order: GuardOrder, connection: Connection, signals: SignalFd, early: Early, tether: Tether) -> Begun {
+fn prepared(
+    order: GuardOrder,
+    connection: DriverConnection,
+    signals: SignalFd,
+    early: Early,
+    tether: KeeperPipe,
+) -> StartedProcess {
     match prepare(order, connection, signals, early) {
-        Ok(guard) => Begun::Guard(Box::new(guard), tether),
+        Ok(guard) => StartedProcess::Guard(Box::new(guard), tether),
         Err((mut connection, what)) => failed(&mut connection, what),
     }
 }
 
-fn failed(connection: &mut Connection, what: String) -> Begun {
+fn failed(connection: &mut DriverConnection, what: String) -> StartedProcess {
     let command = false;
     // A driver that is gone already need not be told.
     let _ = connection.send(FromGuard::LaunchFailed { what, command });
-    Begun::Nothing
+    StartedProcess::Nothing
 }
 
 /// Apart from the keeper: what is done to one's session is not done to the other's.
@@ -221,9 +229,14 @@ const PREDECESSOR_MS: u64 = 3_000;
 const FIRST_LOOK: Duration = Duration::from_micros(50);
 const LAST_LOOK: Duration = Duration::from_millis(2);
 
-type Failed = (Connection, String);
+type LaunchFailure = (DriverConnection, String);
 
-fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, mut early: Early) -> Result<Guard, Failed> {
+fn prepare(
+    order: GuardOrder,
+    connection: DriverConnection,
+    signals: SignalFd,
+    mut early: Early,
+) -> Result<Guard, LaunchFailure> {
     supervise_config::know_values(&order.secrets);
     let socket = match listen(&order.socket) {
         Ok(socket) => socket,
@@ -253,7 +266,7 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, mut ear
         None => match order
             .nodes
             .as_ref()
-            .map(|nodes| Nodes::start(&order, nodes))
+            .map(|nodes| NodeLauncher::start(&order, nodes))
             .transpose()
         {
             Ok(nodes) => Ok(make(&order, nodes, early, None)),
@@ -274,7 +287,7 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, mut ear
     let me = own_ref();
     workers.iter().for_each(|w| memory.note(w.proc.pid));
     let tag = format!("{}/", order.run);
-    let mut tree = Tree::new(me, tag, leaf, now);
+    let mut tree = ProcessTree::new(me, tag, leaf, now);
     tree.except(nodes.as_ref().map(|n| n.pid));
     let mut guard = Guard {
         me,
@@ -287,7 +300,7 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, mut ear
         lease: None,
         stop_due: None,
         scanner: None,
-        facts: Facts::default(),
+        facts: OutputFacts::default(),
         calls: Calls::default(),
         log_queue: LogQueue::new(log_writer_order(&order)),
         nodes,
@@ -295,10 +308,10 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, mut ear
         log_writer_due: None,
         log_writer_pause: 0,
         log_writer_came_last: false,
-        pulses: Pulses::new(now, tree.ms_per_tick),
+        pulses: RankWatch::new(now, tree.ms_per_tick),
         tree,
         memory,
-        pace: Pace::new(now),
+        pace: ReportSchedule::new(now),
         workers,
         order,
         launched: false,
@@ -325,7 +338,7 @@ fn prepare(order: GuardOrder, connection: Connection, signals: SignalFd, mut ear
 /// The guard of the attempt before may be about to end: a relaunch can come faster than that.
 fn wait_for_predecessors(order: &GuardOrder) -> Result<(), String> {
     let end = boottime_ms() + PREDECESSOR_MS;
-    for (role, who) in [(Role::Guard, "guard"), (Role::Keeper, "keeper")] {
+    for (role, who) in [(SocketRole::Guard, "guard"), (SocketRole::Keeper, "keeper")] {
         let mut pause = FIRST_LOOK;
         while address::lives(&order.run, role) {
             if boottime_ms() >= end {
@@ -349,12 +362,12 @@ fn has_a_fit_number(order: &GuardOrder) -> bool {
 }
 
 /// With a gate the workers stop at it, before their programs.
-fn make(order: &GuardOrder, nodes: Option<Nodes>, early: Early, gate: Option<&Gate>) -> Made {
+fn make(order: &GuardOrder, nodes: Option<NodeLauncher>, early: Early, gate: Option<&SpawnGate>) -> StartedTree {
     let name = leaf_name(&order.run, order.term.0, order.attempt.0);
-    let leaf = order.cgroup.then(|| Leaf::create(&name).ok()).flatten();
-    let memory = Memory::watch();
+    let leaf = order.cgroup.then(|| CgroupLeaf::create(&name).ok()).flatten();
+    let memory = OomWatch::watch();
     let workers = start_workers(order, nodes.as_ref(), leaf.as_ref(), early, gate);
-    Made {
+    StartedTree {
         leaf,
         memory,
         nodes,
@@ -364,8 +377,8 @@ fn make(order: &GuardOrder, nodes: Option<Nodes>, early: Early, gate: Option<&Ga
 
 /// Workers that were started, how those that had been started ahead came on, and the failure that ended it.
 struct StartedWorkers {
-    workers: Vec<Worker>,
-    ahead: Option<Ahead>,
+    workers: Vec<WorkerProcess>,
+    ahead: Option<StandbyResult>,
     notes: Option<i32>,
     failure: Option<String>,
 }
@@ -373,15 +386,15 @@ struct StartedWorkers {
 /// Starts worker after worker; at the first that cannot be started it stops and says why. One that waits goes on instead.
 fn start_workers(
     order: &GuardOrder,
-    nodes: Option<&Nodes>,
-    leaf: Option<&Leaf>,
+    nodes: Option<&NodeLauncher>,
+    leaf: Option<&CgroupLeaf>,
     mut early: Early,
-    gate: Option<&Gate>,
+    gate: Option<&SpawnGate>,
 ) -> StartedWorkers {
     let mut workers = Vec::with_capacity(order.workers.len());
     let place = leaf.and_then(|l| Some((l.directory().ok()?, l.entrance().ok()?)));
     let files = match early.files.take() {
-        None if order.interpreters || order.endings || order.hook.is_some() => Files::new(order, None).ok(),
+        None if order.interpreters || order.endings || order.hook.is_some() => StandbyFiles::new(order, None).ok(),
         files => files,
     };
     let cgroup = place.as_ref().map(as_place);
@@ -394,12 +407,12 @@ fn start_workers(
             // Another interpreter would not wait either.
             let lasting = e.kind() == io::ErrorKind::TimedOut;
             let why = e.to_string();
-            (Vec::new(), Some(Ahead::Cold { why, lasting }))
+            (Vec::new(), Some(StandbyResult::Cold { why, lasting }))
         }
         None => (Vec::new(), None),
     };
     let mut waiting = waiting.into_iter();
-    let notes = files.as_ref().filter(|_| order.interpreters).map(Files::notes);
+    let notes = files.as_ref().filter(|_| order.interpreters).map(StandbyFiles::notes);
     for (id, worker) in (0_u32..).zip(&order.workers) {
         let at = workers.len();
         let relay = nodes.map(|n| n.relay(&order.exe, id));
@@ -409,7 +422,7 @@ fn start_workers(
             None => start_worker(order, at, worker, files.as_ref(), place.as_ref(), gate),
         };
         match started {
-            Ok((started, output)) => workers.push(Worker::new(WorkerId(id), started, output)),
+            Ok((started, output)) => workers.push(WorkerProcess::new(WorkerId(id), started, output)),
             Err(e) => {
                 let failure = Some(format!("worker {id} cannot be started: {e}"));
                 return StartedWorkers {
@@ -429,8 +442,8 @@ fn start_workers(
     }
 }
 
-fn as_place((directory, entrance): &(File, File)) -> Place<'_> {
-    Place {
+fn as_place((directory, entrance): &(File, File)) -> CgroupFds<'_> {
+    CgroupFds {
         directory: directory.as_fd(),
         entrance: entrance.as_fd(),
     }
@@ -440,15 +453,15 @@ fn start_worker(
     order: &GuardOrder,
     id: usize,
     worker: &WorkerOrder,
-    files: Option<&Files>,
+    files: Option<&StandbyFiles>,
     place: Option<&(File, File)>,
-    gate: Option<&Gate>,
-) -> io::Result<(Started, OwnedFd)> {
+    gate: Option<&SpawnGate>,
+) -> io::Result<(SpawnedProcess, OwnedFd)> {
     let env = worker_env(order, id, worker, files);
-    let program = Program::new(&worker.argv, &env, Some(worker.cwd.as_str()))?;
+    let program = SpawnProgram::new(&worker.argv, &env, Some(worker.cwd.as_str()))?;
     let (reader, writer) = pipe()?;
     let null = null()?;
-    let wiring = Wiring {
+    let wiring = SpawnWiring {
         input: null.as_fd(),
         output: writer.as_fd(),
         errors: writer.as_fd(),

@@ -7,14 +7,14 @@ use supervise_core::scan::LINE_LIMIT;
 
 /// The unfinished line of one worker.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct LineBuffer {
     held: Vec<u8>,
     /// The rest of the line is of no interest: its first part was looked at.
     cut: bool,
     number: u64,
 }
 
-impl Default for Lines {
+impl Default for LineBuffer {
     fn default() -> Self {
         Self {
             held: Vec::new(),
@@ -24,7 +24,7 @@ impl Default for Lines {
     }
 }
 
-impl Lines {
+impl LineBuffer {
     /// Takes bytes and shows every line that they complete, with its number from 1.
     pub(crate) fn log_queue(&mut self, bytes: &[u8], mut show: impl FnMut(u64, &[u8])) {
         let mut rest = bytes;
@@ -80,7 +80,7 @@ mod tests {
 
     fn lines(parts: &[&[u8]]) -> Vec<(u64, String)> {
         let mut seen = Vec::new();
-        let mut lines = Lines::default();
+        let mut lines = LineBuffer::default();
         let mut show = |n: u64, l: &[u8]| seen.push((n, String::from_utf8_lossy(l).into_owned()));
         for part in parts {
             lines.log_queue(part, &mut show);
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_line_without_end_is_shown_once_and_not_kept() {
         let mut seen = 0;
-        let mut lines = Lines::default();
+        let mut lines = LineBuffer::default();
         for _ in 0..10_000 {
             lines.log_queue(&[b'x'; 1000], |_, line| {
                 assert_eq!(line.len(), LINE_LIMIT);

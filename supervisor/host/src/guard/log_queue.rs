@@ -5,8 +5,8 @@
 //! the output says so where it is missing.
 
 use crate::guard::protocol::GuardOrder;
-use crate::log_writer::frame::{FrameKind, HEADER_LEN, Header, LogOrder, PAYLOAD_LIMIT};
-use crate::process::spawn::{Program, Wiring, start};
+use crate::log_writer::frame::{FrameHeader, FrameKind, HEADER_LEN, LogOrder, PAYLOAD_LIMIT};
+use crate::process::spawn::{SpawnProgram, SpawnWiring, start};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -20,16 +20,16 @@ const HELD_LIMIT: usize = 4 << 20;
 const JOIN_LIMIT: usize = 64 << 10;
 
 #[derive(Debug)]
-struct Frame {
+struct QueuedFrame {
     kind: FrameKind,
     worker: u32,
     /// Header and payload.
     bytes: Vec<u8>,
 }
 
-impl Frame {
+impl QueuedFrame {
     fn new(kind: FrameKind, worker: u32, payload: &[u8]) -> Self {
-        let header = Header {
+        let header = FrameHeader {
             kind,
             worker,
             len: payload.len(),
@@ -46,7 +46,7 @@ impl Frame {
 
     fn append(&mut self, more: &[u8]) {
         self.bytes.extend(more);
-        let header = Header {
+        let header = FrameHeader {
             kind: self.kind,
             worker: self.worker,
             len: self.payload(),
@@ -62,10 +62,10 @@ impl Frame {
 pub(crate) struct LogQueue {
     order: Option<LogOrder>,
     pipe: Option<File>,
-    waiting: VecDeque<Frame>,
+    waiting: VecDeque<QueuedFrame>,
     held: usize,
     /// The frame on its way, and how much of it is out.
-    current: Option<(Frame, usize)>,
+    current: Option<(QueuedFrame, usize)>,
     /// Lost bytes per worker: not yet said in the output, and in all.
     lost: BTreeMap<u32, Lost>,
 }
@@ -111,7 +111,7 @@ impl LogQueue {
             return;
         };
         self.pipe = Some(pipe.into());
-        self.current = Some((Frame::new(FrameKind::Order, 0, &json), 0));
+        self.current = Some((QueuedFrame::new(FrameKind::Order, 0, &json), 0));
     }
 
     /// The log writer is gone. What was half on its way is lost.
@@ -151,7 +151,8 @@ impl LogQueue {
             Some(frame) => frame.append(bytes),
             None => {
                 for part in bytes.chunks(PAYLOAD_LIMIT) {
-                    self.waiting.push_back(Frame::new(FrameKind::Output, worker, part));
+                    self.waiting
+                        .push_back(QueuedFrame::new(FrameKind::Output, worker, part));
                 }
             }
         }
@@ -165,7 +166,8 @@ impl LogQueue {
         }
         line.push('\n');
         self.held += line.len();
-        self.waiting.push_back(Frame::new(FrameKind::Tree, 0, line.as_bytes()));
+        self.waiting
+            .push_back(QueuedFrame::new(FrameKind::Tree, 0, line.as_bytes()));
         self.make_room();
     }
 
@@ -177,7 +179,7 @@ impl LogQueue {
         order.secrets = values;
         if self.pipe.is_some() && json.len() <= PAYLOAD_LIMIT {
             self.held += json.len();
-            self.waiting.push_back(Frame::new(FrameKind::Secrets, 0, &json));
+            self.waiting.push_back(QueuedFrame::new(FrameKind::Secrets, 0, &json));
         }
     }
 
@@ -191,7 +193,7 @@ impl LogQueue {
         }
     }
 
-    fn count_lost(&mut self, frame: &Frame) {
+    fn count_lost(&mut self, frame: &QueuedFrame) {
         if frame.kind == FrameKind::Output {
             let bytes = u64::try_from(frame.payload()).unwrap_or(u64::MAX);
             let lost = self.lost.entry(frame.worker).or_default();
@@ -244,7 +246,7 @@ impl LogQueue {
     }
 
     /// The next frame; a loss is said right before what came after it.
-    fn next(&mut self) -> Option<Frame> {
+    fn next(&mut self) -> Option<QueuedFrame> {
         let unsaid = match self.waiting.front() {
             Some(frame) if frame.kind == FrameKind::Output => Some(frame.worker),
             Some(_) => None,
@@ -257,7 +259,7 @@ impl LogQueue {
                 lost.unsaid
             );
             lost.unsaid = 0;
-            return Some(Frame::new(FrameKind::Output, worker, line.as_bytes()));
+            return Some(QueuedFrame::new(FrameKind::Output, worker, line.as_bytes()));
         }
         let frame = self.waiting.pop_front()?;
         self.held = self.held.saturating_sub(frame.payload());
@@ -287,13 +289,13 @@ pub(crate) fn log_writer_order(order: &GuardOrder) -> Option<LogOrder> {
 pub(crate) fn start_log_writer(order: &GuardOrder) -> io::Result<(i32, OwnedFd)> {
     let argv = ["supervise", "__log_writer"].map(str::to_owned);
     let files = ["/proc/self/exe", order.exe.as_str()];
-    let program = Program::first_of(&files, &argv, &[])?;
+    let program = SpawnProgram::first_of(&files, &argv, &[])?;
     let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     set_nonblocking(&writer)?;
     // Less room only means that less waits there.
     let _ = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(1 << 20));
     let null = null()?;
-    let wiring = Wiring {
+    let wiring = SpawnWiring {
         input: reader.as_fd(),
         output: null.as_fd(),
         errors: null.as_fd(),
@@ -348,7 +350,7 @@ mod tests {
         let mut rest = bytes.as_slice();
         let mut frames = Vec::new();
         while let Some((head, tail)) = rest.split_first_chunk::<HEADER_LEN>() {
-            let header = Header::decode(*head).unwrap();
+            let header = FrameHeader::decode(*head).unwrap();
             let (payload, tail) = tail.split_at(header.len);
             frames.push((header.kind, header.worker, payload.to_vec()));
             rest = tail;

@@ -27,7 +27,7 @@ const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Messages of the kernel when the attempt began.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct OomWatch {
     log: Option<File>,
     counters: Option<PathBuf>,
     before: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Memory {
     told: bool,
 }
 
-impl Memory {
+impl OomWatch {
     /// To be made before the workers start.
     pub(crate) fn watch() -> Self {
         let counters = memory_events();
@@ -197,10 +197,10 @@ mod tests {
     fn only_what_came_after_the_launch_counts_and_it_is_told_once() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "oom_kill 2\n").unwrap();
-        let mut memory = Memory {
+        let mut memory = OomWatch {
             counters: Some(file.path().to_owned()),
             before: 2,
-            ..Memory::default()
+            ..OomWatch::default()
         };
         assert_eq!(memory.killed(), None);
         fs::write(file.path(), "oom_kill 3\n").unwrap();

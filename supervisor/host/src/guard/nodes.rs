@@ -22,10 +22,10 @@ pub mod steps;
 pub mod unseen;
 pub mod worker;
 
-pub(crate) use handle::Nodes;
+pub(crate) use handle::NodeLauncher;
 pub(crate) use pulses::Gathered;
 #[cfg(test)]
-pub(crate) use pulses::Place;
+pub(crate) use pulses::RankLocation;
 
 use crate::guard::protocol::{GuardOrder, NodesOrder};
 use serde::{Deserialize, Serialize};

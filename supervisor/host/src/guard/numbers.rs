@@ -3,10 +3,10 @@
 //! Those of an attempt's first steps are told as they come, for they are compared with an earlier attempt's. Later the newest ones are
 //! told now and then, and at the end: a fast trainer fills no journal.
 
-use supervise_core::event::Phase;
+use supervise_core::event::TrainerPhase;
 use supervise_core::id::Step;
 use supervise_core::numbers::StepNumbers;
-use supervise_core::scan::{Hit, RuleKind};
+use supervise_core::scan::{RuleKind, ScanMatch};
 
 /// Records that are kept until they are told.
 const PENDING: usize = 64;
@@ -17,18 +17,18 @@ const PAUSE_MS: u64 = 30_000;
 
 /// Numbers printed and not told yet.
 #[derive(Debug, Default)]
-pub(crate) struct Numbers {
+pub(crate) struct MetricQueue {
     pending: Vec<StepNumbers>,
     told: usize,
     due: u64,
 }
 
-impl Numbers {
+impl MetricQueue {
     /// Takes a line in.
-    pub(crate) fn note(&mut self, hit: &Hit) {
+    pub(crate) fn note(&mut self, hit: &ScanMatch) {
         let step = match hit.kind {
             RuleKind::Step => hit.sighting.number.map(Step),
-            RuleKind::Enters(Phase::Step) => None,
+            RuleKind::Enters(TrainerPhase::Step) => None,
             _ => return,
         };
         if let Some(of) = hit.numbers.filter(|n| !n.is_empty()) {
@@ -56,18 +56,18 @@ impl Numbers {
 mod tests {
     use super::*;
     use supervise_core::id::WorkerId;
-    use supervise_core::numbers::Measure;
+    use supervise_core::numbers::TrainingMetric;
     use supervise_core::scan::{ScanRule, Scanner};
 
-    fn hit(line: &str) -> Hit {
-        let rule = ScanRule::new("step", r"step:(\d+) ", RuleKind::Step).with_keys(&[(Measure::Loss, "loss")]);
+    fn hit(line: &str) -> ScanMatch {
+        let rule = ScanRule::new("step", r"step:(\d+) ", RuleKind::Step).with_keys(&[(TrainingMetric::Loss, "loss")]);
         let mut scanner = Scanner::new(vec![rule]).unwrap();
         scanner.line(WorkerId(0), 1, line.as_bytes()).unwrap()
     }
 
     #[test]
     fn the_first_are_told_as_they_come_and_later_ones_in_bounded_bundles() {
-        let mut numbers = Numbers::default();
+        let mut numbers = MetricQueue::default();
         for step in 0..AT_ONCE {
             numbers.note(&hit(&format!("step:{step} loss:1.5")));
             assert_eq!(numbers.take(1, false).map(|b| b.len()), Some(1));

@@ -7,14 +7,14 @@
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use supervise_core::activity::{DevicePulse, Look};
-use supervise_core::creep::Usage;
-use supervise_core::event::{Activity, Ahead, ExitStatus, Phase, Sighting};
+use supervise_core::activity::{ActivitySample, DevicePulse};
+use supervise_core::creep::ResourceUsage;
+use supervise_core::event::{Activity, ExitStatus, Sighting, StandbyResult, TrainerPhase};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Step, Term, WorkerId};
-use supervise_core::lease::Until;
+use supervise_core::lease::FenceDeadline;
 use supervise_core::numbers::StepNumbers;
 use supervise_core::scan::{RuleKind, ScanRule};
-use supervise_core::script::{CallPlace, ScriptCall, ScriptNews};
+use supervise_core::script::{CallPlace, ScriptNews, StartedCall};
 
 /// Longest message in either direction, in bytes, newline included.
 pub const MESSAGE_LIMIT: usize = 1 << 20;
@@ -112,7 +112,7 @@ pub enum ScriptWatch {
 
 /// A call of a trainer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Called {
+pub struct ShimCall {
     /// Word by word.
     pub words: Vec<String>,
     /// Place where it was made.
@@ -159,7 +159,7 @@ pub enum FromShim {
         words: Vec<String>,
     },
     /// A trainer is called, to be recorded.
-    Called(Box<Called>),
+    Called(Box<ShimCall>),
     /// A trainer is about to be started with our words; it asks whether it may.
     Starts {
         /// The rank of the script, where there are several.
@@ -222,8 +222,8 @@ pub struct CallClaim {
 
 impl CallClaim {
     /// The call that it claims.
-    pub(crate) fn as_call(&self) -> ScriptCall {
-        ScriptCall {
+    pub(crate) fn as_call(&self) -> StartedCall {
+        StartedCall {
             place: self.place,
             root: self.root.clone(),
             what: self.what.clone(),
@@ -268,7 +268,7 @@ pub enum ToGuard {
     Devices(Vec<DevicePulse>),
     /// The lease was renewed: without another word of this kind the tree is killed then, by the clock of the boot. `None`: nobody else may
     /// take it. To guards that take it alone.
-    Lease(Option<Until>),
+    Lease(Option<FenceDeadline>),
     /// Nobody will ask again: the guard ends as soon as its tree is gone.
     Bye,
     /// One of our programs in a script: its only message, and its first.
@@ -280,7 +280,7 @@ pub enum ToGuard {
 #[serde(rename_all = "snake_case")]
 pub enum FromGuard {
     /// The answer to `Take`: all there is to know.
-    Hello(Box<Hello>),
+    Hello(Box<GuardHello>),
     /// All workers execute their programs.
     Launched {
         /// By worker id.
@@ -290,7 +290,7 @@ pub enum FromGuard {
         guard: Option<ProcRef>,
         /// Some of them had been started ahead: whether they went on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        ahead: Option<Ahead>,
+        ahead: Option<StandbyResult>,
         /// The guard's descriptor of the file in which the imports of worker 0 are noted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         notes: Option<i32>,
@@ -319,7 +319,7 @@ pub enum FromGuard {
     /// The trainer got on, or five seconds are over.
     Progress {
         /// Its present activity.
-        phase: Phase,
+        phase: TrainerPhase,
         /// The newest step it printed.
         step: Option<Step>,
         /// Signs of progress within its phases so far.
@@ -332,10 +332,10 @@ pub enum FromGuard {
         activity: Activity,
         /// Open files of the process that is nearest to its limit, where they were counted since.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        files: Option<Usage>,
+        files: Option<ResourceUsage>,
     },
     /// The ranks, every ten seconds where there was no progress for a while.
-    Looked(Look),
+    Looked(ActivitySample),
     /// A rule other than step and phase matched, for the first, second, fourth, … time; or the first training record was printed.
     Sighted {
         /// Its meaning.
@@ -387,7 +387,7 @@ pub enum FromGuard {
 
 /// State of a guard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct GuardHello {
     /// The guard itself.
     pub guard: ProcRef,
     /// The run.
@@ -399,7 +399,7 @@ pub struct Hello {
     /// The workers, by id.
     pub workers: Vec<WorkerState>,
     /// Activity of the trainer.
-    pub phase: Phase,
+    pub phase: TrainerPhase,
     /// The newest step it printed.
     pub step: Option<Step>,
     /// The last planned step.

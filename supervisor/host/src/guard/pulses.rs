@@ -1,10 +1,10 @@
 //! The ranks' windows of ten seconds, and what they come to.
 
-use crate::guard::counts::{Counter, Counts, Ranked, name_of, waits_in};
+use crate::guard::counts::{RankCounter, WatchedRank, WindowCounts, name_of, waits_in};
 use crate::guard::nodes::Gathered;
-use supervise_core::activity::{DevicePulse, Look, Sign, Watcher, Window};
-use supervise_core::creep::Usage;
-use supervise_core::durations::Clock;
+use supervise_core::activity::{ActivitySample, ActivityWindow, DevicePulse, RankState, Watcher};
+use supervise_core::creep::ResourceUsage;
+use supervise_core::durations::DurationKind;
 use supervise_core::gpu;
 
 /// A look is told where there was no progress for so long.
@@ -12,24 +12,24 @@ const QUIET_MS: u64 = 20_000;
 
 /// Counters so far, and what was judged by them.
 #[derive(Debug)]
-pub(crate) struct Pulses {
+pub(crate) struct RankWatch {
     watcher: Watcher,
-    counter: Counter,
+    counter: RankCounter,
     output: u64,
-    devices: gpu::Pulses,
+    devices: gpu::DeviceWindow,
     /// A GPU worked in the last window.
     device_works: bool,
     /// When the trainer last got on.
     progress: u64,
 }
 
-impl Pulses {
+impl RankWatch {
     pub(crate) fn new(now: u64, ms_per_tick: u64) -> Self {
         Self {
             watcher: Watcher::default(),
-            counter: Counter::new(now, ms_per_tick),
+            counter: RankCounter::new(now, ms_per_tick),
             output: 0,
-            devices: gpu::Pulses::default(),
+            devices: gpu::DeviceWindow::default(),
             device_works: false,
             progress: now,
         }
@@ -57,7 +57,7 @@ impl Pulses {
     }
 
     /// Open files of the process that is nearest to its limit, told once for each window.
-    pub(crate) fn take_files(&mut self) -> Option<Usage> {
+    pub(crate) fn take_files(&mut self) -> Option<ResourceUsage> {
         self.counter.files.take()
     }
 
@@ -79,10 +79,10 @@ impl Pulses {
     pub(crate) fn window(
         &mut self,
         now: u64,
-        workers: &[Ranked],
+        workers: &[WatchedRank],
         known: impl Iterator<Item = i32>,
-        clock: Clock,
-    ) -> Option<Look> {
+        clock: DurationKind,
+    ) -> Option<ActivitySample> {
         let (output, devices) = (std::mem::take(&mut self.output), self.devices.take());
         self.device_works = false;
         let single = workers.len() == 1;
@@ -96,7 +96,7 @@ impl Pulses {
     }
 
     /// Takes a window of the ranks of all nodes. `Some`: as above. Their GPUs are told by nobody.
-    pub(crate) fn of_nodes(&mut self, now: u64, told: Gathered, clock: Clock) -> Option<Look> {
+    pub(crate) fn of_nodes(&mut self, now: u64, told: Gathered, clock: DurationKind) -> Option<ActivitySample> {
         let output = std::mem::take(&mut self.output);
         let mut look = self.judge(now, told.counts, output, Vec::new(), clock)?;
         for rank in &mut look.ranks {
@@ -112,12 +112,12 @@ impl Pulses {
     fn judge(
         &mut self,
         now: u64,
-        counts: Counts,
+        counts: WindowCounts,
         output: u64,
         devices: Vec<DevicePulse>,
-        clock: Clock,
-    ) -> Option<Look> {
-        let window = Window {
+        clock: DurationKind,
+    ) -> Option<ActivitySample> {
+        let window = ActivityWindow {
             over_ms: counts.over_ms,
             network: counts.network,
             output,
@@ -130,31 +130,31 @@ impl Pulses {
     }
 }
 
-fn may_wait(sign: Sign) -> bool {
-    matches!(sign, Sign::Still | Sign::Disk)
+fn may_wait(sign: RankState) -> bool {
+    matches!(sign, RankState::Still | RankState::Disk)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::nodes::Place;
-    use supervise_core::activity::Pulse;
+    use crate::guard::nodes::RankLocation;
+    use supervise_core::activity::RankSample;
     use supervise_core::id::WorkerId;
 
-    fn of_two_nodes(second: Pulse, network: u64) -> Gathered {
-        let rank = |n: u32, pulse: Pulse| Pulse {
+    fn of_two_nodes(second: RankSample, network: u64) -> Gathered {
+        let rank = |n: u32, pulse: RankSample| RankSample {
             worker: WorkerId(n),
             pid: 4710 + n as i32,
             ..pulse
         };
         let first = if network > 0 { HEALTHY } else { WAITS };
-        let place = |node: &str| Place {
+        let place = |node: &str| RankLocation {
             node: node.to_owned(),
             name: None,
             waits: Some("futex".to_owned()),
         };
         Gathered {
-            counts: Counts {
+            counts: WindowCounts {
                 over_ms: 10_000,
                 network: Some(network),
                 pulses: vec![rank(0, first), rank(1, second)],
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    const HEALTHY: Pulse = Pulse {
+    const HEALTHY: RankSample = RankSample {
         worker: WorkerId(0),
         pid: 0,
         state: b'S',
@@ -173,7 +173,7 @@ mod tests {
         faults: 5000,
         bytes: 400_000,
     };
-    const WAITS: Pulse = Pulse {
+    const WAITS: RankSample = RankSample {
         cpu_ms: 0,
         switches: 10,
         faults: 0,
@@ -183,11 +183,11 @@ mod tests {
 
     #[test]
     fn a_hang_names_worker_and_node() {
-        let mut pulses = Pulses::new(0, 10);
+        let mut pulses = RankWatch::new(0, 10);
         let mut now = 0;
-        let mut looks = |second: Pulse, network, gets_on: bool| {
+        let mut looks = |second: RankSample, network, gets_on: bool| {
             now += 10_000;
-            let look = pulses.of_nodes(now, of_two_nodes(second, network), Clock::Step);
+            let look = pulses.of_nodes(now, of_two_nodes(second, network), DurationKind::Step);
             if gets_on {
                 pulses.on_progress(now);
             }
@@ -196,7 +196,7 @@ mod tests {
         for _ in 0..6 {
             assert_eq!(looks(HEALTHY, 8_000_000, true), None);
         }
-        let spins = Pulse { cpu_ms: 3000, ..WAITS };
+        let spins = RankSample { cpu_ms: 3000, ..WAITS };
         assert_eq!(looks(spins, 0, false), None, "not for long yet");
         assert!(!looks(spins, 0, false).unwrap().is_stuck());
         let look = looks(spins, 0, false).unwrap();

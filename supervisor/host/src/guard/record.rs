@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::{ProcRef, Step, WorkerId};
-use supervise_core::lease::Seat;
+use supervise_core::lease::PidScope;
 
 /// Content of a `tree` file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,7 +26,7 @@ pub struct TreeRecord {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct ProcessLine {
     boot: Option<String>,
     /// Not written by older releases: the boot alone counts then.
     pid_ns: Option<u64>,
@@ -39,11 +39,11 @@ struct Line {
 
 /// Reads the bytes of a `tree` file, to be used in this seat.
 #[must_use]
-pub fn parse_tree(bytes: &[u8], here: &Seat) -> TreeRecord {
+pub fn parse_tree(bytes: &[u8], here: &PidScope) -> TreeRecord {
     let mut record = TreeRecord::default();
     let mut same = false;
     for line in bytes.split(|b| *b == b'\n') {
-        let Ok(line) = serde_json::from_slice::<Line>(line) else {
+        let Ok(line) = serde_json::from_slice::<ProcessLine>(line) else {
             continue;
         };
         if let Some(of) = line.boot {
@@ -122,11 +122,11 @@ mod tests {
         assert_eq!(read.step, Some(Step(8)));
         assert!(!read.foreign);
         let others = [
-            Seat {
+            PidScope {
                 boot: "another".into(),
                 ..here.clone()
             },
-            Seat {
+            PidScope {
                 pid_ns: here.pid_ns + 1,
                 ..here
             },
@@ -141,10 +141,10 @@ mod tests {
     #[test]
     fn torn_and_strange_lines_are_passed_over() {
         let bytes = b"\xff\n{\"boot\":\"b\"}\n{\"pid\":1,\"sta\n[]\n{\"new\":1}\n{\"pid\":7,\"start\":9}";
-        let here = Seat {
+        let here = PidScope {
             boot: "b".into(),
             pid_ns: 3,
-            ..Seat::default()
+            ..PidScope::default()
         };
         let read = parse_tree(bytes, &here);
         assert_eq!(read.procs, [ProcRef { pid: 7, start: 9 }]);

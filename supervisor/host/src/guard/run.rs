@@ -9,29 +9,29 @@ mod leave;
 mod looks;
 mod pace;
 
-use crate::guard::connection::Connection;
-use crate::guard::facts::Facts;
+use crate::guard::connection::DriverConnection;
+use crate::guard::facts::OutputFacts;
 use crate::guard::log_queue::{LogQueue, start_log_writer};
-use crate::guard::memory::Memory;
-use crate::guard::nodes::Nodes;
+use crate::guard::memory::OomWatch;
+use crate::guard::nodes::NodeLauncher;
 use crate::guard::protocol::{FromGuard, GuardOrder, ScriptWatch};
-use crate::guard::pulses::Pulses;
+use crate::guard::pulses::RankWatch;
 use crate::guard::record::{descendant_line, learn_secrets};
-use crate::guard::tree::{End, News, Tree};
-use crate::guard::worker::{WORKERS_LIMIT, Worker};
+use crate::guard::tree::{ProcessTree, TreeNews, TreePhase};
+use crate::guard::worker::{WORKERS_LIMIT, WorkerProcess};
 use crate::process::boottime_ms;
 use crate::process::kill::signal_group;
 use crate::process::stat::{ProcStat, proc_stat};
 use calls::Calls;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
-pub(crate) use pace::Pace;
 use pace::REPORT_MS;
+pub(crate) use pace::ReportSchedule;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
-use supervise_core::event::{Activity, Ahead};
+use supervise_core::event::{Activity, StandbyResult};
 use supervise_core::id::{ProcRef, Term, WorkerId};
-use supervise_core::lease::Until;
+use supervise_core::lease::FenceDeadline;
 use supervise_core::scan::Scanner;
 
 /// Because of a change a report comes at most this often.
@@ -62,36 +62,36 @@ pub(crate) struct Guard {
     pub(crate) term: Term,
     pub(crate) socket: UnixListener,
     pub(crate) signals: SignalFd,
-    pub(crate) connection: Option<Connection>,
+    pub(crate) connection: Option<DriverConnection>,
     /// Connections that have not said who they are, and until when they may wait.
-    pub(crate) newcomers: Vec<(Connection, u64)>,
+    pub(crate) newcomers: Vec<(DriverConnection, u64)>,
     /// When the leash broke.
     pub(crate) lost_at: Option<u64>,
     /// When the workers end unless the lease is renewed before, where that is said.
-    pub(crate) lease: Option<Until>,
+    pub(crate) lease: Option<FenceDeadline>,
     /// When a stop that the guard itself began turns into a kill.
     pub(crate) stop_due: Option<u64>,
     /// None where the rules were refused, and with them the launch.
     /// Compiled at the first line of output.
     pub(crate) scanner: Option<Option<Scanner>>,
-    pub(crate) facts: Facts,
+    pub(crate) facts: OutputFacts,
     pub(crate) calls: Calls,
     pub(crate) log_queue: LogQueue,
     /// The launcher of the nodes, where the workers stand for ranks there.
-    pub(crate) nodes: Option<Nodes>,
+    pub(crate) nodes: Option<NodeLauncher>,
     pub(crate) log_writer: Option<i32>,
     pub(crate) log_writer_due: Option<u64>,
     pub(crate) log_writer_pause: u64,
     /// It was started when the workers had ended.
     pub(crate) log_writer_came_last: bool,
-    pub(crate) tree: Tree,
-    pub(crate) memory: Memory,
-    pub(crate) pace: Pace,
-    pub(crate) pulses: Pulses,
-    pub(crate) workers: Vec<Worker>,
+    pub(crate) tree: ProcessTree,
+    pub(crate) memory: OomWatch,
+    pub(crate) pace: ReportSchedule,
+    pub(crate) pulses: RankWatch,
+    pub(crate) workers: Vec<WorkerProcess>,
     pub(crate) launched: bool,
     /// Told with the launch: see [`FromGuard::Launched`].
-    pub(crate) ahead: Option<Ahead>,
+    pub(crate) ahead: Option<StandbyResult>,
     pub(crate) notes: Option<i32>,
     /// Events before all programs ran: told after `Launched`.
     pub(crate) early: Vec<FromGuard>,
@@ -108,7 +108,7 @@ pub(crate) struct Guard {
 
 /// Source of input.
 #[derive(Debug, Clone, Copy)]
-enum Source {
+enum PollSource {
     Signals,
     Socket,
     Leash,
@@ -140,7 +140,7 @@ impl Guard {
         }
     }
 
-    fn wait(&self, for_ms: u64) -> Vec<Source> {
+    fn wait(&self, for_ms: u64) -> Vec<PollSource> {
         let mut sources = Vec::new();
         let mut fds = Vec::new();
         let mut add = |source, fd, flags| {
@@ -151,22 +151,22 @@ impl Guard {
         // Reports before signals: why a program does not run must be known when its process has ended.
         for (i, worker) in self.workers.iter().enumerate() {
             if let Some(report) = &worker.report {
-                add(Source::Report(i), report.as_fd(), input);
+                add(PollSource::Report(i), report.as_fd(), input);
             }
         }
         for (i, worker) in self.workers.iter().enumerate() {
             if let Some(output) = &worker.output {
-                add(Source::Output(i), output.as_fd(), input);
+                add(PollSource::Output(i), output.as_fd(), input);
             }
         }
-        add(Source::Signals, self.signals.as_fd(), input);
+        add(PollSource::Signals, self.signals.as_fd(), input);
         if let Some(connection) = &self.connection {
-            add(Source::Leash, connection.fd(), wish(connection));
+            add(PollSource::Leash, connection.fd(), wish(connection));
         }
         for (i, (connection, _)) in self.newcomers.iter().enumerate().rev() {
-            add(Source::Newcomer(i), connection.fd(), input);
+            add(PollSource::Newcomer(i), connection.fd(), input);
         }
-        add(Source::Socket, self.socket.as_fd(), input);
+        add(PollSource::Socket, self.socket.as_fd(), input);
         let log_queue: Option<BorrowedFd<'_>> = self.log_queue.fd();
         if let Some(fd) = log_queue {
             let flags = if self.log_queue.has_unsent() {
@@ -175,7 +175,7 @@ impl Guard {
                 // Only whether the log writer is gone.
                 PollFlags::empty()
             };
-            add(Source::LogQueue, fd, flags);
+            add(PollSource::LogQueue, fd, flags);
         }
         // Rounded up by one: the clocks may differ by a part of a millisecond.
         let timeout = i32::try_from(for_ms.saturating_add(1).min(60_000)).unwrap_or(60_000);
@@ -215,11 +215,11 @@ impl Guard {
         self.keep_log_writer(now);
     }
 
-    fn on_news(&mut self, news: Option<News>, now: u64) {
+    fn on_news(&mut self, news: Option<TreeNews>, now: u64) {
         let unkillable = match news {
             None => return,
-            Some(News::Unkillable(left)) => left,
-            Some(News::Gone) => {
+            Some(TreeNews::Unkillable(left)) => left,
+            Some(TreeNews::Gone) => {
                 // Whatever died last is still to be heard of.
                 self.reap(now);
                 self.end_calls(now);
@@ -336,10 +336,10 @@ impl Guard {
         // Once the tree is being killed, the orphan's time has done its work.
         let orphan = self
             .orphan_due()
-            .filter(|_| !matches!(self.tree.end, End::Killing { .. }));
+            .filter(|_| !matches!(self.tree.end, TreePhase::Killing { .. }));
         let lease = self
             .lease_due()
-            .filter(|_| matches!(self.tree.end, End::Running | End::Leftovers { .. }));
+            .filter(|_| matches!(self.tree.end, TreePhase::Running | TreePhase::Leftovers { .. }));
         [
             self.tree.next(),
             self.watches().then(|| self.look_due()),
@@ -367,7 +367,7 @@ impl Guard {
             return false;
         }
         let until = *self.closing.get_or_insert(now.saturating_add(CLOSING_MS));
-        let unsaid = self.connection.as_ref().is_some_and(Connection::has_unsent);
+        let unsaid = self.connection.as_ref().is_some_and(DriverConnection::has_unsent);
         let unwritten = self.log_queue.has_unsent() && self.log_queue.is_connected();
         if now < until && (unsaid || unwritten) {
             return false;
@@ -481,7 +481,7 @@ impl Guard {
     }
 }
 
-fn wish(connection: &Connection) -> PollFlags {
+fn wish(connection: &DriverConnection) -> PollFlags {
     if connection.has_unsent() {
         PollFlags::POLLIN | PollFlags::POLLOUT
     } else {

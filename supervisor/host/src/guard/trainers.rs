@@ -4,7 +4,7 @@
 //! the trainer saves into is the run's own as well.
 
 use super::ahead::{TOLD, memory_of};
-use crate::address::{self, Role};
+use crate::address::{self, SocketRole};
 use crate::process::boottime_ms;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
@@ -63,13 +63,13 @@ pub fn trainers_beside(own: Option<&RunId>) -> Vec<RunTrainer> {
 
 fn trainer_of(run: RunId) -> Option<RunTrainer> {
     let listens = |role| address::peer(&address::find(&run, role).ok()??.1);
-    let (since, told) = match listens(Role::Control) {
+    let (since, told) = match listens(SocketRole::Control) {
         Some(supervisor) => {
             let text = read(supervisor, COPY)?;
             let (since, told) = text.split_once('\n')?;
             (since.parse().ok()?, told.to_owned())
         }
-        None => (0, told_of_trainer(listens(Role::Guard)?)?),
+        None => (0, told_of_trainer(listens(SocketRole::Guard)?)?),
     };
     Some(RunTrainer { run, since, told })
 }

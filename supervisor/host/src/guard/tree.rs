@@ -4,11 +4,11 @@
 //! is paced by what it costs: at most a two-thousandth of the time. At an end only what was started since the guard is read.
 
 use crate::process::census::Census;
-use crate::process::cgroup::Leaf;
+use crate::process::cgroup::CgroupLeaf;
 use crate::process::kill::{Sweeper, hunt, signal_process};
 use crate::process::reap::reap_some;
 use crate::process::stat::{ProcStat, proc_stat};
-use crate::process::tree::{Marks, Snapshot, running_children};
+use crate::process::tree::{AttemptMarks, ProcSnapshot, running_children};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use supervise_core::event::ExitStatus;
@@ -35,7 +35,7 @@ const KNOWN_LIMIT: usize = 16_384;
 
 /// Place of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum TreePhase {
     /// Workers run.
     Running,
     /// All workers ended; what is left has until then.
@@ -48,17 +48,17 @@ pub(crate) enum End {
 
 /// News of the tree's end.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum TreeNews {
     Gone,
     Unkillable(Vec<ProcRef>),
 }
 
 /// All processes of the attempt.
 #[derive(Debug)]
-pub(crate) struct Tree {
-    pub(crate) end: End,
-    leaf: Option<Leaf>,
-    marks: Marks,
+pub(crate) struct ProcessTree {
+    pub(crate) end: TreePhase,
+    leaf: Option<CgroupLeaf>,
+    marks: AttemptMarks,
     sweeper: Sweeper,
     /// Children that were reaped while others were killed: the guard has not heard of them yet.
     reaped: Vec<(i32, ExitStatus)>,
@@ -74,18 +74,18 @@ pub(crate) struct Tree {
     pub(crate) ms_per_tick: u64,
 }
 
-impl Tree {
-    pub(crate) fn new(guard: ProcRef, tag: String, leaf: Option<Leaf>, now: u64) -> Self {
+impl ProcessTree {
+    pub(crate) fn new(guard: ProcRef, tag: String, leaf: Option<CgroupLeaf>, now: u64) -> Self {
         let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK);
         let ticks = ticks.ok().flatten().and_then(|t| u64::try_from(t).ok());
         Self {
-            end: End::Running,
+            end: TreePhase::Running,
             leaf,
-            marks: Marks {
+            marks: AttemptMarks {
                 root: Some(guard.pid),
                 tag: Some(tag),
                 since: guard.start,
-                ..Marks::default()
+                ..AttemptMarks::default()
             },
             sweeper: Sweeper::default(),
             reaped: Vec::new(),
@@ -129,16 +129,16 @@ impl Tree {
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        self.end == End::Gone
+        self.end == TreePhase::Gone
     }
 
     /// When [`Self::tick`] or [`Self::walk`] has something to do.
     pub(crate) fn next(&self) -> Option<u64> {
         match self.end {
-            End::Running => Some(self.walk_at),
-            End::Leftovers { due } => Some(due.min(self.walk_at)),
-            End::Killing { next, .. } => Some(next),
-            End::Gone => None,
+            TreePhase::Running => Some(self.walk_at),
+            TreePhase::Leftovers { due } => Some(due.min(self.walk_at)),
+            TreePhase::Killing { next, .. } => Some(next),
+            TreePhase::Gone => None,
         }
     }
 
@@ -154,7 +154,7 @@ impl Tree {
 
     /// Returns true if [`Self::walk`] looks now.
     pub(crate) fn is_walk_due(&self, now: u64) -> bool {
-        now >= self.walk_at && self.end == End::Running
+        now >= self.walk_at && self.end == TreePhase::Running
     }
 
     /// Everything seen so far that may still live.
@@ -168,7 +168,7 @@ impl Tree {
             return Vec::new();
         }
         let began = Instant::now();
-        let marks = Marks {
+        let marks = AttemptMarks {
             tag: None,
             members: self.members(),
             ..self.marks.clone()
@@ -199,7 +199,7 @@ impl Tree {
 
     /// CPU time used since the last call, in milliseconds.
     pub(crate) fn cpu_ms(&mut self) -> u64 {
-        if let Some(total) = self.leaf.as_ref().and_then(Leaf::cpu_ms) {
+        if let Some(total) = self.leaf.as_ref().and_then(CgroupLeaf::cpu_ms) {
             let used = total.saturating_sub(self.leaf_cpu);
             self.leaf_cpu = total;
             return used;
@@ -218,8 +218,8 @@ impl Tree {
 
     /// Every worker has ended: what is left gets a moment.
     pub(crate) fn workers_ended(&mut self, now: u64) {
-        if self.end == End::Running {
-            self.end = End::Leftovers {
+        if self.end == TreePhase::Running {
+            self.end = TreePhase::Leftovers {
                 due: now.saturating_add(LEFTOVERS_MS),
             };
         }
@@ -227,8 +227,8 @@ impl Tree {
 
     /// Begins to kill.
     pub(crate) fn kill(&mut self, now: u64) {
-        if matches!(self.end, End::Running | End::Leftovers { .. }) {
-            self.end = End::Killing {
+        if matches!(self.end, TreePhase::Running | TreePhase::Leftovers { .. }) {
+            self.end = TreePhase::Killing {
                 since: now,
                 next: now,
                 told: false,
@@ -237,22 +237,22 @@ impl Tree {
     }
 
     /// Goes on with the end. `stirred`: a child ended just now, so that a look is worth it before its time.
-    pub(crate) fn tick(&mut self, now: u64, stirred: bool) -> Option<News> {
+    pub(crate) fn tick(&mut self, now: u64, stirred: bool) -> Option<TreeNews> {
         match self.end {
-            End::Leftovers { due } if now >= due => {
+            TreePhase::Leftovers { due } if now >= due => {
                 self.kill(now);
                 self.tick(now, stirred)
             }
-            End::Leftovers { .. } if stirred => {
+            TreePhase::Leftovers { .. } if stirred => {
                 let empty = self.living().is_empty() && self.living().is_empty();
                 (empty && self.is_childless()).then(|| self.gone())
             }
-            End::Killing { since, next, told } if stirred || now >= next => self.sweep(now, since, told),
+            TreePhase::Killing { since, next, told } if stirred || now >= next => self.sweep(now, since, told),
             _ => None,
         }
     }
 
-    fn sweep(&mut self, now: u64, since: u64, told: bool) -> Option<News> {
+    fn sweep(&mut self, now: u64, since: u64, told: bool) -> Option<TreeNews> {
         // A descendant of the guard needs no look through `/proc` to be known as alive: as long as it dies, what it
         // leaves behind becomes a child here, and is killed by the next round.
         self.strike();
@@ -261,7 +261,7 @@ impl Tree {
             if self.recount().is_none() {
                 self.look_at_all();
             }
-            self.end = End::Killing {
+            self.end = TreePhase::Killing {
                 since,
                 next: now.saturating_add(2),
                 told,
@@ -280,12 +280,12 @@ impl Tree {
         let tell = lasting >= UNKILLABLE_MS && !told && !left.is_empty();
         // Most die within milliseconds; what frees a GPU takes longer; what hangs in the kernel is watched.
         let pause = (lasting / 8).clamp(2, if told { 1000 } else { 100 });
-        self.end = End::Killing {
+        self.end = TreePhase::Killing {
             since,
             next: now.saturating_add(pause),
             told: told || tell,
         };
-        tell.then(|| News::Unkillable(left.iter().map(ProcStat::proc_ref).collect()))
+        tell.then(|| TreeNews::Unkillable(left.iter().map(ProcStat::proc_ref).collect()))
     }
 
     /// Nothing runs below the guard but what is not the attempt's, for certain; also where that cannot be read: then
@@ -309,43 +309,43 @@ impl Tree {
 
     fn sweep_once(&mut self) -> Vec<ProcStat> {
         let all = self.recount().unwrap_or_else(|| self.look_at_all());
-        let marks = Marks {
+        let marks = AttemptMarks {
             members: self.members(),
             ..self.marks.clone()
         };
         self.sweeper.sweep(true, || marks.find_in(&all))
     }
 
-    fn recount(&self) -> Option<Snapshot> {
+    fn recount(&self) -> Option<ProcSnapshot> {
         self.census.as_ref().and_then(Census::recount)
     }
 
-    fn look_at_all(&mut self) -> Snapshot {
+    fn look_at_all(&mut self) -> ProcSnapshot {
         let (all, census) = Census::take(self.marks.since);
         self.census = census;
         all
     }
 
-    fn gone(&mut self) -> News {
-        self.end = End::Gone;
+    fn gone(&mut self) -> TreeNews {
+        self.end = TreePhase::Gone;
         self.known.clear();
-        News::Gone
+        TreeNews::Gone
     }
 
     /// Removes what is left of it once its end was told.
     pub(crate) fn tidy(&mut self) {
-        if let Some(leaf) = self.leaf.take_if(|_| self.end == End::Gone) {
+        if let Some(leaf) = self.leaf.take_if(|_| self.end == TreePhase::Gone) {
             leaf.remove();
         }
     }
 
     fn members(&self) -> std::collections::BTreeSet<i32> {
-        self.leaf.as_ref().map(Leaf::members).unwrap_or_default()
+        self.leaf.as_ref().map(CgroupLeaf::members).unwrap_or_default()
     }
 
     /// Every living process of the attempt.
     pub(crate) fn living(&self) -> Vec<ProcStat> {
-        let marks = Marks {
+        let marks = AttemptMarks {
             members: self.members(),
             ..self.marks.clone()
         };

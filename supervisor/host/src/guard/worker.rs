@@ -1,9 +1,9 @@
 //! One worker as the guard sees it: a process, the pipe its output comes from, and how it ended.
 
-use crate::guard::lines::Lines;
+use crate::guard::lines::LineBuffer;
 use crate::guard::protocol::WorkerOrder;
 use crate::guard::tail::Tail;
-use crate::process::spawn::{REFUSAL_LEN, Refusal, Stage, Started};
+use crate::process::spawn::{REFUSAL_LEN, SpawnError, SpawnStage, SpawnedProcess};
 use camino::Utf8PathBuf;
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
@@ -18,7 +18,7 @@ pub(crate) const WORKERS_LIMIT: usize = 4096;
 
 /// A worker of the attempt.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerProcess {
     pub(crate) id: WorkerId,
     pub(crate) proc: ProcRef,
     pub(crate) exit: Option<ExitStatus>,
@@ -28,13 +28,13 @@ pub(crate) struct Worker {
     pub(crate) output: Option<File>,
     /// Keeps a pipe open that others may still be given.
     spare: Option<OwnedFd>,
-    pub(crate) lines: Lines,
+    pub(crate) lines: LineBuffer,
     pub(crate) tail: Tail,
 }
 
 /// Result of a look at a pipe.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum PipeRead {
     /// Nothing more at the moment.
     Dry,
     /// This many bytes.
@@ -43,8 +43,8 @@ pub(crate) enum Look {
     Ended,
 }
 
-impl Worker {
-    pub(crate) fn new(id: WorkerId, started: Started, output: OwnedFd) -> Self {
+impl WorkerProcess {
+    pub(crate) fn new(id: WorkerId, started: SpawnedProcess, output: OwnedFd) -> Self {
         let start = crate::process::proc_stat(started.pid).map_or(0, |s| s.start);
         Self {
             id,
@@ -56,18 +56,18 @@ impl Worker {
             report: Some(started.report.into()),
             output: Some(output.into()),
             spare: None,
-            lines: Lines::default(),
+            lines: LineBuffer::default(),
             tail: Tail::default(),
         }
     }
 
     /// Reads what the new process has to say. `Some`: its program does not run.
-    pub(crate) fn check_report(&mut self) -> Option<Refusal> {
+    pub(crate) fn check_report(&mut self) -> Option<SpawnError> {
         let mut bytes = [0_u8; REFUSAL_LEN];
         match self.report.as_mut()?.read(&mut bytes) {
             Ok(REFUSAL_LEN) => {
                 self.report = None;
-                Some(Refusal::parse(bytes))
+                Some(SpawnError::parse(bytes))
             }
             Err(e) if is_later(&e) => None,
             _ => {
@@ -78,14 +78,14 @@ impl Worker {
     }
 
     /// Reads output once, without waiting.
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Look {
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> PipeRead {
         let Some(pipe) = &mut self.output else {
-            return Look::Ended;
+            return PipeRead::Ended;
         };
         match pipe.read(buffer) {
             Ok(0) => self.close(),
-            Ok(n) => Look::Bytes(n),
-            Err(e) if is_later(&e) => Look::Dry,
+            Ok(n) => PipeRead::Bytes(n),
+            Err(e) if is_later(&e) => PipeRead::Dry,
             Err(_) => self.close(),
         }
     }
@@ -101,9 +101,9 @@ impl Worker {
         Some(format!("/proc/{}/fd/{fd}", std::process::id()).into())
     }
 
-    pub(crate) fn close(&mut self) -> Look {
+    pub(crate) fn close(&mut self) -> PipeRead {
         (self.output, self.spare) = (None, None);
-        Look::Ended
+        PipeRead::Ended
     }
 }
 
@@ -112,15 +112,15 @@ fn is_later(e: &io::Error) -> bool {
 }
 
 /// Words of a program that does not run, and whether it is the command's own fault.
-pub(crate) fn refusal_words(id: WorkerId, order: &WorkerOrder, refusal: Refusal) -> (String, bool) {
+pub(crate) fn refusal_words(id: WorkerId, order: &WorkerOrder, refusal: SpawnError) -> (String, bool) {
     let error = refusal.error();
     let name = order.argv.first().map_or("", String::as_str);
     match refusal.stage {
-        Stage::Execute => (format!("worker {id}: cannot execute {name}: {error}"), true),
-        Stage::Directory => (
+        SpawnStage::Execute => (format!("worker {id}: cannot execute {name}: {error}"), true),
+        SpawnStage::Directory => (
             format!("worker {id}: cannot enter its directory {}: {error}", order.cwd),
             false,
         ),
-        Stage::Setup => (format!("worker {id}: cannot be set up: {error}"), false),
+        SpawnStage::Setup => (format!("worker {id}: cannot be set up: {error}"), false),
     }
 }

@@ -1,14 +1,14 @@
 //! Places of a trainer's only checkpoint and of the copies kept of it.
 
 use super::files::fact_of;
-use super::latest::{Latest, latest};
+use super::latest::{LatestPointer, latest};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::io;
 use supervise_checkpoint::pointer::{GENERATIONS, LATEST};
 use supervise_core::checkpoint::{CkptId, EntryKind, FileFact, PinsHash};
 use supervise_core::spec::{RunSpec, TrainerKind};
-use supervise_trainers::{Expectation, InPlace, StepTracker, adapter, expect};
+use supervise_trainers::{ExpectedLayout, InPlaceLayout, StepTracker, adapter, expect};
 
 /// Place of the checkpoints of a run, and what they should be.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub struct RunCheckpoints {
     /// The trainer.
     pub trainer: TrainerKind,
     /// Expected form of its checkpoints.
-    pub expect: Expectation,
+    pub expect: ExpectedLayout,
     /// Place of generations, for a trainer that keeps one checkpoint only.
     pub store: Option<Utf8PathBuf>,
 }
@@ -38,17 +38,17 @@ impl RunCheckpoints {
 
 /// The places of a trainer with one checkpoint.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(super) struct CheckpointDirs {
     /// The trainer's own directory.
     pub(super) root: Utf8PathBuf,
     /// Ours: on the same file system, outside of it.
     pub(super) store: Utf8PathBuf,
     pub(super) trainer: TrainerKind,
-    pub(super) layout: &'static dyn InPlace,
-    expect: Expectation,
+    pub(super) layout: &'static dyn InPlaceLayout,
+    expect: ExpectedLayout,
 }
 
-impl Places {
+impl CheckpointDirs {
     /// `None`: this trainer keeps each step in a directory of its own.
     pub(super) fn of(place: &RunCheckpoints) -> Option<Self> {
         Some(Self {
@@ -87,20 +87,20 @@ impl Places {
     }
 
     /// Expected form of a live set.
-    pub(super) fn expect_live(&self) -> Expectation {
-        Expectation {
+    pub(super) fn expect_live(&self) -> ExpectedLayout {
+        ExpectedLayout {
             only: self.root.file_name().map(str::to_owned),
             ..self.expect.clone()
         }
     }
 
     /// Expected form of a generation.
-    pub(super) fn expect(&self) -> Expectation {
+    pub(super) fn expect(&self) -> ExpectedLayout {
         self.expect.clone()
     }
 
     /// A fold over sets of this trainer.
-    pub(super) fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker> {
+    pub(super) fn tracker(&self, expect: &ExpectedLayout) -> Box<dyn StepTracker> {
         adapter(self.trainer).tracker(expect)
     }
 
@@ -116,7 +116,7 @@ impl Places {
     }
 
     /// The set of a build that keeps one in place.
-    pub(super) fn in_place(&self) -> Set {
+    pub(super) fn in_place(&self) -> StoredSet {
         self.plain(&self.root)
     }
 
@@ -124,17 +124,19 @@ impl Places {
     ///
     /// # Errors
     /// It would load nothing, or that cannot be told.
-    pub(super) fn live(&self) -> io::Result<Set> {
+    pub(super) fn live(&self) -> io::Result<StoredSet> {
         match latest(&self.root) {
-            Latest::Missing => Ok(self.in_place()),
-            Latest::Names(pointer) => Ok(self.own(&self.generations(), &pointer.generation())),
-            Latest::Wrong(why) | Latest::Unreadable(why) => Err(io::Error::other(format!("{LATEST}: {why}"))),
+            LatestPointer::Missing => Ok(self.in_place()),
+            LatestPointer::Names(pointer) => Ok(self.own(&self.generations(), &pointer.generation())),
+            LatestPointer::Wrong(why) | LatestPointer::Unreadable(why) => {
+                Err(io::Error::other(format!("{LATEST}: {why}")))
+            }
         }
     }
 
     /// A set whose parts have the names of a live set.
-    pub(super) fn plain(&self, dir: &Utf8Path) -> Set {
-        Set {
+    pub(super) fn plain(&self, dir: &Utf8Path) -> StoredSet {
+        StoredSet {
             dir: dir.to_owned(),
             layout: self.layout,
             own: false,
@@ -142,8 +144,8 @@ impl Places {
     }
 
     /// A generation of the trainer's own.
-    pub(super) fn own(&self, generations: &Utf8Path, name: &str) -> Set {
-        Set {
+    pub(super) fn own(&self, generations: &Utf8Path, name: &str) -> StoredSet {
+        StoredSet {
             dir: generations.join(name),
             layout: self.layout,
             own: true,
@@ -151,7 +153,7 @@ impl Places {
     }
 
     /// The files of a set that the trainer has, by their places in a live set, and their pins.
-    pub(super) fn files_of(&self, set: &Set) -> io::Result<(Vec<FileFact>, Option<PinsHash>)> {
+    pub(super) fn files_of(&self, set: &StoredSet) -> io::Result<(Vec<FileFact>, Option<PinsHash>)> {
         let facts = set.facts()?;
         let name = set.dir.file_name().unwrap_or_default();
         let expect = if set.own { self.expect() } else { self.expect_live() };
@@ -172,14 +174,14 @@ impl Places {
 
 /// A set on disk: the live one, a copy of it, or a generation that the trainer wrote by itself, where parts have other names.
 #[derive(Debug, Clone)]
-pub(super) struct Set {
+pub(super) struct StoredSet {
     /// Place of it.
     pub(super) dir: Utf8PathBuf,
-    layout: &'static dyn InPlace,
+    layout: &'static dyn InPlaceLayout,
     own: bool,
 }
 
-impl Set {
+impl StoredSet {
     /// Place of a part, by its place in a live set.
     pub(super) fn place(&self, part: &Utf8Path) -> Utf8PathBuf {
         match self.own {

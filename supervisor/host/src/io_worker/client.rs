@@ -1,6 +1,6 @@
 //! One question at a time to an I/O worker of one's own, with a deadline: for commands that are not the driver.
 
-use super::protocol::{Answer, IoReply, IoRequest, Question};
+use super::protocol::{IoAnswer, IoQuestion, IoReply, IoRequest};
 use crate::process::own_program;
 use crate::wire;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -29,7 +29,7 @@ pub enum IoWorkerError {
 
 /// An I/O worker and the two ends of its pipes.
 #[derive(Debug)]
-pub struct Client {
+pub struct IoClient {
     child: Child,
     input: Option<ChildStdin>,
     output: ChildStdout,
@@ -46,9 +46,9 @@ pub struct Client {
 /// A question that was sent.
 #[derive(Debug)]
 #[must_use = "its answer stands before the next one's"]
-pub struct Asked(u64);
+pub struct PendingRequest(u64);
 
-impl Client {
+impl IoClient {
     /// Starts an I/O worker from our own program.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Client {
     ///
     /// # Errors
     /// No answer in time, or an answer that is an error.
-    pub fn ask(&mut self, ask: Question, limit: Duration) -> Result<Answer, IoWorkerError> {
+    pub fn ask(&mut self, ask: IoQuestion, limit: Duration) -> Result<IoAnswer, IoWorkerError> {
         self.ask_telling(ask, limit, &mut |_, _| ())
     }
 
@@ -90,10 +90,10 @@ impl Client {
     /// No headway in time, or an answer that is an error.
     pub fn ask_telling(
         &mut self,
-        ask: Question,
+        ask: IoQuestion,
         limit: Duration,
         tell: &mut dyn FnMut(u64, u64),
-    ) -> Result<Answer, IoWorkerError> {
+    ) -> Result<IoAnswer, IoWorkerError> {
         let asked = self.send(ask)?;
         self.answer(asked, limit, tell)
     }
@@ -102,7 +102,7 @@ impl Client {
     ///
     /// # Errors
     /// The I/O worker cannot be talked to.
-    pub fn send(&mut self, ask: Question) -> Result<Asked, IoWorkerError> {
+    pub fn send(&mut self, ask: IoQuestion) -> Result<PendingRequest, IoWorkerError> {
         let id = self.next;
         self.next += 1;
         let line = wire::encode(&IoRequest { id, ask }).map_err(std::io::Error::other)?;
@@ -110,7 +110,7 @@ impl Client {
             Some(input) => input.write_all(&line)?,
             None => return Err(IoWorkerError::Io(std::io::Error::other("the I/O worker was closed"))),
         }
-        Ok(Asked(id))
+        Ok(PendingRequest(id))
     }
 
     /// The answer to a question that was sent; `tell` hears how many bytes were read, of how many.
@@ -119,10 +119,10 @@ impl Client {
     /// No headway in time, or an answer that is an error.
     pub fn answer(
         &mut self,
-        Asked(id): Asked,
+        PendingRequest(id): PendingRequest,
         limit: Duration,
         tell: &mut dyn FnMut(u64, u64),
-    ) -> Result<Answer, IoWorkerError> {
+    ) -> Result<IoAnswer, IoWorkerError> {
         let mut until = Instant::now() + limit;
         loop {
             let Some(reply) = self.reply(until, limit)? else {
@@ -240,7 +240,7 @@ impl Client {
             }
         };
         if let IoReply::Done { answer: Ok(answer), .. } = &mut reply
-            && let Answer::Lines { text, length, .. } = &mut **answer
+            && let IoAnswer::Lines { text, length, .. } = &mut **answer
         {
             if self.buffer.len() < *length {
                 self.partly = Some(reply);
@@ -258,7 +258,7 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for IoClient {
     fn drop(&mut self) {
         drop(self.input.take());
         // What it was asked is answered or abandoned; one that hangs in the kernel is waited for by nobody but its own thread.

@@ -3,14 +3,14 @@
 //! A copy is made under a name that nobody looks at, proven there, and renamed. Never a hard link: the trainer writes into the
 //! same file again.
 
-use super::checkpoint_places::{Places, Set};
+use super::checkpoint_places::{CheckpointDirs, StoredSet};
 use super::files::{open_file, read_plain};
-use super::latest::{Latest, latest};
+use super::latest::{LatestPointer, latest};
 use super::rate_limit::RateLimit;
-use super::scan::Prover;
+use super::scan::RootProver;
 use super::trainer_generations::{dir_name, is_used, own_aside, point_at, pointer_aside, put_in};
 use super::write::{disk_error, free_name, make_dir, write_note, write_whole};
-use crate::disk::{Clone, clone_file, remove_empty, remove_tree, sync_dir};
+use crate::disk::{CloneMode, clone_file, remove_empty, remove_tree, sync_dir};
 use camino::Utf8Path;
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ const INFO_LIMIT: u64 = 1 << 20;
 
 /// The set to copy.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct CopyRequest {
     /// The live set as it was proven.
     pub(super) ckpt: CkptId,
     /// The step it holds.
@@ -43,7 +43,7 @@ pub(super) struct Wanted {
 }
 
 /// Copies the live set into a generation.
-pub(super) fn keep(places: &Places, wanted: &Wanted) -> Result<(), ActError> {
+pub(super) fn keep(places: &CheckpointDirs, wanted: &CopyRequest) -> Result<(), ActError> {
     let Some(save) = save_of(&wanted.ckpt) else {
         return Err(other(format!("{} has no name of its own", wanted.ckpt)));
     };
@@ -74,7 +74,7 @@ pub(super) fn keep(places: &Places, wanted: &Wanted) -> Result<(), ActError> {
     made.and(cleared)
 }
 
-fn make_copy(places: &Places, wanted: &Wanted, to: &Utf8Path) -> Result<(), ActError> {
+fn make_copy(places: &CheckpointDirs, wanted: &CopyRequest, to: &Utf8Path) -> Result<(), ActError> {
     let failed = |e: &io::Error| refused(&format!("copying step {}", wanted.step), e);
     let live = places.live().map_err(|e| failed(&e))?;
     let is_still = || -> Result<Option<u64>, ActError> {
@@ -114,7 +114,7 @@ fn make_copy(places: &Places, wanted: &Wanted, to: &Utf8Path) -> Result<(), ActE
 }
 
 /// Copies the directories of a set, each file durable; what is read first is written last.
-fn copy_set(from: &Set, to: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::Result<()>) -> io::Result<()> {
+fn copy_set(from: &StoredSet, to: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::Result<()>) -> io::Result<()> {
     for dir in from.dirs()? {
         fs::create_dir_all(to.join(&dir))?;
         for entry in from.place(&dir).read_dir_utf8()? {
@@ -124,7 +124,7 @@ fn copy_set(from: &Set, to: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::Result
                 clone_file(
                     &mut source,
                     &to.join(&dir).join(entry.file_name()),
-                    Clone::Either,
+                    CloneMode::Either,
                     copied,
                 )?;
             }
@@ -138,7 +138,7 @@ fn copy_set(from: &Set, to: &Utf8Path, copied: &mut dyn FnMut(u64) -> io::Result
 
 /// A copy, the next save beside it, and the reserve must fit. A copy that shares its blocks costs as much as soon as the
 /// trainer writes its own.
-fn check_room(places: &Places, at: &Utf8Path, bytes: u64, wanted: &Wanted) -> Result<(), ActError> {
+fn check_room(places: &CheckpointDirs, at: &Utf8Path, bytes: u64, wanted: &CopyRequest) -> Result<(), ActError> {
     let (reserve, step) = (wanted.reserve, wanted.step);
     let needed = bytes.saturating_mul(2).saturating_add(reserve);
     let Ok(room) = rustix::fs::statvfs(at.as_std_path()) else {
@@ -163,15 +163,15 @@ fn check_room(places: &Places, at: &Utf8Path, bytes: u64, wanted: &Wanted) -> Re
 }
 
 /// Proves the one set below `dir`.
-fn proven(places: &Places, dir: &Utf8Path, name: &str) -> Result<CheckpointSummary, ActError> {
-    let mut prover = Prover::new(dir, adapter(places.trainer), &places.expect());
+fn proven(places: &CheckpointDirs, dir: &Utf8Path, name: &str) -> Result<CheckpointSummary, ActError> {
+    let mut prover = RootProver::new(dir, adapter(places.trainer), &places.expect());
     let report = prover.scan(Depth::Structure, u32::MAX, &mut |_| true);
     let found = report.steps.into_iter().find(|c| c.id.0 == name);
     found.ok_or_else(|| other(format!("the copy in {dir} cannot be read back")))
 }
 
 /// A finished copy becomes a generation. What has its name already was not whole: it goes aside.
-fn put_in_place(places: &Places, copy: &Utf8Path, name: &str) -> io::Result<()> {
+fn put_in_place(places: &CheckpointDirs, copy: &Utf8Path, name: &str) -> io::Result<()> {
     let protected = places.protected();
     make_dir(&protected)?;
     let target = protected.join(name);
@@ -183,7 +183,13 @@ fn put_in_place(places: &Places, copy: &Utf8Path, name: &str) -> io::Result<()> 
 }
 
 /// Moves a generation aside.
-pub(super) fn generation_aside(places: &Places, name: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+pub(super) fn generation_aside(
+    places: &CheckpointDirs,
+    name: &str,
+    foreign: bool,
+    why: &str,
+    by: &str,
+) -> io::Result<()> {
     let source = places.protected().join(name);
     if fs::symlink_metadata(&source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
         return Ok(());
@@ -198,16 +204,22 @@ pub(super) fn generation_aside(places: &Places, name: &str, foreign: bool, why: 
 }
 
 /// Moves what the trainer would load aside. Where its pointer is wrong that is nothing.
-pub(super) fn live_aside(places: &Places, id: &CkptId, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+pub(super) fn live_aside(places: &CheckpointDirs, id: &CkptId, foreign: bool, why: &str, by: &str) -> io::Result<()> {
     match latest(&places.root) {
-        Latest::Missing => in_place_aside(places, id, foreign, why, by),
-        Latest::Names(pointer) => own_aside(places, &pointer.generation(), foreign, why, by),
-        Latest::Wrong(_) | Latest::Unreadable(_) => Ok(()),
+        LatestPointer::Missing => in_place_aside(places, id, foreign, why, by),
+        LatestPointer::Names(pointer) => own_aside(places, &pointer.generation(), foreign, why, by),
+        LatestPointer::Wrong(_) | LatestPointer::Unreadable(_) => Ok(()),
     }
 }
 
 /// Moves the set that stands in place aside, what is read first of it first: no trainer that anybody starts resumes from half of it.
-pub(super) fn in_place_aside(places: &Places, id: &CkptId, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+pub(super) fn in_place_aside(
+    places: &CheckpointDirs,
+    id: &CkptId,
+    foreign: bool,
+    why: &str,
+    by: &str,
+) -> io::Result<()> {
     let mut dirs = places.in_place().dirs()?;
     dirs.reverse();
     let mut full = Vec::new();
@@ -239,7 +251,7 @@ pub(super) fn in_place_aside(places: &Places, id: &CkptId, foreign: bool, why: &
 
 /// Puts the trainer on a step: a copy where it looks, as a whole, or its own pointer on what stands there already.
 pub(super) fn put_back(
-    places: &Places,
+    places: &CheckpointDirs,
     from: &CkptId,
     by: &str,
     working: &mut dyn FnMut(u64) -> bool,
@@ -258,7 +270,7 @@ pub(super) fn put_back(
 /// Puts a copy of a generation where the trainer looks, as a whole. Whatever ends this half-way leaves no `recover_info` there,
 /// so that what is there is no live set, and the generation as it was.
 fn put_copy_back(
-    places: &Places,
+    places: &CheckpointDirs,
     from: &CkptId,
     by: &str,
     working: &mut dyn FnMut(u64) -> bool,
@@ -298,7 +310,7 @@ fn put_copy_back(
     remove_tree(&staging).map_err(|e| failed("clearing what is left of", &e))
 }
 
-fn swap_in(places: &Places, copy: &Utf8Path) -> io::Result<()> {
+fn swap_in(places: &CheckpointDirs, copy: &Utf8Path) -> io::Result<()> {
     for dir in places.plain(copy).dirs()? {
         let to = places.root.join(&dir);
         let above = to.parent().unwrap_or(&places.root).to_owned();
@@ -312,7 +324,7 @@ fn swap_in(places: &Places, copy: &Utf8Path) -> io::Result<()> {
 }
 
 /// Writes how often the trainer is to act into the files that would otherwise say it: a reader sees the old or the new text.
-pub(super) fn set_frequencies(places: &Places) -> Result<(), ActError> {
+pub(super) fn set_frequencies(places: &CheckpointDirs) -> Result<(), ActError> {
     let live = places.live().map_err(|e| refused("changing frequencies", &e))?;
     let expect = places.expect();
     for name in &places.layout.stored(&expect) {
@@ -330,7 +342,7 @@ pub(super) fn set_frequencies(places: &Places) -> Result<(), ActError> {
 }
 
 /// Deletes generations that are not kept any longer: renamed first, so that none is ever seen half deleted.
-pub(super) fn drop_generations(places: &Places, ids: &[CkptId]) -> Result<(), ActError> {
+pub(super) fn drop_generations(places: &CheckpointDirs, ids: &[CkptId]) -> Result<(), ActError> {
     let bin = places.staging("dropped");
     for id in ids {
         let name = id.0.as_str();
@@ -347,7 +359,7 @@ pub(super) fn drop_generations(places: &Places, ids: &[CkptId]) -> Result<(), Ac
     remove_tree(&bin).map_err(|e| disk_error("deleting old generations", &e))
 }
 
-fn voided(wanted: &Wanted) -> ActError {
+fn voided(wanted: &CopyRequest) -> ActError {
     ActError {
         what: format!("a save began while step {} was copied: the copy is void", wanted.step),
         retryable: true,

@@ -7,7 +7,7 @@
 use super::edit::{OURS, inside, perform, put_aside};
 use super::proof_record::follow;
 use super::reshard::{self, NotCut};
-use super::scan::Prover;
+use super::scan::RootProver;
 use super::write::{disk_error, make_dir};
 use crate::disk::{remove_tree, sync_dir};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -17,12 +17,12 @@ use serde_json::json;
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
-use supervise_checkpoint::Limits;
+use supervise_checkpoint::InspectLimits;
 use supervise_core::checkpoint::Verdict;
 use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::limits::says_full;
 use supervise_core::record::DiskEdit;
-use supervise_core::reshard::{Cut, Derived};
+use supervise_core::reshard::{ReshardSpec, ReshardedStep};
 
 /// Hears how many bytes are written, of how many; `false` ends it.
 pub(super) type GoOn<'a> = dyn FnMut(u64, u64) -> bool + Send + 'a;
@@ -32,7 +32,7 @@ pub(super) fn perform_all(
     cutter: &mut Cutter<'_>,
     edits: &[DiskEdit],
     go_on: &mut GoOn<'_>,
-) -> Result<Option<Derived>, ActError> {
+) -> Result<Option<ReshardedStep>, ActError> {
     let mut derived = None;
     for edit in edits {
         match edit {
@@ -45,11 +45,11 @@ pub(super) fn perform_all(
 }
 
 /// Bounds on what is looked into: so many bytes of memory, 0 for what is built in.
-pub(super) fn limits(memory: u64) -> Limits {
-    let built_in = Limits::default();
+pub(super) fn limits(memory: u64) -> InspectLimits {
+    let built_in = InspectLimits::default();
     match usize::try_from(memory).unwrap_or(usize::MAX) {
         0 => built_in,
-        memory => Limits { memory, ..built_in },
+        memory => InspectLimits { memory, ..built_in },
     }
 }
 
@@ -58,18 +58,18 @@ pub(super) struct Cutter<'a> {
     /// The checkpoint root.
     pub(super) root: &'a Utf8Path,
     /// Knows the pins of its steps.
-    pub(super) prover: &'a mut Prover,
+    pub(super) prover: &'a mut RootProver,
     /// Named in what is left beside a step that went aside.
     pub(super) by: &'a str,
     /// Place of the records of proofs.
     pub(super) records: Option<&'a Utf8Path>,
     /// Bounds on what is looked into.
-    pub(super) limits: Limits,
+    pub(super) limits: InspectLimits,
 }
 
 impl Cutter<'_> {
     /// Done twice it is done once: what was begun is ended first.
-    fn reshard(&mut self, cut: &Cut, go_on: &mut GoOn<'_>) -> Result<Derived, ActError> {
+    fn reshard(&mut self, cut: &ReshardSpec, go_on: &mut GoOn<'_>) -> Result<ReshardedStep, ActError> {
         if let Some(done) = self.end(cut)? {
             return Ok(done);
         }
@@ -95,7 +95,7 @@ impl Cutter<'_> {
         }
         self.is_untouched(cut)?;
         let kept = self.put_in_place(cut, &step, &stage).map_err(|e| failed(cut, &e))?;
-        let done = self.end(cut)?.map(|done| Derived {
+        let done = self.end(cut)?.map(|done| ReshardedStep {
             kept: done.kept.or(kept),
             ..done
         });
@@ -103,7 +103,7 @@ impl Cutter<'_> {
     }
 
     /// Ends what a reshard has begun. `None`: the step is as it was.
-    fn end(&mut self, cut: &Cut) -> Result<Option<Derived>, ActError> {
+    fn end(&mut self, cut: &ReshardSpec) -> Result<Option<ReshardedStep>, ActError> {
         let (step, stage) = self.places(cut)?;
         let mut kept = None;
         match ranks(&stage).map_err(|e| not_cut(cut, &e))? {
@@ -130,7 +130,7 @@ impl Cutter<'_> {
             return Ok(None);
         }
         let pins = self.prover.pins_now(&cut.ckpt).map_err(|e| failed(cut, &e))?;
-        Ok(pins.map(|pins| Derived {
+        Ok(pins.map(|pins| ReshardedStep {
             of: cut.clone(),
             pins,
             kept: kept.map(|to| to.strip_prefix(self.root).map(Utf8Path::to_owned).unwrap_or(to)),
@@ -138,13 +138,13 @@ impl Cutter<'_> {
     }
 
     /// The step, and the place beside it where the new one is written.
-    fn places(&self, cut: &Cut) -> Result<(Utf8PathBuf, Utf8PathBuf), ActError> {
+    fn places(&self, cut: &ReshardSpec) -> Result<(Utf8PathBuf, Utf8PathBuf), ActError> {
         inside(&cut.ckpt).map_err(|e| failed(cut, &e))?;
         let stage = self.root.join(OURS).join("reshard").join(&cut.ckpt.0);
         Ok((self.root.join(&cut.ckpt.0), stage))
     }
 
-    fn is_untouched(&mut self, cut: &Cut) -> Result<(), ActError> {
+    fn is_untouched(&mut self, cut: &ReshardSpec) -> Result<(), ActError> {
         let now = self.prover.pins_now(&cut.ckpt).map_err(|e| failed(cut, &e))?;
         if now == Some(cut.pins) {
             return Ok(());
@@ -157,7 +157,7 @@ impl Cutter<'_> {
     }
 
     /// Answers where the old one stands, where it had to go first.
-    fn put_in_place(&self, cut: &Cut, step: &Utf8Path, stage: &Utf8Path) -> io::Result<Option<Utf8PathBuf>> {
+    fn put_in_place(&self, cut: &ReshardSpec, step: &Utf8Path, stage: &Utf8Path) -> io::Result<Option<Utf8PathBuf>> {
         let exchanged = renameat_with(CWD, stage.as_std_path(), CWD, step.as_std_path(), RenameFlags::EXCHANGE);
         let kept = match exchanged {
             Ok(()) => None,
@@ -174,7 +174,7 @@ impl Cutter<'_> {
     }
 
     /// Moves the step as it was aside, and what was proven of it with it.
-    fn aside(&self, cut: &Cut, place: &Utf8Path) -> io::Result<Utf8PathBuf> {
+    fn aside(&self, cut: &ReshardSpec, place: &Utf8Path) -> io::Result<Utf8PathBuf> {
         let why = format!(
             "{} ranks saved it, and the run has {}: what stands in its place was cut from it",
             cut.from, cut.to
@@ -202,15 +202,15 @@ fn ranks(dir: &Utf8Path) -> Result<Option<u64>, NotCut> {
     }
 }
 
-fn named(cut: &Cut) -> String {
+fn named(cut: &ReshardSpec) -> String {
     format!("cutting {} anew for {} ranks", cut.ckpt, cut.to)
 }
 
-fn failed(cut: &Cut, e: &io::Error) -> ActError {
+fn failed(cut: &ReshardSpec, e: &io::Error) -> ActError {
     disk_error(&named(cut), e)
 }
 
-fn refused(cut: &Cut, why: &str) -> ActError {
+fn refused(cut: &ReshardSpec, why: &str) -> ActError {
     ActError {
         what: format!("{}: {why}", named(cut)),
         retryable: false,
@@ -218,7 +218,7 @@ fn refused(cut: &Cut, why: &str) -> ActError {
     }
 }
 
-fn not_cut(cut: &Cut, why: &NotCut) -> ActError {
+fn not_cut(cut: &ReshardSpec, why: &NotCut) -> ActError {
     let (retryable, kind) = match why {
         NotCut::Step {
             verdict: Verdict::Unreadable,

@@ -5,7 +5,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use supervise_checkpoint::Source;
+use supervise_checkpoint::ByteSource;
 use supervise_core::checkpoint::{EntryKind, FileFact};
 
 /// Longest of the small files beside it.
@@ -123,7 +123,7 @@ impl From<ModelFile> for FileSource {
     }
 }
 
-impl Source for FileSource {
+impl ByteSource for FileSource {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }

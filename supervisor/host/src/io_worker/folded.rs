@@ -4,16 +4,16 @@
 mod snapshot;
 
 use super::files::{named, open_file};
-use super::protocol::{Began, JournalPlace, NewerLine};
+use super::protocol::{AttemptStart, JournalPlace, NewerLine};
 use crate::ownership::EntryOwner;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
-use supervise_core::journal::{Lines, Read as Seen, sum};
-use supervise_core::ledger::Ledger;
-use supervise_core::record::{Decision, Record};
-use supervise_core::state::State;
+use supervise_core::journal::{JournalReader, ParsedLine as Seen, sum};
+use supervise_core::ledger::TimeLedger;
+use supervise_core::record::{Decision, JournalRecord};
+use supervise_core::state::RunState;
 
 /// A longer line is none of ours.
 pub(super) const LINE_LIMIT: u64 = 64 << 20;
@@ -29,7 +29,7 @@ const PIECE: usize = 256 << 10;
 const HANDED: u64 = 1 << 20;
 
 /// Hears how many bytes were read, of how many.
-pub(super) type Telling<'a> = dyn FnMut(u64, u64) + 'a;
+pub(super) type ReadProgressFn<'a> = dyn FnMut(u64, u64) + 'a;
 
 /// The last line that was folded: what shows that a file is still the one that it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -40,15 +40,15 @@ struct LastLine {
 
 /// State folded so far, and its end in the journals.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(super) struct Folded {
-    pub(super) state: State,
-    pub(super) ledger: Ledger,
+pub(super) struct ReplayedState {
+    pub(super) state: RunState,
+    pub(super) ledger: TimeLedger,
     /// Records that were folded.
     pub(super) records: u64,
     /// The end of the last whole line that was taken in.
     at: JournalPlace,
     last: LastLine,
-    lines: Lines,
+    lines: JournalReader,
     /// Bytes in the files of the terms before.
     earlier: u64,
     /// Records of a newer version in the present file.
@@ -58,7 +58,7 @@ pub(super) struct Folded {
     damaged: u64,
     /// The first line of a newer format version.
     pub(super) newer: Option<NewerLine>,
-    attempts: Vec<Began>,
+    attempts: Vec<AttemptStart>,
     /// Bytes that no snapshot holds yet.
     #[serde(skip)]
     unsaved: u64,
@@ -114,12 +114,12 @@ fn before(files: &[TermFile], term: u32) -> u64 {
     files.iter().filter(|f| f.term < term).map(|f| f.len).sum()
 }
 
-impl Folded {
+impl ReplayedState {
     /// Folds all journals of a run directory.
     ///
     /// # Errors
     /// The system's, where a journal cannot be read.
-    pub(super) fn of(run_dir: &Utf8Path, tell: &mut Telling<'_>) -> io::Result<Self> {
+    pub(super) fn of(run_dir: &Utf8Path, tell: &mut ReadProgressFn<'_>) -> io::Result<Self> {
         let files = term_files(run_dir)?;
         let mut out = Self::restored(run_dir, &files).unwrap_or_default();
         out.go_on(&files, tell)?;
@@ -130,7 +130,7 @@ impl Folded {
     ///
     /// # Errors
     /// The system's, where a journal cannot be read.
-    pub(super) fn catch_up(&mut self, run_dir: &Utf8Path, tell: &mut Telling<'_>) -> io::Result<()> {
+    pub(super) fn catch_up(&mut self, run_dir: &Utf8Path, tell: &mut ReadProgressFn<'_>) -> io::Result<()> {
         let files = term_files(run_dir)?;
         if self.at.term == 0 || !self.fits(&files) {
             *self = Self::restored(run_dir, &files).unwrap_or_default();
@@ -138,7 +138,7 @@ impl Folded {
         self.go_on(&files, tell)
     }
 
-    fn go_on(&mut self, files: &[TermFile], tell: &mut Telling<'_>) -> io::Result<()> {
+    fn go_on(&mut self, files: &[TermFile], tell: &mut ReadProgressFn<'_>) -> io::Result<()> {
         let from = self.at;
         let ahead = files.iter().filter(|f| f.term >= from.term && f.is_file);
         let of = ahead.clone().map(|f| f.len).sum::<u64>().saturating_sub(from.offset);
@@ -162,7 +162,7 @@ impl Folded {
         self.unknown = 0;
         self.at = JournalPlace { term, offset: 0 };
         self.last = LastLine::default();
-        self.lines = Lines::default();
+        self.lines = JournalReader::default();
         self.earlier = earlier;
     }
 
@@ -249,8 +249,8 @@ impl Folded {
         }
     }
 
-    fn note_attempt(&mut self, record: &Record) {
-        let Record::Decided {
+    fn note_attempt(&mut self, record: &JournalRecord) {
+        let JournalRecord::Decided {
             what: Decision::StartFrom { order, .. },
             ..
         } = record
@@ -263,14 +263,14 @@ impl Folded {
         if self.attempts.len() >= ATTEMPTS {
             self.attempts.remove(0);
         }
-        self.attempts.push(Began {
+        self.attempts.push(AttemptStart {
             attempt: order.attempt,
             at: self.at,
         });
     }
 
     /// Place where the last attempts begin.
-    pub(super) fn attempts(&self) -> Vec<Began> {
+    pub(super) fn attempts(&self) -> Vec<AttemptStart> {
         self.attempts.clone()
     }
 

@@ -64,8 +64,8 @@ impl FsKind {
     }
 
     /// The clock that stamps its files.
-    pub(super) fn clock(self) -> Clock {
-        Clock {
+    pub(super) fn clock(self) -> FsClock {
+        FsClock {
             fine: self.untold.is_none(),
         }
     }
@@ -82,11 +82,11 @@ fn named(magic: u32) -> Option<&'static str> {
 
 /// How far time stamps can be relied on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Clock {
+pub(super) struct FsClock {
     fine: bool,
 }
 
-impl Clock {
+impl FsClock {
     /// Nanoseconds since 1970.
     #[expect(clippy::unused_self, reason = "one clock is as good as the other for this")]
     pub(super) fn now(self) -> i64 {
@@ -136,14 +136,14 @@ mod tests {
             ino: 1,
             uid: 0,
         };
-        let fine = Clock { fine: true };
+        let fine = FsClock { fine: true };
         let at = 1_700_000_000_123_456_789;
         assert!(fine.is_racy(&fact(at), at + 1_000_000));
         assert!(!fine.is_racy(&fact(at), at + TICK));
         // Whole seconds: a clock that counts in seconds.
         let second = 1_700_000_000_000_000_000;
         assert!(fine.is_racy(&fact(second), second + TICK));
-        assert!(Clock { fine: false }.is_racy(&fact(at), at + TICK));
+        assert!(FsClock { fine: false }.is_racy(&fact(at), at + TICK));
         // A file from the future tells nothing.
         assert!(fine.is_racy(&fact(at + COARSE), at));
     }

@@ -4,20 +4,20 @@
 //! place, which no directory's times tell. Generations are looked at as any steps are. Where a newer build of AReaL keeps generations by
 //! itself, the one that its pointer names is the live set.
 
-use super::checkpoint_places::{Places, RunCheckpoints};
+use super::checkpoint_places::{CheckpointDirs, RunCheckpoints};
 use super::copy::{drop_generations, generation_aside, in_place_aside, live_aside, put_back, set_frequencies};
 use super::edit::if_ours;
-use super::latest::{Latest, is_odd, latest};
+use super::latest::{LatestPointer, is_odd, latest};
 use super::proof_record::forget;
-use super::scan::Prover;
+use super::scan::RootProver;
 use super::trainer_generations::{dir_name, own_aside, pointer_aside};
-use super::tree::Look;
+use super::tree::WalkMode;
 use super::write::disk_error;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::io;
-use supervise_checkpoint::Earlier;
-use supervise_checkpoint::pointer::{GENERATIONS, LATEST, Pointer};
+use supervise_checkpoint::EarlierStep;
+use supervise_checkpoint::pointer::{GENERATIONS, LATEST, LatestFile};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, PinsHash, Resumability, Verdict};
 use supervise_core::event::{ActError, ScanReport};
 use supervise_core::generations::{LIVE, OLDER, is_live, is_older, is_own};
@@ -28,20 +28,20 @@ use supervise_trainers::adapter;
 
 /// Generations of a run, and where its live set stands.
 pub(super) struct GenerationStore {
-    pub(super) places: Places,
-    prover: Prover,
+    pub(super) places: CheckpointDirs,
+    prover: RootProver,
     /// Generations that the trainer keeps by itself.
-    own: Prover,
-    known: Vec<Earlier>,
+    own: RootProver,
+    known: Vec<EarlierStep>,
 }
 
 impl GenerationStore {
     /// `None`: this trainer keeps each step in a directory of its own.
     pub(super) fn of(place: &RunCheckpoints) -> Option<Self> {
-        let places = Places::of(place)?;
-        let prover = Prover::new(&places.protected(), adapter(places.trainer), &places.expect());
+        let places = CheckpointDirs::of(place)?;
+        let prover = RootProver::new(&places.protected(), adapter(places.trainer), &places.expect());
         Some(Self {
-            own: Prover::new(&places.generations(), adapter(places.trainer), &places.expect()),
+            own: RootProver::new(&places.generations(), adapter(places.trainer), &places.expect()),
             places,
             prover,
             known: Vec::new(),
@@ -60,9 +60,9 @@ impl GenerationStore {
     }
 
     /// A prover of the live set.
-    pub(super) fn live_prover(&self) -> Option<Prover> {
+    pub(super) fn live_prover(&self) -> Option<RootProver> {
         let (above, _) = self.places.above()?;
-        Some(Prover::new(
+        Some(RootProver::new(
             above,
             adapter(self.places.trainer),
             &self.places.expect_live(),
@@ -73,10 +73,10 @@ impl GenerationStore {
     /// says, and both under the names that the run knows them by.
     pub(super) fn look(
         &mut self,
-        live: &mut Prover,
+        live: &mut RootProver,
         depth: Depth,
         whole: u32,
-        how: Look,
+        how: WalkMode,
         working: &mut dyn FnMut(u64) -> bool,
     ) -> (ScanReport, ScanReport) {
         let mut kept = self.prover.look(depth, whole, how, working);
@@ -91,22 +91,22 @@ impl GenerationStore {
             .collect();
         self.prover.record(&good);
         self.tell(live, &good);
-        let seen = live.look(depth, whole, Look::Thorough, working);
+        let seen = live.look(depth, whole, WalkMode::Thorough, working);
         // The pointer comes first: a generation that it names by then is there, or was deleted for a newer one.
         let pointer = latest(&self.places.root);
         let own = match is_odd(&self.places.generations()) {
             true => linked(&self.places),
-            false => self.own.look(depth, whole, Look::Thorough, working),
+            false => self.own.look(depth, whole, WalkMode::Thorough, working),
         };
         let report = merged(&seen, kept, own, &pointer, &self.places);
         (seen, report)
     }
 
     /// Base that the live set is compared with.
-    fn tell(&mut self, live: &mut Prover, good: &[CheckpointSummary]) {
-        let known: Vec<Earlier> = good
+    fn tell(&mut self, live: &mut RootProver, good: &[CheckpointSummary]) {
+        let known: Vec<EarlierStep> = good
             .iter()
-            .map(|c| Earlier {
+            .map(|c| EarlierStep {
                 step: c.step,
                 marks: self.prover.cache.marks(&c.id),
             })
@@ -119,13 +119,13 @@ impl GenerationStore {
     }
 
     /// The pins of the live set or of a generation, as they are on disk now.
-    pub(super) fn pins(&mut self, live: &mut Prover, id: &CkptId) -> io::Result<Option<PinsHash>> {
+    pub(super) fn pins(&mut self, live: &mut RootProver, id: &CkptId) -> io::Result<Option<PinsHash>> {
         if is_own(id) {
             return self.own.pins_now(&CkptId(dir_name(id)?.into()));
         }
         match (is_live(id), self.places.above(), latest(&self.places.root)) {
-            (true, _, Latest::Names(pointer)) => self.own.pins_now(&CkptId(pointer.generation().into())),
-            (true, Some((_, name)), Latest::Missing) => live.pins_now(&CkptId(name.into())),
+            (true, _, LatestPointer::Names(pointer)) => self.own.pins_now(&CkptId(pointer.generation().into())),
+            (true, Some((_, name)), LatestPointer::Missing) => live.pins_now(&CkptId(name.into())),
             (true, _, _) => Ok(None),
             _ => self.prover.pins_now(id),
         }
@@ -214,10 +214,10 @@ impl GenerationStore {
 pub fn look_at_run(place: &RunCheckpoints, depth: Depth, working: &mut dyn FnMut(u64) -> bool) -> ScanReport {
     match GenerationStore::of(place) {
         Some(mut kept) => match kept.live_prover() {
-            Some(mut live) => kept.look(&mut live, depth, u32::MAX, Look::Thorough, working).1,
+            Some(mut live) => kept.look(&mut live, depth, u32::MAX, WalkMode::Thorough, working).1,
             None => ScanReport::default(),
         },
-        None => Prover::new(&place.root, adapter(place.trainer), &place.expect).scan(depth, u32::MAX, working),
+        None => RootProver::new(&place.root, adapter(place.trainer), &place.expect).scan(depth, u32::MAX, working),
     }
 }
 
@@ -226,7 +226,7 @@ fn aside_failed(id: &CkptId, e: &io::Error) -> ActError {
 }
 
 /// Generations that stand elsewhere are not looked at, and not passed over either.
-fn linked(places: &Places) -> ScanReport {
+fn linked(places: &CheckpointDirs) -> ScanReport {
     let detail = format!(
         "{GENERATIONS} is a symbolic link, or no directory: that is not followed, put the directory itself there"
     );
@@ -238,13 +238,19 @@ fn linked(places: &Places) -> ScanReport {
 }
 
 /// One report of all, newest first, the live set before a copy of it.
-fn merged(in_place: &ScanReport, kept: ScanReport, own: ScanReport, pointer: &Latest, places: &Places) -> ScanReport {
+fn merged(
+    in_place: &ScanReport,
+    kept: ScanReport,
+    own: ScanReport,
+    pointer: &LatestPointer,
+    places: &CheckpointDirs,
+) -> ScanReport {
     let mut steps = Vec::with_capacity(kept.steps.len() + own.steps.len() + 1);
     let mut remarks = in_place.remarks.clone();
     // Directories are made by whoever asks for a path: without a file in them nothing was saved.
     let is_there =
         |c: &&CheckpointSummary| c.files > 0 || c.findings.iter().any(|f| matches!(&*f.code, "symlink" | "linked"));
-    let hidden = *pointer != Latest::Missing;
+    let hidden = *pointer != LatestPointer::Missing;
     for c in in_place.steps.iter().filter(is_there) {
         let name = if hidden { OLDER } else { LIVE };
         steps.push(called(c.clone(), name));
@@ -260,7 +266,7 @@ fn merged(in_place: &ScanReport, kept: ScanReport, own: ScanReport, pointer: &La
     for mut c in own.steps {
         let name = c.id.0.to_string();
         c = match pointer {
-            Latest::Names(p) if p.generation() == name => called(refused(c, p, places), LIVE),
+            LatestPointer::Names(p) if p.generation() == name => called(refused(c, p, places), LIVE),
             _ if name.is_empty() => called(c, LIVE),
             _ => called(c, &name),
         };
@@ -295,7 +301,7 @@ fn called(mut c: CheckpointSummary, name: &str) -> CheckpointSummary {
 }
 
 /// The generation that the pointer names, as far as the trainer takes it.
-fn refused(mut c: CheckpointSummary, pointer: &Pointer, places: &Places) -> CheckpointSummary {
+fn refused(mut c: CheckpointSummary, pointer: &LatestFile, places: &CheckpointDirs) -> CheckpointSummary {
     let (engines, who) = (places.engines(), places.who());
     let lacks = |name: &&String| !pointer.engines.contains(name);
     let named = pointer.engines.join(", ");
@@ -321,22 +327,22 @@ fn refused(mut c: CheckpointSummary, pointer: &Pointer, places: &Places) -> Chec
 }
 
 /// Words where the pointer names nothing that is there.
-fn nothing_named(pointer: &Latest, places: &Places) -> Option<CheckpointSummary> {
+fn nothing_named(pointer: &LatestPointer, places: &CheckpointDirs) -> Option<CheckpointSummary> {
     let who = places.who();
     let (step, mut finding) = match pointer {
-        Latest::Missing => return None,
-        Latest::Names(p) => {
+        LatestPointer::Missing => return None,
+        LatestPointer::Names(p) => {
             let detail = format!(
                 "it names {}, which is not there: {who} would end before any work",
                 p.generation()
             );
             (p.step, Finding::error("pointer_dangling", Verdict::Incomplete, detail))
         }
-        Latest::Wrong(why) => {
+        LatestPointer::Wrong(why) => {
             let detail = format!("it names no generation ({why}): {who} would end before any work");
             (Step(0), Finding::error("pointer_damaged", Verdict::Damaged, detail))
         }
-        Latest::Unreadable(why) => {
+        LatestPointer::Unreadable(why) => {
             let detail = format!("cannot be read: {why}");
             (Step(0), Finding::error("unreadable", Verdict::Unreadable, detail))
         }

@@ -15,12 +15,12 @@ use supervise_core::event::ActError;
 
 /// Directories and files that a term stands on.
 #[derive(Debug)]
-pub(super) struct Ground {
-    places: Vec<Place>,
+pub(super) struct PathGuard {
+    places: Vec<PinnedPath>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct PinnedPath {
     what: &'static str,
     path: Utf8PathBuf,
     /// `None` where another I/O worker opened it and something else stands there by now.
@@ -28,12 +28,12 @@ struct Place {
     ino: u64,
 }
 
-impl Ground {
+impl PathGuard {
     /// Holds what the paths lead to. `known`: the inodes that an earlier I/O worker opened, in the same order.
     pub(super) fn hold(paths: [(&'static str, Utf8PathBuf); 3], known: &[u64]) -> Result<Self, ActError> {
         let mut places = Vec::new();
         for (n, (what, path)) in paths.into_iter().enumerate() {
-            let place = Place::hold(what, path, known.get(n).copied());
+            let place = PinnedPath::hold(what, path, known.get(n).copied());
             places.push(place.map_err(|e| disk_error("looking at the run's places", &e))?);
         }
         Ok(Self { places })
@@ -58,7 +58,7 @@ impl Ground {
     }
 }
 
-impl Place {
+impl PinnedPath {
     fn hold(what: &'static str, path: Utf8PathBuf, known: Option<u64>) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (held, ino) = match (openat(CWD, path.as_std_path(), flags, Mode::empty()), known) {
@@ -117,13 +117,13 @@ mod tests {
     use super::super::temp_dir;
     use super::*;
 
-    fn ground(dir: &Utf8Path, known: &[u64]) -> Ground {
+    fn ground(dir: &Utf8Path, known: &[u64]) -> PathGuard {
         let paths = [
             ("the run directory", dir.join("run")),
             ("the lease", dir.join("run/lease")),
             ("the journal", dir.join("run/journal")),
         ];
-        Ground::hold(paths, known).unwrap()
+        PathGuard::hold(paths, known).unwrap()
     }
 
     fn laid() -> (tempfile::TempDir, Utf8PathBuf) {

@@ -4,8 +4,8 @@
 //! and another device number (a second mount of it) while a supervisor lives in it.
 
 use super::files::{SMALL, named, read_small};
-use super::folded::{Folded, Telling};
-use super::protocol::{Identity, Loaded};
+use super::folded::{ReadProgressFn, ReplayedState};
+use super::protocol::{LoadedRun, RunIdentity};
 use super::store::{KEY, RunFile, key, read_journals};
 use super::write::{PRIVATE, disk_error, make_dir, write_whole};
 use crate::disk::{own_dir, random, write_test};
@@ -24,7 +24,7 @@ const COPIES: u32 = 1000;
 
 /// Whose the directory is, by what stands in it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum DirOwnership {
     /// This run's, or nobody's yet.
     Ours,
     /// This run's, under the name that it had before.
@@ -34,14 +34,14 @@ pub(super) enum Whose {
 }
 
 /// Finds the run directory, or makes it, and folds what is in it.
-pub(super) fn open(id: &Identity, tell: &mut Telling<'_>) -> Result<(Loaded, Folded), ActError> {
+pub(super) fn open(id: &RunIdentity, tell: &mut ReadProgressFn<'_>) -> Result<(LoadedRun, ReplayedState), ActError> {
     let at = |e: &io::Error| disk_error(&format!("opening the run directory {}", id.run_dir), e);
     if let Some(root) = &id.root {
         fs::create_dir_all(root).map_err(|e| disk_error(&format!("creating the checkpoint root {root}"), &e))?;
         writable(root)?;
     }
     let note = own_dir(&id.run_dir).map_err(|e| at(&e))?;
-    let copied = matches!(whose(id).map_err(|e| at(&e))?, Whose::Copied { .. });
+    let copied = matches!(whose(id).map_err(|e| at(&e))?, DirOwnership::Copied { .. });
     let (mut loaded, folded) = read_journals(&id.run_dir, tell).map_err(|e| at(&e))?;
     loaded.copied = copied;
     loaded.notes.splice(0..0, note);
@@ -58,29 +58,29 @@ fn writable(root: &Utf8Path) -> Result<(), ActError> {
 }
 
 /// `cp -r` of a root copies our directory too: its journal speaks of another run.
-pub(super) fn whose(id: &Identity) -> io::Result<Whose> {
+pub(super) fn whose(id: &RunIdentity) -> io::Result<DirOwnership> {
     let path = id.run_dir.join("run.id");
     let text = match read_small(&path, SMALL) {
         Ok(t) => t,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Whose::Ours),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(DirOwnership::Ours),
         Err(e) => return Err(named(&path, e)),
     };
     let Ok(known) = serde_json::from_slice::<RunFile>(&text) else {
-        return Ok(Whose::Ours);
+        return Ok(DirOwnership::Ours);
     };
     let (dev, ino) = inode(id);
     // A directory of ours that does not stand in the root is not copied with it: under the same path it is the same run, whatever
     // directory stands there now (a new one, or one that was restored).
     let apart = id.root.as_ref().is_none_or(|root| !id.run_dir.starts_with(root));
     if known.root == id.root && known.run == id.run && (known.ino == ino || known.ino == 0 || apart) {
-        return Ok(Whose::Ours);
+        return Ok(DirOwnership::Ours);
     }
     Ok(match (known.dev, known.ino) == (dev, ino) {
-        true => Whose::Moved {
+        true => DirOwnership::Moved {
             from: known.root,
             run: known.run,
         },
-        false => Whose::Copied { of: known.root },
+        false => DirOwnership::Copied { of: known.root },
     })
 }
 
@@ -88,17 +88,17 @@ pub(super) fn whose(id: &Identity) -> io::Result<Whose> {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn came_with_a_copy(id: &Identity) -> io::Result<Option<String>> {
+pub fn came_with_a_copy(id: &RunIdentity) -> io::Result<Option<String>> {
     Ok(match whose(id)? {
-        Whose::Copied { of } => Some(format!(
+        DirOwnership::Copied { of } => Some(format!(
             "{}: the journal that came with it will be moved aside, and a new run begin",
             copy_words(id, of.as_deref())
         )),
-        Whose::Ours | Whose::Moved { .. } => None,
+        DirOwnership::Ours | DirOwnership::Moved { .. } => None,
     })
 }
 
-fn copy_words(id: &Identity, of: Option<&Utf8Path>) -> String {
+fn copy_words(id: &RunIdentity, of: Option<&Utf8Path>) -> String {
     match of {
         Some(of) if id.root.as_deref() == Some(of) => {
             format!(
@@ -111,7 +111,7 @@ fn copy_words(id: &Identity, of: Option<&Utf8Path>) -> String {
 }
 
 /// Puts a copied directory out of the way; the lease in it is held. In words, where it went.
-pub(super) fn set_aside(id: &Identity, of: Option<&Utf8Path>) -> io::Result<String> {
+pub(super) fn set_aside(id: &RunIdentity, of: Option<&Utf8Path>) -> io::Result<String> {
     let parent = id.run_dir.parent().unwrap_or(&id.run_dir);
     for n in 1..COPIES {
         let target = parent.join(format!("{RUN_DIR_NAME}.copied-{n}"));
@@ -130,7 +130,7 @@ pub(super) fn set_aside(id: &Identity, of: Option<&Utf8Path>) -> io::Result<Stri
 }
 
 /// Writes down whose the directory is; the lease is held. Answers the run's key.
-pub(super) fn settle(id: &Identity) -> io::Result<String> {
+pub(super) fn settle(id: &RunIdentity) -> io::Result<String> {
     for dir in ["journal", "spec", "attempts"] {
         make_dir(&id.run_dir.join(dir))?;
     }
@@ -149,7 +149,7 @@ pub(super) fn settle(id: &Identity) -> io::Result<String> {
     Ok(file.key)
 }
 
-fn inode(id: &Identity) -> (u64, u64) {
+fn inode(id: &RunIdentity) -> (u64, u64) {
     let place = id.root.as_ref().unwrap_or(&id.run_dir);
     fs::metadata(place).map_or((0, 0), |m| (m.dev(), m.ino()))
 }

@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::{Duration, SystemTime};
 use supervise_core::event::{ActError, ActErrorKind};
 use supervise_core::id::{Ms, Term, Tick};
-use supervise_core::lease::{Challenger, Claim, Holder, Seen, Verdict};
+use supervise_core::lease::{Challenger, ClaimResult, Holder, LeaseClaim, LeaseSnapshot};
 use supervise_core::spec::SavePolicy;
 
 /// The counter that is written in place.
@@ -34,7 +34,7 @@ const SILENT: usize = 4;
 
 /// The lease of the present term.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct HeldLease {
     dir: Utf8PathBuf,
     holder: Holder,
     beat: Option<File>,
@@ -44,9 +44,9 @@ pub(super) struct Lease {
 
 /// How an attempt to take it ended.
 #[derive(Debug)]
-pub(super) enum Took {
+pub(super) enum LeaseAttempt {
     /// It is ours.
-    Won(Box<Lease>),
+    Won(Box<HeldLease>),
     /// Somebody holds it.
     Held(String),
     /// Whoever asked is gone: nothing was taken.
@@ -65,8 +65,8 @@ pub fn lease_dir(root: Option<&Utf8Path>, saves: &SavePolicy, run_dir: &Utf8Path
 
 /// A claim of this process.
 #[must_use]
-pub fn own_claim(ttl: Ms, lasts: Ms, above: Term) -> Claim {
-    Claim {
+pub fn own_claim(ttl: Ms, lasts: Ms, above: Term) -> LeaseClaim {
+    LeaseClaim {
         host: crate::process::host_name(),
         seat: crate::process::seat(),
         proc: crate::process::own_ref(),
@@ -76,30 +76,35 @@ pub fn own_claim(ttl: Ms, lasts: Ms, above: Term) -> Claim {
     }
 }
 
-impl Lease {
+impl HeldLease {
     /// Wins the next term, or waits until it is known that somebody lives. `copied`: the directory bears another
     /// place's name. `gone`: nobody waits for the answer any more.
-    pub(super) fn take(dir: &Utf8Path, claim: &Claim, copied: bool, gone: &dyn Fn() -> bool) -> Result<Took, ActError> {
+    pub(super) fn take(
+        dir: &Utf8Path,
+        claim: &LeaseClaim,
+        copied: bool,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<LeaseAttempt, ActError> {
         let at = |e: &io::Error| disk_error(&format!("taking the lease in {dir}"), e);
         make_dir(dir).map_err(|e| at(&e))?;
         let mut challenger = Challenger::default();
         let mut beaten = 0;
         loop {
             let from = Tick(crate::process::boottime_ms());
-            let found = Found::look(dir).map_err(|e| at(&e))?;
+            let found = LeaseContents::look(dir).map_err(|e| at(&e))?;
             let now = Tick(crate::process::boottime_ms());
             if gone() {
-                return Ok(Took::Nobody);
+                return Ok(LeaseAttempt::Nobody);
             }
             match challenger.look(from, now, found.seen(claim, copied), claim) {
-                Verdict::Take(term) => match Self::win(dir, claim, term, from) {
+                ClaimResult::Take(term) => match Self::win(dir, claim, term, from) {
                     Ok(Some(mut lease)) => {
                         // Nobody would ever renew it.
                         if gone() {
                             lease.release()?;
-                            return Ok(Took::Nobody);
+                            return Ok(LeaseAttempt::Nobody);
                         }
-                        return Ok(Took::Won(Box::new(lease)));
+                        return Ok(LeaseAttempt::Won(Box::new(lease)));
                     }
                     // Somebody was faster: look again at who it is.
                     Ok(None) if beaten < BEATEN => {
@@ -109,17 +114,17 @@ impl Lease {
                     Ok(None) => return Err(refused(dir, &format!("{term} cannot be made and is not there"))),
                     Err(e) => return Err(at(&e)),
                 },
-                Verdict::Held(h) => {
-                    return Ok(Took::Held(format!(
+                ClaimResult::Held(h) => {
+                    return Ok(LeaseAttempt::Held(format!(
                         "process {} on {} (term {})",
                         h.proc, h.host, h.term
                     )));
                 }
-                Verdict::Wait(until) => {
+                ClaimResult::Wait(until) => {
                     let left = Duration::from_millis(until.since(now).0);
                     std::thread::sleep(left.clamp(Duration::from_millis(10), LOOK));
                 }
-                Verdict::Absurd(term) => {
+                ClaimResult::Absurd(term) => {
                     return Err(refused(
                         dir,
                         &format!("{term} is a term that no supervisor ever came to"),
@@ -130,7 +135,7 @@ impl Lease {
     }
 
     /// Makes the directory of a term; `None` where it is there already.
-    fn win(dir: &Utf8Path, claim: &Claim, term: Term, looked: Tick) -> io::Result<Option<Self>> {
+    fn win(dir: &Utf8Path, claim: &LeaseClaim, term: Term, looked: Tick) -> io::Result<Option<Self>> {
         let mut lease = Self {
             dir: dir.to_owned(),
             holder: claim.holder(term),
@@ -231,13 +236,13 @@ fn is_full(e: &io::Error) -> bool {
 const HOLDER: &str = "holder.json";
 
 /// Content of the lease's directory.
-struct Found {
+struct LeaseContents {
     newest: Term,
     holder: Option<Holder>,
     beat: Option<u64>,
 }
 
-impl Found {
+impl LeaseContents {
     fn look(dir: &Utf8Path) -> io::Result<Self> {
         let terms = terms(dir)?;
         let newest = terms.last().copied().unwrap_or_default();
@@ -259,9 +264,9 @@ impl Found {
         Ok(found)
     }
 
-    fn seen(&self, claim: &Claim, copied: bool) -> Seen<'_> {
+    fn seen(&self, claim: &LeaseClaim, copied: bool) -> LeaseSnapshot<'_> {
         let here = self.holder.as_ref().filter(|h| claim.seat.is_same(&h.seat));
-        Seen {
+        LeaseSnapshot {
             newest: self.newest,
             holder: self.holder.as_ref(),
             beat: self.beat,
@@ -277,7 +282,7 @@ impl Found {
 
 /// The newest holder, and how long ago it showed that it lives: by the clock of the file system, which may not be ours.
 pub(super) fn last_sign(dir: &Utf8Path) -> Option<(Holder, Ms)> {
-    let found = Found::look(dir).ok()?;
+    let found = LeaseContents::look(dir).ok()?;
     let own = dir.join(found.newest.to_string());
     let changed = |name: &str| fs::metadata(own.join(name)).and_then(|m| m.modified()).ok();
     let newest = changed(BEAT).max(changed(HOLDER))?;

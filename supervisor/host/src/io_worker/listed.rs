@@ -17,7 +17,7 @@ const LIMIT: u64 = 4 << 20;
 
 /// A run as the registry lists it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Listed {
+pub struct RegisteredRun {
     /// Identity.
     pub run: RunId,
     /// Directory of its journal.
@@ -42,7 +42,7 @@ pub struct Listed {
     pub at: Option<SystemTime>,
 }
 
-impl Listed {
+impl RegisteredRun {
     pub(super) fn of(spec: &RunSpec, run_dir: &Utf8Path) -> Self {
         Self {
             run: spec.run.clone(),

@@ -27,7 +27,7 @@ const FILES: usize = 200_000;
 /// One thing to be looked at. Links are followed, except by [`Look::Link`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Look {
+pub enum PathQuery {
     /// The entry there.
     Kind(Utf8PathBuf),
     /// The user whose it is.
@@ -72,11 +72,11 @@ pub enum Look {
 /// Sighting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Seen {
+pub enum PathAnswer {
     /// It is so, or was done.
     Yes,
     /// A directory, a file, or something else.
-    Kind(Kind),
+    Kind(PathKind),
     /// The number of a user.
     Owner(u32),
     /// Whether it may be acted on.
@@ -94,7 +94,7 @@ pub enum Seen {
     /// Bytes in use, and bytes that there are; `None`: the file system tells nothing.
     Usage(Option<(u64, u64)>),
     /// Space for checkpoints; `None`: the file system tells nothing.
-    Room(Option<Room>),
+    Room(Option<SaveSpace>),
     /// The room on a disk.
     Disk(DiskRoom),
 }
@@ -102,7 +102,7 @@ pub enum Seen {
 /// Entry at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum PathKind {
     /// A directory.
     Dir,
     /// A regular file.
@@ -113,7 +113,7 @@ pub enum Kind {
 
 /// Free space, and the space that a step takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Room {
+pub struct SaveSpace {
     /// Bytes that the file system has left for us.
     pub free: u64,
     /// Bytes of the largest of the newest steps; 0 where there is none.
@@ -124,12 +124,12 @@ pub struct Room {
 
 /// An error of the system's that went through a pipe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct PathError {
     number: Option<i32>,
     what: String,
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for PathError {
     fn from(e: io::Error) -> Self {
         Self {
             number: e.raw_os_error(),
@@ -138,8 +138,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl From<Failure> for io::Error {
-    fn from(f: Failure) -> Self {
+impl From<PathError> for io::Error {
+    fn from(f: PathError) -> Self {
         match f.number {
             Some(number) => Self::from_raw_os_error(number),
             None => Self::other(f.what),
@@ -147,7 +147,7 @@ impl From<Failure> for io::Error {
     }
 }
 
-impl Look {
+impl PathQuery {
     /// The path that is looked at.
     #[must_use]
     pub fn path(&self) -> &Utf8Path {
@@ -165,34 +165,34 @@ impl Look {
     ///
     /// # Errors
     /// The system's.
-    pub fn here(&self, working: &mut dyn FnMut(u64) -> bool) -> io::Result<Seen> {
+    pub fn here(&self, working: &mut dyn FnMut(u64) -> bool) -> io::Result<PathAnswer> {
         Ok(match self {
-            Self::Kind(path) => Seen::Kind(kind(path)?),
-            Self::Owner(path) => Seen::Owner(fs::metadata(path)?.uid()),
-            Self::Trust(path) => Seen::Trust(trust_here(&OwnedPath::of(path)?, above(path))),
+            Self::Kind(path) => PathAnswer::Kind(kind(path)?),
+            Self::Owner(path) => PathAnswer::Owner(fs::metadata(path)?.uid()),
+            Self::Trust(path) => PathAnswer::Trust(trust_here(&OwnedPath::of(path)?, above(path))),
             Self::ReadJudged(path, limit) => read_judged(path, *limit)?,
-            Self::Link(path) => Seen::Path(path.read_link_utf8()?),
-            Self::Canonical(path) => Seen::Path(path.canonicalize_utf8()?),
+            Self::Link(path) => PathAnswer::Path(path.read_link_utf8()?),
+            Self::Canonical(path) => PathAnswer::Path(path.canonicalize_utf8()?),
             Self::Read(path, limit) => text(read(path, *limit, PIPE, working)?),
             Self::ReadSmall(path, limit) => text(read_small(path, *limit)?),
             Self::Names(dir, prefix, most) => {
                 let names = dir.read_dir_utf8()?.flatten().map(|e| e.file_name().to_owned());
-                Seen::Names(names.filter(|name| name.starts_with(prefix)).take(*most).collect())
+                PathAnswer::Names(names.filter(|name| name.starts_with(prefix)).take(*most).collect())
             }
             Self::Execute(path) => may(path, AccessFlags::X_OK)?,
             Self::Write(dir) => may(dir, AccessFlags::W_OK | AccessFlags::X_OK)?,
-            Self::Free(path) => Seen::Free(free(path)?),
+            Self::Free(path) => PathAnswer::Free(free(path)?),
             Self::Usage(path) => {
                 let found = space(path)?;
                 let known = (found.size > 0).then_some((found.size.saturating_sub(found.free), found.size));
-                Seen::Usage(known)
+                PathAnswer::Usage(known)
             }
-            Self::Disk { root, run_dir, bytes } => Seen::Disk(DiskRoom::of(root, run_dir, *bytes)?),
-            Self::Room(root, prefix) => Seen::Room(Room::of(root, prefix.as_deref(), working)),
+            Self::Disk { root, run_dir, bytes } => PathAnswer::Disk(DiskRoom::of(root, run_dir, *bytes)?),
+            Self::Room(root, prefix) => PathAnswer::Room(SaveSpace::of(root, prefix.as_deref(), working)),
             Self::Make(dir) => {
                 fs::create_dir_all(dir)?;
                 write_test(dir)?;
-                Seen::Yes
+                PathAnswer::Yes
             }
         })
     }
@@ -238,27 +238,27 @@ fn above(path: &Utf8Path) -> &Utf8Path {
     }
 }
 
-fn read_judged(path: &Utf8Path, limit: u64) -> io::Result<Seen> {
+fn read_judged(path: &Utf8Path, limit: u64) -> io::Result<PathAnswer> {
     let file = open_regular(path)?;
     let trust = trust_here(&OwnedPath::of_open(path, &file)?, above(path));
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     let (text, exact) = words(bytes);
-    Ok(Seen::Judged(trust, text, exact))
+    Ok(PathAnswer::Judged(trust, text, exact))
 }
 
-fn kind(path: &Utf8Path) -> io::Result<Kind> {
+fn kind(path: &Utf8Path) -> io::Result<PathKind> {
     let meta = fs::metadata(path)?;
     Ok(match (meta.is_dir(), meta.is_file()) {
-        (true, _) => Kind::Dir,
-        (_, true) => Kind::File,
-        _ => Kind::Other,
+        (true, _) => PathKind::Dir,
+        (_, true) => PathKind::File,
+        _ => PathKind::Other,
     })
 }
 
-fn text(bytes: Vec<u8>) -> Seen {
+fn text(bytes: Vec<u8>) -> PathAnswer {
     let (text, exact) = words(bytes);
-    Seen::Text(text, exact)
+    PathAnswer::Text(text, exact)
 }
 
 fn words(bytes: Vec<u8>) -> (String, bool) {
@@ -268,9 +268,9 @@ fn words(bytes: Vec<u8>) -> (String, bool) {
     }
 }
 
-fn may(path: &Utf8Path, how: AccessFlags) -> io::Result<Seen> {
+fn may(path: &Utf8Path, how: AccessFlags) -> io::Result<PathAnswer> {
     access(path.as_std_path(), how).map_err(|e| io::Error::other(e.desc()))?;
-    Ok(Seen::Yes)
+    Ok(PathAnswer::Yes)
 }
 
 /// A file system that counts no blocks (some of the kernel's own) tells nothing.
@@ -279,7 +279,7 @@ fn free(path: &Utf8Path) -> io::Result<Option<u64>> {
     Ok((found.size > 0).then_some(found.free))
 }
 
-impl Room {
+impl SaveSpace {
     /// Looks at a root whose steps' names begin so. `None` where the file system does not tell.
     fn of(root: &Utf8Path, prefix: Option<&str>, working: &mut dyn FnMut(u64) -> bool) -> Option<Self> {
         let here = root.ancestors().find(|p| p.exists())?;
@@ -368,7 +368,7 @@ mod tests {
             fs::create_dir_all(&actor).unwrap();
             fs::write(actor.join("model.pt"), vec![0; size]).unwrap();
         }
-        let of = |root: &Utf8Path| Room::of(root, Some("global_step_"), &mut |_| true);
+        let of = |root: &Utf8Path| SaveSpace::of(root, Some("global_step_"), &mut |_| true);
         let room = of(&root).unwrap();
         assert_eq!((room.step, room.steps), (800, 5));
         assert!(of(&root.join("not/yet")).is_some_and(|r| r.steps == 0 && r.free > 0));
@@ -376,9 +376,11 @@ mod tests {
 
     #[test]
     fn an_error_keeps_its_number_and_its_words() {
-        let gone = Look::Kind("/no/such/place".into()).here(&mut |_| true).unwrap_err();
+        let gone = PathQuery::Kind("/no/such/place".into())
+            .here(&mut |_| true)
+            .unwrap_err();
         let words = gone.to_string();
-        let told = io::Error::from(Failure::from(gone));
+        let told = io::Error::from(PathError::from(gone));
         assert_eq!((told.kind(), told.to_string()), (io::ErrorKind::NotFound, words));
     }
 
@@ -387,8 +389,8 @@ mod tests {
         let (_keep, dir) = temp_dir();
         let file = dir.join("x");
         fs::write(&file, b"#!/bin/sh\n\xff").unwrap();
-        let read = |limit| Look::Read(file.clone(), limit).here(&mut |_| true).unwrap();
-        assert_eq!(read(10), Seen::Text("#!/bin/sh\n".into(), true));
-        assert_eq!(read(11), Seen::Text("#!/bin/sh\n\u{fffd}".into(), false));
+        let read = |limit| PathQuery::Read(file.clone(), limit).here(&mut |_| true).unwrap();
+        assert_eq!(read(10), PathAnswer::Text("#!/bin/sh\n".into(), true));
+        assert_eq!(read(11), PathAnswer::Text("#!/bin/sh\n\u{fffd}".into(), false));
     }
 }

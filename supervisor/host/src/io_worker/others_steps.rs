@@ -3,14 +3,14 @@
 //! What they hold is neither read nor compared with: a step that anybody may plant must not decide what this run's own are worth.
 
 use super::proof_cache::ProofCache;
-use super::scan::Prover;
+use super::scan::RootProver;
 use super::step_owner::OthersStep;
 use crate::system::effective_user;
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Verdict};
 
-impl Prover {
+impl RootProver {
     /// As [`Prover::refuse_others`], before steps are looked into. Steps that the journal knows are left for later: their pins are not
     /// known yet.
     pub(super) fn refuse_listed_others(&mut self) {

@@ -1,12 +1,12 @@
 //! Work of an I/O worker before it is asked: looks into files as they are closed, judges a step that may have become
 //! complete, writes down what was proven. Any question comes first.
 
-use super::scan::Prover;
-use super::tree::Look;
+use super::scan::RootProver;
+use super::tree::WalkMode;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
-use supervise_checkpoint::{FileKind, Need};
+use supervise_checkpoint::{FileKind, RequiredFile};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Verdict};
 use supervise_core::event::ScanReport;
 
@@ -53,7 +53,7 @@ pub(super) struct Prefetch {
 
 /// Result of being told of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum PathChange {
     /// A directory that is not known yet.
     NewDir,
     /// A path is gone.
@@ -64,29 +64,29 @@ pub(super) enum Change {
 
 impl Prefetch {
     /// A path below a step was heard of.
-    pub(super) fn told(&mut self, prover: &mut Prover, path: &Utf8Path, closed: bool) -> Change {
+    pub(super) fn told(&mut self, prover: &mut RootProver, path: &Utf8Path, closed: bool) -> PathChange {
         let Some(top) = path.iter().next() else {
-            return Change::Plain;
+            return PathChange::Plain;
         };
         // A file that cannot be looked at is told by the next scan.
         let Ok(Some(kind)) = prover.tree.look_at(path, &mut prover.cache) else {
-            return Change::Plain;
+            return PathChange::Plain;
         };
         let soon = Instant::now() + QUIET;
         let at = self.changed.entry(CkptId(top.into())).or_insert(soon);
         *at = soon.max(*at);
         match kind {
-            EntryKind::Dir => Change::NewDir,
-            EntryKind::Gone => Change::Gone,
+            EntryKind::Dir => PathChange::NewDir,
+            EntryKind::Gone => PathChange::Gone,
             EntryKind::File if closed => {
                 prover.cache.doubt(path);
                 if explains_itself(path).is_some() {
                     let settle = if self.closed.len() < FEW { SOON } else { SETTLE };
                     self.closed.push_back((Instant::now() + settle, path.to_owned()));
                 }
-                Change::Plain
+                PathChange::Plain
             }
-            EntryKind::File | EntryKind::Symlink | EntryKind::Other => Change::Plain,
+            EntryKind::File | EntryKind::Symlink | EntryKind::Other => PathChange::Plain,
         }
     }
 
@@ -116,7 +116,7 @@ impl Prefetch {
     }
 
     /// Does what is due, a little at a time. Answers whether a step changed its verdict.
-    pub(super) fn work(&mut self, prover: &mut Prover, asked: &dyn Fn() -> bool) -> bool {
+    pub(super) fn work(&mut self, prover: &mut RootProver, asked: &dyn Fn() -> bool) -> bool {
         let now = Instant::now();
         let mut touched = false;
         if self.poll.is_some_and(|at| at <= now) {
@@ -133,7 +133,7 @@ impl Prefetch {
     }
 
     /// Writes what was proven and not written yet.
-    pub(super) fn write_down(&mut self, prover: &mut Prover) {
+    pub(super) fn write_down(&mut self, prover: &mut RootProver) {
         self.record = None;
         let whole = std::mem::take(&mut self.whole);
         prover.record(&whole);
@@ -143,7 +143,7 @@ impl Prefetch {
         }
     }
 
-    fn look_into_closed(&mut self, prover: &mut Prover) -> bool {
+    fn look_into_closed(&mut self, prover: &mut RootProver) -> bool {
         let now = Instant::now();
         let mut batch = Vec::new();
         while batch.len() < BATCH && self.closed.front().is_some_and(|(at, _)| *at <= now) {
@@ -154,7 +154,7 @@ impl Prefetch {
         !batch.is_empty()
     }
 
-    fn judge(&mut self, prover: &mut Prover) -> bool {
+    fn judge(&mut self, prover: &mut RootProver) -> bool {
         let now = Instant::now();
         let due: Vec<CkptId> = self
             .changed
@@ -179,10 +179,10 @@ impl Prefetch {
         touched
     }
 
-    fn look_for_changes(&mut self, prover: &mut Prover) -> bool {
+    fn look_for_changes(&mut self, prover: &mut RootProver) -> bool {
         let (began, heard) = (Instant::now(), prover.cache.heard());
         // What cannot be looked at now is told by the next scan.
-        let _ = prover.refresh(Look::Quick);
+        let _ = prover.refresh(WalkMode::Quick);
         self.noticed(prover, LEFT_ALONE);
         let pause = (began.elapsed() * POLL_SHARE).clamp(POLL_FIRST, POLL_LAST);
         self.poll = Some(Instant::now() + pause);
@@ -191,7 +191,7 @@ impl Prefetch {
 
     /// The tree was looked at without a word about it: what changed in the newest steps is followed up. `rest`: a file
     /// that was touched within so many nanoseconds may still be written.
-    pub(super) fn noticed(&mut self, prover: &Prover, rest: i64) {
+    pub(super) fn noticed(&mut self, prover: &RootProver, rest: i64) {
         let (now, clock) = (Instant::now(), prover.clock.now());
         let rests = |f: &FileFact| clock.saturating_sub(f.mtime.max(f.ctime)) >= rest;
         for (id, _) in prover.steps().into_iter().take(NEWEST) {
@@ -223,19 +223,19 @@ fn explains_itself(path: &Utf8Path) -> Option<FileKind> {
     (json || kind == FileKind::TorchZip).then_some(kind)
 }
 
-impl Prover {
+impl RootProver {
     /// Looks into files of which nothing is known yet, by what their names promise.
     fn look_into(&mut self, paths: &[Utf8PathBuf]) {
-        let mut steps: BTreeMap<CkptId, Vec<Need>> = BTreeMap::new();
+        let mut steps: BTreeMap<CkptId, Vec<RequiredFile>> = BTreeMap::new();
         for path in paths {
             if let (Some(top), Some(kind)) = (path.iter().next(), explains_itself(path)) {
                 let needs = steps.entry(CkptId(top.into())).or_default();
-                needs.push(Need::new(path.clone(), kind));
+                needs.push(RequiredFile::new(path.clone(), kind));
             }
         }
         for (id, needs) in steps {
             let files = self.files.clone().in_background();
-            let needs: Vec<&Need> = needs.iter().collect();
+            let needs: Vec<&RequiredFile> = needs.iter().collect();
             self.read(&id, &files, &needs, Depth::Structure, &mut |_| true);
         }
     }

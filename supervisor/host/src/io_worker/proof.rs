@@ -13,8 +13,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use supervise_checkpoint::{
-    Description, FileKind, FileReport, Inspected, Limits, Need, Progress, Source, SweepOptions, inspect,
-    inspect_described, judge_file, sweep_parallel, unreadable_file,
+    ByteSource, FileDescription, FileKind, FileReport, InspectLimits, InspectedFile, RequiredFile, SweepOptions,
+    SweepProgress, inspect, inspect_described, judge_file, sweep_parallel, unreadable_file,
 };
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
 
@@ -34,13 +34,13 @@ const LARGE: u64 = 8 << 20;
 pub struct FileProver {
     root: Utf8PathBuf,
     readers: usize,
-    limits: Limits,
+    limits: InspectLimits,
 }
 
 /// One file to be proven, and how deep.
 #[derive(Debug, Clone)]
-pub(super) struct Wish<'n> {
-    pub(super) need: &'n Need,
+pub(super) struct ProofRequest<'n> {
+    pub(super) need: &'n RequiredFile,
     pub(super) depth: Depth,
 }
 
@@ -51,7 +51,7 @@ impl FileProver {
         Self {
             root: root.to_owned(),
             readers: READERS,
-            limits: Limits::default(),
+            limits: InspectLimits::default(),
         }
     }
 
@@ -81,12 +81,12 @@ impl FileProver {
     /// Proves all files to one depth. `tell` hears how many bytes were read of how many, and may call it off.
     pub fn prove(
         &self,
-        needs: &[Need],
+        needs: &[RequiredFile],
         depth: Depth,
         options: SweepOptions,
-        tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        tell: &mut dyn FnMut(SweepProgress) -> ControlFlow<()>,
     ) -> BTreeMap<Utf8PathBuf, FileReport> {
-        let wishes: Vec<Wish<'_>> = needs.iter().map(|need| Wish { need, depth }).collect();
+        let wishes: Vec<ProofRequest<'_>> = needs.iter().map(|need| ProofRequest { need, depth }).collect();
         let reports = self.prove_each(&wishes, options, tell);
         reports
             .into_iter()
@@ -97,15 +97,15 @@ impl FileProver {
     /// The same with a depth for each file; reports come with the number of their wish.
     pub(super) fn prove_each(
         &self,
-        wishes: &[Wish<'_>],
+        wishes: &[ProofRequest<'_>],
         options: SweepOptions,
-        tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        tell: &mut dyn FnMut(SweepProgress) -> ControlFlow<()>,
     ) -> Vec<(usize, FileReport)> {
         let (described, plain): (Vec<Numbered<'_>>, Vec<Numbered<'_>>) = wishes
             .iter()
             .enumerate()
             .partition(|(_, w)| w.need.described_by.is_some());
-        let work = Work {
+        let work = ProofShared {
             prover: self,
             options,
             done: AtomicU64::new(0),
@@ -123,14 +123,14 @@ impl FileProver {
     }
 
     /// Bytes that are to be read in full.
-    fn bytes_of(&self, wishes: &[Wish<'_>]) -> u64 {
+    fn bytes_of(&self, wishes: &[ProofRequest<'_>]) -> u64 {
         wishes
             .iter()
             .filter(|w| w.depth == Depth::Full)
             .fold(0, |sum, w| sum.saturating_add(self.len(w)))
     }
 
-    fn len(&self, wish: &Wish<'_>) -> u64 {
+    fn len(&self, wish: &ProofRequest<'_>) -> u64 {
         fs::symlink_metadata(self.root.join(&wish.need.path)).map_or(0, |m| m.len())
     }
 
@@ -138,7 +138,7 @@ impl FileProver {
     fn descriptions(
         &self,
         described: &[Numbered<'_>],
-        wishes: &[Wish<'_>],
+        wishes: &[ProofRequest<'_>],
         reports: &[(usize, FileReport)],
     ) -> Descriptions {
         let mut out = Descriptions::new();
@@ -163,9 +163,9 @@ fn is_read_at_once(kind: FileKind) -> bool {
 }
 
 /// A wish and its number.
-type Numbered<'w> = (usize, &'w Wish<'w>);
+type Numbered<'w> = (usize, &'w ProofRequest<'w>);
 
-type Descriptions = BTreeMap<Utf8PathBuf, Option<Arc<Description>>>;
+type Descriptions = BTreeMap<Utf8PathBuf, Option<Arc<FileDescription>>>;
 
 /// Nobody wrote to it or deleted it between two looks.
 fn same_state<S: PartialEq>(before: std::io::Result<S>, after: std::io::Result<S>) -> bool {
@@ -180,7 +180,7 @@ fn changed_meanwhile() -> Finding {
 }
 
 /// State shared by the readers of one proof.
-struct Work<'p> {
+struct ProofShared<'p> {
     prover: &'p FileProver,
     options: SweepOptions,
     done: AtomicU64,
@@ -190,7 +190,7 @@ struct Work<'p> {
     shares: RwLock<()>,
 }
 
-impl Work<'_> {
+impl ProofShared<'_> {
     fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
@@ -200,9 +200,9 @@ impl Work<'_> {
         &self,
         wishes: &[Numbered<'_>],
         known: &Descriptions,
-        tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        tell: &mut dyn FnMut(SweepProgress) -> ControlFlow<()>,
     ) -> Vec<(usize, FileReport)> {
-        let is_large = |w: &Wish<'_>| w.depth == Depth::Full && self.prover.len(w) > LARGE;
+        let is_large = |w: &ProofRequest<'_>| w.depth == Depth::Full && self.prover.len(w) > LARGE;
         let (large, small): (Vec<Numbered<'_>>, Vec<Numbered<'_>>) = wishes.iter().partition(|(_, w)| is_large(w));
         let mut out = self.share(&small, known, tell);
         for (n, wish) in large {
@@ -217,14 +217,14 @@ impl Work<'_> {
         &self,
         wishes: &[Numbered<'_>],
         known: &Descriptions,
-        tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        tell: &mut dyn FnMut(SweepProgress) -> ControlFlow<()>,
     ) -> Vec<(usize, FileReport)> {
         let helpers = match wishes.len() {
             0..FEW => 0,
             _ => self.prover.readers.saturating_sub(1),
         };
         let next = AtomicUsize::new(0);
-        let take = |tell: &mut dyn FnMut(Progress) -> ControlFlow<()>| {
+        let take = |tell: &mut dyn FnMut(SweepProgress) -> ControlFlow<()>| {
             let mut out = Vec::new();
             while let Some((n, wish)) = wishes.get(next.fetch_add(1, Ordering::Relaxed)) {
                 match self.one(wish, known, 1, tell) {
@@ -250,10 +250,10 @@ impl Work<'_> {
         })
     }
 
-    fn tell(&self, more: u64, tell: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn tell(&self, more: u64, tell: &mut dyn FnMut(SweepProgress) -> ControlFlow<()>) -> ControlFlow<()> {
         let done = self.done.fetch_add(more, Ordering::Relaxed).saturating_add(more);
         let of = self.of.max(done);
-        if tell(Progress { done, of }).is_break() {
+        if tell(SweepProgress { done, of }).is_break() {
             self.cancelled.store(true, Ordering::Relaxed);
         }
         match self.is_cancelled() {
@@ -265,10 +265,10 @@ impl Work<'_> {
     /// The three calls of a proof over one file; `None` where it was called off.
     fn one(
         &self,
-        wish: &Wish<'_>,
+        wish: &ProofRequest<'_>,
         known: &Descriptions,
         threads: usize,
-        tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        tell: &mut dyn FnMut(SweepProgress) -> ControlFlow<()>,
     ) -> Option<FileReport> {
         if self.tell(0, tell).is_break() {
             return None;
@@ -285,7 +285,7 @@ impl Work<'_> {
         source.will_be_read(self.prover.readers == 1);
         let before = source.state();
         let mut told = 0;
-        let mut heard = |p: Progress| {
+        let mut heard = |p: SweepProgress| {
             let more = p.done.saturating_sub(told);
             told = p.done;
             self.tell(more, tell)
@@ -308,9 +308,9 @@ impl Work<'_> {
         }
     }
 
-    fn inspect(&self, need: &Need, source: &FileSource, known: &Descriptions) -> Inspected {
+    fn inspect(&self, need: &RequiredFile, source: &FileSource, known: &Descriptions) -> InspectedFile {
         let limits = &self.prover.limits;
-        let share = Limits {
+        let share = InspectLimits {
             memory: limits.memory / self.prover.readers.max(1),
             ..limits.clone()
         };
@@ -329,7 +329,7 @@ impl Work<'_> {
         Self::look(need, source, known, limits)
     }
 
-    fn look(need: &Need, source: &FileSource, known: &Descriptions, limits: &Limits) -> Inspected {
+    fn look(need: &RequiredFile, source: &FileSource, known: &Descriptions, limits: &InspectLimits) -> InspectedFile {
         let by = need.described_by.as_deref();
         let description = by.and_then(|by| known.get(by)).and_then(Option::as_deref);
         match (by, description) {

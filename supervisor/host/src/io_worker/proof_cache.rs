@@ -1,15 +1,15 @@
 //! Findings about each step, for as long as its files stay as they are: the fold over file facts, and the
 //! reports that are still true.
 
-use super::proof_record::Remembered;
+use super::proof_record::RecordedStep;
 use super::step_owner::{OthersStep, StepOwners};
-use super::tree::{Hear, below};
+use super::tree::{TreeListener, below};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use supervise_checkpoint::{Earlier, FileReport, Need, Pin};
+use supervise_checkpoint::{EarlierStep, FilePin, FileReport, RequiredFile};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Finding, Verdict};
-use supervise_core::event::Tracker;
+use supervise_core::event::TrackerState;
 use supervise_trainers::StepTracker;
 
 /// The fold, and what is known of each step by the name of its directory.
@@ -26,7 +26,7 @@ pub(super) struct ProofCache {
     /// Counts facts.
     heard: u64,
     /// The trainer's pointer, as it was last read.
-    pointer: Option<Tracker>,
+    pointer: Option<TrackerState>,
 }
 
 /// One step.
@@ -42,7 +42,7 @@ pub(super) struct CachedStep {
     /// Files that were read in full and whose proof does not reach so deep: nothing in them tells what it should be.
     shallow: HashSet<Utf8PathBuf>,
     /// The describing file, as it was when a described one was read.
-    described: HashMap<Utf8PathBuf, Pin>,
+    described: HashMap<Utf8PathBuf, FilePin>,
     /// Files without a report that says whole, by their directory.
     unfinished: BTreeMap<Utf8PathBuf, HashSet<Utf8PathBuf>>,
     /// How deep a report answered every need ...
@@ -53,10 +53,10 @@ pub(super) struct CachedStep {
     noted: u64,
     /// Counts changes of facts and reports.
     generation: u64,
-    needs: Option<(u64, Depth, Arc<Vec<Need>>)>,
+    needs: Option<(u64, Depth, Arc<Vec<RequiredFile>>)>,
     judged: Option<Judged>,
     /// Statements of a record about it, once it was looked for.
-    pub(super) remembered: Option<Remembered>,
+    pub(super) remembered: Option<RecordedStep>,
     /// Some of its files were written anew since it was proven, and others were not touched.
     pub(super) mixed: Option<Finding>,
     /// The generation that was recorded.
@@ -71,7 +71,7 @@ struct Judged {
     depth: Depth,
 }
 
-impl Hear for ProofCache {
+impl TreeListener for ProofCache {
     fn fact(&mut self, fact: &FileFact) {
         self.heard += 1;
         let mut parts = fact.path.iter();
@@ -209,13 +209,13 @@ impl ProofCache {
     }
 
     /// Knows what is recorded of other steps.
-    pub(super) fn remember(&mut self, earlier: Vec<Earlier>) {
+    pub(super) fn remember(&mut self, earlier: Vec<EarlierStep>) {
         self.steps.remember(earlier);
         self.epoch += 1;
     }
 
     /// Takes the trainer's pointer in. Where it changed, the steps that rest on it are judged again, also by a quick look.
-    pub(super) fn read_tracker(&mut self, bytes: Option<&[u8]>) -> Tracker {
+    pub(super) fn read_tracker(&mut self, bytes: Option<&[u8]>) -> TrackerState {
         let tracker = self.steps.read_tracker(bytes);
         if self.pointer.replace(tracker.clone()) != Some(tracker.clone()) {
             let resting = |id: &Utf8PathBuf| self.steps.rests_on_tracker(&CkptId(id.clone()));
@@ -227,7 +227,7 @@ impl ProofCache {
     }
 
     /// Files that a proof of the step looks into.
-    pub(super) fn needs(&mut self, id: &CkptId, depth: Depth) -> Arc<Vec<Need>> {
+    pub(super) fn needs(&mut self, id: &CkptId, depth: Depth) -> Arc<Vec<RequiredFile>> {
         let known = self.step(&id.0);
         let noted = known.noted;
         if let Some((of, at, needs)) = &known.needs
@@ -276,7 +276,7 @@ impl ProofCache {
     }
 
     /// Counters of a step that rise.
-    pub(super) fn marks(&self, id: &CkptId) -> supervise_checkpoint::Marks {
+    pub(super) fn marks(&self, id: &CkptId) -> supervise_checkpoint::StepCounters {
         let none = BTreeMap::new();
         self.steps
             .marks(id, self.known.get(&id.0).map_or(&none, |k| &k.reports))
@@ -353,7 +353,7 @@ impl CachedStep {
     }
 
     /// Returns true if a need has to be looked at again: it had its answer, and nothing that matters to it changed.
-    pub(super) fn is_open(&self, need: &Need, depth: Depth) -> bool {
+    pub(super) fn is_open(&self, need: &RequiredFile, depth: Depth) -> bool {
         let by = need.described_by.as_ref().is_some_and(|by| self.since.contains(by));
         self.answered < Some(depth) || by || self.since.contains(&need.path)
     }
@@ -373,7 +373,7 @@ impl CachedStep {
     }
 
     /// Returns true if a report says what a proof needs. `by`: the describing file as it stands now.
-    pub(super) fn answers(&self, need: &Need, depth: Depth, by: Option<Pin>) -> bool {
+    pub(super) fn answers(&self, need: &RequiredFile, depth: Depth, by: Option<FilePin>) -> bool {
         let Some(report) = self.reports.get(&need.path) else {
             return false;
         };
@@ -400,7 +400,7 @@ impl CachedStep {
         path: &Utf8Path,
         mut report: FileReport,
         asked: Depth,
-        by: Option<Pin>,
+        by: Option<FilePin>,
         racy: bool,
     ) -> FileReport {
         // What a file says of others is needed while those are read, and large.

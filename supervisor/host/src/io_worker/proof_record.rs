@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Read};
 use supervise_checkpoint::proof_record::{compare, decode, decode_marks, encode, trust};
-use supervise_checkpoint::{Earlier, FileReport, Limits, Pin, ProvenFile, Record, Trust};
+use supervise_checkpoint::{EarlierStep, FilePin, FileReport, InspectLimits, ProofRecord, ProofValidity, ProvenFile};
 use supervise_core::checkpoint::{CkptId, Depth, Finding, Verdict};
 
 /// The directory of the records in a run directory.
@@ -33,7 +33,7 @@ pub(super) struct ProofRecords {
 
 /// Statements of a record about one step.
 #[derive(Debug, Default)]
-pub(super) struct Remembered {
+pub(super) struct RecordedStep {
     /// By path in the step.
     files: HashMap<String, ProvenFile>,
     there: bool,
@@ -68,7 +68,7 @@ impl ProofRecords {
 
     /// The record of a step; in words why there is one that cannot be used.
     /// `own`: this process, as the file system of the records knows it.
-    pub(super) fn load(&self, id: &CkptId, own: OwnIds) -> Result<Remembered, String> {
+    pub(super) fn load(&self, id: &CkptId, own: OwnIds) -> Result<RecordedStep, String> {
         let path = self.path(id);
         let trust = OwnedPath::of(&path).map(|path| path.trust(own));
         match trust {
@@ -81,7 +81,7 @@ impl ProofRecords {
         let record = read(&path)?;
         match record {
             Some(other) if other.ckpt != *id => Err(format!("the record {} speaks of {}", self.path(id), other.ckpt)),
-            Some(record) => Ok(Remembered {
+            Some(record) => Ok(RecordedStep {
                 there: true,
                 same_boot: !record.boot.is_empty() && record.boot == self.boot,
                 files: record
@@ -91,7 +91,7 @@ impl ProofRecords {
                     .collect(),
                 distrusted: false,
             }),
-            None => Ok(Remembered::default()),
+            None => Ok(RecordedStep::default()),
         }
     }
 
@@ -106,8 +106,8 @@ impl ProofRecords {
     }
 
     /// Counters of the newest recorded steps among these.
-    pub(super) fn earlier(&self, steps: &[CkptId]) -> BTreeMap<CkptId, Earlier> {
-        let read = |id: &CkptId| decode_marks(&bytes(&self.path(id)).ok()??, &Limits::default()).ok();
+    pub(super) fn earlier(&self, steps: &[CkptId]) -> BTreeMap<CkptId, EarlierStep> {
+        let read = |id: &CkptId| decode_marks(&bytes(&self.path(id)).ok()??, &InspectLimits::default()).ok();
         steps
             .iter()
             .take(REMEMBERED)
@@ -116,7 +116,7 @@ impl ProofRecords {
     }
 
     /// Writes a record, whole or not at all. That it cannot be is said once.
-    pub(super) fn save(&mut self, record: &Record) -> bool {
+    pub(super) fn save(&mut self, record: &ProofRecord) -> bool {
         let written = make_dir(&self.dir).and_then(|()| {
             let mut bytes = Vec::new();
             encode(record, &mut bytes)?;
@@ -181,7 +181,7 @@ pub(super) fn follow(dir: &Utf8Path, id: &CkptId, step: &Utf8Path) {
 }
 
 fn bytes(path: &Utf8Path) -> io::Result<Option<Vec<u8>>> {
-    let limit = Limits::default().record_bytes as u64;
+    let limit = InspectLimits::default().record_bytes as u64;
     let mut out = Vec::new();
     match open_file(path) {
         Ok(file) => file
@@ -193,16 +193,18 @@ fn bytes(path: &Utf8Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-fn read(path: &Utf8Path) -> Result<Option<Record>, String> {
+fn read(path: &Utf8Path) -> Result<Option<ProofRecord>, String> {
     let because = |e: &dyn std::fmt::Display| format!("the record {path} is not used, its step is read again: {e}");
     match bytes(path) {
-        Ok(Some(bytes)) => decode(&bytes, &Limits::default()).map(Some).map_err(|e| because(&e)),
+        Ok(Some(bytes)) => decode(&bytes, &InspectLimits::default())
+            .map(Some)
+            .map_err(|e| because(&e)),
         Ok(None) => Ok(None),
         Err(e) => Err(because(&e)),
     }
 }
 
-impl Remembered {
+impl RecordedStep {
     /// Nothing is taken as read any more: the bytes are compared.
     pub(super) fn distrust(&mut self) {
         self.distrusted = true;
@@ -224,7 +226,7 @@ impl Remembered {
     }
 
     /// A file that nobody touched since it was proven.
-    pub(super) fn untouched(&self, now: impl Fn(&str) -> Option<Pin>) -> Option<&str> {
+    pub(super) fn untouched(&self, now: impl Fn(&str) -> Option<FilePin>) -> Option<&str> {
         let mut files = self.files.iter();
         files
             .find(|(path, known)| now(path) == Some(known.pin))
@@ -242,9 +244,9 @@ impl Remembered {
 
     /// The report of a file that nobody touched since it was proven so deep. A reading in an earlier boot counts as
     /// a look at the structure from now on; what its bytes were is kept.
-    pub(super) fn holds(&self, inside: &Utf8Path, now: &Pin, depth: Depth) -> Option<FileReport> {
+    pub(super) fn holds(&self, inside: &Utf8Path, now: &FilePin, depth: Depth) -> Option<FileReport> {
         let known = self.file(inside).filter(|_| !self.distrusted)?;
-        if trust(known, now, depth, self.same_boot) == Trust::Reread {
+        if trust(known, now, depth, self.same_boot) == ProofValidity::Reread {
             return None;
         }
         let mut report = known.report.clone();
@@ -255,7 +257,7 @@ impl Remembered {
     }
 
     /// How deep a file has to be read: where another one may have been put in its place, its bytes have to be compared.
-    pub(super) fn depth(&self, inside: &Utf8Path, now: &Pin, depth: Depth) -> Depth {
+    pub(super) fn depth(&self, inside: &Utf8Path, now: &FilePin, depth: Depth) -> Depth {
         match self.file(inside) {
             Some(known) if known.report.crc.is_some() && known.pin != *now && now.mtime <= known.pin.mtime => {
                 Depth::Full
@@ -265,7 +267,7 @@ impl Remembered {
     }
 
     /// Adds to a file's own report what differs from what was proven.
-    pub(super) fn compare(&self, inside: &Utf8Path, now: &Pin, report: &mut FileReport) {
+    pub(super) fn compare(&self, inside: &Utf8Path, now: &FilePin, report: &mut FileReport) {
         let Some(known) = self.file(inside) else { return };
         let found = match (report.crc, known.report.crc) {
             (Some(crc), Some(_)) => compare(known, now, crc),
@@ -279,7 +281,7 @@ impl Remembered {
 
 /// If the bytes were not read, now or then: a file with an older time and another size, or with torch's digest of other contents,
 /// is not the one that was proven.
-fn compare_structure(known: &ProvenFile, now: &Pin, report: &FileReport) -> Option<Finding> {
+fn compare_structure(known: &ProvenFile, now: &FilePin, report: &FileReport) -> Option<Finding> {
     let comparable = known.report.verdict == Verdict::Whole && report.verdict == Verdict::Whole;
     if !comparable || now.mtime > known.pin.mtime || *now == known.pin {
         return None;

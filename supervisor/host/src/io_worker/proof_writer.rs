@@ -1,16 +1,16 @@
 //! Keeping the records of a root up to date: written when nobody waits, deleted when their step is gone.
 
-use super::scan::Prover;
+use super::scan::RootProver;
 use camino::Utf8Path;
 use std::collections::{BTreeMap, BTreeSet};
-use supervise_checkpoint::{Earlier, FileReport, Need, Pin, ProvenFile, Record};
+use supervise_checkpoint::{EarlierStep, FilePin, FileReport, ProofRecord, ProvenFile, RequiredFile};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Verdict};
 use supervise_core::id::WallMs;
 
 /// Said of a file at the proof that first saw it, and not again.
 const ONCE: &str = "rewritten";
 
-impl Prover {
+impl RootProver {
     /// Writes down what was proven of the steps that came out whole and is not written yet. Answers how many records
     /// were written.
     pub fn record(&mut self, seen: &[CheckpointSummary]) -> usize {
@@ -48,7 +48,7 @@ impl Prover {
         };
         let generation = self.cache.step(&id.0).generation();
         let (step, marks) = (record.step, record.marks.clone());
-        self.earlier.insert(id.clone(), Earlier { step, marks });
+        self.earlier.insert(id.clone(), EarlierStep { step, marks });
         let saved = self.verified.as_mut().is_some_and(|v| v.save(&record));
         let known = self.cache.step(&id.0);
         // Also where it could not be written: the next proof tries again.
@@ -65,16 +65,16 @@ impl Prover {
         }
         let needs = self.cache.needs(id, depth);
         let known = self.cache.step(&id.0);
-        let racy = |n: &&Need| {
+        let racy = |n: &&RequiredFile| {
             let read = known.reports().get(&n.path).map(|r| r.proven);
             known.is_racy(&n.path) && read == Some(Depth::Structure)
         };
-        let again: Vec<&Need> = needs.iter().filter(racy).collect();
+        let again: Vec<&RequiredFile> = needs.iter().filter(racy).collect();
         let files = self.files.clone().in_background();
         self.read(id, &files, &again, Depth::Structure, &mut |_| true);
     }
 
-    fn draft(&mut self, id: &CkptId, summary: &CheckpointSummary) -> Option<Record> {
+    fn draft(&mut self, id: &CkptId, summary: &CheckpointSummary) -> Option<ProofRecord> {
         if summary.verdict != Verdict::Whole || summary.proven.is_none() {
             return None;
         }
@@ -87,14 +87,14 @@ impl Prover {
         let mut files = BTreeMap::new();
         for (inside, report) in paths {
             let fact = self.tree.fact(&id.0.join(&inside))?;
-            let pin = Pin::of(fact);
+            let pin = FilePin::of(fact);
             files.insert(inside.into(), ProvenFile { pin, report });
         }
         if files.is_empty() {
             return None;
         }
         let marks = self.cache.marks(id);
-        Some(Record {
+        Some(ProofRecord {
             ckpt: id.clone(),
             step: summary.step,
             boot: self.verified.as_ref()?.boot().to_owned(),

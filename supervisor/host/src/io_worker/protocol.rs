@@ -1,6 +1,6 @@
 //! Questions to an I/O worker and its answers.
 
-use super::look::{Failure, Look, Seen};
+use super::look::{PathAnswer, PathError, PathQuery};
 use crate::ownership::PathDistrust;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
@@ -9,12 +9,12 @@ use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
 use supervise_core::event::{ActError, ScanReport};
 use supervise_core::finiteness::OddTensors;
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, RunId, Step, Term, Tick};
-use supervise_core::lease::{Claim, Holder};
-use supervise_core::ledger::Ledger;
+use supervise_core::lease::{Holder, LeaseClaim};
+use supervise_core::ledger::TimeLedger;
 use supervise_core::record::DiskEdit;
-use supervise_core::reshard::Derived;
+use supervise_core::reshard::ReshardedStep;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::{OwnStep, State};
+use supervise_core::state::{OwnStep, RunState};
 
 /// A numbered question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub struct IoRequest {
     /// Answered under the same number.
     pub id: u64,
     /// The question.
-    pub ask: Question,
+    pub ask: IoQuestion,
 }
 
 /// A line from an I/O worker.
@@ -34,7 +34,7 @@ pub enum IoReply {
         /// Its number.
         id: u64,
         /// The answer; `Err` in words.
-        answer: Result<Box<Answer>, ActError>,
+        answer: Result<Box<IoAnswer>, ActError>,
     },
     /// The question is being worked on.
     Working {
@@ -60,9 +60,9 @@ pub enum IoReply {
 /// Questions to an I/O worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Question {
+pub enum IoQuestion {
     /// Create or find the run directory, read its journals, fold them.
-    Open(Identity),
+    Open(RunIdentity),
     /// List what a run left: steps that went aside, directories of its attempts.
     Leftovers {
         /// The run directory.
@@ -85,7 +85,7 @@ pub enum Question {
         run_dir: Utf8PathBuf,
     },
     /// Look at a path, for whoever prepares a run.
-    Look(Look),
+    Look(PathQuery),
     /// Whole lines of the journals from a place on, as they stand there; a piece at a time.
     Lines {
         /// The run directory.
@@ -98,9 +98,9 @@ pub enum Question {
         /// The directory the terms stand in.
         dir: Utf8PathBuf,
         /// The challenger, and its terms.
-        claim: Box<Claim>,
+        claim: Box<LeaseClaim>,
         /// The run that is begun or gone on with; without one nothing but the lease is touched.
-        identity: Option<Box<Identity>>,
+        identity: Option<Box<RunIdentity>>,
     },
     /// Begin the term's journal and write its specification.
     Begin {
@@ -202,7 +202,7 @@ pub enum Question {
 
 /// The owner of a run directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct RunIdentity {
     /// The run.
     pub run: RunId,
     /// The run directory.
@@ -214,17 +214,17 @@ pub struct Identity {
 /// Answers of an I/O worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum IoAnswer {
     /// Done.
     Done,
     /// Done, and a step was cut anew.
-    Resharded(Derived),
+    Resharded(ReshardedStep),
     /// The folded journals.
-    Loaded(Box<Loaded>),
+    Loaded(Box<LoadedRun>),
     /// Leftovers of a run.
     Leftovers(Vec<Leftover>),
     /// Sighting.
-    Seen(Result<Seen, Failure>),
+    Seen(Result<PathAnswer, PathError>),
     /// A piece of the journals.
     Lines {
         /// Place where it begins.
@@ -242,7 +242,7 @@ pub enum Answer {
     /// A term was won.
     Term(Term),
     /// A term was won, and its run directory with it.
-    Taken(Box<Taken>),
+    Taken(Box<TermStart>),
     /// The term was begun; these are the inodes of what it stands on.
     Begun(Vec<u64>),
     /// Somebody else holds the lease.
@@ -263,7 +263,7 @@ pub enum Answer {
 
 /// Term that was won with the lease of a run directory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Taken {
+pub struct TermStart {
     /// The term.
     pub term: Term,
     /// When the look began by which it was won, by the clock of the boot.
@@ -275,7 +275,7 @@ pub struct Taken {
     /// The identity that the run had under its root's earlier name.
     pub before: Option<RunId>,
     /// The journals, where they are not any more what was loaded before.
-    pub anew: Option<Box<Loaded>>,
+    pub anew: Option<Box<LoadedRun>>,
 }
 
 /// A place in a run's journals.
@@ -300,7 +300,7 @@ pub struct NewerLine {
 
 /// Place where the story of an attempt begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Began {
+pub struct AttemptStart {
     /// The attempt.
     pub attempt: AttemptNo,
     /// The first record about it.
@@ -309,12 +309,12 @@ pub struct Began {
 
 /// Findings in a run directory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Loaded {
+pub struct LoadedRun {
     /// The folded state.
-    pub state: State,
+    pub state: RunState,
     /// The ledger beside it.
     #[serde(default)]
-    pub ledger: Ledger,
+    pub ledger: TimeLedger,
     /// Records read.
     pub records: u64,
     /// Things worth saying: gaps, damaged lines, a copied directory.
@@ -343,7 +343,7 @@ pub struct Loaded {
     pub spec: Option<Box<RunSpec>>,
     /// Place where the last attempts begin in the journals.
     #[serde(default)]
-    pub attempts: Vec<Began>,
+    pub attempts: Vec<AttemptStart>,
 }
 
 /// Something that a run left and does not need.

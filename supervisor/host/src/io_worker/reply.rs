@@ -1,6 +1,6 @@
 //! Lines that an I/O worker writes to its standard output.
 
-use super::protocol::{Answer, IoReply};
+use super::protocol::{IoAnswer, IoReply};
 use crate::wire;
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ pub(super) fn say(reply: &IoReply) {
         return;
     };
     if let IoReply::Done { answer: Ok(answer), .. } = reply
-        && let Answer::Lines { text, .. } = &**answer
+        && let IoAnswer::Lines { text, .. } = &**answer
     {
         line.extend_from_slice(text);
     }

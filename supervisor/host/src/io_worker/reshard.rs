@@ -6,10 +6,10 @@
 mod content;
 mod write;
 
-pub use content::{Content, of as content};
-pub use write::{Progress, Written, all as write};
+pub use content::{StepContent, of as content};
+pub use write::{ReshardStats, WriteProgressFn, all as write};
 
-use crate::output_dir::Refused;
+use crate::output_dir::OutputDirError;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::Verdict;
 
@@ -78,10 +78,10 @@ impl NotCut {
     }
 }
 
-fn begun(refused: Refused, target: &Utf8Path) -> NotCut {
+fn begun(refused: OutputDirError, target: &Utf8Path) -> NotCut {
     match refused {
-        Refused::Exists => NotCut::Exists(target.to_owned()),
-        Refused::NoParent(dir) => NotCut::NoParent(dir),
+        OutputDirError::Exists => NotCut::Exists(target.to_owned()),
+        OutputDirError::NoParent(dir) => NotCut::NoParent(dir),
         refused => NotCut::machine(format!("{target}: {refused}")),
     }
 }

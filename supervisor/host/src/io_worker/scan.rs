@@ -1,24 +1,24 @@
 //! Scan and proof of a checkpoint root: file facts into the adapter's fold, files into reports, reports into
 //! summaries. What did not change is neither read nor judged again.
 
-use super::fs_kind::{Clock, FsKind};
+use super::fs_kind::{FsClock, FsKind};
 use super::identity::RUN_DIR_NAME;
 use super::nested_steps::nested_steps;
-use super::proof::{FileProver, Wish};
+use super::proof::{FileProver, ProofRequest};
 use super::proof_cache::ProofCache;
-use super::proof_record::{ProofRecords, Remembered};
+use super::proof_record::{ProofRecords, RecordedStep};
 use super::step_owner::StepOwners;
-use super::tree::{Look, Tree};
+use super::tree::{FileTree, WalkMode};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
-use supervise_checkpoint::{Earlier, FileReport, Need, Pin, Progress, SweepOptions};
+use supervise_checkpoint::{EarlierStep, FilePin, FileReport, RequiredFile, SweepOptions, SweepProgress};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Finding, PinsHash, Verdict};
 use supervise_core::event::ScanReport;
 use supervise_core::id::Step;
 use supervise_core::state::OwnStep;
-use supervise_trainers::{Adapter, Expectation};
+use supervise_trainers::{ExpectedLayout, TrainerAdapter};
 
 /// Steps that a quick look goes into; below them only what comes and goes is seen.
 const NEWEST: usize = 4;
@@ -34,11 +34,11 @@ pub(super) const OPTIONS: SweepOptions = SweepOptions {
 pub type Scanned = ScanReport;
 
 /// A root under proof: the fold, and the reports that are still true.
-pub struct Prover {
+pub struct RootProver {
     pub(super) root: Utf8PathBuf,
-    pub(super) tree: Tree,
+    pub(super) tree: FileTree,
     pub(super) cache: ProofCache,
-    pub(super) clock: Clock,
+    pub(super) clock: FsClock,
     pub(super) verified: Option<ProofRecords>,
     pub(super) files: FileProver,
     pub(super) looked: bool,
@@ -46,26 +46,26 @@ pub struct Prover {
     pub(super) lost: bool,
     pub(super) remarks: Vec<String>,
     /// Counters of the steps that were recorded.
-    pub(super) earlier: BTreeMap<CkptId, Earlier>,
+    pub(super) earlier: BTreeMap<CkptId, EarlierStep>,
     bytes: u64,
     /// Steps that the journal knows: what their records say is taken as read.
     pub(super) own: BTreeMap<String, OwnStep>,
 }
 
-impl std::fmt::Debug for Prover {
+impl std::fmt::Debug for RootProver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Prover({})", self.root)
     }
 }
 
-impl Prover {
+impl RootProver {
     /// A root, nothing read yet.
     #[must_use]
-    pub fn new(root: &Utf8Path, adapter: &dyn Adapter, expect: &Expectation) -> Self {
+    pub fn new(root: &Utf8Path, adapter: &dyn TrainerAdapter, expect: &ExpectedLayout) -> Self {
         let clock = FsKind::near(root).clock();
         Self {
             root: root.to_owned(),
-            tree: Tree::new(root, clock),
+            tree: FileTree::new(root, clock),
             cache: ProofCache::new(adapter.tracker(expect), StepOwners::of(root, expect)),
             clock,
             verified: None,
@@ -110,14 +110,14 @@ impl Prover {
     /// Scans the root and proves newest first until `whole` whole steps are found. `working` hears the bytes read
     /// and may end a sweep by answering `false`.
     pub fn scan(&mut self, depth: Depth, whole: u32, working: &mut dyn FnMut(u64) -> bool) -> ScanReport {
-        self.look(depth, whole, Look::Thorough, working)
+        self.look(depth, whole, WalkMode::Thorough, working)
     }
 
     pub(super) fn look(
         &mut self,
         depth: Depth,
         whole: u32,
-        how: Look,
+        how: WalkMode,
         working: &mut dyn FnMut(u64) -> bool,
     ) -> ScanReport {
         let mut out = ScanReport::default();
@@ -141,14 +141,14 @@ impl Prover {
             let summary = match unreadable.remove(&id.0) {
                 Some(e) => self.unreadable(&id, depth, &e),
                 None if found < whole => self.prove_as(&id, depth, how, working),
-                None => self.cache.judge(&id, depth, how == Look::Quick),
+                None => self.cache.judge(&id, depth, how == WalkMode::Quick),
             };
             if summary.verdict == Verdict::Whole && summary.proven.is_some() {
                 found += 1;
             }
             out.steps.push(summary);
         }
-        if how == Look::Thorough {
+        if how == WalkMode::Thorough {
             self.compare(depth, &mut out.steps);
         }
         out.steps.extend(self.others(depth));
@@ -175,20 +175,20 @@ impl Prover {
     pub fn prove(&mut self, id: &CkptId, depth: Depth, working: &mut dyn FnMut(u64) -> bool) -> CheckpointSummary {
         self.refuse_others();
         let other = self.others(depth).into_iter().find(|c| c.id == *id);
-        other.unwrap_or_else(|| self.prove_as(id, depth, Look::Thorough, working))
+        other.unwrap_or_else(|| self.prove_as(id, depth, WalkMode::Thorough, working))
     }
 
     fn prove_as(
         &mut self,
         id: &CkptId,
         depth: Depth,
-        how: Look,
+        how: WalkMode,
         working: &mut dyn FnMut(u64) -> bool,
     ) -> CheckpointSummary {
         match how {
-            Look::Thorough => self.cache.doubt_racy(id),
+            WalkMode::Thorough => self.cache.doubt_racy(id),
             // The judgement has asked for every report already, and is at hand where nothing changed.
-            Look::Quick => {
+            WalkMode::Quick => {
                 let summary = self.cache.judge(id, depth, true);
                 if summary.is_proven(depth) {
                     return summary;
@@ -198,11 +198,11 @@ impl Prover {
         if !self.cache.step(&id.0).is_answered(depth) {
             self.answer(id, depth, how, working);
         }
-        self.cache.judge(id, depth, how == Look::Quick)
+        self.cache.judge(id, depth, how == WalkMode::Quick)
     }
 
     /// Finds the reports that a proof needs: at hand, in the record, in the files.
-    fn answer(&mut self, id: &CkptId, depth: Depth, how: Look, working: &mut dyn FnMut(u64) -> bool) {
+    fn answer(&mut self, id: &CkptId, depth: Depth, how: WalkMode, working: &mut dyn FnMut(u64) -> bool) {
         let needs = self.cache.needs(id, depth);
         let mut left = self.unanswered(id, &needs, depth);
         if !left.is_empty() {
@@ -224,8 +224,8 @@ impl Prover {
         }
         if !left.is_empty() {
             let files = match how {
-                Look::Thorough => self.files.clone(),
-                Look::Quick => self.files.clone().in_background(),
+                WalkMode::Thorough => self.files.clone(),
+                WalkMode::Quick => self.files.clone().in_background(),
             };
             let read = self.read(id, &files, &left, depth, working);
             left = match read == left.len() {
@@ -244,7 +244,7 @@ impl Prover {
         if known
             .remembered
             .as_ref()
-            .is_some_and(super::proof_record::Remembered::is_of_this_boot)
+            .is_some_and(super::proof_record::RecordedStep::is_of_this_boot)
         {
             known.recorded = Some(known.generation());
         }
@@ -260,20 +260,20 @@ impl Prover {
             .is_some_and(|own| self.cache.steps.pins(id) == Some(own.pins))
     }
 
-    fn pin(&self, path: &Utf8Path) -> Option<Pin> {
-        self.tree.fact(path).map(Pin::of)
+    fn pin(&self, path: &Utf8Path) -> Option<FilePin> {
+        self.tree.fact(path).map(FilePin::of)
     }
 
     /// Needs without a report that answers them.
-    fn unanswered<'n>(&mut self, id: &CkptId, needs: &'n [Need], depth: Depth) -> Vec<&'n Need> {
-        let mut by: BTreeMap<&Utf8Path, Option<Pin>> = BTreeMap::new();
+    fn unanswered<'n>(&mut self, id: &CkptId, needs: &'n [RequiredFile], depth: Depth) -> Vec<&'n RequiredFile> {
+        let mut by: BTreeMap<&Utf8Path, Option<FilePin>> = BTreeMap::new();
         for path in needs.iter().filter_map(|n| n.described_by.as_deref()) {
             if !by.contains_key(path) {
                 by.insert(path, self.pin(path));
             }
         }
         let known = self.cache.step(&id.0);
-        let pin = |n: &Need| by.get(n.described_by.as_deref()?).copied().flatten();
+        let pin = |n: &RequiredFile| by.get(n.described_by.as_deref()?).copied().flatten();
         needs
             .iter()
             .filter(|n| known.is_open(n, depth) && !known.answers(n, depth, pin(n)))
@@ -291,13 +291,13 @@ impl Prover {
             tracing::warn!("{why}");
             self.remarks.retain(|r| *r != why);
             self.remarks.push(why);
-            Remembered::default()
+            RecordedStep::default()
         });
         self.cache.step(&id.0).remembered = Some(remembered);
     }
 
     /// Takes the report of a file that nobody touched from the record.
-    fn recall(&mut self, id: &CkptId, need: &Need, depth: Depth) -> Option<FileReport> {
+    fn recall(&mut self, id: &CkptId, need: &RequiredFile, depth: Depth) -> Option<FileReport> {
         let pin = self.pin(&need.path)?;
         let by = need.described_by.as_deref().map(|by| (by, self.pin(by)));
         let known = self.cache.step(&id.0);
@@ -318,24 +318,24 @@ impl Prover {
         &mut self,
         id: &CkptId,
         files: &FileProver,
-        needs: &[&Need],
+        needs: &[&RequiredFile],
         depth: Depth,
         working: &mut dyn FnMut(u64) -> bool,
     ) -> usize {
         self.load_record(id);
         let remembered = self.cache.step(&id.0).remembered.take();
         let inside = |path: &Utf8Path| path.strip_prefix(&id.0).unwrap_or(path).to_owned();
-        let wishes: Vec<Wish<'_>> = needs
+        let wishes: Vec<ProofRequest<'_>> = needs
             .iter()
             .map(|need| {
                 let asked = remembered.as_ref().zip(self.pin(&need.path));
                 let depth = asked.map_or(depth, |(r, pin)| r.depth(&inside(&need.path), &pin, depth));
-                Wish { need, depth }
+                ProofRequest { need, depth }
             })
             .collect();
         let (before, began) = (self.bytes, self.clock.now());
         let mut read = before;
-        let mut tell = |p: Progress| {
+        let mut tell = |p: SweepProgress| {
             read = before.saturating_add(p.done);
             match working(read) {
                 true => ControlFlow::Continue(()),
@@ -346,7 +346,7 @@ impl Prover {
         self.bytes = read;
         let (mut learnt, mut answers) = (Vec::with_capacity(reports.len()), 0);
         for (n, mut report) in reports {
-            let Some(Wish { need, depth }) = wishes.get(n) else {
+            let Some(ProofRequest { need, depth }) = wishes.get(n) else {
                 continue;
             };
             let Some(fact) = self.tree.fact(&need.path) else {
@@ -354,7 +354,7 @@ impl Prover {
             };
             let racy = self.clock.is_racy(fact, began);
             if let Some(r) = &remembered {
-                r.compare(&inside(&need.path), &Pin::of(fact), &mut report);
+                r.compare(&inside(&need.path), &FilePin::of(fact), &mut report);
             }
             let by = need.described_by.as_deref().and_then(|by| self.pin(by));
             let is_described = by.is_some() || need.described_by.is_none();
@@ -372,7 +372,7 @@ impl Prover {
 
     /// A trainer that saves a step again writes all of its files. Where some are as they were proven and others are not, something
     /// else wrote them, or the save was killed: both are no state of any step.
-    fn mixed(&mut self, id: &CkptId, remembered: &Remembered) -> Option<Finding> {
+    fn mixed(&mut self, id: &CkptId, remembered: &RecordedStep) -> Option<Finding> {
         let untouched = remembered.untouched(|inside| self.pin(&id.0.join(inside)))?.to_owned();
         let anew = |r: &FileReport| r.findings.iter().any(|f| f.code == "rewritten");
         let (path, _) = self.cache.step(&id.0).reports().iter().find(|(_, r)| anew(r))?;
@@ -387,7 +387,7 @@ impl Prover {
     /// # Errors
     /// The directory cannot be read.
     pub fn pins_now(&mut self, id: &CkptId) -> io::Result<Option<PinsHash>> {
-        self.tree.look(&id.0, Look::Thorough, &mut self.cache)?;
+        self.tree.look(&id.0, WalkMode::Thorough, &mut self.cache)?;
         Ok(self.cache.steps.pins(id))
     }
 
@@ -423,12 +423,12 @@ impl Prover {
     ///
     /// # Errors
     /// The root cannot be listed.
-    pub(super) fn refresh(&mut self, how: Look) -> io::Result<BTreeMap<Utf8PathBuf, io::Error>> {
+    pub(super) fn refresh(&mut self, how: WalkMode) -> io::Result<BTreeMap<Utf8PathBuf, io::Error>> {
         let how = match std::mem::take(&mut self.lost) || !self.looked {
-            true => Look::Thorough,
+            true => WalkMode::Thorough,
             false => how,
         };
-        if how == Look::Thorough {
+        if how == WalkMode::Thorough {
             self.reconsider_others();
         }
         let refused = match self.tree.list_root(how, &mut self.cache) {
@@ -439,7 +439,7 @@ impl Prover {
         let mut out: BTreeMap<Utf8PathBuf, io::Error> = refused.into_iter().map(|(n, e)| (n.into(), e)).collect();
         self.refuse_listed_others();
         for (n, (id, _)) in self.cache.steps.steps().into_iter().enumerate() {
-            let older = how == Look::Quick && n >= NEWEST && self.tree.is_listed(&id.0);
+            let older = how == WalkMode::Quick && n >= NEWEST && self.tree.is_listed(&id.0);
             // What a trainer's own retention deletes leaves its mark on the step's directory.
             let skipped = older && (n >= OLDER || !self.tree.is_touched(&id.0));
             if !skipped
@@ -451,7 +451,7 @@ impl Prover {
         }
         self.refuse_others();
         out.retain(|name, _| !self.cache.is_refused(name));
-        if how == Look::Thorough && out.is_empty() {
+        if how == WalkMode::Thorough && out.is_empty() {
             self.tidy();
         }
         if !std::mem::replace(&mut self.looked, true) {

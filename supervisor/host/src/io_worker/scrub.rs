@@ -3,18 +3,18 @@
 //! Every recorded step is read in full, whatever the file system says of its files, and compared with its record.
 //! Nothing is written: what was proven stays what was proven.
 
-use super::proof_record::Remembered;
-use super::scan::Prover;
+use super::proof_record::RecordedStep;
+use super::scan::RootProver;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::io;
 use supervise_checkpoint::FileReport;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
-use supervise_trainers::{Adapter, Expectation};
+use supervise_trainers::{ExpectedLayout, TrainerAdapter};
 
 /// One recorded step, read again.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Scrubbed {
+pub struct ScrubResult {
     /// Verdict on it now; where bytes are not what was proven, a finding `rot` or `not_what_was_proven` says so.
     pub summary: CheckpointSummary,
     /// Its files, by path relative to the root.
@@ -29,7 +29,7 @@ pub struct Scrubbed {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scrub {
     /// Every recorded step that is there, newest first.
-    pub steps: Vec<Scrubbed>,
+    pub steps: Vec<ScrubResult>,
     /// Steps of which no record exists: nothing can be compared.
     pub unrecorded: Vec<CkptId>,
     /// Steps that cannot be looked at now, and why.
@@ -45,13 +45,13 @@ pub struct Scrub {
 pub fn scrub(
     root: &Utf8Path,
     run_dir: &Utf8Path,
-    adapter: &dyn Adapter,
-    expect: &Expectation,
+    adapter: &dyn TrainerAdapter,
+    expect: &ExpectedLayout,
     working: &mut dyn FnMut(u64) -> bool,
 ) -> io::Result<Scrub> {
-    let mut prover = Prover::new(root, adapter, expect).with_records(run_dir);
+    let mut prover = RootProver::new(root, adapter, expect).with_records(run_dir);
     let mut out = Scrub::default();
-    let refused = prover.refresh(super::tree::Look::Thorough)?;
+    let refused = prover.refresh(super::tree::WalkMode::Thorough)?;
     prover.tracker()?;
     out.unreadable = refused.into_iter().map(|(path, e)| (path, e.to_string())).collect();
     for (id, _) in prover.steps() {
@@ -67,8 +67,8 @@ pub fn scrub(
     Ok(out)
 }
 
-impl Prover {
-    fn scrub(&mut self, id: &CkptId, working: &mut dyn FnMut(u64) -> bool) -> Option<Scrubbed> {
+impl RootProver {
+    fn scrub(&mut self, id: &CkptId, working: &mut dyn FnMut(u64) -> bool) -> Option<ScrubResult> {
         self.load_record(id);
         let remembered = self.cache.step(&id.0).remembered.as_mut();
         remembered?.distrust();
@@ -83,7 +83,7 @@ impl Prover {
         let summary = self.prove(id, Depth::Full, working);
         let known = self.cache.step(&id.0);
         let files = known.reports().clone();
-        let could = |r: &Remembered, p: &Utf8PathBuf| {
+        let could = |r: &RecordedStep, p: &Utf8PathBuf| {
             let inside = p.strip_prefix(&id.0).unwrap_or(p);
             r.knows_bytes(inside) && files.get(p).is_some_and(|f| f.crc.is_some())
         };
@@ -91,7 +91,7 @@ impl Prover {
             .remembered
             .as_ref()
             .map_or(0, |r| recorded.iter().filter(|p| could(r, p)).count());
-        Some(Scrubbed {
+        Some(ScrubResult {
             summary,
             files,
             compared,

@@ -3,22 +3,22 @@
 //! A thread reads the questions, so that long work hears that another one waits. What the watch tells comes in the
 //! same way. Only this loop touches the fold.
 
-use super::checkpoint_places::{Places, RunCheckpoints};
-use super::copy::{Wanted, keep};
+use super::checkpoint_places::{CheckpointDirs, RunCheckpoints};
+use super::copy::{CopyRequest, keep};
 use super::cut::{Cutter, limits, perform_all};
 use super::edit::prune;
 use super::generation_store::GenerationStore;
 use super::leftovers;
 use super::own_modules::name_own_modules;
-use super::prefetch::{Change, Prefetch, TOLD};
+use super::prefetch::{PathChange, Prefetch, TOLD};
 use super::proof_record::VERIFIED;
-use super::protocol::{Answer, IoReply, IoRequest, Question};
+use super::protocol::{IoAnswer, IoQuestion, IoReply, IoRequest};
 use super::rate_limit::RateLimit;
 use super::reply::{TELL, getting_on, say, telling};
-use super::scan::Prover;
-use super::tenure::Tenure;
-use super::tree::Look;
-use super::watch::{Told, Watch};
+use super::scan::RootProver;
+use super::tenure::TermOnDisk;
+use super::tree::WalkMode;
+use super::watch::{Watch, WatchEvent};
 use super::write::disk_error;
 use super::write::internal;
 use crate::process::give_way;
@@ -46,16 +46,16 @@ enum Wake {
     /// Standard input ended: nobody is there any more.
     End,
     /// Something was heard of the root.
-    Told(Told),
+    Told(WatchEvent),
 }
 
 struct IoWorker {
     wakes: Sender<Wake>,
     spec: Option<Box<RunSpec>>,
-    prover: Option<Prover>,
+    prover: Option<RootProver>,
     /// If the trainer keeps one checkpoint only: `prover` is that of the live set.
     generations: Option<GenerationStore>,
-    tenure: Tenure,
+    tenure: TermOnDisk,
     watch: Option<Watch>,
     prefetch: Prefetch,
 }
@@ -116,7 +116,7 @@ impl IoWorker {
             spec: None,
             prover: None,
             generations: None,
-            tenure: Tenure::default(),
+            tenure: TermOnDisk::default(),
             watch: None,
             prefetch: Prefetch::default(),
         }
@@ -166,7 +166,7 @@ impl IoWorker {
         })?;
         let id = request.id;
         let answer = self.answer(id, request.ask).map(Box::new);
-        let scanned = matches!(&answer, Ok(a) if matches!(**a, Answer::Scan(_)));
+        let scanned = matches!(&answer, Ok(a) if matches!(**a, IoAnswer::Scan(_)));
         say(&IoReply::Done { id, answer });
         if !another_question_waits() {
             self.tenure.snapshot(false);
@@ -179,30 +179,32 @@ impl IoWorker {
     }
 
     /// Takes in what was heard. Answers whether directories may have come or gone.
-    fn told(&mut self, told: Told) -> bool {
+    fn told(&mut self, told: WatchEvent) -> bool {
         let (Some(prover), Some(watch)) = (self.prover.as_mut(), self.watch.as_mut()) else {
             return false;
         };
         watch.took();
         match told {
-            Told::Top => true,
-            Told::Lost => {
+            WatchEvent::Top => true,
+            WatchEvent::Lost => {
                 prover.lost = true;
                 watch.caught_up();
                 true
             }
             // A newer build of AReaL ends each save with it, and nothing in place says so.
-            Told::Changed { path, closed: true } if self.generations.is_some() && path.file_name() == Some(LATEST) => {
+            WatchEvent::Changed { path, closed: true }
+                if self.generations.is_some() && path.file_name() == Some(LATEST) =>
+            {
                 say(&IoReply::Touched);
                 false
             }
-            Told::Changed { path, closed } => match self.prefetch.told(prover, &path, closed) {
-                Change::NewDir => true,
-                Change::Gone => {
+            WatchEvent::Changed { path, closed } => match self.prefetch.told(prover, &path, closed) {
+                PathChange::NewDir => true,
+                PathChange::Gone => {
                     watch.gone(&path);
                     true
                 }
-                Change::Plain => false,
+                PathChange::Plain => false,
             },
         }
     }
@@ -213,7 +215,7 @@ impl IoWorker {
             return;
         };
         // What cannot be looked at now is told by the next scan.
-        let _ = prover.refresh(Look::Quick);
+        let _ = prover.refresh(WalkMode::Quick);
         watch.follow(prover);
         self.prefetch.noticed(prover, TOLD);
         if watch.is_partial() {
@@ -241,53 +243,53 @@ impl IoWorker {
         self.spec.as_ref().map(|s| s.run_dir.join(VERIFIED))
     }
 
-    fn answer(&mut self, id: u64, ask: Question) -> Result<Answer, ActError> {
+    fn answer(&mut self, id: u64, ask: IoQuestion) -> Result<IoAnswer, ActError> {
         match ask {
-            Question::Spec(spec) => {
+            IoQuestion::Spec(spec) => {
                 self.generations = RunCheckpoints::of(&spec)
                     .and_then(|place| GenerationStore::of(&place))
                     .map(|store| store.keeping_records(&spec.run_dir));
                 self.prover = match &self.generations {
                     Some(store) => store.live_prover(),
                     None => spec.root.as_ref().map(|root| {
-                        Prover::new(root, adapter(spec.trainer), &expect(&spec)).keeping_records(&spec.run_dir)
+                        RootProver::new(root, adapter(spec.trainer), &expect(&spec)).keeping_records(&spec.run_dir)
                     }),
                 };
                 self.spec = Some(spec);
-                Ok(Answer::Done)
+                Ok(IoAnswer::Done)
             }
-            Question::OwnSteps(own) => {
+            IoQuestion::OwnSteps(own) => {
                 if let Some(store) = &mut self.generations {
                     store.know(&own);
                 }
                 if let Some(prover) = &mut self.prover {
                     prover.own = own;
                 }
-                Ok(Answer::Done)
+                Ok(IoAnswer::Done)
             }
-            Question::Open(_)
-            | Question::Peek { .. }
-            | Question::TakeLease { .. }
-            | Question::Begin { .. }
-            | Question::Adopt { .. }
-            | Question::Append { .. }
-            | Question::Bump
-            | Question::Release
-            | Question::Lines { .. }
-            | Question::Attempt { .. } => {
+            IoQuestion::Open(_)
+            | IoQuestion::Peek { .. }
+            | IoQuestion::TakeLease { .. }
+            | IoQuestion::Begin { .. }
+            | IoQuestion::Adopt { .. }
+            | IoQuestion::Append { .. }
+            | IoQuestion::Bump
+            | IoQuestion::Release
+            | IoQuestion::Lines { .. }
+            | IoQuestion::Attempt { .. } => {
                 self.tenure.asked = id;
                 self.tenure.answer(ask, &nobody_listens)
             }
-            Question::Look(look) => Ok(Answer::Seen(look.here(&mut telling(id)).map_err(Into::into))),
-            Question::Leftovers { run_dir, store } => leftovers::list(&run_dir, &store).map(Answer::Leftovers),
-            Question::Delete { run_dir, store, places } => {
-                leftovers::delete(&run_dir, &store, &places).map(|()| Answer::Done)
+            IoQuestion::Look(look) => Ok(IoAnswer::Seen(look.here(&mut telling(id)).map_err(Into::into))),
+            IoQuestion::Leftovers { run_dir, store } => leftovers::list(&run_dir, &store).map(IoAnswer::Leftovers),
+            IoQuestion::Delete { run_dir, store, places } => {
+                leftovers::delete(&run_dir, &store, &places).map(|()| IoAnswer::Done)
             }
             other => self.about_the_root(id, other),
         }
     }
 
-    fn about_the_root(&mut self, id: u64, ask: Question) -> Result<Answer, ActError> {
+    fn about_the_root(&mut self, id: u64, ask: IoQuestion) -> Result<IoAnswer, ActError> {
         let root = self
             .spec
             .as_ref()
@@ -299,7 +301,7 @@ impl IoWorker {
             .as_mut()
             .ok_or_else(|| internal("no specification was given"))?;
         match ask {
-            Question::Scan { depth, whole, thorough } => {
+            IoQuestion::Scan { depth, whole, thorough } => {
                 let mut told = Instant::now();
                 let rate = self.spec.as_ref().map_or(0, |s| s.policy.background_rate);
                 let mut limit = RateLimit::new(if thorough { 0 } else { rate });
@@ -312,8 +314,8 @@ impl IoWorker {
                     !another_question_waits()
                 };
                 let how = match thorough {
-                    true => Look::Thorough,
-                    false => Look::Quick,
+                    true => WalkMode::Thorough,
+                    false => WalkMode::Quick,
                 };
                 let (seen, report) = match &mut self.generations {
                     Some(store) => {
@@ -333,25 +335,25 @@ impl IoWorker {
                 if let Some(spec) = &self.spec {
                     name_own_modules(spec, &mut report.steps);
                 }
-                Ok(Answer::Scan(report))
+                Ok(IoAnswer::Scan(report))
             }
-            Question::Pins { ckpt } if ckpt.0.is_absolute() => {
+            IoQuestion::Pins { ckpt } if ckpt.0.is_absolute() => {
                 let spec = self
                     .spec
                     .as_ref()
                     .ok_or_else(|| internal("no specification was given"))?;
                 let found = elsewhere(spec, &ckpt.0, Depth::Structure, &mut |_| true);
-                Ok(Answer::Pins(found.map(|c| c.pins)))
+                Ok(IoAnswer::Pins(found.map(|c| c.pins)))
             }
-            Question::Pins { ckpt } => {
+            IoQuestion::Pins { ckpt } => {
                 let pins = match &mut self.generations {
                     Some(store) => store.pins(prover, &ckpt),
                     None => prover.pins_now(&ckpt),
                 };
                 let pins = pins.map_err(|e| disk_error(&format!("looking at {ckpt}"), &e))?;
-                Ok(Answer::Pins(pins))
+                Ok(IoAnswer::Pins(pins))
             }
-            Question::Finite { ckpt, thorough } => {
+            IoQuestion::Finite { ckpt, thorough } => {
                 let rate = self.spec.as_ref().map_or(0, |s| s.policy.background_rate);
                 let rate = if thorough { 0 } else { rate };
                 let (mut limit, mut told) = (RateLimit::new(rate), Instant::now());
@@ -367,12 +369,12 @@ impl IoWorker {
                     Some(_) => None,
                     None => prover.odd_weights(&ckpt, &mut working),
                 };
-                Ok(Answer::Finite(odd))
+                Ok(IoAnswer::Finite(odd))
             }
-            Question::Edit { edits, by } => match &self.generations {
+            IoQuestion::Edit { edits, by } => match &self.generations {
                 Some(store) => store
                     .perform(&edits, &by, records.as_ref(), &mut telling(id))
-                    .map(|()| Answer::Done),
+                    .map(|()| IoAnswer::Done),
                 None => {
                     let memory = self.spec.as_ref().map_or(0, |s| s.policy.memory);
                     let mut cutter = Cutter {
@@ -388,15 +390,15 @@ impl IoWorker {
                         !nobody_listens()
                     };
                     let done = perform_all(&mut cutter, &edits, &mut go_on)?;
-                    Ok(done.map_or(Answer::Done, Answer::Resharded))
+                    Ok(done.map_or(IoAnswer::Done, IoAnswer::Resharded))
                 }
             },
-            Question::Prune { steps } => match &self.generations {
+            IoQuestion::Prune { steps } => match &self.generations {
                 Some(store) => store.prune(&steps, records.as_ref()),
                 None => prune(&root, &steps, records.as_deref()),
             }
-            .map(|()| Answer::Done),
-            Question::Keep {
+            .map(|()| IoAnswer::Done),
+            IoQuestion::Keep {
                 act,
                 ckpt,
                 step,
@@ -406,7 +408,7 @@ impl IoWorker {
                 let places = self.generations.as_ref().map(|k| k.places.clone());
                 let places = places.ok_or_else(|| internal("this trainer keeps each step by itself"))?;
                 let reserve = self.spec.as_ref().map_or(0, |s| s.policy.protect.reserve);
-                let wanted = Wanted {
+                let wanted = CopyRequest {
                     ckpt,
                     step,
                     pins,
@@ -415,7 +417,7 @@ impl IoWorker {
                 };
                 keep_beside(places, act, wanted)
             }
-            Question::Watch => {
+            IoQuestion::Watch => {
                 let wakes = self.wakes.clone();
                 let tell = move |told| {
                     // A loop that ended hears nothing.
@@ -428,7 +430,7 @@ impl IoWorker {
                     Some(_) => {}
                     None => self.prefetch.poll_from_now_on(),
                 }
-                Ok(Answer::Done)
+                Ok(IoAnswer::Done)
             }
             _ => Err(internal("a question that no I/O worker answers")),
         }
@@ -436,13 +438,13 @@ impl IoWorker {
 }
 
 /// Copies beside the questions: the answer says that it began, a line of its own how it ended.
-fn keep_beside(places: Places, act: ActId, wanted: Wanted) -> Result<Answer, ActError> {
+fn keep_beside(places: CheckpointDirs, act: ActId, wanted: CopyRequest) -> Result<IoAnswer, ActError> {
     let copying = std::thread::Builder::new().name("keep".to_owned()).spawn(move || {
         let result = keep(&places, &wanted);
         say(&IoReply::Kept { act, result });
     });
     match copying {
-        Ok(_) => Ok(Answer::Done),
+        Ok(_) => Ok(IoAnswer::Done),
         Err(e) => Err(internal(&format!("no thread for a copy: {e}"))),
     }
 }
@@ -456,7 +458,7 @@ fn elsewhere(
 ) -> Option<CheckpointSummary> {
     let parent = path.parent()?;
     let name = CkptId(Utf8PathBuf::from(path.file_name()?));
-    let mut prover = Prover::new(parent, adapter(spec.trainer), &expect(spec));
+    let mut prover = RootProver::new(parent, adapter(spec.trainer), &expect(spec));
     let report: ScanReport = prover.scan(depth, 0, working);
     let found = report.steps.into_iter().find(|c| c.id == name)?;
     let mut summary = match found.findings.first() {

@@ -14,7 +14,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use supervise_core::checkpoint::CkptId;
 use supervise_core::id::Step;
-use supervise_trainers::Expectation;
+use supervise_trainers::ExpectedLayout;
 
 /// A step of another user.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub(super) struct StepOwners {
 
 impl StepOwners {
     /// Those of a run that is only looked at: nothing is created to learn as whom this process writes below `root`.
-    pub(super) fn of(root: &Utf8Path, expect: &Expectation) -> Self {
+    pub(super) fn of(root: &Utf8Path, expect: &ExpectedLayout) -> Self {
         let user = effective_user();
         // A network file system may give root's files to another user, who owns the run directory then.
         let is_mapped = user == 0 && maps_users(root);
@@ -81,7 +81,7 @@ fn owner(path: &Utf8Path) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn owners(own: OwnIds, expect: &Expectation) -> StepOwners {
+    fn owners(own: OwnIds, expect: &ExpectedLayout) -> StepOwners {
         StepOwners {
             own,
             ..StepOwners::of(Utf8Path::new("/"), expect)
@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn files_count_of_root_the_user_and_those_who_are_trusted() {
-        let expect = Expectation {
+        let expect = ExpectedLayout {
             trust_owners: vec![70],
-            ..Expectation::default()
+            ..ExpectedLayout::default()
         };
         // As on a network file system that gives user 5's files to nobody.
         let squashed = owners(OwnIds::new(5, Some(65534)), &expect);
@@ -103,10 +103,10 @@ mod tests {
 
     #[test]
     fn a_person_names_a_step_by_its_number_or_its_path() {
-        let expect = Expectation {
+        let expect = ExpectedLayout {
             named: Some(Step(4)),
             named_path: Some("/ckpt/global_step_8".into()),
-            ..Expectation::default()
+            ..ExpectedLayout::default()
         };
         let owners = owners(OwnIds::new(5, None), &expect);
         let named = [4, 6, 8].map(|step| {

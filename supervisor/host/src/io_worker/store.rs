@@ -1,11 +1,11 @@
 //! The run directory: journals, specification.
 
 use super::files::{SMALL, open_regular, read_small};
-use super::folded::{Folded, Telling, TermFile, term_files};
+use super::folded::{ReadProgressFn, ReplayedState, TermFile, term_files};
 use super::judged::trust_here;
 use super::lease::{last_sign, lease_dir};
 use super::probe::is_full;
-use super::protocol::Loaded;
+use super::protocol::LoadedRun;
 use super::write::{PRIVATE, disk_error, remove_file, write_whole};
 use crate::disk::sync_dir;
 use crate::guard::record::{TreeRecord, parse_tree};
@@ -19,9 +19,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use supervise_core::event::ActError;
 use supervise_core::id::{AttemptNo, RunId, Term};
-use supervise_core::lease::Seat;
+use supervise_core::lease::PidScope;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
+use supervise_core::state::RunState;
 
 /// Space kept back so that a full disk does not silence the journal.
 const RESERVE: u64 = 1 << 20;
@@ -55,24 +55,31 @@ pub(super) fn key(run_dir: &Utf8Path) -> Option<String> {
 ///
 /// # Errors
 /// The system's, where a journal cannot be read.
-pub(super) fn read_journals(run_dir: &Utf8Path, tell: &mut Telling<'_>) -> io::Result<(Loaded, Folded)> {
-    go_on(run_dir, Folded::default(), tell)
+pub(super) fn read_journals(
+    run_dir: &Utf8Path,
+    tell: &mut ReadProgressFn<'_>,
+) -> io::Result<(LoadedRun, ReplayedState)> {
+    go_on(run_dir, ReplayedState::default(), tell)
 }
 
 /// The same, from what was folded of them before, where they are still those.
 ///
 /// # Errors
 /// The system's, where a journal cannot be read.
-pub(super) fn go_on(run_dir: &Utf8Path, mut folded: Folded, tell: &mut Telling<'_>) -> io::Result<(Loaded, Folded)> {
+pub(super) fn go_on(
+    run_dir: &Utf8Path,
+    mut folded: ReplayedState,
+    tell: &mut ReadProgressFn<'_>,
+) -> io::Result<(LoadedRun, ReplayedState)> {
     folded.catch_up(run_dir, tell)?;
     Ok((loaded(run_dir, &folded)?, folded))
 }
 
 /// Facts about a run whose journals were folded.
-fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
+fn loaded(run_dir: &Utf8Path, folded: &ReplayedState) -> io::Result<LoadedRun> {
     let files = term_files(run_dir)?;
-    let gaps = Folded::gaps(run_dir, &files);
-    let mut out = Loaded {
+    let gaps = ReplayedState::gaps(run_dir, &files);
+    let mut out = LoadedRun {
         key: key(run_dir).unwrap_or_default(),
         state: folded.state.clone(),
         ledger: folded.ledger.clone(),
@@ -81,7 +88,7 @@ fn loaded(run_dir: &Utf8Path, folded: &Folded) -> io::Result<Loaded> {
         gaps,
         newer: folded.newer.clone(),
         attempts: folded.attempts(),
-        ..Loaded::default()
+        ..LoadedRun::default()
     };
     // Process ids of another boot, or of another pid namespace, are other processes.
     let here = crate::process::seat();
@@ -119,7 +126,7 @@ fn tree_file(run_dir: &Utf8Path, attempt: AttemptNo) -> Utf8PathBuf {
 }
 
 /// Everything that tells which run this is and which processes are its own.
-fn origin(run_dir: &Utf8Path, journals: &[TermFile], state: &State) -> io::Result<OwnedPath> {
+fn origin(run_dir: &Utf8Path, journals: &[TermFile], state: &RunState) -> io::Result<OwnedPath> {
     let mut origin = OwnedPath::new(journals.iter().filter_map(|f| f.owner.clone()).collect());
     origin.add(run_dir)?;
     for name in ["run.id", "snapshot.json", "journal", "spec", "attempts"] {
@@ -133,7 +140,7 @@ fn origin(run_dir: &Utf8Path, journals: &[TermFile], state: &State) -> io::Resul
 }
 
 /// A number names a process of ours only if nobody else can have written it: a forged one would have our own processes killed.
-fn judge(out: &mut Loaded, trust: &PathTrust) {
+fn judge(out: &mut LoadedRun, trust: &PathTrust) {
     let why = match trust {
         PathTrust::Trusted => return,
         PathTrust::GroupWritable(entry) => format!(
@@ -151,7 +158,7 @@ fn judge(out: &mut Loaded, trust: &PathTrust) {
 }
 
 /// Processes that a guard wrote down. What was read is what `origin` comes to hold.
-fn recorded(tree: &Utf8Path, here: &Seat, origin: &mut OwnedPath) -> TreeRecord {
+fn recorded(tree: &Utf8Path, here: &PidScope, origin: &mut OwnedPath) -> TreeRecord {
     // Without the file nothing was recorded; what lives is then found by its marks.
     read_tree(tree, origin)
         .map(|bytes| parse_tree(&bytes, here))
@@ -168,24 +175,24 @@ fn read_tree(tree: &Utf8Path, origin: &mut OwnedPath) -> io::Result<Vec<u8>> {
 
 /// The journal of the present term.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(super) struct JournalFile {
     file: File,
     path: Utf8PathBuf,
     reserve: Utf8PathBuf,
     len: u64,
     run_dir: Utf8PathBuf,
     /// Bytes in it and before it; `None` where that could not be read.
-    folded: Option<Folded>,
+    folded: Option<ReplayedState>,
 }
 
-impl Journal {
+impl JournalFile {
     /// Begins a term's file; none may be there in which anything was written. An empty one is left by an I/O worker that died.
     pub(super) fn begin(
         run_dir: &Utf8Path,
         term: Term,
         spec: &RunSpec,
-        mut folded: Folded,
-        tell: &mut Telling<'_>,
+        mut folded: ReplayedState,
+        tell: &mut ReadProgressFn<'_>,
     ) -> Result<Self, ActError> {
         let path = run_dir.join(format!("journal/{term}.jsonl"));
         let at = |e: &io::Error| disk_error(&format!("beginning the journal {path}"), e);
@@ -223,7 +230,7 @@ impl Journal {
     }
 
     /// Goes on with a file that another I/O worker began; a torn last line is cut.
-    pub(super) fn adopt(run_dir: &Utf8Path, term: Term, tell: &mut Telling<'_>) -> Result<Self, ActError> {
+    pub(super) fn adopt(run_dir: &Utf8Path, term: Term, tell: &mut ReadProgressFn<'_>) -> Result<Self, ActError> {
         let path = run_dir.join(format!("journal/{term}.jsonl"));
         let at = |e: &io::Error| disk_error(&format!("going on with the journal {path}"), e);
         let mut options = OpenOptions::new();
@@ -237,7 +244,7 @@ impl Journal {
             reserve: run_dir.join("journal.reserve"),
             len,
             run_dir: run_dir.to_owned(),
-            folded: Folded::of(run_dir, tell).ok(),
+            folded: ReplayedState::of(run_dir, tell).ok(),
         })
     }
 
@@ -279,7 +286,7 @@ impl Journal {
     }
 }
 
-impl Journal {
+impl JournalFile {
     /// Writes down what the journals fold to, where that is worth it; `now`: where anything is new.
     pub(super) fn snapshot(&mut self, now: bool) {
         if let Some(folded) = &mut self.folded {

@@ -1,14 +1,14 @@
 //! A term on disk: opened, won, begun, gone on with, shown to live, given back.
 
-use super::folded::{Folded, lines};
-use super::ground::Ground;
-use super::identity::{self, Whose};
-use super::lease::{Lease, Took};
+use super::folded::{ReplayedState, lines};
+use super::ground::PathGuard;
+use super::identity::{self, DirOwnership};
+use super::lease::{HeldLease, LeaseAttempt};
 use super::left;
-use super::listed::Listed;
-use super::protocol::{Answer, Identity, Question, Taken};
+use super::listed::RegisteredRun;
+use super::protocol::{IoAnswer, IoQuestion, RunIdentity, TermStart};
 use super::reply::getting_on;
-use super::store::{self, Journal, go_on, read_journals};
+use super::store::{self, JournalFile, go_on, read_journals};
 use super::write::internal;
 use super::write::{PRIVATE, disk_error, make_dir, write_passing};
 use crate::disk::own_dir;
@@ -17,42 +17,42 @@ use std::fs;
 use std::io;
 use supervise_core::event::ActError;
 use supervise_core::id::Term;
-use supervise_core::lease::Claim;
+use supervise_core::lease::LeaseClaim;
 use supervise_core::spec::RunSpec;
 
 /// State of a term in an I/O worker.
 #[derive(Debug, Default)]
-pub(super) struct Tenure {
+pub(super) struct TermOnDisk {
     /// The number of the present question.
     pub(super) asked: u64,
     /// The newest journal when they were read.
     read: Option<Stamp>,
     /// Input that was read then.
-    folded: Folded,
+    folded: ReplayedState,
     /// The run directory that was peeked into last: what was folded of its journals is gone on with.
-    peeked: Option<(Utf8PathBuf, Folded)>,
-    lease: Option<Lease>,
+    peeked: Option<(Utf8PathBuf, ReplayedState)>,
+    lease: Option<HeldLease>,
     /// The run directory of the term that was begun.
     run_dir: Option<Utf8PathBuf>,
-    journal: Option<Journal>,
-    ground: Option<Ground>,
+    journal: Option<JournalFile>,
+    ground: Option<PathGuard>,
 }
 
 /// The newest journal and its length: unchanged, there is nothing new to read.
 type Stamp = (u32, u64);
 
-impl Tenure {
+impl TermOnDisk {
     /// Answers what is asked about the run directory. `gone`: nobody waits for the answer any more.
-    pub(super) fn answer(&mut self, ask: Question, gone: &dyn Fn() -> bool) -> Result<Answer, ActError> {
+    pub(super) fn answer(&mut self, ask: IoQuestion, gone: &dyn Fn() -> bool) -> Result<IoAnswer, ActError> {
         match ask {
-            Question::Open(id) => {
+            IoQuestion::Open(id) => {
                 self.read = stamp(&id.run_dir);
                 let (loaded, folded) = identity::open(&id, &mut getting_on(self.asked))?;
                 self.folded = folded;
-                Ok(Answer::Loaded(Box::new(loaded)))
+                Ok(IoAnswer::Loaded(Box::new(loaded)))
             }
-            Question::Lines { run_dir, from } => match lines(&run_dir, from) {
-                Ok((at, text, next, left)) => Ok(Answer::Lines {
+            IoQuestion::Lines { run_dir, from } => match lines(&run_dir, from) {
+                Ok((at, text, next, left)) => Ok(IoAnswer::Lines {
                     at,
                     length: text.len(),
                     text,
@@ -61,22 +61,22 @@ impl Tenure {
                 }),
                 Err(e) => Err(disk_error(&format!("reading the journals in {run_dir}"), &e)),
             },
-            Question::Peek { run_dir } => {
+            IoQuestion::Peek { run_dir } => {
                 let before = self.peeked.take().filter(|(dir, _)| *dir == run_dir);
                 let folded = before.map(|(_, folded)| folded).unwrap_or_default();
                 let (loaded, folded) = go_on(&run_dir, folded, &mut getting_on(self.asked))
                     .map_err(|e| disk_error(&format!("reading the journals in {run_dir}"), &e))?;
                 self.peeked = Some((run_dir, folded));
-                Ok(Answer::Loaded(Box::new(loaded)))
+                Ok(IoAnswer::Loaded(Box::new(loaded)))
             }
-            Question::TakeLease { dir, claim, identity } => match identity {
+            IoQuestion::TakeLease { dir, claim, identity } => match identity {
                 None => self.take(&dir, &claim, false, gone).map(|took| match took {
-                    Ok(term) => Answer::Term(term),
-                    Err(who) => Answer::Held(who),
+                    Ok(term) => IoAnswer::Term(term),
+                    Err(who) => IoAnswer::Held(who),
                 }),
                 Some(id) => self.take_over(&dir, *claim, &id, gone),
             },
-            Question::Begin {
+            IoQuestion::Begin {
                 run_dir,
                 term,
                 spec,
@@ -85,33 +85,33 @@ impl Tenure {
             } => {
                 // An I/O worker that died may have won it.
                 if self.lease.is_none() {
-                    self.lease = Some(Lease::adopt(&lease_dir, term)?);
+                    self.lease = Some(HeldLease::adopt(&lease_dir, term)?);
                 }
                 let folded = std::mem::take(&mut self.folded);
-                let journal = Journal::begin(&run_dir, term, &spec, folded, &mut getting_on(self.asked))?;
+                let journal = JournalFile::begin(&run_dir, term, &spec, folded, &mut getting_on(self.asked))?;
                 let own = lease_dir.join(term.to_string());
-                let ground = Ground::hold(places(&run_dir, own, journal.path().to_owned()), &[])?;
+                let ground = PathGuard::hold(places(&run_dir, own, journal.path().to_owned()), &[])?;
                 let inodes = ground.inodes();
                 (self.journal, self.ground) = (Some(journal), Some(ground));
                 self.run_dir = Some(run_dir.clone());
                 if let Some(path) = registry {
                     register(&path, &run_dir, &spec);
                 }
-                Ok(Answer::Begun(inodes))
+                Ok(IoAnswer::Begun(inodes))
             }
-            Question::Adopt {
+            IoQuestion::Adopt {
                 run_dir,
                 term,
                 lease_dir,
                 ground,
             } => self.adopt(&run_dir, term, &lease_dir, &ground),
-            Question::Append { text, sync } => match &mut self.journal {
-                Some(j) => j.append(&text, sync).map(|()| Answer::Done),
+            IoQuestion::Append { text, sync } => match &mut self.journal {
+                Some(j) => j.append(&text, sync).map(|()| IoAnswer::Done),
                 None => Err(internal("no journal was begun")),
             },
-            Question::Bump => self.bump(),
-            Question::Release => self.release(),
-            Question::Attempt { dir, files } => attempt(&dir, &files).map(|()| Answer::Done),
+            IoQuestion::Bump => self.bump(),
+            IoQuestion::Release => self.release(),
+            IoQuestion::Attempt { dir, files } => attempt(&dir, &files).map(|()| IoAnswer::Done),
             _ => Err(internal("a question that no I/O worker answers")),
         }
     }
@@ -119,18 +119,18 @@ impl Tenure {
     fn take(
         &mut self,
         dir: &Utf8Path,
-        claim: &Claim,
+        claim: &LeaseClaim,
         copied: bool,
         gone: &dyn Fn() -> bool,
     ) -> Result<Result<Term, String>, ActError> {
-        match Lease::take(dir, claim, copied, gone)? {
-            Took::Won(lease) => {
+        match HeldLease::take(dir, claim, copied, gone)? {
+            LeaseAttempt::Won(lease) => {
                 let term = lease.term();
                 self.lease = Some(*lease);
                 Ok(Ok(term))
             }
-            Took::Held(who) => Ok(Err(who)),
-            Took::Nobody => Err(internal("nobody waits for the lease any more")),
+            LeaseAttempt::Held(who) => Ok(Err(who)),
+            LeaseAttempt::Nobody => Err(internal("nobody waits for the lease any more")),
         }
     }
 
@@ -138,10 +138,10 @@ impl Tenure {
     fn take_over(
         &mut self,
         dir: &Utf8Path,
-        mut claim: Claim,
-        id: &Identity,
+        mut claim: LeaseClaim,
+        id: &RunIdentity,
         gone: &dyn Fn() -> bool,
-    ) -> Result<Answer, ActError> {
+    ) -> Result<IoAnswer, ActError> {
         let at = |e: &io::Error| disk_error(&format!("opening the run directory {}", id.run_dir), e);
         let mut notes = Vec::new();
         // The lease need not stand in the run directory.
@@ -149,27 +149,27 @@ impl Tenure {
         notes.extend(own_dir(dir).map_err(|e| at(&e))?);
         let newest = store::terms(&id.run_dir).map_err(|e| at(&e))?.pop().unwrap_or(0);
         claim.above = claim.above.max(Term(newest));
-        let copied = matches!(identity::whose(id).map_err(|e| at(&e))?, Whose::Copied { .. });
+        let copied = matches!(identity::whose(id).map_err(|e| at(&e))?, DirOwnership::Copied { .. });
         let mut term = match self.take(dir, &claim, copied, gone)? {
             Ok(term) => term,
-            Err(who) => return Ok(Answer::Held(who)),
+            Err(who) => return Ok(IoAnswer::Held(who)),
         };
         let mut before = None;
         match identity::whose(id).map_err(|e| at(&e))? {
-            Whose::Ours => {}
-            Whose::Moved { from, run } => {
+            DirOwnership::Ours => {}
+            DirOwnership::Moved { from, run } => {
                 before = Some(run);
                 let from = from.map_or_else(String::new, |old| format!(" from {old}"));
                 notes.push(format!("the checkpoint root was moved here{from}: the run goes on"));
             }
-            Whose::Copied { of } => {
+            DirOwnership::Copied { of } => {
                 notes.push(identity::set_aside(id, of.as_deref()).map_err(|e| at(&e))?);
                 own_dir(&id.run_dir).map_err(|e| at(&e))?;
                 if dir.starts_with(&id.run_dir) {
                     claim.above = Term(0);
                     term = match self.take(dir, &claim, false, gone)? {
                         Ok(term) => term,
-                        Err(who) => return Ok(Answer::Held(who)),
+                        Err(who) => return Ok(IoAnswer::Held(who)),
                     };
                 }
             }
@@ -184,9 +184,9 @@ impl Tenure {
                 Some(Box::new(loaded))
             }
         };
-        Ok(Answer::Taken(Box::new(Taken {
+        Ok(IoAnswer::Taken(Box::new(TermStart {
             term,
-            looked: self.lease.as_ref().map(Lease::looked).unwrap_or_default(),
+            looked: self.lease.as_ref().map(HeldLease::looked).unwrap_or_default(),
             key,
             notes,
             before,
@@ -200,37 +200,37 @@ impl Tenure {
         term: Term,
         lease_dir: &Utf8Path,
         known: &[u64],
-    ) -> Result<Answer, ActError> {
+    ) -> Result<IoAnswer, ActError> {
         // That it stands elsewhere by now has to be told, whatever else can be done.
         let journal = run_dir.join(format!("journal/{term}.jsonl"));
         if !known.is_empty() {
             let own = lease_dir.join(term.to_string());
-            self.ground = Some(Ground::hold(places(run_dir, own, journal), known)?);
+            self.ground = Some(PathGuard::hold(places(run_dir, own, journal), known)?);
             self.still_there()?;
         }
-        self.journal = Some(Journal::adopt(run_dir, term, &mut getting_on(self.asked))?);
-        self.lease = Some(Lease::adopt(lease_dir, term)?);
+        self.journal = Some(JournalFile::adopt(run_dir, term, &mut getting_on(self.asked))?);
+        self.lease = Some(HeldLease::adopt(lease_dir, term)?);
         self.run_dir = Some(run_dir.to_owned());
-        Ok(Answer::Done)
+        Ok(IoAnswer::Done)
     }
 
     /// Nothing is written where something else stands now.
     fn still_there(&self) -> Result<(), ActError> {
-        match self.ground.as_ref().map(Ground::moved).transpose()?.flatten() {
+        match self.ground.as_ref().map(PathGuard::moved).transpose()?.flatten() {
             Some(moved) => Err(internal(&moved)),
             None => Ok(()),
         }
     }
 
-    fn bump(&mut self) -> Result<Answer, ActError> {
-        if let Some(moved) = self.ground.as_ref().map(Ground::moved).transpose()?.flatten() {
-            return Ok(Answer::Displaced(moved));
+    fn bump(&mut self) -> Result<IoAnswer, ActError> {
+        if let Some(moved) = self.ground.as_ref().map(PathGuard::moved).transpose()?.flatten() {
+            return Ok(IoAnswer::Displaced(moved));
         }
         let lease = self.lease.as_mut().ok_or_else(|| internal("no lease was taken"))?;
         let asked = || self.run_dir.as_deref().and_then(left::take);
         Ok(match lease.bump()? {
-            Some(who) => Answer::Lost(who),
-            None => asked().map_or(Answer::Done, Answer::Asked),
+            Some(who) => IoAnswer::Lost(who),
+            None => asked().map_or(IoAnswer::Done, IoAnswer::Asked),
         })
     }
 
@@ -241,12 +241,12 @@ impl Tenure {
         }
     }
 
-    fn release(&mut self) -> Result<Answer, ActError> {
+    fn release(&mut self) -> Result<IoAnswer, ActError> {
         self.still_there()?;
         self.snapshot(true);
         match &mut self.lease {
-            Some(l) => l.release().map(|()| Answer::Done),
-            None => Ok(Answer::Done),
+            Some(l) => l.release().map(|()| IoAnswer::Done),
+            None => Ok(IoAnswer::Done),
         }
     }
 }
@@ -276,7 +276,7 @@ fn attempt(dir: &Utf8Path, files: &[(String, String)]) -> Result<(), ActError> {
 }
 
 fn register(path: &Utf8Path, run_dir: &Utf8Path, spec: &RunSpec) {
-    if let Err(e) = Listed::of(spec, run_dir).write(path) {
+    if let Err(e) = RegisteredRun::of(spec, run_dir).write(path) {
         tracing::warn!("this run will not be listed by `supervise status`: {path}: {e}");
     }
 }
@@ -288,18 +288,18 @@ mod tests {
     use super::*;
     use supervise_core::id::{Ms, RunId};
 
-    fn id(root: &Utf8Path) -> Identity {
-        Identity {
+    fn id(root: &Utf8Path) -> RunIdentity {
+        RunIdentity {
             run: RunId(format!("run-of-{root}")),
             run_dir: root.join(identity::RUN_DIR_NAME),
             root: Some(root.to_owned()),
         }
     }
 
-    fn start(root: &Utf8Path, claim: Claim) -> (Tenure, Answer) {
-        let mut tenure = Tenure::default();
-        tenure.answer(Question::Open(id(root)), &|| false).unwrap();
-        let ask = Question::TakeLease {
+    fn start(root: &Utf8Path, claim: LeaseClaim) -> (TermOnDisk, IoAnswer) {
+        let mut tenure = TermOnDisk::default();
+        tenure.answer(IoQuestion::Open(id(root)), &|| false).unwrap();
+        let ask = IoQuestion::TakeLease {
             dir: root.join(".supervise/lease"),
             claim: Box::new(claim),
             identity: Some(Box::new(id(root))),
@@ -308,13 +308,13 @@ mod tests {
         (tenure, answer)
     }
 
-    fn claim() -> Claim {
+    fn claim() -> LeaseClaim {
         own_claim(Ms(100), Ms(0), Term(0))
     }
 
-    fn taken(answer: Answer) -> Taken {
+    fn taken(answer: IoAnswer) -> TermStart {
         match answer {
-            Answer::Taken(taken) => *taken,
+            IoAnswer::Taken(taken) => *taken,
             other => panic!("{other:?}"),
         }
     }
@@ -335,7 +335,7 @@ mod tests {
         let (_keep, dir) = temp_dir();
         let (mut first, answer) = start(&dir.join("a"), claim());
         let key = taken(answer).key;
-        first.answer(Question::Release, &|| false).unwrap();
+        first.answer(IoQuestion::Release, &|| false).unwrap();
         copy_all(&dir.join("a"), &dir.join("b"));
         let (_, answer) = start(&dir.join("b"), claim());
         let copy = taken(answer);
@@ -362,14 +362,14 @@ mod tests {
         let text = fs::read_to_string(&file).unwrap().replace("\"dev\":", "\"dev\":9");
         fs::write(&file, &text).unwrap();
         if let Some(lease) = &mut first.lease {
-            *lease = Lease::adopt(&dir.join("b/.supervise/lease"), Term(1)).unwrap();
+            *lease = HeldLease::adopt(&dir.join("b/.supervise/lease"), Term(1)).unwrap();
         }
         let beating = std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(300));
-            first.answer(Question::Bump, &|| false).unwrap();
+            first.answer(IoQuestion::Bump, &|| false).unwrap();
         });
         let (_, answer) = start(&dir.join("b"), claim());
-        assert!(matches!(answer, Answer::Held(_)), "{answer:?}");
+        assert!(matches!(answer, IoAnswer::Held(_)), "{answer:?}");
         beating.join().unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), text);
         assert!(!dir.join("b/.supervise.copied-1").exists());
@@ -379,11 +379,11 @@ mod tests {
     fn what_was_written_while_the_lease_was_waited_for_is_read() {
         let (_keep, dir) = temp_dir();
         let root = dir.join("a");
-        let mut tenure = Tenure::default();
-        tenure.answer(Question::Open(id(&root)), &|| false).unwrap();
+        let mut tenure = TermOnDisk::default();
+        tenure.answer(IoQuestion::Open(id(&root)), &|| false).unwrap();
         fs::create_dir_all(root.join(".supervise/journal")).unwrap();
         fs::write(root.join(".supervise/journal/4.jsonl"), "").unwrap();
-        let ask = Question::TakeLease {
+        let ask = IoQuestion::TakeLease {
             dir: root.join(".supervise/lease"),
             claim: Box::new(claim()),
             identity: Some(Box::new(id(&root))),

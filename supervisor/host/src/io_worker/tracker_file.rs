@@ -1,23 +1,23 @@
 //! The trainer's own pointer to its newest step, as it stands in the root.
 
 use super::files::read_plain;
-use super::scan::Prover;
+use super::scan::RootProver;
 use camino::Utf8Path;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use supervise_core::event::Tracker;
+use supervise_core::event::TrackerState;
 use supervise_trainers::StepTracker;
 
 /// A tracker file is a number; more is not read.
 const TRACKER_LIMIT: u64 = 256;
 
-impl Prover {
+impl RootProver {
     /// Reads it. What another user wrote there says nothing to this run, and is said once.
     ///
     /// # Errors
     /// It cannot be read now.
-    pub(super) fn tracker(&mut self) -> io::Result<Tracker> {
+    pub(super) fn tracker(&mut self) -> io::Result<TrackerState> {
         let name = self.cache.steps.tracker_file();
         if name.is_empty() {
             return Ok(self.cache.read_tracker(None));
@@ -52,13 +52,15 @@ pub fn read_tracker(root: &Utf8Path, steps: &mut dyn StepTracker) {
 
 /// The tracker where something else than a regular file stands: no waiting changes it. Nothing is read through a link, because whoever may
 /// write in the root chooses where it leads. One that leads nowhere names no step, as a file that is not there.
-fn not_a_file(path: &Utf8Path) -> Option<Tracker> {
+fn not_a_file(path: &Utf8Path) -> Option<TrackerState> {
     let here = fs::symlink_metadata(path).ok()?;
     match here.is_symlink() {
-        true if !path.exists() => Some(Tracker::Missing),
-        true => Some(Tracker::NotAFile("a symbolic link, which is not followed".to_owned())),
+        true if !path.exists() => Some(TrackerState::Missing),
+        true => Some(TrackerState::NotAFile(
+            "a symbolic link, which is not followed".to_owned(),
+        )),
         false if here.is_file() => None,
-        false => Some(Tracker::NotAFile(
+        false => Some(TrackerState::NotAFile(
             "a directory, a FIFO, a socket or a device".to_owned(),
         )),
     }

@@ -3,14 +3,14 @@
 //! The pointer is read as what it is: bytes that anybody may have put there. It is changed by replacing it, and what it said, or
 //! what stood in its place, goes aside like everything else.
 
-use super::checkpoint_places::Places;
-use super::latest::{Latest, bytes_of, latest};
+use super::checkpoint_places::CheckpointDirs;
+use super::latest::{LatestPointer, bytes_of, latest};
 use super::write::{PRIVATE, free_name, make_dir, write_note, write_whole};
 use crate::disk::sync_dir;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::io;
-use supervise_checkpoint::pointer::{GENERATIONS, LATEST, POINTER_LIMIT, Pointer, generation_name, generation_step};
+use supervise_checkpoint::pointer::{GENERATIONS, LATEST, LatestFile, POINTER_LIMIT, generation_name, generation_step};
 use supervise_core::checkpoint::CkptId;
 use supervise_core::id::Step;
 
@@ -29,20 +29,20 @@ pub(super) fn dir_name(id: &CkptId) -> io::Result<&str> {
 /// Returns true if the trainer here keeps generations by itself: what is put back must then be one.
 pub(super) fn is_used(root: &Utf8Path) -> bool {
     let any = |dir: Utf8PathBuf| dir.read_dir_utf8().is_ok_and(|mut all| all.next().is_some());
-    latest(root) != Latest::Missing || any(root.join(GENERATIONS))
+    latest(root) != LatestPointer::Missing || any(root.join(GENERATIONS))
 }
 
 /// Moves one of the trainer's generations aside; the pointer stays, so that AReaL refuses to start and does not begin anew.
-pub(super) fn own_aside(places: &Places, name: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+pub(super) fn own_aside(places: &CheckpointDirs, name: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
     aside(places, &places.generations().join(name), name, foreign, why, by)
 }
 
 /// Moves the pointer aside, or what stands in its place.
-pub(super) fn pointer_aside(places: &Places, why: &str, by: &str) -> io::Result<()> {
+pub(super) fn pointer_aside(places: &CheckpointDirs, why: &str, by: &str) -> io::Result<()> {
     aside(places, &places.root.join(LATEST), LATEST, false, why, by)
 }
 
-fn aside(places: &Places, source: &Utf8Path, name: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
+fn aside(places: &CheckpointDirs, source: &Utf8Path, name: &str, foreign: bool, why: &str, by: &str) -> io::Result<()> {
     if fs::symlink_metadata(source).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
         return Ok(());
     }
@@ -56,14 +56,14 @@ fn aside(places: &Places, source: &Utf8Path, name: &str, foreign: bool, why: &st
 }
 
 /// Makes the pointer name the generation of a step: a reader sees the old one or the new one.
-pub(super) fn point_at(places: &Places, step: Step, by: &str) -> io::Result<()> {
+pub(super) fn point_at(places: &CheckpointDirs, step: Step, by: &str) -> io::Result<()> {
     let generation = places.own(&places.generations(), &generation_name(step));
     let there = generation.engines()?;
     if there.is_empty() {
         return Err(io::Error::other(format!("there is nothing in {}", generation.dir)));
     }
     let wanted = places.engines();
-    let pointer = Pointer {
+    let pointer = LatestFile {
         step,
         // AReaL refuses a generation that has not the engines of the run.
         engines: if wanted.is_empty() { there } else { wanted },
@@ -90,7 +90,7 @@ pub(super) fn point_at(places: &Places, step: Step, by: &str) -> io::Result<()> 
 }
 
 /// A copy becomes a generation of the trainer's own, and the pointer names it. What has its name already goes aside.
-pub(super) fn put_in(places: &Places, copy: &Utf8Path, step: Step, by: &str) -> io::Result<()> {
+pub(super) fn put_in(places: &CheckpointDirs, copy: &Utf8Path, step: Step, by: &str) -> io::Result<()> {
     let (generations, name) = (places.generations(), generation_name(step));
     let made = places.own(&places.staging("back"), &name);
     for dir in places.plain(copy).dirs()? {

@@ -6,7 +6,7 @@
 //! therefore looked at thoroughly. A directory that is *watched* is listed again only when something was lost.
 
 use super::files::{fact_of, is_no_text};
-use super::fs_kind::Clock;
+use super::fs_kind::FsClock;
 use camino::{ReadDirUtf8, Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, Metadata};
@@ -23,7 +23,7 @@ const SETTLED: i64 = 2_000_000_000;
 
 /// How much is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum WalkMode {
     /// Every file.
     Thorough,
     /// Steps that may have changed by all that is known.
@@ -31,7 +31,7 @@ pub(super) enum Look {
 }
 
 /// The listener to what was found.
-pub(super) trait Hear {
+pub(super) trait TreeListener {
     /// One entry as it is now; `Gone` where it was known and is not there.
     fn fact(&mut self, fact: &FileFact);
     /// Files below a directory that are asked for even in a quick look.
@@ -40,15 +40,15 @@ pub(super) trait Hear {
 
 /// Everything known under a root. Paths are relative to it.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct FileTree {
     root: Utf8PathBuf,
-    clock: Clock,
+    clock: FsClock,
     top: BTreeMap<String, FileFact>,
-    dirs: BTreeMap<Utf8PathBuf, Dir>,
+    dirs: BTreeMap<Utf8PathBuf, WatchedDir>,
 }
 
 #[derive(Debug, Default)]
-struct Dir {
+struct WatchedDir {
     /// Inode, modification and change time when it was listed, if they had settled by then.
     listed: Option<(u64, i64, i64)>,
     /// Every change in it is told.
@@ -61,8 +61,8 @@ struct Dir {
 /// The entries of one directory by name, each with the last listing that it stood in.
 type Entries = HashMap<String, (FileFact, u64)>;
 
-impl Tree {
-    pub(super) fn new(root: &Utf8Path, clock: Clock) -> Self {
+impl FileTree {
+    pub(super) fn new(root: &Utf8Path, clock: FsClock) -> Self {
         Self {
             root: root.to_owned(),
             clock,
@@ -76,7 +76,11 @@ impl Tree {
     ///
     /// # Errors
     /// The root cannot be listed.
-    pub(super) fn list_root(&mut self, how: Look, hear: &mut dyn Hear) -> io::Result<BTreeMap<String, io::Error>> {
+    pub(super) fn list_root(
+        &mut self,
+        how: WalkMode,
+        hear: &mut dyn TreeListener,
+    ) -> io::Result<BTreeMap<String, io::Error>> {
         let mut refused = BTreeMap::new();
         let mut seen = BTreeSet::new();
         for entry in self.root.read_dir_utf8()? {
@@ -90,7 +94,7 @@ impl Tree {
             }
             let is_dir = || entry.file_type().is_ok_and(|t| t.is_dir());
             let known = self.top.get(&name).is_some_and(|f| f.kind == EntryKind::Dir);
-            if how == Look::Quick && known && is_dir() {
+            if how == WalkMode::Quick && known && is_dir() {
                 seen.insert(name);
                 continue;
             }
@@ -146,7 +150,7 @@ impl Tree {
     ///
     /// # Errors
     /// The first directory that cannot be read.
-    pub(super) fn look(&mut self, step: &Utf8Path, how: Look, hear: &mut dyn Hear) -> io::Result<()> {
+    pub(super) fn look(&mut self, step: &Utf8Path, how: WalkMode, hear: &mut dyn TreeListener) -> io::Result<()> {
         let meta = match fs::symlink_metadata(self.root.join(step)) {
             Ok(m) => m,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -175,7 +179,7 @@ impl Tree {
     ///
     /// # Errors
     /// It cannot be looked at.
-    pub(super) fn look_at(&mut self, path: &Utf8Path, hear: &mut dyn Hear) -> io::Result<Option<EntryKind>> {
+    pub(super) fn look_at(&mut self, path: &Utf8Path, hear: &mut dyn TreeListener) -> io::Result<Option<EntryKind>> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(None);
         };
@@ -218,10 +222,10 @@ impl Tree {
         &mut self,
         path: &Utf8Path,
         meta: Option<Metadata>,
-        how: Look,
+        how: WalkMode,
         depth: usize,
         count: &mut usize,
-        hear: &mut dyn Hear,
+        hear: &mut dyn TreeListener,
     ) -> io::Result<()> {
         let meta = match meta.map_or_else(|| fs::symlink_metadata(self.root.join(path)), Ok) {
             Ok(m) => m,
@@ -236,7 +240,7 @@ impl Tree {
         let fresh = known
             .listed
             .is_some_and(|was| was == now || (known.watched && was.0 == now.0));
-        if how == Look::Quick && fresh {
+        if how == WalkMode::Quick && fresh {
             *count += known.entries.len();
             for file in hear.waited_for(path) {
                 self.look_at(&file, hear)?;
@@ -244,7 +248,7 @@ impl Tree {
         } else {
             // What happened between the last look and the beginning of listening was heard by nobody.
             let unheard = known.watched && known.listed.is_none();
-            let this = if unheard { Look::Thorough } else { how };
+            let this = if unheard { WalkMode::Thorough } else { how };
             self.list(path, this, count, hear)?;
             let settled = self.clock.now().saturating_sub(now.1.max(now.2)) >= SETTLED;
             if let Some(dir) = self.dirs.get_mut(path) {
@@ -270,7 +274,13 @@ impl Tree {
     }
 
     /// Lists a directory. In a quick look only names that are new or waited for are asked for.
-    fn list(&mut self, path: &Utf8Path, how: Look, count: &mut usize, hear: &mut dyn Hear) -> io::Result<()> {
+    fn list(
+        &mut self,
+        path: &Utf8Path,
+        how: WalkMode,
+        count: &mut usize,
+        hear: &mut dyn TreeListener,
+    ) -> io::Result<()> {
         let entries = match self.root.join(path).read_dir_utf8() {
             Ok(e) => e,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -293,13 +303,13 @@ impl Tree {
         (known, listing): (&mut Entries, u64),
         entries: ReadDirUtf8,
         path: &Utf8Path,
-        how: Look,
+        how: WalkMode,
         count: &mut usize,
-        hear: &mut dyn Hear,
+        hear: &mut dyn TreeListener,
     ) -> io::Result<()> {
         let waited = match how {
-            Look::Quick => hear.waited_for(path),
-            Look::Thorough => Vec::new(),
+            WalkMode::Quick => hear.waited_for(path),
+            WalkMode::Thorough => Vec::new(),
         };
         let waited: HashSet<&str> = waited.iter().filter_map(|file| file.file_name()).collect();
         for entry in entries {
@@ -313,7 +323,7 @@ impl Tree {
                 return Err(io::Error::other(format!("more than {ENTRY_LIMIT} files under {path}")));
             }
             match known.get_mut(name) {
-                Some((_, seen)) if how == Look::Quick && !waited.contains(name) => *seen = listing,
+                Some((_, seen)) if how == WalkMode::Quick && !waited.contains(name) => *seen = listing,
                 _ => {
                     // By its directory, which is open: the way to it need not be gone for each.
                     let fact = match entry.metadata() {
@@ -336,19 +346,19 @@ impl Tree {
         Ok(())
     }
 
-    fn enter(&mut self, dir: &Utf8Path, name: &str, fact: FileFact, hear: &mut dyn Hear) {
+    fn enter(&mut self, dir: &Utf8Path, name: &str, fact: FileFact, hear: &mut dyn TreeListener) {
         let dir = self.dirs.entry(dir.to_owned()).or_default();
         if let Some(dir) = enter(&mut dir.entries, name, fact, dir.listings, hear) {
             self.drop_below(&dir, hear);
         }
     }
 
-    fn drop_entry(&mut self, dir: &Utf8Path, name: &str, hear: &mut dyn Hear) {
+    fn drop_entry(&mut self, dir: &Utf8Path, name: &str, hear: &mut dyn TreeListener) {
         let removed = self.dirs.get_mut(dir).and_then(|d| d.entries.remove(name));
         self.drop_removed(removed, hear);
     }
 
-    fn drop_removed(&mut self, removed: Option<(FileFact, u64)>, hear: &mut dyn Hear) {
+    fn drop_removed(&mut self, removed: Option<(FileFact, u64)>, hear: &mut dyn TreeListener) {
         if let Some((fact, _)) = removed {
             self.drop_below(&fact.path, hear);
             gone(fact, hear);
@@ -356,14 +366,14 @@ impl Tree {
     }
 
     /// Drops what is known of a directory of the root: it is heard of anew.
-    pub(super) fn drop_top(&mut self, name: &str, hear: &mut dyn Hear) {
+    pub(super) fn drop_top(&mut self, name: &str, hear: &mut dyn TreeListener) {
         self.drop_below(Utf8Path::new(name), hear);
         if let Some(fact) = self.top.remove(name) {
             gone(fact, hear);
         }
     }
 
-    fn drop_below(&mut self, path: &Utf8Path, hear: &mut dyn Hear) {
+    fn drop_below(&mut self, path: &Utf8Path, hear: &mut dyn TreeListener) {
         for dir in self.dirs_of(path) {
             let entries = self.dirs.remove(&dir).map(|d| d.entries).unwrap_or_default();
             let mut entries: Vec<FileFact> = entries.into_values().map(|(fact, _)| fact).collect();
@@ -376,7 +386,13 @@ impl Tree {
 }
 
 /// Takes in what is known of an entry now. Answers the path of a directory that something else stands in place of.
-fn enter(entries: &mut Entries, name: &str, fact: FileFact, listing: u64, hear: &mut dyn Hear) -> Option<Utf8PathBuf> {
+fn enter(
+    entries: &mut Entries,
+    name: &str,
+    fact: FileFact,
+    listing: u64,
+    hear: &mut dyn TreeListener,
+) -> Option<Utf8PathBuf> {
     let is_dir = fact.kind == EntryKind::Dir;
     let Some((known, seen)) = entries.get_mut(name) else {
         hear.fact(&fact);
@@ -392,7 +408,7 @@ fn enter(entries: &mut Entries, name: &str, fact: FileFact, listing: u64, hear: 
     (was.kind == EntryKind::Dir && !is_dir).then_some(was.path)
 }
 
-fn gone(mut fact: FileFact, hear: &mut dyn Hear) {
+fn gone(mut fact: FileFact, hear: &mut dyn TreeListener) {
     fact.kind = EntryKind::Gone;
     hear.fact(&fact);
 }

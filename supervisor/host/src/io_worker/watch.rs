@@ -6,8 +6,8 @@
 //! lost events, or cannot take another directory, or the file system tells nothing, the I/O worker looks for itself.
 
 use super::fs_kind::FsKind;
-use super::scan::Prover;
-use super::tree::Look;
+use super::scan::RootProver;
+use super::tree::WalkMode;
 use camino::{Utf8Path, Utf8PathBuf};
 use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RenameMode};
 use notify::{EventKind, RecursiveMode, Watcher};
@@ -32,7 +32,7 @@ const ROUNDS: usize = 10;
 
 /// The message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum WatchEvent {
     /// Something directly under the root came, went or was written.
     Top,
     /// A path below a step, relative to the root.
@@ -62,7 +62,7 @@ impl Watch {
     /// Starts to listen to the root itself. `None`: the file system tells nothing, or has no room.
     pub(super) fn start(
         root: &Utf8Path,
-        tell: impl Fn(Told) + Send + 'static,
+        tell: impl Fn(WatchEvent) + Send + 'static,
         touched: impl Fn() + Send + 'static,
     ) -> Option<Self> {
         if let Some(name) = FsKind::of(root).untold {
@@ -78,13 +78,13 @@ impl Watch {
         let (top, waiting) = (root.to_owned(), Arc::clone(&backlog));
         let hear = move |event: notify::Result<notify::Event>| {
             for told in heard(&top, event) {
-                if matches!(told, Told::Top | Told::Lost) {
+                if matches!(told, WatchEvent::Top | WatchEvent::Lost) {
                     // Its receiver lives as long as this watcher.
                     let _ = tx.send(());
                 }
                 match waiting.fetch_add(1, Ordering::Relaxed) {
                     ..BACKLOG => tell(told),
-                    BACKLOG => tell(Told::Lost),
+                    BACKLOG => tell(WatchEvent::Lost),
                     _ => {}
                 }
             }
@@ -128,7 +128,7 @@ impl Watch {
 
     /// Listens to the directories of the newest steps and to no others. What is newly listened to is listed once more,
     /// so that nothing falls between.
-    pub(super) fn follow(&mut self, prover: &mut Prover) {
+    pub(super) fn follow(&mut self, prover: &mut RootProver) {
         let steps: Vec<_> = prover.steps().into_iter().take(STEPS).map(|(id, _)| id).collect();
         let mut wanted = BTreeSet::new();
         for id in steps {
@@ -138,7 +138,7 @@ impl Watch {
                 let more = new.iter().filter(|dir| self.add(prover, dir)).count();
                 wanted.extend(dirs.iter().cloned());
                 // What cannot be looked at now is told by the next scan.
-                if more == 0 || prover.tree.look(&id.0, Look::Quick, &mut prover.cache).is_err() {
+                if more == 0 || prover.tree.look(&id.0, WalkMode::Quick, &mut prover.cache).is_err() {
                     break;
                 }
             }
@@ -152,7 +152,7 @@ impl Watch {
         }
     }
 
-    fn add(&mut self, prover: &mut Prover, dir: &Utf8Path) -> bool {
+    fn add(&mut self, prover: &mut RootProver, dir: &Utf8Path) -> bool {
         let path = self.root.join(dir);
         match self.watcher.watch(path.as_std_path(), RecursiveMode::NonRecursive) {
             Ok(()) => {
@@ -211,12 +211,12 @@ fn gather(rx: &Receiver<()>, touched: &dyn Fn()) {
 }
 
 /// Meaning of an event. Opening and reading mean nothing, and neither does each single write: the file is not closed.
-fn heard(root: &Utf8Path, event: notify::Result<notify::Event>) -> Vec<Told> {
+fn heard(root: &Utf8Path, event: notify::Result<notify::Event>) -> Vec<WatchEvent> {
     let Ok(event) = event else {
-        return vec![Told::Lost];
+        return vec![WatchEvent::Lost];
     };
     if event.need_rescan() {
-        return vec![Told::Lost];
+        return vec![WatchEvent::Lost];
     }
     let (closed, dir) = match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => (true, false),
@@ -228,15 +228,15 @@ fn heard(root: &Utf8Path, event: notify::Result<notify::Event>) -> Vec<Told> {
         EventKind::Remove(_) => (false, false),
         _ => return Vec::new(),
     };
-    let below = |path: &std::path::PathBuf| -> Option<Told> {
+    let below = |path: &std::path::PathBuf| -> Option<WatchEvent> {
         let path = Utf8Path::from_path(path)?.strip_prefix(root).ok()?;
         let mut parts = path.iter();
         let top = parts.next().filter(|name| !name.starts_with('.'))?;
         match parts.next() {
             // A file is told when it is closed or gone, a directory at once.
             None if top.is_empty() => None,
-            None => Some(Told::Top),
-            Some(_) => Some(Told::Changed {
+            None => Some(WatchEvent::Top),
+            Some(_) => Some(WatchEvent::Changed {
                 path: path.to_owned(),
                 closed: closed && !dir,
             }),
@@ -251,7 +251,7 @@ mod tests {
     use notify::Event;
     use notify::event::{DataChange, Flag, RemoveKind};
 
-    fn on(kind: EventKind, path: &str) -> Vec<Told> {
+    fn on(kind: EventKind, path: &str) -> Vec<WatchEvent> {
         heard(Utf8Path::new("/r"), Ok(Event::new(kind).add_path(path.into())))
     }
 
@@ -260,7 +260,7 @@ mod tests {
         let close = EventKind::Access(AccessKind::Close(AccessMode::Write));
         let changed = |closed| {
             let path = "global_step_2/actor/x.pt".into();
-            vec![Told::Changed { path, closed }]
+            vec![WatchEvent::Changed { path, closed }]
         };
         assert_eq!(on(close, "/r/global_step_2/actor/x.pt"), changed(true));
         let moved = EventKind::Modify(ModifyKind::Name(RenameMode::To));
@@ -274,7 +274,7 @@ mod tests {
         ] {
             assert_eq!(on(nothing, "/r/global_step_2/actor/x.pt"), []);
         }
-        assert_eq!(on(close, "/r/latest_checkpointed_iteration.txt"), [Told::Top]);
+        assert_eq!(on(close, "/r/latest_checkpointed_iteration.txt"), [WatchEvent::Top]);
         assert_eq!(on(close, "/r/.supervise/run.id"), []);
         assert_eq!(on(close, "/r"), []);
     }
@@ -282,8 +282,8 @@ mod tests {
     #[test]
     fn an_overflow_and_an_error_are_a_loss() {
         let overflow = Event::new(EventKind::Other).set_flag(Flag::Rescan);
-        assert_eq!(heard(Utf8Path::new("/r"), Ok(overflow)), [Told::Lost]);
+        assert_eq!(heard(Utf8Path::new("/r"), Ok(overflow)), [WatchEvent::Lost]);
         let error = notify::Error::new(notify::ErrorKind::MaxFilesWatch);
-        assert_eq!(heard(Utf8Path::new("/r"), Err(error)), [Told::Lost]);
+        assert_eq!(heard(Utf8Path::new("/r"), Err(error)), [WatchEvent::Lost]);
     }
 }

@@ -1,9 +1,9 @@
 //! Reading the weights of a step for numbers that are not finite.
 
-use super::scan::Prover;
+use super::scan::RootProver;
 use camino::Utf8Path;
 use std::ops::ControlFlow;
-use supervise_checkpoint::{FileReport, Need, SweepOptions};
+use supervise_checkpoint::{FileReport, RequiredFile, SweepOptions};
 use supervise_core::checkpoint::{CkptId, Depth, Verdict};
 use supervise_core::finiteness::OddTensors;
 
@@ -17,13 +17,13 @@ const OTHERS: [&str; 6] = [
     "data.",
 ];
 
-impl Prover {
+impl RootProver {
     /// Files of a step's model that hold numbers which are not finite, and its tensors that do; `None`: it could not be read as a
     /// whole. Nothing is kept of it.
     pub(super) fn odd_weights(&mut self, id: &CkptId, working: &mut dyn FnMut(u64)) -> Option<(u32, OddTensors)> {
         let needs = self.cache.needs(id, Depth::Full);
-        let inside = |need: &Need| need.path.strip_prefix(&id.0).unwrap_or(&need.path).to_owned();
-        let needs: Vec<Need> = needs.iter().filter(|n| holds_weights(&inside(n))).cloned().collect();
+        let inside = |need: &RequiredFile| need.path.strip_prefix(&id.0).unwrap_or(&need.path).to_owned();
+        let needs: Vec<RequiredFile> = needs.iter().filter(|n| holds_weights(&inside(n))).cloned().collect();
         let options = SweepOptions {
             zero: false,
             finite: true,

@@ -36,13 +36,13 @@ pub(crate) struct LogOrder {
 
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct FrameHeader {
     pub(crate) kind: FrameKind,
     pub(crate) worker: u32,
     pub(crate) len: usize,
 }
 
-impl Header {
+impl FrameHeader {
     pub(crate) fn encode(self) -> [u8; HEADER_LEN] {
         let kind = match self.kind {
             FrameKind::Order => 1,
@@ -81,13 +81,13 @@ mod tests {
 
     #[test]
     fn headers_come_back_and_nonsense_does_not() {
-        let header = Header {
+        let header = FrameHeader {
             kind: FrameKind::Output,
             worker: 0x0102_0304,
             len: 65536,
         };
-        assert_eq!(Header::decode(header.encode()), Some(header));
-        assert_eq!(Header::decode([9; HEADER_LEN]), None);
-        assert_eq!(Header::decode([2, 0, 0, 0, 0, 255, 255, 255, 255]), None);
+        assert_eq!(FrameHeader::decode(header.encode()), Some(header));
+        assert_eq!(FrameHeader::decode([9; HEADER_LEN]), None);
+        assert_eq!(FrameHeader::decode([2, 0, 0, 0, 0, 255, 255, 255, 255]), None);
     }
 }

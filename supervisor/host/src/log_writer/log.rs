@@ -16,7 +16,7 @@ use supervise_config::NeedleSet;
 const KEEP_LIMIT: u32 = 1000;
 
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct RotatedLog {
     path: Utf8PathBuf,
     file: Option<File>,
     size: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Log {
     places: PlacesFile,
 }
 
-impl Log {
+impl RotatedLog {
     /// A worker's output. Zero as a size means that it is never rotated.
     pub(crate) fn rotated(dir: &Utf8Path, name: &str, order: &LogOrder) -> Self {
         let limit = match order.output_max {
@@ -184,7 +184,7 @@ mod tests {
         };
         // A file where the directory should be: every open is refused.
         fs::write(&dir, "").unwrap();
-        let mut log = Log::rotated(&dir, "worker-0.log", &order);
+        let mut log = RotatedLog::rotated(&dir, "worker-0.log", &order);
         log.write(b"lost");
         fs::remove_file(&dir).unwrap();
         log.write(b"kept\n");
@@ -197,7 +197,7 @@ mod tests {
     fn a_limited_file_stops_growing() {
         let temp = tempfile::tempdir().unwrap();
         let dir = Utf8PathBuf::from_path_buf(temp.path().to_path_buf()).unwrap();
-        let mut log = Log::limited(&dir, "tree", 10);
+        let mut log = RotatedLog::limited(&dir, "tree", 10);
         for _ in 0..10 {
             log.write(b"12345\n");
         }

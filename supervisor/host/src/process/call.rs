@@ -1,6 +1,6 @@
 //! A program of a scheduler's: run to its end for what it prints, and its last words where it fails.
 
-use crate::process::capture::{Captured, Errand, capture};
+use crate::process::capture::{CaptureCommand, CapturedOutput, capture};
 use camino::Utf8Path;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) fn call(
 ) -> Result<Vec<u8>, String> {
     let argv: Vec<String> = argv.iter().map(|w| (*w).to_owned()).collect();
     let env: Vec<(String, String)> = env.into_iter().collect();
-    let said = capture(&Errand {
+    let said = capture(&CaptureCommand {
         input,
         argv: &argv,
         env: &env,
@@ -32,8 +32,8 @@ pub(crate) fn call(
         stop: None,
     });
     match said {
-        Ok(Captured { status, output, .. }) if status.is_success() => Ok(output),
-        Ok(Captured { errors, .. }) => Err(format!("{}: {}", argv[0], last_words(&errors))),
+        Ok(CapturedOutput { status, output, .. }) if status.is_success() => Ok(output),
+        Ok(CapturedOutput { errors, .. }) => Err(format!("{}: {}", argv[0], last_words(&errors))),
         Err(e) => Err(format!("{}: {e}", argv[0])),
     }
 }

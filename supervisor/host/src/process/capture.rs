@@ -6,7 +6,7 @@
 
 use crate::process::boottime_ms;
 use crate::process::kill::signal_group;
-use crate::process::spawn::{Program, REFUSAL_LEN, Refusal, Stage, Wiring, start};
+use crate::process::spawn::{REFUSAL_LEN, SpawnError, SpawnProgram, SpawnStage, SpawnWiring, start};
 use crate::process::stat::proc_stat;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -26,7 +26,7 @@ const DYING: Duration = Duration::from_secs(2);
 
 /// The program to run.
 #[derive(Debug, Clone, Copy)]
-pub struct Errand<'a> {
+pub struct CaptureCommand<'a> {
     /// Text on its standard input.
     pub input: &'a [u8],
     /// The program and its arguments.
@@ -47,7 +47,7 @@ pub struct Errand<'a> {
 
 /// How it ended, and what it printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Captured {
+pub struct CapturedOutput {
     /// How.
     pub status: ExitStatus,
     /// Its standard output; longer than what was asked for is cut.
@@ -80,8 +80,8 @@ pub enum CaptureError {
 ///
 /// # Errors
 /// It could not be started, took too long, printed too much, or was not wanted any more.
-pub fn capture(errand: &Errand<'_>) -> Result<Captured, CaptureError> {
-    let program = Program::new(errand.argv, errand.env, Some(errand.cwd)).map_err(CaptureError::Start)?;
+pub fn capture(errand: &CaptureCommand<'_>) -> Result<CapturedOutput, CaptureError> {
+    let program = SpawnProgram::new(errand.argv, errand.env, Some(errand.cwd)).map_err(CaptureError::Start)?;
     let mut running = Running::start(&program, errand.input).map_err(CaptureError::Start)?;
     let ended = running.follow(errand);
     // Before it is reaped: as long as it is at least a zombie, its group's number is its own.
@@ -93,12 +93,12 @@ pub fn capture(errand: &Errand<'_>) -> Result<Captured, CaptureError> {
     }
     if let Some(refusal) = running.refusal() {
         return Err(match refusal.stage {
-            Stage::Directory => CaptureError::Directory(refusal.error()),
-            Stage::Execute | Stage::Setup => CaptureError::Start(refusal.error()),
+            SpawnStage::Directory => CaptureError::Directory(refusal.error()),
+            SpawnStage::Execute | SpawnStage::Setup => CaptureError::Start(refusal.error()),
         });
     }
     running.errors.keep_last(errand.errors);
-    Ok(Captured {
+    Ok(CapturedOutput {
         status,
         output: running.output.bytes,
         errors: running.errors.bytes,
@@ -151,7 +151,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(program: &Program, text: &[u8]) -> io::Result<Self> {
+    fn start(program: &SpawnProgram, text: &[u8]) -> io::Result<Self> {
         // In memory, not through a pipe: nobody has to write while it does not read.
         let mut input = File::from(memfd_create("input", MFdFlags::MFD_CLOEXEC)?);
         input.write_all(text)?;
@@ -161,7 +161,7 @@ impl Running {
         for reader in [&out_reader, &err_reader] {
             nix::fcntl::fcntl(reader, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
-        let wiring = Wiring {
+        let wiring = SpawnWiring {
             input: input.as_fd(),
             output: out_writer.as_fd(),
             errors: err_writer.as_fd(),
@@ -183,7 +183,7 @@ impl Running {
     }
 
     /// Reads until it has ended. What its children still print is not waited for.
-    fn follow(&mut self, errand: &Errand<'_>) -> Result<(), CaptureError> {
+    fn follow(&mut self, errand: &CaptureCommand<'_>) -> Result<(), CaptureError> {
         let limit = u64::try_from(errand.limit.as_millis()).unwrap_or(u64::MAX);
         let end = boottime_ms().saturating_add(limit);
         loop {
@@ -228,10 +228,10 @@ impl Running {
         stop.is_some() && first.is_some_and(|found| !found.is_empty())
     }
 
-    fn refusal(&mut self) -> Option<Refusal> {
+    fn refusal(&mut self) -> Option<SpawnError> {
         let mut bytes = [0_u8; REFUSAL_LEN];
         match self.report.read(&mut bytes) {
-            Ok(REFUSAL_LEN) => Some(Refusal::parse(bytes)),
+            Ok(REFUSAL_LEN) => Some(SpawnError::parse(bytes)),
             _ => None,
         }
     }
@@ -258,10 +258,10 @@ mod tests {
     use super::*;
     use crate::process::is_alive;
 
-    fn shell(script: &str, limit: Duration, stop: Option<BorrowedFd<'_>>) -> Result<Captured, CaptureError> {
+    fn shell(script: &str, limit: Duration, stop: Option<BorrowedFd<'_>>) -> Result<CapturedOutput, CaptureError> {
         let argv = ["sh", "-c", script].map(str::to_owned);
         let env = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
-        capture(&Errand {
+        capture(&CaptureCommand {
             input: &[],
             argv: &argv,
             env: &env,
@@ -329,7 +329,7 @@ mod tests {
         let much = shell("yes", long(), None);
         assert!(matches!(much, Err(CaptureError::TooMuch(1000))), "{much:?}");
         let argv = ["no-such-program".to_owned()];
-        let errand = Errand {
+        let errand = CaptureCommand {
             input: &[],
             argv: &argv,
             env: &[],
@@ -340,7 +340,7 @@ mod tests {
             stop: None,
         };
         assert!(matches!(capture(&errand), Err(CaptureError::Start(_))));
-        let elsewhere = Errand {
+        let elsewhere = CaptureCommand {
             cwd: "/no/such",
             ..errand
         };

@@ -5,7 +5,7 @@
 //! Only these are read then; where the order cannot be relied on, everything is.
 
 use crate::process::boottime_ms;
-use crate::process::tree::Snapshot;
+use crate::process::tree::ProcSnapshot;
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
@@ -31,9 +31,9 @@ pub(crate) struct Census {
 impl Census {
     /// Looks through everything. `since`: what was started before this clock tick is of no interest. No census where the kernel
     /// does not tell the numbers.
-    pub(crate) fn take(since: u64) -> (Snapshot, Option<Self>) {
+    pub(crate) fn take(since: u64) -> (ProcSnapshot, Option<Self>) {
         let (last, at) = (last_number(), boottime_ms());
-        let all = Snapshot::take();
+        let all = ProcSnapshot::take();
         let young: Vec<i32> = all.iter().filter(|s| s.start >= since).map(|s| s.pid).collect();
         let census = last.map(|last| Self { last, at, young });
         (all, census)
@@ -42,7 +42,7 @@ impl Census {
     /// The processes of interest now; `None`: only a look through everything can tell.
     ///
     /// Not among them is one that asked for its number (`clone3` with `set_tid`, which restoring from a dump does).
-    pub(crate) fn recount(&self) -> Option<Snapshot> {
+    pub(crate) fn recount(&self) -> Option<ProcSnapshot> {
         let numbers = i32::try_from(read_number("/proc/sys/kernel/pid_max")?).ok()?;
         let age = boottime_ms().saturating_sub(self.at).saturating_add(1);
         let last = last_number()?;
@@ -50,7 +50,7 @@ impl Census {
         let is_fresh = age.saturating_mul(PER_MS) < u64::try_from(numbers - NUMBERS).unwrap_or(0);
         (is_in_order && is_fresh).then(|| {
             let new = (self.last + 1..=last).filter(|pid| is_process(*pid));
-            Snapshot::of(self.young.iter().copied().chain(new))
+            ProcSnapshot::of(self.young.iter().copied().chain(new))
         })
     }
 }
@@ -100,7 +100,7 @@ mod tests {
         assert!(now.get(1).is_none());
     }
 
-    fn started_later() -> Option<(i32, i32, Snapshot)> {
+    fn started_later() -> Option<(i32, i32, ProcSnapshot)> {
         let census = census();
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let (tx, rx) = std::sync::mpsc::channel();

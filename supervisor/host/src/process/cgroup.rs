@@ -23,11 +23,11 @@ const LIST_LIMIT: u64 = 1 << 20;
 
 /// A cgroup that holds the workers of one attempt and nothing else.
 #[derive(Debug)]
-pub struct Leaf {
+pub struct CgroupLeaf {
     dir: PathBuf,
 }
 
-impl Leaf {
+impl CgroupLeaf {
     /// Makes the leaf `name` below this process's own cgroup.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ fn leaf_prefix(run: &RunId) -> String {
 /// The leaves of a run, wherever they were made: a new login, or a new service, stands in another cgroup than the one
 /// before.
 #[must_use]
-pub fn leaves_of_run(run: &RunId) -> Vec<Leaf> {
+pub fn leaves_of_run(run: &RunId) -> Vec<CgroupLeaf> {
     let mut found = Vec::new();
     if let Some(top) = mount() {
         search(&top, &leaf_prefix(run), &mut found);
@@ -156,12 +156,12 @@ pub fn leaves_of_run(run: &RunId) -> Vec<Leaf> {
 
 /// Processes in leaves of this run.
 pub(crate) fn members_of_run(run: &RunId) -> BTreeSet<i32> {
-    leaves_of_run(run).iter().flat_map(Leaf::members).collect()
+    leaves_of_run(run).iter().flat_map(CgroupLeaf::members).collect()
 }
 
 /// Looks through everything below a cgroup, level by level; where there are more than can be looked at, what is nearer
 /// to the top comes first.
-fn search(top: &Path, prefix: &str, found: &mut Vec<Leaf>) {
+fn search(top: &Path, prefix: &str, found: &mut Vec<CgroupLeaf>) {
     let mut open = std::collections::VecDeque::from([top.to_owned()]);
     for _ in 0..SEARCH_LIMIT {
         let Some(dir) = open.pop_front() else { return };
@@ -173,7 +173,7 @@ fn search(top: &Path, prefix: &str, found: &mut Vec<Leaf>) {
             match entry.file_name().to_string_lossy().starts_with(prefix) {
                 // One that another user made holds that user's processes, whatever it is called.
                 true if !is_ours(&entry) => {}
-                true => found.push(Leaf { dir }),
+                true => found.push(CgroupLeaf { dir }),
                 false => open.push_back(dir),
             }
         }

@@ -3,7 +3,7 @@
 //! Every signal is sent through a pidfd after the start time was compared, so that a number that was given to
 //! another process meanwhile is never hit. A tree is ended by repeated sweeps until two in a row find nothing.
 
-use crate::process::cgroup::{Leaf, leaves_of_run};
+use crate::process::cgroup::{CgroupLeaf, leaves_of_run};
 use crate::process::stat::{ProcStat, proc_stat};
 use crate::process::tree::{children, keeps, running_children};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, pidfd_open, pidfd_send_signal, prlimit};
@@ -228,7 +228,7 @@ pub fn end_run(run: &RunId, find: impl FnMut() -> Vec<ProcRef>, limit: Duration)
         let _ = leaf.kill();
     }
     let left = kill_until_gone(find, limit);
-    leaves_of_run(run).iter().for_each(Leaf::remove);
+    leaves_of_run(run).iter().for_each(CgroupLeaf::remove);
     left
 }
 

@@ -8,7 +8,7 @@ use supervise_core::id::{ProcRef, RunId};
 
 /// A process that lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Remains {
+pub struct LeftoverProcess {
     /// Its number.
     pub pid: i32,
     /// Its name, as the kernel keeps it: 15 bytes at most, chosen by the process itself.
@@ -17,7 +17,7 @@ pub struct Remains {
     pub state: char,
 }
 
-impl Remains {
+impl LeftoverProcess {
     /// This process; `None` where it is gone.
     #[must_use]
     pub fn of(target: ProcRef) -> Option<Self> {
@@ -31,7 +31,7 @@ impl Remains {
     }
 }
 
-impl fmt::Display for Remains {
+impl fmt::Display for LeftoverProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
             'D' => "uninterruptible sleep (D): it waits in the kernel, where no signal reaches it",
@@ -49,10 +49,10 @@ impl fmt::Display for Remains {
 /// Every process of the run's attempts that lives, by number, but for our own that see to its end. `recorded`: see
 /// [`find_attempt_processes`].
 #[must_use]
-pub fn remains(run: &RunId, recorded: &[ProcRef]) -> Vec<Remains> {
+pub fn remains(run: &RunId, recorded: &[ProcRef]) -> Vec<LeftoverProcess> {
     let found = find_attempt_processes(run, recorded);
     let theirs = found.into_iter().filter(|p| !keeps(p.pid));
-    theirs.filter_map(Remains::of).collect()
+    theirs.filter_map(LeftoverProcess::of).collect()
 }
 
 #[cfg(test)]
@@ -62,15 +62,15 @@ mod tests {
     #[test]
     fn a_process_is_told_with_its_name_and_state() {
         let me = crate::process::own_ref();
-        let own = Remains::of(me).unwrap();
+        let own = LeftoverProcess::of(me).unwrap();
         assert_eq!(own.pid, me.pid);
         assert!(!own.command.is_empty() && "RS".contains(own.state), "{own:?}");
         let other = ProcRef {
             start: me.start + 1,
             ..me
         };
-        assert_eq!(Remains::of(other), None);
-        let stuck = Remains { state: 'D', ..own };
+        assert_eq!(LeftoverProcess::of(other), None);
+        let stuck = LeftoverProcess { state: 'D', ..own };
         assert!(stuck.to_string().contains("uninterruptible sleep (D)"), "{stuck}");
     }
 
@@ -85,7 +85,7 @@ mod tests {
         let start = proc_stat(pid).unwrap().start;
         let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
         let seen = loop {
-            let now = Remains::of(ProcRef { pid, start });
+            let now = LeftoverProcess::of(ProcRef { pid, start });
             if now.as_ref().is_some_and(|r| r.state == 'D') || std::time::Instant::now() > until {
                 break now;
             }

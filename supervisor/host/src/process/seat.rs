@@ -8,16 +8,16 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use supervise_core::id::ProcRef;
-use supervise_core::lease::Seat;
+use supervise_core::lease::PidScope;
 
 /// Longest machine id that is read.
 const ID_LIMIT: u64 = 128;
 
 /// The seat of this process. What cannot be known is left empty, and is then never the same as another's.
 #[must_use]
-pub fn seat() -> Seat {
+pub fn seat() -> PidScope {
     let inode = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |m| m.ino());
-    Seat {
+    PidScope {
         boot: boot_id().unwrap_or_default(),
         machine: machine_id(),
         pid_ns: if is_proc_our_own() { inode("pid") } else { 0 },

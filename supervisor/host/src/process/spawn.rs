@@ -25,14 +25,14 @@ const PATH_LIMIT: usize = 256;
 
 /// A program, ready to be executed.
 #[derive(Debug)]
-pub struct Program {
+pub struct SpawnProgram {
     candidates: Vec<CString>,
     argv: Vec<CString>,
     env: Vec<CString>,
     cwd: Option<CString>,
 }
 
-impl Program {
+impl SpawnProgram {
     /// Prepares a program that is looked for as the shell would, in the PATH of its own environment.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ fn text(s: &str) -> io::Result<CString> {
 
 /// Setup of a new process.
 #[derive(Debug)]
-pub struct Wiring<'a> {
+pub struct SpawnWiring<'a> {
     /// Its standard input.
     pub input: BorrowedFd<'a>,
     /// Its standard output.
@@ -90,21 +90,21 @@ pub struct Wiring<'a> {
     /// Its standard error.
     pub errors: BorrowedFd<'a>,
     /// The cgroup it is born in.
-    pub cgroup: Option<Place<'a>>,
+    pub cgroup: Option<CgroupFds<'a>>,
     /// It is killed when its creator ends.
     pub dies_with_creator: bool,
     /// It waits here before its program.
-    pub gate: Option<&'a Gate>,
+    pub gate: Option<&'a SpawnGate>,
 }
 
 /// Keeps new processes from their programs until it is opened; where it is dropped first they end.
 #[derive(Debug)]
-pub struct Gate {
+pub struct SpawnGate {
     reader: OwnedFd,
     writer: OwnedFd,
 }
 
-impl Gate {
+impl SpawnGate {
     /// A closed one.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl Gate {
 
 /// A cgroup, by its directory and by the file that lets a process in.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct CgroupFds<'a> {
     /// The directory.
     pub directory: BorrowedFd<'a>,
     /// `cgroup.procs`.
@@ -138,7 +138,7 @@ pub struct Place<'a> {
 
 /// A process that was made.
 #[derive(Debug)]
-pub struct Started {
+pub struct SpawnedProcess {
     /// Its number.
     pub pid: i32,
     /// Ends without a byte once the program runs; else holds a [`Refusal`].
@@ -147,16 +147,16 @@ pub struct Started {
 
 /// Why a program does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
+pub struct SpawnError {
     /// The step that failed.
-    pub stage: Stage,
+    pub stage: SpawnStage,
     /// The error number.
     pub errno: i32,
 }
 
 /// The steps between the making of a process and its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum SpawnStage {
     /// Changing to its working directory.
     Directory,
     /// Executing the program.
@@ -168,16 +168,16 @@ pub enum Stage {
 /// Length of a refusal on the pipe.
 pub const REFUSAL_LEN: usize = 8;
 
-impl Refusal {
+impl SpawnError {
     /// Reads what a new process wrote.
     #[must_use]
     pub fn parse(bytes: [u8; REFUSAL_LEN]) -> Self {
         let [a, b, c, d, e, f, g, h] = bytes;
         Self {
             stage: match i32::from_ne_bytes([a, b, c, d]) {
-                STAGE_DIRECTORY => Stage::Directory,
-                STAGE_EXECUTE => Stage::Execute,
-                _ => Stage::Setup,
+                STAGE_DIRECTORY => SpawnStage::Directory,
+                STAGE_EXECUTE => SpawnStage::Execute,
+                _ => SpawnStage::Setup,
             },
             errno: i32::from_ne_bytes([e, f, g, h]),
         }
@@ -214,7 +214,7 @@ struct Birth<'a> {
 ///
 /// # Errors
 /// No process can be made (limits, memory).
-pub fn start(program: &Program, wiring: &Wiring<'_>) -> io::Result<Started> {
+pub fn start(program: &SpawnProgram, wiring: &SpawnWiring<'_>) -> io::Result<SpawnedProcess> {
     let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC | nix::fcntl::OFlag::O_NONBLOCK)?;
     let mut birth = Birth {
         candidates: &program.candidates,
@@ -242,7 +242,7 @@ pub fn start(program: &Program, wiring: &Wiring<'_>) -> io::Result<Started> {
     match pid {
         0 => be_born(&birth),
         -1 => Err(io::Error::last_os_error()),
-        pid => Ok(Started { pid, report: reader }),
+        pid => Ok(SpawnedProcess { pid, report: reader }),
     }
 }
 

@@ -5,7 +5,7 @@
 //! environment, standing in a session that a recorded process led.
 //! Whatever descends from a marked process is marked too. This process and its ancestors never are.
 
-use crate::address::{self, Role};
+use crate::address::{self, SocketRole};
 use crate::process::stat::{ProcStat, proc_stat};
 use crate::process::{ATTEMPT_VARIABLE, cgroup};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -21,11 +21,11 @@ pub(crate) const KEEPER_NAME: &std::ffi::CStr = c"supervise-keep";
 
 /// Every process of the machine at (nearly) one moment, but for the kernel's own threads.
 #[derive(Debug, Default)]
-pub struct Snapshot {
+pub struct ProcSnapshot {
     by_pid: BTreeMap<i32, ProcStat>,
 }
 
-impl Snapshot {
+impl ProcSnapshot {
     /// Reads `/proc`.
     #[must_use]
     pub fn take() -> Self {
@@ -86,7 +86,7 @@ impl Snapshot {
 
 /// The sign that marks a process as one of the attempt's.
 #[derive(Debug, Clone, Default)]
-pub struct Marks {
+pub struct AttemptMarks {
     /// Descendants of this process.
     pub root: Option<i32>,
     /// Exactly these.
@@ -103,16 +103,16 @@ pub struct Marks {
     pub since: u64,
 }
 
-impl Marks {
+impl AttemptMarks {
     /// The living processes that carry a mark.
     #[must_use]
     pub fn find(&self) -> Vec<ProcStat> {
-        self.find_in(&Snapshot::take())
+        self.find_in(&ProcSnapshot::take())
     }
 
     /// The living processes of a snapshot that carry a mark.
     #[must_use]
-    pub fn find_in(&self, all: &Snapshot) -> Vec<ProcStat> {
+    pub fn find_in(&self, all: &ProcSnapshot) -> Vec<ProcStat> {
         let own = nix::unistd::getpid().as_raw();
         let mut except = all.ancestors(own);
         except.extend(&self.except);
@@ -137,7 +137,7 @@ impl Marks {
             .collect()
     }
 
-    fn is_marked(&self, stat: &ProcStat, all: &Snapshot) -> bool {
+    fn is_marked(&self, stat: &ProcStat, all: &ProcSnapshot) -> bool {
         if self.recorded.contains(&stat.proc_ref()) || self.members.contains(&stat.pid) {
             return true;
         }
@@ -145,16 +145,16 @@ impl Marks {
             return false;
         };
         match origin(stat.pid) {
-            Origin::Attempt(value) => value.starts_with(tag),
-            Origin::Bare => self.is_in_session(stat, all),
-            Origin::Other => false,
+            ProcessOrigin::Attempt(value) => value.starts_with(tag),
+            ProcessOrigin::Bare => self.is_in_session(stat, all),
+            ProcessOrigin::Other => false,
         }
     }
 
     /// A session's number can be reused only after its last member is gone; a leader that lives and started at
     /// another moment is proof of that. Where no leader lives, somebody else's session may have had the number
     /// since: that is why this counts only for a process without an environment that tells where it is from.
-    fn is_in_session(&self, stat: &ProcStat, all: &Snapshot) -> bool {
+    fn is_in_session(&self, stat: &ProcStat, all: &ProcSnapshot) -> bool {
         let Some(leader) = self.leaders.iter().find(|l| l.pid == stat.session) else {
             return false;
         };
@@ -165,7 +165,7 @@ impl Marks {
 
 /// Statements of the environment that a process was started with about where it is from.
 #[derive(Debug, PartialEq, Eq)]
-enum Origin {
+enum ProcessOrigin {
     /// An attempt, named by the value of `SUPERVISE_ATTEMPT`.
     Attempt(String),
     /// Nothing: it was started without one, or has overwritten it.
@@ -174,36 +174,40 @@ enum Origin {
     Other,
 }
 
-fn origin(pid: i32) -> Origin {
+fn origin(pid: i32) -> ProcessOrigin {
     let mut bytes = Vec::new();
     let read =
         File::open(format!("/proc/{pid}/environ")).and_then(|f| f.take(ENVIRONMENT_LIMIT).read_to_end(&mut bytes));
     match read {
         Ok(_) => origin_of(&bytes),
-        Err(_) => Origin::Other,
+        Err(_) => ProcessOrigin::Other,
     }
 }
 
-fn origin_of(environment: &[u8]) -> Origin {
+fn origin_of(environment: &[u8]) -> ProcessOrigin {
     let mut bare = true;
     for entry in environment.split(|b| *b == 0) {
         if let Some(value) = entry
             .strip_prefix(ATTEMPT_VARIABLE.as_bytes())
             .and_then(|rest| rest.strip_prefix(b"="))
         {
-            return Origin::Attempt(String::from_utf8_lossy(value).into_owned());
+            return ProcessOrigin::Attempt(String::from_utf8_lossy(value).into_owned());
         }
         bare &= !["PATH=", "HOME=", "PWD="]
             .iter()
             .any(|usual| entry.starts_with(usual.as_bytes()));
     }
-    if bare { Origin::Bare } else { Origin::Other }
+    if bare {
+        ProcessOrigin::Bare
+    } else {
+        ProcessOrigin::Other
+    }
 }
 
 /// The living descendants of a process, itself not included.
 #[must_use]
 pub fn list_descendants(pid: i32) -> Vec<ProcRef> {
-    let all = Snapshot::take();
+    let all = ProcSnapshot::take();
     let mut found = BTreeSet::new();
     all.close(Some(pid), &mut found, &BTreeSet::new());
     found
@@ -280,10 +284,10 @@ fn is_keeper(pid: i32) -> bool {
 
 /// The keeper of a run's last guard, where that is gone.
 fn keeper(run: &RunId) -> Option<ProcRef> {
-    if address::lives(run, Role::Guard) {
+    if address::lives(run, SocketRole::Guard) {
         return None;
     }
-    let (_, stream) = address::find(run, Role::Keeper).ok()??;
+    let (_, stream) = address::find(run, SocketRole::Keeper).ok()??;
     let stat = proc_stat(address::peer(&stream)?)?;
     is_keeper(stat.pid).then(|| stat.proc_ref())
 }
@@ -352,12 +356,12 @@ pub(crate) fn running_children(except: impl Fn(i32) -> bool) -> Option<Vec<i32>>
 /// these. Helpers that end by themselves are not: see [`spare_helpers`].
 #[must_use]
 pub fn find_attempt_processes(run: &RunId, recorded: &[ProcRef]) -> Vec<ProcRef> {
-    let marks = Marks {
+    let marks = AttemptMarks {
         recorded: recorded.iter().copied().chain(keeper(run)).collect(),
         leaders: recorded.iter().copied().collect(),
         tag: Some(format!("{run}/")),
         members: cgroup::members_of_run(run),
-        ..Marks::default()
+        ..AttemptMarks::default()
     };
     let mut found = marks.find().iter().map(ProcStat::proc_ref).collect();
     spare_helpers(&mut found);
@@ -383,8 +387,8 @@ mod tests {
         }
     }
 
-    fn snapshot(stats: &[ProcStat]) -> Snapshot {
-        Snapshot {
+    fn snapshot(stats: &[ProcStat]) -> ProcSnapshot {
+        ProcSnapshot {
             by_pid: stats.iter().map(|s| (s.pid, *s)).collect(),
         }
     }
@@ -398,7 +402,7 @@ mod tests {
 
     #[test]
     fn threads_of_the_kernel_are_left_out_and_nothing_else() {
-        let seen: BTreeSet<i32> = Snapshot::take().iter().map(|s| s.pid).collect();
+        let seen: BTreeSet<i32> = ProcSnapshot::take().iter().map(|s| s.pid).collect();
         let listed = std::fs::read_dir("/proc").unwrap().flatten();
         let listed = listed.filter_map(|e| e.file_name().to_str()?.parse().ok());
         let here: Vec<ProcStat> = listed.filter_map(proc_stat).collect();
@@ -421,10 +425,10 @@ mod tests {
             stat(P + 3, P, P, 13),
             stat(P + 4, P + 3, P, 14),
         ]);
-        let marks = Marks {
+        let marks = AttemptMarks {
             root: Some(P),
             except: [P + 3].into(),
-            ..Marks::default()
+            ..AttemptMarks::default()
         };
         assert_eq!(pids(&marks.find_in(&all)), [P + 1, P + 2]);
     }
@@ -432,9 +436,9 @@ mod tests {
     #[test]
     fn a_reused_number_is_not_the_recorded_process() {
         let all = snapshot(&[stat(P, 1, P, 10)]);
-        let mut marks = Marks {
+        let mut marks = AttemptMarks {
             recorded: [ProcRef { pid: P, start: 9 }].into(),
-            ..Marks::default()
+            ..AttemptMarks::default()
         };
         assert!(marks.find_in(&all).is_empty());
         marks.recorded.insert(ProcRef { pid: P, start: 10 });
@@ -444,9 +448,9 @@ mod tests {
     #[test]
     fn a_session_outlives_its_leader_but_not_a_reused_number() {
         let leader = ProcRef { pid: P, start: 10 };
-        let marks = Marks {
+        let marks = AttemptMarks {
             leaders: [leader].into(),
-            ..Marks::default()
+            ..AttemptMarks::default()
         };
         let orphan = stat(P + 1, 1, P, 20);
         assert!(marks.is_in_session(&orphan, &snapshot(&[orphan])));
@@ -459,21 +463,21 @@ mod tests {
     #[test]
     fn an_environment_tells_where_a_process_is_from() {
         let tagged = b"PATH=/bin\0SUPERVISE_ATTEMPT=ab/1/2\0";
-        assert_eq!(origin_of(tagged), Origin::Attempt("ab/1/2".into()));
-        assert_eq!(origin_of(b"PATH=/bin\0HOME=/\0"), Origin::Other);
-        assert_eq!(origin_of(b"XSUPERVISE_ATTEMPT=ab/1/2\0PWD=/\0"), Origin::Other);
-        assert_eq!(origin_of(b""), Origin::Bare);
-        assert_eq!(origin_of(&[0; 4096]), Origin::Bare);
+        assert_eq!(origin_of(tagged), ProcessOrigin::Attempt("ab/1/2".into()));
+        assert_eq!(origin_of(b"PATH=/bin\0HOME=/\0"), ProcessOrigin::Other);
+        assert_eq!(origin_of(b"XSUPERVISE_ATTEMPT=ab/1/2\0PWD=/\0"), ProcessOrigin::Other);
+        assert_eq!(origin_of(b""), ProcessOrigin::Bare);
+        assert_eq!(origin_of(&[0; 4096]), ProcessOrigin::Bare);
     }
 
     #[test]
     fn this_process_and_its_ancestors_are_never_found() {
         let parent = nix::unistd::getppid().as_raw();
         let own = crate::process::own_ref();
-        let marks = Marks {
+        let marks = AttemptMarks {
             recorded: [own].into(),
             members: [parent].into(),
-            ..Marks::default()
+            ..AttemptMarks::default()
         };
         assert!(marks.find().iter().all(|s| s.pid != own.pid));
         assert!(marks.find().iter().all(|s| s.pid != parent));

@@ -5,7 +5,7 @@ use super::stat::proc_stat;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use supervise_core::creep::{Resource, Usage};
+use supervise_core::creep::{ResourceUsage, WatchedResource};
 
 /// Such a file is short.
 const SHORT: u64 = 64 << 10;
@@ -15,7 +15,7 @@ const NONE: u64 = 1 << 60;
 /// Usage as this process of the attempt sees it. Only `/proc`, cgroupfs and `/dev/shm` are looked at. `ray`: the share of the memory beyond
 /// which Ray kills its workers.
 #[must_use]
-pub fn usage(pid: i32, ray: Option<f64>) -> Vec<Usage> {
+pub fn usage(pid: i32, ray: Option<f64>) -> Vec<ResourceUsage> {
     let group = memory_group(pid).and_then(|(dir, top)| of_group(&dir, &top));
     let node = read(Path::new("/proc/meminfo")).and_then(|text| of_node(&text));
     let shm = nix::sys::statvfs::statvfs("/dev/shm").ok().map(|s| {
@@ -24,8 +24,8 @@ pub fn usage(pid: i32, ray: Option<f64>) -> Vec<Usage> {
             s.blocks().saturating_mul(block),
             s.blocks_available().saturating_mul(block),
         );
-        Usage {
-            what: Resource::Shm,
+        ResourceUsage {
+            what: WatchedResource::Shm,
             used: size.saturating_sub(free),
             of: size,
         }
@@ -35,22 +35,22 @@ pub fn usage(pid: i32, ray: Option<f64>) -> Vec<Usage> {
 }
 
 /// Ray counts by the control group where that has the lower limit, else by the machine.
-fn of_ray(share: f64, group: Option<Usage>, node: Option<Usage>) -> Option<Usage> {
+fn of_ray(share: f64, group: Option<ResourceUsage>, node: Option<ResourceUsage>) -> Option<ResourceUsage> {
     let counted = group.into_iter().chain(node).min_by_key(|u| u.of)?;
-    Some(Usage {
-        what: Resource::Ray,
+    Some(ResourceUsage {
+        what: WatchedResource::Ray,
         used: counted.used,
         of: (counted.of as f64 * share) as u64,
     })
 }
 
 /// Open files of the process of these that is nearest to its limit.
-pub(crate) fn open_files(pids: impl Iterator<Item = i32>) -> Option<Usage> {
+pub(crate) fn open_files(pids: impl Iterator<Item = i32>) -> Option<ResourceUsage> {
     let all = pids.filter_map(|pid| {
         let limits = read(&PathBuf::from(format!("/proc/{pid}/limits")))?;
         let of = limits.lines().find_map(|l| l.strip_prefix("Max open files"))?;
-        Some(Usage {
-            what: Resource::Files,
+        Some(ResourceUsage {
+            what: WatchedResource::Files,
             used: files_of(pid)?,
             of: of.split_ascii_whitespace().next()?.parse().ok()?,
         })
@@ -86,7 +86,7 @@ pub fn headway(pid: i32) -> Option<(u64, u64)> {
 }
 
 /// The nearest group with a limit, without what the kernel gives back by itself.
-fn of_group(dir: &Path, top: &Path) -> Option<Usage> {
+fn of_group(dir: &Path, top: &Path) -> Option<ResourceUsage> {
     let number = |path: PathBuf| read(&path)?.trim().parse::<u64>().ok();
     let dirs = dir.ancestors().take_while(|d| d.starts_with(top));
     dirs.into_iter().find_map(|dir| {
@@ -99,23 +99,23 @@ fn of_group(dir: &Path, top: &Path) -> Option<Usage> {
             rest.trim().parse::<u64>().ok()
         };
         let cache = of_stat("total_inactive_file ").or_else(|| of_stat("inactive_file "));
-        Some(Usage {
-            what: Resource::Memory,
+        Some(ResourceUsage {
+            what: WatchedResource::Memory,
             used: all.saturating_sub(cache.unwrap_or_default()),
             of,
         })
     })
 }
 
-fn of_node(meminfo: &str) -> Option<Usage> {
+fn of_node(meminfo: &str) -> Option<ResourceUsage> {
     let of = |name: &str| {
         let rest = meminfo.lines().find_map(|l| l.strip_prefix(name))?;
         let kib: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
         kib.checked_mul(1024)
     };
     let (all, free) = (of("MemTotal:")?, of("MemAvailable:")?);
-    Some(Usage {
-        what: Resource::Node,
+    Some(ResourceUsage {
+        what: WatchedResource::Node,
         used: all.saturating_sub(free),
         of: all,
     })
@@ -150,21 +150,21 @@ mod tests {
     #[test]
     fn this_machine_has_memory() {
         let all = usage(super::super::own_ref().pid, Some(0.95));
-        let node = all.iter().find(|u| u.what == Resource::Node).unwrap();
+        let node = all.iter().find(|u| u.what == WatchedResource::Node).unwrap();
         assert!(node.used > 0 && node.used < node.of);
-        let ray = all.iter().find(|u| u.what == Resource::Ray).unwrap();
+        let ray = all.iter().find(|u| u.what == WatchedResource::Ray).unwrap();
         assert!(ray.of < node.of);
     }
 
     #[test]
     fn ray_counts_by_the_lower_limit() {
-        let of = |what, used, of| Some(Usage { what, used, of });
-        let node = of(Resource::Node, 500, 2000);
+        let of = |what, used, of| Some(ResourceUsage { what, used, of });
+        let node = of(WatchedResource::Node, 500, 2000);
         assert_eq!(
-            of_ray(0.95, of(Resource::Memory, 300, 1000), node),
-            of(Resource::Ray, 300, 950)
+            of_ray(0.95, of(WatchedResource::Memory, 300, 1000), node),
+            of(WatchedResource::Ray, 300, 950)
         );
-        assert_eq!(of_ray(0.5, None, node), of(Resource::Ray, 500, 1000));
+        assert_eq!(of_ray(0.5, None, node), of(WatchedResource::Ray, 500, 1000));
         assert_eq!(of_ray(0.95, None, None), None);
     }
 

@@ -4,10 +4,10 @@
 //! before the call is undone: it will do the same at each launch.
 
 use crate::guard::protocol::{
-    Called, FromGuard, FromShim, GuardOrder, MESSAGE_LIMIT, ScriptWatch, ToGuard, WorkerOrder,
+    FromGuard, FromShim, GuardOrder, MESSAGE_LIMIT, ScriptWatch, ShimCall, ToGuard, WorkerOrder,
 };
 use crate::guard::spawn;
-use crate::script::steps::Steps;
+use crate::script::steps::ScriptProcesses;
 use crate::wire;
 use camino::Utf8PathBuf;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -48,11 +48,11 @@ pub struct Recording {
 
 /// The message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
+pub enum ScriptEvent {
     /// It calls a trainer.
     Call {
         /// The call.
-        called: Box<Called>,
+        called: Box<ShimCall>,
         /// It has started a Ray cluster, or joined one, before.
         starts_ray: bool,
     },
@@ -88,7 +88,7 @@ pub enum Heard {
 ///
 /// # Errors
 /// The guard cannot be started, or something of the script cannot be ended.
-pub fn record(what: &Recording, tell: &mut dyn FnMut(Duration)) -> io::Result<Heard> {
+pub fn record(what: &Recording, tell: &mut dyn FnMut(Duration)) -> io::Result<ScriptEvent> {
     let (stream, mut child) = spawn(&what.exe, &order(what))?;
     let mut ear = Ear::new(stream)?;
     let began = Instant::now();
@@ -98,30 +98,30 @@ pub fn record(what: &Recording, tell: &mut dyn FnMut(Duration)) -> io::Result<He
         |words: &[String]| words.first().is_some_and(|w| w == "ray") && words.get(1).is_some_and(|w| w == "start");
     let mut status = None;
     let mut script = None;
-    let mut steps = Steps::default();
+    let mut steps = ScriptProcesses::default();
     let mut looked = began;
     let heard = loop {
         if began.elapsed() >= what.limit {
-            break Heard::Overdue { seen };
+            break ScriptEvent::Overdue { seen };
         }
         // What is there for less than a second is of no interest.
         if looked.elapsed() >= LOOK {
             looked = Instant::now();
             if let Some(words) = script.and_then(|script| steps.lasting(script, what.step)) {
-                break Heard::Lasts { words };
+                break ScriptEvent::Lasts { words };
             }
         }
         match ear.next(Duration::from_secs(1))? {
-            Some(FromGuard::Shim(FromShim::Called(_))) if status.is_some() => break Heard::Background,
-            Some(FromGuard::Shim(FromShim::Called(called))) => break Heard::Call { called, starts_ray },
+            Some(FromGuard::Shim(FromShim::Called(_))) if status.is_some() => break ScriptEvent::Background,
+            Some(FromGuard::Shim(FromShim::Called(called))) => break ScriptEvent::Call { called, starts_ray },
             Some(FromGuard::Shim(FromShim::Passes { words })) if starts(&words) => starts_ray = true,
             Some(FromGuard::Shim(FromShim::Passes { words })) if seen.len() < SEEN => seen.push(words.join(" ")),
-            Some(FromGuard::Shim(FromShim::Trains { words })) => break Heard::Trains { words },
+            Some(FromGuard::Shim(FromShim::Trains { words })) => break ScriptEvent::Trains { words },
             Some(FromGuard::Launched { workers, .. }) => script = workers.first().copied(),
             Some(FromGuard::Exited { status: how, .. }) => status = Some(how),
             Some(FromGuard::TreeGone { unkillable }) if unkillable.is_empty() => {
                 ear.gone = true;
-                break Heard::Ended {
+                break ScriptEvent::Ended {
                     status,
                     seen,
                     output: String::new(),
@@ -136,7 +136,7 @@ pub fn record(what: &Recording, tell: &mut dyn FnMut(Duration)) -> io::Result<He
     // The guard ends with its tree; it is our child.
     let _ = child.wait();
     Ok(match heard {
-        Heard::Ended { status, seen, .. } => Heard::Ended {
+        ScriptEvent::Ended { status, seen, .. } => ScriptEvent::Ended {
             status,
             seen,
             output: last_words(what),

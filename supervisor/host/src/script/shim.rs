@@ -2,9 +2,11 @@
 
 use super::mirror::Mirror;
 use super::trainer;
-use super::{COMMENT_VARIABLE, SBATCH, VERSIONS, Way, function, program_names};
+use super::{COMMENT_VARIABLE, SBATCH, ShimEnv, VERSIONS, function, program_names};
 use crate::address::connect;
-use crate::guard::protocol::{CallClaim, Called, FromGuard, FromShim, MESSAGE_LIMIT, ToGuard, WAY_VARIABLE, variables};
+use crate::guard::protocol::{
+    CallClaim, FromGuard, FromShim, MESSAGE_LIMIT, ShimCall, ToGuard, WAY_VARIABLE, variables,
+};
 use crate::process::ATTEMPT_VARIABLE;
 use crate::wire;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -62,7 +64,7 @@ pub fn main(name: &str, args: Vec<OsString>) -> i32 {
     if name == SBATCH {
         return submit(args);
     }
-    let way: Option<Way> = std::env::var(WAY_VARIABLE)
+    let way: Option<ShimEnv> = std::env::var(WAY_VARIABLE)
         .ok()
         .and_then(|text| serde_json::from_slice(text.as_bytes()).ok());
     let words: Option<Vec<String>> = args.iter().map(|a| a.to_str().map(str::to_owned)).collect();
@@ -137,11 +139,11 @@ fn submit(mut args: Vec<OsString>) -> i32 {
 }
 
 /// Tells the recorder; the trainer is never started.
-fn record(way: &Way, call: Vec<String>) -> i32 {
+fn record(way: &ShimEnv, call: Vec<String>) -> i32 {
     let cwd = std::env::current_dir()
         .ok()
         .and_then(|dir| Utf8PathBuf::from_path_buf(dir).ok());
-    let called = Called {
+    let called = ShimCall {
         words: call,
         cwd: cwd.unwrap_or_else(|| "/".into()),
         env: variables(std::env::vars_os()),
@@ -155,7 +157,7 @@ fn record(way: &Way, call: Vec<String>) -> i32 {
 }
 
 /// Starts the trainer with our words in its call, if it is what was learnt and the first of its attempt, and ends as the trainer does.
-fn start(name: &str, way: &Way, order: &CallOrder, call: &[String]) -> i32 {
+fn start(name: &str, way: &ShimEnv, order: &CallOrder, call: &[String]) -> i32 {
     let by_environment = std::env::var_os("PET_MAX_RESTARTS").is_some();
     let claim = claim(call, order);
     let rank = claim.place.rank;
@@ -200,7 +202,14 @@ fn start(name: &str, way: &Way, order: &CallOrder, call: &[String]) -> i32 {
 }
 
 /// Starts the trainer as a child, waits for it, and tells the guard how it ended.
-fn go(name: &str, way: &Way, order: &CallOrder, args: Vec<OsString>, call: usize, output: Option<Utf8PathBuf>) -> i32 {
+fn go(
+    name: &str,
+    way: &ShimEnv,
+    order: &CallOrder,
+    args: Vec<OsString>,
+    call: usize,
+    output: Option<Utf8PathBuf>,
+) -> i32 {
     // Later calls of the same training start while the first one trains, which may remove old steps.
     if let Some(step) = order.resume.as_ref().filter(|step| call == 0 && !holds_files(step)) {
         let what = format!("{step}: the script removed it before it called the trainer");
@@ -237,7 +246,7 @@ fn go(name: &str, way: &Way, order: &CallOrder, args: Vec<OsString>, call: usize
 }
 
 /// Tells the guard how the trainer ended, until it answers.
-fn report(way: &Way, call: usize, status: ExitStatus) {
+fn report(way: &ShimEnv, call: usize, status: ExitStatus) {
     for _ in 0..REPORTS {
         if let Ok(stream) = tell(way, FromShim::Returned { call, status })
             && Answers::new(stream).next(ANSWER).is_some()
@@ -355,7 +364,7 @@ impl Answers {
 }
 
 /// Says something to the guard.
-fn tell(way: &Way, word: FromShim) -> io::Result<UnixStream> {
+fn tell(way: &ShimEnv, word: FromShim) -> io::Result<UnixStream> {
     let gone = || io::Error::from(io::ErrorKind::NotFound);
     let mut stream = connect(&way.socket)?.ok_or_else(gone)?;
     stream.set_nonblocking(false)?;
@@ -394,7 +403,7 @@ fn cut(words: &[String]) -> Vec<String> {
 }
 
 /// Becomes the program that PATH would have found without us. `leave`: nothing of ours stays in its environment.
-fn become_real(name: &str, args: Vec<OsString>, leave: Option<&Way>) -> i32 {
+fn become_real(name: &str, args: Vec<OsString>, leave: Option<&ShimEnv>) -> i32 {
     let mut command = match real(name, args, leave) {
         Ok(command) => command,
         Err(code) => return code,
@@ -405,7 +414,7 @@ fn become_real(name: &str, args: Vec<OsString>, leave: Option<&Way>) -> i32 {
 }
 
 /// The program that PATH would have found without us, or the exit code where there is none.
-fn real(name: &str, args: Vec<OsString>, leave: Option<&Way>) -> Result<Command, i32> {
+fn real(name: &str, args: Vec<OsString>, leave: Option<&ShimEnv>) -> Result<Command, i32> {
     let path = std::env::var("PATH").unwrap_or_default();
     let Some(real) = find(&path, name) else {
         say(&format!("{name}: not found in PATH"));

@@ -5,7 +5,7 @@
 //! is known to prepare (a download, an installation, a pause) may take its time; anything else that lasts is not let go on.
 
 use crate::process::stat::{ProcStat, command_line};
-use crate::process::tree::Snapshot;
+use crate::process::tree::ProcSnapshot;
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ const CHOOSING: [&str; 4] = ["uv", "conda", "mamba", "micromamba"];
 
 /// Kind of a process of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ScriptProcessKind {
     Through,
     Filter,
     Preparing,
@@ -62,28 +62,28 @@ enum Kind {
 
 /// A program that a shell of the script has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Step {
-    kind: Kind,
+struct ScriptStep {
+    kind: ScriptProcessKind,
     pid: i32,
     lasts: Duration,
 }
 
 /// The processes of a script, as they were seen so far.
 #[derive(Debug, Default)]
-pub(super) struct Steps {
+pub(super) struct ScriptProcesses {
     since: BTreeMap<ProcRef, Instant>,
 }
 
-impl Steps {
+impl ScriptProcesses {
     /// Looks at the script that this process runs: the words of a step that is neither known to prepare nor over after so long.
     pub(super) fn lasting(&mut self, script: ProcRef, limit: Duration) -> Option<Vec<String>> {
-        let all = Snapshot::take();
+        let all = ProcSnapshot::take();
         let steps = self.look(&all, script, Instant::now());
         let pid = lasting(&steps, limit)?;
         command_line(pid)
     }
 
-    fn look(&mut self, all: &Snapshot, script: ProcRef, now: Instant) -> Vec<Step> {
+    fn look(&mut self, all: &ProcSnapshot, script: ProcRef, now: Instant) -> Vec<ScriptStep> {
         let mut steps = Vec::new();
         let mut seen = BTreeMap::new();
         let mut open: Vec<&ProcStat> = all
@@ -93,11 +93,11 @@ impl Steps {
             .collect();
         while let Some(stat) = open.pop() {
             match kind_of(stat.pid) {
-                Some(Kind::Through) => open.extend(all.iter().filter(|s| s.ppid == stat.pid)),
+                Some(ScriptProcessKind::Through) => open.extend(all.iter().filter(|s| s.ppid == stat.pid)),
                 Some(kind) if stat.is_running() => {
                     let first = *self.since.get(&stat.proc_ref()).unwrap_or(&now);
                     seen.insert(stat.proc_ref(), first);
-                    steps.push(Step {
+                    steps.push(ScriptStep {
                         kind,
                         pid: stat.pid,
                         lasts: now.saturating_duration_since(first),
@@ -112,14 +112,14 @@ impl Steps {
 }
 
 /// The step that the script waits for, where it lasts too long: while it starts others, or pauses, it waits for none.
-fn lasting(steps: &[Step], limit: Duration) -> Option<i32> {
-    let counts = |s: &&Step| s.kind != Kind::Filter;
+fn lasting(steps: &[ScriptStep], limit: Duration) -> Option<i32> {
+    let counts = |s: &&ScriptStep| s.kind != ScriptProcessKind::Filter;
     let newest = steps.iter().filter(counts).min_by_key(|s| s.lasts)?;
-    (newest.kind == Kind::Work && newest.lasts >= limit).then_some(newest.pid)
+    (newest.kind == ScriptProcessKind::Work && newest.lasts >= limit).then_some(newest.pid)
 }
 
 /// `None`: one of our own, which only looks, or one that is gone.
-fn kind_of(pid: i32) -> Option<Kind> {
+fn kind_of(pid: i32) -> Option<ScriptProcessKind> {
     let exe = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     if fs::read_link("/proc/self/exe").is_ok_and(|own| own == exe) {
         return None;
@@ -129,7 +129,7 @@ fn kind_of(pid: i32) -> Option<Kind> {
 }
 
 /// Kind of a program of this name, started with these words.
-fn kind(program: &str, words: &[String]) -> Kind {
+fn kind(program: &str, words: &[String]) -> ScriptProcessKind {
     let base = |word: &String| word.rsplit('/').next().unwrap_or_default().to_owned();
     // An interpreter is what it runs: `python3 -m pip`, `python3 /usr/bin/hf`.
     let mut names = vec![program.to_owned()];
@@ -140,18 +140,18 @@ fn kind(program: &str, words: &[String]) -> Kind {
     }
     let chooses = names.iter().any(|n| CHOOSING.contains(&n.as_str()));
     if chooses && words.iter().take(4).any(|w| w == "run") {
-        return Kind::Through;
+        return ScriptProcessKind::Through;
     }
     let is = |list: &[&str], names: &[String]| names.iter().any(|n| list.contains(&n.as_str()));
     // What a shell is told to run is its affair; its own name is what counts.
     if is(&THROUGH, names.get(..2).unwrap_or(&names)) {
-        Kind::Through
+        ScriptProcessKind::Through
     } else if is(&FILTERS, names.get(..2).unwrap_or(&names)) {
-        Kind::Filter
+        ScriptProcessKind::Filter
     } else if is(&PREPARING, &names) {
-        Kind::Preparing
+        ScriptProcessKind::Preparing
     } else {
-        Kind::Work
+        ScriptProcessKind::Work
     }
 }
 
@@ -166,29 +166,29 @@ mod tests {
     #[test]
     fn programs_are_told_by_name_and_interpreters_by_what_they_run() {
         for (program, line, expected) in [
-            ("bash", "bash wrap.sh", Kind::Through),
-            ("dash", "sh -c x", Kind::Through),
-            ("bash", "/x/wrap.sh", Kind::Through),
-            ("timeout", "timeout 5 python3 x", Kind::Through),
-            ("tee", "tee log", Kind::Filter),
-            ("coreutils", "tail -f log", Kind::Filter),
-            ("python3.12", "python3 -m pip install x", Kind::Preparing),
+            ("bash", "bash wrap.sh", ScriptProcessKind::Through),
+            ("dash", "sh -c x", ScriptProcessKind::Through),
+            ("bash", "/x/wrap.sh", ScriptProcessKind::Through),
+            ("timeout", "timeout 5 python3 x", ScriptProcessKind::Through),
+            ("tee", "tee log", ScriptProcessKind::Filter),
+            ("coreutils", "tail -f log", ScriptProcessKind::Filter),
+            ("python3.12", "python3 -m pip install x", ScriptProcessKind::Preparing),
             (
                 "python3.12",
                 "/usr/bin/python3 /usr/local/bin/hf download x",
-                Kind::Preparing,
+                ScriptProcessKind::Preparing,
             ),
-            ("uv", "uv pip install x", Kind::Preparing),
-            ("uv", "uv run python train.py", Kind::Through),
+            ("uv", "uv pip install x", ScriptProcessKind::Preparing),
+            ("uv", "uv run python train.py", ScriptProcessKind::Through),
             (
                 "python3.12",
                 "/opt/bin/python /opt/bin/conda run -n a python t.py",
-                Kind::Through,
+                ScriptProcessKind::Through,
             ),
-            ("curl", "curl http://x", Kind::Preparing),
-            ("python3.12", "python3 train.py pip", Kind::Work),
-            ("python3.12", "python3 -m train", Kind::Work),
-            ("torchrun", "torchrun x.py", Kind::Work),
+            ("curl", "curl http://x", ScriptProcessKind::Preparing),
+            ("python3.12", "python3 train.py pip", ScriptProcessKind::Work),
+            ("python3.12", "python3 -m train", ScriptProcessKind::Work),
+            ("torchrun", "torchrun x.py", ScriptProcessKind::Work),
         ] {
             assert_eq!(kind(program, &words(line)), expected, "{line}");
         }
@@ -196,22 +196,40 @@ mod tests {
 
     #[test]
     fn what_lasts_is_told_and_what_passes_or_prepares_is_not() {
-        let step = |kind, pid, secs| Step {
+        let step = |kind, pid, secs| ScriptStep {
             kind,
             pid,
             lasts: Duration::from_secs(secs),
         };
         let limit = Duration::from_secs(30);
-        let said = |steps: &[Step]| lasting(steps, limit);
+        let said = |steps: &[ScriptStep]| lasting(steps, limit);
         assert_eq!(said(&[]), None);
-        assert_eq!(said(&[step(Kind::Work, 1, 29)]), None);
-        assert_eq!(said(&[step(Kind::Work, 1, 30)]), Some(1));
+        assert_eq!(said(&[step(ScriptProcessKind::Work, 1, 29)]), None);
+        assert_eq!(said(&[step(ScriptProcessKind::Work, 1, 30)]), Some(1));
         // Behind a pipe, and before one.
-        assert_eq!(said(&[step(Kind::Work, 1, 40), step(Kind::Filter, 2, 0)]), Some(1));
+        assert_eq!(
+            said(&[
+                step(ScriptProcessKind::Work, 1, 40),
+                step(ScriptProcessKind::Filter, 2, 0)
+            ]),
+            Some(1)
+        );
         // A server in the background, and the script goes on.
-        assert_eq!(said(&[step(Kind::Work, 1, 400), step(Kind::Preparing, 2, 0)]), None);
-        assert_eq!(said(&[step(Kind::Work, 1, 400), step(Kind::Work, 2, 5)]), None);
-        assert_eq!(said(&[step(Kind::Preparing, 1, 4000)]), None);
-        assert_eq!(said(&[step(Kind::Filter, 1, 4000)]), None);
+        assert_eq!(
+            said(&[
+                step(ScriptProcessKind::Work, 1, 400),
+                step(ScriptProcessKind::Preparing, 2, 0)
+            ]),
+            None
+        );
+        assert_eq!(
+            said(&[
+                step(ScriptProcessKind::Work, 1, 400),
+                step(ScriptProcessKind::Work, 2, 5)
+            ]),
+            None
+        );
+        assert_eq!(said(&[step(ScriptProcessKind::Preparing, 1, 4000)]), None);
+        assert_eq!(said(&[step(ScriptProcessKind::Filter, 1, 4000)]), None);
     }
 }

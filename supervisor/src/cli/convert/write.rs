@@ -1,24 +1,24 @@
 //! The directory that is made: written beside, read as a merge would read it, renamed.
 
-use crate::cli::merge::files::Beside;
-use crate::cli::model::{self, Model};
+use crate::cli::merge::files::SideFiles;
+use crate::cli::model::{self, OpenModel};
 use crate::cli::new_dir::{self, Opened};
 use crate::error::CliError;
-use crate::printer::Meter;
+use crate::printer::ByteMeter;
 use camino::Utf8Path;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use supervise_checkpoint::Dtype;
 use supervise_host::output_dir::OutputDir;
-use supervise_weights::megatron::Backward;
-use supervise_weights::torch_dist::{self, Plan};
-use supervise_weights::{Problem, hf};
+use supervise_weights::megatron::MegatronModel;
+use supervise_weights::torch_dist::{self, TorchDistPlan};
+use supervise_weights::{ModelError, hf};
 
 /// Directory of configuration and tokenizer, as verl names it.
 const BESIDE: &str = "huggingface";
 
 /// The result.
-pub(super) struct Written {
+pub(super) struct ConvertStats {
     pub(super) files: Vec<String>,
     /// Bytes of weights, with what stands around them.
     pub(super) bytes: u64,
@@ -28,11 +28,11 @@ pub(super) struct Written {
 /// Writes everything and gives it its name.
 pub(super) fn all(
     target: &Utf8Path,
-    source: &Model,
-    made: Backward,
-    beside: &Beside,
+    source: &OpenModel,
+    made: MegatronModel,
+    beside: &SideFiles,
     dtype: Option<Dtype>,
-) -> Result<Written, CliError> {
+) -> Result<ConvertStats, CliError> {
     let began = Instant::now();
     let plan = torch_dist::plan(made).map_err(|e| CliError::checkpoint(e.verdict, e.text))?;
     let bytes = plan.files().map(|(_, n)| n).sum();
@@ -41,7 +41,7 @@ pub(super) fn all(
         Ok(files) => {
             dir.finish()
                 .map_err(|e| CliError::environment(format!("{target}: {e}")))?;
-            Ok(Written {
+            Ok(ConvertStats {
                 files,
                 bytes,
                 took: began.elapsed(),
@@ -57,14 +57,14 @@ pub(super) fn all(
 /// Gives the names of all files.
 fn fill(
     dir: &OutputDir,
-    source: &Model,
-    plan: &Plan,
-    beside: &Beside,
+    source: &OpenModel,
+    plan: &TorchDistPlan,
+    beside: &SideFiles,
     dtype: Option<Dtype>,
     total: u64,
 ) -> Result<Vec<String>, CliError> {
     let opened = Opened::create(dir, plan.files())?;
-    let mut meter = Meter::of_writing();
+    let mut meter = ByteMeter::of_writing();
     let written = plan.write(
         &source.weights,
         &source.sources,
@@ -76,7 +76,7 @@ fn fill(
         },
     );
     meter.end();
-    let at = |problem: Problem| CliError::checkpoint(problem.verdict, problem.text);
+    let at = |problem: ModelError| CliError::checkpoint(problem.verdict, problem.text);
     written.map_err(|e| new_dir::ended(dir, e, at))?;
     opened.finish(dir)?;
     let mut names: Vec<String> = plan.files().map(|(name, _)| name.to_owned()).collect();
@@ -99,10 +99,10 @@ fn fill(
 }
 
 /// Looks at it as a merge would: the same tensors come out of it.
-fn judge(dir: &OutputDir, source: &Model, beside: &Beside) -> Result<(), CliError> {
+fn judge(dir: &OutputDir, source: &OpenModel, beside: &SideFiles) -> Result<(), CliError> {
     let wrong = |what: String| CliError::internal(format!("{}, as it was written: {what}", dir.path()));
-    let found = model::find(dir.path().as_str(), None, None, &mut Meter::new())?;
-    let made = model::open(&found, model::Opening::default())?;
+    let found = model::find(dir.path().as_str(), None, None, &mut ByteMeter::new())?;
+    let made = model::open(&found, model::ModelOpenOptions::default())?;
     let plan = model::plan(&made, &beside.config, hf::Options::default()).map_err(|e| wrong(e.text))?;
     let odd = plan.model.iter().find(|tensor| {
         let own = source.weights.find(&tensor.name).map(|n| &source.weights.tensors[n]);

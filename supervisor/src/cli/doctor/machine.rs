@@ -4,8 +4,8 @@ use super::{Check, Health};
 use crate::render::bytes;
 use crate::render::plan::OPEN_CASE;
 use camino::Utf8Path;
-use supervise_host::process::cgroup::Leaf;
-use supervise_host::system::{Space, fs_magic, kernel_release, space};
+use supervise_host::process::cgroup::CgroupLeaf;
+use supervise_host::system::{FsSpace, fs_magic, kernel_release, space};
 use sysinfo::System;
 
 /// PyTorch's data loaders and NCCL share memory here; less than this is too little for either.
@@ -52,7 +52,7 @@ fn processors() -> Check {
 
 fn shm() -> Check {
     match space(Utf8Path::new("/dev/shm")) {
-        Ok(Space { size, free, .. }) => {
+        Ok(FsSpace { size, free, .. }) => {
             let text = format!("{} of {} free", bytes(free), bytes(size));
             if size < SHM {
                 let more = "; data loaders and NCCL need more (docker run --shm-size=16g)";
@@ -89,7 +89,7 @@ fn kernel() -> Check {
 }
 
 fn cgroup() -> Check {
-    match Leaf::create(&format!("supervise-doctor-{}", std::process::id())) {
+    match CgroupLeaf::create(&format!("supervise-doctor-{}", std::process::id())) {
         Ok(leaf) => {
             leaf.remove();
             Check::new(
@@ -162,7 +162,7 @@ fn is_remote(kind: i64) -> Option<&'static str> {
 /// The root of the checkpoints: its kind, its space, whether changes are told.
 pub(super) fn file_system(place: &Utf8Path) -> Check {
     let here = place.ancestors().find(|p| p.exists()).unwrap_or(place);
-    let (Ok(kind), Ok(Space { free, .. })) = (fs_magic(here), space(here)) else {
+    let (Ok(kind), Ok(FsSpace { free, .. })) = (fs_magic(here), space(here)) else {
         return Check::new(
             "checkpoints",
             Health::Warning,

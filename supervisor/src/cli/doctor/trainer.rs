@@ -2,13 +2,13 @@
 
 use super::{Check, Health};
 use crate::mount;
-use crate::prepare::{self, Discovered};
+use crate::prepare::{self, DiscoveredCommand};
 use crate::render::one_line;
 use crate::render::plan::interpreter as described;
 use camino::Utf8Path;
-use supervise_config::{MAX_BYTES, Value, parse_scalar};
-use supervise_host::interpreter::Interpreter;
-use supervise_trainers::Version;
+use supervise_config::{ConfigValue, MAX_BYTES, parse_scalar};
+use supervise_host::interpreter::PythonInfo;
+use supervise_trainers::ReleaseSeries;
 
 /// Suspicious scalars that are listed.
 const LISTED: usize = 20;
@@ -50,17 +50,19 @@ fn suspicious(line: &str) -> Option<String> {
     let value = parse_scalar(plain).ok()?;
     let digits = |t: &str| !t.is_empty() && t.bytes().all(|b| b.is_ascii_digit());
     match &value {
-        Value::Bool(b) if !plain.eq_ignore_ascii_case("true") && !plain.eq_ignore_ascii_case("false") => Some(format!(
-            "`{key}: {plain}` is read as {b}: write {b}, or quote it if the word is meant"
-        )),
-        Value::Int(n) if plain.contains(':') => Some(format!(
+        ConfigValue::Bool(b) if !plain.eq_ignore_ascii_case("true") && !plain.eq_ignore_ascii_case("false") => Some(
+            format!("`{key}: {plain}` is read as {b}: write {b}, or quote it if the word is meant"),
+        ),
+        ConfigValue::Int(n) if plain.contains(':') => Some(format!(
             "`{key}: {plain}` is read as the number {n}: quote it, or write a unit"
         )),
-        Value::Float(n) if plain.contains(':') => Some(format!("`{key}: {plain}` is read as the number {n}: quote it")),
-        Value::Int(n) if plain.len() > 1 && plain.starts_with('0') && digits(plain) => Some(format!(
+        ConfigValue::Float(n) if plain.contains(':') => {
+            Some(format!("`{key}: {plain}` is read as the number {n}: quote it"))
+        }
+        ConfigValue::Int(n) if plain.len() > 1 && plain.starts_with('0') && digits(plain) => Some(format!(
             "`{key}: {plain}` is read as the number {n}: leading zeros mean octal here, or are dropped"
         )),
-        Value::Str(_) if looks_numeric(plain) => Some(format!(
+        ConfigValue::Str(_) if looks_numeric(plain) => Some(format!(
             "`{key}: {plain}` is read as text, not as a number: write it in another way (1.0e-5)"
         )),
         _ => None,
@@ -74,7 +76,7 @@ fn looks_numeric(text: &str) -> bool {
 }
 
 /// The interpreter of the command, and its packages.
-pub(super) fn interpreter(d: &Discovered) -> Vec<Check> {
+pub(super) fn interpreter(d: &DiscoveredCommand) -> Vec<Check> {
     let package = prepare::package(d);
     let mut checks = match prepare::asked(d) {
         Ok(said) => found(&said, package),
@@ -91,7 +93,7 @@ pub(super) fn interpreter(d: &Discovered) -> Vec<Check> {
     checks
 }
 
-fn found(said: &Interpreter, package: &'static str) -> Vec<Check> {
+fn found(said: &PythonInfo, package: &'static str) -> Vec<Check> {
     let text = format!("{} is {}", said.program, described(said));
     let mut checks = vec![Check::new("interpreter", Health::Ok, one_line(&text, 600))];
     checks.push(match (said.version(), said.source()) {
@@ -113,13 +115,13 @@ fn found(said: &Interpreter, package: &'static str) -> Vec<Check> {
 }
 
 fn known(version: &str) -> Health {
-    Version::of(version).map_or(Health::Note, |_| Health::Ok)
+    ReleaseSeries::of(version).map_or(Health::Note, |_| Health::Ok)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use supervise_host::interpreter::Source;
+    use supervise_host::interpreter::PackageSource;
 
     #[test]
     fn scalars_that_are_not_what_they_look_like_are_told() {
@@ -150,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_the_interpreter_says_of_verl_is_judged() {
-        let said = |verl: Option<&str>| Interpreter {
+        let said = |verl: Option<&str>| PythonInfo {
             absent: verl.is_none(),
             program: "/venv/bin/python3".to_owned(),
             python: "3.12.1".to_owned(),
@@ -158,7 +160,7 @@ mod tests {
             package: "verl".to_owned(),
             sources: [(
                 "verl".to_owned(),
-                verl.map(|v| Source {
+                verl.map(|v| PackageSource {
                     at: "/venv/verl".to_owned(),
                     version: Some(v.to_owned()),
                 }),

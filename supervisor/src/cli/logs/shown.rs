@@ -11,13 +11,13 @@ const LINE: usize = 1 << 20;
 
 /// A way to show output.
 #[derive(Debug)]
-pub(super) enum Shown {
+pub(super) enum LogFormat {
     /// Byte for byte.
     Raw,
     /// Without secrets; on a terminal colours, and nothing else that it obeys.
     Safe(Pieces, Option<OutputFilter>),
     /// One object per line.
-    Json(Lines),
+    Json(WorkerLines),
 }
 
 /// Output in pieces that end with a line, or with a return to its beginning.
@@ -29,7 +29,7 @@ pub(super) struct Pieces {
 
 /// Lines of one worker.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct WorkerLines {
     attempt: u32,
     worker: u32,
     number: u64,
@@ -37,7 +37,7 @@ pub(super) struct Lines {
     redactor: LineRedactor,
 }
 
-impl Shown {
+impl LogFormat {
     /// Every byte is shown as it is.
     pub(super) fn is_raw(&self) -> bool {
         matches!(self, Self::Raw)
@@ -47,10 +47,10 @@ impl Shown {
     pub(super) fn new(json: bool, raw: bool, safe: bool, attempt: u32, worker: u32) -> Self {
         let terminal = !raw && io::stdout().is_terminal();
         match (json, terminal, safe) {
-            (true, ..) => Self::Json(Lines {
+            (true, ..) => Self::Json(WorkerLines {
                 attempt,
                 worker,
-                ..Lines::default()
+                ..WorkerLines::default()
             }),
             (false, false, false) => Self::Raw,
             (false, ..) => Self::Safe(Pieces::default(), terminal.then(OutputFilter::default)),
@@ -140,7 +140,7 @@ impl Pieces {
     }
 }
 
-impl Lines {
+impl WorkerLines {
     fn pass(&mut self, bytes: &[u8], say: &mut dyn FnMut(&str) -> io::Result<()>) -> io::Result<()> {
         for b in bytes {
             if *b != b'\n' {
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_private_key_is_hidden_in_every_object_of_its_lines() {
-        let mut lines = Lines::default();
+        let mut lines = WorkerLines::default();
         let mut said = String::new();
         lines
             .pass(
@@ -201,10 +201,10 @@ mod tests {
     #[test]
     fn each_line_is_one_object_however_it_comes() {
         for size in [1, 4, 100] {
-            let mut lines = Lines {
+            let mut lines = WorkerLines {
                 attempt: 2,
                 worker: 1,
-                ..Lines::default()
+                ..WorkerLines::default()
             };
             let mut said: Vec<serde_json::Value> = Vec::new();
             for piece in b"one\r\n\ntw\xffo\nlast".chunks(size) {

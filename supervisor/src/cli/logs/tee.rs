@@ -5,7 +5,7 @@
 
 use super::{Follower, LOOK, next, shown_to};
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write};
@@ -22,7 +22,7 @@ const END: Duration = Duration::from_secs(5);
 
 /// The output to show.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Order {
+struct TeeOrder {
     run: RunId,
     attempts: Utf8PathBuf,
     /// The last attempt that is over.
@@ -41,7 +41,7 @@ impl Tee {
     /// # Errors
     /// It cannot be started.
     pub(in crate::cli) fn start(run: &RunId, attempts: Utf8PathBuf, after: u32) -> io::Result<Self> {
-        let order = Order {
+        let order = TeeOrder {
             run: run.clone(),
             attempts,
             after,
@@ -80,7 +80,7 @@ pub(super) fn run() -> Result<u8, CliError> {
     let mut input = io::stdin().lock();
     let read = input
         .read_line(&mut line)
-        .and_then(|_| Ok(serde_json::from_slice::<Order>(line.as_bytes())?));
+        .and_then(|_| Ok(serde_json::from_slice::<TeeOrder>(line.as_bytes())?));
     let order = read.map_err(|e| CliError::usage(format!("--new is for `supervise run --tee`: {e}")))?;
     drop(input);
     supervise_config::know_values(&order.secrets);
@@ -92,7 +92,7 @@ pub(super) fn run() -> Result<u8, CliError> {
         told.store(true, Ordering::Release);
     });
     let Some(first) = first(&order, &ended) else {
-        return Ok(Exit::Finished.code());
+        return Ok(SuperviseExitCode::Finished.code());
     };
     let follower = Follower {
         json: false,
@@ -108,7 +108,7 @@ pub(super) fn run() -> Result<u8, CliError> {
 }
 
 /// The first attempt to show, once it is there; `None`: the run ended without one.
-fn first(order: &Order, ended: &AtomicBool) -> Option<u32> {
+fn first(order: &TeeOrder, ended: &AtomicBool) -> Option<u32> {
     loop {
         let over = ended.load(Ordering::Acquire);
         let found = next(&order.attempts, order.after);

@@ -1,6 +1,6 @@
 //! Small files that belong to a model: configuration, tokenizer, what is noted of an adapter.
 
-use crate::cli::model::{self, Found};
+use crate::cli::model::{self, FoundModel};
 use crate::cli::new_dir;
 use crate::error::CliError;
 use crate::render::bytes;
@@ -15,7 +15,7 @@ use supervise_host::io_worker::FileSource;
 use supervise_host::model_folder::{ModelFolder, NotOpened};
 use supervise_host::output_dir::OutputDir;
 use supervise_weights::OutTensor;
-use supervise_weights::hf::{self, Adapter, AdapterFacts, ModelConfig};
+use supervise_weights::hf::{self, AdapterFacts, LoraAdapter, ModelConfig};
 
 /// Bytes that one of them may have: a large vocabulary takes some ten millions.
 const SMALL: u64 = 256 << 20;
@@ -30,7 +30,7 @@ const ADAPTER: &str = "adapter_config.json";
 const TEMPLATES: &str = "additional_chat_templates";
 
 /// The files beside the weights.
-pub(in crate::cli) struct Beside {
+pub(in crate::cli) struct SideFiles {
     pub(in crate::cli) config: ModelConfig,
     /// Permissions of the configuration's file.
     pub(in crate::cli) config_mode: u32,
@@ -60,7 +60,7 @@ struct SmallFiles {
 
 /// The model that was trained, as it was named.
 #[derive(Clone, Copy)]
-pub(in crate::cli) struct Trained<'a> {
+pub(in crate::cli) struct TrainedModel<'a> {
     /// The option that named it.
     pub(in crate::cli) option: &'static str,
     /// Its directory.
@@ -73,12 +73,12 @@ pub(super) struct AdapterOut {
     pub(super) config: String,
 }
 
-impl Beside {
+impl SideFiles {
     /// Collects them from beside the shards; what is not there comes from the model that was trained.
-    pub(in crate::cli) fn of(found: &Found, trained: Option<Trained<'_>>) -> Result<Self, CliError> {
+    pub(in crate::cli) fn of(found: &FoundModel, trained: Option<TrainedModel<'_>>) -> Result<Self, CliError> {
         let own = found.beside.clone();
         let mut small = SmallFiles::default();
-        if let Some(Trained { option, dir }) = trained.filter(|t| t.dir != own) {
+        if let Some(TrainedModel { option, dir }) = trained.filter(|t| t.dir != own) {
             let refused = |e: NotOpened| CliError::usage(format!("{option} {dir}: {e}"));
             small.add(ModelFolder::named(dir).map_err(refused)?, dir)?;
         }
@@ -153,7 +153,7 @@ impl Beside {
     }
 
     /// The adapter with its configuration.
-    pub(super) fn adapter(&self, adapter: Adapter, alpha: Option<f64>) -> Result<AdapterOut, CliError> {
+    pub(super) fn adapter(&self, adapter: LoraAdapter, alpha: Option<f64>) -> Result<AdapterOut, CliError> {
         let alpha = self.alpha(alpha)?;
         let facts = self.facts.clone().unwrap_or_default();
         let config = adapter
@@ -167,9 +167,9 @@ impl Beside {
 }
 
 /// Nothing tells which model it is.
-fn no_config(own: &Utf8Path, trained: Option<Trained<'_>>, left_out: &BTreeMap<String, String>) -> CliError {
+fn no_config(own: &Utf8Path, trained: Option<TrainedModel<'_>>, left_out: &BTreeMap<String, String>) -> CliError {
     let (place, hint) = match trained {
-        Some(Trained { option, dir }) => (
+        Some(TrainedModel { option, dir }) => (
             format!("{option} {dir}: {CONFIG} is missing there"),
             "it stands in the directory that the model was loaded from",
         ),

@@ -1,7 +1,7 @@
 //! An adapter folded into the model that it was trained for.
 
-use super::files::Beside;
-use crate::cli::model::{self, Files, Found, Model};
+use super::files::SideFiles;
+use crate::cli::model::{self, FoundModel, OpenModel, WeightFiles};
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_weights::hf::{self, Scaling};
@@ -10,24 +10,24 @@ use supervise_weights::hf::{self, Scaling};
 const CONFIG: &str = "adapter_config.json";
 
 /// Directory of an adapter alone, as peft writes it.
-pub(super) fn adapter_dir(name: &str) -> Option<Found> {
+pub(super) fn adapter_dir(name: &str) -> Option<FoundModel> {
     let dir = Utf8Path::new(name);
     let files = ["adapter_model.safetensors"];
     let is_there = dir.join(CONFIG).is_file() && dir.join(files[0]).is_file();
     let models = ["model.safetensors", "model.safetensors.index.json"];
     let alone = !models.iter().any(|name| dir.join(name).exists());
-    (is_there && alone).then(|| Found {
+    (is_there && alone).then(|| FoundModel {
         root: dir.to_owned(),
         dir: dir.to_owned(),
         step: model::trainers_step(dir),
         role: None,
         beside: dir.to_owned(),
-        files: Files::Safetensors(files.map(str::to_owned).to_vec()),
+        files: WeightFiles::Safetensors(files.map(str::to_owned).to_vec()),
     })
 }
 
 /// The model that an adapter without one is folded into.
-pub(super) fn with_base(adapter: Model, base: &Utf8Path) -> Result<Model, CliError> {
+pub(super) fn with_base(adapter: OpenModel, base: &Utf8Path) -> Result<OpenModel, CliError> {
     if base.is_file() {
         let dir = base.parent().filter(|dir| !dir.as_str().is_empty());
         return Err(
@@ -56,9 +56,9 @@ pub(super) fn with_base(adapter: Model, base: &Utf8Path) -> Result<Model, CliErr
         .hint("--fold-lora without a directory folds the adapter into that"));
     }
     let folder = model::folder(&found)?;
-    let how = model::Opening {
+    let how = model::ModelOpenOptions {
         folder: Some(&folder),
-        ..model::Opening::default()
+        ..model::ModelOpenOptions::default()
     };
     let model = model::open(&found, how)?;
     if model.weights.tensors.iter().all(|t| hf::is_part(&t.name)) {
@@ -70,7 +70,7 @@ pub(super) fn with_base(adapter: Model, base: &Utf8Path) -> Result<Model, CliErr
 }
 
 /// Refuses what has no adapter, or nothing else.
-pub(super) fn is_possible(model: &Model, found: &Found) -> Result<(), CliError> {
+pub(super) fn is_possible(model: &OpenModel, found: &FoundModel) -> Result<(), CliError> {
     if !model.weights.tensors.iter().any(|t| hf::is_part(&t.name)) {
         return Err(CliError::usage(format!(
             "--fold-lora: there is no adapter in {}",
@@ -88,13 +88,13 @@ pub(super) fn is_possible(model: &Model, found: &Found) -> Result<(), CliError> 
 
 /// Adds the adapter to the tensors that it belongs to. Gives notes of it.
 pub(super) fn fold(
-    model: &mut Model,
-    found: &Found,
-    files: &Beside,
+    model: &mut OpenModel,
+    found: &FoundModel,
+    files: &SideFiles,
     alpha: Option<f64>,
     base: Option<&Utf8Path>,
 ) -> Result<Vec<String>, CliError> {
-    let failed = |e: supervise_weights::Problem| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir));
+    let failed = |e: supervise_weights::ModelError| CliError::checkpoint(e.verdict, format!("{}: {e}", found.dir));
     // The other settings of the adapter count, whoever tells alpha.
     let mut other = None;
     let (scaling, by) = match config(found)? {
@@ -136,7 +136,7 @@ fn of_another(config: &[u8], base: &Utf8Path) -> Option<String> {
 }
 
 /// The notes of peft beside the adapter.
-fn config(found: &Found) -> Result<Option<(Utf8PathBuf, Vec<u8>)>, CliError> {
+fn config(found: &FoundModel) -> Result<Option<(Utf8PathBuf, Vec<u8>)>, CliError> {
     let folder = model::folder(found)?;
     for name in [CONFIG, "lora_adapter/adapter_config.json"] {
         if let Some((text, _)) = model::text(&folder, name)? {

@@ -1,20 +1,20 @@
 //! A model that the trainer wrote itself, as it is wanted: its files are proven where they stand in the new directory, and copied where
 //! neither blocks nor files can have two names.
 
-use super::files::Beside;
+use super::files::SideFiles;
 use super::index::ModelIndex;
 use super::originals::{Original, Originals};
-use super::output::{self, Written};
+use super::output::{self, MergeStats};
 use crate::cli::new_dir;
 use crate::error::CliError;
-use crate::printer::Meter;
+use crate::printer::ByteMeter;
 use camino::Utf8Path;
 use std::ops::ControlFlow;
 use std::time::Instant;
 use supervise_core::checkpoint::Depth;
 use supervise_host::model_folder::ModelFolder;
-use supervise_host::output_dir::{OutputDir, Shared};
-use supervise_weights::hf::Plan;
+use supervise_host::output_dir::{OutputDir, ShareMethod};
+use supervise_weights::hf::HfPlan;
 
 /// Makes the directory of its files.
 pub(super) fn link(
@@ -22,9 +22,9 @@ pub(super) fn link(
     index: Option<ModelIndex>,
     folder: &ModelFolder,
     originals: &Originals,
-    plan: &Plan,
-    files: &Beside,
-) -> Result<Written, CliError> {
+    plan: &HfPlan,
+    files: &SideFiles,
+) -> Result<MergeStats, CliError> {
     let began = Instant::now();
     let dir = new_dir::begin(target, 0)?;
     let done = fill(&dir, target, index, folder, originals, plan, files);
@@ -37,24 +37,24 @@ fn fill(
     index: Option<ModelIndex>,
     folder: &ModelFolder,
     originals: &Originals,
-    plan: &Plan,
-    files: &Beside,
-) -> Result<Written, CliError> {
-    let mut out = Written::default();
+    plan: &HfPlan,
+    files: &SideFiles,
+) -> Result<MergeStats, CliError> {
+    let mut out = MergeStats::default();
     let mut copies: Vec<&Original> = Vec::new();
     for file in &originals.files {
         let opened = file.open(folder)?;
         match dir.share(&file.name, &opened).map_err(|e| new_dir::failed(dir, &e))? {
             Some(shared) => {
                 out.linked += 1;
-                out.is_same_file |= shared == Shared::File;
+                out.is_same_file |= shared == ShareMethod::File;
             }
             None => copies.push(file),
         }
     }
     out.bytes = copies.iter().map(|file| file.bytes()).sum();
     new_dir::enough_space(target, out.bytes)?;
-    let mut meter = Meter::of_writing();
+    let mut meter = ByteMeter::of_writing();
     let mut written = 0;
     for file in copies {
         let mut tell = |n| {
@@ -68,7 +68,7 @@ fn fill(
     meter.end();
     let index = index.map(|index| (index.text, index.mode));
     let small = output::small(plan, files, index, None).write(dir)?;
-    let mut meter = Meter::new();
+    let mut meter = ByteMeter::new();
     let reports = output::judged(dir, dir.path(), Depth::Full, &mut |p| {
         meter.tell(p.done, Some(p.of));
         ControlFlow::Continue(())

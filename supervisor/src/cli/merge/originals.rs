@@ -1,19 +1,19 @@
 //! Files of safetensors that the trainer wrote: they have no checksums of their own, and may be the model already as it is wanted.
 
 use super::index::ModelIndex;
-use crate::cli::model::{self, Files, Found, Model};
+use crate::cli::model::{self, FoundModel, OpenModel, WeightFiles};
 use crate::cli::target;
 use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, HashMap};
 use supervise_checkpoint::proof_record::compare;
-use supervise_checkpoint::{Extent, Pin, ProvenFile};
+use supervise_checkpoint::{ByteExtent, FilePin, ProvenFile};
 use supervise_core::checkpoint::{CkptId, Verdict};
 use supervise_host::io_worker::{RUN_DIR_NAME, fact_of, proven};
 use supervise_host::model_folder::{ModelFile, ModelFolder};
 use supervise_trainers::registry::of_step_name;
-use supervise_weights::hf::Plan;
-use supervise_weights::{OutTensor, Tensor, Weights};
+use supervise_weights::hf::HfPlan;
+use supervise_weights::{ModelTensor, ModelWeights, OutTensor};
 
 /// The file of a model that is in one file.
 const MODEL: &str = "model.safetensors";
@@ -31,7 +31,7 @@ pub(super) struct Original {
     pub(super) name: String,
     /// The file itself, where that is a link.
     path: Utf8PathBuf,
-    pin: Pin,
+    pin: FilePin,
     /// As a run has proven it.
     proven: Option<ProvenFile>,
 }
@@ -80,11 +80,11 @@ impl Originals {
     /// Those of a model in safetensors; of others, none: torch puts checksums into its files.
     pub(super) fn of(
         source: &str,
-        found: &Found,
+        found: &FoundModel,
         folder: &ModelFolder,
         notes: &mut Vec<String>,
     ) -> Result<Self, CliError> {
-        let Files::Safetensors(names) = &found.files else {
+        let WeightFiles::Safetensors(names) = &found.files else {
             return Ok(Self::default());
         };
         let (mut known, below) = match recorded(source, &found.dir) {
@@ -112,9 +112,9 @@ impl Originals {
     }
 
     /// Has the bytes compared with what a run has recorded, as they are read.
-    pub(super) fn mark(&self, weights: &mut Weights) {
+    pub(super) fn mark(&self, weights: &mut ModelWeights) {
         for (file, own) in weights.files.iter_mut().zip(&self.files) {
-            file.checked.extend(own.recorded().map(|crc| Extent {
+            file.checked.extend(own.recorded().map(|crc| ByteExtent {
                 off: 0,
                 len: own.bytes(),
                 crc: Some(crc),
@@ -130,7 +130,13 @@ impl Originals {
     }
 
     /// Why they are not the model that is wanted, byte for byte and under names that its readers look for. `index`: theirs, if there is one.
-    pub(super) fn differ(&self, model: &Model, plan: &Plan, most: u64, index: Option<&ModelIndex>) -> Option<String> {
+    pub(super) fn differ(
+        &self,
+        model: &OpenModel,
+        plan: &HfPlan,
+        most: u64,
+        index: Option<&ModelIndex>,
+    ) -> Option<String> {
         let tensors = &model.weights.tensors;
         let is_same = |out: &OutTensor| match out.pieces.as_slice() {
             [piece] => tensors.get(piece.tensor).is_some_and(|t| {
@@ -162,7 +168,7 @@ impl Originals {
     }
 
     /// A reader finds all of them: by an index that says where each tensor is, or because there is one file alone.
-    fn is_found(&self, weights: &Weights, index: Option<&ModelIndex>) -> bool {
+    fn is_found(&self, weights: &ModelWeights, index: Option<&ModelIndex>) -> bool {
         let Some(ModelIndex { said, .. }) = index else {
             return matches!(self.files.as_slice(), [one] if one.name == MODEL);
         };
@@ -170,7 +176,7 @@ impl Originals {
         let map: HashMap<&str, &str> = pairs
             .flat_map(|(file, tensors)| tensors.iter().map(move |tensor| (tensor.as_str(), file.as_str())))
             .collect();
-        let says = |tensor: &Tensor| {
+        let says = |tensor: &ModelTensor| {
             let file = tensor.chunks.first().and_then(|c| self.files.get(c.file));
             file.is_some_and(|file| map.get(tensor.name.as_str()) == Some(&file.name.as_str()))
         };
@@ -199,8 +205,8 @@ fn open(folder: &ModelFolder, name: &str) -> Result<ModelFile, CliError> {
     folder.open(name).map_err(|e| model::not_opened(&folder.path(name), e))
 }
 
-fn pin(opened: &ModelFile) -> Result<Pin, CliError> {
+fn pin(opened: &ModelFile) -> Result<FilePin, CliError> {
     let meta = opened.file.metadata();
     let meta = meta.map_err(|e| CliError::checkpoint(Verdict::Unreadable, format!("{}: {e}", opened.real)))?;
-    Ok(Pin::of(&fact_of(opened.real.clone(), &meta)))
+    Ok(FilePin::of(&fact_of(opened.real.clone(), &meta)))
 }

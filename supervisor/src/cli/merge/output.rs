@@ -1,23 +1,23 @@
 //! The directory that is made: written beside, looked at as any reader would, renamed.
 
-use super::files::{AdapterOut, Beside};
-use crate::cli::model::Model;
+use super::files::{AdapterOut, SideFiles};
+use crate::cli::model::OpenModel;
 use crate::cli::new_dir::{self, Opened};
 use crate::error::CliError;
-use crate::printer::Meter;
+use crate::printer::ByteMeter;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use supervise_checkpoint::set::{self, SetKind};
-use supervise_checkpoint::{FileReport, Progress, SweepOptions};
+use supervise_checkpoint::{FileReport, SweepOptions, SweepProgress};
 use supervise_core::checkpoint::{Depth, Verdict};
 use supervise_host::io_worker::FileProver;
 use supervise_host::output_dir::OutputDir;
-use supervise_weights::hf::Plan;
+use supervise_weights::hf::HfPlan;
 use supervise_weights::layout;
-use supervise_weights::{OutFile, OutTensor, Problem, Reading};
+use supervise_weights::{ModelError, ModelReader, OutFile, OutTensor};
 
 /// Directory of the adapter, as verl names it.
 const ADAPTER: &str = "lora_adapter";
@@ -27,7 +27,7 @@ pub(super) const INDEX: &str = "model.safetensors.index.json";
 
 /// The result.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct MergeStats {
     pub(super) files: Vec<String>,
     /// Bytes of weights.
     pub(super) bytes: u64,
@@ -44,12 +44,12 @@ pub(super) struct Written {
 pub(super) fn write(
     target: &Utf8Path,
     most: u64,
-    model: &Model,
-    plan: &Plan,
+    model: &OpenModel,
+    plan: &HfPlan,
     adapter: Option<AdapterOut>,
-    files: &Beside,
+    files: &SideFiles,
     unchanged: impl Fn() -> Result<(), CliError>,
-) -> Result<Written, CliError> {
+) -> Result<MergeStats, CliError> {
     let began = Instant::now();
     let mut all = plan.model.clone();
     let mut out = layout::files(&all, "model", most);
@@ -59,17 +59,17 @@ pub(super) fn write(
     }
     let bytes = out.iter().map(|f| f.bytes).sum();
     let dir = new_dir::begin(target, bytes)?;
-    let made = Made {
+    let made = MergeOutput {
         dir: &dir,
         tensors: &all,
         files: &out,
     };
     let small = small(plan, files, index, adapter.map(|a| a.config));
-    let done = made.fill(model, &small, unchanged).map(|(files, checked)| Written {
+    let done = made.fill(model, &small, unchanged).map(|(files, checked)| MergeStats {
         files,
         bytes,
         checked,
-        ..Written::default()
+        ..MergeStats::default()
     });
     finish(dir, done, target, began)
 }
@@ -77,15 +77,15 @@ pub(super) fn write(
 /// Gives the directory its name, if all went well.
 pub(super) fn finish(
     dir: OutputDir,
-    done: Result<Written, CliError>,
+    done: Result<MergeStats, CliError>,
     target: &Utf8Path,
     began: Instant,
-) -> Result<Written, CliError> {
+) -> Result<MergeStats, CliError> {
     match done {
         Ok(written) => {
             dir.finish()
                 .map_err(|e| CliError::environment(format!("{}: {e}", target)))?;
-            Ok(Written {
+            Ok(MergeStats {
                 took: began.elapsed(),
                 ..written
             })
@@ -99,8 +99,8 @@ pub(super) fn finish(
 
 /// The configuration is that of what was written.
 pub(super) fn small<'a>(
-    plan: &Plan,
-    files: &'a Beside,
+    plan: &HfPlan,
+    files: &'a SideFiles,
     index: Option<(String, u32)>,
     adapter: Option<String>,
 ) -> Small<'a> {
@@ -132,38 +132,38 @@ fn add_adapter(all: &mut Vec<OutTensor>, out: &mut Vec<OutFile>, tensors: &[OutT
 /// Files beside the weights.
 pub(super) struct Small<'a> {
     config: String,
-    files: &'a Beside,
+    files: &'a SideFiles,
     /// With its permissions.
     index: Option<(String, u32)>,
     adapter: Option<String>,
 }
 
 /// A directory that is being filled.
-struct Made<'a> {
+struct MergeOutput<'a> {
     dir: &'a OutputDir,
     tensors: &'a [OutTensor],
     files: &'a [OutFile],
 }
 
-impl Made<'_> {
+impl MergeOutput<'_> {
     /// Gives the names of all files, and how many bytes of the source were compared.
     fn fill(
         &self,
-        model: &Model,
+        model: &OpenModel,
         small: &Small<'_>,
         unchanged: impl Fn() -> Result<(), CliError>,
     ) -> Result<(Vec<String>, u64), CliError> {
         let opened = Opened::create(self.dir, self.files.iter().map(|f| (f.name.as_str(), f.bytes)))?;
         let total: u64 = self.files.iter().map(|f| f.bytes).sum();
-        let mut meter = Meter::of_writing();
+        let mut meter = ByteMeter::of_writing();
         let threads = new_dir::threads();
-        let reading = Reading::new(&model.weights, &model.sources);
+        let reading = ModelReader::new(&model.weights, &model.sources);
         let checked = supervise_weights::write(reading, self.tensors, self.files, &opened, threads, &mut |done| {
             meter.tell(done, Some(total));
             ControlFlow::Continue(())
         });
         meter.end();
-        let source = |problem: Problem| CliError::checkpoint(problem.verdict, problem.text);
+        let source = |problem: ModelError| CliError::checkpoint(problem.verdict, problem.text);
         let checked = checked.map_err(|e| new_dir::ended(self.dir, e, source))?;
         let small = small.write(self.dir)?;
         opened.finish(self.dir)?;
@@ -208,15 +208,15 @@ impl Small<'_> {
 }
 
 /// Reports on files by their names.
-pub(super) type Reports = BTreeMap<String, FileReport>;
+pub(super) type FileReports = BTreeMap<String, FileReport>;
 
 /// Reports on what was made in a directory of it, which is whole.
 pub(super) fn judged(
     out: &OutputDir,
     dir: &Utf8Path,
     depth: Depth,
-    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Reports, CliError> {
+    tell: &mut dyn FnMut(SweepProgress) -> ControlFlow<()>,
+) -> Result<FileReports, CliError> {
     let names: BTreeMap<String, u64> = dir
         .read_dir_utf8()
         .and_then(|entries| {
@@ -232,7 +232,7 @@ pub(super) fn judged(
         zero: depth == Depth::Full,
         finite: false,
     };
-    let reports: Reports = FileProver::new(dir)
+    let reports: FileReports = FileProver::new(dir)
         .prove(&needs, depth, options, tell)
         .into_iter()
         .map(|(path, report)| (path.into_string(), report))

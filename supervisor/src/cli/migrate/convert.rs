@@ -1,75 +1,80 @@
 //! One role: looked at, planned, proven, converted.
 
-use super::target::Target;
-use crate::printer::Meter;
-use crate::render::migrate::{RoleView, Status, words};
+use super::target::MigrateTarget;
+use crate::printer::ByteMeter;
+use crate::render::migrate::{MigrateStatus, RoleView, words};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
 use supervise_checkpoint::set::{self, SetKind};
-use supervise_checkpoint::{FileReport, Need, SweepOptions};
+use supervise_checkpoint::{FileReport, RequiredFile, SweepOptions};
 use supervise_core::checkpoint::{Depth, FileFact, Finding, Verdict};
 use supervise_host::io_worker::{FileProver, read_plain, walk};
 use supervise_host::migrate::perform;
-use supervise_host::system::{Space, space};
-use supervise_trainers::verl::migrate::{self, Link, Op, Plan, Refusal, Seen};
+use supervise_host::system::{FsSpace, space};
+use supervise_trainers::verl::migrate::{self, LinkMode, MigrateOp, MigratePlan, MigrateRefusal, RoleSnapshot};
 
 /// The model's own configuration is read up to this size.
 const CONFIG: u64 = 1 << 20;
 
 /// Converts a role and says what came of it. `memory`: bytes that a proof may take.
-pub(super) fn role(target: &Target, link: Link, dry: bool, memory: u64, meter: &mut Meter) -> RoleView {
+pub(super) fn role(target: &MigrateTarget, link: LinkMode, dry: bool, memory: u64, meter: &mut ByteMeter) -> RoleView {
     let status = attempt(target, link, dry, &mut Proofs { memory, meter }).unwrap_or_else(|status| status);
     RoleView::new(target.dir.clone(), status)
 }
 
-fn attempt(target: &Target, link: Link, dry: bool, proofs: &mut Proofs<'_>) -> Result<Status, Status> {
-    let look = Looked::at(target, Depth::Full, proofs)?;
+fn attempt(
+    target: &MigrateTarget,
+    link: LinkMode,
+    dry: bool,
+    proofs: &mut Proofs<'_>,
+) -> Result<MigrateStatus, MigrateStatus> {
+    let look = StepContents::at(target, Depth::Full, proofs)?;
     let plan = migrate::plan(&look.seen(target), link).map_err(refused)?;
     if plan.ops.is_empty() {
-        return Ok(Status::Nothing);
+        return Ok(MigrateStatus::Nothing);
     }
     if dry {
-        return Ok(Status::Planned(plan.ops));
+        return Ok(MigrateStatus::Planned(plan.ops));
     }
     enough_space(&target.dir, &plan)?;
     for op in &plan.ops {
         match op {
-            Op::Prove(dir) => archive(&target.dir.join(dir), proofs)?,
-            Op::Judge => whole(target, proofs)?,
+            MigrateOp::Prove(dir) => archive(&target.dir.join(dir), proofs)?,
+            MigrateOp::Judge => whole(target, proofs)?,
             op => perform(&target.dir, op).map_err(|e| failed(op, &e, link))?,
         }
     }
-    Ok(Status::Done {
+    Ok(MigrateStatus::Done {
         changes: plan.ops.len(),
     })
 }
 
-fn refused(why: Refusal) -> Status {
+fn refused(why: MigrateRefusal) -> MigrateStatus {
     match why {
-        Refusal::Fsdp => Status::Fsdp,
-        Refusal::Nothing => Status::NotMegatron,
-        Refusal::Cannot(why) => Status::Refused(why),
-        Refusal::NotWhole(verdict, findings) => Status::NotWhole(verdict, findings),
+        MigrateRefusal::Fsdp => MigrateStatus::Fsdp,
+        MigrateRefusal::Nothing => MigrateStatus::NotMegatron,
+        MigrateRefusal::Cannot(why) => MigrateStatus::Refused(why),
+        MigrateRefusal::NotWhole(verdict, findings) => MigrateStatus::NotWhole(verdict, findings),
     }
 }
 
-fn failed(op: &Op, e: &io::Error, link: Link) -> Status {
+fn failed(op: &MigrateOp, e: &io::Error, link: LinkMode) -> MigrateStatus {
     let mut why = format!("{}: {e}", words(op));
     why.push_str(match e.raw_os_error() {
-        Some(libc::EOPNOTSUPP | libc::ENOTTY | libc::EINVAL | libc::EXDEV) if link == Link::Reflink => {
+        Some(libc::EOPNOTSUPP | libc::ENOTTY | libc::EINVAL | libc::EXDEV) if link == LinkMode::Reflink => {
             "; this file system shares no blocks between files: use --link copy or --link hard"
         }
         Some(libc::ENOSPC | libc::EDQUOT) => "; free some space and run this again: it goes on",
         _ => "; nothing is lost: run this again when that is mended",
     });
-    Status::Failed(why)
+    MigrateStatus::Failed(why)
 }
 
-fn enough_space(dir: &Utf8Path, plan: &Plan) -> Result<(), Status> {
-    let Ok(Space { size, free, .. }) = space(dir) else {
+fn enough_space(dir: &Utf8Path, plan: &MigratePlan) -> Result<(), MigrateStatus> {
+    let Ok(FsSpace { size, free, .. }) = space(dir) else {
         return Ok(());
     };
     if size == 0 || free >= plan.bytes {
@@ -79,21 +84,21 @@ fn enough_space(dir: &Utf8Path, plan: &Plan) -> Result<(), Status> {
         "the copies take {} bytes and {free} are free: free some space, or use --link hard",
         plan.bytes
     );
-    Err(Status::Failed(why))
+    Err(MigrateStatus::Failed(why))
 }
 
 /// Entries that are there, and what proofs say of it.
-struct Looked {
+struct StepContents {
     facts: Vec<FileFact>,
     reports: BTreeMap<Utf8PathBuf, FileReport>,
     config: Option<Vec<u8>>,
 }
 
-impl Looked {
-    fn at(target: &Target, depth: Depth, proofs: &mut Proofs<'_>) -> Result<Self, Status> {
+impl StepContents {
+    fn at(target: &MigrateTarget, depth: Depth, proofs: &mut Proofs<'_>) -> Result<Self, MigrateStatus> {
         let mut facts = Vec::new();
         walk(&target.dir, Utf8Path::new(""), &mut facts)
-            .map_err(|e| Status::Failed(format!("it cannot be read: {e}")))?;
+            .map_err(|e| MigrateStatus::Failed(format!("it cannot be read: {e}")))?;
         let needs = migrate::needs(&target.role, &facts);
         let config = ["huggingface", "model/huggingface"]
             .iter()
@@ -107,8 +112,8 @@ impl Looked {
         })
     }
 
-    fn seen<'a>(&'a self, target: &'a Target) -> Seen<'a> {
-        Seen {
+    fn seen<'a>(&'a self, target: &'a MigrateTarget) -> RoleSnapshot<'a> {
+        RoleSnapshot {
             role: &target.role,
             facts: &self.facts,
             reports: &self.reports,
@@ -120,11 +125,11 @@ impl Looked {
 /// Proofs of files: in how many bytes of memory, and who is told meanwhile.
 struct Proofs<'a> {
     memory: u64,
-    meter: &'a mut Meter,
+    meter: &'a mut ByteMeter,
 }
 
 impl Proofs<'_> {
-    fn of(&mut self, dir: &Utf8Path, needs: &[Need], depth: Depth) -> BTreeMap<Utf8PathBuf, FileReport> {
+    fn of(&mut self, dir: &Utf8Path, needs: &[RequiredFile], depth: Depth) -> BTreeMap<Utf8PathBuf, FileReport> {
         let options = SweepOptions {
             zero: true,
             finite: false,
@@ -139,9 +144,10 @@ impl Proofs<'_> {
 }
 
 /// A copy that was just made, every byte of it.
-fn archive(dir: &Utf8Path, proofs: &mut Proofs<'_>) -> Result<(), Status> {
+fn archive(dir: &Utf8Path, proofs: &mut Proofs<'_>) -> Result<(), MigrateStatus> {
     let mut facts = Vec::new();
-    walk(dir, Utf8Path::new(""), &mut facts).map_err(|e| Status::Failed(format!("{dir} cannot be read: {e}")))?;
+    walk(dir, Utf8Path::new(""), &mut facts)
+        .map_err(|e| MigrateStatus::Failed(format!("{dir} cannot be read: {e}")))?;
     let sizes: BTreeMap<String, u64> = facts.iter().map(|f| (f.path.to_string(), f.size)).collect();
     let needs = set::needs(SetKind::MegatronDist, sizes.keys().map(String::as_str));
     let reports = proofs
@@ -154,15 +160,15 @@ fn archive(dir: &Utf8Path, proofs: &mut Proofs<'_>) -> Result<(), Status> {
 }
 
 /// The new layout, before what it was made from goes. Its archives were proven where they were, or when they were copied.
-fn whole(target: &Target, proofs: &mut Proofs<'_>) -> Result<(), Status> {
-    let look = Looked::at(target, Depth::Structure, proofs)?;
+fn whole(target: &MigrateTarget, proofs: &mut Proofs<'_>) -> Result<(), MigrateStatus> {
+    let look = StepContents::at(target, Depth::Structure, proofs)?;
     let (verdict, findings) = migrate::judge(&look.seen(target));
     whole_or(verdict, findings)
 }
 
-fn whole_or(verdict: Verdict, findings: Vec<Finding>) -> Result<(), Status> {
+fn whole_or(verdict: Verdict, findings: Vec<Finding>) -> Result<(), MigrateStatus> {
     match verdict {
         Verdict::Whole => Ok(()),
-        verdict => Err(Status::NotWhole(verdict, findings)),
+        verdict => Err(MigrateStatus::NotWhole(verdict, findings)),
     }
 }

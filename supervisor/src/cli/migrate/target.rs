@@ -7,8 +7,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::time::Duration;
 use supervise_core::id::{Ms, Term};
 use supervise_core::spec::SavePolicy;
-use supervise_host::io_worker::{Answer, Client, IoWorkerError, Question, RUN_DIR_NAME, lease_dir, own_claim};
-use supervise_trainers::verl::migrate::{Role, role_of};
+use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, IoWorkerError, RUN_DIR_NAME, lease_dir, own_claim};
+use supervise_trainers::verl::migrate::{MigrateRole, role_of};
 
 /// A holder elsewhere may be silent for so long, in seconds.
 const SILENT: u64 = 60;
@@ -17,13 +17,13 @@ const TAKING: Duration = Duration::from_secs(90);
 
 /// A role to be converted.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
-    pub(super) role: Role,
+pub(super) struct MigrateTarget {
+    pub(super) role: MigrateRole,
     pub(super) dir: Utf8PathBuf,
 }
 
 /// The roles that a directory is or holds, with the checkpoint root.
-pub(super) fn of_checkpoint(named: &Utf8Path) -> Result<(Utf8PathBuf, Vec<Target>), CliError> {
+pub(super) fn of_checkpoint(named: &Utf8Path) -> Result<(Utf8PathBuf, Vec<MigrateTarget>), CliError> {
     let dir = real(named)?;
     let above = dir.parent().and_then(Utf8Path::file_name);
     let role = dir.file_name().and_then(|name| role_of(name, above)).ok_or_else(|| {
@@ -39,13 +39,13 @@ pub(super) fn of_checkpoint(named: &Utf8Path) -> Result<(Utf8PathBuf, Vec<Target
     let root = step.and_then(Utf8Path::parent).unwrap_or(&dir).to_owned();
     let targets = match role.name.is_empty() {
         true => of_step(&dir, role),
-        false => vec![Target { role, dir }],
+        false => vec![MigrateTarget { role, dir }],
     };
     Ok((root, targets))
 }
 
 /// Every role of every step below a root, oldest first.
-pub(super) fn below(named: &Utf8Path) -> Result<(Utf8PathBuf, Vec<Target>), CliError> {
+pub(super) fn below(named: &Utf8Path) -> Result<(Utf8PathBuf, Vec<MigrateTarget>), CliError> {
     let root = real(named)?;
     let unreadable = |e: std::io::Error| CliError::environment(format!("{root} cannot be read: {e}"));
     let mut steps = Vec::new();
@@ -69,21 +69,21 @@ pub(super) fn below(named: &Utf8Path) -> Result<(Utf8PathBuf, Vec<Target>), CliE
 }
 
 /// The roles of a step; the step itself where it has none.
-fn of_step(dir: &Utf8Path, itself: Role) -> Vec<Target> {
-    let target = |name: &str| Target {
-        role: Role {
+fn of_step(dir: &Utf8Path, itself: MigrateRole) -> Vec<MigrateTarget> {
+    let target = |name: &str| MigrateTarget {
+        role: MigrateRole {
             name: name.to_owned(),
             step: itself.step,
         },
         dir: dir.join(name),
     };
-    let roles: Vec<Target> = ["actor", "critic"]
+    let roles: Vec<MigrateTarget> = ["actor", "critic"]
         .map(target)
         .into_iter()
         .filter(|t| t.dir.is_dir())
         .collect();
     match roles.is_empty() {
-        true => vec![Target {
+        true => vec![MigrateTarget {
             role: itself,
             dir: dir.to_owned(),
         }],
@@ -103,11 +103,11 @@ fn real(named: &Utf8Path) -> Result<Utf8PathBuf, CliError> {
 }
 
 /// A term of our own on the root, so that no supervisor starts there meanwhile. Given back when it is dropped.
-pub(super) struct Lease {
-    io_worker: Client,
+pub(super) struct MigrateLease {
+    io_worker: IoClient,
 }
 
-impl Lease {
+impl MigrateLease {
     /// Takes it.
     ///
     /// # Errors
@@ -124,23 +124,23 @@ impl Lease {
         }
         let broken = |e: IoWorkerError| CliError::environment(e.to_string());
         let mut io_worker = target::io_worker().map_err(broken)?;
-        let ask = Question::TakeLease {
+        let ask = IoQuestion::TakeLease {
             dir: lease_dir(Some(root), &SavePolicy::Steps, &run_dir),
             claim: Box::new(own_claim(Ms::secs(SILENT), Ms::secs(SILENT), Term(0))),
             identity: None,
         };
         match io_worker.ask(ask, TAKING) {
-            Ok(Answer::Term(_)) => Ok(Self { io_worker }),
-            Ok(Answer::Held(who)) => Err(CliError::lease_held(format!("{root}: somebody holds the lease: {who}"))),
+            Ok(IoAnswer::Term(_)) => Ok(Self { io_worker }),
+            Ok(IoAnswer::Held(who)) => Err(CliError::lease_held(format!("{root}: somebody holds the lease: {who}"))),
             Ok(_) => Err(CliError::internal("the helper gave an unexpected answer")),
             Err(e) => Err(broken(e)),
         }
     }
 }
 
-impl Drop for Lease {
+impl Drop for MigrateLease {
     fn drop(&mut self) {
         // A lease that is not given back is found dead with this process.
-        let _ = self.io_worker.ask(Question::Release, target::PATIENCE);
+        let _ = self.io_worker.ask(IoQuestion::Release, target::PATIENCE);
     }
 }

@@ -1,6 +1,6 @@
 //! Files of a model that are read or copied, links among them.
 
-use super::Found;
+use super::FoundModel;
 use crate::error::CliError;
 use crate::render::merge::LinkedFile;
 use crate::render::terminal::shown;
@@ -12,7 +12,7 @@ use supervise_host::io_worker::FileSource;
 use supervise_host::model_folder::{ModelFile, ModelFolder, NotOpened};
 
 /// The directory that a model's weights are in.
-pub(in crate::cli) fn folder(found: &Found) -> Result<ModelFolder, CliError> {
+pub(in crate::cli) fn folder(found: &FoundModel) -> Result<ModelFolder, CliError> {
     ModelFolder::inside(&found.root, &found.dir).map_err(|e| not_opened(&found.dir, e))
 }
 

@@ -6,7 +6,7 @@ use crate::error::CliError;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use supervise_checkpoint::{FileKind, Limits, inspect, small_files};
+use supervise_checkpoint::{FileKind, InspectLimits, inspect, small_files};
 use supervise_core::checkpoint::Verdict;
 use supervise_core::id::Step;
 use supervise_host::io_worker::FileSource;
@@ -36,7 +36,7 @@ const WRITTEN: [&str; 2] = ["model/huggingface", HUGGINGFACE];
 
 /// Files of one model.
 #[derive(Debug)]
-pub(in crate::cli) struct Found {
+pub(in crate::cli) struct FoundModel {
     /// Directory that was named, in which they are: a link in it may lead to another place in it, and nowhere else.
     pub(in crate::cli) root: Utf8PathBuf,
     /// Directory that they are in.
@@ -48,12 +48,12 @@ pub(in crate::cli) struct Found {
     /// Directory that configuration and tokenizer are in, if they are there.
     pub(in crate::cli) beside: Utf8PathBuf,
     /// Its files.
-    pub(in crate::cli) files: Files,
+    pub(in crate::cli) files: WeightFiles,
 }
 
 /// Files that hold the weights, by their names.
 #[derive(Debug)]
-pub(in crate::cli) enum Files {
+pub(in crate::cli) enum WeightFiles {
     /// Shards of FSDP, in the order of the ranks.
     Fsdp(Vec<String>),
     /// A checkpoint of `torch.distributed.checkpoint`, in this directory below.
@@ -69,7 +69,7 @@ pub(in crate::cli) enum Files {
 }
 
 /// Returns true for a model in a checkpoint of transformers' Trainer, beside what only the trainer needs.
-pub(in crate::cli) fn is_of_trainer(found: &Found) -> bool {
+pub(in crate::cli) fn is_of_trainer(found: &FoundModel) -> bool {
     found.dir.join(STATE).is_file()
 }
 
@@ -81,9 +81,9 @@ pub(in crate::cli) fn trainers_step(dir: &Utf8Path) -> Option<Step> {
 }
 
 /// The file of an adapter that lies beside a model.
-pub(in crate::cli) fn adapter(found: &Found) -> Option<&str> {
+pub(in crate::cli) fn adapter(found: &FoundModel) -> Option<&str> {
     match &found.files {
-        Files::Safetensors(names) => {
+        WeightFiles::Safetensors(names) => {
             let own = (!names.iter().any(|n| n == ALONE) && found.dir.join(ALONE).is_file()).then_some(ALONE);
             names.iter().map(String::as_str).find(|n| *n == ADAPTER).or(own)
         }
@@ -92,8 +92,8 @@ pub(in crate::cli) fn adapter(found: &Found) -> Option<&str> {
 }
 
 /// Content of a directory with these names, without step and role; none where that is no weights.
-pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, CliError> {
-    let found = |files: Files| Found {
+pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<FoundModel>, CliError> {
+    let found = |files: WeightFiles| FoundModel {
         beside: beside(dir, &files),
         root: dir.to_owned(),
         dir: dir.to_owned(),
@@ -102,11 +102,11 @@ pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, Cli
         files,
     };
     if let Some(shards) = shards(dir, inside)? {
-        return Ok(Some(found(Files::Fsdp(shards))));
+        return Ok(Some(found(WeightFiles::Fsdp(shards))));
     }
     let has = |name: &str| inside.iter().any(|n| n == name);
     if has(METADATA) {
-        return Ok(Some(found(Files::Distributed(""))));
+        return Ok(Some(found(WeightFiles::Distributed(""))));
     }
     if has(STATE)
         && let Some(model) = exported(dir.as_str())?
@@ -114,11 +114,11 @@ pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, Cli
         return Ok(Some(model));
     }
     if has(SHARDED) && dir.join(SHARDED).join(METADATA).is_file() {
-        return Ok(Some(found(Files::Distributed(SHARDED))));
+        return Ok(Some(found(WeightFiles::Distributed(SHARDED))));
     }
     if let Some(below) = zero::dir_of(dir, inside)? {
         let (models, names) = zero::files(dir, &below)?;
-        return Ok(Some(found(Files::Zero { models, names })));
+        return Ok(Some(found(WeightFiles::Zero { models, names })));
     }
     if !["model", "dist_ckpt", RECOVER].iter().any(|name| has(name)) {
         return Ok(None);
@@ -130,27 +130,30 @@ pub(super) fn of(dir: &Utf8Path, inside: &[String]) -> Result<Option<Found>, Cli
         }
     }
     let whole = |below: &&&str| dir.join(below).join(METADATA).is_file();
-    Ok(BELOW.iter().find(whole).map(|below| found(Files::Distributed(below))))
+    Ok(BELOW
+        .iter()
+        .find(whole)
+        .map(|below| found(WeightFiles::Distributed(below))))
 }
 
 /// Directory of the files that belong to the weights in `dir`.
-fn beside(dir: &Utf8Path, files: &Files) -> Utf8PathBuf {
+fn beside(dir: &Utf8Path, files: &WeightFiles) -> Utf8PathBuf {
     let own = dir.file_name().unwrap_or_default();
     let has_config = |dir: &Utf8Path| dir.join("config.json").is_file();
     let parent = dir.parent().unwrap_or(dir);
     match files {
         // Trainer writes them beside the directory with DeepSpeed's files.
-        Files::Zero { names, .. } if names.iter().any(|n| n.contains('/')) => dir.to_owned(),
-        Files::Zero { .. } => parent.to_owned(),
-        Files::Distributed(SHARDED) => dir.to_owned(),
+        WeightFiles::Zero { names, .. } if names.iter().any(|n| n.contains('/')) => dir.to_owned(),
+        WeightFiles::Zero { .. } => parent.to_owned(),
+        WeightFiles::Distributed(SHARDED) => dir.to_owned(),
         // As `convert` writes it, whatever its name is.
-        Files::Distributed("") if dir.join(HUGGINGFACE).is_dir() => dir.join(HUGGINGFACE),
-        Files::Distributed(RECOVER) => export(dir),
-        Files::Distributed("") if own == RECOVER => export(parent),
-        Files::Distributed("") if own == "dist_ckpt" => parent.join(HUGGINGFACE),
-        Files::Distributed("model/dist_ckpt") => dir.join(WRITTEN[0]),
+        WeightFiles::Distributed("") if dir.join(HUGGINGFACE).is_dir() => dir.join(HUGGINGFACE),
+        WeightFiles::Distributed(RECOVER) => export(dir),
+        WeightFiles::Distributed("") if own == RECOVER => export(parent),
+        WeightFiles::Distributed("") if own == "dist_ckpt" => parent.join(HUGGINGFACE),
+        WeightFiles::Distributed("model/dist_ckpt") => dir.join(WRITTEN[0]),
         // verl 0.4.0 and older keep them beside the shards.
-        Files::Fsdp(_) if has_config(dir) && !has_config(&dir.join(HUGGINGFACE)) => dir.to_owned(),
+        WeightFiles::Fsdp(_) if has_config(dir) && !has_config(&dir.join(HUGGINGFACE)) => dir.to_owned(),
         _ => dir.join(HUGGINGFACE),
     }
 }
@@ -164,16 +167,16 @@ pub(super) fn export(dir: &Utf8Path) -> Utf8PathBuf {
 }
 
 /// Weights that are whole: a file of safetensors, or a directory of a model.
-pub(in crate::cli) fn exported(name: &str) -> Result<Option<Found>, CliError> {
+pub(in crate::cli) fn exported(name: &str) -> Result<Option<FoundModel>, CliError> {
     crate::cli::not_empty(name, "RUN|DIR")?;
     let path = Utf8Path::new(name);
-    let found = |dir: &Utf8Path, files| Found {
+    let found = |dir: &Utf8Path, files| FoundModel {
         root: dir.to_owned(),
         dir: dir.to_owned(),
         step: trainers_step(dir),
         role: None,
         beside: dir.to_owned(),
-        files: Files::Safetensors(files),
+        files: WeightFiles::Safetensors(files),
     };
     if let (Some(name), true) = (path.file_name(), path.as_str().ends_with(END) && path.is_file()) {
         let dir = path
@@ -246,7 +249,7 @@ fn shard(name: &str) -> Option<(u64, u64)> {
 /// World size of the file that verl writes beside its shards.
 fn said_world(dir: &Utf8Path) -> Option<u64> {
     let source = FileSource::open(&dir.join(FSDP_CONFIG)).ok()?;
-    let said = small_files::read_fsdp_config(&source, &Limits::default()).ok()?;
+    let said = small_files::read_fsdp_config(&source, &InspectLimits::default()).ok()?;
     Some(said.world_size.into())
 }
 

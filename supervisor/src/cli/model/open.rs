@@ -1,23 +1,23 @@
 //! The files of a model, looked into and open.
 
-use super::form::{self, Files, Found};
+use super::form::{self, FoundModel, WeightFiles};
 use crate::error::CliError;
 use crate::prepare::proof_memory;
 use crate::render::merge::LinkedFile;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
-use supervise_checkpoint::{FileKind, Inspected, Limits, inspect, inspect_described};
+use supervise_checkpoint::{FileKind, InspectLimits, InspectedFile, inspect, inspect_described};
 use supervise_core::checkpoint::Verdict;
 use supervise_host::io_worker::FileSource;
 use supervise_host::model_folder::ModelFolder;
-use supervise_weights::fsdp::{self, Shard};
-use supervise_weights::hf::{self, ModelConfig, Options, Plan};
-use supervise_weights::{Bytes, Problem, Weights, dcp, megatron, safetensors, zero};
+use supervise_weights::fsdp::{self, FsdpShard};
+use supervise_weights::hf::{self, HfPlan, ModelConfig, Options};
+use supervise_weights::{ModelError, ModelWeights, SharedSource, dcp, megatron, safetensors, zero};
 
 /// A model and its open files, in the order of [`Weights::files`].
-pub(in crate::cli) struct Model {
-    pub(in crate::cli) weights: Weights,
-    pub(in crate::cli) sources: Vec<Box<Bytes>>,
+pub(in crate::cli) struct OpenModel {
+    pub(in crate::cli) weights: ModelWeights,
+    pub(in crate::cli) sources: Vec<Box<SharedSource>>,
     /// Its names are Megatron's.
     is_megatron: bool,
     /// Notes on the checkpoint's other content.
@@ -26,7 +26,7 @@ pub(in crate::cli) struct Model {
     pub(in crate::cli) links: Vec<LinkedFile>,
 }
 
-impl Model {
+impl OpenModel {
     /// Both as one: the tensors of another stand beside its own.
     pub(in crate::cli) fn beside(mut self, other: Self) -> Self {
         let first = self.weights.files.len();
@@ -49,7 +49,7 @@ impl Model {
 
 /// All that is said of how the files are to be read.
 #[derive(Default, Clone, Copy)]
-pub(in crate::cli) struct Opening<'a> {
+pub(in crate::cli) struct ModelOpenOptions<'a> {
     /// Beginning of the model's names, where it is not to be found out.
     pub(in crate::cli) prefix: Option<&'a str>,
     /// Replicas that several ranks of FSDP hold are to be compared.
@@ -59,20 +59,20 @@ pub(in crate::cli) struct Opening<'a> {
 }
 
 /// Opens and looks into all files.
-pub(in crate::cli) fn open(found: &Found, how: Opening<'_>) -> Result<Model, CliError> {
-    let Opening {
+pub(in crate::cli) fn open(found: &FoundModel, how: ModelOpenOptions<'_>) -> Result<OpenModel, CliError> {
+    let ModelOpenOptions {
         prefix,
         replicas,
         folder,
     } = how;
-    let model = |weights: Weights, sources| Model {
+    let model = |weights: ModelWeights, sources| OpenModel {
         weights,
         sources,
         is_megatron: false,
         notes: Vec::new(),
         links: Vec::new(),
     };
-    if prefix.is_some() && !matches!(found.files, Files::Distributed(_)) {
+    if prefix.is_some() && !matches!(found.files, WeightFiles::Distributed(_)) {
         let text = format!(
             "--prefix: {} is no checkpoint of torch.distributed.checkpoint",
             found.dir
@@ -80,7 +80,7 @@ pub(in crate::cli) fn open(found: &Found, how: Opening<'_>) -> Result<Model, Cli
         return Err(CliError::usage(text));
     }
     match &found.files {
-        Files::Fsdp(names) => {
+        WeightFiles::Fsdp(names) => {
             form::is_as_said(&found.dir, names.len())?;
             let open = shards(&found.dir, names)?;
             let weights = match replicas {
@@ -89,10 +89,10 @@ pub(in crate::cli) fn open(found: &Found, how: Opening<'_>) -> Result<Model, Cli
             };
             Ok(model(weights.map_err(|e| at(found, &e))?, open.sources))
         }
-        Files::Distributed(below) => distributed(found, below, prefix),
-        Files::Zero { models, names } => {
+        WeightFiles::Distributed(below) => distributed(found, below, prefix),
+        WeightFiles::Zero { models, names } => {
             let open = shards(&found.dir, names)?;
-            let source = zero::Source {
+            let source = zero::ZeroSource {
                 shards: &open.shards,
                 sources: &open.sources,
                 models: *models,
@@ -101,10 +101,10 @@ pub(in crate::cli) fn open(found: &Found, how: Opening<'_>) -> Result<Model, Cli
             let weights = zero::gather(source).map_err(|e| at(found, &e))?;
             Ok(model(weights, open.sources))
         }
-        Files::Safetensors(names) => {
-            let looked = Looked::at(found, names, folder)?;
+        WeightFiles::Safetensors(names) => {
+            let looked = OpenModelFiles::at(found, names, folder)?;
             let weights = safetensors::gather(&looked.files).map_err(|e| at(found, &e))?;
-            Ok(Model {
+            Ok(OpenModel {
                 links: looked.links,
                 ..model(weights, looked.sources)
             })
@@ -113,7 +113,7 @@ pub(in crate::cli) fn open(found: &Found, how: Opening<'_>) -> Result<Model, Cli
 }
 
 /// The tensors under the names that they are written with.
-pub(in crate::cli) fn plan(model: &Model, config: &ModelConfig, options: Options) -> Result<Plan, Problem> {
+pub(in crate::cli) fn plan(model: &OpenModel, config: &ModelConfig, options: Options) -> Result<HfPlan, ModelError> {
     match model.is_megatron && !options.keep_names {
         true => megatron::plan(&model.weights, config, options),
         false => hf::plan(&model.weights, config, options),
@@ -121,8 +121,8 @@ pub(in crate::cli) fn plan(model: &Model, config: &ModelConfig, options: Options
 }
 
 /// The table, then the files with chunks of the model.
-fn distributed(found: &Found, below: &str, prefix: Option<&str>) -> Result<Model, CliError> {
-    let limits = Limits {
+fn distributed(found: &FoundModel, below: &str, prefix: Option<&str>) -> Result<OpenModel, CliError> {
+    let limits = InspectLimits {
         // Each chunk has to be found.
         all_parts: true,
         ..limits()?
@@ -142,10 +142,10 @@ fn distributed(found: &Found, below: &str, prefix: Option<&str>) -> Result<Model
         CliError::checkpoint(e.verdict, format!("{dir}: {e}"))
             .hint("`supervise merge --prefix NAME` says what the model's names begin with, such as `model.`")
     })?;
-    let (mut sources, mut shards): (Vec<Box<Bytes>>, Vec<Shard>) = Default::default();
+    let (mut sources, mut shards): (Vec<Box<SharedSource>>, Vec<FsdpShard>) = Default::default();
     for name in choice.files(table) {
         let source = opened(&dir.join(name))?;
-        shards.push(Shard {
+        shards.push(FsdpShard {
             path: name.into(),
             found: match metadata.description.as_deref() {
                 Some(description) => inspect_described(FileKind::Distcp, &source, description, name, &limits),
@@ -161,7 +161,7 @@ fn distributed(found: &Found, below: &str, prefix: Option<&str>) -> Result<Model
         .map(|(head, n)| format!("{head} ({n})"))
         .collect();
     let note = format!("tensors that are not the model's: {}", left.join(", "));
-    Ok(Model {
+    Ok(OpenModel {
         weights,
         sources,
         is_megatron,
@@ -171,10 +171,10 @@ fn distributed(found: &Found, below: &str, prefix: Option<&str>) -> Result<Model
 }
 
 /// Bounds on what is looked into.
-pub(in crate::cli) fn limits() -> Result<Limits, CliError> {
-    Ok(Limits {
+pub(in crate::cli) fn limits() -> Result<InspectLimits, CliError> {
+    Ok(InspectLimits {
         memory: usize::try_from(proof_memory()?).unwrap_or(usize::MAX),
-        ..Limits::default()
+        ..InspectLimits::default()
     })
 }
 
@@ -193,23 +193,23 @@ fn opened(path: &Utf8Path) -> Result<FileSource, CliError> {
 }
 
 /// Files of `torch.save` of all ranks of one directory.
-struct Shards {
-    shards: Vec<Shard>,
-    sources: Vec<Box<Bytes>>,
-    limits: Limits,
+struct OpenShards {
+    shards: Vec<FsdpShard>,
+    sources: Vec<Box<SharedSource>>,
+    limits: InspectLimits,
 }
 
 /// Opens and looks into them.
-fn shards(dir: &Utf8Path, names: &[String]) -> Result<Shards, CliError> {
+fn shards(dir: &Utf8Path, names: &[String]) -> Result<OpenShards, CliError> {
     let limits = limits()?;
-    let mut out = Shards {
+    let mut out = OpenShards {
         shards: Vec::with_capacity(names.len()),
         sources: Vec::with_capacity(names.len()),
         limits,
     };
     for name in names {
         let source = opened(&dir.join(name))?;
-        out.shards.push(Shard {
+        out.shards.push(FsdpShard {
             path: name.into(),
             found: inspect(FileKind::TorchZip, &source, &out.limits),
         });
@@ -219,15 +219,15 @@ fn shards(dir: &Utf8Path, names: &[String]) -> Result<Shards, CliError> {
 }
 
 /// Files of safetensors.
-struct Looked {
-    files: Vec<(Utf8PathBuf, Inspected)>,
-    sources: Vec<Box<Bytes>>,
+struct OpenModelFiles {
+    files: Vec<(Utf8PathBuf, InspectedFile)>,
+    sources: Vec<Box<SharedSource>>,
     links: Vec<LinkedFile>,
 }
 
-impl Looked {
+impl OpenModelFiles {
     /// Opens and looks into them. Without a folder each link is followed: nothing is written of it.
-    fn at(found: &Found, names: &[String], folder: Option<&ModelFolder>) -> Result<Self, CliError> {
+    fn at(found: &FoundModel, names: &[String], folder: Option<&ModelFolder>) -> Result<Self, CliError> {
         let limits = limits()?;
         let mut out = Self {
             files: Vec::with_capacity(names.len()),
@@ -254,7 +254,7 @@ impl Looked {
 }
 
 /// A problem with the directory it is in.
-fn at(found: &Found, problem: &Problem) -> CliError {
+fn at(found: &FoundModel, problem: &ModelError) -> CliError {
     CliError::checkpoint(problem.verdict, format!("{}: {problem}", found.dir)).hint(format!(
         "`supervise verify {} --depth full` looks at every byte of it",
         found.dir

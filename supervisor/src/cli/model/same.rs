@@ -1,15 +1,15 @@
 //! Tensors of one model that have to be equal.
 
-use super::{Files, Found, Model};
+use super::{FoundModel, OpenModel, WeightFiles};
 use crate::error::CliError;
 use std::ops::ControlFlow;
-use supervise_weights::compare::{Side, Tolerance, compare};
-use supervise_weights::{OutTensor, Reading};
+use supervise_weights::compare::{ComparedModel, Tolerance, compare};
+use supervise_weights::{ModelReader, OutTensor};
 
 /// Returns true if the numbers of two tensors of a model, which have one name, are the same.
-pub(in crate::cli) fn is_same(model: &Model, [one, other]: [&OutTensor; 2]) -> Result<bool, CliError> {
-    let side = |tensor| Side {
-        reading: Reading::new(&model.weights, &model.sources),
+pub(in crate::cli) fn is_same(model: &OpenModel, [one, other]: [&OutTensor; 2]) -> Result<bool, CliError> {
+    let side = |tensor| ComparedModel {
+        reading: ModelReader::new(&model.weights, &model.sources),
         tensors: std::slice::from_ref(tensor),
     };
     let exactly = Tolerance::default();
@@ -25,8 +25,8 @@ pub(in crate::cli) fn is_same(model: &Model, [one, other]: [&OutTensor; 2]) -> R
 }
 
 /// Refuses what has no ranks of FSDP; a note where each tensor is there once.
-pub(in crate::cli) fn replicas(found: &Found, model: &Model) -> Result<Option<String>, CliError> {
-    if !matches!(found.files, Files::Fsdp(_)) {
+pub(in crate::cli) fn replicas(found: &FoundModel, model: &OpenModel) -> Result<Option<String>, CliError> {
+    if !matches!(found.files, WeightFiles::Fsdp(_)) {
         let text = format!("--check-replicas: {} is not made of shards of FSDP", found.dir);
         return Err(CliError::usage(text));
     }

@@ -1,10 +1,10 @@
 //! The directory that is meant: a role of a step, of a root, of a run.
 
-use super::form::{self, Files, Found};
+use super::form::{self, FoundModel, WeightFiles};
 use super::listing::{self, names};
 use crate::cli::checkpoints;
 use crate::error::{CliError, ErrorKind};
-use crate::printer::Meter;
+use crate::printer::ByteMeter;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_checkpoint::pointer::GENERATIONS;
@@ -21,8 +21,8 @@ pub(in crate::cli) fn find(
     name: &str,
     step: Option<u64>,
     role: Option<&str>,
-    meter: &mut Meter,
-) -> Result<Found, CliError> {
+    meter: &mut ByteMeter,
+) -> Result<FoundModel, CliError> {
     crate::cli::not_empty(name, "RUN|DIR")?;
     let path = Utf8Path::new(name);
     if let Some(mut found) = in_step(path, role, None)? {
@@ -50,7 +50,7 @@ pub(in crate::cli) fn find(
 pub(in crate::cli) fn step_dir(
     name: &str,
     step: Option<u64>,
-    meter: &mut Meter,
+    meter: &mut ByteMeter,
 ) -> Result<(Utf8PathBuf, Step), CliError> {
     crate::cli::not_empty(name, "RUN|DIR")?;
     match step_of(Utf8Path::new(name)) {
@@ -64,7 +64,7 @@ pub(in crate::cli) fn step_dir(
 }
 
 /// Directory and number of the step, and the root that it is of.
-fn chosen(name: &str, step: Option<u64>, meter: &mut Meter) -> Result<(Utf8PathBuf, Step, Utf8PathBuf), CliError> {
+fn chosen(name: &str, step: Option<u64>, meter: &mut ByteMeter) -> Result<(Utf8PathBuf, Step, Utf8PathBuf), CliError> {
     let place = checkpoints::place(name)?;
     let scan = look_at_run(&place, Depth::Structure, &mut |read| {
         meter.tell(read, None);
@@ -111,11 +111,11 @@ fn proven(step: &CheckpointSummary) -> Result<(), CliError> {
 }
 
 /// A role's directory, or that of a step; none where it is neither. `known`: it is this step, whatever its name is.
-fn in_step(dir: &Utf8Path, role: Option<&str>, known: Option<Step>) -> Result<Option<Found>, CliError> {
+fn in_step(dir: &Utf8Path, role: Option<&str>, known: Option<Step>) -> Result<Option<FoundModel>, CliError> {
     let Some(names) = names(dir)? else { return Ok(None) };
     if let Some(found) = form::of(dir, &names)? {
         // The name of a directory that is the checkpoint itself is no role's.
-        let bare = matches!(found.files, Files::Distributed(""));
+        let bare = matches!(found.files, WeightFiles::Distributed(""));
         let own = dir
             .file_name()
             .filter(|_| step_of(dir).is_none() && found.step.is_none() && !bare);
@@ -128,7 +128,7 @@ fn in_step(dir: &Utf8Path, role: Option<&str>, known: Option<Step>) -> Result<Op
         }
         let step = step_of(dir).or_else(|| dir.parent().and_then(step_of));
         let step = step.or(found.step).or(known);
-        return Ok(Some(Found {
+        return Ok(Some(FoundModel {
             step,
             role: own,
             ..found
@@ -164,7 +164,7 @@ fn in_step(dir: &Utf8Path, role: Option<&str>, known: Option<Step>) -> Result<Op
     };
     let wanted = role.or(only).unwrap_or(usual);
     match roles.remove_entry(wanted) {
-        Some((role, found)) => Ok(Some(Found {
+        Some((role, found)) => Ok(Some(FoundModel {
             step,
             role: Some(role.to_owned()),
             ..found

@@ -2,9 +2,9 @@
 
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::SuperviseExitCode;
 use crate::prepare;
-use crate::run_order::Prepared;
+use crate::run_order::PreparedRun;
 use crate::{printer, render};
 use camino::Utf8PathBuf;
 use serde_json::json;
@@ -28,7 +28,7 @@ const LINES: usize = 5;
 const TAIL: u64 = 64 << 10;
 
 /// Starts this program again in a session of its own and waits until it is seen to live.
-pub(super) fn detach(p: &Prepared, json: bool) -> Result<u8, CliError> {
+pub(super) fn detach(p: &PreparedRun, json: bool) -> Result<u8, CliError> {
     let at = |what: &str, e: std::io::Error| CliError::environment(format!("{what}: {e}"));
     let dir = prepare::state_dir()
         .ok_or_else(|| {
@@ -56,7 +56,7 @@ pub(super) fn detach(p: &Prepared, json: bool) -> Result<u8, CliError> {
 }
 
 /// Our own arguments, for a process that does not detach itself again.
-fn arguments(p: &Prepared) -> Vec<std::ffi::OsString> {
+fn arguments(p: &PreparedRun) -> Vec<std::ffi::OsString> {
     let mut args: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
     let end = args.iter().position(|a| a == "--").unwrap_or(args.len());
     if let Some(found) = args.iter().take(end).position(|a| a == "--detach") {
@@ -69,7 +69,7 @@ fn arguments(p: &Prepared) -> Vec<std::ffi::OsString> {
 }
 
 /// Facts learnt of a script, for the process that goes on: the script is not run twice.
-fn given(p: &Prepared) -> std::io::Result<Stdio> {
+fn given(p: &PreparedRun) -> std::io::Result<Stdio> {
     let Some(learnt) = &p.order.spec.learnt else {
         return Ok(Stdio::null());
     };
@@ -103,7 +103,7 @@ fn ended_at_once(child: &mut Child, run: &RunId) -> Option<ExitStatus> {
 }
 
 fn ended(
-    p: &Prepared,
+    p: &PreparedRun,
     json: bool,
     log: &Utf8PathBuf,
     began: u64,
@@ -111,7 +111,7 @@ fn ended(
     pid: u32,
 ) -> Result<u8, CliError> {
     let code = status.code().and_then(|c| u8::try_from(c).ok());
-    let code = code.unwrap_or(Exit::Internal.code());
+    let code = code.unwrap_or(SuperviseExitCode::Internal.code());
     if json {
         said(p, log, pid, false, Some(code))?;
         return Ok(code);
@@ -127,19 +127,19 @@ fn ended(
     Ok(code)
 }
 
-fn goes_on(p: &Prepared, json: bool, log: &Utf8PathBuf, pid: u32) -> Result<u8, CliError> {
+fn goes_on(p: &PreparedRun, json: bool, log: &Utf8PathBuf, pid: u32) -> Result<u8, CliError> {
     if json {
         said(p, log, pid, true, None)?;
-        return Ok(Exit::Finished.code());
+        return Ok(SuperviseExitCode::Finished.code());
     }
     let (run, log) = (&p.order.spec.run, render::terminal::shown(log.as_str()));
     printer::out(&format!(
         "run {run} goes on in the background, pid {pid}\n  output: {log}\n  supervise status {run}\n  supervise stop {run}\n"
     ));
-    Ok(Exit::Finished.code())
+    Ok(SuperviseExitCode::Finished.code())
 }
 
-fn said(p: &Prepared, log: &Utf8PathBuf, pid: u32, goes_on: bool, exit_code: Option<u8>) -> Result<(), CliError> {
+fn said(p: &PreparedRun, log: &Utf8PathBuf, pid: u32, goes_on: bool, exit_code: Option<u8>) -> Result<(), CliError> {
     crate::cli::print_json(&json!({
         "version": 1,
         "run": p.order.spec.run,

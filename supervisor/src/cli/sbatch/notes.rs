@@ -5,7 +5,7 @@ use crate::render::sbatch::Batch;
 use crate::render::time::span;
 use std::time::Duration;
 use supervise_core::id::Ms;
-use supervise_trainers::Machines;
+use supervise_trainers::MachineCount;
 
 /// Notes for a person to act on.
 pub(super) fn notes(batch: &Batch, spares: u32) -> Vec<String> {
@@ -17,7 +17,7 @@ pub(super) fn notes(batch: &Batch, spares: u32) -> Vec<String> {
         None => {
             Some("how many machines and GPUs the run needs is not known: give --nodes and --gres after `--`".to_owned())
         }
-        Some(Machines { nodes, .. }) if nodes > 1 && !batch.gang => Some(format!(
+        Some(MachineCount { nodes, .. }) if nodes > 1 && !batch.gang => Some(format!(
             "the trainer is started on the first of {nodes} nodes: a Ray cluster over all of them is started by lines of your own before `exec`"
         )),
         Some(_) if spares > batch.spares => Some(format!(
@@ -132,7 +132,7 @@ fn nodes(batch: &Batch, value: &str) -> Option<String> {
 
 /// `gpu:2`, `gpu:h100:8`, `8`, `none`: of each node, or of all (`--gpus`).
 fn gpus(batch: &Batch, option: &str, value: &str) -> Option<String> {
-    let Machines { nodes, gpus } = batch.machines.filter(|m| m.gpus > 0)?;
+    let MachineCount { nodes, gpus } = batch.machines.filter(|m| m.gpus > 0)?;
     let number = |word: &str| word.rsplit(':').next().and_then(|n| n.parse::<u32>().ok());
     let given: u32 = match option {
         "--gres" => {

@@ -2,7 +2,7 @@
 
 use super::origin::{is_from_here, not_from_here};
 use super::rollback::send_back;
-use super::site::{Here, said, said_of, unknown};
+use super::site::{SiteState, said, said_of, unknown};
 use crate::cli::hold;
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::environment::user_on_a_page;
@@ -22,7 +22,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 type Fields = HashMap<String, String>;
 
 pub(super) async fn act(
-    State(site): Here,
+    State(site): SiteState,
     Path((id, verb)): Path<(String, String)>,
     headers: HeaderMap,
     form: Result<Form<Fields>, FormRejection>,

@@ -6,10 +6,10 @@ use super::log_tail::tail;
 use super::places::ConnectionPlace;
 use super::resume::resume;
 use super::rollback::confirm;
-use super::site::{Entry, Here, Site, said, unknown};
+use super::site::{ServeState, SiteState, ViewerRights, said, unknown};
 use crate::environment::wall;
 use crate::render::metrics::{Format, metrics};
-use crate::render::page::{self, LogView, RunView, Wanted};
+use crate::render::page::{self, ListQuery, LogView, RunView};
 use crate::render::status::StatusView;
 use axum::body::{Bytes, to_bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
@@ -41,10 +41,10 @@ pub(super) const PLANS: usize = 2;
 /// A run that is looked at is read again so often.
 const LOOK: Duration = Duration::from_millis(500);
 
-type Asked = Query<HashMap<String, String>>;
+type PageQuery = Query<HashMap<String, String>>;
 
 /// The pages; `trusted`: whoever comes this way is this user.
-pub(super) fn router(site: &Arc<Site>, trusted: bool) -> Router {
+pub(super) fn router(site: &Arc<ServeState>, trusted: bool) -> Router {
     let door = Door {
         site: site.clone(),
         trusted,
@@ -78,14 +78,14 @@ pub(super) fn router(site: &Arc<Site>, trusted: bool) -> Router {
 
 #[derive(Clone)]
 struct Door {
-    site: Arc<Site>,
+    site: Arc<ServeState>,
     trusted: bool,
 }
 
 /// Lets in who may come in, and says with every answer what a browser may do with it. Whoever has not shown the key gets one answer.
 async fn gate(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let acts = door.trusted || door.site.access.bears(request.headers());
-    request.extensions_mut().insert(Entry { acts });
+    request.extensions_mut().insert(ViewerRights { acts });
     let place = request.extensions().get::<Arc<ConnectionPlace>>().cloned();
     let keyless = place.filter(|place| !(acts && place.show_key()));
     let mut answer = match refused(&door, &request) {
@@ -180,7 +180,7 @@ fn is_loopback(host: &str) -> bool {
         .any(|name| host.strip_prefix(name).is_some_and(port))
 }
 
-async fn by_link(State(site): Here, method: Method, Path(key): Path<String>) -> Response {
+async fn by_link(State(site): SiteState, method: Method, Path(key): Path<String>) -> Response {
     // Who only looks whether a link leads anywhere must not use it up.
     if method != Method::GET {
         return said(
@@ -195,7 +195,7 @@ async fn by_link(State(site): Here, method: Method, Path(key): Path<String>) -> 
     }
 }
 
-async fn by_token(State(site): Here, body: Bytes) -> Response {
+async fn by_token(State(site): SiteState, body: Bytes) -> Response {
     let given = std::str::from_utf8(&body).ok().and_then(|b| b.strip_prefix("token="));
     match given.is_some_and(|token| site.access.is_token(token)) {
         true => enters(&site),
@@ -204,20 +204,20 @@ async fn by_token(State(site): Here, body: Bytes) -> Response {
 }
 
 /// An answer and no redirection: a link that stands in a log opens nothing any more, and the cookie is sent from here on.
-fn enters(site: &Site) -> Response {
+fn enters(site: &ServeState) -> Response {
     ([(SET_COOKIE, site.access.cookie())], Html(page::entered())).into_response()
 }
 
-async fn list(State(site): Here, Query(asked): Asked) -> Response {
+async fn list(State(site): SiteState, Query(asked): PageQuery) -> Response {
     let (views, gone) = site.runs.all().await;
-    let wanted = Wanted {
+    let wanted = ListQuery {
         query: asked.get("q").cloned().unwrap_or_default(),
         page: asked.get("page").and_then(|n| n.parse().ok()).unwrap_or_default(),
     };
     Html(page::list(&views, gone, &wanted)).into_response()
 }
 
-async fn run(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Path<String>) -> Response {
+async fn run(State(site): SiteState, Extension(entry): Extension<ViewerRights>, Path(id): Path<String>) -> Response {
     // A journal that is read for the first time is read twice: by a helper, and here.
     let (status, told) = join(site.runs.one(&id), site.runs.story(&id)).await;
     let Some(status) = status else {
@@ -248,7 +248,7 @@ async fn run(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Pa
     Html(page::run(&view)).into_response()
 }
 
-async fn log(State(site): Here, Path(id): Path<String>, Query(asked): Asked) -> Response {
+async fn log(State(site): SiteState, Path(id): Path<String>, Query(asked): PageQuery) -> Response {
     let Some(dir) = site.runs.dir(&id).await else {
         return unknown();
     };
@@ -283,7 +283,7 @@ async fn log(State(site): Here, Path(id): Path<String>, Query(asked): Asked) -> 
     }
 }
 
-async fn numbers(State(site): Here, headers: HeaderMap) -> Response {
+async fn numbers(State(site): SiteState, headers: HeaderMap) -> Response {
     let (views, _) = site.runs.all().await;
     let accepts = headers.get(ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
     let (format, kind) = match accepts.contains("application/openmetrics-text") {
@@ -297,7 +297,7 @@ async fn numbers(State(site): Here, headers: HeaderMap) -> Response {
 }
 
 /// Says that something changed; what, the page asks for itself. Who is slow misses steps between and nothing else.
-async fn live(State(site): Here, Extension(entry): Extension<Entry>, Query(asked): Asked) -> Response {
+async fn live(State(site): SiteState, Extension(entry): Extension<ViewerRights>, Query(asked): PageQuery) -> Response {
     // Whoever has the key finds a place.
     let place = site.followers.clone().try_acquire_owned().ok();
     if place.is_none() && !entry.acts {

@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Progress of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Headway {
+pub(super) struct ChildProgress {
     /// Bytes that it read and wrote.
     pub(super) bytes: u64,
     /// It has neither moved a byte nor used a processor for so long.
@@ -22,7 +22,7 @@ pub(super) struct Headway {
 
 /// All that a process said, and its end.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct ChildOutput {
     pub(super) status: ExitStatus,
     pub(super) out: Vec<u8>,
     pub(super) err: Vec<u8>,
@@ -37,8 +37,8 @@ pub(super) async fn patiently(
     command: &mut Command,
     silent: Duration,
     signs: &(dyn Fn(i32) -> Option<(u64, u64)> + Sync),
-    tell: &(dyn Fn(Headway) + Sync),
-) -> io::Result<Option<Ended>> {
+    tell: &(dyn Fn(ChildProgress) + Sync),
+) -> io::Result<Option<ChildOutput>> {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn()?;
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
@@ -46,7 +46,7 @@ pub(super) async fn patiently(
     let ended = {
         let ends = async {
             let (out, err, status) = join3(all(out), all(err), child.wait()).await;
-            io::Result::Ok(Ended {
+            io::Result::Ok(ChildOutput {
                 status: status?,
                 out: out?,
                 err: err?,
@@ -67,7 +67,7 @@ pub(super) async fn patiently(
                 break None;
             }
             let bytes = now.map_or(0, |(bytes, _)| bytes);
-            tell(Headway { bytes, still });
+            tell(ChildProgress { bytes, still });
         }
     };
     if ended.is_none() {
@@ -106,7 +106,7 @@ mod tests {
             Some((7, 1))
         };
         let told = Mutex::new(Vec::new());
-        let tell = |h: Headway| told.lock().unwrap().push(h.bytes);
+        let tell = |h: ChildProgress| told.lock().unwrap().push(h.bytes);
         let silent = Duration::from_secs(2);
         let ended = patiently(&mut shell("exec sleep 1000"), silent, &signs, &tell).await;
         assert!(ended.unwrap().is_none());

@@ -3,9 +3,9 @@
 //! A helper reads the file, and a process of its own plans: whatever hangs, hangs there.
 
 use super::origin::{is_from_elsewhere, not_from_here};
-use super::site::{Entry, Here, Site, said, unknown};
+use super::site::{ServeState, SiteState, ViewerRights, said, unknown};
 use crate::cli::target;
-use crate::render::config::{ConfigView, Started};
+use crate::render::config::{ConfigView, StartCommand};
 use crate::render::page::{self, ConfigPage};
 use crate::render::policy::PolicyView;
 use axum::Extension;
@@ -16,7 +16,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use supervise_config::redact_text;
-use supervise_host::io_worker::{Answer, Client, IoWorkerError, Look, Question, Seen};
+use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, IoWorkerError, PathAnswer, PathQuery};
 use supervise_host::ownership::PathDistrust;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
@@ -32,7 +32,11 @@ const PLAN: Duration = Duration::from_secs(45);
 /// Bytes of a plan that are shown.
 const SHOWN: u64 = 256 << 10;
 
-pub(super) async fn config(State(site): Here, Extension(entry): Extension<Entry>, Path(id): Path<String>) -> Response {
+pub(super) async fn config(
+    State(site): SiteState,
+    Extension(entry): Extension<ViewerRights>,
+    Path(id): Path<String>,
+) -> Response {
     let Some(status) = site.runs.one(&id).await else {
         return unknown();
     };
@@ -89,11 +93,11 @@ fn read(dir: &Utf8Path, term: u32) -> Result<TermConfig, String> {
 }
 
 /// `None`: there is none of this term.
-fn read_one(helper: &mut Client, dir: &Utf8Path, term: u32, left: Duration) -> Result<Option<TermConfig>, String> {
+fn read_one(helper: &mut IoClient, dir: &Utf8Path, term: u32, left: Duration) -> Result<Option<TermConfig>, String> {
     let file = dir.join(format!("spec/{term}.config.json"));
-    let ask = Question::Look(Look::ReadJudged(file.clone(), LARGE));
+    let ask = IoQuestion::Look(PathQuery::ReadJudged(file.clone(), LARGE));
     match helper.ask(ask, left) {
-        Ok(Answer::Seen(Ok(Seen::Judged(trust, text, _)))) => serde_json::from_slice(text.as_bytes())
+        Ok(IoAnswer::Seen(Ok(PathAnswer::Judged(trust, text, _)))) => serde_json::from_slice(text.as_bytes())
             .map(|view| {
                 Some(TermConfig {
                     term,
@@ -102,7 +106,7 @@ fn read_one(helper: &mut Client, dir: &Utf8Path, term: u32, left: Duration) -> R
                 })
             })
             .map_err(|e| format!("{file} is damaged, so what the term was configured to do cannot be told: {e}")),
-        Ok(Answer::Seen(Err(e))) => match std::io::Error::from(e) {
+        Ok(IoAnswer::Seen(Err(e))) => match std::io::Error::from(e) {
             e if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             e => Err(format!("{file}: {e}")),
         },
@@ -118,8 +122,8 @@ fn read_one(helper: &mut Client, dir: &Utf8Path, term: u32, left: Duration) -> R
 }
 
 pub(super) async fn plan(
-    State(site): Here,
-    Extension(entry): Extension<Entry>,
+    State(site): SiteState,
+    Extension(entry): Extension<ViewerRights>,
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Response {
@@ -156,7 +160,11 @@ pub(super) async fn plan(
 ///
 /// # Errors
 /// Why they are not known.
-pub(super) async fn started(site: &Site, id: &str, term: u32) -> Result<(Started, Option<PathDistrust>), String> {
+pub(super) async fn started(
+    site: &ServeState,
+    id: &str,
+    term: u32,
+) -> Result<(StartCommand, Option<PathDistrust>), String> {
     let dir = site.runs.dir(id).await.ok_or("its run directory is not known here")?;
     let config = site.runs.output(id, move || read(&dir, term)).await??;
     let started = config.view.started;
@@ -165,7 +173,7 @@ pub(super) async fn started(site: &Site, id: &str, term: u32) -> Result<(Started
 }
 
 /// Its words, and its exit code.
-async fn planned(started: &Started) -> Result<(String, Option<i32>), String> {
+async fn planned(started: &StartCommand) -> Result<(String, Option<i32>), String> {
     if started.hidden {
         return Err(
             "the words by which it was started hold a secret, which is not kept: in a terminal, `supervise plan` with \

@@ -35,7 +35,7 @@ pub(super) async fn hear_owner<L: Listener>(mut listener: L, pages: Router) {
     loop {
         let place = places.clone().acquire_owned().await;
         let (stream, _) = listener.accept().await;
-        let stream = TokioIo::new(Taken { stream, waits: None });
+        let stream = TokioIo::new(TimedStream { stream, waits: None });
         let pages = TowerToHyperService::new(pages.clone());
         tokio::spawn(async move {
             let _place = place;
@@ -50,7 +50,7 @@ pub(super) async fn hear_anyone<L: Listener>(mut listener: L, pages: Router) {
     let places = Arc::new(ConnectionPlaces::default());
     loop {
         let (stream, _) = listener.accept().await;
-        let stream = TokioIo::new(Taken { stream, waits: None });
+        let stream = TokioIo::new(TimedStream { stream, waits: None });
         let held = places.enter();
         let pages = PlacedPages {
             pages: TowerToHyperService::new(pages.clone()),
@@ -90,12 +90,12 @@ impl Service<Request<Incoming>> for PlacedPages {
 }
 
 /// A connection that breaks where the other side takes nothing.
-struct Taken<S> {
+struct TimedStream<S> {
     stream: S,
     waits: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Taken<S> {
+impl<S> TimedStream<S> {
     fn in_time<T>(&mut self, done: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if done.is_ready() {
             self.waits = None;
@@ -107,13 +107,13 @@ impl<S> Taken<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Taken<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, into)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Taken<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let done = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.in_time(done, cx)

@@ -1,13 +1,13 @@
 //! The words that start a run again. No page starts one: a server has neither the environment nor, mostly, the machine of the run.
 
 use super::configuration::started;
-use super::site::{Here, unknown};
+use super::site::{SiteState, unknown};
 use crate::render::page::{self, ResumePage};
 use axum::extract::{Path, State};
 use axum::response::{Html, IntoResponse, Response};
 use supervise_host::process::host_name;
 
-pub(super) async fn resume(State(site): Here, Path(id): Path<String>) -> Response {
+pub(super) async fn resume(State(site): SiteState, Path(id): Path<String>) -> Response {
     let Some(status) = site.runs.one(&id).await else {
         return unknown();
     };

@@ -1,10 +1,10 @@
 //! A run that is sent back to a step from its page: looked at first, confirmed, and done by `supervise rollback` as a process of its
 //! own, which may hang on a file system. Once it writes, it goes on where nobody waits for it any more, as long as it gets on.
 
-use super::child::{Headway, patiently};
+use super::child::{ChildProgress, patiently};
 use super::origin::{is_from_elsewhere, not_from_here};
-use super::site::{Entry, Here, Site, said, said_of, unknown};
-use crate::render::page::{self, Promise};
+use super::site::{ServeState, SiteState, ViewerRights, said, said_of, unknown};
+use crate::render::page::{self, RollbackPreview};
 use crate::render::rollback::RollbackView;
 use axum::Extension;
 use axum::extract::{Path, Query, State};
@@ -28,8 +28,8 @@ type Fields = HashMap<String, String>;
 
 /// The question before it is done.
 pub(super) async fn confirm(
-    State(site): Here,
-    Extension(entry): Extension<Entry>,
+    State(site): SiteState,
+    Extension(entry): Extension<ViewerRights>,
     Path(id): Path<String>,
     Query(asked): Query<Fields>,
     headers: HeaderMap,
@@ -53,15 +53,15 @@ pub(super) async fn confirm(
     };
     let looked = tokio::time::timeout(WAITS, ask(&id, &dir, to, false, &|_| ())).await;
     let promise = match &looked {
-        Ok(Ok(view)) => Promise::Made(view),
-        Ok(Err(why)) => Promise::Refused(why),
-        Err(_) => Promise::Late,
+        Ok(Ok(view)) => RollbackPreview::Made(view),
+        Ok(Err(why)) => RollbackPreview::Refused(why),
+        Err(_) => RollbackPreview::Late,
     };
     Html(page::rollback(&status, to, promise, &site.access.form_key)).into_response()
 }
 
 /// Does it.
-pub(super) async fn send_back(site: &Arc<Site>, id: &str, fields: &Fields) -> Response {
+pub(super) async fn send_back(site: &Arc<ServeState>, id: &str, fields: &Fields) -> Response {
     let Some(to) = step(fields) else {
         return no_step(id);
     };
@@ -119,7 +119,7 @@ async fn ask(
     dir: &Utf8Path,
     to: u64,
     writes: bool,
-    heard: &(dyn Fn(Headway) + Sync),
+    heard: &(dyn Fn(ChildProgress) + Sync),
 ) -> Result<RollbackView, String> {
     let exe = std::env::current_exe().map_err(|e| e.to_string())?;
     let to = to.to_string();

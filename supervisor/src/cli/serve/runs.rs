@@ -1,11 +1,11 @@
 //! The runs that are shown, each read on a thread of its own with a deadline: one that hangs is said to hang, and the others are shown.
 
-use super::super::target::{self, Seen};
+use super::super::target::{self, RunInfo};
 use super::readers::Readers;
-use super::story::{Stories, Told};
+use super::story::{Stories, StorySnapshot};
 use crate::prepare::listed_runs;
 use crate::render::next::NextView;
-use crate::render::status::{Alive, StatusView};
+use crate::render::status::{RunLiveness, StatusView};
 use camino::Utf8PathBuf;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 /// A run, and its directory where that is known.
-pub(in crate::cli) type Named = (RunId, Option<Utf8PathBuf>);
+pub(in crate::cli) type RunRef = (RunId, Option<Utf8PathBuf>);
 
 /// A view of a run is good for so long.
 const FRESH: Duration = Duration::from_millis(900);
@@ -40,13 +40,13 @@ const SLOTS: usize = 16;
 const OUTPUTS: usize = 4;
 
 /// The runs.
-pub(in crate::cli) struct Runs {
-    named: Vec<Named>,
+pub(in crate::cli) struct RunCache {
+    named: Vec<RunRef>,
     /// The list of runs as it was read last, and whether it is being read.
-    listed: Mutex<Vec<Named>>,
+    listed: Mutex<Vec<RunRef>>,
     listing: AtomicBool,
     list_read: watch::Sender<()>,
-    known: Mutex<HashMap<RunId, (Instant, Shown)>>,
+    known: Mutex<HashMap<RunId, (Instant, CachedRun)>>,
     /// Runs that are being read.
     busy: Mutex<HashMap<RunId, Being>>,
     slots: Arc<Semaphore>,
@@ -64,15 +64,15 @@ struct Being {
 
 /// A run, and whether nothing of it is left but its name.
 #[derive(Clone)]
-struct Shown {
+struct CachedRun {
     view: Arc<StatusView>,
     gone: bool,
     next: Option<Arc<NextView>>,
     spec: Option<Arc<RunSpec>>,
 }
 
-impl Shown {
-    fn of(seen: &Seen) -> Self {
+impl CachedRun {
+    fn of(seen: &RunInfo) -> Self {
         let known = seen.state.as_ref().zip(seen.spec.as_ref());
         let boot = boot_id().unwrap_or_default();
         let view = seen.view();
@@ -91,8 +91,8 @@ fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Runs {
-    pub(in crate::cli) fn new(named: Vec<Named>) -> Self {
+impl RunCache {
+    pub(in crate::cli) fn new(named: Vec<RunRef>) -> Self {
         Self {
             named,
             listed: Mutex::default(),
@@ -108,7 +108,7 @@ impl Runs {
     }
 
     /// The runs there are now; where the list hangs, those there were.
-    async fn listed(self: &Arc<Self>) -> Vec<Named> {
+    async fn listed(self: &Arc<Self>) -> Vec<RunRef> {
         if !self.named.is_empty() {
             return self.named.clone();
         }
@@ -130,7 +130,7 @@ impl Runs {
         locked(&self.listed).clone()
     }
 
-    async fn find(self: &Arc<Self>, run: &str) -> Option<Named> {
+    async fn find(self: &Arc<Self>, run: &str) -> Option<RunRef> {
         self.listed().await.into_iter().find(|(id, _)| id.0 == run)
     }
 
@@ -139,7 +139,7 @@ impl Runs {
         let listed = self.listed().await;
         let fresh = FRESH.max(FRESH_EACH * u32::try_from(listed.len()).unwrap_or(u32::MAX));
         let mut reading = JoinSet::new();
-        let mut all: Vec<(usize, Shown)> = Vec::with_capacity(listed.len());
+        let mut all: Vec<(usize, CachedRun)> = Vec::with_capacity(listed.len());
         for (n, named) in listed.into_iter().enumerate() {
             if let Some(shown) = self.known(&named.0, fresh) {
                 all.push((n, shown));
@@ -150,7 +150,7 @@ impl Runs {
         }
         all.extend(reading.join_all().await);
         all.sort_by_key(|(n, _)| *n);
-        let (gone, there): (Vec<Shown>, Vec<Shown>) = all.into_iter().map(|(_, s)| s).partition(|s| s.gone);
+        let (gone, there): (Vec<CachedRun>, Vec<CachedRun>) = all.into_iter().map(|(_, s)| s).partition(|s| s.gone);
         (there.into_iter().map(|s| s.view).collect(), gone.len())
     }
 
@@ -179,13 +179,13 @@ impl Runs {
     }
 
     /// A run as it was read less than so long ago.
-    fn known(&self, run: &RunId, fresh: Duration) -> Option<Shown> {
+    fn known(&self, run: &RunId, fresh: Duration) -> Option<CachedRun> {
         let known = locked(&self.known);
         let (_, shown) = known.get(run).filter(|(at, _)| at.elapsed() < fresh)?;
         Some(shown.clone())
     }
 
-    async fn view(self: &Arc<Self>, (run, dir): Named, fresh: Duration) -> Shown {
+    async fn view(self: &Arc<Self>, (run, dir): RunRef, fresh: Duration) -> CachedRun {
         if let Some(shown) = self.known(&run, fresh) {
             return shown;
         }
@@ -225,8 +225,8 @@ impl Runs {
             }
             None => {
                 let why = why.unwrap_or("it was not read yet: other runs come first, look again in a moment");
-                Shown {
-                    view: Arc::new(StatusView::unknown(&run.0, Alive::default(), why.to_owned())),
+                CachedRun {
+                    view: Arc::new(StatusView::unknown(&run.0, RunLiveness::default(), why.to_owned())),
                     gone: false,
                     next: None,
                     spec: None,
@@ -242,7 +242,7 @@ impl Runs {
             }
             let (id, readers) = (run.clone(), self.readers.clone());
             let read = tokio::task::spawn_blocking(move || {
-                Shown::of(&target::look_by(&id, dir.as_deref(), &|dir| readers.peek(dir)))
+                CachedRun::of(&target::look_by(&id, dir.as_deref(), &|dir| readers.peek(dir)))
             });
             if let Ok(shown) = read.await {
                 locked(&self.known).insert(run.clone(), (Instant::now(), shown));
@@ -255,7 +255,7 @@ impl Runs {
     ///
     /// # Errors
     /// In words, why it cannot be told now.
-    pub(in crate::cli) async fn story(self: &Arc<Self>, run: &str) -> Result<Told, String> {
+    pub(in crate::cli) async fn story(self: &Arc<Self>, run: &str) -> Result<StorySnapshot, String> {
         let (run, dir) = self.find(run).await.ok_or("no run of this identity is known")?;
         let dir = dir.ok_or("its run directory is not known here")?;
         let story = self.stories.of(&run, &dir);
@@ -330,7 +330,7 @@ mod tests {
     #[tokio::test]
     async fn the_pages_of_a_few_runs_are_made_ready() {
         let run = |n: usize| (RunId(format!("{n:016x}")), Some(Utf8PathBuf::from("/nowhere")));
-        let runs = Arc::new(Runs::new((0..READY + 2).map(run).collect()));
+        let runs = Arc::new(RunCache::new((0..READY + 2).map(run).collect()));
         runs.get_ready().await;
         assert_eq!(runs.stories.len(), READY);
     }
@@ -338,7 +338,7 @@ mod tests {
     #[tokio::test]
     async fn runs_beyond_the_slots_are_not_read_yet_and_the_rest_is_shown() {
         let run = |n: usize| (RunId(format!("{n:016x}")), Some(Utf8PathBuf::from("/nowhere")));
-        let runs = Arc::new(Runs::new(vec![run(1), run(2)]));
+        let runs = Arc::new(RunCache::new(vec![run(1), run(2)]));
         let all = runs
             .slots
             .clone()

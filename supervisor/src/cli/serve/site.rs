@@ -1,8 +1,8 @@
 //! Everything that answers need, and the short ones.
 
 use super::access::Access;
-use super::runs::Runs;
-use super::wishes::Wishes;
+use super::runs::RunCache;
+use super::wishes::PendingRollbacks;
 use crate::render::page;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 /// Everything that answers need.
-pub(super) struct Site {
-    pub(super) runs: Arc<Runs>,
+pub(super) struct ServeState {
+    pub(super) runs: Arc<RunCache>,
     pub(super) access: Access,
     pub(super) hosts: Vec<String>,
     /// Places of pages that follow their runs.
@@ -20,19 +20,19 @@ pub(super) struct Site {
     /// Plans that are made at once.
     pub(super) plans: Semaphore,
     /// Wishes to go back that are not in the journal.
-    pub(super) wishes: Wishes,
+    pub(super) wishes: PendingRollbacks,
     /// Runs may be stopped, held and sent back.
     pub(super) allow_actions: bool,
 }
 
 /// Whoever reads a page.
 #[derive(Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct ViewerRights {
     /// They may act, and do not only read.
     pub(super) acts: bool,
 }
 
-pub(super) type Here = State<Arc<Site>>;
+pub(super) type SiteState = State<Arc<ServeState>>;
 
 pub(super) fn said(code: StatusCode, title: &str, text: &str) -> Response {
     (code, Html(page::message(title, text))).into_response()

@@ -1,6 +1,6 @@
 //! Wishes to go back that were made on pages, until they stand in a journal.
 
-use super::child::Headway;
+use super::child::ChildProgress;
 use crate::render::page::SentBack;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,21 +12,21 @@ const TOLD: Duration = Duration::from_secs(3600);
 
 /// Wishes to go back that are not in the journal: they are being proven, or were refused.
 #[derive(Default)]
-pub(super) struct Wishes {
-    all: Mutex<HashMap<String, Wish>>,
+pub(super) struct PendingRollbacks {
+    all: Mutex<HashMap<String, PendingRollback>>,
     made: AtomicU64,
 }
 
-struct Wish {
+struct PendingRollback {
     /// No other wish has it.
     number: u64,
     to: u64,
     since: Instant,
-    far: Headway,
+    far: ChildProgress,
     refused: Option<String>,
 }
 
-impl Wishes {
+impl PendingRollbacks {
     /// Its number; `None` where one is being proven already.
     pub(super) fn begin(&self, run: &str, to: u64) -> Option<u64> {
         let mut all = self.all();
@@ -34,11 +34,11 @@ impl Wishes {
             return None;
         }
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let wish = Wish {
+        let wish = PendingRollback {
             number,
             to,
             since: Instant::now(),
-            far: Headway::default(),
+            far: ChildProgress::default(),
             refused: None,
         };
         all.insert(run.to_owned(), wish);
@@ -46,7 +46,7 @@ impl Wishes {
     }
 
     /// Its proof is so far.
-    pub(super) fn far(&self, run: &str, number: u64, far: Headway) {
+    pub(super) fn far(&self, run: &str, number: u64, far: ChildProgress) {
         if let Some(wish) = self.all().get_mut(run).filter(|w| w.number == number) {
             wish.far = far;
         }
@@ -82,7 +82,7 @@ impl Wishes {
         })
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Wish>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, PendingRollback>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_until_the_next_wish() {
-        let wishes = Wishes::default();
+        let wishes = PendingRollbacks::default();
         let first = wishes.begin("a", 4).unwrap();
         assert!(wishes.begin("a", 6).is_none() && wishes.begin("b", 6).is_some());
         assert_eq!(wishes.of("a").map(|w| (w.to, w.refused)), Some((4, None)));

@@ -1,20 +1,20 @@
 //! Jobs of Slurm's that a dead supervisor's attempts left.
 
-use super::Seen;
+use super::RunInfo;
 use crate::error::CliError;
 use crate::printer;
 use camino::Utf8PathBuf;
-use supervise_host::slurm::{self, Query};
+use supervise_host::slurm::{self, SlurmQuery};
 use supervise_trainers::adapter;
-use supervise_trainers::slurm::{Job, Proof, words};
+use supervise_trainers::slurm::{JobOwnership, SlurmJob, words};
 
 /// Whom to ask, where the run has jobs there.
-pub(super) fn query(seen: &Seen) -> Option<Query> {
+pub(super) fn query(seen: &RunInfo) -> Option<SlurmQuery> {
     let spec = seen.spec.as_ref()?;
     let mut env = crate::environment::own();
     env.extend(spec.env.clone());
-    Some(Query {
-        proof: Proof {
+    Some(SlurmQuery {
+        proof: JobOwnership {
             key: seen.key.clone(),
             run: seen.run.clone(),
         },
@@ -33,10 +33,10 @@ fn failed(why: String) -> CliError {
 }
 
 /// Returns true if a job that an attempt of this run submitted lives. One of unknown origin is named.
-pub(in super::super) fn any(seen: &Seen) -> Result<bool, CliError> {
+pub(in super::super) fn any(seen: &RunInfo) -> Result<bool, CliError> {
     let Some(query) = query(seen) else { return Ok(false) };
     let jobs = slurm::ask(&query).map_err(failed)?;
-    let (ours, others): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.attempt.is_some());
+    let (ours, others): (Vec<SlurmJob>, Vec<SlurmJob>) = jobs.into_iter().partition(|job| job.attempt.is_some());
     if !others.is_empty() {
         printer::err(&format!(
             "Slurm lists {}: named as the jobs of this run are, but nothing proves that an attempt of it submitted them; they are not touched\n",
@@ -47,9 +47,9 @@ pub(in super::super) fn any(seen: &Seen) -> Result<bool, CliError> {
 }
 
 /// Cancels them, and waits until they have ended.
-pub(super) fn end(seen: &Seen, json: bool) -> Result<(), CliError> {
+pub(super) fn end(seen: &RunInfo, json: bool) -> Result<(), CliError> {
     let Some(query) = query(seen) else { return Ok(()) };
-    let tell = |jobs: &[Job]| {
+    let tell = |jobs: &[SlurmJob]| {
         let text = format!("cancelled with Slurm: {}\n", words(jobs));
         if json { printer::err(&text) } else { printer::out(&text) }
     };

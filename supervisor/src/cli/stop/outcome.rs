@@ -1,15 +1,15 @@
 //! The record of `supervise stop` where no supervisor lives: a term of its own that ends the run.
 
-use super::super::target::{self, Seen};
-use super::Lease;
+use super::super::target::{self, RunInfo};
+use super::StopLease;
 use crate::environment::wall;
 use supervise_core::decide::decide;
-use supervise_core::event::{Event, EventKind, Request};
+use supervise_core::event::{Event, EventKind, OperatorRequest};
 use supervise_core::id::{Seq, Term, Tick};
 use supervise_core::journal::encode_all;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::{Mode, State};
-use supervise_host::io_worker::{Question, lease_dir};
+use supervise_core::state::{RunMode, RunState};
+use supervise_host::io_worker::{IoQuestion, lease_dir};
 use supervise_host::process::{boot_id, host_name};
 
 /// Nothing of the run lives any more: says so in its journal, as a supervisor that begins and is stopped would. A run that
@@ -17,14 +17,14 @@ use supervise_host::process::{boot_id, host_name};
 ///
 /// # Errors
 /// Why it could not be written, in words.
-pub(super) fn record(seen: &Seen, lease: &mut Lease) -> Result<(), String> {
+pub(super) fn record(seen: &RunInfo, lease: &mut StopLease) -> Result<(), String> {
     let Some(state) = seen.state.as_ref() else {
         return Err("its journal could not be read".to_owned());
     };
-    if state.mode == Mode::Finished {
+    if state.mode == RunMode::Finished {
         return Ok(());
     }
-    let stop = EventKind::Operator(Request::Stop {
+    let stop = EventKind::Operator(OperatorRequest::Stop {
         after_save: false,
         by: "supervise stop".to_owned(),
         left: None,
@@ -43,8 +43,8 @@ pub(super) fn record(seen: &Seen, lease: &mut Lease) -> Result<(), String> {
 /// # Errors
 /// Why they could not be written, in words.
 pub(in super::super) fn append(
-    seen: &Seen,
-    lease: &mut Lease,
+    seen: &RunInfo,
+    lease: &mut StopLease,
     lines: impl FnOnce(&RunSpec, Term) -> Result<Vec<u8>, serde_json::Error>,
 ) -> Result<(), String> {
     let (Some(run_dir), Some(spec), term) = (&seen.run_dir, &seen.spec, lease.term) else {
@@ -55,21 +55,21 @@ pub(in super::super) fn append(
     };
     let lines = lines(spec, term).map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&lines).into_owned();
-    let begin = Question::Begin {
+    let begin = IoQuestion::Begin {
         run_dir: run_dir.clone(),
         term,
         spec: Box::new(spec.clone()),
         registry: None,
         lease_dir: lease_dir(spec.root.as_deref(), &spec.saves, run_dir),
     };
-    for ask in [begin, Question::Append { text, sync: true }] {
+    for ask in [begin, IoQuestion::Append { text, sync: true }] {
         io_worker.ask(ask, target::PATIENCE).map_err(|e| e.to_string())?;
     }
     Ok(())
 }
 
 /// The beginning of a term in which nothing lives.
-fn began(state: &State, term: Term) -> EventKind {
+fn began(state: &RunState, term: Term) -> EventKind {
     EventKind::TermStarted {
         term,
         boot: boot_id().unwrap_or_default(),
@@ -85,16 +85,16 @@ fn began(state: &State, term: Term) -> EventKind {
 
 /// The state after a term in which that was asked, until the run ends by it, and the lines of the journal that say so.
 pub(in super::super) fn after(
-    mut state: State,
+    mut state: RunState,
     spec: &RunSpec,
     term: Term,
     asked: &[EventKind],
-) -> (State, Result<Vec<u8>, serde_json::Error>) {
+) -> (RunState, Result<Vec<u8>, serde_json::Error>) {
     let wall = wall();
     let began = began(&state, term);
     let mut records = Vec::new();
     for kind in std::iter::once(began).chain(asked.iter().cloned()) {
-        if state.mode == Mode::Finished && state.term == term {
+        if state.mode == RunMode::Finished && state.term == term {
             break;
         }
         let event = Event {

@@ -1,27 +1,27 @@
 //! Those who keep a run from ending: its supervisor and its guard, then what lives of its attempts.
 
-use super::Seen;
+use super::RunInfo;
 use crate::control;
 use crate::error::CliError;
 use crate::render::terminal;
 use supervise_core::id::RunId;
-use supervise_host::address::{self, Role};
-use supervise_host::process::{Remains, proc_stat};
+use supervise_host::address::{self, SocketRole};
+use supervise_host::process::{LeftoverProcess, proc_stat};
 
 /// Living processes of the run, one process a line.
-pub(super) fn left_lines(seen: &Seen) -> Vec<String> {
+pub(super) fn left_lines(seen: &RunInfo) -> Vec<String> {
     seen.remains().iter().map(line).collect()
 }
 
 /// An error that names whoever stands in the way, with the hint for one that was stopped by a signal.
-pub(super) fn named(e: CliError, seen: &Seen) -> CliError {
+pub(super) fn named(e: CliError, seen: &RunInfo) -> CliError {
     let own = [
         ("supervisor", control::supervisor_pid(&seen.run)),
         ("guard", guard_pid(&seen.run)),
     ];
-    let own: Vec<(&str, Remains)> = own
+    let own: Vec<(&str, LeftoverProcess)> = own
         .into_iter()
-        .filter_map(|(who, pid)| Some((who, Remains::of(proc_stat(pid?)?.proc_ref())?)))
+        .filter_map(|(who, pid)| Some((who, LeftoverProcess::of(proc_stat(pid?)?.proc_ref())?)))
         .collect();
     let stopped = own.iter().find(|(_, p)| p.state == 'T').map(|(_, p)| p.pid);
     let lines = own.iter().map(|(who, p)| format!("{who}: {}", line(p)));
@@ -33,10 +33,10 @@ pub(super) fn named(e: CliError, seen: &Seen) -> CliError {
 }
 
 fn guard_pid(run: &RunId) -> Option<i32> {
-    let (_, stream) = address::find(run, Role::Guard).ok().flatten()?;
+    let (_, stream) = address::find(run, SocketRole::Guard).ok().flatten()?;
     address::peer(&stream)
 }
 
-fn line(p: &Remains) -> String {
+fn line(p: &LeftoverProcess) -> String {
     terminal::line(&p.to_string()).into_owned()
 }

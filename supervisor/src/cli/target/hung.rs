@@ -1,15 +1,15 @@
 //! A name that leads to a file system that does not answer: what is known of its run without touching that.
 
-use super::{Listed, PATIENCE, Seen, absolute, io_worker, look};
+use super::{PATIENCE, RegisteredRun, RunInfo, absolute, io_worker, look};
 use crate::error::CliError;
 use crate::prepare::listed_runs;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_host::io_worker::{IoWorkerError, Question, RUN_DIR_NAME};
+use supervise_host::io_worker::{IoQuestion, IoWorkerError, RUN_DIR_NAME};
 
 /// `None`: it answers. Whoever looks at a mount that hangs cannot be ended, so an I/O worker looks first.
-pub(super) fn unanswered(name: &Utf8Path) -> Option<Result<Seen, CliError>> {
+pub(super) fn unanswered(name: &Utf8Path) -> Option<Result<RunInfo, CliError>> {
     let path = absolute(name).ok()?;
-    let listed: Vec<Listed> = listed_runs().into_iter().filter(|l| is_meant(l, &path)).collect();
+    let listed: Vec<RegisteredRun> = listed_runs().into_iter().filter(|l| is_meant(l, &path)).collect();
     let of_runs = listed.iter().map(|l| l.run_dir.clone());
     let hung = first_hung([path.clone()].into_iter().chain(of_runs))?;
     // Where the name itself can be read, it is told as ever which of several runs is meant.
@@ -24,7 +24,7 @@ pub(super) fn unanswered(name: &Utf8Path) -> Option<Result<Seen, CliError>> {
     })
 }
 
-fn is_meant(l: &Listed, path: &Utf8Path) -> bool {
+fn is_meant(l: &RegisteredRun, path: &Utf8Path) -> bool {
     let root = l.root.as_deref();
     let own = root.map(|root| root.join(RUN_DIR_NAME));
     [l.config.as_deref(), root, own.as_deref(), Some(l.run_dir.as_path())].contains(&Some(path))
@@ -36,7 +36,7 @@ fn first_hung(mut places: impl Iterator<Item = Utf8PathBuf>) -> Option<Utf8PathB
         // A name that was never looked up: the answer to it is in no cache.
         let run_dir = place.join(format!(".supervise-probe-{}", std::process::id()));
         matches!(
-            io_worker.ask(Question::Peek { run_dir }, PATIENCE),
+            io_worker.ask(IoQuestion::Peek { run_dir }, PATIENCE),
             Err(IoWorkerError::Stalled(_))
         )
     })

@@ -4,35 +4,35 @@ use super::peek;
 use crate::environment::wall;
 use crate::error::CliError;
 use crate::newer_journal::newer_journal;
-use crate::render::elsewhere::Elsewhere;
+use crate::render::elsewhere::RemoteSupervisor;
 use crate::render::ledger::LedgerView;
 use crate::render::shown_command;
-use crate::render::status::{Alive, StatusView};
+use crate::render::status::{RunLiveness, StatusView};
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::id::{ProcRef, RunId, Term};
-use supervise_core::ledger::Ledger;
+use supervise_core::ledger::TimeLedger;
 use supervise_core::spec::RunSpec;
-use supervise_core::state::State;
-use supervise_host::io_worker::{Began, NewerLine};
+use supervise_core::state::RunState;
+use supervise_host::io_worker::{AttemptStart, NewerLine};
 use supervise_host::ownership::{DistrustReason, PathDistrust};
-use supervise_host::process::{Remains, find_attempt_processes, remains};
+use supervise_host::process::{LeftoverProcess, find_attempt_processes, remains};
 use supervise_host::system::{effective_user, user_of};
 
 /// Facts about a run.
 #[derive(Debug, Clone, Default)]
-pub(in crate::cli) struct Seen {
+pub(in crate::cli) struct RunInfo {
     pub(in crate::cli) run: RunId,
     pub(in crate::cli) run_dir: Option<Utf8PathBuf>,
-    pub(in crate::cli) state: Option<State>,
-    pub(in crate::cli) ledger: Ledger,
+    pub(in crate::cli) state: Option<RunState>,
+    pub(in crate::cli) ledger: TimeLedger,
     pub(in crate::cli) spec: Option<RunSpec>,
-    pub(in crate::cli) alive: Alive,
+    pub(in crate::cli) alive: RunLiveness,
     /// Its supervisor lives where it cannot be reached from here.
-    pub(in crate::cli) elsewhere: Option<Elsewhere>,
+    pub(in crate::cli) elsewhere: Option<RemoteSupervisor>,
     /// Its living supervisor told what is known; otherwise the journal did.
     pub(in crate::cli) answered: bool,
     /// Place where the last attempts begin in the journals, where those were read.
-    pub(in crate::cli) began: Vec<Began>,
+    pub(in crate::cli) began: Vec<AttemptStart>,
     /// Processes that the guard of the last attempt wrote down.
     pub(in crate::cli) recorded: Vec<ProcRef>,
     /// The run's key, which stands in its directory alone.
@@ -51,7 +51,7 @@ fn quoted(words: &[&str]) -> String {
     shown_command(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
 }
 
-impl Seen {
+impl RunInfo {
     /// The specification, with the trainer that was seen while it ran.
     pub(in crate::cli) fn spec_as_seen(&self) -> Option<RunSpec> {
         Some(self.spec_as_seen_for(self.spec.as_ref()?))
@@ -143,7 +143,7 @@ impl Seen {
     }
 
     /// Living processes of its attempts, by all that is written down of them.
-    pub(in crate::cli) fn remains(&self) -> Vec<Remains> {
+    pub(in crate::cli) fn remains(&self) -> Vec<LeftoverProcess> {
         let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
         let mut known = self.recorded.clone();
         // A supervisor that answered was asked instead of the journal.
@@ -159,10 +159,10 @@ impl Seen {
     }
 
     /// Processes that are waited for at an end, or were left by one: what SIGKILL did not end.
-    fn undead(&self) -> Vec<Remains> {
+    fn undead(&self) -> Vec<LeftoverProcess> {
         let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
         let unkillable = a.map(|a| a.unkillable.as_slice()).unwrap_or_default();
-        unkillable.iter().filter_map(|p| Remains::of(*p)).collect()
+        unkillable.iter().filter_map(|p| LeftoverProcess::of(*p)).collect()
     }
 
     pub(in crate::cli) fn is_gone(&self) -> bool {

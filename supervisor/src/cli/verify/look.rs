@@ -9,7 +9,7 @@ mod single_checkpoint;
 mod steps;
 
 use crate::cli::exports;
-use crate::printer::Meter;
+use crate::printer::ByteMeter;
 use crate::render::verify::{FileView, PathView, TensorView};
 use camino::Utf8Path;
 use std::collections::BTreeMap;
@@ -17,13 +17,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 use supervise_checkpoint::set::{self, SetKind};
-use supervise_checkpoint::{FileKind, FileReport, Limits, Need, SweepOptions, inspect};
+use supervise_checkpoint::{FileKind, FileReport, InspectLimits, RequiredFile, SweepOptions, inspect};
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
 use supervise_host::io_worker::{FileProver, FileSource};
-use supervise_trainers::{Adapter, registry};
+use supervise_trainers::{TrainerAdapter, registry};
 
 /// How to look, and who is told meanwhile.
-pub(super) struct Look<'a> {
+pub(super) struct VerifyOptions<'a> {
     pub(super) depth: Depth,
     /// Count numbers that are infinite or not a number.
     pub(super) finite: bool,
@@ -31,12 +31,12 @@ pub(super) struct Look<'a> {
     pub(super) memory: u64,
     /// List the tensors.
     pub(super) tensors: bool,
-    pub(super) meter: &'a mut Meter,
+    pub(super) meter: &'a mut ByteMeter,
 }
 
 /// Kind that a directory is taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CheckpointDirKind {
     Root,
     Step,
     Role,
@@ -47,12 +47,12 @@ pub(super) enum Kind {
 
 /// Whose steps are looked at, and what their names begin with.
 #[derive(Clone, Copy)]
-pub(super) struct Owner {
-    pub(super) adapter: &'static dyn Adapter,
+pub(super) struct StepFamily {
+    pub(super) adapter: &'static dyn TrainerAdapter,
     pub(super) prefix: &'static str,
 }
 
-impl Owner {
+impl StepFamily {
     /// By the names directly in a directory, its own and its parent's.
     fn of(dir: &Utf8Path, names: &[String]) -> Self {
         let mut steps = names
@@ -68,15 +68,15 @@ impl Owner {
 }
 
 /// Judges a directory.
-pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io::Result<PathView> {
+pub(super) fn directory(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptions<'_>) -> io::Result<PathView> {
     let names = names_in(dir)?;
-    let owner = Owner::of(dir, &names);
+    let owner = StepFamily::of(dir, &names);
     match kind_of(dir, &names, owner) {
-        Kind::Set(kind) => sets::one(named, dir, kind, look),
-        Kind::Live => single_checkpoint::judge(named, dir, look),
+        CheckpointDirKind::Set(kind) => sets::one(named, dir, kind, look),
+        CheckpointDirKind::Live => single_checkpoint::judge(named, dir, look),
         kind => {
             let view = steps::judge(named, dir, kind, owner, look)?;
-            let unknown = kind == Kind::Step && view.steps.iter().all(|s| s.layout == "unknown");
+            let unknown = kind == CheckpointDirKind::Step && view.steps.iter().all(|s| s.layout == "unknown");
             match unknown {
                 true => Ok(sets::below(named, dir, look)?.unwrap_or(view)),
                 false => Ok(view),
@@ -93,7 +93,7 @@ fn names_in(dir: &Utf8Path) -> io::Result<Vec<String>> {
         .collect()
 }
 
-fn kind_of(dir: &Utf8Path, names: &[String], owner: Owner) -> Kind {
+fn kind_of(dir: &Utf8Path, names: &[String], owner: StepFamily) -> CheckpointDirKind {
     let prefix = owner.prefix;
     let marks = |n: &String| owner.adapter.is_of_role(n);
     let in_step = dir
@@ -105,25 +105,25 @@ fn kind_of(dir: &Utf8Path, names: &[String], owner: Owner) -> Kind {
             .iter()
             .any(|n| registry::of_step_name(n).is_some_and(|(_, p)| p == prefix)) =>
         {
-            Kind::Root
+            CheckpointDirKind::Root
         }
-        _ if in_step && names.iter().any(marks) => Kind::Role,
-        _ if registry::of_step(dir.file_name().unwrap_or_default(), names).is_some() => Kind::Step,
-        Some(kind) if !names.iter().any(marks) => Kind::Set(kind),
-        None if exports::in_place_at(dir).is_some() => Kind::Live,
-        _ => Kind::Step,
+        _ if in_step && names.iter().any(marks) => CheckpointDirKind::Role,
+        _ if registry::of_step(dir.file_name().unwrap_or_default(), names).is_some() => CheckpointDirKind::Step,
+        Some(kind) if !names.iter().any(marks) => CheckpointDirKind::Set(kind),
+        None if exports::in_place_at(dir).is_some() => CheckpointDirKind::Live,
+        _ => CheckpointDirKind::Step,
     }
 }
 
 /// Judges a single file.
-pub(super) fn file(named: &Utf8Path, path: &Utf8Path, look: &mut Look<'_>) -> PathView {
+pub(super) fn file(named: &Utf8Path, path: &Utf8Path, look: &mut VerifyOptions<'_>) -> PathView {
     let name = path.file_name().unwrap_or_default();
     let kind = match FileKind::of(name) {
         FileKind::Opaque if name.ends_with(".bin") && is_zip(path) => FileKind::TorchZip,
         kind => kind,
     };
     let dir = path.parent().unwrap_or(Utf8Path::new("."));
-    let mut need = Need::new(name, kind);
+    let mut need = RequiredFile::new(name, kind);
     if kind == FileKind::Distcp && dir.join(".metadata").is_file() {
         need = need.described_by(".metadata");
     }
@@ -162,20 +162,28 @@ fn file_meaning(v: Verdict) -> &'static str {
 }
 
 /// Proves files below a directory.
-pub(super) fn prove(dir: &Utf8Path, needs: &[Need], look: &mut Look<'_>) -> BTreeMap<camino::Utf8PathBuf, FileReport> {
+pub(super) fn prove(
+    dir: &Utf8Path,
+    needs: &[RequiredFile],
+    look: &mut VerifyOptions<'_>,
+) -> BTreeMap<camino::Utf8PathBuf, FileReport> {
     prove_by(FileProver::new(dir), needs, look)
 }
 
 /// Proves files of a step that its run wrote: names that nobody knows do not condemn them.
 pub(super) fn prove_own(
     dir: &Utf8Path,
-    needs: &[Need],
-    look: &mut Look<'_>,
+    needs: &[RequiredFile],
+    look: &mut VerifyOptions<'_>,
 ) -> BTreeMap<camino::Utf8PathBuf, FileReport> {
     prove_by(FileProver::new(dir).that_asks(), needs, look)
 }
 
-fn prove_by(prover: FileProver, needs: &[Need], look: &mut Look<'_>) -> BTreeMap<camino::Utf8PathBuf, FileReport> {
+fn prove_by(
+    prover: FileProver,
+    needs: &[RequiredFile],
+    look: &mut VerifyOptions<'_>,
+) -> BTreeMap<camino::Utf8PathBuf, FileReport> {
     let options = SweepOptions {
         zero: true,
         finite: look.finite,
@@ -194,7 +202,7 @@ pub(super) fn file_view(
     dir: &Utf8Path,
     inside: &Utf8Path,
     report: &FileReport,
-    look: &Look<'_>,
+    look: &VerifyOptions<'_>,
 ) -> FileView {
     let tensors = match look.tensors {
         true => tensors(&dir.join(inside), report.kind, look.memory),
@@ -207,9 +215,9 @@ fn tensors(path: &Utf8Path, kind: FileKind, memory: u64) -> Vec<TensorView> {
     let Ok(source) = FileSource::open(path) else {
         return Vec::new();
     };
-    let limits = Limits {
+    let limits = InspectLimits {
         memory: usize::try_from(memory).unwrap_or(usize::MAX),
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     let inspected = inspect(kind, &source, &limits);
     inspected.inventory.iter().map(TensorView::of).collect()

@@ -3,27 +3,27 @@
 use super::super::{exports, target};
 use crate::error::CliError;
 use crate::prepare::proof_memory;
-use crate::printer::Meter;
+use crate::printer::ByteMeter;
 use crate::render::count;
 use crate::render::verify::{FileView, PathView};
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::{CkptId, Finding, Verdict};
 use supervise_core::spec::TrainerKind;
-use supervise_host::io_worker::{RUN_DIR_NAME, Scrubbed, VERIFIED, scrub};
-use supervise_trainers::{Expectation, adapter, expect, registry};
+use supervise_host::io_worker::{RUN_DIR_NAME, ScrubResult, VERIFIED, scrub};
+use supervise_trainers::{ExpectedLayout, adapter, expect, registry};
 
 /// Files that are read again, and by which record.
-struct Place {
+struct ScrubTarget {
     root: Utf8PathBuf,
     run_dir: Utf8PathBuf,
     trainer: TrainerKind,
-    expect: Expectation,
+    expect: ExpectedLayout,
     /// Only this step.
     step: Option<CkptId>,
 }
 
 /// Scrubs a run's root, or one step of it. `memory`: bytes that it may take, where the command line says that.
-pub(super) fn one(name: &Utf8Path, memory: Option<u64>, meter: &mut Meter) -> Result<PathView, CliError> {
+pub(super) fn one(name: &Utf8Path, memory: Option<u64>, meter: &mut ByteMeter) -> Result<PathView, CliError> {
     let mut place = place(name)?;
     place.expect.memory = memory.unwrap_or(place.expect.memory);
     let found = scrub(
@@ -62,7 +62,7 @@ pub(super) fn one(name: &Utf8Path, memory: Option<u64>, meter: &mut Meter) -> Re
     Ok(view)
 }
 
-fn add(view: &mut PathView, mut step: Scrubbed) {
+fn add(view: &mut PathView, mut step: ScrubResult) {
     let id = step.summary.id.clone();
     let all = count(step.files.len() as u64, "file");
     view.remarks.push(format!(
@@ -84,7 +84,7 @@ fn add(view: &mut PathView, mut step: Scrubbed) {
     view.steps.push(step.summary);
 }
 
-fn place(name: &Utf8Path) -> Result<Place, CliError> {
+fn place(name: &Utf8Path) -> Result<ScrubTarget, CliError> {
     let path = name.canonicalize_utf8().unwrap_or_else(|_| name.to_owned());
     let step = path.file_name().filter(|n| registry::of_step_name(n).is_some());
     let (whole, step) = match (step, path.parent()) {
@@ -96,7 +96,7 @@ fn place(name: &Utf8Path) -> Result<Place, CliError> {
         && let Some(spec) = &seen.spec_as_seen()
         && let Some(root) = &spec.root
     {
-        return Ok(Place {
+        return Ok(ScrubTarget {
             // The live set changes with every save: what stays as it was proven is what was kept of it.
             root: spec
                 .saves
@@ -110,13 +110,13 @@ fn place(name: &Utf8Path) -> Result<Place, CliError> {
     }
     let run_dir = whole.join(RUN_DIR_NAME);
     if run_dir.join(VERIFIED).is_dir() {
-        return Ok(Place {
+        return Ok(ScrubTarget {
             root: whole.clone(),
             run_dir,
             trainer: exports::owner_of(&whole),
-            expect: Expectation {
+            expect: ExpectedLayout {
                 memory: proof_memory()?,
-                ..Expectation::default()
+                ..ExpectedLayout::default()
             },
             step,
         });

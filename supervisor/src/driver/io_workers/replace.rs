@@ -1,10 +1,10 @@
 //! Dead I/O workers are replaced, silent ones are told of.
 
-use super::{BUMPS, IN_A_ROW, PATIENCE, Tag};
+use super::{BUMPS, IN_A_ROW, IoPurpose, PATIENCE};
 use crate::driver::Driver;
 use supervise_core::event::{ActError, ActErrorKind, EventKind, ScanReport};
 use supervise_core::id::{Ms, Tick};
-use supervise_host::io_worker::Question;
+use supervise_host::io_worker::IoQuestion;
 use supervise_host::process::limit_hint;
 
 impl Driver {
@@ -25,29 +25,34 @@ impl Driver {
         };
         let keeping = self.keeping();
         let asked = old.current.take().map(|(_, tag, _)| tag);
-        let asked: Vec<Tag> = asked.into_iter().chain(old.queue.drain(..).map(|(t, _)| t)).collect();
+        let asked: Vec<IoPurpose> = asked.into_iter().chain(old.queue.drain(..).map(|(t, _)| t)).collect();
         for tag in asked {
             match tag {
                 // What kills each helper in turn is not read by the next one either.
-                Tag::Scan if hopeless.is_some() => self.feed(EventKind::Checkpoints(ScanReport {
+                IoPurpose::Scan if hopeless.is_some() => self.feed(EventKind::Checkpoints(ScanReport {
                     unreadable: Some(format!("{why}, {IN_A_ROW} times in a row")),
                     ..ScanReport::default()
                 })),
-                Tag::Scan => self.scan(self.spec.policy.depth, 2),
-                Tag::Keep(_) => {}
-                Tag::Act(act) | Tag::Pins(act, _) => self.feed(EventKind::ActDone {
+                IoPurpose::Scan => self.scan(self.spec.policy.depth, 2),
+                IoPurpose::Keep(_) => {}
+                IoPurpose::Act(act) | IoPurpose::Pins(act, _) => self.feed(EventKind::ActDone {
                     act,
                     result: Err(error()),
                 }),
-                Tag::Seen(_) => self.look_anew(),
+                IoPurpose::Seen(_) => self.look_anew(),
                 // It is asked again.
-                Tag::Finite(attempt, ckpt) => self.feed(EventKind::Finite {
+                IoPurpose::Finite(attempt, ckpt) => self.feed(EventKind::Finite {
                     attempt,
                     ckpt,
                     odd: None,
                     tensors: None,
                 }),
-                Tag::Usage(..) | Tag::Space | Tag::Append(_) | Tag::Bump | Tag::Nothing | Tag::Setup => {}
+                IoPurpose::Usage(..)
+                | IoPurpose::Space
+                | IoPurpose::Append(_)
+                | IoPurpose::Bump
+                | IoPurpose::Nothing
+                | IoPurpose::Setup => {}
             }
         }
         if let Some(act) = keeping {
@@ -103,7 +108,7 @@ impl Driver {
         if self.journal.bump_at <= now && self.store.is_idle() {
             self.journal.bump_at = now.after(Ms(self.journal.bump_every.0.max(BUMPS.0)));
             self.journal.bumped = now;
-            self.store.ask(Tag::Bump, Question::Bump, now);
+            self.store.ask(IoPurpose::Bump, IoQuestion::Bump, now);
         }
         self.check_fence(now);
     }

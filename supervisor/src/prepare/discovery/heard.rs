@@ -1,6 +1,6 @@
 //! Acts of a script while it was listened to, as the call that it makes or in words.
 
-use super::{Sources, marks};
+use super::{RunSources, marks};
 use crate::error::CliError;
 use crate::prepare::path::absolute;
 use crate::prepare::state_dir;
@@ -10,12 +10,12 @@ use camino::Utf8Path;
 use std::time::Duration;
 use supervise_config::{know_secret, know_words, redact_call};
 use supervise_core::id::Ms;
-use supervise_core::script::Learnt;
-use supervise_host::guard::protocol::Called;
-use supervise_host::script::Heard;
+use supervise_core::script::LearnedCall;
+use supervise_host::guard::protocol::ShimCall;
+use supervise_host::script::ScriptEvent;
 use supervise_trainers::registry;
 
-pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> {
+pub(super) fn understood(c: &RunSources, heard: ScriptEvent) -> Result<LearnedCall, CliError> {
     let script = shown_command(&c.command);
     let silent = |seen: &[String]| {
         let python = seen
@@ -25,14 +25,14 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
     };
     let by_name = "call the trainer's program by its name (python3, torchrun, accelerate, trl): a call by path goes past supervise; or put {overrides} into the command and hand \"$@\" on to the trainer";
     match heard {
-        Heard::Call { called, .. } if called.past && !marks(&c.command, "{overrides}") => {
+        ScriptEvent::Call { called, .. } if called.past && !marks(&c.command, "{overrides}") => {
             Err(CliError::config(format!(
                 "`{script}` starts the trainer by the path of its interpreter ({}): our overrides would not reach it",
                 called.words.first().map_or("", String::as_str)
             ))
             .hint(by_name))
         }
-        Heard::Call { called, starts_ray } => match registry::called(&called.words).filter(|a| !a.is_learnt()) {
+        ScriptEvent::Call { called, starts_ray } => match registry::called(&called.words).filter(|a| !a.is_learnt()) {
             Some(trainer) => Err(CliError::config(format!(
                 "`{script}` starts {}, into whose call in a script nothing can be put: nothing was started",
                 trainer.words().name
@@ -44,7 +44,7 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
             .hint(plain(c))),
             None => Ok(kept(*called, starts_ray)),
         },
-        Heard::Trains { words } => {
+        ScriptEvent::Trains { words } => {
             let call = shown_command(&words);
             Err(CliError::config(format!(
                 "`{script}` calls `{}`, which trains by what its code says: it was not started, and the script was ended there",
@@ -53,11 +53,11 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
             .hint(directly(&call))
             .hint(plain(c)))
         }
-        Heard::Background => Err(CliError::config(format!(
+        ScriptEvent::Background => Err(CliError::config(format!(
             "`{script}` exited before its trainer started"
         ))
         .hint("run the trainer in the foreground: leave out `&` and `nohup`; `supervise run --detach` goes on in the background")),
-        Heard::Lasts { words } => Err(CliError::config(format!(
+        ScriptEvent::Lasts { words } => Err(CliError::config(format!(
             "`{script}` runs `{}`, which lasts longer than {} and is no trainer that is known: before it could train unsupervised it was ended, with all that the script had started",
             one_line(&shown_command(&words), 300),
             in_words(c.settings.learn_step)
@@ -65,7 +65,7 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
         .hint(plain(c))
         .hint("where it only prepares, and the trainer comes after it: --set supervisor.learn_step=30m")
         .hint(silent(&[shown_command(&words)]).unwrap_or_else(|| by_name.to_owned()))),
-        Heard::Overdue { seen } => Err(CliError::config(format!(
+        ScriptEvent::Overdue { seen } => Err(CliError::config(format!(
             "`{script}` has started no trainer that is known ({}) within {} s{}",
             registry::frameworks(),
             c.settings.learn_within.as_secs(),
@@ -74,7 +74,7 @@ pub(super) fn understood(c: &Sources, heard: Heard) -> Result<Learnt, CliError> 
         .hint("--set supervisor.learn_within=1h where its preparations take longer")
         .hint(by_name)
         .hint(plain(c))),
-        Heard::Ended { status, seen, output } => {
+        ScriptEvent::Ended { status, seen, output } => {
             let how = status.map_or_else(|| "ended".to_owned(), |s| format!("ended ({s})"));
             let mut e = CliError::config(format!(
                 "`{script}` {how} without a call that could be seen of a trainer that is known ({}){}",
@@ -97,7 +97,7 @@ fn directly(call: &str) -> String {
 }
 
 /// How a script is run whose trainer nobody knows.
-fn plain(c: &Sources) -> String {
+fn plain(c: &RunSources) -> String {
     format!(
         "where it starts none of {}, it is supervised as it is, and relaunched as a whole: supervise run --set supervisor.trainer=plain -- {}",
         registry::frameworks(),
@@ -124,12 +124,12 @@ fn last_lines(output: &str) -> Vec<String> {
 }
 
 /// A call as it was made: its configuration is read from it. It is written down without secrets only.
-fn kept(called: Called, starts_ray: bool) -> Learnt {
+fn kept(called: ShimCall, starts_ray: bool) -> LearnedCall {
     for (name, value) in &called.env {
         know_secret(name, value);
     }
     know_words(&called.words);
-    Learnt {
+    LearnedCall {
         command: called.words,
         ahead: Vec::new(),
         cwd: absolute(Utf8Path::new("/"), &called.cwd),

@@ -1,25 +1,25 @@
 //! A script is run up to the call of its trainer, with links of ours in its way.
 
 use super::heard::{in_words, understood};
-use super::{Sources, starts};
+use super::{RunSources, starts};
 use crate::environment;
 use crate::error::CliError;
 use crate::prepare::{command, state_dir};
-use crate::printer::{self, Waiting};
+use crate::printer::{self, WaitSpinner};
 use crate::render::{one_line, shown_command};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::time::SystemTime;
 use supervise_core::id::{RunId, fnv64};
-use supervise_core::script::Learnt;
-use supervise_host::address::{self, Role};
+use supervise_core::script::LearnedCall;
+use supervise_host::address::{self, SocketRole};
 use supervise_host::guard::protocol::WorkerOrder;
 use supervise_host::io_worker::own_place;
 use supervise_host::script::{Recording, Shims, Submitter, record};
 
 /// The links that stand in the way of a script.
-pub(in crate::prepare) fn shims(c: &Sources) -> Result<Shims, CliError> {
+pub(in crate::prepare) fn shims(c: &RunSources) -> Result<Shims, CliError> {
     let exe = own_exe()?;
     let above = shims_dir()?;
     let path = environment::with(&c.settings.env)
@@ -57,7 +57,7 @@ fn state() -> Result<Utf8PathBuf, CliError> {
 }
 
 /// Runs the script up to the call of its trainer.
-pub(super) fn listen(c: &Sources) -> Result<Learnt, CliError> {
+pub(super) fn listen(c: &RunSources) -> Result<LearnedCall, CliError> {
     command::check(&c.command, &c.cwd, &c.settings.env)?;
     let run = RunId(format!(
         "{:016x}",
@@ -70,7 +70,7 @@ pub(super) fn listen(c: &Sources) -> Result<Learnt, CliError> {
     let dir = above.join(&run.0);
     // A name that was there before is somebody else's.
     fs::DirBuilder::new().mode(0o700).create(&dir).map_err(failed)?;
-    let socket = address::fresh(&run, Role::Guard).map_err(failed)?;
+    let socket = address::fresh(&run, SocketRole::Guard).map_err(failed)?;
     let mut env = environment::with(&c.settings.env);
     shims(c)?.dress(&mut env, &socket, None).map_err(failed)?;
     let argv = c
@@ -101,7 +101,7 @@ pub(super) fn listen(c: &Sources) -> Result<Learnt, CliError> {
     }
     let root = starts::root_before(c);
     let before = root.as_deref().map(starts::steps_in).unwrap_or_default();
-    let mut progress = Waiting::new(format!("learning what `{text}` starts"));
+    let mut progress = WaitSpinner::new(format!("learning what `{text}` starts"));
     let heard = record(&recording, &mut |took| progress.tell(took)).map_err(failed);
     progress.end();
     clear(&dir);
@@ -117,7 +117,7 @@ pub(super) fn listen(c: &Sources) -> Result<Learnt, CliError> {
 }
 
 /// The script removed steps before it came to its call, and would again at each launch.
-fn deletes(c: &Sources, root: &Utf8Path, gone: &[&String]) -> CliError {
+fn deletes(c: &RunSources, root: &Utf8Path, gone: &[&String]) -> CliError {
     let few: Vec<&str> = gone.iter().take(5).map(|name| name.as_str()).collect();
     let more = match gone.len().saturating_sub(few.len()) {
         0 => String::new(),

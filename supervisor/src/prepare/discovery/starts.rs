@@ -1,6 +1,6 @@
 //! Earlier starts of the same script, and what they learnt.
 
-use super::Sources;
+use super::RunSources;
 use crate::control;
 use crate::error::CliError;
 use crate::mount;
@@ -9,14 +9,14 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use supervise_core::id::Ms;
-use supervise_core::script::{self, Learnt};
-use supervise_host::io_worker::{Answer, Client, Listed, Loaded, Question};
+use supervise_core::script::{self, LearnedCall};
+use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, LoadedRun, RegisteredRun};
 
 /// A file system has this long to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Earlier starts of the same command in the same directory, newest first.
-pub(in crate::prepare) fn starts(c: &Sources) -> Vec<Listed> {
+pub(in crate::prepare) fn starts(c: &RunSources) -> Vec<RegisteredRun> {
     let command = supervise_config::redact_words(&c.command);
     let key = script::key(&c.cwd, &command);
     let mut found = listed_runs();
@@ -29,7 +29,7 @@ pub(in crate::prepare) fn starts(c: &Sources) -> Vec<Listed> {
 const ENTRIES: usize = 4096;
 
 /// The checkpoint root of the last start of the same script.
-pub(super) fn root_before(c: &Sources) -> Option<Utf8PathBuf> {
+pub(super) fn root_before(c: &RunSources) -> Option<Utf8PathBuf> {
     starts(c).into_iter().find_map(|l| l.root)
 }
 
@@ -41,7 +41,7 @@ pub(super) fn steps_in(root: &Utf8Path) -> BTreeSet<String> {
 }
 
 /// A script is never run beside its own living trainer: it may begin by ending what it finds.
-pub(super) fn living(c: &Sources) -> Result<Option<Learnt>, CliError> {
+pub(super) fn living(c: &RunSources) -> Result<Option<LearnedCall>, CliError> {
     for start in starts(c) {
         if control::lives(&start.run) {
             return Err(CliError::already_running(&start.run, &c.command));
@@ -59,7 +59,7 @@ pub(super) fn living(c: &Sources) -> Result<Option<Learnt>, CliError> {
 }
 
 /// What is hidden in it was written down as `***`, which is nobody's setting: such a word is left out.
-pub(super) fn last_learnt(start: &Listed) -> Option<Learnt> {
+pub(super) fn last_learnt(start: &RegisteredRun) -> Option<LearnedCall> {
     let mut learnt = peek(start)?.spec.and_then(|s| s.learnt)?;
     let is_hidden = |word: &String| word.split_once('=').is_some_and(|(_, value)| value.contains("***"));
     learnt.command.retain(|word| !is_hidden(word));
@@ -68,19 +68,19 @@ pub(super) fn last_learnt(start: &Listed) -> Option<Learnt> {
 }
 
 /// The longest step of its last attempt.
-pub(in crate::prepare) fn longest_step(start: &Listed) -> Option<Ms> {
+pub(in crate::prepare) fn longest_step(start: &RegisteredRun) -> Option<Ms> {
     let took = peek(start)?.state.attempt?.longest_step;
     (took > Ms(0)).then_some(took)
 }
 
-fn peek(start: &Listed) -> Option<Box<Loaded>> {
-    let ask = Question::Peek {
+fn peek(start: &RegisteredRun) -> Option<Box<LoadedRun>> {
+    let ask = IoQuestion::Peek {
         run_dir: start.run_dir.clone(),
     };
-    let mut io_worker = Client::start(&std::env::current_exe().ok()?).ok()?;
+    let mut io_worker = IoClient::start(&std::env::current_exe().ok()?).ok()?;
     match io_worker.ask(ask, PATIENCE) {
         // What another user wrote there names commands and programs.
-        Ok(Answer::Loaded(loaded)) => Some(loaded).filter(|l| l.distrust.is_none()),
+        Ok(IoAnswer::Loaded(loaded)) => Some(loaded).filter(|l| l.distrust.is_none()),
         _ => None,
     }
 }

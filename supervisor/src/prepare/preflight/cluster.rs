@@ -1,21 +1,21 @@
 //! A run over several machines, or on a Ray cluster that somebody else started: it must be there before the launch.
 
 use crate::error::CliError;
-use crate::prepare::discovery::Discovered;
+use crate::prepare::discovery::DiscoveredCommand;
 use crate::prepare::gang::{is_gang, over_nodes};
 use std::time::Duration;
 use supervise_config::settings::{LauncherChoice, Settings};
 use supervise_core::checkpoint::Finding;
-use supervise_host::cluster::{self, Cluster, Query};
+use supervise_host::cluster::{self, RayQuery, RayStatus};
 use supervise_host::guard::nodes::SILENCE_MS;
 use supervise_trainers::read::ReadOutput;
-use supervise_trainers::{Ray, adapter};
+use supervise_trainers::{RayMode, adapter};
 
 /// Asks the cluster that is meant, and says what it has.
 ///
 /// # Errors
 /// Several machines are asked for where none but this one can be meant, or the cluster does not answer.
-pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, CliError> {
+pub(super) fn check(d: &DiscoveredCommand, out: &ReadOutput) -> Result<Vec<Finding>, CliError> {
     let settings = &d.sources.settings;
     possible(settings, out)?;
     may_be_fenced(settings, out)?;
@@ -29,8 +29,10 @@ pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, Cl
         return in_allocation(settings, out).map(|()| Vec::new()).or_else(elsewhere);
     }
     match &out.facts.ray {
-        Ray::Submitted | Ray::Unused | Ray::Scripted | Ray::Own { .. } | Ray::Started { .. } => Ok(Vec::new()),
-        Ray::Cluster {
+        RayMode::Submitted | RayMode::Unused | RayMode::Scripted | RayMode::Own { .. } | RayMode::Started { .. } => {
+            Ok(Vec::new())
+        }
+        RayMode::Cluster {
             address,
             nodes,
             gpus,
@@ -40,12 +42,12 @@ pub(super) fn check(d: &Discovered, out: &ReadOutput) -> Result<Vec<Finding>, Cl
             if let Some(why) = d.sources.left_out() {
                 return Ok(vec![Finding::note("cluster_not_asked", why)]);
             }
-            let query = Query {
+            let query = RayQuery {
                 command: out.command.clone(),
                 cwd: d.sources.cwd.clone(),
                 env: crate::environment::with(&d.sources.settings.env),
                 address: address.clone().unwrap_or_default(),
-                ..Query::default()
+                ..RayQuery::default()
             };
             match cluster::ask(&query) {
                 Ok(said) => Ok(findings(&said, *nodes, *gpus, adapter(out.kind).words().name)),
@@ -71,7 +73,7 @@ pub(in crate::prepare) fn possible(settings: &Settings, out: &ReadOutput) -> Res
     let (key, nodes) = nodes(out);
     match &out.facts.ray {
         _ if is_gang(settings, out) => Ok(()),
-        Ray::Started { .. } => Ok(()),
+        RayMode::Started { .. } => Ok(()),
         _ if settings.gang.launcher == LauncherChoice::Ray => Err(CliError::config(
             "supervisor.gang.launcher is ray: Ray is started for a trainer that uses it, on several nodes, where no cluster is named",
         )
@@ -80,11 +82,11 @@ pub(in crate::prepare) fn possible(settings: &Settings, out: &ReadOutput) -> Res
             "supervisor.gang.nodes: only a gang, one command for each worker, is started on several nodes",
         )
         .hint("set supervisor.gang.launcher to gang, or leave the key out")),
-        Ray::Unused if nodes > 1 && adapter(out.kind).has_steps() => Err(CliError::config(format!(
+        RayMode::Unused if nodes > 1 && adapter(out.kind).has_steps() => Err(CliError::config(format!(
             "{key}: {nodes} machines are asked for; this version supervises a run on one"
         ))
         .hint("run it on one machine, or start it without supervise")),
-        Ray::Own { .. } if nodes > 1 => Err(CliError::config(format!(
+        RayMode::Own { .. } if nodes > 1 => Err(CliError::config(format!(
             "{key}: {nodes} machines are asked for, and a Ray cluster of this machine alone (`local`)"
         ))
         .hint("give the cluster's address, in RAY_ADDRESS or as ray_kwargs.ray_init.address")),
@@ -149,7 +151,7 @@ fn missing(address: Option<&str>, by: &str, why: &str) -> CliError {
     }
 }
 
-fn findings(said: &Cluster, nodes: u32, gpus: Option<u32>, name: &str) -> Vec<Finding> {
+fn findings(said: &RayStatus, nodes: u32, gpus: Option<u32>, name: &str) -> Vec<Finding> {
     let has = format!(
         "the Ray cluster at {} answers: {} machines, {} GPUs",
         said.address, said.nodes, said.gpus
@@ -172,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_is_too_small_is_told() {
-        let said = Cluster {
+        let said = RayStatus {
             address: "10.0.0.1:6379".into(),
             nodes: 2,
             gpus: 16.0,

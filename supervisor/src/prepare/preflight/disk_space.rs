@@ -3,17 +3,17 @@
 use crate::render;
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::Policy;
-use supervise_host::io_worker::Room;
+use supervise_host::io_worker::SaveSpace;
 
 /// Bytes that are needed until the trainer deletes as much as it saves, where it keeps so many steps.
-fn needed_by(room: &Room, keep: u32) -> u64 {
+fn needed_by(room: &SaveSpace, keep: u32) -> u64 {
     // One more stands there while it is written.
     let more = keep.saturating_add(1).saturating_sub(room.steps).max(1);
     room.step.saturating_mul(more.into())
 }
 
 /// Tells whether the next saves fit, and leaves the trainer's number of steps as the user set it where more would not.
-pub(in crate::prepare) fn check(room: &Room, keep: Option<u32>, policy: &mut Policy) -> Vec<Finding> {
+pub(in crate::prepare) fn check(room: &SaveSpace, keep: Option<u32>, policy: &mut Policy) -> Vec<Finding> {
     if room.step == 0 || !policy.recovery {
         return Vec::new();
     }
@@ -59,7 +59,7 @@ pub(in crate::prepare) fn check(room: &Room, keep: Option<u32>, policy: &mut Pol
 mod tests {
     use super::*;
 
-    fn told(room: Room, keep: Option<u32>) -> (Vec<String>, u32) {
+    fn told(room: SaveSpace, keep: Option<u32>) -> (Vec<String>, u32) {
         let mut policy = Policy::default();
         let found = check(&room, keep, &mut policy);
         let words = found.iter().map(|f| format!("{}: {}", f.code, f.detail));
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_number_is_only_raised_where_the_disk_holds_it() {
-        let room = |free, steps| Room {
+        let room = |free, steps| SaveSpace {
             free,
             step: 10 << 30,
             steps,
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn without_a_number_every_save_needs_its_room() {
-        let room = |free| Room {
+        let room = |free| SaveSpace {
             free,
             step: 10 << 30,
             steps: 7,
@@ -104,7 +104,7 @@ mod tests {
         assert!(told(room(25 << 30), None).0[0].contains("room for 2 more"));
         assert!(told(room(15 << 30), None).0[0].starts_with("disk_short: "));
         // Nothing is known before the first save.
-        let first = Room {
+        let first = SaveSpace {
             free: 1,
             step: 0,
             steps: 0,

@@ -1,7 +1,7 @@
 //! Settings that a user made, and that mean nothing for a command of which no steps are known.
 
 use crate::error::CliError;
-use crate::prepare::request::Request;
+use crate::prepare::request::PrepareRequest;
 use supervise_config::settings::{HardLimit, Settings};
 use supervise_core::spec::TrainerKind;
 use supervise_trainers::adapter;
@@ -29,7 +29,7 @@ const OF_STEPS: [&str; 16] = [
 const LIVED: &str = "stall.minimum";
 
 /// Refuses a wish for a step where none is known.
-pub(super) fn check_from(request: &Request, kind: TrainerKind) -> Result<(), CliError> {
+pub(super) fn check_from(request: &PrepareRequest, kind: TrainerKind) -> Result<(), CliError> {
     match request.from {
         Some(step) if !adapter(kind).has_steps() => Err(CliError::usage(format!(
             "--from {step}: nothing is known of this command's steps, so none can be resumed from"

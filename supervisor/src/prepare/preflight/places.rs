@@ -6,7 +6,7 @@ use crate::prepare::state_dir::listed_file;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::id::RunId;
 use supervise_core::spec::ResumeIntent;
-use supervise_host::io_worker::{Listed, RUN_DIR_NAME};
+use supervise_host::io_worker::{RUN_DIR_NAME, RegisteredRun};
 use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::root_keys;
@@ -20,7 +20,7 @@ const JOURNAL_SPACE: u64 = 2 << 20;
 /// is one whose file system is not mounted.
 pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
     let file = listed_file(run).filter(|_| !mount::exists(run_dir))?;
-    let before = Listed::read(&file).map(|listed| listed.run_dir);
+    let before = RegisteredRun::read(&file).map(|listed| listed.run_dir);
     Some(match before.filter(|before| before != run_dir) {
         Some(before) => format!(
             "WARNING: this run was started here before with the run directory {before}: what is known of it stands there, and counts for nothing in {run_dir}"
@@ -34,7 +34,7 @@ pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
 /// A run directory that was set by hand must not be another run's: its journal would be put out of the way.
 pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliError> {
     #[derive(serde::Deserialize)]
-    struct Owner {
+    struct RunDirOwner {
         run: RunId,
         root: Option<Utf8PathBuf>,
     }
@@ -44,7 +44,7 @@ pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliErro
     }
     let file = run_dir.join("run.id");
     let text = mount::read_small(&file, OWNER_LIMIT).ok();
-    let owner = text.and_then(|(text, _)| serde_json::from_slice::<Owner>(text.as_bytes()).ok());
+    let owner = text.and_then(|(text, _)| serde_json::from_slice::<RunDirOwner>(text.as_bytes()).ok());
     match owner {
         Some(owner) if owner.run != *run => {
             let of = owner.root.map(|r| format!(" of {r}")).unwrap_or_default();

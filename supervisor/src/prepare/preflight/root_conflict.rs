@@ -2,18 +2,22 @@
 
 use crate::error::CliError;
 use crate::mount;
-use crate::prepare::discovery::{Discovered, starts};
+use crate::prepare::discovery::{DiscoveredCommand, starts};
 use crate::prepare::listed_runs;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_trainers::read::ReadOutput;
-use supervise_trainers::{Adapter, UserPart, adapter};
+use supervise_trainers::{TrainerAdapter, UserPart, adapter};
 
 /// The same file was run with another root, which holds steps, while this one holds none: a relative root and another
 /// working directory, most likely. Starting from nothing there would look like a resume.
 ///
 /// # Errors
 /// Names the other root.
-pub(super) fn check_other_root(d: &Discovered, out: &ReadOutput, root: Option<&Utf8Path>) -> Result<(), CliError> {
+pub(super) fn check_other_root(
+    d: &DiscoveredCommand,
+    out: &ReadOutput,
+    root: Option<&Utf8Path>,
+) -> Result<(), CliError> {
     let (Some(file), Some(root)) = (&d.sources.file, root) else {
         return Ok(());
     };
@@ -43,7 +47,7 @@ pub(super) fn check_other_root(d: &Discovered, out: &ReadOutput, root: Option<&U
 }
 
 /// Returns true if there are directories of steps in a root.
-fn has_steps(trainer: &dyn Adapter, root: &Utf8Path) -> bool {
+fn has_steps(trainer: &dyn TrainerAdapter, root: &Utf8Path) -> bool {
     let Some(prefix) = trainer.step_prefix() else {
         return false;
     };
@@ -56,7 +60,11 @@ fn entries() -> impl Iterator<Item = (Utf8PathBuf, Utf8PathBuf)> {
 }
 
 /// If the user's name is a part of the root, the same file would begin anew under another one.
-pub(super) fn check_other_user(d: &Discovered, out: &ReadOutput, root: Option<&Utf8Path>) -> Result<(), CliError> {
+pub(super) fn check_other_user(
+    d: &DiscoveredCommand,
+    out: &ReadOutput,
+    root: Option<&Utf8Path>,
+) -> Result<(), CliError> {
     let (Some(file), Some(root)) = (&d.sources.file, root) else {
         return Ok(());
     };
@@ -84,7 +92,11 @@ pub(super) fn check_other_user(d: &Discovered, out: &ReadOutput, root: Option<&U
 }
 
 /// The same script was started with a root that differs only in its numbers, which holds steps, while this one holds none.
-pub(super) fn check_moved_root(d: &Discovered, out: &ReadOutput, root: Option<&Utf8Path>) -> Result<(), CliError> {
+pub(super) fn check_moved_root(
+    d: &DiscoveredCommand,
+    out: &ReadOutput,
+    root: Option<&Utf8Path>,
+) -> Result<(), CliError> {
     let (Some(_), Some(root)) = (&d.learnt, root) else {
         return Ok(());
     };

@@ -1,10 +1,10 @@
 //! Command to start instead where a run would save nothing.
 
-use crate::prepare::discovery::{Discovered, longest_step, starts};
+use crate::prepare::discovery::{DiscoveredCommand, longest_step, starts};
 use crate::render::proposed;
 use supervise_config::{ConfigError, ErrorKind};
 use supervise_core::id::Ms;
-use supervise_trainers::Adapter;
+use supervise_trainers::TrainerAdapter;
 
 /// Between two saves that are proposed, in milliseconds: what a crash costs, against what a save costs.
 const BETWEEN: u64 = 30 * 60 * 1000;
@@ -12,7 +12,11 @@ const BETWEEN: u64 = 30 * 60 * 1000;
 const USUAL: u64 = 10;
 
 /// The command that would save, where the configuration is refused for its number of steps between saves.
-pub(super) fn proposal(d: &Discovered, problems: &[ConfigError], trainer: &dyn Adapter) -> Option<String> {
+pub(super) fn proposal(
+    d: &DiscoveredCommand,
+    problems: &[ConfigError],
+    trainer: &dyn TrainerAdapter,
+) -> Option<String> {
     let key = trainer.words().every?;
     let is_it = |e: &ConfigError| e.kind == ErrorKind::BadValue && e.key.as_deref() == Some(key);
     if !problems.iter().any(is_it) {

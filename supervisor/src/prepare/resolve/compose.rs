@@ -7,12 +7,12 @@ use super::{identity, root_of, understand_with};
 use crate::control;
 use crate::environment;
 use crate::error::CliError;
-use crate::prepare::discovery::Discovered;
+use crate::prepare::discovery::DiscoveredCommand;
 use crate::prepare::state_dir::state_dir;
 use crate::printer;
-use crate::rehearse::{ASKED, Complaint, Question};
+use crate::rehearse::{ASKED, InterpreterProbe, ProbeFailure};
 use crate::render::{one_line, proposed, shown_command};
-use crate::run_order::Release;
+use crate::run_order::TrainerRelease;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ use supervise_core::id::{RunId, fnv64};
 use supervise_host::io_worker::{own_place, read_own, write_whole};
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::rehearsal::parsed;
-use supervise_trainers::{Adapter, Asks};
+use supervise_trainers::{Asks, TrainerAdapter};
 
 /// Variables that decide which files are imported, beside the interpreter itself.
 const IMPORTS: [&str; 3] = ["PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX"];
@@ -32,7 +32,11 @@ const PLAIN: &str = "--set supervisor.trainer=plain supervises it as it is";
 const KEPT: usize = 64;
 
 /// The trainer's own part, asked of the trainer where it has to be.
-pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> Result<ReadOutput, CliError> {
+pub(super) fn read(
+    d: &DiscoveredCommand,
+    trainer: &dyn TrainerAdapter,
+    release: &TrainerRelease,
+) -> Result<ReadOutput, CliError> {
     let version = release.version.as_deref();
     let mut asks = None;
     let first = understand_with(d, version, None, &mut |input| asks = trainer.asks(input));
@@ -40,7 +44,7 @@ pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> 
     let env = environment_of(d);
     let file = file_of(d, &asks, release, &env);
     let kept = file.as_deref().and_then(kept);
-    let question = Question::new(&asks.command, env, d.call_cwd());
+    let question = InterpreterProbe::new(&asks.command, env, d.call_cwd());
     let left_out = d.sources.left_out();
     let asking = d.sources.request.asking && left_out.is_none();
     let tree = match kept {
@@ -101,7 +105,7 @@ pub(super) fn read(d: &Discovered, trainer: &dyn Adapter, release: &Release) -> 
 }
 
 /// The run that this configuration is of.
-fn run_of(d: &Discovered, version: Option<&str>, tree: &ConfigTree) -> Option<RunId> {
+fn run_of(d: &DiscoveredCommand, version: Option<&str>, tree: &ConfigTree) -> Option<RunId> {
     let out = understand_with(d, version, Some(tree), &mut |_| ()).ok()?;
     let cwd = &d.sources.cwd;
     let (root, _) = root_of(&d.sources.settings, cwd, &out).ok()?;
@@ -122,7 +126,7 @@ fn without(
 }
 
 /// What is said where nobody was asked: what is wrong with the user's own file stays as it is.
-fn unknown(d: &Discovered, first: CliError, until: &str) -> CliError {
+fn unknown(d: &DiscoveredCommand, first: CliError, until: &str) -> CliError {
     let names_unknown = d.sources.composed.as_ref().is_some_and(|c| !c.unknown.is_empty());
     match names_unknown {
         true => first,
@@ -134,26 +138,26 @@ fn unknown(d: &Discovered, first: CliError, until: &str) -> CliError {
 }
 
 /// The call that was asked.
-fn shown(d: &Discovered, asks: &Asks) -> String {
+fn shown(d: &DiscoveredCommand, asks: &Asks) -> String {
     let call = if d.call().is_empty() { &asks.command } else { d.call() };
     one_line(&shown_command(call), 200)
 }
 
-fn environment_of(d: &Discovered) -> BTreeMap<String, String> {
+fn environment_of(d: &DiscoveredCommand) -> BTreeMap<String, String> {
     let mut env = environment::with(&d.sources.settings.env);
     env.extend(d.learnt.iter().flat_map(|l| l.env.clone()));
     env
 }
 
 /// Returns true if it will answer, as far as its file tells.
-fn answers(asks: &Asks, question: &Question) -> bool {
+fn answers(asks: &Asks, question: &InterpreterProbe) -> bool {
     asks.only_if.as_ref().is_none_or(|(module, word)| {
         // Where it is not found, the launch would fail as well: what Python says of that is told.
         question.source_of(module).is_none_or(|text| text.contains(word))
     })
 }
 
-fn asked(d: &Discovered, asks: &Asks, question: &Question) -> Result<ConfigTree, Complaint> {
+fn asked(d: &DiscoveredCommand, asks: &Asks, question: &InterpreterProbe) -> Result<ConfigTree, ProbeFailure> {
     if !d.sources.request.quiet {
         let why = &asks.why;
         printer::note(&format!(
@@ -166,7 +170,12 @@ fn asked(d: &Discovered, asks: &Asks, question: &Question) -> Result<ConfigTree,
 }
 
 /// Key of the kept answer: by the call, the packages, and what decides which files are imported.
-fn file_of(d: &Discovered, asks: &Asks, release: &Release, env: &BTreeMap<String, String>) -> Option<Utf8PathBuf> {
+fn file_of(
+    d: &DiscoveredCommand,
+    asks: &Asks,
+    release: &TrainerRelease,
+    env: &BTreeMap<String, String>,
+) -> Option<Utf8PathBuf> {
     let said = release.interpreter.as_ref();
     let imports = IMPORTS.map(|name| env.get(name));
     let key = format!(

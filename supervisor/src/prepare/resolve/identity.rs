@@ -9,7 +9,7 @@ use supervise_config::settings::Settings;
 use supervise_core::id::{RunId, fnv64};
 use supervise_core::spec::{SavePolicy, TrainerKind};
 use supervise_host::io_worker::RUN_DIR_NAME;
-use supervise_trainers::Adapter;
+use supervise_trainers::TrainerAdapter;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::registry::adapters;
 
@@ -26,7 +26,7 @@ pub(super) fn run_id(kind: TrainerKind, root: Option<&Utf8Path>, cwd: &Utf8Path,
 /// The identity of a run that stands at a root, for each trainer it may be of.
 #[must_use]
 pub fn run_ids_at(root: &Utf8Path) -> Vec<RunId> {
-    let kinds = adapters().filter(|a| a.has_steps()).map(Adapter::kind);
+    let kinds = adapters().filter(|a| a.has_steps()).map(TrainerAdapter::kind);
     kinds.map(|kind| run_id(kind, Some(root), root, &[])).collect()
 }
 

@@ -2,18 +2,18 @@
 
 use crate::error::CliError;
 use crate::mount;
-use crate::prepare::discovery::Discovered;
+use crate::prepare::discovery::DiscoveredCommand;
 use crate::render::{one_line, shown_command};
-use crate::run_order::{Prepared, Release};
+use crate::run_order::{PreparedRun, TrainerRelease};
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_config::Origin;
-use supervise_host::interpreter::{self, Interpreter};
+use supervise_config::ValueOrigin;
+use supervise_host::interpreter::{self, PythonInfo};
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::{adapter, registry};
 
-impl Release {
+impl TrainerRelease {
     /// Finds it out. A failure is a reason, never an end: without a version less is known, and that is said.
-    pub(super) fn of(d: &Discovered, package: &str) -> Self {
+    pub(super) fn of(d: &DiscoveredCommand, package: &str) -> Self {
         if let Some(version) = &d.sources.settings.trainer_version {
             return Self {
                 version: Some(version.clone()),
@@ -85,10 +85,10 @@ impl Release {
 ///
 /// # Errors
 /// The trainer cannot be imported.
-pub fn check_importable(p: &Prepared) -> Result<(), CliError> {
+pub fn check_importable(p: &PreparedRun) -> Result<(), CliError> {
     let said = p.release.interpreter.as_ref().filter(|said| said.absent);
     let direct =
-        |said: &&Interpreter| p.order.spec.learnt.is_none() && is_module_of(&p.order.spec.command, &said.package);
+        |said: &&PythonInfo| p.order.spec.learnt.is_none() && is_module_of(&p.order.spec.command, &said.package);
     let Some(said) = said.filter(direct) else {
         return Ok(());
     };
@@ -130,11 +130,11 @@ fn module_of<'a>(command: &'a [String], package: &str) -> Option<&'a str> {
 ///
 /// # Errors
 /// Why it said nothing, in words.
-pub fn asked(d: &Discovered) -> Result<Interpreter, String> {
+pub fn asked(d: &DiscoveredCommand) -> Result<PythonInfo, String> {
     asked_of(d, package(d))
 }
 
-fn asked_of(d: &Discovered, package: &str) -> Result<Interpreter, String> {
+fn asked_of(d: &DiscoveredCommand, package: &str) -> Result<PythonInfo, String> {
     match d.sources.left_out() {
         Some(why) => Err(why),
         None => ask(d, package),
@@ -143,13 +143,13 @@ fn asked_of(d: &Discovered, package: &str) -> Result<Interpreter, String> {
 
 /// The package that decides over this configuration, or the usual one.
 #[must_use]
-pub fn package(d: &Discovered) -> &'static str {
+pub fn package(d: &DiscoveredCommand) -> &'static str {
     let found = registry::detect(d.call(), d.sources.composed.as_ref());
     let asked = if found.has_releases() { found } else { registry::usual() };
     asked.package().unwrap_or_default()
 }
 
-fn ask(d: &Discovered, package: &str) -> Result<Interpreter, String> {
+fn ask(d: &DiscoveredCommand, package: &str) -> Result<PythonInfo, String> {
     let usual = ["python3".to_owned()];
     let command = match d.call() {
         [] => &usual,
@@ -166,7 +166,7 @@ pub(super) fn root_is_default(out: &ReadOutput, named: Option<&Utf8Path>) -> boo
     let is_default = |key: &&str| {
         out.tree
             .get(key)
-            .is_none_or(|n| matches!(n.origin, Origin::Default { .. }))
+            .is_none_or(|n| matches!(n.origin, ValueOrigin::Default { .. }))
     };
     named.is_none() && adapter(out.kind).words().root.iter().any(is_default)
 }

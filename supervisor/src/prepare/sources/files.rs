@@ -6,9 +6,9 @@ use crate::mount;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::cell::RefCell;
 use std::io;
-use supervise_config::compose::{Composed, Found, GroupOverride, Loader, compose};
+use supervise_config::compose::{ComposedConfig, ConfigLoader, GroupOverride, LoadResult, compose};
 use supervise_config::{ConfigError, ErrorKind, MAX_BYTES};
-use supervise_host::io_worker::Kind;
+use supervise_host::io_worker::PathKind;
 use supervise_host::ownership::PathTrust;
 use supervise_trainers::hydra;
 use supervise_trainers::registry::adapters;
@@ -24,7 +24,9 @@ pub(in crate::prepare) fn read_if_there(path: &Utf8Path) -> Result<Option<String
 fn read_judged_if_there(path: &Utf8Path) -> Result<Option<(String, PathTrust)>, CliError> {
     match read_text(path) {
         Ok(read) => Ok(Some(read)),
-        Err(Unread::Io(e)) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(ConfigReadError::Io(e)) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
         Err(e) => Err(e.told(path)),
     }
 }
@@ -32,11 +34,13 @@ fn read_judged_if_there(path: &Utf8Path) -> Result<Option<(String, PathTrust)>, 
 /// Reads a file that `--settings` names.
 pub(super) fn read_settings(path: &Utf8Path) -> Result<(String, PathTrust), CliError> {
     read_text(path).map_err(|e| match e {
-        Unread::Io(e) if e.kind() == io::ErrorKind::NotFound => {
+        ConfigReadError::Io(e) if e.kind() == io::ErrorKind::NotFound => {
             CliError::usage(format!("--settings {path}: there is no such file"))
                 .hint("a relative path counts from the working directory")
         }
-        Unread::Directory => CliError::usage(format!("--settings {path}: this is a directory, a file is needed")),
+        ConfigReadError::Directory => {
+            CliError::usage(format!("--settings {path}: this is a directory, a file is needed"))
+        }
         e => e.told(path),
     })
 }
@@ -44,7 +48,7 @@ pub(super) fn read_settings(path: &Utf8Path) -> Result<(String, PathTrust), CliE
 /// A file that is read because of its name, and whether we may act by it: nobody gave it to us, and what is no file is a mistake.
 pub(super) fn read_regular_if_there(path: &Utf8Path) -> Result<Option<(String, PathTrust)>, CliError> {
     match mount::kind(path) {
-        Ok(Kind::Other) => Err(CliError::config(format!(
+        Ok(PathKind::Other) => Err(CliError::config(format!(
             "{path}: expected a file, found a pipe, a socket or a device"
         ))
         .hint("settings are read from a file of this name: rename what stands there")),
@@ -55,14 +59,14 @@ pub(super) fn read_regular_if_there(path: &Utf8Path) -> Result<Option<(String, P
 
 /// Why a configuration's file gave no text.
 #[derive(Debug)]
-enum Unread {
+enum ConfigReadError {
     Io(io::Error),
     Directory,
     NotText,
     TooLarge,
 }
 
-impl Unread {
+impl ConfigReadError {
     fn told(self, path: &Utf8Path) -> CliError {
         match self {
             Self::Io(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -89,20 +93,20 @@ impl Unread {
     }
 }
 
-fn read_text(path: &Utf8Path) -> Result<(String, PathTrust), Unread> {
+fn read_text(path: &Utf8Path) -> Result<(String, PathTrust), ConfigReadError> {
     let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-    let (text, exact, trust) = match mount::kind(path).map_err(Unread::Io)? {
-        Kind::Dir => return Err(Unread::Directory),
-        Kind::File => mount::read_judged(path, limit).map_err(Unread::Io)?,
-        Kind::Other => {
-            let trust = mount::trust(path).map_err(Unread::Io)?;
-            let (text, exact) = mount::read(path, limit).map_err(Unread::Io)?;
+    let (text, exact, trust) = match mount::kind(path).map_err(ConfigReadError::Io)? {
+        PathKind::Dir => return Err(ConfigReadError::Directory),
+        PathKind::File => mount::read_judged(path, limit).map_err(ConfigReadError::Io)?,
+        PathKind::Other => {
+            let trust = mount::trust(path).map_err(ConfigReadError::Io)?;
+            let (text, exact) = mount::read(path, limit).map_err(ConfigReadError::Io)?;
             (text, exact, trust)
         }
     };
     match exact {
-        _ if text.len() > MAX_BYTES => Err(Unread::TooLarge),
-        false => Err(Unread::NotText),
+        _ if text.len() > MAX_BYTES => Err(ConfigReadError::TooLarge),
+        false => Err(ConfigReadError::NotText),
         true => Ok((text, trust)),
     }
 }
@@ -113,7 +117,7 @@ pub(super) fn compose_file(
     command: &[String],
     set: &[String],
     trust: &mut FileTrust,
-) -> Result<Composed, CliError> {
+) -> Result<ComposedConfig, CliError> {
     if path == "-" {
         return Err(CliError::usage(
             "standard input is not read: the trainer's YAML has to be a file",
@@ -124,7 +128,7 @@ pub(super) fn compose_file(
     trust.named(path, Ok(whose));
     let dir = path.parent().unwrap_or(Utf8Path::new(""));
     let name = path.file_stem().unwrap_or_default();
-    let loader = Beside {
+    let loader = SiblingConfigs {
         dir,
         primary: (name, path, &text),
         trust: RefCell::new(trust),
@@ -134,7 +138,11 @@ pub(super) fn compose_file(
 }
 
 /// Choices of groups on the command line whose options stand beside the user's YAML.
-fn group_choices(loader: &Beside<'_>, command: &[String], set: &[String]) -> Result<Vec<GroupOverride>, ConfigError> {
+fn group_choices(
+    loader: &SiblingConfigs<'_>,
+    command: &[String],
+    set: &[String],
+) -> Result<Vec<GroupOverride>, ConfigError> {
     let mut out = Vec::new();
     let from_command = command.iter().filter(|w| !w.starts_with('-') && w.contains('='));
     for text in from_command.chain(set) {
@@ -146,23 +154,23 @@ fn group_choices(loader: &Beside<'_>, command: &[String], set: &[String]) -> Res
 }
 
 /// Configurations beside the user's YAML; the trainers' own are known by name.
-struct Beside<'a> {
+struct SiblingConfigs<'a> {
     dir: &'a Utf8Path,
     primary: (&'a str, &'a Utf8Path, &'a str),
     trust: RefCell<&'a mut FileTrust>,
 }
 
-impl Beside<'_> {
+impl SiblingConfigs<'_> {
     fn is_group(&self, group: &str) -> bool {
         !group.is_empty() && !group.contains('.') && mount::is_dir(&self.dir.join(group))
     }
 }
 
-impl Loader for Beside<'_> {
-    fn load(&self, config: &str) -> Result<Found, ConfigError> {
+impl ConfigLoader for SiblingConfigs<'_> {
+    fn load(&self, config: &str) -> Result<LoadResult, ConfigError> {
         let (name, path, text) = self.primary;
         if config == name {
-            return Ok(Found::Text {
+            return Ok(LoadResult::Text {
                 text: text.to_owned(),
                 file: path.to_string(),
             });
@@ -171,19 +179,21 @@ impl Loader for Beside<'_> {
         match read_text(&file) {
             Ok((text, whose)) => {
                 self.trust.borrow_mut().named(&file, Ok(whose));
-                Ok(Found::Text {
+                Ok(LoadResult::Text {
                     text,
                     file: file.to_string(),
                 })
             }
-            Err(Unread::Io(e)) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Err(ConfigReadError::Io(e))
+                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
                 // A group that stands here is the user's; any other may be the installation's.
                 let is_own = || adapters().any(|a| a.own_configs().contains(&config));
                 Ok(match config.split_once('/') {
-                    Some((group, _)) if mount::is_dir(&self.dir.join(group)) => Found::Missing,
-                    Some(_) => Found::ByTrainer,
-                    None if is_own() => Found::ByTrainer,
-                    None => Found::Unknown,
+                    Some((group, _)) if mount::is_dir(&self.dir.join(group)) => LoadResult::Missing,
+                    Some(_) => LoadResult::ByTrainer,
+                    None if is_own() => LoadResult::ByTrainer,
+                    None => LoadResult::Unknown,
                 })
             }
             Err(e) => Err(ConfigError::new(ErrorKind::Compose, e.told(&file).message)),

@@ -3,11 +3,11 @@
 use super::files;
 use super::trust::{FileTrust, named_files};
 use crate::error::CliError;
-use crate::prepare::request::Request;
+use crate::prepare::request::PrepareRequest;
 use crate::render::one_line;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_config::settings::{Settings, Sources, UserRule, edit_distance, is_setting};
-use supervise_config::{ConfigTree, Node, redact_word};
+use supervise_config::settings::{SettingSources, Settings, UserRule, edit_distance, is_setting};
+use supervise_config::{ConfigNode, ConfigTree, redact_word};
 use supervise_core::diagnosis::user_rules;
 use supervise_core::failure_line;
 use supervise_core::id::WorkerId;
@@ -67,9 +67,9 @@ pub(super) fn check_meant(set: &[String], tree: Option<&ConfigTree>) -> Result<(
 pub(super) fn load(
     beside: &Utf8Path,
     trainer_file: Option<&Utf8Path>,
-    block: Option<Node>,
+    block: Option<ConfigNode>,
     mut flags: Flags,
-    request: &Request,
+    request: &PrepareRequest,
     trust: &mut FileTrust,
 ) -> Result<Settings, CliError> {
     let mut named = named_files(request)?;
@@ -99,7 +99,7 @@ pub(super) fn load(
     if request.no_recovery {
         flags.push(("recovery".to_owned(), "false".to_owned()));
     }
-    let sources = Sources {
+    let sources = SettingSources {
         files: settings_files,
         block: block.filter(|b| !b.is_null()),
         env: environment(),
@@ -250,11 +250,11 @@ pub fn proof_memory() -> Result<u64, CliError> {
         let text = read_unnamed(&path, false, &mut trust)?;
         files.extend(text.map(|text| (path.to_string(), text)));
     }
-    trust.tell(&Request::default());
-    let sources = Sources {
+    trust.tell(&PrepareRequest::default());
+    let sources = SettingSources {
         files,
         env: environment(),
-        ..Sources::default()
+        ..SettingSources::default()
     };
     let settings = Settings::load(&sources).map_err(|e| CliError::of_config(&e))?;
     Ok(settings.proof.memory)

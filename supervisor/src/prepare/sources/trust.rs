@@ -4,7 +4,7 @@
 use crate::error::CliError;
 use crate::mount;
 use crate::prepare::path::{absolute, cwd};
-use crate::prepare::request::Request;
+use crate::prepare::request::PrepareRequest;
 use crate::printer;
 use crate::render::{proposed, shown_command};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -66,7 +66,7 @@ impl FileTrust {
     }
 
     /// Says the notes at once, unless the command shows them in its own place.
-    pub(super) fn tell(&self, request: &Request) {
+    pub(super) fn tell(&self, request: &PrepareRequest) {
         if !request.shows_notes {
             self.notes.iter().for_each(|note| tell_once(note));
         }
@@ -74,7 +74,7 @@ impl FileTrust {
 }
 
 /// The reason that a command which only looks starts no program: it is said once.
-pub(super) fn left_out(trust: &FileTrust, request: &Request) -> Option<String> {
+pub(super) fn left_out(trust: &FileTrust, request: &PrepareRequest) -> Option<String> {
     let why = trust.distrusted.as_ref().filter(|_| !request.acts)?;
     let text = format!(
         "{why}: who only looks starts no program that such a file names, so what the trainer and its interpreter would say is left out"
@@ -86,7 +86,7 @@ pub(super) fn left_out(trust: &FileTrust, request: &Request) -> Option<String> {
 }
 
 /// A note for whoever runs what another user wrote.
-pub(super) fn warning(trust: &FileTrust, request: &Request) -> Option<String> {
+pub(super) fn warning(trust: &FileTrust, request: &PrepareRequest) -> Option<String> {
     let why = trust.distrusted.as_ref().filter(|_| request.acts)?;
     Some(format!(
         "{why}: it was named on the command line, so the programs that it names are started"
@@ -106,7 +106,7 @@ pub(super) fn distrusted_script(words: &[String], cwd: &Utf8Path) -> Option<Stri
 }
 
 /// `--settings`, as paths that can be compared; a directory of the file system may have several names.
-pub(super) fn named_files(request: &Request) -> Result<Vec<Utf8PathBuf>, CliError> {
+pub(super) fn named_files(request: &PrepareRequest) -> Result<Vec<Utf8PathBuf>, CliError> {
     let cwd = cwd()?;
     let named = request.settings.iter().flatten();
     Ok(named.map(|path| absolute(&cwd, path)).collect())
@@ -189,15 +189,15 @@ mod tests {
         trust.named(Utf8Path::new("/y"), Err(std::io::ErrorKind::NotFound.into()));
         assert_eq!(trust.distrusted, first);
         // Whoever acts has named it.
-        let acts = Request {
+        let acts = PrepareRequest {
             acts: true,
             shows_notes: true,
-            ..Request::default()
+            ..PrepareRequest::default()
         };
         assert!(left_out(&trust, &acts).is_none() && warning(&trust, &acts).is_some());
-        let looks = Request {
+        let looks = PrepareRequest {
             shows_notes: true,
-            ..Request::default()
+            ..PrepareRequest::default()
         };
         assert!(left_out(&trust, &looks).is_some() && warning(&trust, &looks).is_none());
     }

@@ -1,9 +1,9 @@
 //! The file that a trainer is given which refuses a key that it does not know: its YAML without our block.
 
 use crate::error::CliError;
-use crate::prepare::discovery::Discovered;
+use crate::prepare::discovery::DiscoveredCommand;
 use crate::prepare::sources::read_if_there;
-use crate::run_order::Copy;
+use crate::run_order::ConfigCopy;
 use camino::Utf8Path;
 use supervise_config::without_block;
 use supervise_core::id::fnv64;
@@ -13,11 +13,11 @@ use supervise_trainers::read::ReadOutput;
 
 /// The copy that this run is given, where its file has a block of ours; the command then names it.
 pub(super) fn copy(
-    d: &Discovered,
+    d: &DiscoveredCommand,
     out: &ReadOutput,
     run_dir: &Utf8Path,
     command: &mut [String],
-) -> Result<Option<Copy>, CliError> {
+) -> Result<Option<ConfigCopy>, CliError> {
     let (Some(file), Some(composed)) = (&d.sources.file, &d.sources.composed) else {
         return Ok(None);
     };
@@ -34,7 +34,7 @@ pub(super) fn copy(
     }
     let text = read_if_there(file)?.unwrap_or_default();
     let text = without_block(&text, "supervisor", file.as_str())?;
-    let copy = Copy {
+    let copy = ConfigCopy {
         dir: run_dir.join("config"),
         name: format!("{:016x}.yaml", fnv64(text.as_bytes())),
         text,

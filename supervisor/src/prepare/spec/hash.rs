@@ -1,7 +1,7 @@
 //! The hash that makes a configuration another one.
 
 use crate::mount;
-use crate::prepare::discovery::Discovered;
+use crate::prepare::discovery::DiscoveredCommand;
 use supervise_config::settings::DegradedResume;
 use supervise_core::id::fnv64;
 use supervise_trainers::read::ReadOutput;
@@ -12,7 +12,7 @@ const SCRIPT: u64 = 1 << 20;
 
 /// A hash over what the trainer is given, which release of it that is, and whom we trust: another one resets
 /// remembered failures.
-pub(super) fn config_hash(out: &ReadOutput, d: &Discovered, version: Option<&str>) -> u64 {
+pub(super) fn config_hash(out: &ReadOutput, d: &DiscoveredCommand, version: Option<&str>) -> u64 {
     let mut text = version.map_or_else(String::new, |v| format!("version {v}\0"));
     for (path, node) in out.tree.leaves() {
         text.push_str(&path);

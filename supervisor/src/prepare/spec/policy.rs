@@ -1,20 +1,20 @@
 //! Settings and flags as the rules of deciding, and how the workers are started.
 
 use crate::prepare::gang;
-use crate::prepare::request::Request;
+use crate::prepare::request::PrepareRequest;
 use std::time::Duration;
-use supervise_config::interpolation::Resolver;
+use supervise_config::interpolation::InterpolationResolver;
 use supervise_config::settings::{
-    AcceptAhead as AcceptAheadChoice, DegradedResume, Gpus, HardLimit as HardChoice, LauncherChoice, PolicyChoice,
+    AcceptAhead as AcceptAheadChoice, DegradedResume, GpuChoice, HardLimit as HardChoice, LauncherChoice, PolicyChoice,
     ProofDepth, RestartChoice, ResumeCheck as ResumeCheckChoice, Settings,
 };
 use supervise_core::checkpoint::Depth;
 use supervise_core::failure_line::FailureLine;
 use supervise_core::id::{Ms, Step};
 use supervise_core::policy::Changes;
-use supervise_core::record::Action;
+use supervise_core::record::FailureAction;
 use supervise_core::spec::{
-    AcceptAhead, Assist, Degraded, GangSpec, HardLimit, LauncherKind, Policy, Protect, ResumeCheck,
+    AcceptAhead, Assist, DegradedPolicy, GangSpec, HardLimit, LauncherKind, Policy, Protect, ResumeCheck,
 };
 use supervise_trainers::adapter;
 use supervise_trainers::read::ReadOutput;
@@ -24,7 +24,7 @@ fn ms(d: Duration) -> Ms {
 }
 
 /// The rules of deciding: what the settings say, this request, and what the trainer can do.
-pub(super) fn policy(s: &Settings, request: &Request, out: &ReadOutput, call: &[String]) -> Policy {
+pub(super) fn policy(s: &Settings, request: &PrepareRequest, out: &ReadOutput, call: &[String]) -> Policy {
     let said = of_settings(s);
     Policy {
         fresh: request.fresh,
@@ -71,10 +71,10 @@ fn of_settings(s: &Settings) -> Policy {
         background_rate: s.proof.background_rate,
         memory: s.proof.memory,
         degraded: match s.degraded_resume {
-            DegradedResume::Never => Degraded::Never,
-            DegradedResume::DataOrder => Degraded::DataOrder,
-            DegradedResume::ModelOnly => Degraded::ModelOnly,
-            DegradedResume::Ask => Degraded::Ask,
+            DegradedResume::Never => DegradedPolicy::Never,
+            DegradedResume::DataOrder => DegradedPolicy::DataOrder,
+            DegradedResume::ModelOnly => DegradedPolicy::ModelOnly,
+            DegradedResume::Ask => DegradedPolicy::Ask,
         },
         elastic: s.elastic,
         stall_startup: ms(s.stall.startup),
@@ -123,12 +123,12 @@ fn of_settings(s: &Settings) -> Policy {
 /// The user's answers to failures.
 pub(crate) fn rules(s: &Settings) -> Changes {
     let action = |choice: &PolicyChoice| match choice {
-        PolicyChoice::Relaunch => Action::Relaunch,
-        PolicyChoice::RelaunchLater => Action::RelaunchLater,
-        PolicyChoice::RelaunchOnce => Action::RelaunchOnce,
-        PolicyChoice::Stop => Action::Stop,
-        PolicyChoice::StepBack => Action::FallBack,
-        PolicyChoice::Wait => Action::Wait,
+        PolicyChoice::Relaunch => FailureAction::Relaunch,
+        PolicyChoice::RelaunchLater => FailureAction::RelaunchLater,
+        PolicyChoice::RelaunchOnce => FailureAction::RelaunchOnce,
+        PolicyChoice::Stop => FailureAction::Stop,
+        PolicyChoice::StepBack => FailureAction::FallBack,
+        PolicyChoice::Wait => FailureAction::Wait,
     };
     let said = s.policy.iter().map(|(class, choice)| (class.clone(), action(choice)));
     let own = s
@@ -178,10 +178,10 @@ pub(super) fn gang(s: &Settings, out: &ReadOutput, notes: &mut Vec<String>) -> G
     };
     let workers = on_each.saturating_mul(nodes);
     let gpus = match &s.gang.gpus {
-        Gpus::None => Vec::new(),
-        Gpus::List(list) => list.clone(),
-        Gpus::Auto if launcher == LauncherKind::Gang && nodes == 1 && has_gpu() => (0..workers).collect(),
-        Gpus::Auto => Vec::new(),
+        GpuChoice::None => Vec::new(),
+        GpuChoice::List(list) => list.clone(),
+        GpuChoice::Auto if launcher == LauncherKind::Gang && nodes == 1 && has_gpu() => (0..workers).collect(),
+        GpuChoice::Auto => Vec::new(),
     };
     if !gpus.is_empty() && launcher == LauncherKind::Gang && gpus.len() < on_each as usize {
         notes.push(format!("{on_each} workers share {} GPUs", gpus.len()));
@@ -195,7 +195,7 @@ pub(super) fn gang(s: &Settings, out: &ReadOutput, notes: &mut Vec<String>) -> G
 }
 
 fn per_node(out: &ReadOutput) -> Option<u32> {
-    let found = Resolver::new(&out.tree, &|_| None)
+    let found = InterpolationResolver::new(&out.tree, &|_| None)
         .get(adapter(out.kind).words().gpus_per_node?)
         .ok()
         .flatten()?;

@@ -1,10 +1,10 @@
 //! Facts that a launch needs of a script: the call that was learnt, and what stands in its way.
 
 use crate::error::CliError;
-use crate::prepare::discovery::{Discovered, shims};
+use crate::prepare::discovery::{DiscoveredCommand, shims};
 use crate::render::{one_line, shown_command};
 use std::collections::BTreeMap;
-use supervise_core::script::Learnt;
+use supervise_core::script::LearnedCall;
 use supervise_host::script::Shims;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::script_call;
@@ -23,10 +23,10 @@ const KEPT: [&str; 8] = [
 
 /// The call as a specification keeps it, and the links.
 pub(super) fn parts(
-    d: &Discovered,
+    d: &DiscoveredCommand,
     out: &ReadOutput,
     notes: &mut Vec<String>,
-) -> Result<(Option<Learnt>, Option<Shims>), CliError> {
+) -> Result<(Option<LearnedCall>, Option<Shims>), CliError> {
     let Some(mut learnt) = d.learnt.clone() else {
         return Ok((None, None));
     };

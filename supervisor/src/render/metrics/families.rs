@@ -2,7 +2,7 @@
 
 /// Kinds of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricType {
     /// A number that goes up and down.
     Gauge,
     /// A number that only rises over the life of a run.
@@ -11,37 +11,37 @@ pub enum Kind {
 
 /// A metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Family {
+pub struct MetricFamily {
     /// Its name.
     pub name: &'static str,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: MetricType,
     /// Labels beside `run`.
     pub labels: &'static str,
     /// Its meaning.
     pub help: &'static str,
 }
 
-const fn gauge(name: &'static str, labels: &'static str, help: &'static str) -> Family {
-    Family {
+const fn gauge(name: &'static str, labels: &'static str, help: &'static str) -> MetricFamily {
+    MetricFamily {
         name,
-        kind: Kind::Gauge,
+        kind: MetricType::Gauge,
         labels,
         help,
     }
 }
 
-const fn counter(name: &'static str, labels: &'static str, help: &'static str) -> Family {
-    Family {
+const fn counter(name: &'static str, labels: &'static str, help: &'static str) -> MetricFamily {
+    MetricFamily {
         name,
-        kind: Kind::Counter,
+        kind: MetricType::Counter,
         labels,
         help,
     }
 }
 
 /// All of them, in the order they are written in.
-pub const FAMILIES: [Family; 32] = [
+pub const FAMILIES: [MetricFamily; 32] = [
     gauge("supervise_run_info", "root, trainer", "The run; always 1."),
     gauge("supervise_run_supervisor_alive", "", "1 if its supervisor lives."),
     gauge("supervise_run_guard_alive", "", "1 if the guard of its workers lives."),

@@ -1,25 +1,25 @@
 use super::*;
 use crate::render::danger::DangerView;
 use crate::render::ledger::{CostView, StepsView};
-use crate::render::status::{Alive, JobView, OutcomeView};
+use crate::render::status::{JobView, OutcomeView, RunLiveness};
 use std::collections::BTreeSet;
-use supervise_core::creep::Resource;
+use supervise_core::creep::WatchedResource;
 use supervise_core::id::{Ms, Step};
-use supervise_core::ledger::{Part, WaitFor};
-use supervise_core::record::Outcome;
-use supervise_core::state::State;
+use supervise_core::ledger::{TimeCategory, WaitFor};
+use supervise_core::record::RunOutcome;
+use supervise_core::state::RunState;
 
 /// A run of which everything is known that may be.
 fn full() -> StatusView {
-    let s = State {
+    let s = RunState {
         wall: WallMs(1_795_219_200_500),
         mark: Some(Step(4)),
-        ..State::default()
+        ..RunState::default()
     };
-    let mut v = StatusView::of("0123456789abcdef", &s, None, Alive::default());
+    let mut v = StatusView::of("0123456789abcdef", &s, None, RunLiveness::default());
     v.root = Some("/ckpt/a \"b\"\\\n# TYPE x gauge".to_owned());
     v.outcome = Some(OutcomeView {
-        word: Outcome::Stopped.word(),
+        word: RunOutcome::Stopped.word(),
         exit_code: 7,
         why: String::new(),
     });
@@ -44,7 +44,7 @@ fn full() -> StatusView {
         ends: Some(1_795_219_300_000),
     });
     v.danger = Some(DangerView {
-        what: Resource::Disk,
+        what: WatchedResource::Disk,
         used: 3,
         of: 4,
         per_step: 1,
@@ -57,8 +57,8 @@ fn full() -> StatusView {
         began: WallMs(0),
         whole_ms: Ms(4000),
         goodput: Some(0.25),
-        parts_ms: Part::all()
-            .filter(|p| !matches!(p, Part::Waiting(_)))
+        parts_ms: TimeCategory::all()
+            .filter(|p| !matches!(p, TimeCategory::Waiting(_)))
             .map(|p| (p.code(), Ms(1000)))
             .collect(),
         waiting_ms: WaitFor::ALL.into_iter().map(|w| (w.code(), Ms(10))).collect(),
@@ -109,11 +109,17 @@ fn every_metric_is_written_and_no_name_begins_a_line_of_its_own() {
 
 #[test]
 fn the_mode_of_a_run_is_always_one_of_those_that_are_written() {
-    use supervise_core::state::Mode;
-    for mode in [Mode::Idle, Mode::Fencing, Mode::Choosing, Mode::Running, Mode::Finished] {
+    use supervise_core::state::RunMode;
+    for mode in [
+        RunMode::Idle,
+        RunMode::Fencing,
+        RunMode::Choosing,
+        RunMode::Running,
+        RunMode::Finished,
+    ] {
         assert!(MODES.contains(&mode.word()));
     }
-    let unknown = StatusView::unknown("r", Alive::default(), "gone".to_owned());
+    let unknown = StatusView::unknown("r", RunLiveness::default(), "gone".to_owned());
     let text = metrics(&[unknown], WallMs(0), Format::Text);
     assert!(
         text.contains("supervise_run_mode{run=\"r\",mode=\"unknown\"} 1\n"),

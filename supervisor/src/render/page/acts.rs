@@ -1,6 +1,6 @@
 //! Acting on a run: the forms on its page, the question before it goes back, and the words that start it again.
 
-use super::super::config::Started;
+use super::super::config::StartCommand;
 use super::super::next::NextView;
 use super::super::rollback::RollbackView;
 use super::super::status::StatusView;
@@ -29,7 +29,7 @@ pub struct SentBack {
 
 /// The next start after a way back, as far as it is known before it is asked for.
 #[derive(Debug, Clone, Copy)]
-pub enum Promise<'a> {
+pub enum RollbackPreview<'a> {
     /// It was looked at.
     Made(&'a RollbackView),
     /// The proof of the step was not made in time.
@@ -93,14 +93,14 @@ pub(super) fn sent_back(s: &StatusView, asked: Option<&SentBack>) -> Markup {
 
 /// The question before a run goes back: what would happen, and what is lost.
 #[must_use]
-pub fn rollback(s: &StatusView, to: u64, promise: Promise<'_>, key: &str) -> String {
+pub fn rollback(s: &StatusView, to: u64, promise: RollbackPreview<'_>, key: &str) -> String {
     let name = s.root.as_ref().or(s.run_dir.as_ref()).unwrap_or(&s.run);
     let main = html! {
         h1 { "Back to step " (to) "?" }
         p { a href={ "/run/" (s.run) } { "The run" } " " (shown(name)) }
         @match promise {
-            Promise::Refused(why) => p.bad { (shown(why)) },
-            Promise::Made(view) => {
+            RollbackPreview::Refused(why) => p.bad { (shown(why)) },
+            RollbackPreview::Made(view) => {
                 p { "Its next start resumes from step " (view.to) "." }
                 (lost(s, to))
                 @if !view.aside.is_empty() {
@@ -111,13 +111,13 @@ pub fn rollback(s: &StatusView, to: u64, promise: Promise<'_>, key: &str) -> Str
                 }
                 @for reason in &view.reasons { p.soft { "because " (shown(&reason.text)) } }
             }
-            Promise::Late => {
+            RollbackPreview::Late => {
                 p.odd { "The step is large, or its file system slow: its proof is not made yet, so it is not known which steps would go aside." }
                 (lost(s, to))
                 p { "It can be asked for all the same: it is proven first, and refused where it is not whole." }
             }
         }
-        @if !matches!(promise, Promise::Refused(_)) {
+        @if !matches!(promise, RollbackPreview::Refused(_)) {
             p { "Nothing is moved and nothing is started now. The next start does it, once; until then another wish replaces this one." }
             form.act method="post" action={ "/run/" (s.run) "/act/rollback" } {
                 (hidden(key))
@@ -150,7 +150,7 @@ pub struct ResumePage<'a> {
     /// Options of its start that are to stand in the next one too.
     pub options: &'a [&'a str],
     /// The words of its start; or why they are not known.
-    pub started: Result<&'a Started, &'a str>,
+    pub started: Result<&'a StartCommand, &'a str>,
     /// The machine of its last term, where that is known.
     pub ran_on: Option<&'a str>,
     /// The machine of the server.
@@ -198,7 +198,7 @@ fn words(v: &ResumePage<'_>) -> Markup {
     }
 }
 
-fn command(started: &Started, again: bool, options: &[&str]) -> Markup {
+fn command(started: &StartCommand, again: bool, options: &[&str]) -> Markup {
     let mut words: Vec<String> = ["supervise", "run"].map(str::to_owned).into();
     words.extend(again.then(|| "--again".to_owned()));
     words.extend(options.iter().map(|o| (*o).to_owned()));

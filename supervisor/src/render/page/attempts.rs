@@ -1,6 +1,6 @@
 //! Attempts on the page of a run: each with its story.
 
-use super::super::explain::Story;
+use super::super::explain::AttemptStory;
 use super::super::one_line;
 use super::super::record::start_point;
 use super::super::terminal::{paragraph, shown};
@@ -13,8 +13,8 @@ const SHOWN: usize = 100;
 const LINES: usize = 120;
 
 /// All attempts, newest first.
-pub(super) fn attempts(run: &str, stories: &[Story]) -> Markup {
-    let launched: Vec<&Story> = stories.iter().rev().filter(|s| s.attempt > 0).collect();
+pub(super) fn attempts(run: &str, stories: &[AttemptStory]) -> Markup {
+    let launched: Vec<&AttemptStory> = stories.iter().rev().filter(|s| s.attempt > 0).collect();
     let more = launched.len().saturating_sub(SHOWN);
     html! {
         @for (n, story) in launched.iter().take(SHOWN).enumerate() { (one(run, story, n == 0)) }
@@ -22,7 +22,7 @@ pub(super) fn attempts(run: &str, stories: &[Story]) -> Markup {
     }
 }
 
-fn one(run: &str, s: &Story, newest: bool) -> Markup {
+fn one(run: &str, s: &AttemptStory, newest: bool) -> Markup {
     let end = match (&s.diagnosis, &s.ended_by_us, s.exits.first()) {
         (Some(d), ..) => Some(format!("{} [{}]", one_line(&d.text, 200), d.class)),
         (None, Some(why), _) => Some(format!("the supervisor ended it ({})", one_line(why, 200))),

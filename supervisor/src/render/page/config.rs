@@ -1,6 +1,6 @@
 //! The configuration of a run, with where each value came from, and the plan of its next start.
 
-use super::super::config::{ConfigView, Line};
+use super::super::config::{ConfigRow, ConfigView};
 use super::super::policy::{self, PolicyView, RuleView};
 use super::super::shown_command;
 use super::super::terminal::{paragraph, shown};
@@ -40,8 +40,8 @@ pub fn config(v: &ConfigPage<'_>) -> String {
 }
 
 fn configuration(c: &ConfigView, term: u32) -> Markup {
-    let (defaults, said): (Vec<&Line>, Vec<&Line>) = c.settings.iter().partition(|l| l.is_default());
-    let (standing, given): (Vec<&Line>, Vec<&Line>) = c.trainer.iter().partition(|l| l.is_default());
+    let (defaults, said): (Vec<&ConfigRow>, Vec<&ConfigRow>) = c.settings.iter().partition(|l| l.is_default());
+    let (standing, given): (Vec<&ConfigRow>, Vec<&ConfigRow>) = c.trainer.iter().partition(|l| l.is_default());
     html! {
         p.soft { "As term " (term) " began. Secrets are hidden." }
         @if let Some(s) = &c.started {
@@ -65,9 +65,9 @@ fn configuration(c: &ConfigView, term: u32) -> Markup {
     }
 }
 
-fn table(what: &str, lines: &[&Line]) -> Markup {
+fn table(what: &str, lines: &[&ConfigRow]) -> Markup {
     let more = lines.len().saturating_sub(LINES);
-    let cells = |l: &&Line| {
+    let cells = |l: &&ConfigRow| {
         let text = |text: &str| html! { (shown(text)) };
         vec![
             (Some("mono"), text(&l.key)),

@@ -4,7 +4,7 @@ use super::px;
 use super::thinned::Thinned;
 use maud::{Markup, html};
 use supervise_core::id::Step;
-use supervise_core::numbers::{KEPT, Measure, StepNumbers};
+use supervise_core::numbers::{KEPT, StepNumbers, TrainingMetric};
 
 /// Points of a curve that are kept.
 const POINTS: usize = 600;
@@ -17,7 +17,7 @@ const ABOVE: f64 = 8.0;
 const BELOW: f64 = 20.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Point {
+struct CurvePoint {
     attempt: u32,
     step: u64,
     value: f64,
@@ -25,7 +25,7 @@ struct Point {
 
 /// A curve of each quantity that was printed.
 #[derive(Debug, Clone)]
-pub(super) struct Curves(Vec<(Measure, Thinned<Point>)>);
+pub(super) struct Curves(Vec<(TrainingMetric, Thinned<CurvePoint>)>);
 
 impl Default for Curves {
     fn default() -> Self {
@@ -39,7 +39,7 @@ impl Curves {
         for numbers in steps {
             for (what, points) in &mut self.0 {
                 if let Some(value) = numbers.of.get(*what) {
-                    let point = Point {
+                    let point = CurvePoint {
                         attempt,
                         step: numbers.step.unwrap_or(now).0,
                         value,
@@ -64,11 +64,11 @@ impl Curves {
     }
 }
 
-fn one(what: Measure, points: &Thinned<Point>) -> Option<Markup> {
+fn one(what: TrainingMetric, points: &Thinned<CurvePoint>) -> Option<Markup> {
     let newest = points.last()?;
-    let all: Vec<Point> = points.iter().collect();
+    let all: Vec<CurvePoint> = points.iter().collect();
     let finite = || all.iter().filter(|p| p.value.is_finite());
-    let odd: Vec<&Point> = all.iter().filter(|p| !p.value.is_finite()).collect();
+    let odd: Vec<&CurvePoint> = all.iter().filter(|p| !p.value.is_finite()).collect();
     let (mut low, mut high) = finite().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), p| {
         (low.min(p.value), high.max(p.value))
     });
@@ -131,11 +131,11 @@ fn short(n: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use supervise_core::numbers::Numbers;
+    use supervise_core::numbers::StepMetrics;
 
     fn printed(step: u64, loss: f64) -> StepNumbers {
-        let mut of = Numbers::default();
-        of.set(Measure::Loss, loss);
+        let mut of = StepMetrics::default();
+        of.set(TrainingMetric::Loss, loss);
         StepNumbers {
             step: Some(Step(step)),
             of,

@@ -1,7 +1,7 @@
 //! The page of all runs.
 
 use super::super::one_line;
-use super::super::sign::{Tone, sign};
+use super::super::sign::{StatusTone, sign};
 use super::super::status::StatusView;
 use super::super::terminal::shown;
 use super::{state, whole};
@@ -13,14 +13,14 @@ const PAGE: usize = 100;
 
 /// The part of the list that is asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ListQuery {
     /// Text in the place, the identity, the trainer or the state of a run; empty: any.
     pub query: String,
     /// Page, the first one 0.
     pub page: usize,
 }
 
-impl Wanted {
+impl ListQuery {
     fn is_in(&self, v: &StatusView) -> bool {
         let wanted = self.query.to_lowercase();
         let has = |text: &str| text.to_lowercase().contains(&wanted);
@@ -52,7 +52,7 @@ impl Wanted {
 
 /// The runs that were found, newest first; `gone`: runs whose directories are gone.
 #[must_use]
-pub fn list(views: &[impl Borrow<StatusView>], gone: usize, wanted: &Wanted) -> String {
+pub fn list(views: &[impl Borrow<StatusView>], gone: usize, wanted: &ListQuery) -> String {
     let views: Vec<&StatusView> = views.iter().map(Borrow::borrow).collect();
     let mut newest: Vec<&StatusView> = views.iter().copied().filter(|v| wanted.is_in(v)).collect();
     newest.sort_by_key(|v| std::cmp::Reverse(v.now));
@@ -90,7 +90,7 @@ fn entry(v: &StatusView) -> Markup {
     html! {
         h2 { a href={ "/run/" (v.run) } { (shown(place)) } }
         p { (state(v)) }
-        @if let Some(o) = v.outcome.as_ref().filter(|_| sign(v).0 == Tone::Bad) { p { (one_line(&o.why, 200)) } }
+        @if let Some(o) = v.outcome.as_ref().filter(|_| sign(v).0 == StatusTone::Bad) { p { (one_line(&o.why, 200)) } }
         (facts(v))
         @if let Some(problem) = &v.problem { p.bad { (shown(problem)) } }
         @if let Some(danger) = &v.danger { p.odd { "Next danger: " (shown(&danger.text)) } }

@@ -9,8 +9,8 @@ use maud::{Markup, html};
 use std::collections::VecDeque;
 use supervise_core::event::EventKind;
 use supervise_core::id::{Step, WallMs};
-use supervise_core::record::{Decision, Record};
-use supervise_core::state::State;
+use supervise_core::record::{Decision, JournalRecord};
+use supervise_core::state::RunState;
 
 /// Points that are kept: where there are more, every other one is left out.
 const POINTS: usize = 2000;
@@ -24,7 +24,7 @@ const BELOW: f64 = 22.0;
 const LEFT: f64 = 48.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Point {
+struct PicturePoint {
     attempt: u32,
     at: WallMs,
     step: u64,
@@ -42,14 +42,14 @@ struct Band {
 
 /// Facts of the picture, gathered while a journal is read.
 #[derive(Debug, Clone)]
-pub struct Picture {
-    points: Thinned<Point>,
+pub struct RunChart {
+    points: Thinned<PicturePoint>,
     bands: VecDeque<Band>,
     marks: VecDeque<(WallMs, Step)>,
     curves: Curves,
 }
 
-impl Default for Picture {
+impl Default for RunChart {
     fn default() -> Self {
         Self {
             points: Thinned::new(POINTS),
@@ -60,17 +60,17 @@ impl Default for Picture {
     }
 }
 
-impl Picture {
+impl RunChart {
     /// Takes a record in; `s` is the state after it.
-    pub fn note(&mut self, s: &State, r: &Record) {
-        if let Record::Decided {
+    pub fn note(&mut self, s: &RunState, r: &JournalRecord) {
+        if let JournalRecord::Decided {
             what: Decision::Mark { step },
             ..
         } = r
         {
             push(&mut self.marks, (s.wall, *step));
         }
-        if let Record::Fact(event) = r
+        if let JournalRecord::Fact(event) = r
             && let EventKind::Numbers { attempt, steps } = &event.kind
         {
             let now = s.attempt.as_ref().and_then(|a| a.step).unwrap_or_default();
@@ -107,7 +107,7 @@ impl Picture {
     }
 
     fn point(&mut self, attempt: u32, at: WallMs, step: u64, first: bool) {
-        self.points.push(Point { attempt, at, step }, first);
+        self.points.push(PicturePoint { attempt, at, step }, first);
     }
 
     /// Loss, reward and what else was printed; `None`: nothing was.
@@ -118,7 +118,7 @@ impl Picture {
     /// The picture; `None`: nothing was launched.
     pub(super) fn drawn(&self) -> Option<Markup> {
         let from = self.bands.front()?.from.0;
-        let points: Vec<Point> = self.points.iter().filter(|p| p.at.0 >= from).collect();
+        let points: Vec<PicturePoint> = self.points.iter().filter(|p| p.at.0 >= from).collect();
         let to = self.bands.iter().map(|b| b.to.0).max()?.max(from + 1);
         let high = points.iter().map(|p| p.step).max().unwrap_or_default().max(1);
         let x = |at: WallMs| LEFT + (WIDTH - LEFT) * (at.0 - from).max(0) as f64 / (to - from) as f64;
@@ -171,7 +171,7 @@ impl Picture {
     }
 }
 
-fn top(points: &[Point], attempt: u32) -> Option<u64> {
+fn top(points: &[PicturePoint], attempt: u32) -> Option<u64> {
     points.iter().filter(|p| p.attempt == attempt).map(|p| p.step).max()
 }
 

@@ -1,7 +1,7 @@
 //! The page of a run.
 
 use super::super::checkpoints::resume_words;
-use super::super::explain::{ExplainView, Teller};
+use super::super::explain::{ExplainView, StoryBuilder};
 use super::super::ledger::{CostView, LedgerView};
 use super::super::next::NextView;
 use super::super::status::StatusView;
@@ -11,7 +11,7 @@ use super::super::{bytes, one_line};
 use super::acts::{self, SentBack};
 use super::attempts::attempts;
 use super::list::facts;
-use super::picture::Picture;
+use super::picture::RunChart;
 use super::table::{Cell, wide};
 use super::{state, whole};
 use maud::{Markup, html};
@@ -31,7 +31,7 @@ pub struct RunView<'a> {
     /// Its attempts.
     pub story: &'a ExplainView,
     /// Its picture.
-    pub picture: &'a Picture,
+    pub picture: &'a RunChart,
     /// Steps on disk as last scanned.
     pub steps: &'a [CheckpointSummary],
     /// The launch to come, where it can be told.
@@ -49,8 +49,8 @@ pub struct RunView<'a> {
 impl RunView<'_> {
     /// A story that is not known.
     #[must_use]
-    pub fn blank(run: &str) -> (ExplainView, Picture) {
-        (Teller::default().finish(run, None), Picture::default())
+    pub fn blank(run: &str) -> (ExplainView, RunChart) {
+        (StoryBuilder::default().finish(run, None), RunChart::default())
     }
 }
 

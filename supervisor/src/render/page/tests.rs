@@ -1,16 +1,16 @@
 use super::*;
-use crate::render::explain::Teller;
-use crate::render::status::{Alive, OutcomeView, StatusView};
-use supervise_core::event::{Event, EventKind, Phase};
+use crate::render::explain::StoryBuilder;
+use crate::render::status::{OutcomeView, RunLiveness, StatusView};
+use supervise_core::event::{Event, EventKind, TrainerPhase};
 use supervise_core::id::{AttemptNo, Step, Term, Tick, WallMs};
 use supervise_core::reason::Reason;
-use supervise_core::record::{Act, ActKind, LaunchOrder, Record, StartPoint};
-use supervise_core::state::State;
+use supervise_core::record::{Act, ActKind, JournalRecord, LaunchOrder, StartPoint};
+use supervise_core::state::RunState;
 
 const EVIL: &str = "</h2><script>alert(1)</script><img src=x onerror='alert(1)'>\u{1b}[2J";
 
 fn evil() -> StatusView {
-    let mut v = StatusView::unknown("0123456789abcdef", Alive::default(), EVIL.to_owned());
+    let mut v = StatusView::unknown("0123456789abcdef", RunLiveness::default(), EVIL.to_owned());
     v.root = Some(format!("/ckpt/{EVIL}"));
     v.trainer = Some(EVIL.to_owned());
     v
@@ -26,7 +26,7 @@ fn is_text(page: &str) {
 
 #[test]
 fn names_problems_and_output_are_text() {
-    let wanted = Wanted {
+    let wanted = ListQuery {
         query: EVIL.to_owned(),
         page: 7,
     };
@@ -58,8 +58,8 @@ fn names_problems_and_output_are_text() {
 }
 
 /// A run that prints so many steps, one a second.
-fn long(steps: u64) -> (Picture, State) {
-    let (mut picture, mut s, mut teller) = (Picture::default(), State::default(), Teller::default());
+fn long(steps: u64) -> (RunChart, RunState) {
+    let (mut picture, mut s, mut teller) = (RunChart::default(), RunState::default(), StoryBuilder::default());
     let order = LaunchOrder {
         attempt: AttemptNo(1),
         from: StartPoint::Fresh,
@@ -72,7 +72,7 @@ fn long(steps: u64) -> (Picture, State) {
             WallMs(1_795_219_200_000 + 1000 * i64::try_from(n).unwrap()),
         )
     };
-    let intent = Record::Intended {
+    let intent = JournalRecord::Intended {
         at: Tick(0),
         act: Act {
             id: supervise_core::id::ActId(1),
@@ -93,7 +93,7 @@ fn long(steps: u64) -> (Picture, State) {
     };
     let fact = |n: u64, kind| {
         let (at, wall) = at(n);
-        Record::Fact(Event {
+        JournalRecord::Fact(Event {
             at,
             wall,
             entropy: 0,
@@ -105,7 +105,7 @@ fn long(steps: u64) -> (Picture, State) {
             n,
             EventKind::Progress {
                 attempt: AttemptNo(1),
-                phase: Phase::Step,
+                phase: TrainerPhase::Step,
                 step: Some(Step(n)),
                 beats: 0,
                 risen: 0,
@@ -124,7 +124,7 @@ fn long(steps: u64) -> (Picture, State) {
 
 #[test]
 fn a_picture_of_a_long_run_is_as_large_as_one_of_a_short_run_and_ends_where_the_run_is() {
-    assert!(Picture::default().drawn().is_none());
+    assert!(RunChart::default().drawn().is_none());
     let (short, _) = long(20);
     let (endless, s) = long(50_000);
     assert_eq!(s.attempt.and_then(|a| a.step), Some(Step(50_000)));
@@ -141,7 +141,7 @@ fn a_picture_of_a_long_run_is_as_large_as_one_of_a_short_run_and_ends_where_the_
 fn a_list_of_many_runs_comes_in_pages_that_a_word_narrows() {
     let many: Vec<StatusView> = (0..1000_i64)
         .map(|n| {
-            let mut v = StatusView::unknown(&format!("{n:016x}"), Alive::default(), String::new());
+            let mut v = StatusView::unknown(&format!("{n:016x}"), RunLiveness::default(), String::new());
             v.root = Some(format!(
                 "/scratch/{}/experiments/run-{n}/checkpoints",
                 "long-name-".repeat(20)
@@ -151,7 +151,7 @@ fn a_list_of_many_runs_comes_in_pages_that_a_word_narrows() {
             v
         })
         .collect();
-    let first = list(&many, 0, &Wanted::default());
+    let first = list(&many, 0, &ListQuery::default());
     assert!(first.len() < 200_000, "{}", first.len());
     assert!(
         first.contains("run-999/") && first.contains("run-900/") && !first.contains("run-899/"),
@@ -162,7 +162,7 @@ fn a_list_of_many_runs_comes_in_pages_that_a_word_narrows() {
         "{}",
         &first[first.len() - 600..]
     );
-    let wanted = |query: &str, page| Wanted {
+    let wanted = |query: &str, page| ListQuery {
         query: query.to_owned(),
         page,
     };

@@ -5,7 +5,7 @@ use crate::render::{count, one_line};
 use supervise_core::generations::{is_older, is_own};
 use supervise_core::reason::Reason;
 use supervise_core::record::DiskEdit;
-use supervise_core::reshard::Derived;
+use supervise_core::reshard::ReshardedStep;
 
 /// A change under the checkpoint root, in words.
 #[must_use]
@@ -47,7 +47,7 @@ pub fn edit_because(edit: &DiskEdit, reasons: &[Reason]) -> String {
 }
 
 /// A step that was cut anew.
-pub(super) fn derived(derived: &Derived) -> String {
+pub(super) fn derived(derived: &ReshardedStep) -> String {
     let cut = &derived.of;
     let kept = derived
         .kept

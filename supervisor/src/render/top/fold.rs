@@ -1,6 +1,6 @@
 //! Text on a screen of so many columns.
 
-use super::super::sign::Tone;
+use super::super::sign::StatusTone;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -17,12 +17,12 @@ pub(super) fn faint(text: impl Into<String>) -> Span<'static> {
     Span::styled(text.into(), Style::new().add_modifier(Modifier::DIM))
 }
 
-pub(super) fn toned(text: impl Into<String>, tone: Tone) -> Span<'static> {
+pub(super) fn toned(text: impl Into<String>, tone: StatusTone) -> Span<'static> {
     let style = match tone {
-        Tone::Good => Style::new().fg(Color::Green),
-        Tone::Calm => Style::new(),
-        Tone::Odd => Style::new().fg(Color::Yellow),
-        Tone::Bad => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        StatusTone::Good => Style::new().fg(Color::Green),
+        StatusTone::Calm => Style::new(),
+        StatusTone::Odd => Style::new().fg(Color::Yellow),
+        StatusTone::Bad => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
     };
     Span::styled(text.into(), style)
 }

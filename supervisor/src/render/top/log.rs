@@ -2,14 +2,14 @@
 
 use super::super::terminal::shown;
 use super::fold::{faint, plain, toned, wrapped};
-use super::{Top, Wants};
-use crate::render::sign::Tone;
+use super::{TopQuery, TopState};
+use crate::render::sign::StatusTone;
 use ratatui::text::Line;
 
 /// All that was read of it, as wide as the screen.
-pub(super) fn draw(top: &Top, width: usize) -> Vec<Line<'static>> {
+pub(super) fn draw(top: &TopState, width: usize) -> Vec<Line<'static>> {
     let wants = top.wants();
-    let Wants::Log {
+    let TopQuery::Log {
         attempt, worker, query, ..
     } = &wants
     else {
@@ -35,7 +35,7 @@ pub(super) fn draw(top: &Top, width: usize) -> Vec<Line<'static>> {
         }
         Some((of, Err(why))) if *of == wants => {
             let lines = wrapped(&format!("{what}: {}", shown(why)), width, 2);
-            out.extend(lines.into_iter().map(|l| Line::from(toned(l, Tone::Odd))));
+            out.extend(lines.into_iter().map(|l| Line::from(toned(l, StatusTone::Odd))));
         }
         _ => out.push(Line::from(faint(format!("{what}: reading …")))),
     }

@@ -2,7 +2,7 @@
 
 use super::super::sign::sign;
 use super::super::terminal::{line as escaped, paragraph};
-use super::Top;
+use super::TopState;
 use super::fold::{plain, strong, toned, wrapped};
 use ratatui::text::Line;
 
@@ -10,7 +10,7 @@ use ratatui::text::Line;
 const TOLD: usize = 40;
 
 /// All of it, as wide as the screen and as long as it is.
-pub(super) fn draw(top: &Top, width: usize) -> Vec<Line<'static>> {
+pub(super) fn draw(top: &TopState, width: usize) -> Vec<Line<'static>> {
     let Some(view) = top.view() else {
         return vec![Line::default(), Line::from(plain("  reading …"))];
     };

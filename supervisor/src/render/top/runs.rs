@@ -5,7 +5,7 @@ use super::super::sign::sign;
 use super::super::status::StatusView;
 use super::super::table::state_word;
 use super::super::terminal::shown;
-use super::Top;
+use super::TopState;
 use super::fold::{aligned, begin_of, end_of, faint, padded, plain, strong, toned, width as columns_of};
 use ratatui::style::Modifier;
 use ratatui::text::Line;
@@ -15,7 +15,7 @@ const ABOUT: usize = 5;
 /// Columns of a screen on which everything is shown.
 const WIDE: usize = 120;
 
-pub(super) fn draw(top: &Top, width: usize, page: usize) -> Vec<Line<'static>> {
+pub(super) fn draw(top: &TopState, width: usize, page: usize) -> Vec<Line<'static>> {
     if top.views.is_empty() {
         let words = match top.known {
             true => "no run of this user is known on this machine",
@@ -59,7 +59,7 @@ pub(super) fn draw(top: &Top, width: usize, page: usize) -> Vec<Line<'static>> {
     for (n, view) in top.views.iter().enumerate().skip(from).take(rows) {
         let is_chosen = Some(n) == chosen;
         let (tone, mark) = sign(view);
-        let row = Row::of(view);
+        let row = RunRow::of(view);
         let mut line = Line::from(vec![
             plain(if is_chosen { "> " } else { "  " }),
             toned(mark, tone),
@@ -88,7 +88,7 @@ struct Cells<'a> {
     place: &'a str,
 }
 
-struct Row {
+struct RunRow {
     state: String,
     step: String,
     mark: String,
@@ -98,7 +98,7 @@ struct Row {
     place: String,
 }
 
-impl Row {
+impl RunRow {
     fn of(v: &StatusView) -> Self {
         let none = || "-".to_owned();
         let of = v.last_step.map(|l| format!("/{l}")).unwrap_or_default();
@@ -143,7 +143,7 @@ fn about(v: &StatusView, width: usize) -> Vec<Line<'static>> {
     ];
     let more = [
         v.problem.as_ref().map(|p| format!("problem: {p}")),
-        v.held.as_ref().map(supervise_core::state::Held::words),
+        v.held.as_ref().map(supervise_core::state::RunHold::words),
         v.outcome.as_ref().map(|o| o.why.clone()),
         v.reasons.first().map(|r| format!("because {}", r.text)),
         v.danger.as_ref().map(|d| format!("next danger: {}", d.text)),

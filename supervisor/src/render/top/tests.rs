@@ -1,24 +1,24 @@
 use super::*;
-use crate::render::explain::Teller;
-use crate::render::status::{Alive, Liveness};
+use crate::render::explain::StoryBuilder;
+use crate::render::status::{Liveness, RunLiveness};
 use supervise_core::id::{Step, Term};
-use supervise_core::record::Outcome;
-use supervise_core::state::{Mode, State};
+use supervise_core::record::RunOutcome;
+use supervise_core::state::{RunMode, RunState};
 
 const EVIL: &str = "a\u{1b}[2J\r\nforged\u{9b}x\u{202e}";
 
-fn view(run: &str, wall: i64, mark: Option<u64>, outcome: Option<Outcome>) -> StatusView {
-    let s = State {
+fn view(run: &str, wall: i64, mark: Option<u64>, outcome: Option<RunOutcome>) -> StatusView {
+    let s = RunState {
         wall: WallMs(wall),
         term: Term(1),
         mark: mark.map(Step),
         mode: if outcome.is_some() {
-            Mode::Finished
+            RunMode::Finished
         } else {
-            Mode::Running
+            RunMode::Running
         },
         outcome,
-        ..State::default()
+        ..RunState::default()
     };
     let supervisor = Liveness {
         alive: s.outcome.is_none(),
@@ -28,7 +28,7 @@ fn view(run: &str, wall: i64, mark: Option<u64>, outcome: Option<Outcome>) -> St
         run,
         &s,
         None,
-        Alive {
+        RunLiveness {
             supervisor,
             guard: supervisor,
         },
@@ -38,15 +38,15 @@ fn view(run: &str, wall: i64, mark: Option<u64>, outcome: Option<Outcome>) -> St
     view
 }
 
-fn some() -> Top {
-    let mut top = Top::new(None);
+fn some() -> TopState {
+    let mut top = TopState::new(None);
     let done = view(
         "done",
         1_000,
         Some(30),
-        Some(Outcome::Finished { step: Some(Step(30)) }),
+        Some(RunOutcome::Finished { step: Some(Step(30)) }),
     );
-    top.take(Data::Runs(vec![done, view("runs", 99_000, Some(20), None)], 1));
+    top.take(TopAnswer::Runs(vec![done, view("runs", 99_000, Some(20), None)], 1));
     top
 }
 
@@ -57,7 +57,7 @@ fn text(lines: &[Line<'_>]) -> String {
         .collect()
 }
 
-fn press(top: &mut Top, keys: &[Key]) {
+fn press(top: &mut TopState, keys: &[KeyPress]) {
     assert!(keys.iter().all(|k| top.key(*k)), "nobody left");
 }
 
@@ -91,11 +91,11 @@ fn no_screen_is_wider_or_higher_than_the_terminal() {
     top.views[0].problem = Some("a problem of many words ".repeat(20));
     for keys in [
         &[][..],
-        &[Key::Letter('?')],
-        &[Key::Down],
-        &[Key::Open],
-        &[Key::Open],
-        &[Key::Letter('/'), Key::Letter('漢')],
+        &[KeyPress::Letter('?')],
+        &[KeyPress::Down],
+        &[KeyPress::Open],
+        &[KeyPress::Open],
+        &[KeyPress::Letter('/'), KeyPress::Letter('漢')],
     ] {
         press(&mut top, keys);
         for (width, height) in [(80, 24), (200, 60), (20, 5), (1, 1), (3, 40), (0, 0)] {
@@ -110,10 +110,10 @@ fn no_screen_is_wider_or_higher_than_the_terminal() {
 #[test]
 fn keys_lead_in_and_out_and_say_what_is_read() {
     let mut top = some();
-    press(&mut top, &[Key::Down, Key::Down, Key::Open]);
-    assert_eq!(top.wants(), Wants::Run("done".to_owned()));
-    press(&mut top, &[Key::Open, Key::Letter('w')]);
-    let log = |query: &str| Wants::Log {
+    press(&mut top, &[KeyPress::Down, KeyPress::Down, KeyPress::Open]);
+    assert_eq!(top.wants(), TopQuery::Run("done".to_owned()));
+    press(&mut top, &[KeyPress::Open, KeyPress::Letter('w')]);
+    let log = |query: &str| TopQuery::Log {
         run: "done".to_owned(),
         attempt: 0,
         worker: 1,
@@ -123,23 +123,23 @@ fn keys_lead_in_and_out_and_say_what_is_read() {
     press(
         &mut top,
         &[
-            Key::Letter('/'),
-            Key::Letter('q'),
-            Key::Letter('x'),
-            Key::Erase,
-            Key::Open,
+            KeyPress::Letter('/'),
+            KeyPress::Letter('q'),
+            KeyPress::Letter('x'),
+            KeyPress::Erase,
+            KeyPress::Open,
         ],
     );
     assert_eq!(top.wants(), log("q"));
-    press(&mut top, &[Key::Back, Key::Back]);
-    assert_eq!(top.wants(), Wants::Run("done".to_owned()));
-    press(&mut top, &[Key::Back, Key::Up, Key::Letter('?')]);
+    press(&mut top, &[KeyPress::Back, KeyPress::Back]);
+    assert_eq!(top.wants(), TopQuery::Run("done".to_owned()));
+    press(&mut top, &[KeyPress::Back, KeyPress::Up, KeyPress::Letter('?')]);
     assert!(text(&top.draw(80, 24, WallMs(0))).contains("PgUp PgDn"));
-    press(&mut top, &[Key::Letter('q')]);
-    assert_eq!((top.wants(), top.chosen.as_deref()), (Wants::Runs, Some("runs")));
-    assert!(!top.key(Key::Letter('q')) && !top.key(Key::Interrupt) && !top.key(Key::Back));
+    press(&mut top, &[KeyPress::Letter('q')]);
+    assert_eq!((top.wants(), top.chosen.as_deref()), (TopQuery::Runs, Some("runs")));
+    assert!(!top.key(KeyPress::Letter('q')) && !top.key(KeyPress::Interrupt) && !top.key(KeyPress::Back));
     // Of one that was named alone there is no list.
-    assert!(!Top::new(Some("done")).key(Key::Back));
+    assert!(!TopState::new(Some("done")).key(KeyPress::Back));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn nothing_of_a_run_moves_the_cursor() {
     top.views[0].root = Some(format!("/ckpt/{EVIL}"));
     top.views[0].problem = Some(EVIL.to_owned());
     top.views[0].trainer = Some(EVIL.to_owned());
-    let safe = |top: &mut Top| {
+    let safe = |top: &mut TopState| {
         let lines = top.draw(120, 60, WallMs(0));
         let spans = lines.iter().flat_map(|l| &l.spans);
         let odd = |c: char| c.is_control() || c == '\u{202e}';
@@ -158,21 +158,21 @@ fn nothing_of_a_run_moves_the_cursor() {
         all
     };
     safe(&mut top);
-    press(&mut top, &[Key::Open]);
-    top.take(Data::Story("runs".to_owned(), Err(EVIL.to_owned())));
+    press(&mut top, &[KeyPress::Open]);
+    top.take(TopAnswer::Story("runs".to_owned(), Err(EVIL.to_owned())));
     safe(&mut top);
-    top.take(Data::Story(
+    top.take(TopAnswer::Story(
         "runs".to_owned(),
-        Ok(Box::new(Teller::default().finish(EVIL, None))),
+        Ok(Box::new(StoryBuilder::default().finish(EVIL, None))),
     ));
     safe(&mut top);
-    press(&mut top, &[Key::Open]);
+    press(&mut top, &[KeyPress::Open]);
     let lines = vec![
         EVIL.to_owned(),
         "\u{1b}[31mred\u{1b}[0m".to_owned(),
         "10%\r20%".to_owned(),
     ];
-    top.take(Data::Log(top.wants(), Ok((lines, EVIL.to_owned()))));
+    top.take(TopAnswer::Log(top.wants(), Ok((lines, EVIL.to_owned()))));
     let all = safe(&mut top);
     assert!(all.contains("\nred\n20%\n"), "{all}");
 }
@@ -180,10 +180,10 @@ fn nothing_of_a_run_moves_the_cursor() {
 #[test]
 fn an_output_is_shown_from_its_end_and_scrolled_from_there() {
     let mut top = some();
-    press(&mut top, &[Key::Letter('l')]);
+    press(&mut top, &[KeyPress::Letter('l')]);
     let lines = (0..100).map(|n| format!("line {n}")).collect();
-    top.take(Data::Log(top.wants(), Ok((lines, "all of it".to_owned()))));
-    let shown = |top: &mut Top| {
+    top.take(TopAnswer::Log(top.wants(), Ok((lines, "all of it".to_owned()))));
+    let shown = |top: &mut TopState| {
         text(&top.draw(80, 6, WallMs(0)))
             .lines()
             .skip(1)
@@ -194,24 +194,24 @@ fn an_output_is_shown_from_its_end_and_scrolled_from_there() {
         shown(&mut top)[..4],
         ["line 97", "line 98", "line 99", "── attempt 0, worker 0: all of it"]
     );
-    press(&mut top, &[Key::Up, Key::PageUp]);
+    press(&mut top, &[KeyPress::Up, KeyPress::PageUp]);
     assert_eq!(shown(&mut top)[..4], ["line 93", "line 94", "line 95", "line 96"]);
-    press(&mut top, &[Key::First, Key::Up]);
+    press(&mut top, &[KeyPress::First, KeyPress::Up]);
     assert_eq!(shown(&mut top)[..2], ["line 0", "line 1"]);
-    press(&mut top, &[Key::Last]);
+    press(&mut top, &[KeyPress::Last]);
     assert_eq!(shown(&mut top)[2], "line 99");
     // An answer for another place is not shown in this one.
-    press(&mut top, &[Key::Letter('w')]);
+    press(&mut top, &[KeyPress::Letter('w')]);
     assert_eq!(shown(&mut top)[0], "attempt 0, worker 1: reading …");
 }
 
 #[test]
 fn the_chosen_run_stays_on_the_screen_among_a_thousand() {
-    let mut top = Top::new(None);
+    let mut top = TopState::new(None);
     let views = (0..1000).map(|n| view(&format!("run{n:04}"), n, None, None)).collect();
-    top.take(Data::Runs(views, 0));
-    press(&mut top, &[Key::Last]);
+    top.take(TopAnswer::Runs(views, 0));
+    press(&mut top, &[KeyPress::Last]);
     assert!(text(&top.draw(80, 24, WallMs(0))).contains("> ▶ running"));
-    press(&mut top, &[Key::PageUp]);
+    press(&mut top, &[KeyPress::PageUp]);
     assert!(text(&top.draw(80, 24, WallMs(0))).contains("> ▶ running"));
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 /// A value that only the adapter reads which put it in.
 #[derive(Clone, Default)]
-pub struct Payload(Option<Arc<dyn Any + Send + Sync>>);
+pub struct AdapterPayload(Option<Arc<dyn Any + Send + Sync>>);
 
-impl Payload {
+impl AdapterPayload {
     /// Packs a value.
     #[must_use]
     pub fn new<T: Any + Send + Sync>(value: T) -> Self {
@@ -22,7 +22,7 @@ impl Payload {
     }
 }
 
-impl fmt::Debug for Payload {
+impl fmt::Debug for AdapterPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "Payload(..)" } else { "Payload" })
     }

@@ -4,7 +4,7 @@ use camino::Utf8Path;
 
 /// Names of a trainer and of its settings.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Words {
+pub struct TrainerNames {
     /// The framework, as it is written in a sentence.
     pub name: &'static str,
     /// The package of its entry points and the best known of them, as `python3 -m` takes them; `None`: scripts of the user's own.
@@ -25,7 +25,7 @@ pub struct Words {
     pub fixed_root: Option<&'static str>,
 }
 
-impl Words {
+impl TrainerNames {
     /// Words of a trainer that has no settings.
     pub const NONE: Self = Self {
         name: "the trainer",

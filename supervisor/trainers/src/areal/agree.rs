@@ -8,20 +8,20 @@ use super::names::INFO;
 use super::set::{CHECKS, DATA, GIVEN, OPTIMIZER, save_mark, shard_mark};
 use std::collections::BTreeSet;
 use supervise_checkpoint::json::StepInfo;
-use supervise_checkpoint::{Earlier, Marks};
+use supervise_checkpoint::{EarlierStep, StepCounters};
 use supervise_core::checkpoint::{Finding, Verdict};
 
 /// One set, with what it is compared with.
 #[derive(Debug)]
-pub(super) struct Compared<'a> {
+pub(super) struct SetComparison<'a> {
     /// The step it says it holds.
     pub(super) info: StepInfo,
     /// Its counters.
-    pub(super) marks: &'a Marks,
+    pub(super) marks: &'a StepCounters,
     /// Engines that are in it.
     pub(super) engines: &'a BTreeSet<&'a str>,
     /// Generations that were proven.
-    pub(super) earlier: &'a [Earlier],
+    pub(super) earlier: &'a [EarlierStep],
     /// Updates that an optimizer makes in a step at most.
     pub(super) updates_per_step: Option<u32>,
     /// An optimizer may have begun anew.
@@ -33,7 +33,7 @@ pub(super) const METADATA: &str = ".metadata";
 /// Code of the finding that weights are newer than what is kept beside them.
 pub(super) const AHEAD: &str = "ahead";
 
-impl Compared<'_> {
+impl SetComparison<'_> {
     fn count(&self, name: &str) -> Option<u64> {
         self.marks.counters.get(name).copied()
     }
@@ -44,7 +44,7 @@ impl Compared<'_> {
     }
 
     /// The newest generation of this step or of one before.
-    fn before(&self) -> Option<&Earlier> {
+    fn before(&self) -> Option<&EarlierStep> {
         let not_above = self.earlier.iter().filter(|e| e.step.0 <= self.done());
         not_above.max_by_key(|e| e.step)
     }
@@ -87,7 +87,7 @@ impl Compared<'_> {
     /// ahead of the steps, as to rollouts, two steps may well have the same, and the time tells alone.
     fn goes_by_steps(&self) -> bool {
         let epoch = self.info.steps_per_epoch.max(1);
-        let given = |e: &Earlier| Some((e.step.0, *e.marks.counters.get(GIVEN)?));
+        let given = |e: &EarlierStep| Some((e.step.0, *e.marks.counters.get(GIVEN)?));
         let mut all = self.earlier.iter().filter_map(given);
         all.all(|(step, given)| given % epoch == step % epoch)
     }
@@ -114,7 +114,7 @@ impl Compared<'_> {
     /// The engine's state is the one that was proven with another step.
     fn of_another_step(&self, engine: &str) -> Option<Finding> {
         let save = self.count(&save_mark(engine))?;
-        let of = |e: &&Earlier| e.marks.counters.get(&save_mark(engine)) == Some(&save);
+        let of = |e: &&EarlierStep| e.marks.counters.get(&save_mark(engine)) == Some(&save);
         if self.earlier.iter().filter(of).any(|e| e.step.0 == self.done()) {
             return None;
         }

@@ -1,10 +1,10 @@
 //! Command and environment of a launch.
 
-use super::Mode;
+use super::RecoverMode;
 use super::call;
-use super::live::Live;
+use super::live::ArealSpec;
 use super::ray;
-use crate::adapter::{Help, HostFacts, LaunchPlan};
+use crate::adapter::{HostFacts, InjectedSetting, LaunchPlan};
 use crate::command;
 use crate::job;
 use crate::kit::experiment;
@@ -25,7 +25,7 @@ pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     plan.env = environment(spec, host);
     ray::arrange(&mut plan, spec, order, host);
     // Before the first launch they may be of a run that we know nothing of.
-    let names = Live::of(&spec.saves).and_then(|live| live.names);
+    let names = ArealSpec::of(&spec.saves).and_then(|live| live.names);
     plan.stale_names = names.filter(|_| order.attempt.0 > 1);
     if spec.policy.assist.environment {
         plan.help(vec![unbuffered()], spec, host);
@@ -52,7 +52,7 @@ pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
 fn ours(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<String> {
     let mut out = Vec::new();
     let recovers = order.from != StartPoint::AsIs;
-    let mode = host.trainer.own.get().and_then(|Mode(mode)| *mode);
+    let mode = host.trainer.own.get().and_then(|RecoverMode(mode)| *mode);
     match (recovers, mode) {
         (true, _) => out.push("++recover.mode=auto".to_owned()),
         (false, Some(mode)) => out.push(format!("++recover.mode={mode}")),
@@ -68,7 +68,7 @@ fn ours(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<String> {
 /// The user's name is a part of the checkpoint root: whatever the next term's environment says, the root must not move.
 fn environment(spec: &RunSpec, host: &HostFacts) -> Vec<(String, String)> {
     let mut out = Vec::new();
-    if let Some(Live { user, .. }) = Live::of(&spec.saves) {
+    if let Some(ArealSpec { user, .. }) = ArealSpec::of(&spec.saves) {
         if !host.is_set(spec, "USER") {
             out.push(("USER".to_owned(), user.clone()));
         }
@@ -81,8 +81,8 @@ fn environment(spec: &RunSpec, host: &HostFacts) -> Vec<(String, String)> {
     out
 }
 
-fn unbuffered() -> Help {
-    let mut help = Help::new("assist.environment", "what goes wrong is told in full, and at once");
+fn unbuffered() -> InjectedSetting {
+    let mut help = InjectedSetting::new("assist.environment", "what goes wrong is told in full, and at once");
     help.set("PYTHONUNBUFFERED", "1");
     help.set("HYDRA_FULL_ERROR", "1");
     help

@@ -2,7 +2,7 @@
 
 /// The backend that runs an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum EngineBackend {
     Fsdp,
     Archon,
     Megatron,
@@ -13,7 +13,7 @@ pub(super) enum Kind {
 /// An engine's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Backend {
-    pub(super) kind: Kind,
+    pub(super) kind: EngineBackend,
     pub(super) data: u32,
     pub(super) pipeline: u32,
     pub(super) tensor: u32,
@@ -33,10 +33,10 @@ impl Backend {
     /// Its name and sizes, written in one way only.
     pub(super) fn canonical(&self) -> (&'static str, String) {
         let name = match self.kind {
-            Kind::Fsdp => "fsdp",
-            Kind::Archon => "archon",
-            Kind::Megatron => "megatron",
-            Kind::Inference => "inference",
+            EngineBackend::Fsdp => "fsdp",
+            EngineBackend::Archon => "archon",
+            EngineBackend::Megatron => "megatron",
+            EngineBackend::Inference => "inference",
         };
         let more = [
             ('p', self.pipeline),
@@ -53,7 +53,7 @@ impl Backend {
 
     /// Returns true if schedule and random numbers are in its checkpoints.
     pub(super) fn is_megatron(&self) -> bool {
-        self.kind == Kind::Megatron
+        self.kind == EngineBackend::Megatron
     }
 }
 
@@ -72,10 +72,10 @@ pub(super) fn parse(text: &str) -> Result<Backend, String> {
         None => name,
     };
     let kind = match name {
-        "fsdp" => Kind::Fsdp,
-        "archon" => Kind::Archon,
-        "megatron" => Kind::Megatron,
-        "sglang" | "vllm" => Kind::Inference,
+        "fsdp" => EngineBackend::Fsdp,
+        "archon" => EngineBackend::Archon,
+        "megatron" => EngineBackend::Megatron,
+        "sglang" | "vllm" => EngineBackend::Inference,
         _ => {
             return Err(format!(
                 "`{name}` is not a backend of AReaL's (fsdp, megatron, archon; sglang, vllm)"
@@ -86,7 +86,7 @@ pub(super) fn parse(text: &str) -> Result<Backend, String> {
         .strip_prefix('(')
         .map_or(rest, |r| r.strip_suffix(')').unwrap_or(r));
     let found = match inner.split_once('|') {
-        Some((attention, experts)) if kind != Kind::Inference => {
+        Some((attention, experts)) if kind != EngineBackend::Inference => {
             let attention = attention.strip_prefix("attn:").ok_or("`attn:` is missing")?;
             let experts = experts.strip_prefix("ffn:").ok_or("`ffn:` is missing")?;
             let experts = dims(experts, "detp", kind)?;
@@ -96,10 +96,10 @@ pub(super) fn parse(text: &str) -> Result<Backend, String> {
             }
         }
         Some(_) => return Err("it generates only: `attn` and `ffn` have no meaning".to_owned()),
-        None if kind == Kind::Inference => dims(rest, "dtp", kind)?,
+        None if kind == EngineBackend::Inference => dims(rest, "dtp", kind)?,
         None => dims(rest, "pdtce", kind)?,
     };
-    if kind == Kind::Fsdp && (found.pipeline > 1 || found.expert > 1) {
+    if kind == EngineBackend::Fsdp && (found.pipeline > 1 || found.expert > 1) {
         return Err("FSDP knows data, tensor and context parallelism only".to_owned());
     }
     Ok(found)
@@ -112,7 +112,7 @@ fn is_alias(text: &str) -> bool {
 }
 
 /// `d4p2t2`: letters of `allowed`, each with a number above zero.
-fn dims(text: &str, allowed: &str, kind: Kind) -> Result<Backend, String> {
+fn dims(text: &str, allowed: &str, kind: EngineBackend) -> Result<Backend, String> {
     let mut out = Backend {
         kind,
         data: 1,
@@ -154,13 +154,13 @@ mod tests {
     #[test]
     fn ranks_are_counted_from_what_shares_a_batch() {
         for (text, kind, world) in [
-            ("fsdp:d4", Kind::Fsdp, 4),
-            ("fsdp:d2t2c2", Kind::Fsdp, 8),
-            ("fsdp[actor]: d4 t2", Kind::Fsdp, 8),
-            ("megatron:d2p2t2e4", Kind::Megatron, 8),
-            ("megatron:(attn:d1p12t4|ffn:d1p12e4)", Kind::Megatron, 48),
-            ("archon:d2", Kind::Archon, 2),
-            ("sglang:d4t2", Kind::Inference, 8),
+            ("fsdp:d4", EngineBackend::Fsdp, 4),
+            ("fsdp:d2t2c2", EngineBackend::Fsdp, 8),
+            ("fsdp[actor]: d4 t2", EngineBackend::Fsdp, 8),
+            ("megatron:d2p2t2e4", EngineBackend::Megatron, 8),
+            ("megatron:(attn:d1p12t4|ffn:d1p12e4)", EngineBackend::Megatron, 48),
+            ("archon:d2", EngineBackend::Archon, 2),
+            ("sglang:d4t2", EngineBackend::Inference, 8),
         ] {
             let read = parse(text).unwrap();
             assert_eq!((read.kind, read.world()), (kind, Some(world)), "{text}");

@@ -2,7 +2,7 @@
 
 use crate::command;
 use crate::read::ReadInput;
-use supervise_config::{ConfigTree, Origin, Value};
+use supervise_config::{ConfigTree, ConfigValue, ValueOrigin};
 use supervise_core::spec::LauncherKind;
 
 /// AReaL's launchers of the older kind, by the names of their modules.
@@ -12,7 +12,7 @@ const PLACES: [&str; 3] = ["local", "ray", "slurm"];
 
 /// The launcher of the ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ArealLauncher {
     /// One process that starts workers through a scheduler of AReaL's.
     Controller,
     /// A launcher of AReaL's that starts one process per rank; where.
@@ -25,7 +25,7 @@ pub(super) enum Form {
     Unknown,
 }
 
-impl Form {
+impl ArealLauncher {
     /// Returns true if each rank trains by itself, and keeps its own place in the data.
     pub(super) fn is_spmd(&self) -> bool {
         matches!(self, Self::Launcher(_) | Self::Torchrun | Self::Ranks)
@@ -33,20 +33,20 @@ impl Form {
 }
 
 /// Direction of the run.
-pub(super) fn form(input: &ReadInput<'_>) -> Form {
+pub(super) fn form(input: &ReadInput<'_>) -> ArealLauncher {
     if let Some((place, _)) = launcher(input.command) {
-        return Form::Launcher(place);
+        return ArealLauncher::Launcher(place);
     }
     if command::is_torchrun(input.command) {
-        return Form::Torchrun;
+        return ArealLauncher::Torchrun;
     }
     let ours = input.launcher == Some(LauncherKind::Gang) || input.workers.is_some();
     if ours || is_spmd(&|name| env(input, name)) {
-        return Form::Ranks;
+        return ArealLauncher::Ranks;
     }
     match arguments(input.command) {
-        Some(_) => Form::Controller,
-        None => Form::Unknown,
+        Some(_) => ArealLauncher::Controller,
+        None => ArealLauncher::Unknown,
     }
 }
 
@@ -143,9 +143,9 @@ pub(super) fn config_option(command: &[String]) -> Option<ConfigOption> {
 /// The command of a configuration that names none: the user's script, and a scheduler where the file names none.
 pub(super) fn proposal(tree: &ConfigTree) -> Vec<String> {
     let scheduler = tree.get("scheduler.type");
-    let is_written = scheduler.is_some_and(|node| !matches!(node.origin, Origin::Default { .. }));
+    let is_written = scheduler.is_some_and(|node| !matches!(node.origin, ValueOrigin::Default { .. }));
     let local = match scheduler.map(|node| &node.value) {
-        Some(Value::Str(_)) => None,
+        Some(ConfigValue::Str(_)) => None,
         // Hydra wants a plus before a key that the file has not.
         _ if is_written => Some("scheduler.type=local"),
         _ => Some("+scheduler.type=local"),

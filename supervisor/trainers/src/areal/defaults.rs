@@ -1,6 +1,8 @@
 //! Defaults of AReaL's own classes, for the keys that are read here (1.0.4).
 
-use supervise_config::{ConfigError, ConfigTree, Key, Node, Origin, Value, edit_distance, parse_scalar};
+use supervise_config::{
+    ConfigError, ConfigNode, ConfigTree, ConfigValue, MapKey, ValueOrigin, edit_distance, parse_scalar,
+};
 
 /// Key and default, as YAML; `???` has to be said.
 const DEFAULTS: &[(&str, &str)] = &[
@@ -102,9 +104,9 @@ const TIMERS: [&str; 3] = ["saver", "evaluator", "recover"];
 
 /// The defaults that lie beneath a configuration. What depends on whether a part is there is looked up in it.
 pub(super) fn beneath(theirs: &ConfigTree) -> Result<ConfigTree, ConfigError> {
-    let origin = Origin::Default { of: "AReaL".to_owned() };
+    let origin = ValueOrigin::Default { of: "AReaL".to_owned() };
     let mut tree = ConfigTree::empty(origin.clone());
-    let is_map = |key: &str| theirs.get(key).is_some_and(|n| matches!(n.value, Value::Map(_)));
+    let is_map = |key: &str| theirs.get(key).is_some_and(|n| matches!(n.value, ConfigValue::Map(_)));
     let mut add = |prefix: &str, keys: &[(&str, &str)]| -> Result<(), ConfigError> {
         for (key, value) in keys {
             let path = if prefix.is_empty() {
@@ -113,10 +115,10 @@ pub(super) fn beneath(theirs: &ConfigTree) -> Result<ConfigTree, ConfigError> {
                 format!("{prefix}.{key}")
             };
             let value = match *value {
-                "''" => Value::Str(String::new()),
-                text => parse_scalar(text).unwrap_or(Value::Null),
+                "''" => ConfigValue::Str(String::new()),
+                text => parse_scalar(text).unwrap_or(ConfigValue::Null),
             };
-            tree.add(&path, Node::new(value, origin.clone()))?;
+            tree.add(&path, ConfigNode::new(value, origin.clone()))?;
         }
         Ok(())
     };
@@ -143,13 +145,13 @@ pub(super) fn beneath(theirs: &ConfigTree) -> Result<ConfigTree, ConfigError> {
 pub(super) fn unknown(tree: &ConfigTree) -> Vec<String> {
     let mut out = Vec::new();
     for (section, known) in CLOSED {
-        let Some(Value::Map(map)) = tree.get(section).map(|n| &n.value) else {
+        let Some(ConfigValue::Map(map)) = tree.get(section).map(|n| &n.value) else {
             continue;
         };
         let is_known =
             |key: &str| known.contains(&key) || TIMERS.contains(section) && TIMER.iter().any(|(name, _)| *name == key);
         let names = map.iter().filter_map(|(key, _)| match key {
-            Key::Str(name) if is_known(name) => None,
+            MapKey::Str(name) if is_known(name) => None,
             other => Some(format!("{section}.{other}")),
         });
         out.extend(names);

@@ -1,14 +1,14 @@
 //! State that each engine saves, and the part of it that a resume brings back.
 
-use super::backend::{Backend, Kind};
+use super::backend::{Backend, EngineBackend};
 use super::fields::{INT, REAL, TEXT, is};
-use crate::kit::Reader;
+use crate::kit::ConfigReader;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::StateKind;
-use supervise_core::spec::{MegatronSpec, Parallel, RoleSpec, RoleSpread};
+use supervise_core::spec::{MegatronSpec, ParallelSizes, RoleSpec, RoleSpread};
 
 /// The engines whose state is saved. The actor is always called `default`.
-pub(super) fn roles(v: &mut Reader<'_>, actor: Option<Backend>) -> Vec<RoleSpec> {
+pub(super) fn roles(v: &mut ConfigReader<'_>, actor: Option<Backend>) -> Vec<RoleSpec> {
     let save = is(v, "recover.no_save_optim");
     let load = is(v, "recover.no_load_optim");
     let mut out = vec![role(v, "default", "actor", actor, save, save || load)];
@@ -20,7 +20,7 @@ pub(super) fn roles(v: &mut Reader<'_>, actor: Option<Backend>) -> Vec<RoleSpec>
 }
 
 /// How each of them is spread over ranks. `shared`: the controller deals the data out, not the ranks.
-pub(super) fn spread(v: &mut Reader<'_>, actor: Option<Backend>, shared: bool) -> BTreeMap<String, RoleSpread> {
+pub(super) fn spread(v: &mut ConfigReader<'_>, actor: Option<Backend>, shared: bool) -> BTreeMap<String, RoleSpread> {
     let of = |backend: Backend| {
         let (name, sizes) = backend.canonical();
         RoleSpread {
@@ -36,12 +36,19 @@ pub(super) fn spread(v: &mut Reader<'_>, actor: Option<Backend>, shared: bool) -
         .collect()
 }
 
-fn critic(v: &mut Reader<'_>, actor: Option<Backend>) -> Option<Backend> {
+fn critic(v: &mut ConfigReader<'_>, actor: Option<Backend>) -> Option<Backend> {
     let said = v.get("critic.backend", TEXT);
     said.and_then(|text| super::backend::parse(&text).ok()).or(actor)
 }
 
-fn role(v: &mut Reader<'_>, name: &str, key: &str, backend: Option<Backend>, bare: bool, loads_bare: bool) -> RoleSpec {
+fn role(
+    v: &mut ConfigReader<'_>,
+    name: &str,
+    key: &str,
+    backend: Option<Backend>,
+    bare: bool,
+    loads_bare: bool,
+) -> RoleSpec {
     let contents = |bare: bool| {
         let all = ["model", "optimizer"].map(str::to_owned);
         all.into_iter().take(if bare { 1 } else { 2 }).collect::<Vec<_>>()
@@ -55,7 +62,7 @@ fn role(v: &mut Reader<'_>, name: &str, key: &str, backend: Option<Backend>, bar
         sequence: None,
         keep: None,
         megatron: backend.filter(Backend::is_megatron).map(|b| MegatronSpec {
-            parallel: Parallel {
+            parallel: ParallelSizes {
                 tensor: b.tensor,
                 pipeline: b.pipeline,
                 context: b.context,
@@ -71,7 +78,7 @@ fn role(v: &mut Reader<'_>, name: &str, key: &str, backend: Option<Backend>, bar
 }
 
 /// State that no resume brings back.
-pub(super) fn not_restored(v: &mut Reader<'_>, actor: Option<Backend>, is_rl: bool) -> Vec<StateKind> {
+pub(super) fn not_restored(v: &mut ConfigReader<'_>, actor: Option<Backend>, is_rl: bool) -> Vec<StateKind> {
     let bare = is(v, "recover.no_save_optim") || is(v, "recover.no_load_optim");
     let megatron = actor.is_some_and(|a| a.is_megatron());
     let keeps_schedule = megatron && !bare && is(v, "actor.megatron.use_checkpoint_opt_param_scheduler");
@@ -95,7 +102,7 @@ pub(super) fn not_restored(v: &mut Reader<'_>, actor: Option<Backend>, is_rl: bo
 }
 
 /// Returns true if the learning rate changes from step to step.
-fn has_schedule(v: &mut Reader<'_>) -> bool {
+fn has_schedule(v: &mut ConfigReader<'_>) -> bool {
     if !v.is_set("actor.optimizer") {
         return false;
     }
@@ -105,7 +112,7 @@ fn has_schedule(v: &mut Reader<'_>) -> bool {
 }
 
 /// Known failures, or to be lost, with such engines.
-pub(super) fn check(v: &mut Reader<'_>, actor: Option<Backend>, is_rl: bool) {
+pub(super) fn check(v: &mut ConfigReader<'_>, actor: Option<Backend>, is_rl: bool) {
     versions(v, is_rl);
     let megatron = actor.is_some_and(|a| a.is_megatron());
     if megatron && is(v, "actor.use_lora") {
@@ -148,8 +155,8 @@ pub(super) fn check(v: &mut Reader<'_>, actor: Option<Backend>, is_rl: bool) {
     outputs(v);
 }
 
-fn versions(v: &mut Reader<'_>, is_rl: bool) {
-    let of = |v: &mut Reader<'_>, key: &str| if v.is_set(key) { v.needed(key, TEXT) } else { None };
+fn versions(v: &mut ConfigReader<'_>, is_rl: bool) {
+    let of = |v: &mut ConfigReader<'_>, key: &str| if v.is_set(key) { v.needed(key, TEXT) } else { None };
     let actor = of(v, "actor._version");
     let rollout = of(v, "rollout._version");
     let known = |said: &Option<String>| said.as_deref().is_none_or(|s| matches!(s, "v1" | "v2"));
@@ -172,8 +179,8 @@ fn versions(v: &mut Reader<'_>, is_rl: bool) {
 }
 
 /// A schedule that is not saved begins again.
-fn schedule(v: &mut Reader<'_>, actor: Option<Backend>) {
-    let saved = actor.is_some_and(|a| !matches!(a.kind, Kind::Fsdp | Kind::Archon));
+fn schedule(v: &mut ConfigReader<'_>, actor: Option<Backend>) {
+    let saved = actor.is_some_and(|a| !matches!(a.kind, EngineBackend::Fsdp | EngineBackend::Archon));
     if saved || !has_schedule(v) {
         return;
     }
@@ -192,7 +199,7 @@ fn schedule(v: &mut Reader<'_>, actor: Option<Backend>) {
 }
 
 /// Files written beside the checkpoint.
-fn outputs(v: &mut Reader<'_>) {
+fn outputs(v: &mut ConfigReader<'_>) {
     let frequencies = ["freq_steps", "freq_epochs", "freq_secs"];
     let mut is_set = |part: &str| frequencies.iter().any(|f| v.get(&format!("{part}.{f}"), INT).is_some());
     let (exports, evaluates) = (is_set("saver"), is_set("evaluator"));

@@ -1,33 +1,33 @@
 //! Values as AReaL's own classes take them: OmegaConf converts what a file says into the type that a field has.
 
-use crate::kit::{Kind, Reader};
-use supervise_config::{Value, python_str};
+use crate::kit::{ConfigReader, ScalarType};
+use supervise_config::{ConfigValue, python_str};
 
 /// A text. Numbers and truth values become what Python prints: `on` is `True`, `010` is `8`.
-pub(super) const TEXT: Kind<String> = ("a text", as_text);
+pub(super) const TEXT: ScalarType<String> = ("a text", as_text);
 /// A whole number.
-pub(super) const INT: Kind<i64> = ("an integer", as_number);
+pub(super) const INT: ScalarType<i64> = ("an integer", as_number);
 /// A number.
-pub(super) const REAL: Kind<f64> = ("a number", as_real);
-const FLAG: Kind<bool> = ("true or false", as_truth);
+pub(super) const REAL: ScalarType<f64> = ("a number", as_real);
+const FLAG: ScalarType<bool> = ("true or false", as_truth);
 
 /// A truth value; missing ones are false.
-pub(super) fn is(v: &mut Reader<'_>, key: &str) -> bool {
+pub(super) fn is(v: &mut ConfigReader<'_>, key: &str) -> bool {
     v.has(key) && v.needed(key, FLAG).unwrap_or(false)
 }
 
-fn as_text(value: &Value) -> Option<String> {
+fn as_text(value: &ConfigValue) -> Option<String> {
     match value {
-        Value::Null | Value::List(_) | Value::Map(_) => None,
+        ConfigValue::Null | ConfigValue::List(_) | ConfigValue::Map(_) => None,
         other => Some(python_str(other)),
     }
 }
 
 /// Python's `int()` of a number or a text.
-fn as_number(value: &Value) -> Option<i64> {
+fn as_number(value: &ConfigValue) -> Option<i64> {
     match value {
-        Value::Int(n) => i64::try_from(*n).ok(),
-        Value::Str(text) => {
+        ConfigValue::Int(n) => i64::try_from(*n).ok(),
+        ConfigValue::Str(text) => {
             let text = text.trim();
             let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
             let well = digits
@@ -39,20 +39,20 @@ fn as_number(value: &Value) -> Option<i64> {
     }
 }
 
-fn as_real(value: &Value) -> Option<f64> {
+fn as_real(value: &ConfigValue) -> Option<f64> {
     match value {
-        Value::Float(number) => Some(*number),
-        Value::Int(number) => Some(*number as f64),
-        Value::Str(text) => text.trim().parse().ok(),
+        ConfigValue::Float(number) => Some(*number),
+        ConfigValue::Int(number) => Some(*number as f64),
+        ConfigValue::Str(text) => text.trim().parse().ok(),
         _ => None,
     }
 }
 
-fn as_truth(value: &Value) -> Option<bool> {
+fn as_truth(value: &ConfigValue) -> Option<bool> {
     match value {
-        Value::Bool(truth) => Some(*truth),
-        Value::Int(number) => Some(*number != 0),
-        Value::Str(text) => match text.to_lowercase().as_str() {
+        ConfigValue::Bool(truth) => Some(*truth),
+        ConfigValue::Int(number) => Some(*number != 0),
+        ConfigValue::Str(text) => match text.to_lowercase().as_str() {
             "yes" | "y" | "on" | "true" | "1" => Some(true),
             "no" | "n" | "off" | "false" | "0" => Some(false),
             _ => None,

@@ -4,7 +4,7 @@
 //! one across a relaunch, the files beside the checkpoint have to say it too.
 
 use super::fields::INT;
-use crate::kit::Reader;
+use crate::kit::ConfigReader;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use supervise_checkpoint::Frequencies;
@@ -18,7 +18,7 @@ const FILES: [(&str, &str); 3] = [
 
 /// A file as it has to be for the configuration to count.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Edited {
+pub struct EditedFile {
     /// Its bytes: only frequencies are others.
     pub bytes: Vec<u8>,
     /// Differences, in words.
@@ -26,7 +26,7 @@ pub struct Edited {
 }
 
 /// The wishes of a configuration, by the file that keeps them.
-pub(super) fn wanted(v: &mut Reader<'_>) -> BTreeMap<String, Frequencies> {
+pub(super) fn wanted(v: &mut ConfigReader<'_>) -> BTreeMap<String, Frequencies> {
     let mut of = |section: &str| {
         let mut get = |key: &str| v.get(&format!("{section}.{key}"), INT);
         Frequencies {
@@ -45,7 +45,7 @@ pub(super) fn wanted(v: &mut Reader<'_>) -> BTreeMap<String, Frequencies> {
 ///
 /// # Errors
 /// Why the file cannot be changed, in words: it is not what AReaL writes.
-pub fn with_frequencies(bytes: &[u8], wanted: &Frequencies) -> Result<Option<Edited>, String> {
+pub fn with_frequencies(bytes: &[u8], wanted: &Frequencies) -> Result<Option<EditedFile>, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let places = [
         ("epoch", "frequency_steps", "freq_epochs", wanted.epochs),
@@ -73,7 +73,7 @@ pub fn with_frequencies(bytes: &[u8], wanted: &Frequencies) -> Result<Option<Edi
     for (at, wanted) in edits.into_iter().rev() {
         out.replace_range(at, &wanted);
     }
-    Ok(Some(Edited {
+    Ok(Some(EditedFile {
         bytes: out.into_bytes(),
         what: what.join("; "),
     }))

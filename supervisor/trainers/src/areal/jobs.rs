@@ -1,27 +1,27 @@
 //! Slurm: AReaL's scheduler and its launcher there submit jobs, which outlive the process that did.
 
-use super::call::Form;
+use super::call::ArealLauncher;
 use super::fields::TEXT;
-use crate::kit::Reader;
+use crate::kit::ConfigReader;
 use crate::read::ReadInput;
 use crate::slurm::SlurmJobs;
 
 /// Returns true if its workers are jobs of Slurm's.
-pub(super) fn submits(v: &mut Reader<'_>, form: &Form) -> bool {
+pub(super) fn submits(v: &mut ConfigReader<'_>, form: &ArealLauncher) -> bool {
     match form {
-        Form::Launcher(place) => place == "slurm",
-        Form::Controller => v.get("scheduler.type", TEXT).as_deref() == Some("slurm"),
-        Form::Torchrun | Form::Ranks | Form::Unknown => false,
+        ArealLauncher::Launcher(place) => place == "slurm",
+        ArealLauncher::Controller => v.get("scheduler.type", TEXT).as_deref() == Some("slurm"),
+        ArealLauncher::Torchrun | ArealLauncher::Ranks | ArealLauncher::Unknown => false,
     }
 }
 
 /// Notes for a person about them.
-pub(super) fn check(v: &mut Reader<'_>, form: &Form) {
+pub(super) fn check(v: &mut ConfigReader<'_>, form: &ArealLauncher) {
     if !submits(v, form) {
         return;
     }
     let mut text = "its workers are jobs of Slurm's, which outlive a process that is killed: those that an attempt of this run submitted are cancelled, and have ended before the next one; others of their names are named and waited for".to_owned();
-    let launcher = matches!(form, Form::Launcher(_));
+    let launcher = matches!(form, ArealLauncher::Launcher(_));
     if launcher {
         text.push_str("; what they print goes to files of AReaL's, so that steps are known here only by what is saved");
     }
@@ -29,7 +29,12 @@ pub(super) fn check(v: &mut Reader<'_>, form: &Form) {
 }
 
 /// Form of its jobs.
-pub(super) fn known(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form, user: &str) -> Option<SlurmJobs> {
+pub(super) fn known(
+    v: &mut ConfigReader<'_>,
+    input: &ReadInput<'_>,
+    form: &ArealLauncher,
+    user: &str,
+) -> Option<SlurmJobs> {
     if !submits(v, form) {
         return None;
     }

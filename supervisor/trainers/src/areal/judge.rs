@@ -1,17 +1,19 @@
 //! The verdict on a set, and the answer whether this run can go on from it.
 
 use super::Sets;
-use super::agree::{AHEAD, Compared, METADATA};
+use super::agree::{AHEAD, METADATA, SetComparison};
 use super::names::{DEFAULT, INFO, state_dir};
-use super::set::{CLOCKS, Files, Reports, shard_mark};
-use crate::adapter::Expectation;
+use super::set::{CLOCKS, SetFiles, SetReports, shard_mark};
+use crate::adapter::ExpectedLayout;
 use crate::kit::not_trusted;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::json::StepInfo;
 use supervise_checkpoint::set::{SetKind, SetReport};
-use supervise_checkpoint::{Earlier, Frequencies};
-use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Level, Resumability, StateKind, Verdict};
+use supervise_checkpoint::{EarlierStep, Frequencies};
+use supervise_core::checkpoint::{
+    CheckpointSummary, CkptId, Depth, Finding, FindingLevel, Resumability, StateKind, Verdict,
+};
 use supervise_core::id::Step;
 
 /// Findings kept of a set; the rest is counted.
@@ -19,18 +21,18 @@ const FINDINGS: usize = 64;
 
 /// One set, with all that may be looked at.
 #[derive(Debug)]
-pub(super) struct Case<'a> {
+pub(super) struct ArealSetInput<'a> {
     pub(super) id: &'a CkptId,
     /// The step that its name says, if it has one.
     pub(super) named: Option<Step>,
-    pub(super) files: &'a Files,
-    pub(super) reports: Reports<'a>,
-    pub(super) expect: &'a Expectation,
-    pub(super) earlier: &'a [Earlier],
+    pub(super) files: &'a SetFiles,
+    pub(super) reports: SetReports<'a>,
+    pub(super) expect: &'a ExpectedLayout,
+    pub(super) earlier: &'a [EarlierStep],
 }
 
 /// Judges a set.
-pub(super) fn judge(case: &Case<'_>) -> CheckpointSummary {
+pub(super) fn judge(case: &ArealSetInput<'_>) -> CheckpointSummary {
     let mut out = crate::kit::unknown_step(case.id);
     out.findings.clear();
     out.resume = Resumability::Exact;
@@ -106,7 +108,7 @@ fn odd(path: &str) -> Finding {
 }
 
 /// A link where a directory of the set belongs. What else is linked beside them is none of ours.
-fn linked(case: &Case<'_>) -> Option<Finding> {
+fn linked(case: &ArealSetInput<'_>) -> Option<Finding> {
     let wanted = case.expect.roles.iter().flatten().map(|r| r.name.as_str());
     let mut ours = wanted.chain([INFO, DEFAULT]);
     let path = case.files.linked.iter().find(|path| {
@@ -119,12 +121,12 @@ fn linked(case: &Case<'_>) -> Option<Finding> {
     Some(Finding::error("linked", Verdict::Unknown, detail).in_file(path))
 }
 
-fn info_of(case: &Case<'_>) -> Option<StepInfo> {
+fn info_of(case: &ArealSetInput<'_>) -> Option<StepInfo> {
     case.reports.of(&format!("{INFO}/step_info.json"))?.facts.step_info
 }
 
 /// The step: what the set itself says; a generation's name says the same.
-fn step_of(case: &Case<'_>, info: Option<StepInfo>, findings: &mut Vec<Finding>) -> Step {
+fn step_of(case: &ArealSetInput<'_>, info: Option<StepInfo>, findings: &mut Vec<Finding>) -> Step {
     let said = info.map(|i| Step(i.global_step.saturating_add(1)));
     if let (Some(named), Some(said)) = (case.named, said)
         && named != said
@@ -137,7 +139,7 @@ fn step_of(case: &Case<'_>, info: Option<StepInfo>, findings: &mut Vec<Finding>)
 }
 
 /// Every engine of the run must be there; without a configuration, the one that always is.
-fn missing_engines(case: &Case<'_>, engines: &BTreeSet<&str>, findings: &mut Vec<Finding>) {
+fn missing_engines(case: &ArealSetInput<'_>, engines: &BTreeSet<&str>, findings: &mut Vec<Finding>) {
     let wanted: Vec<&str> = match &case.expect.roles {
         Some(roles) if !roles.is_empty() => roles.iter().map(|r| r.name.as_str()).collect(),
         _ => vec![DEFAULT],
@@ -155,10 +157,10 @@ fn missing_engines(case: &Case<'_>, engines: &BTreeSet<&str>, findings: &mut Vec
     }
 }
 
-fn compare(case: &Case<'_>, info: StepInfo, engines: &BTreeSet<&str>, findings: &mut Vec<Finding>) {
+fn compare(case: &ArealSetInput<'_>, info: StepInfo, engines: &BTreeSet<&str>, findings: &mut Vec<Finding>) {
     let marks = case.reports.marks(case.files);
     let live = Sets::live(case.expect);
-    let compared = Compared {
+    let compared = SetComparison {
         info,
         marks: &marks,
         engines,
@@ -171,7 +173,7 @@ fn compare(case: &Case<'_>, info: StepInfo, engines: &BTreeSet<&str>, findings: 
     found.extend(engines.iter().filter_map(|engine| after_table(case, &compared, engine)));
     for finding in found.iter_mut().filter(|f| f.code == AHEAD) {
         if case.expect.own.get::<Sets>().is_some_and(|s| s.ahead) {
-            finding.level = Level::Warning;
+            finding.level = FindingLevel::Warning;
             finding.verdict = Verdict::Whole;
             finding
                 .detail
@@ -186,7 +188,7 @@ fn compare(case: &Case<'_>, info: StepInfo, engines: &BTreeSet<&str>, findings: 
 }
 
 /// The table is written when all shards are: one that is newer belongs to a later save, unless it is known to be this one's.
-fn after_table(case: &Case<'_>, compared: &Compared<'_>, engine: &str) -> Option<Finding> {
+fn after_table(case: &ArealSetInput<'_>, compared: &SetComparison<'_>, engine: &str) -> Option<Finding> {
     let mut late = case.files.after_table(engine).into_iter();
     let (shard, by) = late.find(|(shard, _)| {
         let now = compared.marks.counters.get(&shard_mark(engine, shard));
@@ -202,7 +204,7 @@ fn after_table(case: &Case<'_>, compared: &Compared<'_>, engine: &str) -> Option
 
 /// No batch is trained before it is given out; where batches are fetched far ahead, a new epoch may have begun to count. The
 /// place in the data is written last, by the process that writes the step: one that is older is of the save before.
-fn data_behind(case: &Case<'_>, info: StepInfo) -> Option<Finding> {
+fn data_behind(case: &ArealSetInput<'_>, info: StepInfo) -> Option<Finding> {
     let file = format!("{INFO}/dataloader_info.pkl");
     let given = case.reports.of(&file)?.facts.batches;
     let trained = info.epoch_step.saturating_add(1);
@@ -229,7 +231,7 @@ fn data_behind(case: &Case<'_>, info: StepInfo) -> Option<Finding> {
 
 /// Megatron can save in the background: AReaL then writes what describes a save before its data is there. `metadata.json` is
 /// written last; where it is older than `.metadata`, the save before this one wrote it. Times are all that is left to go by.
-fn unfinished_background(case: &Case<'_>, parts: &[(String, SetReport)], findings: &mut Vec<Finding>) {
+fn unfinished_background(case: &ArealSetInput<'_>, parts: &[(String, SetReport)], findings: &mut Vec<Finding>) {
     if !Sets::live(case.expect).is_some_and(|l| l.async_save) {
         return;
     }
@@ -247,7 +249,7 @@ fn unfinished_background(case: &Case<'_>, parts: &[(String, SetReport)], finding
 }
 
 /// A resume brings back how often AReaL acted when it saved.
-fn stored_frequencies(case: &Case<'_>, findings: &mut Vec<Finding>) {
+fn stored_frequencies(case: &ArealSetInput<'_>, findings: &mut Vec<Finding>) {
     for (name, wanted) in Sets::live(case.expect).into_iter().flat_map(|l| &l.frequencies) {
         let file = format!("{INFO}/{name}");
         let stored = case.reports.of(&file).and_then(|r| r.facts.frequencies);
@@ -274,7 +276,7 @@ fn words(f: Frequencies) -> String {
     said.join(", ")
 }
 
-fn unfamiliar(case: &Case<'_>) -> Vec<String> {
+fn unfamiliar(case: &ArealSetInput<'_>) -> Vec<String> {
     let needs = case.files.needs();
     let facts = needs
         .iter()
@@ -283,7 +285,11 @@ fn unfamiliar(case: &Case<'_>) -> Vec<String> {
 }
 
 /// Content of each engine's state.
-fn holds(case: &Case<'_>, parts: &[(String, SetReport)], engines: &BTreeSet<&str>) -> BTreeMap<String, Vec<String>> {
+fn holds(
+    case: &ArealSetInput<'_>,
+    parts: &[(String, SetReport)],
+    engines: &BTreeSet<&str>,
+) -> BTreeMap<String, Vec<String>> {
     let of = |engine: &str| {
         let dir = state_dir(engine);
         let kind = parts.iter().find(|(d, _)| *d == dir).map(|(_, p)| p.kind);
@@ -312,7 +318,7 @@ fn in_all(holds: &BTreeMap<String, Vec<String>>) -> Vec<String> {
 }
 
 /// Megatron's files are others than those of FSDP and Archon.
-fn other_writer(case: &Case<'_>) -> Option<String> {
+fn other_writer(case: &ArealSetInput<'_>) -> Option<String> {
     let parts = case.files.parts();
     let mut roles = case.expect.roles.iter().flatten();
     roles.find_map(|role| {
@@ -331,7 +337,7 @@ fn other_writer(case: &Case<'_>) -> Option<String> {
 }
 
 /// Returns true if this run can be resumed from it.
-fn resumability(case: &Case<'_>, c: &CheckpointSummary, info: Option<StepInfo>) -> Resumability {
+fn resumability(case: &ArealSetInput<'_>, c: &CheckpointSummary, info: Option<StepInfo>) -> Resumability {
     let live = Sets::live(case.expect);
     if let (Some(wrote), Some(ranks)) = (c.world, live.and_then(|l| l.data_ranks))
         && wrote != ranks

@@ -1,15 +1,15 @@
 //! The layout of the only checkpoint, for those who copy it and put it back.
 
 use super::{Sets, frequency, judge, names};
-use crate::adapter::{Expectation, InPlace};
+use crate::adapter::{ExpectedLayout, InPlaceLayout};
 use supervise_core::checkpoint::{CheckpointSummary, Finding};
 use supervise_core::id::Step;
 
 /// Place of the parts of a set.
 #[derive(Debug)]
-pub(super) struct Layout;
+pub(super) struct ArealLayout;
 
-impl InPlace for Layout {
+impl InPlaceLayout for ArealLayout {
     fn info(&self) -> &'static str {
         names::INFO
     }
@@ -30,12 +30,12 @@ impl InPlace for Layout {
         judge::no_set(step, finding)
     }
 
-    fn stored(&self, expect: &Expectation) -> Vec<String> {
+    fn stored(&self, expect: &ExpectedLayout) -> Vec<String> {
         let live = Sets::live(expect).into_iter();
         live.flat_map(|live| live.frequencies.keys().cloned()).collect()
     }
 
-    fn corrected(&self, expect: &Expectation, name: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    fn corrected(&self, expect: &ExpectedLayout, name: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let Some(wanted) = Sets::live(expect).and_then(|live| live.frequencies.get(name)) else {
             return Ok(None);
         };

@@ -10,7 +10,7 @@ use supervise_core::spec::SavePolicy;
 
 /// Settings given to AReaL, and what its only checkpoint is expected to be. Names of fields are those of specifications.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Live {
+pub struct ArealSpec {
     /// The name by which AReaL knows its user: it is a part of the checkpoint root.
     pub user: String,
     /// Directory of the records by which the processes of this trial find each other, where they are files.
@@ -33,7 +33,7 @@ pub struct Live {
     pub slurm: Option<SlurmJobs>,
 }
 
-impl Live {
+impl ArealSpec {
     /// The part that a specification keeps; `None`: another trainer wrote it.
     #[must_use]
     pub fn of(saves: &SavePolicy) -> Option<Self> {
@@ -66,7 +66,7 @@ mod tests {
         )
         .unwrap();
         let saves: SavePolicy = serde_json::from_value(written.clone()).unwrap();
-        let live = Live::of(&saves).unwrap();
+        let live = ArealSpec::of(&saves).unwrap();
         assert_eq!(
             (live.user.as_str(), live.data_ranks, live.async_save),
             ("ann", Some(2), true)
@@ -77,6 +77,6 @@ mod tests {
         assert_eq!(live.frequencies["saver_info.json"].secs, Some(600));
         assert_eq!(live.own(), place.own);
         assert_eq!(serde_json::to_value(&saves).unwrap(), written);
-        assert_eq!(Live::of(&SavePolicy::Steps), None);
+        assert_eq!(ArealSpec::of(&SavePolicy::Steps), None);
     }
 }

@@ -17,7 +17,7 @@ pub(super) const PAYLOADS: &str = "payloads";
 
 /// Kind of a path below a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part<'a> {
+pub(super) enum SetPath<'a> {
     /// A file of `recover_info`.
     Info(&'a str),
     /// A file of an engine's state.
@@ -27,20 +27,20 @@ pub(super) enum Part<'a> {
 }
 
 /// Sorts a path below a set.
-pub(super) fn part(path: &str) -> Part<'_> {
+pub(super) fn part(path: &str) -> SetPath<'_> {
     let Some((head, rest)) = path.split_once('/') else {
-        return Part::Other;
+        return SetPath::Other;
     };
     if head == INFO {
         return if rest.contains('/') {
-            Part::Other
+            SetPath::Other
         } else {
-            Part::Info(rest)
+            SetPath::Info(rest)
         };
     }
     match rest.split_once('/') {
-        Some((STATE, file)) if !file.contains('/') => Part::State(head, file),
-        _ => Part::Other,
+        Some((STATE, file)) if !file.contains('/') => SetPath::State(head, file),
+        _ => SetPath::Other,
     }
 }
 
@@ -109,21 +109,21 @@ mod tests {
     #[test]
     fn paths_of_a_set_are_sorted() {
         for (path, what) in [
-            ("recover_info/step_info.json", Part::Info("step_info.json")),
+            ("recover_info/step_info.json", SetPath::Info("step_info.json")),
             (
                 "default/recover_checkpoint/.metadata",
-                Part::State("default", ".metadata"),
+                SetPath::State("default", ".metadata"),
             ),
             (
                 "critic/recover_checkpoint/__0_0.distcp",
-                Part::State("critic", "__0_0.distcp"),
+                SetPath::State("critic", "__0_0.distcp"),
             ),
             // check_if_auto_recover makes this one, empty.
-            ("recover_info/recover_checkpoint", Part::Info("recover_checkpoint")),
-            ("recover_info/recover_checkpoint/x", Part::Other),
-            ("default/epoch0epochstep1globalstep1/config.json", Part::Other),
-            ("default/weight_update_v3/model.safetensors", Part::Other),
-            ("recover_info", Part::Other),
+            ("recover_info/recover_checkpoint", SetPath::Info("recover_checkpoint")),
+            ("recover_info/recover_checkpoint/x", SetPath::Other),
+            ("default/epoch0epochstep1globalstep1/config.json", SetPath::Other),
+            ("default/weight_update_v3/model.safetensors", SetPath::Other),
+            ("recover_info", SetPath::Other),
         ] {
             assert_eq!(part(path), what, "{path}");
         }

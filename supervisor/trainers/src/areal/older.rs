@@ -2,15 +2,15 @@
 //!
 //! Until 0.5.3 keys, defaults and the way to a resume are others: what is read here would be wrong there.
 
-use super::call::{self, Form};
-use super::live::Live;
+use super::call::{self, ArealLauncher};
+use super::live::ArealSpec;
 use super::place::place;
-use crate::kit::Reader;
+use crate::kit::ConfigReader;
 use crate::read::{ReadInput, ReadOutput};
 use supervise_config::interpolation::Env;
-use supervise_config::{ConfigError, ConfigTree, ErrorKind, Origin};
+use supervise_config::{ConfigError, ConfigTree, ErrorKind, ValueOrigin};
 use supervise_core::checkpoint::Finding;
-use supervise_core::spec::{GangSpec, InPlace, LauncherKind};
+use supervise_core::spec::{GangSpec, InPlaceSpec, LauncherKind};
 
 /// The oldest series that is known.
 const KNOWN: &str = "1.0";
@@ -39,7 +39,7 @@ fn has_its_keys(input: &ReadInput<'_>) -> bool {
 pub(super) fn is_configured(tree: &ConfigTree) -> bool {
     let is_written = |key: &str| {
         let node = tree.get(key);
-        node.is_some_and(|node| !matches!(node.origin, Origin::Default { .. }))
+        node.is_some_and(|node| !matches!(node.origin, ValueOrigin::Default { .. }))
     };
     is_written("allocation_mode") && !is_written("actor.backend")
 }
@@ -67,21 +67,21 @@ pub(super) fn read(input: &ReadInput<'_>, release: &str, env: Env<'_>) -> Result
     let mut out = ReadOutput::blank(super::AREAL);
     let place = tree
         .as_ref()
-        .and_then(|tree| place(&mut Reader::new(tree, (), env, false), input));
+        .and_then(|tree| place(&mut ConfigReader::new(tree, (), env, false), input));
     out.root = place.as_ref().map(|place| place.root.clone());
-    let kept = place.map(|place| InPlace {
-        exit_says_nothing: matches!(form, Form::Launcher(_)),
+    let kept = place.map(|place| InPlaceSpec {
+        exit_says_nothing: matches!(form, ArealLauncher::Launcher(_)),
         spread: std::collections::BTreeMap::new(),
         store: place.store,
-        own: Live {
+        own: ArealSpec {
             user: place.user,
-            ..Live::default()
+            ..ArealSpec::default()
         }
         .own(),
     });
     out.saves = kept.into();
     out.tree = tree.unwrap_or(out.tree);
-    if let Some(workers) = input.workers.filter(|_| form == Form::Ranks) {
+    if let Some(workers) = input.workers.filter(|_| form == ArealLauncher::Ranks) {
         out.gang = GangSpec {
             launcher: LauncherKind::Gang,
             workers,

@@ -2,7 +2,7 @@
 
 use super::call;
 use super::fields::TEXT;
-use crate::kit::Reader;
+use crate::kit::ConfigReader;
 use crate::read::ReadInput;
 use camino::Utf8PathBuf;
 
@@ -10,13 +10,13 @@ use camino::Utf8PathBuf;
 const USER: [&str; 4] = ["LOGNAME", "USER", "LNAME", "USERNAME"];
 
 /// Directories of a trial.
-pub(super) struct Place {
+pub(super) struct TrialDirs {
     pub(super) root: Utf8PathBuf,
     pub(super) store: Utf8PathBuf,
     pub(super) user: String,
 }
 
-pub(super) fn place(v: &mut Reader<'_>, input: &ReadInput<'_>) -> Option<Place> {
+pub(super) fn place(v: &mut ConfigReader<'_>, input: &ReadInput<'_>) -> Option<TrialDirs> {
     let parts = ["fileroot", "experiment_name", "trial_name"].map(|key| v.needed(&format!("recover.{key}"), TEXT));
     let [Some(fileroot), Some(experiment), Some(trial)] = parts else {
         return None;
@@ -57,7 +57,7 @@ pub(super) fn place(v: &mut Reader<'_>, input: &ReadInput<'_>) -> Option<Place> 
         let path = base.join(name).join(&user).join(&experiment).join(&trial);
         path.components().collect()
     };
-    Some(Place {
+    Some(TrialDirs {
         root: below("checkpoints"),
         store: below("supervise"),
         user,
@@ -65,7 +65,7 @@ pub(super) fn place(v: &mut Reader<'_>, input: &ReadInput<'_>) -> Option<Place> 
 }
 
 /// The directory of this trial's records: `<record root>/<user>/<experiment>/<trial>`.
-pub(super) fn names(v: &mut Reader<'_>, input: &ReadInput<'_>, user: &str) -> Option<Utf8PathBuf> {
+pub(super) fn names(v: &mut ConfigReader<'_>, input: &ReadInput<'_>, user: &str) -> Option<Utf8PathBuf> {
     if v.needed("cluster.name_resolve.type", TEXT)? != "nfs" {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Notes for a person before a launch. What depends on the configuration alone is said when it is read.
 
 use crate::adapter::TrainerFacts;
-use crate::launch::Ray;
+use crate::launch::RayMode;
 use crate::launch::ray;
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::spec::RunSpec;
@@ -9,7 +9,7 @@ use supervise_core::spec::RunSpec;
 /// Notes.
 pub(super) fn preflight(spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
     let mut out: Vec<Finding> = ray::findings(&facts.ray).into_iter().collect();
-    out.extend((facts.ray == Ray::Submitted).then(submitted));
+    out.extend((facts.ray == RayMode::Submitted).then(submitted));
     if !spec.policy.recovery {
         return out;
     }

@@ -1,11 +1,11 @@
 //! Ray: AReaL's launcher and its scheduler there say `ray.init()` and nothing else, so the environment decides which cluster it is.
 
-use super::call::{self, Form};
+use super::call::{self, ArealLauncher};
 use super::fields::{INT, TEXT};
 use crate::adapter::{HostFacts, LaunchPlan};
 use crate::job;
-use crate::kit::Reader;
-use crate::launch::Ray;
+use crate::kit::ConfigReader;
+use crate::launch::RayMode;
 use crate::launch::ray::{ADDRESS, TEMP, scratch};
 use crate::read::ReadInput;
 use supervise_core::record::LaunchOrder;
@@ -14,17 +14,17 @@ use supervise_core::spec::RunSpec;
 const NODES: &str = "cluster.n_nodes";
 
 /// Reads it from configuration, command and environment.
-pub(super) fn read(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form) -> Ray {
+pub(super) fn read(v: &mut ConfigReader<'_>, input: &ReadInput<'_>, form: &ArealLauncher) -> RayMode {
     if job::submits(input.command) {
-        return Ray::Submitted;
+        return RayMode::Submitted;
     }
     let is_used = match form {
-        Form::Launcher(place) => place == "ray",
-        Form::Controller => v.get("scheduler.type", TEXT).as_deref() == Some("ray"),
-        Form::Torchrun | Form::Ranks | Form::Unknown => false,
+        ArealLauncher::Launcher(place) => place == "ray",
+        ArealLauncher::Controller => v.get("scheduler.type", TEXT).as_deref() == Some("ray"),
+        ArealLauncher::Torchrun | ArealLauncher::Ranks | ArealLauncher::Unknown => false,
     };
     if !is_used {
-        return Ray::Unused;
+        return RayMode::Unused;
     }
     // AReaL's own defaults (32 nodes) are nobody's wish.
     let mut number = |key| {
@@ -44,11 +44,11 @@ pub(super) fn read(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form) -> Ra
                     "give the cluster's address in RAY_ADDRESS, or unset it: in a Slurm job one is started over its nodes",
                 );
             }
-            return Ray::Own { apart };
+            return RayMode::Own { apart };
         }
         Some(address) => (Some(address), ADDRESS.to_owned()),
         None if nodes > 1 && input.may_start_ray => {
-            return Ray::Started {
+            return RayMode::Started {
                 nodes,
                 gpus,
                 options: Vec::new(),
@@ -56,9 +56,9 @@ pub(super) fn read(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form) -> Ra
             };
         }
         None if nodes > 1 => (None, format!("{NODES}: {nodes}")),
-        None => return Ray::Own { apart },
+        None => return RayMode::Own { apart },
     };
-    Ray::Cluster {
+    RayMode::Cluster {
         address,
         by,
         nodes,
@@ -69,13 +69,13 @@ pub(super) fn read(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form) -> Ra
 /// Keeps a cluster of the run's own apart from every other; one that is meant is left as it was said.
 pub(super) fn arrange(plan: &mut LaunchPlan, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) {
     let apart = match host.trainer.ray {
-        Ray::Own { apart } => {
+        RayMode::Own { apart } => {
             if !host.is_set(spec, ADDRESS) {
                 plan.env.push((ADDRESS.to_owned(), "local".to_owned()));
             }
             apart
         }
-        Ray::Started { apart, .. } => apart,
+        RayMode::Started { apart, .. } => apart,
         _ => return,
     };
     if apart {

@@ -3,30 +3,30 @@
 //! AReaL reads one YAML through Hydra and lays it over classes of its own, so that an unknown key ends it; overrides stand behind
 //! the script. Where its only checkpoint is follows from `recover`, not from the names above it, and from the user's name.
 
-use super::Mode;
+use super::RecoverMode;
 use super::backend::{self, Backend};
-use super::call::{self, Form};
+use super::call::{self, ArealLauncher};
 use super::defaults;
 use super::engines;
 use super::fields::{INT, TEXT, is};
 use super::frequency;
 use super::jobs;
-use super::live::Live;
+use super::live::ArealSpec;
 use super::older;
 use super::place::{names, place};
 use super::ray;
-use crate::adapter::{Payload, TrainerFacts};
+use crate::adapter::{AdapterPayload, TrainerFacts};
 use crate::command;
 use crate::hydra;
-use crate::kit::{MetricsTool, Reader};
-use crate::launch::{self, Ray};
-use crate::read::{Machines, ReadInput, ReadOutput};
+use crate::kit::{ConfigReader, MetricsTool};
+use crate::launch::{self, RayMode};
+use crate::read::{MachineCount, ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_config::interpolation::Env;
-use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin};
+use supervise_config::{ConfigError, ConfigNode, ConfigTree, ErrorKind, ValueOrigin};
 use supervise_core::id::Step;
-use supervise_core::spec::{GangSpec, InPlace, LauncherKind, SaveCadence};
+use supervise_core::spec::{GangSpec, InPlaceSpec, LauncherKind, SaveCadence};
 
 /// Reads a configuration.
 ///
@@ -39,7 +39,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     }
     let tree = effective(input)?;
     let recovery = input.recovery && (input.recovery_said || !is_switched_off(&tree, &env));
-    let mut values = Reader::new(&tree, (), &env, recovery);
+    let mut values = ConfigReader::new(&tree, (), &env, recovery);
     let v = &mut values;
     if input.recovery && !recovery {
         v.warn(
@@ -60,13 +60,15 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     let ray = ray::read(v, input, &form);
     let gang = gang(v, input, &form, actor, &ray);
     let world = match (&form, actor) {
-        (Form::Ranks, _) if gang.launcher == LauncherKind::Gang => Some(gang.workers),
-        (Form::Torchrun, _) => command::torchrun_world(input.command).or_else(|| actor.and_then(|a| a.world())),
+        (ArealLauncher::Ranks, _) if gang.launcher == LauncherKind::Gang => Some(gang.workers),
+        (ArealLauncher::Torchrun, _) => {
+            command::torchrun_world(input.command).or_else(|| actor.and_then(|a| a.world()))
+        }
         (_, actor) => actor.and_then(|a| a.world()),
     };
     check_world(v, &form, actor, world);
     let roles = engines::roles(v, actor);
-    let spread = engines::spread(v, actor, matches!(form, Form::Controller));
+    let spread = engines::spread(v, actor, matches!(form, ArealLauncher::Controller));
     let not_restored = engines::not_restored(v, actor, is_rl);
     engines::check(v, actor, is_rl);
     let last_step = v.get("total_train_steps", INT).and_then(|n| u64::try_from(n).ok());
@@ -77,12 +79,12 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         false => Some(1),
     };
     let names = place.as_ref().and_then(|place| names(v, input, &place.user));
-    let live = place.as_ref().map(|place| Live {
+    let live = place.as_ref().map(|place| ArealSpec {
         user: place.user.clone(),
         names,
         data_ranks: match &form {
-            Form::Controller => Some(1),
-            Form::Unknown => None,
+            ArealLauncher::Controller => Some(1),
+            ArealLauncher::Unknown => None,
             _ => world,
         },
         updates_per_step: updates,
@@ -104,13 +106,17 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     }
     // What is wrong with one is told already.
     let frequencies = frequency::wanted(v);
-    let in_place = place.as_ref().zip(live).map(|(place, live)| InPlace {
+    let in_place = place.as_ref().zip(live).map(|(place, live)| InPlaceSpec {
         store: place.store.clone(),
         // In which way the command starts the ranks is not known, so neither is who deals the data out.
-        spread: if form == Form::Unknown { BTreeMap::new() } else { spread },
+        spread: if form == ArealLauncher::Unknown {
+            BTreeMap::new()
+        } else {
+            spread
+        },
         // They end with an error whatever happened.
-        exit_says_nothing: matches!(form, Form::Launcher(_)),
-        own: Live { frequencies, ..live }.own(),
+        exit_says_nothing: matches!(form, ArealLauncher::Launcher(_)),
+        own: ArealSpec { frequencies, ..live }.own(),
     });
     Ok(ReadOutput {
         root: place.map(|p| p.root),
@@ -124,7 +130,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         facts: TrainerFacts {
             settings: input.set.to_vec(),
             retries: retries.and_then(|n| u32::try_from(n).ok()),
-            own: Payload::new(Mode(mode)),
+            own: AdapterPayload::new(RecoverMode(mode)),
             trackers,
             ray,
             must_exist,
@@ -165,7 +171,7 @@ fn effective(input: &ReadInput<'_>) -> Result<ConfigTree, Vec<ConfigError>> {
 
 fn apply(
     tree: &mut ConfigTree,
-    composed: &supervise_config::compose::Composed,
+    composed: &supervise_config::compose::ComposedConfig,
     text: &str,
     from_flag: bool,
 ) -> Result<(), ConfigError> {
@@ -176,17 +182,17 @@ fn apply(
     }
     hydra::apply(tree, &change, true)?;
     if from_flag && let Some(node) = tree.get(&change.key) {
-        let origin = Origin::Flag {
+        let origin = ValueOrigin::Flag {
             text: format!("--set {text}"),
         };
-        let flagged = Node::new(node.value.clone(), origin);
+        let flagged = ConfigNode::new(node.value.clone(), origin);
         tree.set(&change.key, flagged)?;
     }
     Ok(())
 }
 
 /// AReaL cuts the file's name at its first `.yaml` and adds that again.
-fn check_file(v: &mut Reader<'_>, input: &ReadInput<'_>) {
+fn check_file(v: &mut ConfigReader<'_>, input: &ReadInput<'_>) {
     let Some(file) = input.config_file else { return };
     let name = file.file_name().unwrap_or_default();
     let cut = name.split(".yaml").next().unwrap_or_default();
@@ -199,9 +205,9 @@ fn check_file(v: &mut Reader<'_>, input: &ReadInput<'_>) {
     }
 }
 
-fn check_form(v: &mut Reader<'_>, form: &Form) {
+fn check_form(v: &mut ConfigReader<'_>, form: &ArealLauncher) {
     jobs::check(v, form);
-    if *form != Form::Controller {
+    if *form != ArealLauncher::Controller {
         return;
     }
     let scheduler = v.get("scheduler.type", TEXT);
@@ -216,7 +222,7 @@ fn check_form(v: &mut Reader<'_>, form: &Form) {
 }
 
 /// Mistakes that end AReaL before any work, although nothing here depends on it.
-fn check_keys(v: &mut Reader<'_>, tree: &ConfigTree) {
+fn check_keys(v: &mut ConfigReader<'_>, tree: &ConfigTree) {
     for key in defaults::unknown(tree) {
         let meant = defaults::nearest(&key).map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
         v.warn(
@@ -276,17 +282,17 @@ fn check_keys(v: &mut Reader<'_>, tree: &ConfigTree) {
 
 /// The command itself, or `--set`, says that nothing is to be recovered. A file that says so is often an example that was copied.
 fn is_switched_off(tree: &ConfigTree, env: Env<'_>) -> bool {
-    let mut values = Reader::new(tree, (), env, false);
+    let mut values = ConfigReader::new(tree, (), env, false);
     let by_hand = matches!(
         values.origin("recover.mode"),
-        Origin::Override { .. } | Origin::Flag { .. }
+        ValueOrigin::Override { .. } | ValueOrigin::Flag { .. }
     );
     let said = values.needed("recover.mode", TEXT);
     by_hand && said.is_some_and(|mode| matches!(mode.as_str(), "off" | "disabled" | "False"))
 }
 
 /// Content of `recover.mode`, and how it has to be written for AReaL where it is not what the file says.
-fn mode(v: &mut Reader<'_>) -> Option<&'static str> {
+fn mode(v: &mut ConfigReader<'_>) -> Option<&'static str> {
     let said = v.needed("recover.mode", TEXT)?;
     let wants = match said.as_str() {
         "on" | "auto" => true,
@@ -328,11 +334,11 @@ fn mode(v: &mut Reader<'_>) -> Option<&'static str> {
 }
 
 /// Tools that AReaL's schedulers and launchers look for before they start anything.
-fn must_exist(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form) -> Vec<(String, Utf8PathBuf)> {
+fn must_exist(v: &mut ConfigReader<'_>, input: &ReadInput<'_>, form: &ArealLauncher) -> Vec<(String, Utf8PathBuf)> {
     let looks = match form {
-        Form::Controller => v.get("scheduler.type", TEXT).is_some_and(|s| s != "ray"),
-        Form::Launcher(_) => true,
-        Form::Torchrun | Form::Ranks | Form::Unknown => false,
+        ArealLauncher::Controller => v.get("scheduler.type", TEXT).is_some_and(|s| s != "ray"),
+        ArealLauncher::Launcher(_) => true,
+        ArealLauncher::Torchrun | ArealLauncher::Ranks | ArealLauncher::Unknown => false,
     };
     let root = v
         .needed("cluster.fileroot", TEXT)
@@ -343,7 +349,7 @@ fn must_exist(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form) -> Vec<(St
 }
 
 /// When it saves. A frequency of 0 or less holds at every step.
-fn cadence(v: &mut Reader<'_>) -> SaveCadence {
+fn cadence(v: &mut ConfigReader<'_>) -> SaveCadence {
     let wrong = v.problems.len();
     let [steps, epochs, secs] =
         ["freq_steps", "freq_epochs", "freq_secs"].map(|key| v.get(&format!("recover.{key}"), INT));
@@ -386,11 +392,11 @@ fn cadence(v: &mut Reader<'_>) -> SaveCadence {
 }
 
 /// How an engine is spread over ranks.
-fn engine(v: &mut Reader<'_>, name: &str) -> Option<Backend> {
+fn engine(v: &mut ConfigReader<'_>, name: &str) -> Option<Backend> {
     let key = format!("{name}.backend");
     let text = v.needed(&key, TEXT)?;
     match backend::parse(&text) {
-        Ok(found) if found.kind == backend::Kind::Inference => {
+        Ok(found) if found.kind == backend::EngineBackend::Inference => {
             v.problem(
                 &key,
                 format!("`{text}` generates only, this engine trains"),
@@ -411,9 +417,15 @@ fn engine(v: &mut Reader<'_>, name: &str) -> Option<Backend> {
 }
 
 /// How the workers are started.
-fn gang(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form, actor: Option<Backend>, ray: &Ray) -> GangSpec {
+fn gang(
+    v: &mut ConfigReader<'_>,
+    input: &ReadInput<'_>,
+    form: &ArealLauncher,
+    actor: Option<Backend>,
+    ray: &RayMode,
+) -> GangSpec {
     let driver = launch::ray::gang(ray);
-    if *form != Form::Ranks {
+    if *form != ArealLauncher::Ranks {
         return driver;
     }
     match input.workers.or_else(|| actor.and_then(|a| a.world())) {
@@ -434,18 +446,18 @@ fn gang(v: &mut Reader<'_>, input: &ReadInput<'_>, form: &Form, actor: Option<Ba
 }
 
 /// Machines that it asks for. What hands its workers to Slurm as jobs of their own needs none for itself.
-fn machines(v: &mut Reader<'_>, form: &Form) -> Option<Machines> {
+fn machines(v: &mut ConfigReader<'_>, form: &ArealLauncher) -> Option<MachineCount> {
     if jobs::submits(v, form) {
-        return Some(Machines { nodes: 1, gpus: 0 });
+        return Some(MachineCount { nodes: 1, gpus: 0 });
     }
     let mut number = |key: &str| v.get(key, INT).and_then(|n| u32::try_from(n).ok());
-    Some(Machines {
+    Some(MachineCount {
         nodes: number("cluster.n_nodes")?,
         gpus: number("cluster.n_gpus_per_node")?,
     })
 }
 
-fn check_world(v: &mut Reader<'_>, form: &Form, actor: Option<Backend>, world: Option<u32>) {
+fn check_world(v: &mut ConfigReader<'_>, form: &ArealLauncher, actor: Option<Backend>, world: Option<u32>) {
     let (Some(planned), Some(started)) = (actor.and_then(|a| a.world()), world) else {
         return;
     };

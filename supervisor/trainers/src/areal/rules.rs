@@ -1,6 +1,6 @@
 //! The meaning of AReaL's lines of output. They begin with `(AReaL) DATE TIME LOGGER LEVEL: `, in worker logs with a role before that.
 
-use supervise_core::event::Phase;
+use supervise_core::event::TrainerPhase;
 use supervise_core::scan::{RuleKind, ScanRule};
 
 /// The rules. A step counts from 1 here, as in AReaL's log: step N was done when `global_step` N-1 was. "Training completes!" is
@@ -22,7 +22,7 @@ pub(super) fn rules() -> Vec<ScanRule> {
         ScanRule::new(
             "areal.saved",
             r"Saved recover checkpoint to ",
-            RuleKind::Enters(Phase::Save),
+            RuleKind::Enters(TrainerPhase::Save),
         ),
         // The processes that compute rewards, the one part that AReaL 1.0.4 starts again in place.
         ScanRule::new(

@@ -1,17 +1,17 @@
 //! The files of one set, sorted: what is kept of the run, and the state of each engine.
 
-use super::names::{self, DEFAULT, INFO, Part};
+use super::names::{self, DEFAULT, INFO, SetPath};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::pointer::generation_step;
 use supervise_checkpoint::set::{self, SetKind, SetReport};
-use supervise_checkpoint::{FileReport, Marks, Need};
+use supervise_checkpoint::{FileReport, RequiredFile, StepCounters};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding, PinsHash};
 use supervise_core::id::WallMs;
 
 /// All files of a set, by path relative to it, and what is found odd in its directories.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Files {
+pub(super) struct SetFiles {
     files: BTreeMap<String, FileFact>,
     /// Symbolic links and entries that are neither files nor directories.
     pub(super) odd: BTreeSet<String>,
@@ -19,7 +19,7 @@ pub(super) struct Files {
     pub(super) linked: BTreeSet<String>,
 }
 
-impl Files {
+impl SetFiles {
     /// Takes one entry in; `path` is relative to the set.
     pub(super) fn note(&mut self, path: &str, fact: &FileFact) {
         if names::is_place(path) {
@@ -28,7 +28,7 @@ impl Files {
                 _ => self.linked.remove(path),
             };
         }
-        if names::part(path) == Part::Other {
+        if names::part(path) == SetPath::Other {
             return;
         }
         match fact.kind {
@@ -55,8 +55,8 @@ impl Files {
     /// Engines that have files here.
     pub(super) fn engines(&self) -> BTreeSet<&str> {
         let of = |path| match names::part(path) {
-            Part::State(engine, _) => Some(engine),
-            Part::Info(_) | Part::Other => None,
+            SetPath::State(engine, _) => Some(engine),
+            SetPath::Info(_) | SetPath::Other => None,
         };
         self.files.keys().filter_map(|path| of(path.as_str())).collect()
     }
@@ -122,7 +122,7 @@ impl Files {
     }
 
     /// Files that a proof looks into, relative to the set.
-    pub(super) fn needs(&self) -> Vec<Need> {
+    pub(super) fn needs(&self) -> Vec<RequiredFile> {
         let parts = self.parts();
         let below = |(dir, kind, files): &(String, SetKind, BTreeMap<String, u64>)| {
             let needs = set::needs(*kind, files.keys().map(String::as_str));
@@ -137,14 +137,14 @@ impl Files {
 
 /// The reports on a set's files.
 #[derive(Debug)]
-pub(super) struct Reports<'a> {
+pub(super) struct SetReports<'a> {
     dir: &'a str,
     /// It is a generation of AReaL's own.
     own: bool,
     all: &'a BTreeMap<Utf8PathBuf, FileReport>,
 }
 
-impl<'a> Reports<'a> {
+impl<'a> SetReports<'a> {
     /// Those below `dir`, of reports with paths relative to the root.
     pub(super) fn new(dir: &'a str, all: &'a BTreeMap<Utf8PathBuf, FileReport>) -> Self {
         let own = generation_step(dir).is_some();
@@ -181,7 +181,7 @@ impl<'a> Reports<'a> {
     }
 
     /// Counters that rise from save to save, and what tells one save from another.
-    pub(super) fn marks(&self, files: &Files) -> Marks {
+    pub(super) fn marks(&self, files: &SetFiles) -> StepCounters {
         let mut counters = BTreeMap::new();
         let mut put = |name: String, value: Option<u64>| counters.extend(value.map(|n| (name, n)));
         let info = |name: &str| self.of(&format!("{INFO}/{name}"));
@@ -207,11 +207,11 @@ impl<'a> Reports<'a> {
                 put(shard_mark(engine, &name), crc.map(u64::from));
             }
         }
-        Marks { counters, digest: None }
+        StepCounters { counters, digest: None }
     }
 
     /// Updates that the optimizer of an engine has made.
-    fn updates(&self, files: &Files, dir: &str) -> Option<u64> {
+    fn updates(&self, files: &SetFiles, dir: &str) -> Option<u64> {
         let reports = files
             .inside(dir)
             .into_keys()
@@ -222,7 +222,7 @@ impl<'a> Reports<'a> {
     }
 
     /// Key that tells this save from all others, and is the same in a copy: none before everything that tells was read.
-    pub(super) fn save(&self, files: &Files) -> Option<String> {
+    pub(super) fn save(&self, files: &SetFiles) -> Option<String> {
         let mut sum = crc32fast::Hasher::new();
         let mut add = |path: &str| -> Option<()> {
             sum.update(path.as_bytes());

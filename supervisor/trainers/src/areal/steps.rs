@@ -1,30 +1,30 @@
 //! The live set and its generations, folded from file facts: each is a directory under the root that is looked at.
 
-use super::judge::{self, Case};
+use super::judge::{self, ArealSetInput};
 use super::names;
-use super::set::{Files, Reports};
-use crate::adapter::{Expectation, StepTracker};
+use super::set::{SetFiles, SetReports};
+use crate::adapter::{ExpectedLayout, StepTracker};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_checkpoint::pointer::generation_step;
-use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
+use supervise_checkpoint::{EarlierStep, FileReport, RequiredFile, StepCounters};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, PinsHash};
-use supervise_core::event::Tracker;
+use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 
 /// The sets under one root.
 #[derive(Debug)]
 pub(super) struct ArealSteps {
-    expect: Expectation,
-    sets: BTreeMap<String, Set>,
-    earlier: Vec<Earlier>,
+    expect: ExpectedLayout,
+    sets: BTreeMap<String, ArealSet>,
+    earlier: Vec<EarlierStep>,
 }
 
 #[derive(Debug, Default)]
-struct Set {
-    files: Files,
+struct ArealSet {
+    files: SetFiles,
     /// Counters at the last judgement that proved it.
-    marks: Option<Marks>,
+    marks: Option<StepCounters>,
 }
 
 /// Returns true if a set is a generation that AReaL wrote by itself: its parts have other names there.
@@ -34,7 +34,7 @@ fn is_own(name: &str) -> bool {
 
 impl ArealSteps {
     /// Nothing noted yet.
-    pub(super) fn new(expect: Expectation) -> Self {
+    pub(super) fn new(expect: ExpectedLayout) -> Self {
         Self {
             expect,
             sets: BTreeMap::new(),
@@ -50,8 +50,8 @@ impl ArealSteps {
     }
 
     /// Generations that were proven: as they are on disk now before what was remembered.
-    fn others(&self, than: &str) -> Vec<Earlier> {
-        let mut known: BTreeMap<Step, Marks> = self.earlier.iter().map(|e| (e.step, e.marks.clone())).collect();
+    fn others(&self, than: &str) -> Vec<EarlierStep> {
+        let mut known: BTreeMap<Step, StepCounters> = self.earlier.iter().map(|e| (e.step, e.marks.clone())).collect();
         let own = names::step(than);
         for (name, set) in self.sets.iter().filter(|(name, _)| *name != than) {
             if let (Some(step), Some(marks)) = (names::step(name), &set.marks) {
@@ -72,7 +72,7 @@ impl ArealSteps {
         known
             .into_iter()
             .filter(|(s, _)| other(s))
-            .map(|(step, marks)| Earlier { step, marks })
+            .map(|(step, marks)| EarlierStep { step, marks })
             .collect()
     }
 }
@@ -112,7 +112,7 @@ impl StepTracker for ArealSteps {
         out
     }
 
-    fn needs(&self, ckpt: &CkptId, _depth: Depth) -> Vec<Need> {
+    fn needs(&self, ckpt: &CkptId, _depth: Depth) -> Vec<RequiredFile> {
         let Some(set) = self.sets.get(ckpt.0.as_str()) else {
             return Vec::new();
         };
@@ -136,27 +136,27 @@ impl StepTracker for ArealSteps {
         let Some(set) = self.sets.get_mut(name) else {
             return crate::kit::unknown_step(ckpt);
         };
-        let summary = judge::judge(&Case {
+        let summary = judge::judge(&ArealSetInput {
             id: ckpt,
             named: names::step(name),
             files: &set.files,
-            reports: Reports::new(name, reports),
+            reports: SetReports::new(name, reports),
             expect: &self.expect,
             earlier: &earlier,
         });
         let proven = summary.proven.is_some();
-        set.marks = proven.then(|| Reports::new(name, reports).marks(&set.files));
+        set.marks = proven.then(|| SetReports::new(name, reports).marks(&set.files));
         summary
     }
 
-    fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
+    fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> StepCounters {
         let name = ckpt.0.as_str();
         let set = self.sets.get(name);
-        set.map(|s| Reports::new(name, reports).marks(&s.files))
+        set.map(|s| SetReports::new(name, reports).marks(&s.files))
             .unwrap_or_default()
     }
 
-    fn remember(&mut self, earlier: Vec<Earlier>) {
+    fn remember(&mut self, earlier: Vec<EarlierStep>) {
         self.earlier = earlier;
     }
 
@@ -177,7 +177,7 @@ impl StepTracker for ArealSteps {
         ""
     }
 
-    fn read_tracker(&mut self, _bytes: Option<&[u8]>) -> Tracker {
-        Tracker::Missing
+    fn read_tracker(&mut self, _bytes: Option<&[u8]>) -> TrackerState {
+        TrackerState::Missing
     }
 }

@@ -3,7 +3,7 @@
 use super::call;
 use crate::read::ReadInput;
 use std::collections::BTreeMap;
-use supervise_config::Value;
+use supervise_config::ConfigValue;
 
 /// Settings by name: of the YAML, of the command over it, of `--set` over both.
 pub(super) struct TrainingArguments(pub(super) BTreeMap<String, String>);
@@ -14,10 +14,10 @@ impl TrainingArguments {
         let leaves = input.composed.map(|c| c.tree.leaves()).unwrap_or_default();
         for (key, node) in leaves {
             let text = match &node.value {
-                Value::Str(text) => text.clone(),
-                Value::Bool(is) => is.to_string(),
-                Value::Int(n) => n.to_string(),
-                Value::Float(n) => n.to_string(),
+                ConfigValue::Str(text) => text.clone(),
+                ConfigValue::Bool(is) => is.to_string(),
+                ConfigValue::Int(n) => n.to_string(),
+                ConfigValue::Float(n) => n.to_string(),
                 _ => continue,
             };
             all.insert(key, text);

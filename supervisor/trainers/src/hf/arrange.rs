@@ -3,10 +3,10 @@
 //! If the program takes flags of `TrainingArguments`, the step is named; elsewhere every newer step went aside before, so that
 //! `get_last_checkpoint` finds the right one, and nothing where the run is to begin anew.
 
-use super::call::{self, Style};
+use super::call::{self, ArgStyle};
 use super::script;
 use super::seen::STEP_VARIABLE;
-use crate::adapter::{Help, HostFacts, LaunchPlan};
+use crate::adapter::{HostFacts, InjectedSetting, LaunchPlan};
 use crate::command;
 use crate::kit::experiment;
 use camino::Utf8Path;
@@ -36,7 +36,7 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
         StartPoint::AsIs => {}
         StartPoint::Fresh => {
             words = without(call::RESUME);
-            if style == Style::Pairs {
+            if style == ArgStyle::Pairs {
                 plan.overrides.push(format!("{}=null", call::RESUME));
             }
         }
@@ -98,7 +98,7 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
 }
 
 /// ms-swift's `resume_only_model` is a wish for the step that the user named: of a step of the run's own nothing is to be lost.
-fn with_all_state(style: Style, spec: &RunSpec, step: &Utf8Path, plan: &mut LaunchPlan) {
+fn with_all_state(style: ArgStyle, spec: &RunSpec, step: &Utf8Path, plan: &mut LaunchPlan) {
     let is_named = matches!(&spec.resume, ResumeIntent::Path { path, .. } if path == step);
     let said = call::settings(spec.trainer_command());
     let is_on = |text: &String| !matches!(text.to_lowercase().as_str(), "false" | "no" | "f" | "n" | "0");
@@ -114,7 +114,7 @@ fn with_all_state(style: Style, spec: &RunSpec, step: &Utf8Path, plan: &mut Laun
 }
 
 /// `save_total_limit` goes by time of modification and counts torn steps too: it is raised, and the supervisor keeps the user's number.
-fn retention(style: Style, spec: &RunSpec, host: &HostFacts, plan: &mut LaunchPlan) {
+fn retention(style: ArgStyle, spec: &RunSpec, host: &HostFacts, plan: &mut LaunchPlan) {
     if !spec.policy.prune || spec.policy.observe || spec.policy.keep_raise == 0 {
         return;
     }
@@ -129,8 +129,8 @@ fn retention(style: Style, spec: &RunSpec, host: &HostFacts, plan: &mut LaunchPl
     }
 }
 
-fn told_in_time() -> Help {
-    let mut help = Help::new(
+fn told_in_time() -> InjectedSetting {
+    let mut help = InjectedSetting::new(
         "assist.environment",
         "what the trainer does is told at once, resumes and saves included",
     );

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// How a program takes settings of the `Trainer` from its command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum ArgStyle {
     /// `--key value`, as `HfArgumentParser` reads them.
     Flags,
     /// `key=value` behind the configuration, as LLaMA-Factory reads them.
@@ -105,17 +105,17 @@ fn is_of_others(value: &str) -> bool {
 }
 
 /// How settings are given to what a command starts.
-pub(crate) fn style(command: &[String]) -> Style {
+pub(crate) fn style(command: &[String]) -> ArgStyle {
     match program(command) {
         Some(found) => match found.program {
-            KnownProgram::LlamaFactory if found.file(command).is_some() => Style::Pairs,
-            KnownProgram::LlamaFactory | KnownProgram::Trl | KnownProgram::Swift => Style::Flags,
+            KnownProgram::LlamaFactory if found.file(command).is_some() => ArgStyle::Pairs,
+            KnownProgram::LlamaFactory | KnownProgram::Trl | KnownProgram::Swift => ArgStyle::Flags,
             // Its options have changed from release to release; it finds the newest step by itself.
-            KnownProgram::Axolotl => Style::None,
+            KnownProgram::Axolotl => ArgStyle::None,
         },
         // Whoever says that it is one needs no second flag to be believed.
-        None if telling_flags(command) >= 1 => Style::Flags,
-        None => Style::None,
+        None if telling_flags(command) >= 1 => ArgStyle::Flags,
+        None => ArgStyle::None,
     }
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn configs_in(command: &[String]) -> Vec<String> {
 /// Settings in a command, by the name of each setting; the last one counts.
 pub(crate) fn settings(command: &[String]) -> BTreeMap<String, String> {
     match style(command) {
-        Style::Pairs => command
+        ArgStyle::Pairs => command
             .iter()
             .filter_map(|word| word.split_once('='))
             .filter(|(key, _)| !key.starts_with('-'))
@@ -213,11 +213,11 @@ pub(crate) fn is_on(text: &str) -> bool {
 }
 
 /// One setting as the program takes it.
-pub(crate) fn spelt(style: Style, key: &str, value: &str) -> Option<String> {
+pub(crate) fn spelt(style: ArgStyle, key: &str, value: &str) -> Option<String> {
     match style {
-        Style::Flags => Some(format!("--{key}={value}")),
-        Style::Pairs => Some(format!("{key}={value}")),
-        Style::None => None,
+        ArgStyle::Flags => Some(format!("--{key}={value}")),
+        ArgStyle::Pairs => Some(format!("{key}={value}")),
+        ArgStyle::None => None,
     }
 }
 
@@ -234,40 +234,44 @@ mod tests {
         for (command, style_of, called) in [
             (
                 "python3 train.py --output_dir out --save_steps 10 --per_device_train_batch_size 4",
-                Style::Flags,
+                ArgStyle::Flags,
                 true,
             ),
             (
                 "torchrun --nproc-per-node 2 train.py --output-dir=o --save-total-limit=1 --do-train",
-                Style::Flags,
+                ArgStyle::Flags,
                 true,
             ),
-            ("trl sft --model_name_or_path m", Style::Flags, true),
-            ("/v/bin/trl grpo --config x.yaml", Style::Flags, true),
+            ("trl sft --model_name_or_path m", ArgStyle::Flags, true),
+            ("/v/bin/trl grpo --config x.yaml", ArgStyle::Flags, true),
             (
                 "accelerate launch --num_processes 8 -m trl.scripts.sft --config x.yaml",
-                Style::Flags,
+                ArgStyle::Flags,
                 true,
             ),
-            ("llamafactory-cli train x.yaml", Style::Pairs, true),
-            ("torchrun src/train.py {config} a=1", Style::Pairs, true),
-            ("llamafactory-cli train --stage sft --output_dir o", Style::Flags, true),
-            ("axolotl train c.yml", Style::None, true),
-            ("swift sft --model m", Style::Flags, true),
-            ("python3 train.py --output_dir out", Style::None, false),
-            ("python3 train.py", Style::None, false),
+            ("llamafactory-cli train x.yaml", ArgStyle::Pairs, true),
+            ("torchrun src/train.py {config} a=1", ArgStyle::Pairs, true),
+            (
+                "llamafactory-cli train --stage sft --output_dir o",
+                ArgStyle::Flags,
+                true,
+            ),
+            ("axolotl train c.yml", ArgStyle::None, true),
+            ("swift sft --model m", ArgStyle::Flags, true),
+            ("python3 train.py --output_dir out", ArgStyle::None, false),
+            ("python3 train.py", ArgStyle::None, false),
             (
                 "bash train.sh --output_dir out --save_steps 10 --logging_steps 1",
-                Style::Flags,
+                ArgStyle::Flags,
                 false,
             ),
             (
                 "./train.sh --output_dir out --save_steps 10 --logging_steps 1",
-                Style::Flags,
+                ArgStyle::Flags,
                 false,
             ),
-            ("llamafactory-cli export x.yaml", Style::None, false),
-            ("megatron sft --model m", Style::None, false),
+            ("llamafactory-cli export x.yaml", ArgStyle::None, false),
+            ("megatron sft --model m", ArgStyle::None, false),
         ] {
             let command = words(command);
             assert_eq!(
@@ -303,7 +307,7 @@ mod tests {
             assert_eq!(is_called(&words(&command)), called, "{command}");
         }
         let shares = words(no_trainer);
-        assert_eq!(style(&shares), Style::Flags, "where it is said that it is one");
+        assert_eq!(style(&shares), ArgStyle::Flags, "where it is said that it is one");
     }
 
     #[test]

@@ -7,12 +7,12 @@ use supervise_core::checkpoint::{EntryKind, FileFact, PinsHash};
 
 /// One step directory.
 #[derive(Debug, Default)]
-pub(crate) struct Entry {
+pub(crate) struct HfStepDir {
     pub(super) dir: Option<FileFact>,
     pub(super) below: BTreeMap<String, FileFact>,
 }
 
-impl Entry {
+impl HfStepDir {
     /// Kind of the step's own name: a directory, or something that is not followed.
     pub(crate) fn kind(&self) -> EntryKind {
         self.dir.as_ref().map_or(EntryKind::Dir, |d| d.kind)

@@ -3,7 +3,7 @@
 use camino::Utf8Path;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::set::{self, SetKind};
-use supervise_checkpoint::{FileKind, FileReport, Need};
+use supervise_checkpoint::{FileKind, FileReport, RequiredFile};
 use supervise_core::checkpoint::{Depth, Finding};
 
 /// A part of the state that is saved in files of its own.
@@ -48,7 +48,7 @@ impl StatePart {
 
 /// Files that belong together in one directory of the step; the empty name: the step itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Set {
+struct FileSet {
     dir: String,
     kind: SetKind,
 }
@@ -57,8 +57,8 @@ struct Set {
 #[derive(Debug, Default)]
 pub(crate) struct PartFiles {
     /// Files to be looked into, relative to the step.
-    pub(crate) needs: Vec<Need>,
-    sets: Vec<Set>,
+    pub(crate) needs: Vec<RequiredFile>,
+    sets: Vec<FileSet>,
     /// Evidence of its names alone.
     pub(crate) findings: Vec<Finding>,
 }
@@ -70,7 +70,7 @@ impl PartFiles {
     }
 
     pub(crate) fn add(&mut self, path: &str, kind: FileKind) {
-        self.needs.push(Need::new(path, kind));
+        self.needs.push(RequiredFile::new(path, kind));
     }
 
     pub(crate) fn add_set(&mut self, dir: &str, kind: SetKind, files: &StepListing<'_>) {
@@ -78,7 +78,7 @@ impl PartFiles {
         self.needs
             .extend(needs.into_iter().map(|need| need.under(Utf8Path::new(dir))));
         let dir = dir.to_owned();
-        self.sets.push(Set { dir, kind });
+        self.sets.push(FileSet { dir, kind });
     }
 
     /// Names or files that show more when they are compared.
@@ -92,14 +92,14 @@ impl PartFiles {
 
     /// How deep the least proven file was looked into; `None` where one was not.
     pub(crate) fn proven(&self, depth: Depth, reports: &BTreeMap<&str, &FileReport>) -> Option<Depth> {
-        let of = |need: &Need| reports.get(need.path.as_str()).map(|r| r.proven.min(depth));
+        let of = |need: &RequiredFile| reports.get(need.path.as_str()).map(|r| r.proven.min(depth));
         self.needs
             .iter()
             .try_fold(depth, |least, need| Some(least.min(of(need)?)))
     }
 }
 
-impl Set {
+impl FileSet {
     /// Verdict on the set's files together; what each is alone is told by its own report.
     fn compare(
         &self,

@@ -3,18 +3,19 @@
 //! A resume fails without `trainer_state.json` or weights, and goes on in silence without anything else: a fresh optimizer, a schedule
 //! from its start. So a step that lacks what it was saved with is not whole, whatever `Trainer` would do with it.
 
-use super::entry::{Entry, Siblings};
+use super::entry::{HfStepDir, Siblings};
 use super::groups::{StatePart, StepListing};
-use super::names::{self, RootName};
-use super::parts::{self, Form, Parts};
+use super::names::{self, HfRootName};
+use super::parts::{self, HfSaveFormat, HfStepParts};
 use super::ranks::NodeRanks;
-use crate::adapter::Expectation;
+use crate::adapter::ExpectedLayout;
 use camino::Utf8PathBuf;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use supervise_checkpoint::FileReport;
 use supervise_core::checkpoint::{
-    CheckpointSummary, CkptId, Depth, EntryKind, Finding, Level, Part, Resumability, StateKind, TrainerNote, Verdict,
+    CheckpointSummary, CkptId, Depth, EntryKind, Finding, FindingLevel, PartialStep, Resumability, StateKind,
+    TrainerNote, Verdict,
 };
 use supervise_core::id::{Step, WallMs};
 
@@ -36,18 +37,18 @@ const CONTENTS: [StatePart; 7] = [
 
 /// One step to be judged, with all that may be looked at.
 #[derive(Debug)]
-pub(crate) struct Case<'a> {
+pub(crate) struct HfStepInput<'a> {
     pub(crate) step: Step,
-    pub(crate) entry: &'a Entry,
+    pub(crate) entry: &'a HfStepDir,
     pub(crate) siblings: Siblings,
-    pub(crate) expect: &'a Expectation,
+    pub(crate) expect: &'a ExpectedLayout,
     pub(crate) depth: Depth,
     /// By path relative to the checkpoint root.
     pub(crate) reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
 }
 
 /// Judges a step.
-pub(crate) fn judge(case: &Case<'_>) -> CheckpointSummary {
+pub(crate) fn judge(case: &HfStepInput<'_>) -> CheckpointSummary {
     let dir = names::step_dir(case.step);
     let mut summary = crate::kit::unknown_step(&CkptId(dir.clone().into()));
     summary.findings.clear();
@@ -58,7 +59,7 @@ pub(crate) fn judge(case: &Case<'_>) -> CheckpointSummary {
     summary.files = u32::try_from(case.entry.regular().count()).unwrap_or(u32::MAX);
     summary.newest = WallMs(case.entry.regular().map(|(_, f)| f.mtime).max().unwrap_or(0) / 1_000_000);
     let files = case.entry.files();
-    let parts = Parts::of(&files);
+    let parts = HfStepParts::of(&files);
     if let Some(finding) = not_a_step(case, &parts) {
         summary.verdict = finding.effect();
         summary.resume = Resumability::Not {
@@ -68,7 +69,7 @@ pub(crate) fn judge(case: &Case<'_>) -> CheckpointSummary {
         return summary;
     }
     let reports = below(&dir, case.reports);
-    let seen = Seen {
+    let seen = HfStepCheck {
         case,
         files,
         parts,
@@ -77,7 +78,7 @@ pub(crate) fn judge(case: &Case<'_>) -> CheckpointSummary {
     seen.into_summary(summary)
 }
 
-fn not_a_step(case: &Case<'_>, parts: &Parts) -> Option<Finding> {
+fn not_a_step(case: &HfStepInput<'_>, parts: &HfStepParts) -> Option<Finding> {
     match case.entry.kind() {
         EntryKind::Dir => {}
         EntryKind::Symlink => {
@@ -101,13 +102,13 @@ fn not_a_step(case: &Case<'_>, parts: &Parts) -> Option<Finding> {
         return Some(Finding::error("unknown_layout", Verdict::Unknown, detail));
     }
     let detail = match parts.form {
-        Form::LocalShards => {
+        HfSaveFormat::LocalShards => {
             "FSDP saved a file a rank (LOCAL_STATE_DICT): whether all are there and fit is not known here"
         }
-        Form::Accelerate => {
+        HfSaveFormat::Accelerate => {
             "accelerate's save_state wrote it, no Trainer: whether all is there is known to the program that saved it"
         }
-        Form::Plain | Form::Fsdp | Form::DeepSpeed | Form::V1 => return None,
+        HfSaveFormat::Plain | HfSaveFormat::Fsdp | HfSaveFormat::DeepSpeed | HfSaveFormat::V1 => return None,
     };
     Some(Finding::error("unknown_layout", Verdict::Unknown, detail))
 }
@@ -124,14 +125,14 @@ pub(super) fn below<'a>(
         .collect()
 }
 
-struct Seen<'a> {
-    case: &'a Case<'a>,
+struct HfStepCheck<'a> {
+    case: &'a HfStepInput<'a>,
     files: StepListing<'a>,
-    parts: Parts,
+    parts: HfStepParts,
     reports: BTreeMap<&'a str, &'a FileReport>,
 }
 
-impl Seen<'_> {
+impl HfStepCheck<'_> {
     fn into_summary(self, mut summary: CheckpointSummary) -> CheckpointSummary {
         let mut by_part: BTreeMap<StatePart, Vec<Finding>> = BTreeMap::new();
         for (what, group) in &self.parts.groups {
@@ -147,10 +148,10 @@ impl Seen<'_> {
         }
         let saved = SILENT.iter().any(|w| self.parts.has(*w));
         summary.layout = Cow::Borrowed(match self.parts.form {
-            Form::DeepSpeed => "hf_deepspeed",
-            Form::Fsdp => "hf_fsdp",
-            Form::V1 => "llamafactory_v1",
-            Form::Plain | Form::LocalShards | Form::Accelerate => "hf_trainer",
+            HfSaveFormat::DeepSpeed => "hf_deepspeed",
+            HfSaveFormat::Fsdp => "hf_fsdp",
+            HfSaveFormat::V1 => "llamafactory_v1",
+            HfSaveFormat::Plain | HfSaveFormat::LocalShards | HfSaveFormat::Accelerate => "hf_trainer",
         });
         summary.world = self.world();
         let whole =
@@ -194,10 +195,10 @@ impl Seen<'_> {
         let mut out: Vec<Finding> = report.findings.clone();
         out.extend(self.step_differs(report));
         out.extend(parts::misplaced(path, report));
-        if self.parts.form == Form::V1 {
+        if self.parts.form == HfSaveFormat::V1 {
             out.extend(super::v1::odd_content(path, report));
         }
-        if report.verdict != Verdict::Whole && !out.iter().any(|f| f.level == Level::Error) {
+        if report.verdict != Verdict::Whole && !out.iter().any(|f| f.level == FindingLevel::Error) {
             let detail = format!("the file is {}", report.verdict);
             out.push(Finding::error("file_not_whole", report.verdict, detail));
         }
@@ -221,7 +222,7 @@ impl Seen<'_> {
         let mut say = |what, file: &str, finding: Finding| out.push((what, finding.in_file(file)));
         let lacks = Verdict::Incomplete;
         let parts = &self.parts;
-        if parts.form == Form::V1 {
+        if parts.form == HfSaveFormat::V1 {
             if !self.files.has(names::V1_COMPLETE) {
                 let detail = "it is written last and is not there: the save goes on, or was killed; LLaMA-Factory passes the step over";
                 let finding = Finding::error("unfinished", lacks, detail);
@@ -254,7 +255,7 @@ impl Seen<'_> {
             say(StatePart::Weights, names::LATEST, finding);
         }
         let loads = names::WEIGHTS.iter().any(|n| self.files.by_path.contains_key(n));
-        if !parts.has(StatePart::Weights) || parts.form == Form::Plain && !loads && !self.has_adapters() {
+        if !parts.has(StatePart::Weights) || parts.form == HfSaveFormat::Plain && !loads && !self.has_adapters() {
             let detail = "no weights that a resume loads are there";
             say(
                 StatePart::Weights,
@@ -264,10 +265,10 @@ impl Seen<'_> {
         }
         let siblings = &self.case.siblings;
         let saved = SILENT.iter().any(|w| parts.has(*w)) || siblings.optimizer;
-        if saved && !parts.has(StatePart::Optimizer) && parts.form != Form::DeepSpeed {
+        if saved && !parts.has(StatePart::Optimizer) && parts.form != HfSaveFormat::DeepSpeed {
             let detail = "the optimizer's state is not there: a resume would begin with a fresh one and say nothing";
             let file = match parts.form {
-                Form::V1 => super::v1::STATE_DICT,
+                HfSaveFormat::V1 => super::v1::STATE_DICT,
                 _ => "optimizer.pt",
             };
             say(
@@ -277,7 +278,7 @@ impl Seen<'_> {
             );
         }
         // With DeepSpeed the schedule may be its own, and stand in its files.
-        let schedule = siblings.schedule || saved && parts.form != Form::DeepSpeed;
+        let schedule = siblings.schedule || saved && parts.form != HfSaveFormat::DeepSpeed;
         if schedule && !parts.has(StatePart::Schedule) {
             let detail = "the learning-rate schedule is not there: a resume would begin it and the optimizer anew and say nothing";
             say(
@@ -306,7 +307,7 @@ impl Seen<'_> {
         if let Some((rank, lost, of)) = self.lost_ranks().filter(|_| saved) {
             let detail = format!("the random states of {lost} of {of} ranks are not there, the first is rank {rank}");
             let file = match parts.form {
-                Form::V1 => format!("{}/rank_{rank}.pt", names::V1_RNG),
+                HfSaveFormat::V1 => format!("{}/rank_{rank}.pt", names::V1_RNG),
                 _ => format!("rng_state_{rank}.pth"),
             };
             say(StatePart::Rng, &file, Finding::error("rng_missing", lacks, detail));
@@ -355,7 +356,7 @@ impl Seen<'_> {
             return lost.min().map(|first| (first, count, node.end - node.first));
         }
         let of = self.parts.world().filter(|_| !ranks.is_empty())?;
-        let of = of.max(if self.parts.form == Form::V1 { 1 } else { 2 });
+        let of = of.max(if self.parts.form == HfSaveFormat::V1 { 1 } else { 2 });
         let first = (0..of).find(|r| !ranks.contains(r))?;
         let there = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
         Some((first, of.saturating_sub(there), of))
@@ -378,7 +379,7 @@ impl Seen<'_> {
     fn resume(&self, saved: bool) -> Resumability {
         use StateKind::{DataOrder, LrSchedule, Optimizer, Rng};
         let lost = match (self.case.expect.world, self.world()) {
-            (Some(run), Some(step)) if run != step && self.parts.form == Form::DeepSpeed => {
+            (Some(run), Some(step)) if run != step && self.parts.form == HfSaveFormat::DeepSpeed => {
                 return Resumability::Not {
                     why: format!(
                         "{step} ranks saved it with DeepSpeed, which loads ZeRO's states with no other number, and the run has {run}: start it with {step} ranks, or convert the step with ds_to_universal"
@@ -393,7 +394,7 @@ impl Seen<'_> {
     }
 
     /// What is left where only such state is missing or torn as `Trainer` goes on without, once it is put away.
-    fn part(&self, whole: &dyn Fn(StatePart) -> bool) -> Option<Part> {
+    fn part(&self, whole: &dyn Fn(StatePart) -> bool) -> Option<PartialStep> {
         let torn = |what: &StatePart| self.parts.has(*what) && !whole(*what);
         if [StatePart::Rollout, StatePart::Entropy, StatePart::Data]
             .iter()
@@ -407,7 +408,7 @@ impl Seen<'_> {
         );
         let scaler = !self.parts.has(StatePart::Scaler) || whole(StatePart::Scaler);
         let all = optimizer && rng && scaler;
-        if all || !whole(StatePart::State) || !whole(StatePart::Weights) || self.parts.form != Form::Plain {
+        if all || !whole(StatePart::State) || !whole(StatePart::Weights) || self.parts.form != HfSaveFormat::Plain {
             return None;
         }
         let mut lost = Vec::new();
@@ -431,7 +432,7 @@ impl Seen<'_> {
             .collect();
         let depths = left.iter().map(|(_, g)| g.proven(self.case.depth, &self.reports));
         let held = left.iter().map(|(what, _)| what.word().to_owned()).collect();
-        Some(Part {
+        Some(PartialStep {
             lost,
             holds: BTreeMap::from([(String::new(), held)]),
             proven: depths.collect::<Option<Vec<Depth>>>().and_then(|d| d.into_iter().min()),
@@ -444,7 +445,7 @@ impl Seen<'_> {
     fn odd(&self) -> Vec<Finding> {
         let is_state = |path: &str| {
             let alone = BTreeMap::from([(path, 0)]);
-            !Parts::of(&StepListing { by_path: alone }).is_foreign()
+            !HfStepParts::of(&StepListing { by_path: alone }).is_foreign()
         };
         let odd = self.case.entry.odd().map(|path| {
             let finding = if is_state(path) || names::is_state_dir(path) {
@@ -486,7 +487,7 @@ fn order(findings: &mut Vec<Finding>) {
 /// The step that an identity names.
 pub(crate) fn step_of(ckpt: &CkptId) -> Option<Step> {
     match names::root_name(ckpt.0.as_str()) {
-        RootName::Step(step) => Some(step),
+        HfRootName::Step(step) => Some(step),
         _ => None,
     }
 }

@@ -4,11 +4,11 @@ use super::judge::below;
 use super::names;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
-use supervise_checkpoint::{FileReport, Marks};
+use supervise_checkpoint::{FileReport, StepCounters};
 use supervise_core::id::Step;
 
 /// Counters of a step that rise, and the digest of its files.
-pub(crate) fn marks(step: Step, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
+pub(crate) fn marks(step: Step, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> StepCounters {
     let dir = names::step_dir(step);
     let own = below(&dir, reports);
     let torch = |name: &str| own.get(name)?.facts.torch.as_ref();
@@ -18,7 +18,7 @@ pub(crate) fn marks(step: Step, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> 
     let schedule = torch(names::SCHEDULE).and_then(|f| f.scheduler_steps);
     let counted = [("optimizer", optimizer), ("schedule", schedule)];
     let crcs: Option<Vec<_>> = own.iter().map(|(p, r)| Some((Utf8Path::new(*p), r.crc?))).collect();
-    Marks {
+    StepCounters {
         counters: counted
             .into_iter()
             .filter_map(|(name, n)| Some((name.to_owned(), n?)))

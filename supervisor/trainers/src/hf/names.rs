@@ -43,7 +43,7 @@ pub(crate) const PREFIX: &str = "checkpoint-";
 
 /// Kind of the name of an entry under the output directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RootName {
+pub(crate) enum HfRootName {
     /// A step directory.
     Step(Step),
     /// A step's number with leading zeros: `Trainer` takes it for that step, and never writes it.
@@ -57,17 +57,17 @@ pub(crate) enum RootName {
 }
 
 /// Reads the name of an entry that stands directly under the output directory.
-pub(crate) fn root_name(name: &str) -> RootName {
+pub(crate) fn root_name(name: &str) -> HfRootName {
     let Some(rest) = name.strip_prefix(PREFIX) else {
-        return RootName::Other;
+        return HfRootName::Other;
     };
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     match (digits, digits == rest.len(), rest.parse()) {
-        (0, ..) => RootName::Other,
-        (_, false, _) => RootName::Suffixed,
-        (.., Err(_)) => RootName::TooLarge,
-        (n, _, Ok(step)) if n > 1 && rest.starts_with('0') => RootName::Padded(Step(step)),
-        (.., Ok(step)) => RootName::Step(Step(step)),
+        (0, ..) => HfRootName::Other,
+        (_, false, _) => HfRootName::Suffixed,
+        (.., Err(_)) => HfRootName::TooLarge,
+        (n, _, Ok(step)) if n > 1 && rest.starts_with('0') => HfRootName::Padded(Step(step)),
+        (.., Ok(step)) => HfRootName::Step(Step(step)),
     }
 }
 
@@ -120,18 +120,18 @@ mod tests {
     #[test]
     fn only_the_exact_name_is_a_step() {
         for (name, what) in [
-            ("checkpoint-500", RootName::Step(Step(500))),
-            ("checkpoint-0", RootName::Step(Step(0))),
-            ("checkpoint-0500", RootName::Padded(Step(500))),
-            ("checkpoint-00", RootName::Padded(Step(0))),
-            ("checkpoint-099999999999999999999", RootName::TooLarge),
-            ("checkpoint-99999999999999999999", RootName::TooLarge),
-            ("checkpoint-500.bak", RootName::Suffixed),
-            ("checkpoint-500-merged", RootName::Suffixed),
-            ("checkpoint-best", RootName::Other),
-            ("checkpoint-", RootName::Other),
-            ("checkpoint_500", RootName::Other),
-            ("runs", RootName::Other),
+            ("checkpoint-500", HfRootName::Step(Step(500))),
+            ("checkpoint-0", HfRootName::Step(Step(0))),
+            ("checkpoint-0500", HfRootName::Padded(Step(500))),
+            ("checkpoint-00", HfRootName::Padded(Step(0))),
+            ("checkpoint-099999999999999999999", HfRootName::TooLarge),
+            ("checkpoint-99999999999999999999", HfRootName::TooLarge),
+            ("checkpoint-500.bak", HfRootName::Suffixed),
+            ("checkpoint-500-merged", HfRootName::Suffixed),
+            ("checkpoint-best", HfRootName::Other),
+            ("checkpoint-", HfRootName::Other),
+            ("checkpoint_500", HfRootName::Other),
+            ("runs", HfRootName::Other),
         ] {
             assert_eq!(root_name(name), what, "{name}");
         }

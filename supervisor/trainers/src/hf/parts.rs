@@ -12,7 +12,7 @@ const UNIVERSAL: &str = "_universal";
 
 /// How a step was saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum HfSaveFormat {
     /// Weights in the files that `from_pretrained` reads, the optimizer in one file.
     Plain,
     /// FSDP's distributed checkpoints.
@@ -29,8 +29,8 @@ pub(crate) enum Form {
 
 /// A step, sorted.
 #[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) form: Form,
+pub(crate) struct HfStepParts {
+    pub(crate) form: HfSaveFormat,
     pub(crate) groups: BTreeMap<StatePart, PartFiles>,
     /// Ranks whose random states are there; a run of one process: rank 0 alone.
     pub(crate) ranks: BTreeSet<u32>,
@@ -42,23 +42,23 @@ pub(crate) struct Parts {
     pub(crate) tag: Option<String>,
 }
 
-impl Parts {
+impl HfStepParts {
     pub(crate) fn of(files: &StepListing<'_>) -> Self {
         let dirs = files.dirs();
         let fsdp = |dir: &&str| names::is_fsdp_dir(dir, "pytorch_model_fsdp");
         let of_accelerate = |(name, _): (&str, u64)| names::is_of_accelerate(name);
         let form = if !files.has(names::STATE) && files.in_dir("").any(of_accelerate) {
-            Form::Accelerate
+            HfSaveFormat::Accelerate
         } else if v1::is_one(files) {
-            Form::V1
+            HfSaveFormat::V1
         } else if files.has(names::LATEST) || dirs.iter().any(|d| d.starts_with("global_step")) {
-            Form::DeepSpeed
+            HfSaveFormat::DeepSpeed
         } else if dirs.iter().any(fsdp) {
-            Form::Fsdp
+            HfSaveFormat::Fsdp
         } else if files.in_dir("").any(|(name, _)| names::is_local_shard(name)) {
-            Form::LocalShards
+            HfSaveFormat::LocalShards
         } else {
-            Form::Plain
+            HfSaveFormat::Plain
         };
         let mut parts = Self {
             form,
@@ -68,14 +68,14 @@ impl Parts {
             sentinel: files.has(names::SENTINEL),
             tag: None,
         };
-        if form == Form::V1 {
+        if form == HfSaveFormat::V1 {
             (parts.groups, parts.ranks) = v1::sort(files);
             return parts;
         }
         parts.single(files);
         parts.weights(files, &dirs);
         parts.optimizer(files, &dirs);
-        if form == Form::DeepSpeed {
+        if form == HfSaveFormat::DeepSpeed {
             parts.deepspeed(files, &dirs);
         }
         parts
@@ -83,7 +83,7 @@ impl Parts {
 
     /// Nothing that `Trainer` writes is there.
     pub(crate) fn is_foreign(&self) -> bool {
-        self.groups.is_empty() && self.form == Form::Plain && !self.sentinel
+        self.groups.is_empty() && self.form == HfSaveFormat::Plain && !self.sentinel
     }
 
     pub(crate) fn has(&self, what: StatePart) -> bool {

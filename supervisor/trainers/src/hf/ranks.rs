@@ -4,7 +4,7 @@ use super::call;
 use super::program::{KnownProgram, program};
 use crate::command;
 use crate::one_node::node_part;
-use supervise_config::{Node, Value, parse_trainer_yaml};
+use supervise_config::{ConfigNode, ConfigValue, parse_trainer_yaml};
 
 /// A command, and what else its launcher reads.
 #[derive(Clone, Copy)]
@@ -91,7 +91,7 @@ fn default_config(facts: LaunchFacts<'_>) -> Option<String> {
 /// Ranks by a file of accelerate's. `kind_said`: the command names the kind of the launch itself.
 fn in_config(text: &str, kind_said: bool) -> Option<u32> {
     let node = parse_trainer_yaml(text, "accelerate").ok()?;
-    let said = |key: &str| node.child(key).and_then(Node::as_str);
+    let said = |key: &str| node.child(key).and_then(ConfigNode::as_str);
     if said("compute_environment").is_some_and(|place| place != "LOCAL_MACHINE") {
         return None;
     }
@@ -100,7 +100,7 @@ fn in_config(text: &str, kind_said: bool) -> Option<u32> {
         Some("NO") if !kind_said => Some(1),
         Some("MULTI_CPU") => None,
         _ => match node.child("num_processes")?.value {
-            Value::Int(n) => u32::try_from(n).ok(),
+            ConfigValue::Int(n) => u32::try_from(n).ok(),
             _ => None,
         },
     }

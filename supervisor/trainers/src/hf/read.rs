@@ -4,16 +4,16 @@ use super::HF;
 use super::arguments::TrainingArguments;
 use super::arrange::RESUME_ONLY_MODEL;
 use super::call;
-use super::names::{self, RootName};
+use super::names::{self, HfRootName};
 use super::program::{self, KnownProgram};
 use super::ranks::{self, LaunchFacts};
 use super::saving::Saving;
-use crate::adapter::Payload;
+use crate::adapter::AdapterPayload;
 use crate::command;
 use crate::kit::MetricsTool;
 use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8PathBuf;
-use supervise_config::{ConfigError, ErrorKind, Node, Value};
+use supervise_config::{ConfigError, ConfigNode, ConfigValue, ErrorKind};
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::id::Step;
 use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent};
@@ -28,8 +28,8 @@ fn trackers(said: &TrainingArguments, input: &ReadInput<'_>) -> Vec<MetricsTool>
         .composed
         .and_then(|c| c.tree.get(REPORT_TO))
         .map(|node| &node.value);
-    if let Some(Value::List(items)) = list {
-        names.extend(items.iter().filter_map(Node::as_str));
+    if let Some(ConfigValue::List(items)) = list {
+        names.extend(items.iter().filter_map(ConfigNode::as_str));
     }
     let flag = input
         .command
@@ -68,13 +68,13 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     wrong.extend(versions(&said, input).err());
     wrong.extend(cannot_resume(&said, input).err());
     let style = call::style(input.command);
-    let told = style != call::Style::None || input.composed.is_some();
+    let told = style != call::ArgStyle::None || input.composed.is_some();
     let saving = match program::is(input.command, KnownProgram::Axolotl) {
         true => Saving::of_axolotl(&said),
         false => Saving::of(&said, told),
     };
     out.cadence.every = saving.every();
-    out.facts.own = Payload::new(saving);
+    out.facts.own = AdapterPayload::new(saving);
     out.last_step = said.number("max_steps").map(Step);
     // The best step may be an old one, and is to stay.
     let keeps_best = said.is("load_best_model_at_end");
@@ -123,7 +123,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
             .extend([StateKind::Optimizer, StateKind::LrSchedule, StateKind::Rng]);
     }
     out.findings = findings(&said, &out, style);
-    if style == call::Style::None && !input.set.is_empty() {
+    if style == call::ArgStyle::None && !input.set.is_empty() {
         let keys: Vec<&str> = input.set.iter().filter_map(|said| said.split('=').next()).collect();
         let detail = format!(
             "{} of --set: told, not passed on, for the command shows no flags of TrainingArguments; it is believed that the script does so by itself",
@@ -167,7 +167,7 @@ fn resume(said: &TrainingArguments, input: &ReadInput<'_>) -> Result<ResumeInten
     };
     let path = input.cwd.join(text);
     match path.file_name().map(names::root_name) {
-        Some(RootName::Step(step)) => Ok(ResumeIntent::Path { path, step }),
+        Some(HfRootName::Step(step)) => Ok(ResumeIntent::Path { path, step }),
         _ => Err(refused(
             call::RESUME,
             format!(
@@ -258,7 +258,7 @@ fn refused(key: &str, message: String, hint: &str) -> ConfigError {
         .with_hint(hint)
 }
 
-fn findings(said: &TrainingArguments, out: &ReadOutput, style: call::Style) -> Vec<Finding> {
+fn findings(said: &TrainingArguments, out: &ReadOutput, style: call::ArgStyle) -> Vec<Finding> {
     let mut found = Vec::new();
     if said.is("save_only_model") {
         found.push(Finding::warning(
@@ -284,7 +284,7 @@ fn findings(said: &TrainingArguments, out: &ReadOutput, style: call::Style) -> V
             "save_strategy is no: nothing is saved, and a crash costs the whole run",
         ));
     }
-    if style == call::Style::None && out.root.is_none() {
+    if style == call::ArgStyle::None && out.root.is_none() {
         found.push(Finding::note(
             "resumes_by_itself",
             "the command shows no flags of TrainingArguments: it is started as it is written, the newest proven step is left as the newest in the output directory, and the script has to resume from it (resume_from_checkpoint=True)",

@@ -3,13 +3,13 @@
 //! No line of its own tells a step as it is trained: only the progress bar does, and bars of anything look like it. It counts where
 //! it is as long as the `Trainer` said.
 
-use supervise_core::event::Phase;
-use supervise_core::numbers::Measure;
+use supervise_core::event::TrainerPhase;
+use supervise_core::numbers::TrainingMetric;
 use supervise_core::scan::{RuleKind, ScanRule};
 use supervise_core::taxonomy::Class;
 
 /// Keys of what is logged, which names no step.
-const KEYS: [(Measure, &str); 2] = [(Measure::Loss, "loss"), (Measure::GradNorm, "grad_norm")];
+const KEYS: [(TrainingMetric, &str); 2] = [(TrainingMetric::Loss, "loss"), (TrainingMetric::GradNorm, "grad_norm")];
 
 /// Rules in order of precedence.
 pub(crate) fn rules() -> Vec<ScanRule> {
@@ -28,12 +28,12 @@ pub(crate) fn rules() -> Vec<ScanRule> {
         ScanRule::new(
             "hf.save",
             r"Saving model checkpoint to .*checkpoint-(\d+)/?\s*$",
-            RuleKind::Enters(Phase::Save),
+            RuleKind::Enters(TrainerPhase::Save),
         ),
         ScanRule::new(
             "hf.validation",
             r"\*\*\*\*\* Running (?:Evaluation|Prediction|evaluation|prediction) \*\*\*\*\*",
-            RuleKind::Enters(Phase::Validate),
+            RuleKind::Enters(TrainerPhase::Validate),
         ),
         ScanRule::new(
             "hf.end",
@@ -50,7 +50,7 @@ pub(crate) fn rules() -> Vec<ScanRule> {
             r"Output directory .* already exists and is not empty",
             RuleKind::Failure(Class::CfgArgs.into()),
         ),
-        ScanRule::new("hf.loss", r"^\s*\{'loss': ", RuleKind::Enters(Phase::Step)).with_keys(&KEYS),
+        ScanRule::new("hf.loss", r"^\s*\{'loss': ", RuleKind::Enters(TrainerPhase::Step)).with_keys(&KEYS),
         ScanRule::new("hf.bar", r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+) \[", RuleKind::Bar),
     ]
 }

@@ -2,10 +2,10 @@
 
 use super::call::{self, RESUME};
 use crate::command;
-use crate::script_call::{Call, difference};
+use crate::script_call::{RewrittenCall, difference};
 use std::collections::BTreeMap;
 use supervise_core::record::StartPoint;
-use supervise_core::script::{CallOrder, Learnt};
+use supervise_core::script::{CallOrder, LearnedCall};
 
 /// Settings that decide where and what is saved, and by how many.
 const WATCHED: [&str; 9] = [
@@ -28,7 +28,7 @@ pub(super) fn root(words: &[String]) -> String {
 }
 
 /// Form of the call of each attempt, and the words put into it.
-pub(super) fn call_order(learnt: &Learnt, ours: &[String], from: &StartPoint) -> CallOrder {
+pub(super) fn call_order(learnt: &LearnedCall, ours: &[String], from: &StartPoint) -> CallOrder {
     let key = |word: &String| {
         let name = word.trim_start_matches("--").split('=').next().unwrap_or_default();
         name.replace('-', "_")
@@ -63,7 +63,11 @@ fn watched(words: &[String], pinned: &[String]) -> BTreeMap<String, String> {
 }
 
 /// Puts our words at the end of a call; what they decide is taken out of it.
-pub(super) fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
+pub(super) fn fill(
+    words: &[String],
+    order: &CallOrder,
+    restarts_by_environment: bool,
+) -> Result<RewrittenCall, String> {
     let entry = call::entry(words);
     if entry != order.entry {
         return Err(format!(
@@ -84,7 +88,7 @@ pub(super) fn fill(words: &[String], order: &CallOrder, restarts_by_environment:
     }
     out.extend(order.ours.iter().cloned());
     let notes = command::forbid_restarts(&mut out, restarts_by_environment);
-    Ok(Call {
+    Ok(RewrittenCall {
         words: out,
         notes: notes.into_iter().collect(),
     })

@@ -17,7 +17,7 @@ const LONGEST: usize = 4096;
 
 /// One line; what does not fit its type is not believed.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct HookReport {
     root: Utf8PathBuf,
     strategy: String,
     save_steps: serde_json::Value,
@@ -32,7 +32,7 @@ struct Told {
 
 /// The exception that kept the hook from seeing a training.
 #[derive(Debug, Deserialize)]
-struct Failed {
+struct HookFailure {
     failed: String,
 }
 
@@ -40,14 +40,14 @@ struct Failed {
 pub(crate) fn failed(text: &str) -> Option<String> {
     let is_name = |name: &String| !name.is_empty() && name.len() <= 64 && name.chars().all(char::is_alphanumeric);
     let mut lines = text.lines().take(LINES);
-    let found = lines.find_map(|line| serde_json::from_str::<Failed>(line).ok())?;
+    let found = lines.find_map(|line| serde_json::from_str::<HookFailure>(line).ok())?;
     (seen(text, None).is_none() && is_name(&found.failed)).then_some(found.failed)
 }
 
 /// The training that was begun first, and why it is watched only; `None`: none was. `known`: what was seen of an attempt before.
 pub(crate) fn seen(text: &str, known: Option<&TrainerSeen>) -> Option<TrainerSeen> {
-    let told = |line: &str| serde_json::from_str::<Told>(line).ok();
-    let all: Vec<Told> = text.lines().take(LINES).filter_map(told).collect();
+    let told = |line: &str| serde_json::from_str::<HookReport>(line).ok();
+    let all: Vec<HookReport> = text.lines().take(LINES).filter_map(told).collect();
     let first = all.iter().find(|t| t.count == 1 && is_place(&t.root))?;
     let again = all.iter().find(|t| t.count > 1);
     let every = (first.strategy == "steps").then(|| first.save_steps.as_u64()).flatten();
@@ -65,7 +65,7 @@ pub(crate) fn seen(text: &str, known: Option<&TrainerSeen>) -> Option<TrainerSee
 }
 
 /// Why a step of this training may be none of this run's, or would not be taken.
-fn unfit(first: &Told, again: Option<&Told>, known: Option<&TrainerSeen>) -> Option<String> {
+fn unfit(first: &HookReport, again: Option<&HookReport>, known: Option<&TrainerSeen>) -> Option<String> {
     let inside = |path: &Utf8PathBuf| path.parent() == Some(first.root.as_path());
     if let Some(again) = again {
         return Some(match again.root == first.root {

@@ -1,19 +1,19 @@
 //! The steps under an output directory, folded from file facts as they come.
 
-use super::entry::{Entry, Siblings};
+use super::entry::{HfStepDir, Siblings};
 use super::groups::StatePart;
 use super::judge::{self, step_of};
 use super::marks;
-use super::names::{self, RootName};
+use super::names::{self, HfRootName};
 use super::padded;
-use super::parts::Parts;
-use crate::adapter::{Expectation, StepTracker};
+use super::parts::HfStepParts;
+use crate::adapter::{ExpectedLayout, StepTracker};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
+use supervise_checkpoint::{EarlierStep, FileReport, RequiredFile, StepCounters};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, PinsHash};
-use supervise_core::event::Tracker;
+use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 
 /// Neighbours of a step that are asked what a step of this run holds.
@@ -22,16 +22,16 @@ const SIBLINGS: usize = 4;
 /// Facts about all steps under one root.
 #[derive(Debug)]
 pub(crate) struct HfSteps {
-    expect: Expectation,
-    steps: BTreeMap<Step, Entry>,
+    expect: ExpectedLayout,
+    steps: BTreeMap<Step, HfStepDir>,
     /// Directories that `get_last_checkpoint` takes for steps, and that no run has written.
     padded: BTreeMap<String, Step>,
-    odd: BTreeMap<String, RootName>,
+    odd: BTreeMap<String, HfRootName>,
 }
 
 impl HfSteps {
     /// No steps yet.
-    pub(crate) fn new(expect: Expectation) -> Self {
+    pub(crate) fn new(expect: ExpectedLayout) -> Self {
         Self {
             expect,
             steps: BTreeMap::new(),
@@ -40,7 +40,7 @@ impl HfSteps {
         }
     }
 
-    fn entry(&self, ckpt: &CkptId) -> Option<(Step, &Entry)> {
+    fn entry(&self, ckpt: &CkptId) -> Option<(Step, &HfStepDir)> {
         let step = step_of(ckpt)?;
         self.steps.get(&step).map(|entry| (step, entry))
     }
@@ -51,7 +51,7 @@ impl HfSteps {
             .filter(|(_, e)| e.below.contains_key(names::STATE))
             .take(SIBLINGS);
         let mut known = finished.fold(Siblings::default(), |known, (_, e)| {
-            let parts = Parts::of(&e.files());
+            let parts = HfStepParts::of(&e.files());
             Siblings {
                 optimizer: known.optimizer || parts.has(StatePart::Optimizer),
                 schedule: known.schedule || parts.has(StatePart::Schedule),
@@ -75,9 +75,9 @@ impl StepTracker for HfSteps {
             .split_once('/')
             .map_or((path, None), |(name, rest)| (name, Some(rest)));
         let step = match names::root_name(name) {
-            RootName::Other => return,
-            RootName::Step(step) => step,
-            RootName::Padded(step) => {
+            HfRootName::Other => return,
+            HfRootName::Step(step) => step,
+            HfRootName::Padded(step) => {
                 match (fact.kind, rest) {
                     (EntryKind::Gone, None) => {
                         self.padded.remove(name);
@@ -129,13 +129,13 @@ impl StepTracker for HfSteps {
         all
     }
 
-    fn needs(&self, ckpt: &CkptId, _depth: Depth) -> Vec<Need> {
+    fn needs(&self, ckpt: &CkptId, _depth: Depth) -> Vec<RequiredFile> {
         let Some((step, entry)) = self.entry(ckpt) else {
             return Vec::new();
         };
         let dir = names::step_dir(step);
         let mut seen = BTreeSet::new();
-        Parts::of(&entry.files())
+        HfStepParts::of(&entry.files())
             .groups
             .into_values()
             .flat_map(|group| group.needs)
@@ -149,7 +149,7 @@ impl StepTracker for HfSteps {
             let padded = self.padded.get(ckpt.0.as_str());
             return padded.map_or_else(|| crate::kit::unknown_step(ckpt), |step| padded::padded(ckpt, *step));
         };
-        judge::judge(&judge::Case {
+        judge::judge(&judge::HfStepInput {
             step,
             entry,
             siblings: self.siblings(step),
@@ -159,11 +159,11 @@ impl StepTracker for HfSteps {
         })
     }
 
-    fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
-        step_of(ckpt).map_or_else(Marks::default, |step| marks::marks(step, reports))
+    fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> StepCounters {
+        step_of(ckpt).map_or_else(StepCounters::default, |step| marks::marks(step, reports))
     }
 
-    fn remember(&mut self, _earlier: Vec<Earlier>) {}
+    fn remember(&mut self, _earlier: Vec<EarlierStep>) {}
 
     fn pins(&self, ckpt: &CkptId) -> Option<PinsHash> {
         self.entry(ckpt).map(|(_, entry)| entry.pins())
@@ -186,14 +186,14 @@ impl StepTracker for HfSteps {
         ""
     }
 
-    fn read_tracker(&mut self, _bytes: Option<&[u8]>) -> Tracker {
-        Tracker::Unused
+    fn read_tracker(&mut self, _bytes: Option<&[u8]>) -> TrackerState {
+        TrackerState::Unused
     }
 }
 
-fn remark(name: &str, kind: RootName) -> String {
+fn remark(name: &str, kind: HfRootName) -> String {
     match kind {
-        RootName::TooLarge => format!("{name} is ignored: no step has a number this large"),
+        HfRootName::TooLarge => format!("{name} is ignored: no step has a number this large"),
         _ => format!(
             "{name} is ignored, but save_total_limit counts and deletes it: move it out of the output directory"
         ),

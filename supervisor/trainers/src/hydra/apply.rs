@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use supervise_config::interpolation::Resolver;
-use supervise_config::{ConfigError, ConfigTree, ErrorKind, Key, Map, Node, Value, split_path};
+use supervise_config::interpolation::InterpolationResolver;
+use supervise_config::{ConfigError, ConfigMap, ConfigNode, ConfigTree, ConfigValue, ErrorKind, MapKey, split_path};
 
-use super::{Override, OverrideAction, refuse};
+use super::{HydraOverride, OverrideAction, refuse};
 
 /// Applies an override to a configuration. In struct mode, which is Hydra's, the plain form refuses keys that do not exist.
-pub fn apply(tree: &mut ConfigTree, change: &Override, struct_mode: bool) -> Result<(), ConfigError> {
+pub fn apply(tree: &mut ConfigTree, change: &HydraOverride, struct_mode: bool) -> Result<(), ConfigError> {
     if change.package.is_some() {
         return Err(refuse(
             &change.text,
@@ -16,12 +16,12 @@ pub fn apply(tree: &mut ConfigTree, change: &Override, struct_mode: bool) -> Res
             &format!("'{}' is not a group, so it has no package", change.key),
         ));
     }
-    let value = change.value.clone().unwrap_or(Value::Null);
+    let value = change.value.clone().unwrap_or(ConfigValue::Null);
     match change.action {
         OverrideAction::Change => update(tree, change, value, struct_mode),
         OverrideAction::Force => update(tree, change, value, false),
         OverrideAction::Add => {
-            let container = matches!(value, Value::Map(_) | Value::List(_));
+            let container = matches!(value, ConfigValue::Map(_) | ConfigValue::List(_));
             if !container && current(tree, &change.key).is_some() {
                 return Err(
                     refuse(&change.text, 0, "the key has a value already").with_hint(format!(
@@ -39,7 +39,7 @@ pub fn apply(tree: &mut ConfigTree, change: &Override, struct_mode: bool) -> Res
             if change
                 .value
                 .as_ref()
-                .is_some_and(|wanted| !matches!(wanted, Value::Null) && !equal(wanted, &found))
+                .is_some_and(|wanted| !matches!(wanted, ConfigValue::Null) && !equal(wanted, &found))
             {
                 return Err(refuse(
                     &change.text,
@@ -53,17 +53,17 @@ pub fn apply(tree: &mut ConfigTree, change: &Override, struct_mode: bool) -> Res
 }
 
 /// The value a key has now; an interpolation that cannot be followed here counts as one.
-fn current(tree: &ConfigTree, key: &str) -> Option<Value> {
-    match Resolver::new(tree, &|_| None).get(key) {
+fn current(tree: &ConfigTree, key: &str) -> Option<ConfigValue> {
+    match InterpolationResolver::new(tree, &|_| None).get(key) {
         Ok(node) => node
             .map(|node| node.value)
-            .filter(|value| !matches!(value, Value::Null)),
+            .filter(|value| !matches!(value, ConfigValue::Null)),
         Err(error) if error.kind == ErrorKind::MandatoryMissing => None,
         Err(_) => tree.get(key).map(|node| node.value.clone()),
     }
 }
 
-fn update(tree: &mut ConfigTree, change: &Override, value: Value, strict: bool) -> Result<(), ConfigError> {
+fn update(tree: &mut ConfigTree, change: &HydraOverride, value: ConfigValue, strict: bool) -> Result<(), ConfigError> {
     let parts = split_path(&change.key);
     let unknown = || {
         refuse(
@@ -76,7 +76,7 @@ fn update(tree: &mut ConfigTree, change: &Override, value: Value, strict: bool) 
             change.text.trim_start_matches('+')
         ))
     };
-    let node = Node::new(value, change.origin());
+    let node = ConfigNode::new(value, change.origin());
     for length in 1..=parts.len() {
         let path = parts[..length].join(".");
         let known = tree.get(&path).map(|node| &node.value);
@@ -84,30 +84,28 @@ fn update(tree: &mut ConfigTree, change: &Override, value: Value, strict: bool) 
             None if strict => return Err(unknown()),
             None => break,
             // A plain value on the way gives place to an empty mapping, in which no key is known.
-            Some(Value::Map(_) | Value::List(_)) => {}
+            Some(ConfigValue::Map(_) | ConfigValue::List(_)) => {}
             Some(_) if length < parts.len() && strict => return Err(unknown()),
             Some(_) => {}
         }
     }
     let existing = tree.get(&change.key);
     match (existing.map(|node| &node.value), &node.value) {
-        (Some(Value::Map(below)), Value::Map(over)) => {
+        (Some(ConfigValue::Map(below)), ConfigValue::Map(over)) => {
             if strict && !known_keys(below, over) {
                 return Err(unknown());
             }
             let mut wrapped = node;
             for part in parts.iter().rev() {
-                let mut map = Map::new();
-                map.insert(Key::Str(part.clone()), wrapped);
-                wrapped = Node::new(Value::Map(map), change.origin());
+                let mut map = ConfigMap::new();
+                map.insert(MapKey::Str(part.clone()), wrapped);
+                wrapped = ConfigNode::new(ConfigValue::Map(map), change.origin());
             }
             tree.merge(ConfigTree::new(wrapped))
         }
-        (Some(Value::Map(_)), Value::List(_)) | (Some(Value::List(_)), Value::Map(_)) => Err(refuse(
-            &change.text,
-            0,
-            "a list and a mapping cannot replace each other",
-        )),
+        (Some(ConfigValue::Map(_)), ConfigValue::List(_)) | (Some(ConfigValue::List(_)), ConfigValue::Map(_)) => Err(
+            refuse(&change.text, 0, "a list and a mapping cannot replace each other"),
+        ),
         _ => tree.add(&change.key, node).map_err(|error| {
             let file: Arc<str> = Arc::from("override");
             let mut error = error;
@@ -118,33 +116,33 @@ fn update(tree: &mut ConfigTree, change: &Override, value: Value, strict: bool) 
 }
 
 /// Returns true if every key of the upper mapping exists below.
-fn known_keys(below: &Map, over: &Map) -> bool {
+fn known_keys(below: &ConfigMap, over: &ConfigMap) -> bool {
     over.iter().all(
         |(key, node)| match (below.get(key).map(|node| &node.value), &node.value) {
             (None, _) => false,
-            (Some(Value::Map(below)), Value::Map(over)) => known_keys(below, over),
+            (Some(ConfigValue::Map(below)), ConfigValue::Map(over)) => known_keys(below, over),
             _ => true,
         },
     )
 }
 
 /// Equality as Python sees it: numbers and truth values by their number.
-fn equal(left: &Value, right: &Value) -> bool {
-    let number = |value: &Value| match value {
-        Value::Bool(value) => Some(f64::from(u8::from(*value))),
-        Value::Int(number) => Some(*number as f64),
-        Value::Float(number) => Some(*number),
+fn equal(left: &ConfigValue, right: &ConfigValue) -> bool {
+    let number = |value: &ConfigValue| match value {
+        ConfigValue::Bool(value) => Some(f64::from(u8::from(*value))),
+        ConfigValue::Int(number) => Some(*number as f64),
+        ConfigValue::Float(number) => Some(*number),
         _ => None,
     };
     match (left, right) {
-        (Value::List(left), Value::List(right)) => {
+        (ConfigValue::List(left), ConfigValue::List(right)) => {
             left.len() == right.len()
                 && left
                     .iter()
                     .zip(right)
                     .all(|(left, right)| equal(&left.value, &right.value))
         }
-        (Value::Map(left), Value::Map(right)) => {
+        (ConfigValue::Map(left), ConfigValue::Map(right)) => {
             left.len() == right.len()
                 && left
                     .iter()

@@ -1,7 +1,7 @@
 //! The value of an override: words, quoted strings, lists, mappings, casts.
 
-use supervise_config::literal::{self, Kind};
-use supervise_config::{ConfigError, Key, Map, Node, Origin, Value};
+use supervise_config::literal::{self, TokenKind};
+use supervise_config::{ConfigError, ConfigMap, ConfigNode, ConfigValue, MapKey, ValueOrigin};
 
 use super::refuse;
 
@@ -9,15 +9,15 @@ use super::refuse;
 const MAX_NESTING: usize = 64;
 
 /// Reads the value that begins there and reaches to the end.
-pub(super) fn parse_value(text: &str, start: usize) -> Result<Value, ConfigError> {
-    let mut reader = Reader {
+pub(super) fn parse_value(text: &str, start: usize) -> Result<ConfigValue, ConfigError> {
+    let mut reader = ValueParser {
         text,
         at: start,
         depth: 0,
     };
     reader.spaces();
     if reader.rest().is_empty() {
-        return Ok(Value::Str(String::new()));
+        return Ok(ConfigValue::Str(String::new()));
     }
     let value = reader.element()?;
     match reader.rest().trim_start_matches([' ', '\t']).chars().next() {
@@ -30,18 +30,18 @@ pub(super) fn parse_value(text: &str, start: usize) -> Result<Value, ConfigError
 }
 
 /// Reads a value from left to right.
-struct Reader<'a> {
+struct ValueParser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ValueParser<'a> {
     fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
 
-    fn element(&mut self) -> Result<Value, ConfigError> {
+    fn element(&mut self) -> Result<ConfigValue, ConfigError> {
         self.depth += 1;
         if self.depth > MAX_NESTING {
             return Err(self.refuse("the value is nested too deeply"));
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
         let value = match self.rest().chars().next() {
             Some('[') => self.list(),
             Some('{') => self.mapping(),
-            Some(quote @ ('\'' | '"')) => self.quoted(quote).map(Value::Str),
+            Some(quote @ ('\'' | '"')) => self.quoted(quote).map(ConfigValue::Str),
             _ => match self.function_name() {
                 Some(name) => self.function(name),
                 None => self.words(false),
@@ -59,13 +59,15 @@ impl<'a> Reader<'a> {
         value
     }
 
-    fn list(&mut self) -> Result<Value, ConfigError> {
+    fn list(&mut self) -> Result<ConfigValue, ConfigError> {
         let items = self.items(1, ']')?;
-        Ok(Value::List(items.into_iter().map(|value| self.node(value)).collect()))
+        Ok(ConfigValue::List(
+            items.into_iter().map(|value| self.node(value)).collect(),
+        ))
     }
 
     /// Elements with commas between them, after an opening of `open` bytes.
-    fn items(&mut self, open: usize, close: char) -> Result<Vec<Value>, ConfigError> {
+    fn items(&mut self, open: usize, close: char) -> Result<Vec<ConfigValue>, ConfigError> {
         self.at += open;
         let mut items = Vec::new();
         loop {
@@ -82,9 +84,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn mapping(&mut self) -> Result<Value, ConfigError> {
+    fn mapping(&mut self) -> Result<ConfigValue, ConfigError> {
         self.at += 1;
-        let mut map = Map::new();
+        let mut map = ConfigMap::new();
         self.spaces();
         while !self.closed('}') {
             if !map.is_empty() {
@@ -92,10 +94,10 @@ impl<'a> Reader<'a> {
                 self.spaces();
             }
             let key = match self.words(true)? {
-                Value::Str(text) => Key::Str(text),
-                Value::Int(number) => Key::Int(number),
-                Value::Float(number) => Key::Float(number),
-                Value::Bool(value) => Key::Bool(value),
+                ConfigValue::Str(text) => MapKey::Str(text),
+                ConfigValue::Int(number) => MapKey::Int(number),
+                ConfigValue::Float(number) => MapKey::Float(number),
+                ConfigValue::Bool(value) => MapKey::Bool(value),
                 _ => return Err(self.refuse("a key cannot be null")),
             };
             self.spaces();
@@ -105,7 +107,7 @@ impl<'a> Reader<'a> {
             map.insert(key, self.node(value));
             self.spaces();
         }
-        Ok(Value::Map(map))
+        Ok(ConfigValue::Map(map))
     }
 
     fn quoted(&mut self, quote: char) -> Result<String, ConfigError> {
@@ -134,8 +136,8 @@ impl<'a> Reader<'a> {
     }
 
     /// A run of words, colons and interpolations; a key has neither of the latter.
-    fn words(&mut self, key: bool) -> Result<Value, ConfigError> {
-        let mut words: Vec<(Kind, &'a str)> = Vec::new();
+    fn words(&mut self, key: bool) -> Result<ConfigValue, ConfigError> {
+        let mut words: Vec<(TokenKind, &'a str)> = Vec::new();
         loop {
             let rest = self.rest();
             let ahead = rest.trim_start_matches([' ', '\t']);
@@ -155,11 +157,11 @@ impl<'a> Reader<'a> {
             } else {
                 return Err(self.unexpected());
             };
-            words.push((Kind::Mark, &rest[..length]));
+            words.push((TokenKind::Mark, &rest[..length]));
             self.at += length;
         }
         self.spaces();
-        while words.last().is_some_and(|(kind, _)| *kind == Kind::Space) {
+        while words.last().is_some_and(|(kind, _)| *kind == TokenKind::Space) {
             words.pop();
         }
         if words.is_empty() {
@@ -173,11 +175,11 @@ impl<'a> Reader<'a> {
         let rest = self.rest();
         let (kind, length) = literal::word(rest)?;
         let calls = rest[length..].trim_start_matches([' ', '\t']).starts_with('(');
-        (kind == Kind::Id && calls).then(|| &rest[..length])
+        (kind == TokenKind::Id && calls).then(|| &rest[..length])
     }
 
-    fn function(&mut self, name: &str) -> Result<Value, ConfigError> {
-        let cast: fn(&Value) -> Option<Value> = match name {
+    fn function(&mut self, name: &str) -> Result<ConfigValue, ConfigError> {
+        let cast: fn(&ConfigValue) -> Option<ConfigValue> = match name {
             "int" => cast_int,
             "float" => cast_float,
             "str" => cast_str,
@@ -201,10 +203,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn node(&self, value: Value) -> Node {
-        Node::new(
+    fn node(&self, value: ConfigValue) -> ConfigNode {
+        ConfigNode::new(
             value,
-            Origin::Override {
+            ValueOrigin::Override {
                 text: self.text.to_owned(),
             },
         )
@@ -248,54 +250,57 @@ fn interpolation(text: &str) -> Option<usize> {
 }
 
 /// A cast of the parts of a list or mapping, or of a single value.
-fn cast_with(value: &Value, cast: impl Fn(&Value) -> Option<Value> + Copy) -> Option<Value> {
-    let inner = |node: &Node| cast_with(&node.value, cast).map(|value| Node::new(value, node.origin.clone()));
+fn cast_with(value: &ConfigValue, cast: impl Fn(&ConfigValue) -> Option<ConfigValue> + Copy) -> Option<ConfigValue> {
+    let inner =
+        |node: &ConfigNode| cast_with(&node.value, cast).map(|value| ConfigNode::new(value, node.origin.clone()));
     match value {
-        Value::List(items) => items.iter().map(inner).collect::<Option<_>>().map(Value::List),
-        Value::Map(map) => map
+        ConfigValue::List(items) => items.iter().map(inner).collect::<Option<_>>().map(ConfigValue::List),
+        ConfigValue::Map(map) => map
             .iter()
             .map(|(key, node)| Some((key.clone(), inner(node)?)))
             .collect::<Option<_>>()
-            .map(Value::Map),
-        Value::Null => None,
+            .map(ConfigValue::Map),
+        ConfigValue::Null => None,
         plain => cast(plain),
     }
 }
 
-fn cast_int(value: &Value) -> Option<Value> {
+fn cast_int(value: &ConfigValue) -> Option<ConfigValue> {
     cast_with(value, |value| match value {
-        Value::Bool(value) => Some(Value::Int(i128::from(*value))),
-        Value::Float(number) if number.is_finite() && number.abs() < 1e30 => Some(Value::Int(*number as i128)),
-        Value::Str(text) => text.trim().parse().ok().map(Value::Int),
-        Value::Int(number) => Some(Value::Int(*number)),
+        ConfigValue::Bool(value) => Some(ConfigValue::Int(i128::from(*value))),
+        ConfigValue::Float(number) if number.is_finite() && number.abs() < 1e30 => {
+            Some(ConfigValue::Int(*number as i128))
+        }
+        ConfigValue::Str(text) => text.trim().parse().ok().map(ConfigValue::Int),
+        ConfigValue::Int(number) => Some(ConfigValue::Int(*number)),
         _ => None,
     })
 }
 
-fn cast_float(value: &Value) -> Option<Value> {
+fn cast_float(value: &ConfigValue) -> Option<ConfigValue> {
     cast_with(value, |value| match value {
-        Value::Bool(value) => Some(Value::Float(f64::from(u8::from(*value)))),
-        Value::Int(number) => Some(Value::Float(*number as f64)),
-        Value::Float(number) => Some(Value::Float(*number)),
-        Value::Str(text) => text.trim().parse().ok().map(Value::Float),
+        ConfigValue::Bool(value) => Some(ConfigValue::Float(f64::from(u8::from(*value)))),
+        ConfigValue::Int(number) => Some(ConfigValue::Float(*number as f64)),
+        ConfigValue::Float(number) => Some(ConfigValue::Float(*number)),
+        ConfigValue::Str(text) => text.trim().parse().ok().map(ConfigValue::Float),
         _ => None,
     })
 }
 
-fn cast_bool(value: &Value) -> Option<Value> {
+fn cast_bool(value: &ConfigValue) -> Option<ConfigValue> {
     cast_with(value, |value| match value {
-        Value::Bool(value) => Some(Value::Bool(*value)),
-        Value::Int(number) => Some(Value::Bool(*number != 0)),
-        Value::Float(number) => Some(Value::Bool(*number != 0.0)),
-        Value::Str(text) if text.eq_ignore_ascii_case("true") => Some(Value::Bool(true)),
-        Value::Str(text) if text.eq_ignore_ascii_case("false") => Some(Value::Bool(false)),
+        ConfigValue::Bool(value) => Some(ConfigValue::Bool(*value)),
+        ConfigValue::Int(number) => Some(ConfigValue::Bool(*number != 0)),
+        ConfigValue::Float(number) => Some(ConfigValue::Bool(*number != 0.0)),
+        ConfigValue::Str(text) if text.eq_ignore_ascii_case("true") => Some(ConfigValue::Bool(true)),
+        ConfigValue::Str(text) if text.eq_ignore_ascii_case("false") => Some(ConfigValue::Bool(false)),
         _ => None,
     })
 }
 
-fn cast_str(value: &Value) -> Option<Value> {
+fn cast_str(value: &ConfigValue) -> Option<ConfigValue> {
     cast_with(value, |value| match value {
-        Value::Bool(value) => Some(Value::Str(value.to_string())),
-        other => Some(Value::Str(supervise_config::python_str(other))),
+        ConfigValue::Bool(value) => Some(ConfigValue::Str(value.to_string())),
+        other => Some(ConfigValue::Str(supervise_config::python_str(other))),
     })
 }

@@ -1,6 +1,6 @@
 //! One experiment for all attempts, with the tools that draw a run's curves: each would begin a new one at every relaunch.
 
-use crate::adapter::{Help, HostFacts, LaunchPlan};
+use crate::adapter::{HostFacts, InjectedSetting, LaunchPlan};
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
 
@@ -83,8 +83,8 @@ fn of_mlflow(is_set: bool) -> &'static str {
     }
 }
 
-fn one(tracker: MetricsTool, spec: &RunSpec, host: &HostFacts) -> Help {
-    let mut help = Help::new(
+fn one(tracker: MetricsTool, spec: &RunSpec, host: &HostFacts) -> InjectedSetting {
+    let mut help = InjectedSetting::new(
         "assist.wandb",
         format!(
             "all attempts go on in one run of {}, not in a new one each",

@@ -3,33 +3,33 @@
 //! Reading goes on after a problem, so that a person sees all of them at once. Some problems matter only where the supervisor is to resume
 //! the run; without recovery they become warnings.
 
-use supervise_config::interpolation::{Env, Resolver};
-use supervise_config::{ConfigError, ConfigTree, ErrorKind, Node, Origin, Value};
+use supervise_config::interpolation::{Env, InterpolationResolver};
+use supervise_config::{ConfigError, ConfigNode, ConfigTree, ConfigValue, ErrorKind, ValueOrigin};
 use supervise_core::checkpoint::Finding;
 
 /// The type of a value: its name in an error, and what is taken for one.
-pub(crate) type Kind<T> = (&'static str, fn(&Value) -> Option<T>);
+pub(crate) type ScalarType<T> = (&'static str, fn(&ConfigValue) -> Option<T>);
 
 /// Values as YAML has them.
-const INT: Kind<i64> = ("an integer", |value| match value {
-    Value::Int(number) => i64::try_from(*number).ok(),
+const INT: ScalarType<i64> = ("an integer", |value| match value {
+    ConfigValue::Int(number) => i64::try_from(*number).ok(),
     _ => None,
 });
-const TEXT: Kind<String> = ("a string", |value| match value {
-    Value::Str(text) => Some(text.clone()),
+const TEXT: ScalarType<String> = ("a string", |value| match value {
+    ConfigValue::Str(text) => Some(text.clone()),
     _ => None,
 });
-const FLAG: Kind<bool> = ("true or false", |value| match value {
-    Value::Bool(is) => Some(*is),
+const FLAG: ScalarType<bool> = ("true or false", |value| match value {
+    ConfigValue::Bool(is) => Some(*is),
     _ => None,
 });
-const TEXTS: Kind<Vec<String>> = ("a list of names", |value| match value {
-    Value::List(items) => items.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
+const TEXTS: ScalarType<Vec<String>> = ("a list of names", |value| match value {
+    ConfigValue::List(items) => items.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
     _ => None,
 });
 
 /// Reads one configuration. `B`: what the adapter knows of what it lies on.
-pub(crate) struct Reader<'a, B = ()> {
+pub(crate) struct ConfigReader<'a, B = ()> {
     tree: &'a ConfigTree,
     pub(crate) basis: B,
     env: Env<'a>,
@@ -40,7 +40,7 @@ pub(crate) struct Reader<'a, B = ()> {
     pub(crate) findings: Vec<Finding>,
 }
 
-impl<'a, B> Reader<'a, B> {
+impl<'a, B> ConfigReader<'a, B> {
     /// A reader; `recovery`: the supervisor is to resume the run.
     pub(crate) fn new(tree: &'a ConfigTree, basis: B, env: Env<'a>, recovery: bool) -> Self {
         Self {
@@ -59,14 +59,14 @@ impl<'a, B> Reader<'a, B> {
     }
 
     /// Place of a key's value.
-    pub(crate) fn origin(&self, key: &str) -> Origin {
+    pub(crate) fn origin(&self, key: &str) -> ValueOrigin {
         let node = self.tree.get(key).unwrap_or(&self.tree.root);
         node.origin.clone()
     }
 
     /// Returns true if the trainer itself composed what is read.
     pub(crate) fn is_composed(&self) -> bool {
-        matches!(self.tree.root.origin, Origin::Composed { .. })
+        matches!(self.tree.root.origin, ValueOrigin::Composed { .. })
     }
 
     /// Returns true if the key is there, be it null: said, or a default.
@@ -82,16 +82,16 @@ impl<'a, B> Reader<'a, B> {
     /// Returns true if somebody said it: it is no default.
     pub(crate) fn is_said(&self, key: &str) -> bool {
         let node = self.tree.get(key);
-        node.is_some_and(|n| !matches!(n.origin, Origin::Default { .. }))
+        node.is_some_and(|n| !matches!(n.origin, ValueOrigin::Default { .. }))
     }
 
     /// The value of a key, evaluated; `None` where it is missing or null.
-    pub(crate) fn value(&mut self, key: &str) -> Option<Node> {
+    pub(crate) fn value(&mut self, key: &str) -> Option<ConfigNode> {
         self.evaluated(key).filter(|node| !node.is_null())
     }
 
-    fn evaluated(&mut self, key: &str) -> Option<Node> {
-        let found = Resolver::new(self.tree, self.env).get(key);
+    fn evaluated(&mut self, key: &str) -> Option<ConfigNode> {
+        let found = InterpolationResolver::new(self.tree, self.env).get(key);
         found.unwrap_or_else(|error| {
             self.refuse(error);
             None
@@ -99,22 +99,22 @@ impl<'a, B> Reader<'a, B> {
     }
 
     /// A value of a type; `None` where it is missing or null.
-    pub(crate) fn get<T>(&mut self, key: &str, kind: Kind<T>) -> Option<T> {
+    pub(crate) fn get<T>(&mut self, key: &str, kind: ScalarType<T>) -> Option<T> {
         let node = self.value(key)?;
         self.typed(key, &node, kind)
     }
 
     /// A value of a type, in whose place a null is wrong; `None` where it is missing.
-    pub(crate) fn needed<T>(&mut self, key: &str, kind: Kind<T>) -> Option<T> {
+    pub(crate) fn needed<T>(&mut self, key: &str, kind: ScalarType<T>) -> Option<T> {
         let node = self.evaluated(key)?;
         self.typed(key, &node, kind)
     }
 
-    fn typed<T>(&mut self, key: &str, node: &Node, (wanted, convert): Kind<T>) -> Option<T> {
+    fn typed<T>(&mut self, key: &str, node: &ConfigNode, (wanted, convert): ScalarType<T>) -> Option<T> {
         let found = convert(&node.value);
         if found.is_none() {
             let message = match node.value {
-                Value::Int(number) if wanted == INT.0 => format!("{number} is out of range"),
+                ConfigValue::Int(number) if wanted == INT.0 => format!("{number} is out of range"),
                 _ => format!("expected {wanted}, found {}", node.value.type_name()),
             };
             let error = ConfigError::new(ErrorKind::WrongType, message);

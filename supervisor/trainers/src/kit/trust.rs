@@ -1,15 +1,15 @@
 //! Names that a checkpoint imports, and what the settings say to them.
 
-use crate::adapter::Expectation;
+use crate::adapter::ExpectedLayout;
 use std::collections::BTreeSet;
 use supervise_checkpoint::torch::TorchFacts;
-use supervise_core::checkpoint::{Finding, Level, Verdict};
+use supervise_core::checkpoint::{Finding, FindingLevel, Verdict};
 
 /// Names kept of one step, and the most that one file lists: a full list may hide more.
 const NAMES: usize = 16;
 
 /// Names that files import beyond what torch needs and nobody trusts, sorted, the first few.
-pub(crate) fn not_trusted<'a>(expect: &Expectation, facts: impl Iterator<Item = &'a TorchFacts>) -> Vec<String> {
+pub(crate) fn not_trusted<'a>(expect: &ExpectedLayout, facts: impl Iterator<Item = &'a TorchFacts>) -> Vec<String> {
     let mut names: BTreeSet<&str> = BTreeSet::new();
     let mut hidden = false;
     for facts in facts {
@@ -39,12 +39,12 @@ fn fits(pattern: &str, name: &str) -> bool {
 }
 
 /// If the settings allow it, danger does not condemn; it is said all the same.
-pub(crate) fn allow(expect: &Expectation, findings: &mut [Finding]) {
+pub(crate) fn allow(expect: &ExpectedLayout, findings: &mut [Finding]) {
     if !expect.trust_unsafe {
         return;
     }
     for finding in findings.iter_mut().filter(|f| f.effect() == Verdict::Unsafe) {
-        finding.level = Level::Warning;
+        finding.level = FindingLevel::Warning;
         finding.verdict = Verdict::Whole;
         finding.detail.push_str(" (allowed by proof.trust_unsafe)");
     }

@@ -17,7 +17,7 @@ const TEMP_LIMIT: usize = 107 - 68;
 
 /// The Ray cluster of a trainer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Ray {
+pub enum RayMode {
     /// None: the trainer uses no Ray.
     #[default]
     Unused,
@@ -55,9 +55,9 @@ pub enum Ray {
 }
 
 /// The workers of a launch: the driver alone, or a cluster with it.
-pub(crate) fn gang(ray: &Ray) -> GangSpec {
+pub(crate) fn gang(ray: &RayMode) -> GangSpec {
     match ray {
-        Ray::Started { nodes, .. } => GangSpec {
+        RayMode::Started { nodes, .. } => GangSpec {
             launcher: LauncherKind::Ray,
             workers: *nodes,
             nodes: *nodes,
@@ -79,33 +79,33 @@ pub(crate) fn scratch(tmp: Option<&str>, spec: &RunSpec, order: &LaunchOrder) ->
 }
 
 /// Notes for a person about it before the launch.
-pub(crate) fn findings(ray: &Ray) -> Option<Finding> {
+pub(crate) fn findings(ray: &RayMode) -> Option<Finding> {
     match ray {
-        Ray::Unused | Ray::Submitted => None,
-        Ray::Scripted => Some(Finding::note(
+        RayMode::Unused | RayMode::Submitted => None,
+        RayMode::Scripted => Some(Finding::note(
             "ray_script",
             "Ray: the script starts a cluster (`ray start`), and the trainer finds it by itself; it ends with each attempt, and the script starts it again",
         )),
-        Ray::Own { .. } => Some(Finding::note(
+        RayMode::Own { .. } => Some(Finding::note(
             "ray_own",
             "Ray: the driver starts a cluster of its own on this machine, which ends with it; one that runs here already is not joined \
              (RAY_ADDRESS=auto would join it)",
         )),
-        Ray::Started { nodes, .. } => Some(Finding::note(
+        RayMode::Started { nodes, .. } => Some(Finding::note(
             "ray_started",
             format!(
                 "Ray: a cluster over {nodes} nodes of the allocation is started for each attempt, and ends with it; the driver runs on the \
                  first node"
             ),
         )),
-        Ray::Cluster { address, by, .. } if address.as_deref() == Some("auto") => Some(Finding::warning(
+        RayMode::Cluster { address, by, .. } if address.as_deref() == Some("auto") => Some(Finding::warning(
             "ray_cluster",
             format!(
                 "Ray: {by} says `auto`: the cluster that `ray start` began here, and where there is none, any whose head runs on this \
                  machine, another run's own as well; say its address"
             ),
         )),
-        Ray::Cluster { address, by, .. } => {
+        RayMode::Cluster { address, by, .. } => {
             let which = address
                 .as_deref()
                 .unwrap_or("the cluster that `ray start` began on this machine");

@@ -4,19 +4,19 @@
 //! stale tracker starts from step 0 without a word. Only a trainer that is not known keeps its `auto`: it may load more by that way, and the
 //! tracker was mended. Later duplicates win in Hydra, so ours come last.
 
-use super::Facts;
+use super::VerlFacts;
 use crate::adapter::{HostFacts, LaunchPlan};
-use crate::command::{self, Entry};
+use crate::command::{self, EntryPoint};
 use crate::hydra::{encode_list, encode_str};
 use crate::job;
 use crate::kit::experiment;
 use crate::verl::assist;
 use crate::verl::call;
-use crate::verl::defaults::Tree;
-use crate::verl::names::{self, RootName};
+use crate::verl::defaults::VerlBaseConfig;
+use crate::verl::names::{self, VerlRootName};
 use crate::verl::ray;
-use crate::verl::strategy::Keys;
-use crate::verl::version::{Release, Version};
+use crate::verl::strategy::RoleKeys;
+use crate::verl::version::{ReleaseSeries, VerlRelease};
 use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::StateKind;
@@ -83,7 +83,7 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
 fn replaced(spec: &RunSpec, resume: &[String]) -> Option<String> {
     let is_assumed = matches!(
         command::entry(spec.trainer_command()),
-        Some((Entry::Foreign | Entry::Other, _))
+        Some((EntryPoint::Foreign | EntryPoint::Other, _))
     );
     let by_path = resume.iter().any(|o| o == BY_PATH);
     (is_assumed && by_path).then(|| {
@@ -130,7 +130,7 @@ fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
 /// verl takes the step out of the path's text: PPO from its end, SFT from the first match in the whole path.
 fn check_path(sft: bool, path: &Utf8Path, step: Step) -> Result<(), Reason> {
     let name = path.file_name().unwrap_or_default();
-    if path.as_str().ends_with('/') || names::root_name(name) != RootName::Step(step) {
+    if path.as_str().ends_with('/') || names::root_name(name) != VerlRootName::Step(step) {
         return Err(Reason::new(
             "resume_path",
             format!("{path} is not the directory of step {step}"),
@@ -163,11 +163,11 @@ fn load_overrides(
     roles: &BTreeMap<String, Vec<String>>,
     lost: &[StateKind],
 ) -> Result<Vec<String>, Reason> {
-    let release = spec.trainer_version.as_deref().and_then(Release::of);
-    let tree = if Facts::of(&host.trainer).older_sft {
-        Tree::SftOld
+    let release = spec.trainer_version.as_deref().and_then(VerlRelease::of);
+    let tree = if VerlFacts::of(&host.trainer).older_sft {
+        VerlBaseConfig::SftOld
     } else {
-        Tree::Ppo
+        VerlBaseConfig::Ppo
     };
     // A release that is not known may have no such key, or another one: then it loads what it saved.
     let mark = if release.is_some() { "" } else { "++" };
@@ -190,12 +190,12 @@ fn load_overrides(
                 format!("the order loads no model shards{of}: verl would count on from the step with fresh weights");
             return Err(Reason::new("load_contents", text));
         }
-        if release.is_some_and(|r| !r.since(Version::V0_4, 1)) {
+        if release.is_some_and(|r| !r.since(ReleaseSeries::V0_4, 1)) {
             check_loads_all(&list)?;
             continue;
         }
-        let key = Keys::in_tree(&role.name, tree).checkpoint;
-        if release.is_none_or(|r| r.since(Version::V0_9, 0)) {
+        let key = RoleKeys::in_tree(&role.name, tree).checkpoint;
+        if release.is_none_or(|r| r.since(ReleaseSeries::V0_9, 0)) {
             list.iter_mut().for_each(|c| *c = spelt(role, c));
         }
         out.push(format!("{mark}{key}.load_contents={}", encode_list(&list)));
@@ -240,7 +240,7 @@ fn retention_overrides(spec: &RunSpec, host: &HostFacts, notes: &mut Vec<String>
 }
 
 fn async_overrides(sft: bool, host: &HostFacts, notes: &mut Vec<String>) -> Vec<String> {
-    let off = Facts::of(&host.trainer).async_save.iter().map(|key| {
+    let off = VerlFacts::of(&host.trainer).async_save.iter().map(|key| {
         notes.push(format!(
             "{key} is switched off: asynchronous saves are not finished by every release of verl, and never by 0.9"
         ));

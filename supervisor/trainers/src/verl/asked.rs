@@ -3,13 +3,13 @@
 //! A release, a configuration or an entry point that is in no table is asked of the interpreter that would run it. The values are verl's;
 //! the user's own file and overrides only tell where each was said.
 
-use super::{Basis, Reader, read};
+use super::{VerlBasis, VerlConfigReader, read};
 use crate::adapter::Asks;
-use crate::command::{self, Entry};
+use crate::command::{self, EntryPoint};
 use crate::hydra;
 use crate::read::ReadInput;
 use crate::rehearsal::composes;
-use supervise_config::{ConfigTree, Map, Node, Origin, Value};
+use supervise_config::{ConfigMap, ConfigNode, ConfigTree, ConfigValue, ValueOrigin};
 
 const ROOT: &str = "trainer.default_local_dir";
 /// verl's modules that train, and save as PPO does, have these keys.
@@ -24,7 +24,7 @@ pub(super) fn asks(input: &ReadInput<'_>, sft: bool) -> Option<Asks> {
     let why = open(input, &basis)?;
     let command = call(input, &basis)?;
     let words = composes(&command)?.into_iter().map(elsewhere).collect();
-    let foreign = command::entry(input.command).filter(|(entry, _)| *entry == Entry::Foreign);
+    let foreign = command::entry(input.command).filter(|(entry, _)| *entry == EntryPoint::Foreign);
     let only_if = foreign.map(|(_, at)| (input.command[at - 1].clone(), "hydra.main"));
     Some(Asks {
         why,
@@ -34,7 +34,7 @@ pub(super) fn asks(input: &ReadInput<'_>, sft: bool) -> Option<Asks> {
     })
 }
 
-fn call(input: &ReadInput<'_>, basis: &Basis) -> Option<Vec<String>> {
+fn call(input: &ReadInput<'_>, basis: &VerlBasis) -> Option<Vec<String>> {
     let config = input.config_file.map(|file| file.as_str());
     let (command, _) = read::launch(input, basis).ok()?;
     Some(command::fill(&command, input.set, config))
@@ -48,16 +48,16 @@ fn elsewhere(word: String) -> String {
     }
 }
 
-fn open(input: &ReadInput<'_>, basis: &Basis) -> Option<String> {
+fn open(input: &ReadInput<'_>, basis: &VerlBasis) -> Option<String> {
     let found = command::entry(input.command);
     match found {
-        Some((Entry::Foreign, at)) => {
+        Some((EntryPoint::Foreign, at)) => {
             return Some(format!(
                 "`{}` is no module of verl that is known",
                 input.command[at - 1]
             ));
         }
-        Some((Entry::Other, at)) if super::call::is_call(input.command) => {
+        Some((EntryPoint::Other, at)) if super::call::is_call(input.command) => {
             return Some(format!("what `{}` saves is not known", input.command[at - 1]));
         }
         None if !input.command.is_empty() => return None,
@@ -79,8 +79,8 @@ fn open(input: &ReadInput<'_>, basis: &Basis) -> Option<String> {
 }
 
 /// verl's composition with the place of each value that the user said, and with his own root.
-pub(super) fn with_origins(printed: &ConfigTree, input: &ReadInput<'_>, basis: &Basis) -> ConfigTree {
-    let by = Origin::Composed { by: "verl".to_owned() };
+pub(super) fn with_origins(printed: &ConfigTree, input: &ReadInput<'_>, basis: &VerlBasis) -> ConfigTree {
+    let by = ValueOrigin::Composed { by: "verl".to_owned() };
     let mut tree = ConfigTree::new(placed(&printed.root, &by));
     let call = call(input, basis).unwrap_or_default();
     let roots = call
@@ -88,9 +88,9 @@ pub(super) fn with_origins(printed: &ConfigTree, input: &ReadInput<'_>, basis: &
         .filter(|word| command::override_key(word) == ROOT && command::is_override(word));
     if let Some(root) = roots.filter_map(|text| hydra::parse(text).ok()?.value).next_back() {
         // Where it is no key of the trainer's, nothing is added.
-        let _ = tree.set(ROOT, Node::new(root, by));
+        let _ = tree.set(ROOT, ConfigNode::new(root, by));
     }
-    let mut said: Vec<(String, Origin)> = Vec::new();
+    let mut said: Vec<(String, ValueOrigin)> = Vec::new();
     if let Some(composed) = input.composed {
         said.extend(
             composed
@@ -104,7 +104,7 @@ pub(super) fn with_origins(printed: &ConfigTree, input: &ReadInput<'_>, basis: &
     let changes = written.filter_map(|text| hydra::parse(text).ok());
     said.extend(changes.map(|change| (change.key.clone(), change.origin())));
     said.extend(input.set.iter().map(|text| {
-        let origin = Origin::Flag {
+        let origin = ValueOrigin::Flag {
             text: format!("--set {text}"),
         };
         (command::override_key(text).to_owned(), origin)
@@ -118,28 +118,28 @@ pub(super) fn with_origins(printed: &ConfigTree, input: &ReadInput<'_>, basis: &
     tree
 }
 
-fn placed(node: &Node, origin: &Origin) -> Node {
+fn placed(node: &ConfigNode, origin: &ValueOrigin) -> ConfigNode {
     let value = match &node.value {
-        Value::Map(map) => {
-            let mut out = Map::new();
+        ConfigValue::Map(map) => {
+            let mut out = ConfigMap::new();
             for (key, child) in map.iter() {
                 out.insert(key.clone(), placed(child, origin));
             }
-            Value::Map(out)
+            ConfigValue::Map(out)
         }
-        Value::List(items) => Value::List(items.iter().map(|item| placed(item, origin)).collect()),
+        ConfigValue::List(items) => ConfigValue::List(items.iter().map(|item| placed(item, origin)).collect()),
         value => value.clone(),
     };
-    Node::new(value, origin.clone())
+    ConfigNode::new(value, origin.clone())
 }
 
 /// Returns true if what was composed is a configuration of verl's, and what is assumed of a trainer that is not known.
-pub(super) fn check(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) {
+pub(super) fn check(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>, sft: bool) {
     let (entry, at) = command::entry(input.command).unzip();
     let module = at
         .and_then(|at: usize| input.command.get(at - 1))
         .map_or("", String::as_str);
-    if !matches!(entry, Some(Entry::Foreign | Entry::Other)) {
+    if !matches!(entry, Some(EntryPoint::Foreign | EntryPoint::Other)) {
         return;
     }
     match PPOS.iter().find(|key| sft || !reader.has(key)) {

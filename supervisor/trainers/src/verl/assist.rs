@@ -1,11 +1,11 @@
 //! Settings by which verl helps itself: each with its reason and the setting that switches it off.
 
-use super::Facts;
-use super::version::Version;
-use crate::adapter::{Help, HostFacts};
+use super::VerlFacts;
+use super::version::ReleaseSeries;
+use crate::adapter::{HostFacts, InjectedSetting};
 use crate::hydra::encode_list;
 use crate::kit::MetricsTool;
-use crate::launch::Ray;
+use crate::launch::RayMode;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
 
@@ -15,7 +15,7 @@ const EXPIRY: &str = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP";
 const EXPIRY_TOO: &str = "SAGEMAKER_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP";
 
 /// All helps for one launch.
-pub(crate) fn helps(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<Help> {
+pub(crate) fn helps(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<InjectedSetting> {
     let assist = &spec.policy.assist;
     let mut out = Vec::new();
     out.extend(assist.environment.then(|| environment(sft, host)));
@@ -28,9 +28,9 @@ pub(crate) fn helps(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
     out.extend(expiry(sft, spec, host).filter(|_| assist.expiry));
     let relaunch = matches!(order.from, StartPoint::Step { .. });
     out.extend(
-        (assist.skip_validation && relaunch && Facts::of(&host.trainer).validates_first).then(|| Help {
+        (assist.skip_validation && relaunch && VerlFacts::of(&host.trainer).validates_first).then(|| InjectedSetting {
             overrides: vec!["trainer.val_before_train=False".to_owned()],
-            ..Help::new(
+            ..InjectedSetting::new(
                 "assist.skip_validation",
                 "the validation before the first step was made when the run began",
             )
@@ -39,11 +39,11 @@ pub(crate) fn helps(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
     out
 }
 
-fn environment(sft: bool, host: &HostFacts) -> Help {
-    let mut help = Help::new("assist.environment", "what goes wrong is told in full, and at once");
+fn environment(sft: bool, host: &HostFacts) -> InjectedSetting {
+    let mut help = InjectedSetting::new("assist.environment", "what goes wrong is told in full, and at once");
     help.set("PYTHONUNBUFFERED", "1");
     help.set("HYDRA_FULL_ERROR", "1");
-    if host.trainer.ray != Ray::Unused {
+    if host.trainer.ray != RayMode::Unused {
         help.set("RAY_DEDUP_LOGS", "0");
     }
     if sft {
@@ -54,19 +54,19 @@ fn environment(sft: bool, host: &HostFacts) -> Help {
 }
 
 /// A file of its own for each attempt, since verl truncates it at every start; and lines that are read here, where there are none.
-fn logger(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Option<Help> {
-    let loggers = &Facts::of(&host.trainer).loggers;
+fn logger(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Option<InjectedSetting> {
+    let loggers = &VerlFacts::of(&host.trainer).loggers;
     let has = |name: &str| loggers.iter().any(|l| l == name);
-    let mut help = Help::new(
+    let mut help = InjectedSetting::new(
         "assist.logger",
         "each attempt has a metrics file of its own: verl truncates it at every start",
     );
-    let mut with_file = Facts::of(&host.trainer).file_logger;
+    let mut with_file = VerlFacts::of(&host.trainer).file_logger;
     if !loggers.is_empty() && !has("console") {
         help.why = "none of trainer.logger's prints its steps, by which progress and hangs are known".to_owned();
         let mut all: Vec<&str> = loggers.iter().map(String::as_str).chain(["console"]).collect();
         // verl 0.5 and older refuse a logger of this name.
-        if !has("file") && version(spec).is_some_and(|v| v >= Version::V0_6) {
+        if !has("file") && version(spec).is_some_and(|v| v >= ReleaseSeries::V0_6) {
             all.push("file");
             with_file = true;
         }
@@ -82,28 +82,28 @@ fn logger(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Option<Help>
 /// Returns true if the trainer saves when its machine is about to be taken away. Only the older one asks, from verl 0.5 on, and only where it
 /// saves at all.
 pub(crate) fn saves_on_demand(sft: bool, spec: &RunSpec, on_demand: bool) -> bool {
-    !sft && on_demand && spec.cadence.every.is_some() && version(spec).is_none_or(|v| v >= Version::V0_5)
+    !sft && on_demand && spec.cadence.every.is_some() && version(spec).is_none_or(|v| v >= ReleaseSeries::V0_5)
 }
 
-fn expiry(sft: bool, spec: &RunSpec, host: &HostFacts) -> Option<Help> {
+fn expiry(sft: bool, spec: &RunSpec, host: &HostFacts) -> Option<InjectedSetting> {
     let end = spec.policy.assist.deadline?;
     let said = [EXPIRY, EXPIRY_TOO].into_iter().any(|name| host.is_set(spec, name));
-    if said || !saves_on_demand(sft, spec, Facts::of(&host.trainer).saves_on_demand) {
+    if said || !saves_on_demand(sft, spec, VerlFacts::of(&host.trainer).saves_on_demand) {
         return None;
     }
     let grace = spec.policy.save_grace.0 / 1000;
     let why = format!("verl saves before the machine is taken away (deadline, or the end of the job), {grace} s early");
-    let mut help = Help::new("assist.expiry", why);
+    let mut help = InjectedSetting::new("assist.expiry", why);
     help.set(EXPIRY, &end.saturating_sub(grace).to_string());
     Some(help)
 }
 
 /// Tools that keep its metrics.
 pub(crate) fn trackers(host: &HostFacts) -> Vec<MetricsTool> {
-    let loggers = &Facts::of(&host.trainer).loggers;
+    let loggers = &VerlFacts::of(&host.trainer).loggers;
     loggers.iter().filter_map(|name| MetricsTool::of(name)).collect()
 }
 
-fn version(spec: &RunSpec) -> Option<Version> {
-    Version::of(spec.trainer_version.as_deref()?)
+fn version(spec: &RunSpec) -> Option<ReleaseSeries> {
+    ReleaseSeries::of(spec.trainer_version.as_deref()?)
 }

@@ -1,67 +1,68 @@
 //! On which of verl's configurations a run's own is composed, and which release of verl runs it.
 
-use super::defaults::Tree;
-use super::version::{Release, Version};
-use crate::command::{self, Entry};
+use super::defaults::VerlBaseConfig;
+use super::version::{ReleaseSeries, VerlRelease};
+use crate::command::{self, EntryPoint};
 use crate::hydra;
 use crate::read::ReadInput;
-use supervise_config::compose::Choice;
-use supervise_config::{Node, Value};
+use supervise_config::compose::GroupChoice;
+use supervise_config::{ConfigNode, ConfigValue};
 use supervise_core::spec::RunSpec;
 
 /// The defaults below a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Basis {
+pub(crate) struct VerlBasis {
     /// verl's own configuration.
-    pub(crate) tree: Tree,
+    pub(crate) tree: VerlBaseConfig,
     /// The release; `None`: not known.
-    pub(crate) release: Option<Release>,
+    pub(crate) release: Option<VerlRelease>,
     /// The option of the group of engines, where it was chosen.
     pub(crate) engine: Option<String>,
 }
 
-impl Basis {
+impl VerlBasis {
     /// Returns true if the release is this one or newer; one that is not known is taken for new.
-    pub(crate) fn since(&self, series: Version, patch: u32) -> bool {
+    pub(crate) fn since(&self, series: ReleaseSeries, patch: u32) -> bool {
         self.release.is_none_or(|r| r.since(series, patch))
     }
 
     /// The one list of contents that 0.4.0 knows instead of two.
     pub(crate) fn has_one_list(&self) -> bool {
-        !self.since(Version::V0_4, 1)
+        !self.since(ReleaseSeries::V0_4, 1)
     }
 }
 
 /// The basis of what was given.
-pub(crate) fn of(input: &ReadInput<'_>, sft: bool) -> Basis {
-    let release = input.version.and_then(Release::of);
+pub(crate) fn of(input: &ReadInput<'_>, sft: bool) -> VerlBasis {
+    let release = input.version.and_then(VerlRelease::of);
     let engine = engine(input, sft);
     let megatron = match engine.as_deref() {
         Some(engine) => engine == "megatron",
         None => !sft && is_all_of_megatron(input, release),
     };
     let tree = match (sft, megatron) {
-        (false, false) => Tree::Ppo,
-        (false, true) => Tree::PpoMegatron,
-        (true, _) if is_older_sft(input, release) => Tree::SftOld,
-        (true, false) => Tree::Sft,
-        (true, true) => Tree::SftMegatron,
+        (false, false) => VerlBaseConfig::Ppo,
+        (false, true) => VerlBaseConfig::PpoMegatron,
+        (true, _) if is_older_sft(input, release) => VerlBaseConfig::SftOld,
+        (true, false) => VerlBaseConfig::Sft,
+        (true, true) => VerlBaseConfig::SftMegatron,
     };
-    Basis { tree, release, engine }
+    VerlBasis { tree, release, engine }
 }
 
 /// Returns true if the file holds all of Megatron's configuration, as a copy of that of a release without groups does.
-fn is_all_of_megatron(input: &ReadInput<'_>, release: Option<Release>) -> bool {
+fn is_all_of_megatron(input: &ReadInput<'_>, release: Option<VerlRelease>) -> bool {
     let get = |key: &str| input.composed.and_then(|c| c.tree.get(key));
-    let strategy = get("actor_rollout_ref.actor.strategy").and_then(Node::as_str);
-    strategy == Some("megatron") && super::default_keys(Tree::PpoMegatron, release).all(|key| get(key).is_some())
+    let strategy = get("actor_rollout_ref.actor.strategy").and_then(ConfigNode::as_str);
+    strategy == Some("megatron")
+        && super::default_keys(VerlBaseConfig::PpoMegatron, release).all(|key| get(key).is_some())
 }
 
 /// Returns true if it is the older SFT trainer: the command says it, the keys, or a release that has no other.
-fn is_older_sft(input: &ReadInput<'_>, release: Option<Release>) -> bool {
+fn is_older_sft(input: &ReadInput<'_>, release: Option<VerlRelease>) -> bool {
     match command::entry(input.command) {
-        Some((Entry::SftOld, _)) => return true,
-        Some((Entry::Sft | Entry::SftRay, _)) => return false,
+        Some((EntryPoint::SftOld, _)) => return true,
+        Some((EntryPoint::Sft | EntryPoint::SftRay, _)) => return false,
         _ => {}
     }
     if command::hydra_config(input.command).is_some_and(|c| c.name.as_deref() == Some("sft_trainer")) {
@@ -72,7 +73,7 @@ fn is_older_sft(input: &ReadInput<'_>, release: Option<Release>) -> bool {
             || c.tree.get("trainer.checkpoint").is_some()
             || c.tree.get("model.partial_pretrain").is_some()
     });
-    said || release.is_some_and(|r| !Tree::Sft.is_in(r))
+    said || release.is_some_and(|r| !VerlBaseConfig::Sft.is_in(r))
 }
 
 /// The engine that was chosen: by the file's defaults list or a value in it, by the name of a configuration, by an override.
@@ -81,13 +82,13 @@ fn engine(input: &ReadInput<'_>, sft: bool) -> Option<String> {
     let megatron = |name: &str| !sft && name.ends_with("ppo_megatron_trainer");
     let mut chosen = None;
     if let Some(composed) = input.composed {
-        if let Some(Choice::Name(name)) = composed.choices.get(group) {
+        if let Some(GroupChoice::Name(name)) = composed.choices.get(group) {
             chosen = Some(name.clone());
         }
         if composed.layers.iter().any(|l| megatron(&l.config)) {
             chosen = Some("megatron".to_owned());
         }
-        if let Some(name) = composed.tree.get(group).and_then(Node::as_str) {
+        if let Some(name) = composed.tree.get(group).and_then(ConfigNode::as_str) {
             chosen = Some(name.to_owned());
         }
     }
@@ -98,7 +99,7 @@ fn engine(input: &ReadInput<'_>, sft: bool) -> Option<String> {
     for text in written.chain(input.set.iter().map(String::as_str)) {
         if let Ok(change) = hydra::parse(text)
             && change.key == group
-            && let Some(Value::Str(option)) = change.value
+            && let Some(ConfigValue::Str(option)) = change.value
         {
             chosen = Some(option);
         }
@@ -108,13 +109,13 @@ fn engine(input: &ReadInput<'_>, sft: bool) -> Option<String> {
 
 /// How a run's SFT trainer keeps the dataloader's state; `None` where neither its command nor its release tells.
 pub(crate) fn one_data_file(spec: &RunSpec) -> Option<bool> {
-    let release = spec.trainer_version.as_deref().and_then(Release::of);
+    let release = spec.trainer_version.as_deref().and_then(VerlRelease::of);
     match (spec.trainer, command::entry(spec.trainer_command())) {
-        (super::SFT, Some((Entry::SftOld, _))) => Some(true),
-        (super::SFT, Some((Entry::Sft | Entry::SftRay, _))) => Some(false),
+        (super::SFT, Some((EntryPoint::SftOld, _))) => Some(true),
+        (super::SFT, Some((EntryPoint::Sft | EntryPoint::SftRay, _))) => Some(false),
         (super::SFT, _) => match release {
-            Some(release) if !Tree::Sft.is_in(release) => Some(true),
-            Some(release) if !Tree::SftOld.is_in(release) => Some(false),
+            Some(release) if !VerlBaseConfig::Sft.is_in(release) => Some(true),
+            Some(release) if !VerlBaseConfig::SftOld.is_in(release) => Some(false),
             _ => None,
         },
         _ => None,

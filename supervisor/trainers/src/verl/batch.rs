@@ -10,9 +10,9 @@
 //! - The engines of rollouts are as large as all three of their sizes say since 0.6.
 //! - 0.6's newer SFT trainer takes pieces of any size; later ones want them to divide a rank's share.
 
-use super::Reader;
-use super::defaults::Tree;
-use super::version::Version::{V0_5, V0_6, V0_7, V0_8};
+use super::VerlConfigReader;
+use super::defaults::VerlBaseConfig;
+use super::version::ReleaseSeries::{V0_5, V0_6, V0_7, V0_8};
 use supervise_core::spec::RoleSpec;
 
 /// Values beyond this are tried by nobody.
@@ -28,33 +28,33 @@ const ENGINE: u64 = 2;
 
 /// Settings that do not divide by the ranks, each in words, with an override that does. They are told where a step is cut anew only: a
 /// value that cannot be read here is no mistake.
-pub(crate) fn indivisible(reader: &mut Reader<'_>, roles: &[RoleSpec], world: Option<u32>) -> Vec<String> {
+pub(crate) fn indivisible(reader: &mut VerlConfigReader<'_>, roles: &[RoleSpec], world: Option<u32>) -> Vec<String> {
     let Some(world) = world
         .map(u64::from)
         .filter(|_| roles.iter().all(|r| r.megatron.is_none()))
     else {
         return Vec::new();
     };
-    let mut out = Sizes {
+    let mut out = BatchSizes {
         reader,
         world,
         words: Vec::new(),
     };
     match out.reader.basis.tree {
-        Tree::Sft | Tree::SftMegatron => out.sft("engine.ulysses_sequence_parallel_size"),
-        Tree::SftOld => out.sft("ulysses_sequence_parallel_size"),
-        Tree::Ppo | Tree::PpoMegatron => out.ppo(roles),
+        VerlBaseConfig::Sft | VerlBaseConfig::SftMegatron => out.sft("engine.ulysses_sequence_parallel_size"),
+        VerlBaseConfig::SftOld => out.sft("ulysses_sequence_parallel_size"),
+        VerlBaseConfig::Ppo | VerlBaseConfig::PpoMegatron => out.ppo(roles),
     }
     out.words
 }
 
-struct Sizes<'a, 'b> {
-    reader: &'a mut Reader<'b>,
+struct BatchSizes<'a, 'b> {
+    reader: &'a mut VerlConfigReader<'b>,
     world: u64,
     words: Vec<String>,
 }
 
-impl Sizes<'_, '_> {
+impl BatchSizes<'_, '_> {
     /// A number above zero, where it is known.
     fn size(&mut self, key: &str) -> Option<u64> {
         let problems = self.reader.problems.len();
@@ -87,7 +87,7 @@ impl Sizes<'_, '_> {
         if !self.multiple(key, batch, 1, parts) {
             return;
         }
-        let is_old = self.reader.basis.tree == Tree::SftOld;
+        let is_old = self.reader.basis.tree == VerlBaseConfig::SftOld;
         let dynamic = "data.use_dynamic_bsz";
         // The older trainer does not know the switch, the newer one has it on.
         let varies = !is_old && (!self.reader.has(dynamic) || self.flag(dynamic));

@@ -1,10 +1,10 @@
 //! The call by which a script starts verl: whether it is one, whether it is what was learnt, and our words in it.
 
-use crate::command::{self, Entry};
+use crate::command::{self, EntryPoint};
 use crate::job;
-use crate::script_call::{Call, difference};
+use crate::script_call::{RewrittenCall, difference};
 use std::collections::BTreeMap;
-use supervise_core::script::{CallOrder, Learnt};
+use supervise_core::script::{CallOrder, LearnedCall};
 
 /// verl's modules that prepare or look at data and train nothing: a script may call them before.
 const NO_TRAINERS: [&str; 4] = [
@@ -42,7 +42,7 @@ const ROOT: [&str; 3] = [
 /// Returns true if these words call one of verl's trainers.
 pub(super) fn is_call(words: &[String]) -> bool {
     match command::entry(words) {
-        Some((Entry::Other, at)) => {
+        Some((EntryPoint::Other, at)) => {
             let module = module(words, at);
             !NO_TRAINERS.iter().any(|name| module.ends_with(&format!(".{name}")))
         }
@@ -71,7 +71,7 @@ pub(super) fn root(words: &[String]) -> String {
 }
 
 /// Form of the call of each attempt, and the words put into it.
-pub(crate) fn call_order(learnt: &Learnt, ours: &[String]) -> CallOrder {
+pub(crate) fn call_order(learnt: &LearnedCall, ours: &[String]) -> CallOrder {
     let words = &learnt.command;
     let at = command::entry(words).map_or(words.len(), |(_, at)| at);
     let mut pinned: Vec<String> = ours.iter().map(|o| command::override_key(o).to_owned()).collect();
@@ -115,7 +115,11 @@ fn watched(words: &[String], pinned: &[String]) -> BTreeMap<String, String> {
 ///
 /// # Errors
 /// In words: it is not the call that was learnt.
-pub(crate) fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<Call, String> {
+pub(crate) fn fill(
+    words: &[String],
+    order: &CallOrder,
+    restarts_by_environment: bool,
+) -> Result<RewrittenCall, String> {
     let Some((_, at)) = command::entry(words) else {
         return Err("the call names no entry point of verl".to_owned());
     };
@@ -147,7 +151,7 @@ pub(crate) fn fill(words: &[String], order: &CallOrder, restarts_by_environment:
         command::wait_for_job(&mut out),
         order.submission.as_ref().and_then(|id| job::name(&mut out, id)),
     ];
-    Ok(Call {
+    Ok(RewrittenCall {
         words: out,
         notes: notes.into_iter().flatten().collect(),
     })
@@ -161,8 +165,8 @@ mod tests {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    fn learnt(text: &str) -> Learnt {
-        Learnt {
+    fn learnt(text: &str) -> LearnedCall {
+        LearnedCall {
             command: words(text),
             ahead: Vec::new(),
             cwd: "/".into(),

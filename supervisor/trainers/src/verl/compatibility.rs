@@ -7,19 +7,29 @@ mod megatron;
 
 use super::Layouts;
 use super::data;
-use super::judge::{Case, Layout, expected};
-use super::names::Content;
+use super::judge::{VerlLayout, VerlStepInput, expected};
+use super::names::ShardContent;
 use super::role::RoleState;
-use supervise_core::checkpoint::{Reshard, Resumability, StateKind};
+use supervise_core::checkpoint::{ReshardOffer, Resumability, StateKind};
 use supervise_core::spec::RoleSpec;
 
 /// Returns true if this run can go on from here.
-pub(crate) fn resume(case: &Case<'_>, layout: Layout, roles: &[RoleState], data: data::DataState) -> Resumability {
+pub(crate) fn resume(
+    case: &VerlStepInput<'_>,
+    layout: VerlLayout,
+    roles: &[RoleState],
+    data: data::DataState,
+) -> Resumability {
     fits(case, layout, roles, data, case.expect.world)
 }
 
 /// How a step that only has too many or too few ranks has to be cut; `None`: it fits, or that is not all.
-pub(crate) fn reshard(case: &Case<'_>, layout: Layout, roles: &[RoleState], data: data::DataState) -> Option<Reshard> {
+pub(crate) fn reshard(
+    case: &VerlStepInput<'_>,
+    layout: VerlLayout,
+    roles: &[RoleState],
+    data: data::DataState,
+) -> Option<ReshardOffer> {
     let to = case.expect.world?;
     let from = roles.first()?.world.filter(|from| *from != to)?;
     let is_cut = |role: &RoleState| {
@@ -38,19 +48,19 @@ pub(crate) fn reshard(case: &Case<'_>, layout: Layout, roles: &[RoleState], data
         Resumability::Degraded { lost } => lost,
         Resumability::Not { .. } => return None,
     };
-    Some(Reshard { from, to, lost })
+    Some(ReshardOffer { from, to, lost })
 }
 
 /// The answer for a run of so many ranks.
 fn fits(
-    case: &Case<'_>,
-    layout: Layout,
+    case: &VerlStepInput<'_>,
+    layout: VerlLayout,
     roles: &[RoleState],
     data: data::DataState,
     world: Option<u32>,
 ) -> Resumability {
     if let Some(sft) = Layouts::of(case.expect).sft
-        && sft != (layout == Layout::Sft)
+        && sft != (layout == VerlLayout::Sft)
     {
         let (is, run) = if sft { ("PPO", "SFT") } else { ("SFT", "PPO") };
         return Resumability::Not {
@@ -75,7 +85,7 @@ fn fits(
         if groups.is_some_and(|ranks| !data.fits(ranks)) {
             lost.push(StateKind::DataOrder);
         }
-        let saved = |c: Content| match run {
+        let saved = |c: ShardContent| match run {
             Some(spec) => spec.save_contents.iter().any(|s| s == c.word()),
             None => true,
         };
@@ -96,12 +106,18 @@ fn fits(
 }
 
 /// State kept with the optimizer and with the rest. Megatron's schedule stands with its optimizer.
-pub(crate) fn kept_in(megatron: bool) -> [(Content, &'static [StateKind]); 2] {
+pub(crate) fn kept_in(megatron: bool) -> [(ShardContent, &'static [StateKind]); 2] {
     use StateKind::{LrSchedule, Optimizer, Rng};
     if megatron {
-        [(Content::Optimizer, &[Optimizer, LrSchedule]), (Content::Extra, &[Rng])]
+        [
+            (ShardContent::Optimizer, &[Optimizer, LrSchedule]),
+            (ShardContent::Extra, &[Rng]),
+        ]
     } else {
-        [(Content::Optimizer, &[Optimizer]), (Content::Extra, &[LrSchedule, Rng])]
+        [
+            (ShardContent::Optimizer, &[Optimizer]),
+            (ShardContent::Extra, &[LrSchedule, Rng]),
+        ]
     }
 }
 
@@ -137,7 +153,7 @@ fn cannot_load(role: &RoleState, run: Option<u32>) -> Option<String> {
             "the shards{of} were written by {world} ranks and this run has {run}: verl's FSDP loads only its own number of ranks; give the run {world} ranks (trainer.nnodes times trainer.n_gpus_per_node), cut the step anew (`supervise reshard STEP --world-size {run} --target DIR`) or let it start in an empty checkpoint directory"
         ));
     }
-    if !role.contents.contains(&Content::Model) {
+    if !role.contents.contains(&ShardContent::Model) {
         return Some(format!(
             "no complete set of model shards{of}: verl's FSDP loads weights from shards only, exported weights (hf_model) are not read at a resume"
         ));

@@ -3,13 +3,13 @@
 //! It is written after the roles, so it tells whether a save was finished; a step without it can be loaded, but the data starts
 //! from the beginning of the epoch.
 
-use super::judge::Layout;
+use super::judge::VerlLayout;
 use super::queue;
-use super::ranks::Ranks;
+use super::ranks::RankSet;
 use super::role::RoleState;
 use super::steps::Neighbours;
-use super::survey::Survey;
-use crate::adapter::Expectation;
+use super::survey::StepFiles;
+use crate::adapter::ExpectedLayout;
 use supervise_core::checkpoint::{Finding, StateKind, Verdict};
 use supervise_core::id::Step;
 
@@ -44,9 +44,9 @@ impl DataState {
 
 /// Judges the dataloader's state and the transfer queue. `one_file`: SFT's state stands in one file, where that is known.
 pub(crate) fn judge_data(
-    (expect, step): (&Expectation, Step),
-    survey: &Survey<'_>,
-    layout: Layout,
+    (expect, step): (&ExpectedLayout, Step),
+    survey: &StepFiles<'_>,
+    layout: VerlLayout,
     one_file: Option<bool>,
     roles: &[RoleState],
     neighbours: &Neighbours<'_>,
@@ -56,9 +56,9 @@ pub(crate) fn judge_data(
     let parts = survey.data_parts.iter().map(|(_, f)| f.fact.mtime).min();
     let one = survey.data.map(|f| f.fact.mtime);
     let (oldest, read) = match layout {
-        Layout::Sft if one_file == Some(true) => (one.or(parts), one.is_some()),
-        Layout::Sft => (parts.or(one), parts.is_some() || one_file.is_none() && one.is_some()),
-        Layout::Ppo | Layout::Unknown => (one, one.is_some()),
+        VerlLayout::Sft if one_file == Some(true) => (one.or(parts), one.is_some()),
+        VerlLayout::Sft => (parts.or(one), parts.is_some() || one_file.is_none() && one.is_some()),
+        VerlLayout::Ppo | VerlLayout::Unknown => (one, one.is_some()),
     };
     if !read {
         state.no_data = true;
@@ -74,11 +74,11 @@ pub(crate) fn judge_data(
         ));
     }
     match layout {
-        Layout::Sft if survey.data_parts.is_empty() => {
+        VerlLayout::Sft if survey.data_parts.is_empty() => {
             findings.extend(survey.data.into_iter().flat_map(|data| data.findings()));
         }
-        Layout::Sft => judge_parts(survey, roles, neighbours, findings),
-        Layout::Ppo | Layout::Unknown => {
+        VerlLayout::Sft => judge_parts(survey, roles, neighbours, findings),
+        VerlLayout::Ppo | VerlLayout::Unknown => {
             if let Some(data) = survey.data {
                 findings.extend(data.findings());
             }
@@ -91,7 +91,7 @@ pub(crate) fn judge_data(
 }
 
 /// One part per data-parallel rank, or only the first (the Ray trainer): a gap is a save that was killed.
-fn judge_parts(survey: &Survey<'_>, roles: &[RoleState], neighbours: &Neighbours<'_>, findings: &mut Vec<Finding>) {
+fn judge_parts(survey: &StepFiles<'_>, roles: &[RoleState], neighbours: &Neighbours<'_>, findings: &mut Vec<Finding>) {
     for (part, file) in &survey.data_parts {
         let mut found = file.findings();
         for finding in &mut found {
@@ -101,7 +101,7 @@ fn judge_parts(survey: &Survey<'_>, roles: &[RoleState], neighbours: &Neighbours
     }
     findings.extend(uneven(survey));
     let world = roles.first().and_then(|r| r.world).unwrap_or(1);
-    let there = Ranks::of(survey.data_parts.iter().map(|(part, _)| *part));
+    let there = RankSet::of(survey.data_parts.iter().map(|(part, _)| *part));
     let n = there.count();
     if n == 0 {
         return;
@@ -123,7 +123,7 @@ fn judge_parts(survey: &Survey<'_>, roles: &[RoleState], neighbours: &Neighbours
 }
 
 /// Ranks read their data in step: a part that counts other batches may be of another save.
-fn uneven(survey: &Survey<'_>) -> Option<Finding> {
+fn uneven(survey: &StepFiles<'_>) -> Option<Finding> {
     let mut counted = survey
         .data_parts
         .iter()

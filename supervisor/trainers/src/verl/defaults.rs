@@ -4,13 +4,13 @@
 //! of verl's several hundred keys is none of the supervisor's business. The table is compared with the configurations inside the
 //! released wheels (`tests/real/verl_versions.py`).
 
-use super::version::{Release, Version};
-use Version::{V0_4, V0_5, V0_6, V0_7, V0_8, V0_9};
-use supervise_config::{ConfigTree, Node, Origin, Value};
+use super::version::{ReleaseSeries, VerlRelease};
+use ReleaseSeries::{V0_4, V0_5, V0_6, V0_7, V0_8, V0_9};
+use supervise_config::{ConfigNode, ConfigTree, ConfigValue, ValueOrigin};
 
 /// One of verl's configurations, which a run's own is composed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tree {
+pub enum VerlBaseConfig {
     /// `ppo_trainer`.
     Ppo,
     /// `ppo_megatron_trainer`, which newer releases choose by `model_engine=megatron`.
@@ -23,13 +23,13 @@ pub enum Tree {
     SftOld,
 }
 
-impl Tree {
+impl VerlBaseConfig {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Ppo, Self::PpoMegatron, Self::Sft, Self::SftMegatron, Self::SftOld];
 
     /// Returns true if a release has it.
     #[must_use]
-    pub fn is_in(self, release: Release) -> bool {
+    pub fn is_in(self, release: VerlRelease) -> bool {
         match self {
             Self::Ppo | Self::PpoMegatron => true,
             Self::Sft | Self::SftMegatron => release.series >= V0_6,
@@ -61,51 +61,51 @@ use Plain::{Bool, Int, List, Null, Str};
 
 /// One key: in which trees it stands, since when, until before when, and its value.
 #[derive(Debug, Clone, Copy)]
-struct Row {
+struct DefaultRow {
     trees: u8,
-    from: Option<Release>,
-    until: Option<Release>,
+    from: Option<VerlRelease>,
+    until: Option<VerlRelease>,
     key: &'static str,
     value: Plain,
 }
 
-impl Row {
-    const fn from(self, series: Version, patch: u32) -> Self {
-        let from = Some(Release::new(series, patch));
+impl DefaultRow {
+    const fn from(self, series: ReleaseSeries, patch: u32) -> Self {
+        let from = Some(VerlRelease::new(series, patch));
         Self { from, ..self }
     }
 
-    const fn until(self, series: Version, patch: u32) -> Self {
-        let until = Some(Release::new(series, patch));
+    const fn until(self, series: ReleaseSeries, patch: u32) -> Self {
+        let until = Some(VerlRelease::new(series, patch));
         Self { until, ..self }
     }
 
-    fn holds_in(&self, tree: Tree, release: Release) -> bool {
+    fn holds_in(&self, tree: VerlBaseConfig, release: VerlRelease) -> bool {
         self.trees & tree.bit() != 0
             && self.from.is_none_or(|from| release >= from)
             && self.until.is_none_or(|until| release < until)
     }
 
     /// Returns true if it holds in every known release that has the tree.
-    fn holds_in_all(&self, tree: Tree) -> bool {
-        let mut having = Release::KNOWN.into_iter().filter(|r| tree.is_in(*r));
+    fn holds_in_all(&self, tree: VerlBaseConfig) -> bool {
+        let mut having = VerlRelease::KNOWN.into_iter().filter(|r| tree.is_in(*r));
         having.all(|release| self.holds_in(tree, release))
     }
 }
 
-const FSDP: u8 = Tree::Ppo.bit();
-const MEGATRON: u8 = Tree::PpoMegatron.bit();
+const FSDP: u8 = VerlBaseConfig::Ppo.bit();
+const MEGATRON: u8 = VerlBaseConfig::PpoMegatron.bit();
 const PPO: u8 = FSDP | MEGATRON;
-const SFT_MEGATRON: u8 = Tree::SftMegatron.bit();
-const SFT: u8 = Tree::Sft.bit() | SFT_MEGATRON;
-const OLD: u8 = Tree::SftOld.bit();
+const SFT_MEGATRON: u8 = VerlBaseConfig::SftMegatron.bit();
+const SFT: u8 = VerlBaseConfig::Sft.bit() | SFT_MEGATRON;
+const OLD: u8 = VerlBaseConfig::SftOld.bit();
 const ANY: u8 = PPO | SFT | OLD;
 
 const CONTENTS: Plain = List(&["model", "optimizer", "extra"]);
 const FOLLOWS: Plain = Str("${.save_contents}");
 
-const fn row(trees: u8, key: &'static str, value: Plain) -> Row {
-    Row {
+const fn row(trees: u8, key: &'static str, value: Plain) -> DefaultRow {
+    DefaultRow {
         trees,
         from: None,
         until: None,
@@ -115,7 +115,7 @@ const fn row(trees: u8, key: &'static str, value: Plain) -> Row {
 }
 
 /// Place and time at which all of them save and resume.
-const TRAINER: &[Row] = &[
+const TRAINER: &[DefaultRow] = &[
     row(
         ANY,
         "trainer.default_local_dir",
@@ -147,7 +147,7 @@ const TRAINER: &[Row] = &[
 ];
 
 /// Roles and strategies, and what else decides about saves.
-const STRATEGIES: &[Row] = &[
+const STRATEGIES: &[DefaultRow] = &[
     row(PPO, "trainer.val_before_train", Bool(true)),
     row(FSDP, "trainer.val_only", Bool(false)).from(V0_4, 1),
     row(MEGATRON, "trainer.val_only", Bool(false)).from(V0_8, 0),
@@ -165,14 +165,14 @@ const STRATEGIES: &[Row] = &[
         .until(V0_5, 0),
     row(FSDP, CRITIC_STRATEGY, Str("fsdp")).from(V0_5, 0),
     row(MEGATRON, CRITIC_STRATEGY, Str("megatron")).from(V0_5, 0),
-    row(Tree::Sft.bit(), "engine.strategy", Str("fsdp")),
+    row(VerlBaseConfig::Sft.bit(), "engine.strategy", Str("fsdp")),
     row(OLD, "model.strategy", Str("fsdp2")),
 ];
 const ACTOR_STRATEGY: &str = "actor_rollout_ref.actor.strategy";
 const CRITIC_STRATEGY: &str = "critic.strategy";
 
 /// Contents saved and loaded. 0.4.0 knows one list only.
-const CHECKPOINT: &[Row] = &[
+const CHECKPOINT: &[DefaultRow] = &[
     row(PPO, "actor_rollout_ref.actor.checkpoint.contents", CONTENTS).until(V0_4, 1),
     row(PPO, "critic.checkpoint.contents", CONTENTS).until(V0_4, 1),
     row(PPO, "actor_rollout_ref.actor.checkpoint.save_contents", CONTENTS).from(V0_4, 1),
@@ -207,7 +207,7 @@ const ACTOR_LOAD: &str = "actor_rollout_ref.actor.checkpoint.load_contents";
 const CRITIC_LOAD: &str = "critic.checkpoint.load_contents";
 
 /// Megatron's switches.
-const SWITCHES: &[Row] = &[
+const SWITCHES: &[DefaultRow] = &[
     row(MEGATRON, "actor_rollout_ref.actor.megatron.use_mbridge", Bool(false))
         .from(V0_5, 0)
         .until(V0_7, 0),
@@ -272,11 +272,11 @@ const CRITIC_BRIDGE: &str = "critic.megatron.use_mbridge";
 const ACTOR_RESHARDABLE: &str = "actor_rollout_ref.actor.megatron.dist_ckpt_optim_fully_reshardable";
 const CRITIC_RESHARDABLE: &str = "critic.megatron.dist_ckpt_optim_fully_reshardable";
 
-fn rows() -> impl Iterator<Item = &'static Row> {
+fn rows() -> impl Iterator<Item = &'static DefaultRow> {
     [TRAINER, STRATEGIES, CHECKPOINT, SWITCHES].into_iter().flatten()
 }
 
-fn rows_of(tree: Tree, release: Option<Release>) -> impl Iterator<Item = &'static Row> {
+fn rows_of(tree: VerlBaseConfig, release: Option<VerlRelease>) -> impl Iterator<Item = &'static DefaultRow> {
     rows().filter(move |row| match release {
         Some(release) => row.holds_in(tree, release),
         None => row.holds_in_all(tree),
@@ -285,39 +285,39 @@ fn rows_of(tree: Tree, release: Option<Release>) -> impl Iterator<Item = &'stati
 
 /// verl's defaults in one of its trees. Of a release that is not known: those that all known releases share.
 #[must_use]
-pub fn verl_defaults(tree: Tree, release: Option<Release>) -> ConfigTree {
+pub fn verl_defaults(tree: VerlBaseConfig, release: Option<VerlRelease>) -> ConfigTree {
     let origin = origin(release);
     let mut out = ConfigTree::empty(origin.clone());
     for row in rows_of(tree, release) {
         // A key of the tables above cannot fail to be added: none of them goes through a list.
-        let _ = out.add(row.key, Node::new(value(row.value, &origin), origin.clone()));
+        let _ = out.add(row.key, ConfigNode::new(value(row.value, &origin), origin.clone()));
     }
     out
 }
 
 /// The keys of these defaults.
-pub(crate) fn default_keys(tree: Tree, release: Option<Release>) -> impl Iterator<Item = &'static str> {
+pub(crate) fn default_keys(tree: VerlBaseConfig, release: Option<VerlRelease>) -> impl Iterator<Item = &'static str> {
     rows_of(tree, release).map(|row| row.key)
 }
 
-fn origin(release: Option<Release>) -> Origin {
+fn origin(release: Option<VerlRelease>) -> ValueOrigin {
     let of = match release {
         Some(release) => release.series.to_string(),
         None => format!("every verl from {} to {}", V0_4.series(), V0_9.series()),
     };
-    Origin::Default { of }
+    ValueOrigin::Default { of }
 }
 
-fn value(plain: Plain, origin: &Origin) -> Value {
+fn value(plain: Plain, origin: &ValueOrigin) -> ConfigValue {
     match plain {
-        Null => Value::Null,
-        Bool(b) => Value::Bool(b),
-        Int(n) => Value::Int(n),
-        Str(s) => Value::Str(s.to_owned()),
-        List(items) => Value::List(
+        Null => ConfigValue::Null,
+        Bool(b) => ConfigValue::Bool(b),
+        Int(n) => ConfigValue::Int(n),
+        Str(s) => ConfigValue::Str(s.to_owned()),
+        List(items) => ConfigValue::List(
             items
                 .iter()
-                .map(|s| Node::new(Value::Str((*s).to_owned()), origin.clone()))
+                .map(|s| ConfigNode::new(ConfigValue::Str((*s).to_owned()), origin.clone()))
                 .collect(),
         ),
     }
@@ -329,8 +329,8 @@ mod tests {
 
     #[test]
     fn no_release_has_two_defaults_for_a_key() {
-        for tree in Tree::ALL {
-            for release in Release::KNOWN {
+        for tree in VerlBaseConfig::ALL {
+            for release in VerlRelease::KNOWN {
                 let mut keys: Vec<&str> = default_keys(tree, Some(release)).collect();
                 let all = keys.len();
                 keys.sort_unstable();
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn of_an_unknown_release_only_what_all_share_is_assumed() {
-        let shared = verl_defaults(Tree::PpoMegatron, None);
+        let shared = verl_defaults(VerlBaseConfig::PpoMegatron, None);
         for key in [
             "trainer.default_local_dir",
             "trainer.save_freq",
@@ -371,6 +371,10 @@ mod tests {
         ] {
             assert!(shared.get(key).is_none(), "{key}");
         }
-        assert!(verl_defaults(Tree::SftOld, None).get("trainer.resume_mode").is_none());
+        assert!(
+            verl_defaults(VerlBaseConfig::SftOld, None)
+                .get("trainer.resume_mode")
+                .is_none()
+        );
     }
 }

@@ -4,15 +4,15 @@
 //! whole (files of two saves, another step's state, a marker that is missing) leaves nothing: weights may be as wrong as the rest.
 
 use super::compatibility::kept_in;
-use super::judge::Case;
-use super::names::{self, Content};
+use super::judge::VerlStepInput;
+use super::names::{self, ShardContent};
 use super::required_files;
 use super::role::RoleState;
-use super::survey::Survey;
+use super::survey::StepFiles;
 use camino::Utf8PathBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{
-    CheckpointSummary, Depth, Finding, Level, Part, PinsHash, Resumability, StateKind, Verdict,
+    CheckpointSummary, Depth, Finding, FindingLevel, PartialStep, PinsHash, Resumability, StateKind, Verdict,
 };
 
 /// A mark in one file that says that it was not written together with the others.
@@ -31,7 +31,7 @@ const OF_ANOTHER_SAVE: [&str; 8] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Loss<'a> {
     /// The optimizer, or the rest, of a role.
-    Of(&'a str, Content),
+    Of(&'a str, ShardContent),
     /// The dataloader's state.
     Data,
     /// The transfer queue.
@@ -40,22 +40,22 @@ enum Loss<'a> {
 
 /// The remains; `None` where nothing is lost, or too much.
 pub(crate) fn left(
-    case: &Case<'_>,
+    case: &VerlStepInput<'_>,
     summary: &CheckpointSummary,
-    survey: &Survey<'_>,
+    survey: &StepFiles<'_>,
     roles: &[RoleState],
-) -> Option<Part> {
+) -> Option<PartialStep> {
     let torn = matches!(summary.verdict, Verdict::Incomplete | Verdict::Damaged);
     if !torn || roles.is_empty() || matches!(summary.resume, Resumability::Not { .. }) {
         return None;
     }
-    let condemning = summary.findings.iter().filter(|f| f.level == Level::Error);
+    let condemning = summary.findings.iter().filter(|f| f.level == FindingLevel::Error);
     let losses: BTreeSet<Loss<'_>> = condemning.map(|f| loss(f, roles)).collect::<Option<_>>()?;
     let holds: BTreeMap<String, Vec<String>> = roles
         .iter()
         .map(|role| {
             let gone = |word: &str| {
-                Content::ALL
+                ShardContent::ALL
                     .into_iter()
                     .any(|c| c.word() == word && losses.contains(&Loss::Of(&role.name, c)))
             };
@@ -69,7 +69,7 @@ pub(crate) fn left(
         return None;
     }
     let aside = put_away(survey, &losses);
-    Some(Part {
+    Some(PartialStep {
         lost: lost(summary, roles, &losses),
         proven: proven(survey, case.depth, roles, &losses),
         pins: pins(case, &aside),
@@ -103,21 +103,21 @@ fn part_of<'a>(path: &str, roles: &'a [RoleState]) -> Option<Loss<'a>> {
             name => path.strip_prefix(name)?.strip_prefix('/')?,
         };
         let content = if role.megatron {
-            let dir = |c: &Content| {
+            let dir = |c: &ShardContent| {
                 inside
                     .strip_prefix(c.word())
                     .is_some_and(|rest| rest.starts_with("/dist_ckpt"))
             };
-            Content::ALL.into_iter().find(dir)?
+            ShardContent::ALL.into_iter().find(dir)?
         } else {
             names::shard(inside)?.content
         };
-        (content != Content::Model).then_some(Loss::Of(&role.name, content))
+        (content != ShardContent::Model).then_some(Loss::Of(&role.name, content))
     })
 }
 
 /// State that the trainer loads wherever it stands. Ranks go on together: where one of them has no position, none has.
-fn put_away(survey: &Survey<'_>, losses: &BTreeSet<Loss<'_>>) -> Vec<Utf8PathBuf> {
+fn put_away(survey: &StepFiles<'_>, losses: &BTreeSet<Loss<'_>>) -> Vec<Utf8PathBuf> {
     let mut out = Vec::new();
     if losses.contains(&Loss::Data) {
         out.extend(survey.data.map(|f| f.path.into()));
@@ -151,7 +151,7 @@ fn lost(summary: &CheckpointSummary, roles: &[RoleState], losses: &BTreeSet<Loss
 }
 
 /// How deep the least proven file of what is left was looked into.
-fn proven(survey: &Survey<'_>, depth: Depth, roles: &[RoleState], losses: &BTreeSet<Loss<'_>>) -> Option<Depth> {
+fn proven(survey: &StepFiles<'_>, depth: Depth, roles: &[RoleState], losses: &BTreeSet<Loss<'_>>) -> Option<Depth> {
     let mut least = depth;
     required_files::each(survey, &mut |wanted| {
         let is_lost = part_of(wanted.file.path, roles).is_some_and(|part| losses.contains(&part));
@@ -164,7 +164,7 @@ fn proven(survey: &Survey<'_>, depth: Depth, roles: &[RoleState], losses: &BTree
 }
 
 /// The pins of the files that stay.
-fn pins(case: &Case<'_>, aside: &[Utf8PathBuf]) -> PinsHash {
+fn pins(case: &VerlStepInput<'_>, aside: &[Utf8PathBuf]) -> PinsHash {
     let stays = |path: &str| !aside.iter().any(|a| camino::Utf8Path::new(path).starts_with(a));
     crate::kit::pins(case.entry.facts().filter(|(path, _)| stays(path)))
 }

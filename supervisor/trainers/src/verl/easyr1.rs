@@ -4,7 +4,7 @@
 use crate::command;
 use crate::read::ReadInput;
 use crate::shell;
-use supervise_config::compose::Composed;
+use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, ErrorKind};
 
 const MODULE: &str = "verl.trainer.main";
@@ -24,11 +24,11 @@ pub(super) fn is_called(command: &[String]) -> bool {
 }
 
 /// Returns true if a configuration is its own.
-pub(super) fn is_meant(composed: &Composed) -> bool {
+pub(super) fn is_meant(composed: &ComposedConfig) -> bool {
     key(composed).is_some()
 }
 
-fn key(composed: &Composed) -> Option<&'static str> {
+fn key(composed: &ComposedConfig) -> Option<&'static str> {
     let is_verls = composed.tree.get("actor_rollout_ref").is_some();
     KEYS.into_iter()
         .find(|key| !is_verls && composed.tree.get(key).is_some())

@@ -6,16 +6,16 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use supervise_checkpoint::FileReport;
 use supervise_checkpoint::torch::TorchFacts;
-use supervise_core::checkpoint::{FileFact, Finding, Level, Verdict};
+use supervise_core::checkpoint::{FileFact, Finding, FindingLevel, Verdict};
 
 /// The reports on the files of one step, by path relative to it, to be taken in the order of paths.
 #[derive(Debug, Default)]
-pub(crate) struct Reports<'a> {
+pub(crate) struct StepReports<'a> {
     sorted: Vec<(&'a str, &'a FileReport)>,
     at: usize,
 }
 
-impl<'a> Reports<'a> {
+impl<'a> StepReports<'a> {
     /// Those below a step's directory, of reports with paths relative to the root.
     pub(crate) fn below(dir: &str, reports: &'a BTreeMap<Utf8PathBuf, FileReport>) -> Self {
         let from = Bound::Included(Utf8Path::new(dir));
@@ -50,7 +50,7 @@ impl<'a> Reports<'a> {
 
 /// One file of a step. The path is borrowed from the listing: a step of many ranks is judged without copying its names.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct File<'a> {
+pub(crate) struct StepFile<'a> {
     /// Relative to the step.
     pub(crate) path: &'a str,
     /// Its place among the paths of the step in order.
@@ -61,7 +61,7 @@ pub(crate) struct File<'a> {
     pub(crate) report: Option<&'a FileReport>,
 }
 
-impl<'a> File<'a> {
+impl<'a> StepFile<'a> {
     /// The findings, with the file's name, ready to be passed on; a report that condemns without a word gets one.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let Some(report) = self.report else {
@@ -70,7 +70,7 @@ impl<'a> File<'a> {
         let mut out: Vec<Finding> = report.findings.iter().map(|f| f.clone().in_file(self.path)).collect();
         out.extend(self.misplaced());
         let verdict = report.verdict;
-        if verdict != Verdict::Whole && !out.iter().any(|f| f.level == Level::Error) {
+        if verdict != Verdict::Whole && !out.iter().any(|f| f.level == FindingLevel::Error) {
             out.push(Finding::error("file_not_whole", verdict, format!("the file is {verdict}")).in_file(self.path));
         }
         out
@@ -147,15 +147,15 @@ mod tests {
         ] {
             all.insert(other.into(), report(99));
         }
-        let mut found = Reports::below("global_step_8", &all);
+        let mut found = StepReports::below("global_step_8", &all);
         for (n, name) in names.iter().enumerate() {
             assert_eq!(found.next("a file without a report"), None);
             assert_eq!(found.next(name).map(|r| r.bytes), Some(n as u64), "{name}");
         }
         assert_eq!(found.next("zzz"), None);
         // Leaving some out loses none of the rest.
-        let mut found = Reports::below("global_step_8", &all);
+        let mut found = StepReports::below("global_step_8", &all);
         assert_eq!(found.next("data.pt").map(|r| r.bytes), Some(6));
-        assert!(Reports::below("global_step_9", &all).is_empty());
+        assert!(StepReports::below("global_step_9", &all).is_empty());
     }
 }

@@ -4,7 +4,7 @@ use crate::adapter::TrainerFacts;
 
 /// Facts of verl's configuration beyond a run's specification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Facts {
+pub struct VerlFacts {
     /// Keys under which asynchronous saves are switched on.
     pub async_save: Vec<String>,
     /// The trainer writes its metrics to a file.
@@ -21,7 +21,7 @@ pub struct Facts {
     pub never_resumes: bool,
 }
 
-static NONE: Facts = Facts {
+static NONE: VerlFacts = VerlFacts {
     async_save: Vec::new(),
     file_logger: false,
     loggers: Vec::new(),
@@ -31,7 +31,7 @@ static NONE: Facts = Facts {
     never_resumes: false,
 };
 
-impl Facts {
+impl VerlFacts {
     /// Those that were read; nothing is known where they were not.
     #[must_use]
     pub fn of(facts: &TrainerFacts) -> &Self {

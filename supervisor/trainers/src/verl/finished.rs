@@ -4,11 +4,11 @@
 //! shards say how many ranks there are, and the tracker, which is written last, says up to which step saves were finished. Which of them saved a
 //! root is known from the run's release, or from the root: where no step has the file, its trainer does not write it.
 
-use super::names::{Content, TRACKER};
-use super::survey::{RoleFiles, Survey};
-use super::version::{Release, Version::V0_4};
+use super::names::{ShardContent, TRACKER};
+use super::survey::{RoleFiles, StepFiles};
+use super::version::{ReleaseSeries::V0_4, VerlRelease};
 use std::fmt;
-use supervise_core::event::Tracker;
+use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 
 /// The file that is there or not.
@@ -22,8 +22,8 @@ pub(crate) enum FinishRule<'a> {
     /// By the names of all shards, and by the tracker.
     Tracker {
         /// The run's release, where it is known to write no such file.
-        release: Option<Release>,
-        says: &'a Tracker,
+        release: Option<VerlRelease>,
+        says: &'a TrackerState,
         /// The step that is judged.
         step: Step,
         /// The dataloader's state is there, which is written between the roles and the tracker.
@@ -36,11 +36,11 @@ impl<'a> FinishRule<'a> {
     pub(crate) fn of(
         version: Option<&str>,
         is_marked: bool,
-        says: &'a Tracker,
+        says: &'a TrackerState,
         step: Step,
-        survey: &Survey<'_>,
+        survey: &StepFiles<'_>,
     ) -> Self {
-        let release = version.and_then(Release::of);
+        let release = version.and_then(VerlRelease::of);
         let writes_it = release.map_or(is_marked, |release| release.since(V0_4, 1));
         match writes_it {
             true => Self::Marker,
@@ -75,15 +75,15 @@ impl<'a> FinishRule<'a> {
                 .then(|| "rank 0 writes this file after its shards: the save was not finished".to_owned());
         };
         let finished = match says {
-            Tracker::Step(last) => step <= *last,
+            TrackerState::Step(last) => step <= *last,
             // It was cut off as it was written, which comes after the dataloader's state.
-            Tracker::Empty => has_data || files.root_config.is_some(),
-            Tracker::Missing | Tracker::Garbage(_) | Tracker::NotAFile(_) | Tracker::Unused => {
+            TrackerState::Empty => has_data || files.root_config.is_some(),
+            TrackerState::Missing | TrackerState::Garbage(_) | TrackerState::NotAFile(_) | TrackerState::Unused => {
                 files.root_config.is_some()
             }
         };
         (!finished).then(|| match says {
-            Tracker::Step(last) => format!(
+            TrackerState::Step(last) => format!(
                 "no step here has this file ({self}), and {TRACKER}, which is written last, names step {last}: the save of this one was not finished"
             ),
             _ => format!(
@@ -94,15 +94,15 @@ impl<'a> FinishRule<'a> {
 
     /// What a step without the marker was found complete by.
     pub(super) fn note(self, files: &RoleFiles<'_>, world: u32) -> String {
-        let kinds: Vec<&str> = Content::ALL
+        let kinds: Vec<&str> = ShardContent::ALL
             .into_iter()
             .filter(|c| files.of(world, *c).is_some())
-            .map(Content::word)
+            .map(ShardContent::word)
             .collect();
         let kinds = kinds.join(", ");
         let by = match self {
             Self::Tracker {
-                says: Tracker::Step(last),
+                says: TrackerState::Step(last),
                 ..
             } => format!("{TRACKER}, which is written last and names step {last}"),
             Self::Tracker { .. } if files.root_config.is_none() => {

@@ -7,25 +7,27 @@ use super::Layouts;
 use super::compatibility;
 use super::data;
 use super::degraded;
-use super::evidence::Reports;
+use super::evidence::StepReports;
 use super::finished::FinishRule;
 use super::lineage::Lineage;
 use super::marks::{SCHEDULE, marks};
 use super::megatron::{self, first};
-use super::names::{self, Content};
+use super::names::{self, ShardContent};
 use super::required_files;
 use super::role::{RoleState, judge_role};
-use super::steps::{Entry, Neighbours};
-use super::survey::{Foreign, RoleFiles, Survey};
+use super::steps::{Neighbours, VerlStepDir};
+use super::survey::{ForeignLayout, RoleFiles, StepFiles};
 use super::trust;
-use crate::adapter::Expectation;
+use crate::adapter::ExpectedLayout;
 use crate::kit::blank;
 use camino::Utf8PathBuf;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use supervise_checkpoint::{FileReport, Marks};
-use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Finding, Level, Resumability, Verdict};
-use supervise_core::event::Tracker;
+use supervise_checkpoint::{FileReport, StepCounters};
+use supervise_core::checkpoint::{
+    CheckpointSummary, CkptId, Depth, EntryKind, Finding, FindingLevel, Resumability, Verdict,
+};
+use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 use supervise_core::spec::RoleSpec;
 
@@ -34,26 +36,26 @@ const FINDINGS: usize = 64;
 
 /// One step to be judged, with all that may be looked at.
 #[derive(Debug)]
-pub(crate) struct Case<'a> {
+pub(crate) struct VerlStepInput<'a> {
     pub(crate) lineage: Lineage<'a>,
     pub(crate) step: Step,
-    pub(crate) entry: &'a Entry,
+    pub(crate) entry: &'a VerlStepDir,
     pub(crate) neighbours: Neighbours<'a>,
-    pub(crate) expect: &'a Expectation,
-    pub(crate) pointer: &'a Tracker,
+    pub(crate) expect: &'a ExpectedLayout,
+    pub(crate) pointer: &'a TrackerState,
     pub(crate) depth: Depth,
     pub(crate) reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
 }
 
 /// The trainer whose layout a step has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum VerlLayout {
     Ppo,
     Sft,
     Unknown,
 }
 
-impl Layout {
+impl VerlLayout {
     fn name(self, by: Writer) -> &'static str {
         match (self, by) {
             (Self::Ppo, Writer::Fsdp) => "verl_fsdp_ppo",
@@ -76,7 +78,7 @@ enum Writer {
 }
 
 impl Writer {
-    fn of(survey: &Survey<'_>) -> Self {
+    fn of(survey: &StepFiles<'_>) -> Self {
         let roles = || survey.roles.values();
         match (
             roles().any(RoleFiles::is_first_megatron),
@@ -90,9 +92,9 @@ impl Writer {
 }
 
 /// Judges a step. Where it is proven, what it counts is told as well.
-pub(crate) fn judge(case: &Case<'_>) -> (CheckpointSummary, Option<Marks>) {
+pub(crate) fn judge(case: &VerlStepInput<'_>) -> (CheckpointSummary, Option<StepCounters>) {
     let dir = names::step_dir(case.step);
-    let survey = case.entry.survey(Reports::below(&dir, case.reports));
+    let survey = case.entry.survey(StepReports::below(&dir, case.reports));
     let mut summary = blank(CkptId(dir.clone().into()), case.step);
     summary.pins = case.entry.pins();
     summary.bytes = survey.bytes;
@@ -123,7 +125,7 @@ pub(crate) fn judge(case: &Case<'_>) -> (CheckpointSummary, Option<Marks>) {
     );
     let run = expected(case, layout, "");
     let ranks = run.and_then(|run| case.expect.world?.checked_div(run.sequence?));
-    if let Some(ranks) = ranks.filter(|ranks| layout == Layout::Sft && !data.fits(*ranks)) {
+    if let Some(ranks) = ranks.filter(|ranks| layout == VerlLayout::Sft && !data.fits(*ranks)) {
         let detail = format!(
             "the dataloader's state is not that of {ranks} data-parallel ranks, as this run has them (trainer ranks by engine.ulysses_sequence_parallel_size): after a resume samples are skipped or trained again"
         );
@@ -143,8 +145,8 @@ pub(crate) fn judge(case: &Case<'_>) -> (CheckpointSummary, Option<Marks>) {
 }
 
 /// The SFT trainer's schedule steps once per step of the run; a resume that does not load it shifts the count.
-fn counter_differs(step: Step, layout: Layout, marks: &Marks) -> Option<Finding> {
-    let count = marks.counters.get(SCHEDULE).filter(|_| layout == Layout::Sft)?;
+fn counter_differs(step: Step, layout: VerlLayout, marks: &StepCounters) -> Option<Finding> {
+    let count = marks.counters.get(SCHEDULE).filter(|_| layout == VerlLayout::Sft)?;
     (*count != step.0).then(|| {
         let detail =
             format!("the learning-rate schedule has taken {count} steps, and the directory is that of step {step}");
@@ -153,7 +155,7 @@ fn counter_differs(step: Step, layout: Layout, marks: &Marks) -> Option<Finding>
 }
 
 /// The layout: what is there decides; where both could be meant, the configuration does.
-fn layout_of(survey: &Survey<'_>, sft: Option<bool>) -> Layout {
+fn layout_of(survey: &StepFiles<'_>, sft: Option<bool>) -> VerlLayout {
     // Exported weights alone stand in older layouts of Megatron as well.
     let foreign = !survey.foreign.is_empty();
     let older = |r: &RoleFiles<'_>| {
@@ -165,14 +167,14 @@ fn layout_of(survey: &Survey<'_>, sft: Option<bool>) -> Layout {
     let ppo = roles || survey.data.is_some() && !foreign && !marks("");
     let flat = marks("") || !survey.data_parts.is_empty() && !foreign;
     match (ppo, flat, sft) {
-        (false, false, _) => Layout::Unknown,
-        (true, true, Some(true)) | (false, true, _) => Layout::Sft,
-        (true, _, _) => Layout::Ppo,
+        (false, false, _) => VerlLayout::Unknown,
+        (true, true, Some(true)) | (false, true, _) => VerlLayout::Sft,
+        (true, _, _) => VerlLayout::Ppo,
     }
 }
 
 /// Cases in which nothing of a save can be judged.
-fn not_a_step(kind: EntryKind, survey: &Survey<'_>, layout: Layout) -> Option<Finding> {
+fn not_a_step(kind: EntryKind, survey: &StepFiles<'_>, layout: VerlLayout) -> Option<Finding> {
     let condemned = |code, verdict, detail: &str| Some(Finding::error(code, verdict, detail));
     match kind {
         EntryKind::Symlink => {
@@ -186,42 +188,43 @@ fn not_a_step(kind: EntryKind, survey: &Survey<'_>, layout: Layout) -> Option<Fi
         EntryKind::Dir | EntryKind::Gone => {}
     }
     match layout {
-        Layout::Ppo if is_husk(survey) => condemned(
+        VerlLayout::Ppo if is_husk(survey) => condemned(
             "husk",
             Verdict::Incomplete,
             "only data.pt is left: the trainer's own retention deleted the rest",
         ),
-        Layout::Unknown if !survey.foreign.is_empty() => {
+        VerlLayout::Unknown if !survey.foreign.is_empty() => {
             condemned("layout_unknown", Verdict::Unknown, &foreign_words(survey))
         }
-        Layout::Unknown if survey.other > 0 && only_exported(survey) => condemned(
+        VerlLayout::Unknown if survey.other > 0 && only_exported(survey) => condemned(
             "layout_unknown",
             Verdict::Unknown,
             "no file here is one that verl's FSDP save writes: weights that were only exported, as by the SFT trainer of verl 0.4, cannot be resumed from",
         ),
-        Layout::Unknown if !survey.odd.is_empty() => condemned(
+        VerlLayout::Unknown if !survey.odd.is_empty() => condemned(
             "symlink",
             Verdict::Unknown,
             "only symbolic links are here: they are not followed",
         ),
-        Layout::Unknown => condemned("nothing_saved", Verdict::Incomplete, "nothing was saved here yet"),
-        Layout::Ppo | Layout::Sft => None,
+        VerlLayout::Unknown => condemned("nothing_saved", Verdict::Incomplete, "nothing was saved here yet"),
+        VerlLayout::Ppo | VerlLayout::Sft => None,
     }
 }
 
 /// Returns true if nothing of a save is here, at most a model's configuration.
-fn only_exported(survey: &Survey<'_>) -> bool {
+fn only_exported(survey: &StepFiles<'_>) -> bool {
     !survey.role_dirs && !survey.roles.values().any(RoleFiles::has_marks)
 }
 
 /// By which names a layout was recognised that is not read.
-fn foreign_words(survey: &Survey<'_>) -> String {
-    let layouts: BTreeSet<Foreign> = survey.foreign.iter().map(|(_, layout)| *layout).collect();
-    let layouts: Vec<&str> = layouts.into_iter().map(Foreign::words).collect();
+fn foreign_words(survey: &StepFiles<'_>) -> String {
+    let layouts: BTreeSet<ForeignLayout> = survey.foreign.iter().map(|(_, layout)| *layout).collect();
+    let layouts: Vec<&str> = layouts.into_iter().map(ForeignLayout::words).collect();
     let paths: Vec<&str> = survey.foreign.iter().take(4).map(|(path, _)| *path).collect();
     let paths: String = paths.join(", ").chars().take(200).collect();
     let what = layouts.join(" or ");
-    let ancient = |(_, layout): &(&str, Foreign)| matches!(layout, Foreign::Megatron03 | Foreign::Megatron04);
+    let ancient =
+        |(_, layout): &(&str, ForeignLayout)| matches!(layout, ForeignLayout::Megatron03 | ForeignLayout::Megatron04);
     if survey.foreign.iter().any(ancient) {
         return format!(
             "this looks like {what} ({paths}): only that release reads it, no later one does and nothing converts it; go on with that release, or start in an empty checkpoint directory"
@@ -231,11 +234,16 @@ fn foreign_words(survey: &Survey<'_>) -> String {
 }
 
 /// verl's retention deletes the role directories and leaves the rest. A role directory without files is a save that has begun.
-fn is_husk(survey: &Survey<'_>) -> bool {
+fn is_husk(survey: &StepFiles<'_>) -> bool {
     survey.roles.is_empty() && !survey.role_dirs && !survey.odd.iter().any(|path| matters(path))
 }
 
-fn judge_roles(case: &Case<'_>, survey: &Survey<'_>, layout: Layout, findings: &mut Vec<Finding>) -> Vec<RoleState> {
+fn judge_roles(
+    case: &VerlStepInput<'_>,
+    survey: &StepFiles<'_>,
+    layout: VerlLayout,
+    findings: &mut Vec<Finding>,
+) -> Vec<RoleState> {
     let finished = survey.data.is_some() || !survey.data_parts.is_empty();
     let version = case.expect.version.as_deref();
     let rule = FinishRule::of(version, case.neighbours.are_marked(), case.pointer, case.step, survey);
@@ -279,10 +287,10 @@ fn two_layouts(name: &str) -> Finding {
     finding
 }
 
-fn role_missing(name: &str, layout: Layout) -> Finding {
+fn role_missing(name: &str, layout: VerlLayout) -> Finding {
     let detail = match layout {
-        Layout::Sft => "no shard of the model is here".to_owned(),
-        Layout::Ppo | Layout::Unknown => format!("nothing of `{name}` is here"),
+        VerlLayout::Sft => "no shard of the model is here".to_owned(),
+        VerlLayout::Ppo | VerlLayout::Unknown => format!("nothing of `{name}` is here"),
     };
     let mut finding = Finding::error("role_missing", Verdict::Incomplete, detail);
     finding.role = (!name.is_empty()).then(|| name.to_owned());
@@ -290,9 +298,9 @@ fn role_missing(name: &str, layout: Layout) -> Finding {
 }
 
 /// The roles that must be there: those of the run; without one, `actor`, what is there, and what finished neighbours hold.
-fn expected_roles(case: &Case<'_>, survey: &Survey<'_>, layout: Layout) -> Vec<String> {
+fn expected_roles(case: &VerlStepInput<'_>, survey: &StepFiles<'_>, layout: VerlLayout) -> Vec<String> {
     match (layout, &case.expect.roles, Layouts::of(case.expect).sft) {
-        (Layout::Sft, _, _) => vec![String::new()],
+        (VerlLayout::Sft, _, _) => vec![String::new()],
         (_, Some(roles), Some(false) | None) => roles.iter().map(|r| r.name.clone()).collect(),
         _ => {
             let critic = survey.roles.contains_key("critic") || case.neighbours.have_critic();
@@ -304,10 +312,10 @@ fn expected_roles(case: &Case<'_>, survey: &Survey<'_>, layout: Layout) -> Vec<S
 }
 
 /// Statements of the run's configuration about a role, where the layout is the run's.
-pub(crate) fn expected<'a>(case: &'a Case<'_>, layout: Layout, name: &str) -> Option<&'a RoleSpec> {
+pub(crate) fn expected<'a>(case: &'a VerlStepInput<'_>, layout: VerlLayout, name: &str) -> Option<&'a RoleSpec> {
     let fits = Layouts::of(case.expect)
         .sft
-        .is_none_or(|sft| sft == (layout == Layout::Sft));
+        .is_none_or(|sft| sft == (layout == VerlLayout::Sft));
     case.expect
         .roles
         .as_deref()
@@ -316,7 +324,7 @@ pub(crate) fn expected<'a>(case: &'a Case<'_>, layout: Layout, name: &str) -> Op
         .find(|r| r.name == name)
 }
 
-fn odd_entries(survey: &Survey<'_>) -> Vec<Finding> {
+fn odd_entries(survey: &StepFiles<'_>) -> Vec<Finding> {
     let mut out = Vec::new();
     for path in &survey.odd {
         let finding = if matters(path) {
@@ -357,10 +365,10 @@ fn matters(path: &str) -> bool {
 }
 
 fn finish(
-    case: &Case<'_>,
+    case: &VerlStepInput<'_>,
     summary: &mut CheckpointSummary,
-    survey: &Survey<'_>,
-    layout: Layout,
+    survey: &StepFiles<'_>,
+    layout: VerlLayout,
     roles: &[RoleState],
     data: data::DataState,
 ) {
@@ -384,8 +392,8 @@ fn finish(
 
 /// Retention deletes whole roles of older steps and leaves the rest: what a newer step has is not here, and the dataloader's state, which is
 /// written after all roles, is. Nothing else may be wrong with it.
-fn is_remnant(case: &Case<'_>, survey: &Survey<'_>, findings: &[Finding]) -> bool {
-    let mut errors = findings.iter().filter(|f| f.level == Level::Error).peekable();
+fn is_remnant(case: &VerlStepInput<'_>, survey: &StepFiles<'_>, findings: &[Finding]) -> bool {
+    let mut errors = findings.iter().filter(|f| f.level == FindingLevel::Error).peekable();
     let deleted = |f: &Finding| {
         f.code == "role_missing"
             && f.role
@@ -396,7 +404,7 @@ fn is_remnant(case: &Case<'_>, survey: &Survey<'_>, findings: &[Finding]) -> boo
 }
 
 /// How deep the proof of the least proven file went; `None` where one was not looked into.
-fn proof_of(survey: &Survey<'_>, depth: Depth) -> Option<Depth> {
+fn proof_of(survey: &StepFiles<'_>, depth: Depth) -> Option<Depth> {
     let mut least = depth;
     required_files::each(survey, &mut |wanted| {
         least = least.min(wanted.file.report?.proven);
@@ -406,8 +414,8 @@ fn proof_of(survey: &Survey<'_>, depth: Depth) -> Option<Depth> {
 }
 
 fn contents_of(roles: &[RoleState]) -> Vec<String> {
-    let everywhere = |c: &Content| !roles.is_empty() && roles.iter().all(|r| r.contents.contains(c));
-    let mut out: Vec<String> = Content::ALL
+    let everywhere = |c: &ShardContent| !roles.is_empty() && roles.iter().all(|r| r.contents.contains(c));
+    let mut out: Vec<String> = ShardContent::ALL
         .iter()
         .filter(|c| everywhere(c))
         .map(|c| c.word().to_owned())
@@ -431,7 +439,7 @@ fn order(findings: &mut Vec<Finding>) {
     let more = findings.len().saturating_sub(FINDINGS);
     if more > 0 {
         findings.truncate(FINDINGS);
-        let level = findings.last().map_or(Level::Note, |f| f.level);
+        let level = findings.last().map_or(FindingLevel::Note, |f| f.level);
         let verdict = findings.last().map_or(Verdict::Whole, |f| f.verdict);
         let mut rest = Finding::note("more_findings", format!("{more} more findings are not listed"));
         rest.level = level;

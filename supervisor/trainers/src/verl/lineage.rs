@@ -5,7 +5,7 @@
 //! less, a smaller count is doubtful and no more. The dataloader counts within an epoch, so its count may fall: it never condemns.
 
 use super::marks::{BATCHES, OPTIMIZER, SCHEDULE};
-use supervise_checkpoint::Marks;
+use supervise_checkpoint::StepCounters;
 use supervise_core::checkpoint::{Finding, Verdict};
 use supervise_core::id::Step;
 
@@ -13,30 +13,30 @@ use supervise_core::id::Step;
 #[derive(Debug)]
 pub(crate) struct Lineage<'a> {
     /// Other steps that were proven.
-    pub(crate) known: Vec<(Step, &'a Marks)>,
+    pub(crate) known: Vec<(Step, &'a StepCounters)>,
     /// Record of this very step when it was proven whole.
-    pub(crate) own: Option<&'a Marks>,
+    pub(crate) own: Option<&'a StepCounters>,
     /// The run may resume without all of its state: counts begin anew.
     pub(crate) partial: bool,
 }
 
 impl<'a> Lineage<'a> {
     /// The nearest step before this one that counts anything.
-    fn before(&self, step: Step) -> Option<(Step, &'a Marks)> {
+    fn before(&self, step: Step) -> Option<(Step, &'a StepCounters)> {
         let lower = self.known.iter().filter(|(s, m)| *s < step && !m.counters.is_empty());
         lower.max_by_key(|(s, _)| *s).copied()
     }
 
     /// A lower step whose every byte is the same.
-    fn original(&self, step: Step, marks: &Marks) -> Option<Step> {
+    fn original(&self, step: Step, marks: &StepCounters) -> Option<Step> {
         marks.digest?;
-        let same = |m: &Marks| m.digest == marks.digest && m.counters == marks.counters;
+        let same = |m: &StepCounters| m.digest == marks.digest && m.counters == marks.counters;
         let lower = self.known.iter().filter(|(s, m)| *s < step && same(m));
         lower.map(|(s, _)| *s).max()
     }
 
     /// Result of a comparison.
-    pub(crate) fn findings(&self, step: Step, marks: &Marks) -> Vec<Finding> {
+    pub(crate) fn findings(&self, step: Step, marks: &StepCounters) -> Vec<Finding> {
         if let Some(original) = self.original(step, marks) {
             let detail = format!("every file is the same as in step {original}: this directory is a copy of it");
             return vec![Finding::error("copy_of_other_step", Verdict::Damaged, detail)];
@@ -56,7 +56,7 @@ impl<'a> Lineage<'a> {
     }
 
     /// The step was proven with other counts. A step that is trained again goes aside first, with what was recorded of it.
-    fn another_state(&self, marks: &Marks, own: &Marks) -> Option<Finding> {
+    fn another_state(&self, marks: &StepCounters, own: &StepCounters) -> Option<Finding> {
         let (name, ours, then) = pairs(marks, own).find(|(_, ours, then)| ours != then)?;
         let detail = format!(
             "its {} counts {}, and counted {then} when this step was proven",
@@ -73,7 +73,7 @@ impl<'a> Lineage<'a> {
         })
     }
 
-    fn went_back(&self, marks: &Marks, before: Step, theirs: &Marks) -> Option<Finding> {
+    fn went_back(&self, marks: &StepCounters, before: Step, theirs: &StepCounters) -> Option<Finding> {
         let (name, ours, other) = pairs(marks, theirs).find(|(_, ours, other)| ours < other)?;
         let counted = format!(
             "its {} counts {}, step {before} counted {other}",
@@ -96,7 +96,13 @@ impl<'a> Lineage<'a> {
 
     /// Fewer batches than before are a new epoch, where the epoch can be that short. Its length is unknown, but no shorter than
     /// the largest count. A step may take several batches (DAPO's filter): as many as any step here took on the average.
-    fn data_stands_behind(&self, step: Step, marks: &Marks, before: Step, theirs: &Marks) -> Option<Finding> {
+    fn data_stands_behind(
+        &self,
+        step: Step,
+        marks: &StepCounters,
+        before: Step,
+        theirs: &StepCounters,
+    ) -> Option<Finding> {
         let (ours, other) = (*marks.counters.get(BATCHES)?, *theirs.counters.get(BATCHES)?);
         let all = self
             .known
@@ -117,7 +123,7 @@ impl<'a> Lineage<'a> {
 }
 
 /// Nothing of the training state moved on, or only one of optimizer and schedule did.
-fn stand_still(marks: &Marks, before: Step, theirs: &Marks) -> Option<Finding> {
+fn stand_still(marks: &StepCounters, before: Step, theirs: &StepCounters) -> Option<Finding> {
     let still = |name: &str| {
         let ours = marks.counters.get(name);
         ours.is_some() && ours == theirs.counters.get(name)
@@ -147,7 +153,7 @@ fn stand_still(marks: &Marks, before: Step, theirs: &Marks) -> Option<Finding> {
 }
 
 /// The counters of the training state that both steps have, with both counts.
-fn pairs<'a>(marks: &'a Marks, theirs: &'a Marks) -> impl Iterator<Item = (&'a str, u64, u64)> {
+fn pairs<'a>(marks: &'a StepCounters, theirs: &'a StepCounters) -> impl Iterator<Item = (&'a str, u64, u64)> {
     let both = |(name, ours): (&'a String, &u64)| Some((name.as_str(), *ours, *theirs.counters.get(name)?));
     marks
         .counters

@@ -1,10 +1,10 @@
 //! Counters of a step that rise from step to step, read from the reports on its files.
 
-use super::names::Content;
+use super::names::ShardContent;
 use super::required_files;
-use super::survey::{RoleFiles, Survey};
+use super::survey::{RoleFiles, StepFiles};
 use std::collections::BTreeMap;
-use supervise_checkpoint::Marks;
+use supervise_checkpoint::StepCounters;
 
 /// Batches that the dataloader has given out in this epoch.
 pub(crate) const BATCHES: &str = "data.batches";
@@ -14,7 +14,7 @@ pub(crate) const OPTIMIZER: &str = "optimizer";
 pub(crate) const SCHEDULE: &str = "schedule";
 
 /// The counters of a step and the digest of its files, as far as the reports tell.
-pub(crate) fn marks(survey: &Survey<'_>) -> Marks {
+pub(crate) fn marks(survey: &StepFiles<'_>) -> StepCounters {
     let mut counters = BTreeMap::new();
     for (role, files) in &survey.roles {
         if files.is_megatron() || files.is_first_megatron() {
@@ -26,7 +26,7 @@ pub(crate) fn marks(survey: &Survey<'_>) -> Marks {
     let data = survey.data.iter().chain(survey.data_parts.iter().map(|(_, file)| file));
     let batches = data.filter_map(|file| file.torch()?.batches);
     counters.extend(batches.max().map(|n| (BATCHES.to_owned(), n)));
-    Marks {
+    StepCounters {
         counters,
         digest: digest(survey),
     }
@@ -48,7 +48,7 @@ fn count(role: &str, files: &RoleFiles<'_>, counters: &mut BTreeMap<String, u64>
         return;
     };
     let (mut optimizer, mut schedule) = (None, None);
-    for content in [Content::Optimizer, Content::Extra] {
+    for content in [ShardContent::Optimizer, ShardContent::Extra] {
         for (_, file) in files.of(world, content).into_iter().flatten() {
             let Some(facts) = file.torch() else {
                 continue;
@@ -63,7 +63,7 @@ fn count(role: &str, files: &RoleFiles<'_>, counters: &mut BTreeMap<String, u64>
 }
 
 /// CRC-32 over the sorted names and checksums of all files that are looked into; `None` where one has no checksum.
-fn digest(survey: &Survey<'_>) -> Option<u32> {
+fn digest(survey: &StepFiles<'_>) -> Option<u32> {
     let mut files: Vec<(u32, &str, u32)> = Vec::new();
     required_files::each(survey, &mut |wanted| {
         files.push((wanted.file.place, wanted.file.path, wanted.file.report?.crc?));

@@ -6,18 +6,18 @@
 
 pub(crate) mod first;
 
-use super::evidence::File;
+use super::evidence::StepFile;
 use super::marks::{OPTIMIZER, name_of};
-use super::names::Content;
-use super::required_files::Wanted;
+use super::names::ShardContent;
+use super::required_files::VerlRequiredFile;
 use super::role::{MegatronSave, RoleState};
-use super::survey::{MegatronFiles, Parts};
+use super::survey::{FilesByPath, MegatronFiles};
 use camino::Utf8Path;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::megatron::stays_below;
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_checkpoint::torch::TorchFacts;
-use supervise_checkpoint::{FileKind, FileReport, Manifest, ManifestEntry};
+use supervise_checkpoint::{DistManifest, FileKind, FileReport, ManifestEntry};
 use supervise_core::checkpoint::{Finding, Verdict};
 use supervise_core::id::Step;
 
@@ -29,12 +29,15 @@ const EXPORT: &str = "model/huggingface";
 const ADAPTER: &str = "model/huggingface/adapter";
 
 /// Visits the files that have to be looked into, those that describe others first.
-pub(crate) fn each<'a>(files: &MegatronFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
+pub(crate) fn each<'a>(
+    files: &MegatronFiles<'a>,
+    visit: &mut dyn FnMut(VerlRequiredFile<'a>) -> Option<()>,
+) -> Option<()> {
     if let Some(manifest) = files.manifest {
-        visit(Wanted::new(manifest, FileKind::CkptContents))?;
+        visit(VerlRequiredFile::new(manifest, FileKind::CkptContents))?;
     }
     if let Some(config) = files.config {
-        visit(Wanted::new(config, FileKind::of(config.path)))?;
+        visit(VerlRequiredFile::new(config, FileKind::of(config.path)))?;
     }
     for dir in DIST {
         set_needs(&files.parts, dir, SetKind::MegatronDist, visit)?;
@@ -44,7 +47,7 @@ pub(crate) fn each<'a>(files: &MegatronFiles<'a>, visit: &mut dyn FnMut(Wanted<'
         "model/huggingface/adapter/adapter_config.json",
     ] {
         if let Some(file) = files.parts.get(path) {
-            visit(Wanted::new(*file, FileKind::of(path)))?;
+            visit(VerlRequiredFile::new(*file, FileKind::of(path)))?;
         }
     }
     for dir in [EXPORT, ADAPTER] {
@@ -53,22 +56,22 @@ pub(crate) fn each<'a>(files: &MegatronFiles<'a>, visit: &mut dyn FnMut(Wanted<'
     // Beside weights they are files of the set.
     if set::needs(SetKind::Weights, names(&files.parts, EXPORT)).is_empty() {
         for (_, file) in beside(&files.parts) {
-            visit(Wanted::new(file, FileKind::of(file.path)))?;
+            visit(VerlRequiredFile::new(file, FileKind::of(file.path)))?;
         }
     }
     Some(())
 }
 
 fn set_needs<'a>(
-    parts: &Parts<'a>,
+    parts: &FilesByPath<'a>,
     dir: &str,
     kind: SetKind,
-    visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>,
+    visit: &mut dyn FnMut(VerlRequiredFile<'a>) -> Option<()>,
 ) -> Option<()> {
     let find = |name: &Utf8Path| parts.get(format!("{dir}/{name}").as_str()).copied();
     for need in set::needs(kind, names(parts, dir)) {
         let Some(file) = find(&need.path) else { continue };
-        visit(Wanted {
+        visit(VerlRequiredFile {
             file,
             kind: need.kind,
             described_by: need.described_by.and_then(|other| Some(find(&other)?.path)),
@@ -78,24 +81,27 @@ fn set_needs<'a>(
 }
 
 /// State that all ranks have in common: in a file of its own, or among the parts.
-fn common<'a>(parts: &Parts<'a>, dir: &str) -> Option<&'a TorchFacts> {
-    let told = |file: File<'a>| file.torch().filter(|facts| !facts.keys.is_empty());
+fn common<'a>(parts: &FilesByPath<'a>, dir: &str) -> Option<&'a TorchFacts> {
+    let told = |file: StepFile<'a>| file.torch().filter(|facts| !facts.keys.is_empty());
     let own = parts.get(format!("{dir}/common.pt").as_str()).copied();
     own.and_then(told)
         .or_else(|| below(parts, dir).find_map(|(_, file)| told(file)))
 }
 
 /// The tokenizer, and how to generate.
-fn beside<'f, 'a>(parts: &'f Parts<'a>) -> impl Iterator<Item = (&'f str, File<'a>)> + use<'f, 'a> {
+fn beside<'f, 'a>(parts: &'f FilesByPath<'a>) -> impl Iterator<Item = (&'f str, StepFile<'a>)> + use<'f, 'a> {
     below(parts, EXPORT).filter(|(name, _)| set::read_with_weights(name))
 }
 
 /// The names directly in a directory of the role.
-fn names<'f>(parts: &'f Parts<'_>, dir: &'f str) -> impl Iterator<Item = &'f str> {
+fn names<'f>(parts: &'f FilesByPath<'_>, dir: &'f str) -> impl Iterator<Item = &'f str> {
     below(parts, dir).map(|(name, _)| name)
 }
 
-fn below<'f, 'a>(parts: &'f Parts<'a>, dir: &'f str) -> impl Iterator<Item = (&'f str, File<'a>)> + use<'f, 'a> {
+fn below<'f, 'a>(
+    parts: &'f FilesByPath<'a>,
+    dir: &'f str,
+) -> impl Iterator<Item = (&'f str, StepFile<'a>)> + use<'f, 'a> {
     let after = parts.range(dir..).skip_while(move |(path, _)| **path == dir);
     let inside = move |path: &'f str| path.strip_prefix(dir);
     after
@@ -120,7 +126,7 @@ pub(crate) fn count(role: &str, files: &MegatronFiles<'_>, counters: &mut BTreeM
 
 /// Judges one role.
 pub(crate) fn judge_role(name: &str, step: Step, files: &MegatronFiles<'_>) -> RoleState {
-    let role = Role { name, files };
+    let role = MegatronRole { name, files };
     let mut state = RoleState::new(name);
     state.megatron = true;
     state.newest_shard = files.parts.values().map(|file| file.fact.mtime).max();
@@ -130,16 +136,16 @@ pub(crate) fn judge_role(name: &str, step: Step, files: &MegatronFiles<'_>) -> R
             .keys()
             .any(|path| path.strip_prefix(part).is_some_and(|r| r.starts_with('/')))
     };
-    let by_names = |c: &Content| there(c.word());
+    let by_names = |c: &ShardContent| there(c.word());
     match files.manifest {
         None => {
             state.findings.push(no_manifest(name, step, files));
-            state.contents = Content::ALL.into_iter().filter(by_names).collect();
+            state.contents = ShardContent::ALL.into_iter().filter(by_names).collect();
         }
         Some(file) => {
             state.findings.extend(file.findings());
             match file.report.map(|report| report.facts.manifest.as_ref()) {
-                None => state.contents = Content::ALL.into_iter().filter(by_names).collect(),
+                None => state.contents = ShardContent::ALL.into_iter().filter(by_names).collect(),
                 Some(None) => {}
                 Some(Some(manifest)) => role.judge(step, file.path, manifest, &mut state),
             }
@@ -174,18 +180,18 @@ fn no_manifest(name: &str, step: Step, files: &MegatronFiles<'_>) -> Finding {
     finding.in_file(path)
 }
 
-struct Role<'c, 'a> {
+struct MegatronRole<'c, 'a> {
     name: &'c str,
     files: &'c MegatronFiles<'a>,
 }
 
-impl Role<'_, '_> {
+impl MegatronRole<'_, '_> {
     /// A path of the role, relative to the step.
     fn path(&self, rest: &str) -> camino::Utf8PathBuf {
         Utf8Path::new(self.name).join(rest)
     }
 
-    fn judge(&self, step: Step, file: &str, manifest: &Manifest, state: &mut RoleState) {
+    fn judge(&self, step: Step, file: &str, manifest: &DistManifest, state: &mut RoleState) {
         state.world = manifest.world_size.and_then(|n| u32::try_from(n).ok());
         state.hf_model = manifest.entry("hf_model").is_some();
         let model = manifest.entry("model");
@@ -206,9 +212,9 @@ impl Role<'_, '_> {
                 .map(|f| f.in_file(file)),
         );
         for (content, entry) in [
-            (Content::Model, "model"),
-            (Content::Optimizer, "optimizer"),
-            (Content::Extra, "rng_state"),
+            (ShardContent::Model, "model"),
+            (ShardContent::Optimizer, "optimizer"),
+            (ShardContent::Extra, "rng_state"),
         ] {
             if manifest.entry(entry).is_some() {
                 state.contents.push(content);
@@ -229,14 +235,14 @@ impl Role<'_, '_> {
     }
 
     /// Returns true if the optimizer was saved for any division of the model: its common file says how it was divided.
-    fn any_parallel(&self, manifest: &Manifest) -> Option<bool> {
+    fn any_parallel(&self, manifest: &DistManifest) -> Option<bool> {
         let dir = manifest.entry("optimizer")?.path.as_str();
         let sharding = common(&self.files.parts, dir)?.optimizer_sharding.as_deref()?;
         Some(matches!(sharding, "fully_reshardable" | "fully_sharded_model_space"))
     }
 
     /// Returns true if the manifest speaks of this step and this role.
-    fn identity(&self, step: Step, manifest: &Manifest) -> Option<Finding> {
+    fn identity(&self, step: Step, manifest: &DistManifest) -> Option<Finding> {
         if let Some(other) = manifest.global_step.filter(|n| *n != step.0) {
             let detail = format!("it speaks of step {other}, and the directory is that of step {step}");
             return Some(Finding::error("step_differs", Verdict::Damaged, detail));
@@ -257,7 +263,7 @@ impl Role<'_, '_> {
     }
 
     /// Statements of the manifest about the whole that its own entries, or the files, contradict.
-    fn contradictions(&self, manifest: &Manifest) -> Vec<Finding> {
+    fn contradictions(&self, manifest: &DistManifest) -> Vec<Finding> {
         let mut out = Vec::new();
         let mut differs = |detail: String| out.push(Finding::error("manifest_differs", Verdict::Damaged, detail));
         let dist = manifest.entries.iter().any(ManifestEntry::is_dist);
@@ -310,7 +316,7 @@ impl Role<'_, '_> {
     }
 
     /// A directory of Megatron's writer.
-    fn dist(&self, entry: &ManifestEntry, manifest: &Manifest) -> Vec<Finding> {
+    fn dist(&self, entry: &ManifestEntry, manifest: &DistManifest) -> Vec<Finding> {
         let dir = entry.path.as_str();
         if names(&self.files.parts, dir).next().is_none() {
             if self.is_combined(manifest) {
@@ -328,7 +334,7 @@ impl Role<'_, '_> {
 
     /// Megatron's own FSDP puts everything into the model's directory, and the manifest names the empty ones all the same. Then
     /// the model's parts hold what the optimizer counts.
-    fn is_combined(&self, manifest: &Manifest) -> bool {
+    fn is_combined(&self, manifest: &DistManifest) -> bool {
         let model = manifest.entry("model").filter(|e| e.is_dist());
         let mut parts = model.into_iter().flat_map(|e| below(&self.files.parts, &e.path));
         parts.any(|(_, file)| file.report.is_some_and(|r| !r.facts.dcp_steps.is_empty()))
@@ -385,13 +391,13 @@ impl Role<'_, '_> {
 }
 
 /// Joint findings in the files of a directory; `role` stands before their paths.
-fn together(parts: &Parts<'_>, role: &Utf8Path, dir: &str, kind: SetKind) -> Vec<Finding> {
-    let files: Vec<(&str, File<'_>)> = below(parts, dir).collect();
+fn together(parts: &FilesByPath<'_>, role: &Utf8Path, dir: &str, kind: SetKind) -> Vec<Finding> {
+    let files: Vec<(&str, StepFile<'_>)> = below(parts, dir).collect();
     let sizes: BTreeMap<String, u64> = files
         .iter()
         .map(|(name, f)| ((*name).to_owned(), f.fact.size))
         .collect();
-    let report = |(name, f): &(&str, File<'_>)| Some(((*name).to_owned(), f.report?.clone()));
+    let report = |(name, f): &(&str, StepFile<'_>)| Some(((*name).to_owned(), f.report?.clone()));
     let reports: BTreeMap<String, FileReport> = files.iter().filter_map(report).collect();
     if reports.is_empty() {
         return Vec::new();
@@ -419,7 +425,7 @@ fn rank_of(path: &str) -> Option<u64> {
 }
 
 /// Contents that were to be saved and are not in the manifest's own list.
-fn promises(manifest: &Manifest) -> Vec<Finding> {
+fn promises(manifest: &DistManifest) -> Vec<Finding> {
     let listed = |names: &[&str]| names.iter().any(|name| manifest.entry(name).is_some());
     let kept = |content: &str| match content {
         "model" => listed(&["model", "peft_adapters"]),

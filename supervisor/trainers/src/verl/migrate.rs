@@ -11,19 +11,19 @@ mod virtually;
 
 use super::megatron::{self, first::ARCHIVE};
 use super::names;
-use super::required_files::Wanted;
+use super::required_files::VerlRequiredFile;
 use super::survey::{BUILDING, HARD_LINKS, RETIRED, RoleFiles};
 use camino::Utf8PathBuf;
-use parts::{PARTS, Part, Parts};
+use parts::{ArchiveParts, PARTS, PartAction};
 use std::collections::BTreeMap;
-use supervise_checkpoint::{FileReport, Need};
+use supervise_checkpoint::{FileReport, RequiredFile};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};
 use supervise_core::id::Step;
 use virtually::Listing;
 
 /// How the archive gets into its new places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Link {
+pub enum LinkMode {
     /// One file under several names: no space, but one write changes all.
     Hard,
     /// Files of their own.
@@ -34,7 +34,7 @@ pub enum Link {
 
 /// The role and its step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Role {
+pub struct MigrateRole {
     /// `actor`, `critic`; empty where the step is the role.
     pub name: String,
     /// The step.
@@ -43,9 +43,9 @@ pub struct Role {
 
 /// Facts about a role's directory; all paths are relative to it.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct RoleSnapshot<'a> {
     /// Which.
-    pub role: &'a Role,
+    pub role: &'a MigrateRole,
     /// Everything in it.
     pub facts: &'a [FileFact],
     /// Reports of proofs.
@@ -56,7 +56,7 @@ pub struct Seen<'a> {
 
 /// One change on the disk, or a proof that has to succeed before the next. Paths are relative to the role.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Op {
+pub enum MigrateOp {
     /// Deletes a file, or a directory with all that is in it.
     RemoveTree(String),
     /// Deletes a directory in which there are none but empty ones.
@@ -70,7 +70,7 @@ pub enum Op {
         /// Its new name.
         to: String,
         /// How.
-        link: Link,
+        link: LinkMode,
     },
     /// Makes the entries of a directory durable.
     SyncDir(String),
@@ -96,16 +96,16 @@ pub enum Op {
 
 /// The work to do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
+pub struct MigratePlan {
     /// In this order; nothing where the role is in the second layout already.
-    pub ops: Vec<Op>,
+    pub ops: Vec<MigrateOp>,
     /// Space that has to be free for it.
     pub bytes: u64,
 }
 
 /// Why a role is not converted.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Refusal {
+pub enum MigrateRefusal {
     /// FSDP's manager wrote it.
     Fsdp,
     /// There is nothing of Megatron's here.
@@ -118,13 +118,13 @@ pub enum Refusal {
 
 /// The files that have to be looked into before a plan can be made, in either layout.
 #[must_use]
-pub fn needs(role: &Role, facts: &[FileFact]) -> Vec<Need> {
+pub fn needs(role: &MigrateRole, facts: &[FileFact]) -> Vec<RequiredFile> {
     let none = BTreeMap::new();
     let listing = Listing::of(role, facts, &none);
     listing.with(|files| {
         let mut out = Vec::new();
-        let mut visit = |wanted: Wanted<'_>| {
-            let need = Need::new(listing.inside(wanted.file.path), wanted.kind);
+        let mut visit = |wanted: VerlRequiredFile<'_>| {
+            let need = RequiredFile::new(listing.inside(wanted.file.path), wanted.kind);
             out.push(match wanted.described_by {
                 Some(other) => need.described_by(listing.inside(other)),
                 None => need,
@@ -139,12 +139,12 @@ pub fn needs(role: &Role, facts: &[FileFact]) -> Vec<Need> {
 
 /// Verdict on the role as it is.
 #[must_use]
-pub fn judge(seen: &Seen<'_>) -> (Verdict, Vec<Finding>) {
+pub fn judge(seen: &RoleSnapshot<'_>) -> (Verdict, Vec<Finding>) {
     let listing = Listing::of(seen.role, seen.facts, seen.reports);
     listing.with(|files| worth(seen.role, files))
 }
 
-fn worth(role: &Role, files: &RoleFiles<'_>) -> (Verdict, Vec<Finding>) {
+fn worth(role: &MigrateRole, files: &RoleFiles<'_>) -> (Verdict, Vec<Finding>) {
     let state = match files.is_megatron() {
         true => megatron::judge_role(&role.name, role.step, &files.megatron),
         false => megatron::first::judge_role(&role.name, role.step, files),
@@ -161,14 +161,14 @@ fn worth(role: &Role, files: &RoleFiles<'_>) -> (Verdict, Vec<Finding>) {
 ///
 /// # Errors
 /// It is not to be converted, or not as it is.
-pub fn plan(seen: &Seen<'_>, link: Link) -> Result<Plan, Refusal> {
+pub fn plan(seen: &RoleSnapshot<'_>, link: LinkMode) -> Result<MigratePlan, MigrateRefusal> {
     let real = Listing::of(seen.role, seen.facts, seen.reports);
     let has = real.with(|files| {
         if files.is_of_fsdp() {
-            return Err(Refusal::Fsdp);
+            return Err(MigrateRefusal::Fsdp);
         }
         if !files.megatron.adapters.is_empty() {
-            return Err(Refusal::Cannot(ADAPTERS.to_owned()));
+            return Err(MigrateRefusal::Cannot(ADAPTERS.to_owned()));
         }
         Ok(files.megatron.manifest.is_some())
     })?;
@@ -180,19 +180,19 @@ pub fn plan(seen: &Seen<'_>, link: Link) -> Result<Plan, Refusal> {
         let why = format!(
             "{RETIRED} holds the archive of a conversion that was finished, and the manifest that was written then is gone: move it back to {ARCHIVE}, and run this again"
         );
-        return Err(Refusal::Cannot(why));
+        return Err(MigrateRefusal::Cannot(why));
     }
     begin(seen, link)
 }
 
 const ADAPTERS: &str = "adapters were trained: they stand in adapter_checkpoint, in a form that verl 0.9 does not read and nothing converts; go on with the verl that wrote them, or give the exported adapters to lora.adapter_path";
 
-fn exists(seen: &Seen<'_>, name: &str) -> bool {
+fn exists(seen: &RoleSnapshot<'_>, name: &str) -> bool {
     seen.facts.iter().any(|f| f.path == name)
 }
 
 /// Files below a directory.
-fn count(seen: &Seen<'_>, dir: &str) -> usize {
+fn count(seen: &RoleSnapshot<'_>, dir: &str) -> usize {
     seen.facts
         .iter()
         .filter(|f| f.kind != EntryKind::Dir && f.path != dir && f.path.starts_with(dir))
@@ -200,7 +200,7 @@ fn count(seen: &Seen<'_>, dir: &str) -> usize {
 }
 
 /// Links and devices are followed by nobody, except that verl's script leaves links to the archive, which are replaced.
-fn refuse_strangers(seen: &Seen<'_>) -> Result<(), Refusal> {
+fn refuse_strangers(seen: &RoleSnapshot<'_>) -> Result<(), MigrateRefusal> {
     let replaced = |path: &str| PARTS.iter().any(|part| path == format!("{part}/{ARCHIVE}"));
     for fact in seen.facts {
         let odd = matches!(fact.kind, EntryKind::Symlink | EntryKind::Other);
@@ -209,7 +209,7 @@ fn refuse_strangers(seen: &Seen<'_>) -> Result<(), Refusal> {
                 "{} is a symbolic link or a special file: put the file itself there, and run this again",
                 fact.path
             );
-            return Err(Refusal::Cannot(why));
+            return Err(MigrateRefusal::Cannot(why));
         }
         let name = fact.path.file_name().unwrap_or_default();
         if fact.kind == EntryKind::Dir && (name.starts_with("mp_rank_") || matches!(name, "optim" | "rng_states")) {
@@ -217,75 +217,75 @@ fn refuse_strangers(seen: &Seen<'_>) -> Result<(), Refusal> {
                 "{} belongs to the Megatron layout of verl 0.4.0 and before: nothing converts it, only that release reads it",
                 fact.path
             );
-            return Err(Refusal::Cannot(why));
+            return Err(MigrateRefusal::Cannot(why));
         }
     }
     Ok(())
 }
 
 /// The manifest is there: what is left of the conversion goes, once the role is whole.
-fn finish(seen: &Seen<'_>, real: &Listing<'_>) -> Result<Plan, Refusal> {
+fn finish(seen: &RoleSnapshot<'_>, real: &Listing<'_>) -> Result<MigratePlan, MigrateRefusal> {
     let (verdict, findings) = real.with(|files| worth(seen.role, files));
     if verdict != Verdict::Whole {
-        return Err(Refusal::NotWhole(verdict, findings));
+        return Err(MigrateRefusal::NotWhole(verdict, findings));
     }
     let mut ops = Vec::new();
-    let parts = Parts::of(seen);
+    let parts = ArchiveParts::of(seen);
     // An archive with another table is another save's: it is not what the parts were made from.
     let ours = parts.archive.is_empty() || PARTS.iter().any(|part| parts.table(part) == parts.table(""));
     if ours {
         ops.extend(retire(seen));
     }
-    ops.extend(exists(seen, RETIRED).then(|| Op::RemoveTree(RETIRED.to_owned())));
-    ops.extend(exists(seen, BUILDING).then(|| Op::RemoveTree(BUILDING.to_owned())));
+    ops.extend(exists(seen, RETIRED).then(|| MigrateOp::RemoveTree(RETIRED.to_owned())));
+    ops.extend(exists(seen, BUILDING).then(|| MigrateOp::RemoveTree(BUILDING.to_owned())));
     ops.dedup();
-    Ok(Plan { ops, bytes: 0 })
+    Ok(MigratePlan { ops, bytes: 0 })
 }
 
 /// Out of sight in one step, then deleted: a half-deleted archive never stands where it was.
-fn retire(seen: &Seen<'_>) -> Vec<Op> {
+fn retire(seen: &RoleSnapshot<'_>) -> Vec<MigrateOp> {
     if !exists(seen, ARCHIVE) {
         return Vec::new();
     }
     if count(seen, ARCHIVE) == 0 {
-        return vec![Op::RemoveEmpty(ARCHIVE.to_owned())];
+        return vec![MigrateOp::RemoveEmpty(ARCHIVE.to_owned())];
     }
     let mut ops = Vec::new();
-    ops.extend(exists(seen, RETIRED).then(|| Op::RemoveTree(RETIRED.to_owned())));
+    ops.extend(exists(seen, RETIRED).then(|| MigrateOp::RemoveTree(RETIRED.to_owned())));
     ops.push(rename(ARCHIVE, RETIRED));
-    ops.push(Op::RemoveTree(RETIRED.to_owned()));
+    ops.push(MigrateOp::RemoveTree(RETIRED.to_owned()));
     ops
 }
 
-fn rename(from: &str, to: &str) -> Op {
-    Op::Rename {
+fn rename(from: &str, to: &str) -> MigrateOp {
+    MigrateOp::Rename {
         from: from.to_owned(),
         to: to.to_owned(),
     }
 }
 
-fn begin(seen: &Seen<'_>, link: Link) -> Result<Plan, Refusal> {
-    let parts = Parts::of(seen);
+fn begin(seen: &RoleSnapshot<'_>, link: LinkMode) -> Result<MigratePlan, MigrateRefusal> {
+    let parts = ArchiveParts::of(seen);
     let source = parts.source()?;
     let as_first = Listing::as_first(seen, source);
     let (verdict, findings) = as_first.with(|files| worth(seen.role, files));
     let (held, manifest) = as_first.with(|files| manifest::compose(seen, files, &as_first));
     if source.is_none() && count(seen, "huggingface/") == 0 {
         return Err(match exists(seen, "model") || exists(seen, ARCHIVE) {
-            true => Refusal::NotWhole(Verdict::Incomplete, findings),
-            false => Refusal::Nothing,
+            true => MigrateRefusal::NotWhole(Verdict::Incomplete, findings),
+            false => MigrateRefusal::Nothing,
         });
     }
     // Exported weights alone may be anybody's.
     if !as_first.with(|files| files.is_first_megatron()) {
-        return Err(Refusal::Nothing);
+        return Err(MigrateRefusal::Nothing);
     }
     if verdict != Verdict::Whole {
-        return Err(Refusal::NotWhole(verdict, findings));
+        return Err(MigrateRefusal::NotWhole(verdict, findings));
     }
-    let mut plan = Plan::default();
+    let mut plan = MigratePlan::default();
     let ops = &mut plan.ops;
-    ops.extend(exists(seen, BUILDING).then(|| Op::RemoveTree(BUILDING.to_owned())));
+    ops.extend(exists(seen, BUILDING).then(|| MigrateOp::RemoveTree(BUILDING.to_owned())));
     let mut building = Vec::new();
     for (part, wanted) in [
         ("optimizer", held.optimizer),
@@ -294,26 +294,26 @@ fn begin(seen: &Seen<'_>, link: Link) -> Result<Plan, Refusal> {
     ] {
         let state = parts.state(part, source, wanted, link)?;
         building.extend(put_in(seen, part, &state, &parts, link));
-        if state.is_built() && link == Link::Copy {
+        if state.is_built() && link == LinkMode::Copy {
             plan.bytes = plan.bytes.saturating_add(parts.bytes());
         }
     }
     if parts.shares(link, source.is_some()) && !exists(seen, HARD_LINKS) {
-        ops.push(Op::Write {
+        ops.push(MigrateOp::Write {
             path: HARD_LINKS.to_owned(),
             text: MARK.to_owned(),
         });
     }
     ops.append(&mut building);
     ops.extend(move_export(seen)?);
-    if ops.iter().any(|op| matches!(op, Op::MakeDir(_))) {
-        ops.push(Op::RemoveTree(BUILDING.to_owned()));
+    if ops.iter().any(|op| matches!(op, MigrateOp::MakeDir(_))) {
+        ops.push(MigrateOp::RemoveTree(BUILDING.to_owned()));
     }
-    ops.push(Op::Write {
+    ops.push(MigrateOp::Write {
         path: "ckpt_contents.json".to_owned(),
         text: manifest.text(),
     });
-    ops.push(Op::Judge);
+    ops.push(MigrateOp::Judge);
     ops.extend(retire(seen));
     Ok(plan)
 }
@@ -323,38 +323,44 @@ Reading and deleting is safe. A trainer that saves into this directory again wou
 move the step away before that. supervise run does so by itself.\n";
 
 /// One part, built out of sight and renamed to where it belongs.
-fn put_in(seen: &Seen<'_>, part: &str, state: &Part, parts: &Parts<'_>, link: Link) -> Vec<Op> {
+fn put_in(
+    seen: &RoleSnapshot<'_>,
+    part: &str,
+    state: &PartAction,
+    parts: &ArchiveParts<'_>,
+    link: LinkMode,
+) -> Vec<MigrateOp> {
     let mut ops = Vec::new();
     let place = format!("{part}/{ARCHIVE}");
     let mut there = exists(seen, part);
     if there && count(seen, &format!("{part}/")) == 0 {
         // A load that failed leaves empty directories behind.
-        ops.push(Op::RemoveEmpty(part.to_owned()));
+        ops.push(MigrateOp::RemoveEmpty(part.to_owned()));
         there = false;
     }
     match state {
-        Part::Ready => return Vec::new(),
-        Part::NotWanted if there || part != "model" => return ops,
-        Part::NotWanted => {
-            ops.push(Op::MakeDir(format!("{BUILDING}/{part}")));
+        PartAction::Ready => return Vec::new(),
+        PartAction::NotWanted if there || part != "model" => return ops,
+        PartAction::NotWanted => {
+            ops.push(MigrateOp::MakeDir(format!("{BUILDING}/{part}")));
             ops.push(rename(&format!("{BUILDING}/{part}"), part));
             return ops;
         }
-        Part::Build => {}
+        PartAction::Build => {}
     }
     if there && exists(seen, &place) {
-        ops.push(Op::RemoveTree(place.clone()));
+        ops.push(MigrateOp::RemoveTree(place.clone()));
     }
     let built = format!("{BUILDING}/{place}");
-    ops.push(Op::MakeDir(built.clone()));
-    ops.extend(parts.archive.keys().map(|name| Op::Clone {
+    ops.push(MigrateOp::MakeDir(built.clone()));
+    ops.extend(parts.archive.keys().map(|name| MigrateOp::Clone {
         from: format!("{ARCHIVE}/{name}"),
         to: format!("{built}/{name}"),
         link,
     }));
-    ops.push(Op::SyncDir(built.clone()));
-    if link != Link::Hard {
-        ops.push(Op::Prove(built.clone()));
+    ops.push(MigrateOp::SyncDir(built.clone()));
+    if link != LinkMode::Hard {
+        ops.push(MigrateOp::Prove(built.clone()));
     }
     ops.push(match there {
         true => rename(&built, &place),
@@ -364,23 +370,23 @@ fn put_in(seen: &Seen<'_>, part: &str, state: &Part, parts: &Parts<'_>, link: Li
 }
 
 /// Weights, configuration and tokenizer go last: until then the first layout is complete where it was.
-fn move_export(seen: &Seen<'_>) -> Result<Vec<Op>, Refusal> {
+fn move_export(seen: &RoleSnapshot<'_>) -> Result<Vec<MigrateOp>, MigrateRefusal> {
     let (from, to) = ("huggingface", "model/huggingface");
     if !exists(seen, from) {
         return Ok(Vec::new());
     }
     if count(seen, "huggingface/") == 0 {
-        return Ok(vec![Op::RemoveEmpty(from.to_owned())]);
+        return Ok(vec![MigrateOp::RemoveEmpty(from.to_owned())]);
     }
     let mut ops = Vec::new();
     if exists(seen, to) {
         if count(seen, "model/huggingface/") > 0 {
             let why =
                 format!("both {from} and {to} hold files: which of them belongs here is not known; move one away");
-            return Err(Refusal::Cannot(why));
+            return Err(MigrateRefusal::Cannot(why));
         }
         let gone_with_model = count(seen, "model/") == 0;
-        ops.extend((!gone_with_model).then(|| Op::RemoveEmpty(to.to_owned())));
+        ops.extend((!gone_with_model).then(|| MigrateOp::RemoveEmpty(to.to_owned())));
     }
     ops.push(rename(from, to));
     Ok(ops)
@@ -388,17 +394,17 @@ fn move_export(seen: &Seen<'_>) -> Result<Vec<Op>, Refusal> {
 
 /// The step and role that a directory is, by its name and the one above it.
 #[must_use]
-pub fn role_of(dir: &str, above: Option<&str>) -> Option<Role> {
+pub fn role_of(dir: &str, above: Option<&str>) -> Option<MigrateRole> {
     let step = |name: &str| match names::root_name(name) {
-        names::RootName::Step(step) => Some(step),
+        names::VerlRootName::Step(step) => Some(step),
         _ => None,
     };
     match dir {
-        "actor" | "critic" => Some(Role {
+        "actor" | "critic" => Some(MigrateRole {
             name: dir.to_owned(),
             step: step(above?)?,
         }),
-        _ => Some(Role {
+        _ => Some(MigrateRole {
             name: String::new(),
             step: step(dir)?,
         }),

@@ -3,10 +3,10 @@
 //! verl's whole configuration is not known here, so a key is doubted only where it is very near to one that is, where that one is
 //! not said beside it, and where no release knows it.
 
-use super::defaults::{Tree, default_keys};
-use super::version::Release;
+use super::defaults::{VerlBaseConfig, default_keys};
+use super::version::VerlRelease;
 use std::collections::BTreeSet;
-use supervise_config::{ConfigError, ConfigTree, Origin, edit_distance};
+use supervise_config::{ConfigError, ConfigTree, ValueOrigin, edit_distance};
 use supervise_core::checkpoint::Finding;
 
 /// Shorter names are near to too many others.
@@ -16,16 +16,16 @@ const SLIPS: usize = 2;
 
 /// Says of each mistyped key which one was probably meant: with the problem that it led to, else as a finding.
 pub(crate) fn check(tree: &ConfigTree, problems: &mut [ConfigError], findings: &mut Vec<Finding>) {
-    let known: BTreeSet<&str> = Tree::ALL
+    let known: BTreeSet<&str> = VerlBaseConfig::ALL
         .into_iter()
         .flat_map(|tree| {
-            let releases = Release::KNOWN.into_iter().map(Some);
+            let releases = VerlRelease::KNOWN.into_iter().map(Some);
             releases.flat_map(move |release| default_keys(tree, release))
         })
         .collect();
     let said = |key: &str| {
         tree.get(key)
-            .is_some_and(|n| !matches!(n.origin, Origin::Default { .. }))
+            .is_some_and(|n| !matches!(n.origin, ValueOrigin::Default { .. }))
     };
     for (path, node) in tree.leaves() {
         if !said(&path) || known.contains(path.as_str()) {

@@ -17,7 +17,7 @@ pub(super) const STEP: &str = "global_step_";
 
 /// Kind of the name of an entry under the checkpoint root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RootName {
+pub(crate) enum VerlRootName {
     /// A step directory.
     Step(Step),
     /// A step's number with leading zeros: verl looks for the name without them.
@@ -35,25 +35,27 @@ pub(crate) enum RootName {
 }
 
 /// Reads the name of an entry that stands directly under the checkpoint root.
-pub(crate) fn root_name(name: &str) -> RootName {
+pub(crate) fn root_name(name: &str) -> VerlRootName {
     if name == TRACKER_LEFTOVER {
-        return RootName::TrackerLeftover;
+        return VerlRootName::TrackerLeftover;
     }
     if name
         .strip_prefix("global_steps_")
         .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     {
-        return RootName::Plural;
+        return VerlRootName::Plural;
     }
     let Some(rest) = name.strip_prefix(STEP) else {
-        return RootName::Other;
+        return VerlRootName::Other;
     };
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     match (digits, digits == rest.len()) {
-        (0, _) => RootName::Other,
-        (_, false) => RootName::Suffixed,
-        (n, true) if n > 1 && rest.starts_with('0') => RootName::Padded,
-        (_, true) => rest.parse().map_or(RootName::TooLarge, |n| RootName::Step(Step(n))),
+        (0, _) => VerlRootName::Other,
+        (_, false) => VerlRootName::Suffixed,
+        (n, true) if n > 1 && rest.starts_with('0') => VerlRootName::Padded,
+        (_, true) => rest
+            .parse()
+            .map_or(VerlRootName::TooLarge, |n| VerlRootName::Step(Step(n))),
     }
 }
 
@@ -68,7 +70,7 @@ const TRACKER_LEFTOVER: &str = "latest_checkpointed_iteration.txt.tmp";
 
 /// A part of the state that every rank saves as a file of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Content {
+pub(crate) enum ShardContent {
     /// Weights.
     Model,
     /// Optimizer state.
@@ -77,7 +79,7 @@ pub(crate) enum Content {
     Extra,
 }
 
-impl Content {
+impl ShardContent {
     /// All of them, in the order in which a rank writes them.
     pub(crate) const ALL: [Self; 3] = [Self::Model, Self::Optimizer, Self::Extra];
 
@@ -114,9 +116,9 @@ thread_local! {
 
 /// One rank's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shard {
+pub(crate) struct ShardName {
     /// Its content.
-    pub(crate) content: Content,
+    pub(crate) content: ShardContent,
     /// How many ranks wrote with it.
     pub(crate) world: u32,
     /// Whose it is.
@@ -124,13 +126,13 @@ pub(crate) struct Shard {
 }
 
 /// Reads the name of a shard.
-pub(crate) fn shard(name: &str) -> Option<Shard> {
+pub(crate) fn shard(name: &str) -> Option<ShardName> {
     let stem = name.strip_suffix(".pt")?;
-    let known = |c: Content| Some((c, stem.strip_prefix(c.prefix())?.strip_prefix("_world_size_")?));
-    let (content, numbers) = Content::ALL.into_iter().find_map(known)?;
+    let known = |c: ShardContent| Some((c, stem.strip_prefix(c.prefix())?.strip_prefix("_world_size_")?));
+    let (content, numbers) = ShardContent::ALL.into_iter().find_map(known)?;
     let (world, rank) = numbers.split_once('_')?;
     let (world, rank) = (number(world)?, number(rank.strip_prefix("rank_")?)?);
-    (rank < world).then_some(Shard { content, world, rank })
+    (rank < world).then_some(ShardName { content, world, rank })
 }
 
 /// Reads `data_R.pt`, the dataloader state of one data-parallel rank of the SFT trainer.
@@ -187,18 +189,18 @@ mod tests {
     #[test]
     fn only_the_exact_name_is_a_step() {
         for (name, what) in [
-            ("global_step_10", RootName::Step(Step(10))),
-            ("global_step_0", RootName::Step(Step(0))),
-            ("global_step_0010", RootName::Padded),
-            ("global_step_99999999999999999999", RootName::TooLarge),
-            ("global_steps_10", RootName::Plural),
-            ("global_step_10.bak", RootName::Suffixed),
-            ("global_step_10_old", RootName::Suffixed),
-            ("global_step_", RootName::Other),
-            ("global_step_x", RootName::Other),
-            ("global_step_-1", RootName::Other),
-            ("latest_checkpointed_iteration.txt", RootName::Other),
-            ("latest_checkpointed_iteration.txt.tmp", RootName::TrackerLeftover),
+            ("global_step_10", VerlRootName::Step(Step(10))),
+            ("global_step_0", VerlRootName::Step(Step(0))),
+            ("global_step_0010", VerlRootName::Padded),
+            ("global_step_99999999999999999999", VerlRootName::TooLarge),
+            ("global_steps_10", VerlRootName::Plural),
+            ("global_step_10.bak", VerlRootName::Suffixed),
+            ("global_step_10_old", VerlRootName::Suffixed),
+            ("global_step_", VerlRootName::Other),
+            ("global_step_x", VerlRootName::Other),
+            ("global_step_-1", VerlRootName::Other),
+            ("latest_checkpointed_iteration.txt", VerlRootName::Other),
+            ("latest_checkpointed_iteration.txt.tmp", VerlRootName::TrackerLeftover),
         ] {
             assert_eq!(root_name(name), what, "{name}");
         }
@@ -206,11 +208,11 @@ mod tests {
 
     #[test]
     fn shard_names_are_read_and_written_alike() {
-        for content in Content::ALL {
+        for content in ShardContent::ALL {
             let name = content.file(16, 3);
             assert_eq!(
                 shard(&name),
-                Some(Shard {
+                Some(ShardName {
                     content,
                     world: 16,
                     rank: 3

@@ -1,6 +1,6 @@
 //! Remarks before a launch: when verl saves, what a crash costs, what no resume brings back.
 
-use super::Facts;
+use super::VerlFacts;
 use super::assist;
 use crate::adapter::TrainerFacts;
 use crate::launch;
@@ -9,7 +9,7 @@ use supervise_core::spec::{RoleSpec, RunSpec};
 
 /// Findings for `plan`.
 pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
-    let never_resumes = Facts::of(facts).never_resumes;
+    let never_resumes = VerlFacts::of(facts).never_resumes;
     let mut out = vec![if never_resumes {
         never_resumed(spec)
     } else {
@@ -17,7 +17,7 @@ pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<
     }];
     out.extend(not_restored(spec).into_iter().filter(|_| !never_resumes));
     out.extend(retention(sft, spec, facts));
-    if Facts::of(facts).validates_first {
+    if VerlFacts::of(facts).validates_first {
         out.push(Finding::note(
             "validates_first",
             "trainer.val_before_train: a validation runs again at the beginning of every relaunch; set it to False if it takes long",
@@ -32,7 +32,7 @@ pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<
 
 /// Returns true if the end of an allocation costs more than it must.
 fn on_demand(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Option<Finding> {
-    let saves = assist::saves_on_demand(sft, spec, Facts::of(facts).saves_on_demand);
+    let saves = assist::saves_on_demand(sft, spec, VerlFacts::of(facts).saves_on_demand);
     let known = spec.policy.assist.deadline.is_some();
     if saves && known || !spec.policy.recovery {
         return None;

@@ -3,18 +3,18 @@
 //! `metadata.json`, `controller_state.pkl`, and one pickle per unit of storage in a directory with a list of them; a unit that keeps values on
 //! a disk has them in `UNIT.pkl.blobs/`. All is built under `transfer_queue.tmp` and renamed; an older one is `transfer_queue.old` meanwhile.
 
-use super::evidence::File;
+use super::evidence::StepFile;
 use super::names::{QUEUE_UNITS, queue_file};
-use super::survey::{QUEUE, Survey};
-use crate::adapter::Expectation;
+use super::survey::{QUEUE, StepFiles};
+use crate::adapter::ExpectedLayout;
 use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_checkpoint::QueueFacts;
-use supervise_core::checkpoint::{Finding, Level, Verdict};
+use supervise_core::checkpoint::{Finding, FindingLevel, Verdict};
 use supervise_core::id::Step;
 
 /// Judges it. Returns whether a queue was meant to be saved and is not there.
-pub(super) fn judge(expect: &Expectation, step: Step, survey: &Survey<'_>, findings: &mut Vec<Finding>) -> bool {
+pub(super) fn judge(expect: &ExpectedLayout, step: Step, survey: &StepFiles<'_>, findings: &mut Vec<Finding>) -> bool {
     if survey.queue.is_empty() {
         if survey.queue_unfinished {
             findings.push(Finding::warning(
@@ -46,11 +46,11 @@ pub(super) fn judge(expect: &Expectation, step: Step, survey: &Survey<'_>, findi
 }
 
 /// Findings in one file. A pickle that is too large to be looked into ends no run of its own: who loads another's step is asked about it.
-fn said_of(expect: &Expectation, file: &File<'_>) -> Vec<Finding> {
+fn said_of(expect: &ExpectedLayout, file: &StepFile<'_>) -> Vec<Finding> {
     let mut found = file.findings();
     if is_too_large(expect, file) {
         for finding in found.iter_mut().filter(|f| f.code == "limit_reached") {
-            finding.level = Level::Warning;
+            finding.level = FindingLevel::Warning;
             finding.verdict = Verdict::Whole;
         }
     }
@@ -58,18 +58,18 @@ fn said_of(expect: &Expectation, file: &File<'_>) -> Vec<Finding> {
 }
 
 /// A run of its own steps, and nothing else against the file than that it is too large.
-pub(super) fn is_too_large(expect: &Expectation, file: &File<'_>) -> bool {
+pub(super) fn is_too_large(expect: &ExpectedLayout, file: &StepFile<'_>) -> bool {
     let errors = file.report.into_iter().flat_map(|r| &r.findings);
-    let mut errors = errors.filter(|f| f.level == Level::Error).peekable();
+    let mut errors = errors.filter(|f| f.level == FindingLevel::Error).peekable();
     expect.roles.is_some() && errors.peek().is_some() && errors.all(|f| f.code == "limit_reached")
 }
 
-fn facts<'a>(file: &File<'a>) -> Option<&'a QueueFacts> {
+fn facts<'a>(file: &StepFile<'a>) -> Option<&'a QueueFacts> {
     file.report?.facts.queue.as_ref()
 }
 
 /// The units that their list names, and the values beside each. `saved`: the queue says that there are some.
-fn judge_units(queue: &BTreeMap<&str, File<'_>>, saved: bool, findings: &mut Vec<Finding>) {
+fn judge_units(queue: &BTreeMap<&str, StepFile<'_>>, saved: bool, findings: &mut Vec<Finding>) {
     let list = |(dir, list): &(&'static str, &'static str)| Some((*dir, queue.get(format!("{dir}/{list}").as_str())?));
     let Some((dir, list)) = QUEUE_UNITS.iter().find_map(list) else {
         if saved {

@@ -7,9 +7,9 @@ const SHOWN: usize = 8;
 
 /// Ranks, as sorted inclusive ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Ranks(Vec<(u32, u32)>);
+pub(crate) struct RankSet(Vec<(u32, u32)>);
 
-impl Ranks {
+impl RankSet {
     /// The ranks of an iterator, in any order, repeats allowed.
     pub(crate) fn of(ranks: impl Iterator<Item = u32>) -> Self {
         let mut sorted: Vec<u32> = ranks.collect();
@@ -60,7 +60,7 @@ impl Ranks {
     }
 }
 
-impl fmt::Display for Ranks {
+impl fmt::Display for RankSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (from, to)) in self.0.iter().take(SHOWN).enumerate() {
             if i > 0 {
@@ -85,21 +85,21 @@ mod tests {
 
     #[test]
     fn ranges_read_well_and_have_a_complement() {
-        let ranks = Ranks::of([5, 1, 2, 0, 7, 5].into_iter());
+        let ranks = RankSet::of([5, 1, 2, 0, 7, 5].into_iter());
         assert_eq!(ranks.to_string(), "0-2, 5, 7");
         assert_eq!(ranks.count(), 5);
         assert_eq!(ranks.missing_of(10).to_string(), "3-4, 6, 8-9");
         assert_eq!(ranks.missing_of(8).to_string(), "3-4, 6");
         assert_eq!(
-            Ranks::default().missing_of(u32::MAX).to_string(),
+            RankSet::default().missing_of(u32::MAX).to_string(),
             format!("0-{}", u32::MAX - 1)
         );
-        assert_eq!(Ranks::of(0..4).missing_of(4), Ranks::default());
+        assert_eq!(RankSet::of(0..4).missing_of(4), RankSet::default());
     }
 
     #[test]
     fn a_long_list_is_cut() {
-        let text = Ranks::of((0..64).step_by(2)).to_string();
+        let text = RankSet::of((0..64).step_by(2)).to_string();
         assert!(text.ends_with("14 and 24 more ranges"), "{text}");
     }
 }

@@ -1,13 +1,13 @@
 //! The Ray cluster of a launch of verl's, and what keeps one of its own apart from every other on the machine.
 
-use super::Reader;
+use super::VerlConfigReader;
 use crate::adapter::HostFacts;
-use crate::command::{self, Entry};
+use crate::command::{self, EntryPoint};
 use crate::job;
-use crate::launch::Ray;
+use crate::launch::RayMode;
 use crate::launch::ray::{ADDRESS, TEMP, scratch};
-use crate::read::{Machines, ReadInput};
-use crate::verl::Version;
+use crate::read::{MachineCount, ReadInput};
+use crate::verl::ReleaseSeries;
 use camino::Utf8PathBuf;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
@@ -23,12 +23,12 @@ const OF_A_MACHINE: [(&str, &str); 2] = [
 const GPUS_KEY: &str = "ray_kwargs.ray_init.num_gpus";
 
 /// Reads it from configuration, command and environment.
-pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) -> Ray {
-    if sft && !matches!(command::entry(input.command), Some((Entry::SftRay, _))) {
-        return Ray::Unused;
+pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>, sft: bool) -> RayMode {
+    if sft && !matches!(command::entry(input.command), Some((EntryPoint::SftRay, _))) {
+        return RayMode::Unused;
     }
     if job::submits(input.command) {
-        return Ray::Submitted;
+        return RayMode::Submitted;
     }
     let nodes = reader.positive("trainer.nnodes").unwrap_or(1);
     let key = reader.string(ADDRESS_KEY).filter(|a| !sft && !a.is_empty());
@@ -38,15 +38,15 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) ->
     });
     let apart = (input.env)(TEMP).is_none() && (sft || reader.value(TEMP_KEY).is_none());
     let (address, by) = match named {
-        Some((address, _)) if address == "local" => return Ray::Own { apart },
-        Some((address, _)) if address == "auto" && input.starts_ray => return Ray::Scripted,
-        None if input.starts_ray => return Ray::Scripted,
+        Some((address, _)) if address == "local" => return RayMode::Own { apart },
+        Some((address, _)) if address == "auto" && input.starts_ray => return RayMode::Scripted,
+        None if input.starts_ray => return RayMode::Scripted,
         Some((address, by)) => (Some(address), by.to_owned()),
         None if nodes > 1 && input.may_start_ray => return started(reader, nodes, apart, sft),
         None if nodes > 1 => (None, format!("trainer.nnodes: {nodes}")),
-        None => return Ray::Own { apart },
+        None => return RayMode::Own { apart },
     };
-    Ray::Cluster {
+    RayMode::Cluster {
         address,
         by,
         nodes,
@@ -55,16 +55,16 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>, sft: bool) ->
 }
 
 /// GPUs of each machine, where the trainer counts them.
-fn gpus(reader: &mut Reader<'_>) -> Option<u32> {
+fn gpus(reader: &mut VerlConfigReader<'_>) -> Option<u32> {
     let on_gpus = reader.string("trainer.device").is_none_or(|d| d == "cuda");
     reader.positive("trainer.n_gpus_per_node").filter(|_| on_gpus)
 }
 
-fn started(reader: &mut Reader<'_>, nodes: u32, apart: bool, sft: bool) -> Ray {
+fn started(reader: &mut VerlConfigReader<'_>, nodes: u32, apart: bool, sft: bool) -> RayMode {
     let said = OF_A_MACHINE.iter().filter(|_| !sft);
     let options = said.filter_map(|(key, option)| Some(format!("{option}={}", reader.positive(key)?)));
     let options = options.collect();
-    Ray::Started {
+    RayMode::Started {
         nodes,
         // verl's workers ask for GPUs also where they are only pretended.
         gpus: reader.positive(GPUS_KEY).filter(|_| !sft).or_else(|| gpus(reader)),
@@ -74,13 +74,13 @@ fn started(reader: &mut Reader<'_>, nodes: u32, apart: bool, sft: bool) -> Ray {
 }
 
 /// Machines that the configuration asks for; 0.6 has no such keys for its SFT trainer.
-pub(crate) fn machines(reader: &mut Reader<'_>) -> Option<Machines> {
+pub(crate) fn machines(reader: &mut VerlConfigReader<'_>) -> Option<MachineCount> {
     let (nodes, per_node) = ("trainer.nnodes", "trainer.n_gpus_per_node");
     if !reader.has(nodes) || !reader.has(per_node) {
         return None;
     }
     let on_cpus = reader.string("trainer.device").is_some_and(|d| d == "cpu");
-    Some(Machines {
+    Some(MachineCount {
         nodes: reader.positive(nodes)?,
         gpus: reader.positive(per_node).filter(|_| !on_cpus).unwrap_or_default(),
     })
@@ -88,7 +88,7 @@ pub(crate) fn machines(reader: &mut Reader<'_>) -> Option<Machines> {
 
 /// Settings that a launch is given so that its cluster is the one that is meant.
 #[derive(Debug, Default)]
-pub(crate) struct Apart {
+pub(crate) struct RayIsolation {
     pub(crate) overrides: Vec<String>,
     pub(crate) env: Vec<(&'static str, String)>,
     /// A directory that is the attempt's alone.
@@ -96,13 +96,13 @@ pub(crate) struct Apart {
 }
 
 /// Only for a cluster of the run's own: one that is meant is left as it was said.
-pub(crate) fn apart(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Apart {
-    let mut out = Apart::default();
-    let version = spec.trainer_version.as_deref().and_then(Version::of);
-    let has_key = !sft && version.is_none_or(|v| v >= Version::V0_6) && order.from != StartPoint::AsIs;
+pub(crate) fn apart(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> RayIsolation {
+    let mut out = RayIsolation::default();
+    let version = spec.trainer_version.as_deref().and_then(ReleaseSeries::of);
+    let has_key = !sft && version.is_none_or(|v| v >= ReleaseSeries::V0_6) && order.from != StartPoint::AsIs;
     let apart = match host.trainer.ray {
-        Ray::Own { apart } => apart,
-        Ray::Started { apart, .. } => {
+        RayMode::Own { apart } => apart,
+        RayMode::Started { apart, .. } => {
             let keys = OF_A_MACHINE.iter().map(|(key, _)| key).chain([&GPUS_KEY]);
             out.overrides
                 .extend(keys.filter(|_| has_key).map(|key| format!("++{key}=null")));
@@ -115,7 +115,7 @@ pub(crate) fn apart(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
         out.overrides.push(format!("++{ADDRESS_KEY}=local"));
     }
     // Older ones do not pass the key on, nor do all relatives of PPO, and the SFT trainer passes nothing.
-    let passes_on = matches!(command::entry(spec.trainer_command()), Some((Entry::Ppo, _))) && version.is_some();
+    let passes_on = matches!(command::entry(spec.trainer_command()), Some((EntryPoint::Ppo, _))) && version.is_some();
     if !(has_key && passes_on) {
         out.env.push((ADDRESS, "local".to_owned()));
     }
@@ -123,7 +123,7 @@ pub(crate) fn apart(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
     out
 }
 
-impl Apart {
+impl RayIsolation {
     fn in_scratch(&mut self, apart: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) {
         if apart {
             let tmp = spec.env.get("TMPDIR").or_else(|| host.env.get("TMPDIR"));

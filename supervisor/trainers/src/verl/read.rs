@@ -3,13 +3,13 @@
 //! Sources of values, lowest first: verl's own defaults, the user's YAML after composition, overrides inside the command, `--set`. Values keep
 //! their origin through all of it, so that a problem names the file and line, or the flag, that has to change.
 
-use super::{Basis, PPO, Reader, SFT, Tree};
-use crate::command::{self, Entry};
+use super::{PPO, SFT, VerlBaseConfig, VerlBasis, VerlConfigReader};
+use crate::command::{self, EntryPoint};
 use crate::hydra;
 use crate::read::{ReadInput, ReadOutput};
 use camino::Utf8Path;
-use supervise_config::compose::Composed;
-use supervise_config::{ConfigError, ConfigTree, Node, Origin, Value};
+use supervise_config::compose::ComposedConfig;
+use supervise_config::{ConfigError, ConfigNode, ConfigTree, ConfigValue, ValueOrigin};
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::TrainerKind;
 
@@ -70,7 +70,7 @@ pub(super) fn read(input: &ReadInput<'_>, sft: bool) -> Result<ReadOutput, Vec<C
     }
     let basis = super::basis(input, sft);
     let tree = effective(input, &basis)?;
-    let mut reader = Reader::new(&tree, &basis, input.env, input.recovery);
+    let mut reader = VerlConfigReader::new(&tree, &basis, input.env, input.recovery);
     check_version(&mut reader, input.version);
     check_composed(&mut reader, input);
     check_order(&mut reader, input.composed);
@@ -102,7 +102,7 @@ pub(super) fn read(input: &ReadInput<'_>, sft: bool) -> Result<ReadOutput, Vec<C
 }
 
 /// Of a release that is not known, what is not said cannot be assumed.
-fn check_version(reader: &mut Reader<'_>, version: Option<&str>) {
+fn check_version(reader: &mut VerlConfigReader<'_>, version: Option<&str>) {
     if reader.basis.release.is_some() || !reader.resumes() || reader.is_composed() {
         return;
     }
@@ -116,7 +116,7 @@ fn check_version(reader: &mut Reader<'_>, version: Option<&str>) {
 }
 
 /// A configuration that is named, lies nowhere here and is in no table of verl's: verl may have it, or end at its start.
-fn check_composed(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
+fn check_composed(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) {
     let unknown = input.composed.filter(|_| input.printed.is_none());
     for error in unknown.into_iter().flat_map(|c| &c.unknown) {
         if reader.resumes() {
@@ -129,7 +129,7 @@ fn check_composed(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
 }
 
 /// Values of a file beneath verl's own configuration has no effect where verl says anything.
-fn check_order(reader: &mut Reader<'_>, composed: Option<&Composed>) {
+fn check_order(reader: &mut VerlConfigReader<'_>, composed: Option<&ComposedConfig>) {
     if composed.is_some_and(is_beneath) {
         reader.findings.push(Finding::warning(
             "overruled_by_verl",
@@ -139,7 +139,7 @@ fn check_order(reader: &mut Reader<'_>, composed: Option<&Composed>) {
 }
 
 /// Without a command the entry point is that of PPO: a file for another trainer of verl's would train something else.
-fn check_other_entry(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
+fn check_other_entry(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) {
     let (Some(composed), Some(file), true) = (input.composed, input.config_file, input.command.is_empty()) else {
         return;
     };
@@ -156,8 +156,8 @@ fn check_other_entry(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
 }
 
 /// The command's entry point, and whether it is the one that was read.
-fn check_command(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
-    if let Some((Entry::Other | Entry::Foreign, at)) = command::entry(input.command) {
+fn check_command(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) {
+    if let Some((EntryPoint::Other | EntryPoint::Foreign, at)) = command::entry(input.command) {
         let module = input.command.get(at - 1).map_or("", String::as_str);
         let message = format!("the checkpoints of `{module}` are not known yet");
         reader.no_recovery("layout_unknown", "command", message, "use main_ppo or sft_trainer");
@@ -193,7 +193,7 @@ fn check_command(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
 /// verl's own relatives save where PPO does by itself, recipes need not.
 pub(super) fn is_recipe_without_place(input: &ReadInput<'_>, is_said: impl Fn(&str) -> bool) -> bool {
     let recipe = match command::entry(input.command) {
-        Some((Entry::Relative | Entry::FullyAsync, at)) => input.command[at - 1].contains("recipe"),
+        Some((EntryPoint::Relative | EntryPoint::FullyAsync, at)) => input.command[at - 1].contains("recipe"),
         _ => false,
     };
     recipe && !is_said("trainer.default_local_dir") && !is_said("trainer.project_name")
@@ -209,13 +209,15 @@ pub(super) fn names_unread(input: &ReadInput<'_>) -> bool {
 pub(super) fn called(command: &[String]) -> Option<TrainerKind> {
     let (entry, _) = command::entry(command)?;
     Some(match entry {
-        Entry::Ppo | Entry::Relative | Entry::FullyAsync | Entry::Other | Entry::Foreign => PPO,
-        Entry::Sft | Entry::SftRay | Entry::SftOld => SFT,
+        EntryPoint::Ppo | EntryPoint::Relative | EntryPoint::FullyAsync | EntryPoint::Other | EntryPoint::Foreign => {
+            PPO
+        }
+        EntryPoint::Sft | EntryPoint::SftRay | EntryPoint::SftOld => SFT,
     })
 }
 
 /// The trainer that has such keys.
-pub(super) fn meant(composed: &Composed) -> Option<TrainerKind> {
+pub(super) fn meant(composed: &ComposedConfig) -> Option<TrainerKind> {
     if super::easyr1::is_meant(composed) || super::untrained::is_meant(composed) {
         return Some(PPO);
     }
@@ -233,7 +235,7 @@ pub(super) fn meant(composed: &Composed) -> Option<TrainerKind> {
 }
 
 /// The configuration as it counts.
-fn effective(input: &ReadInput<'_>, basis: &Basis) -> Result<ConfigTree, Vec<ConfigError>> {
+fn effective(input: &ReadInput<'_>, basis: &VerlBasis) -> Result<ConfigTree, Vec<ConfigError>> {
     if let Some(printed) = input.printed {
         return Ok(super::asked::with_origins(printed, input, basis));
     }
@@ -256,7 +258,7 @@ fn effective(input: &ReadInput<'_>, basis: &Basis) -> Result<ConfigTree, Vec<Con
 }
 
 /// Returns true if verl's own configuration lies above the user's files: listed after `_self_`, it overrules what they say.
-fn is_beneath(composed: &Composed) -> bool {
+fn is_beneath(composed: &ComposedConfig) -> bool {
     let mut layers = composed.layers.iter().filter(|l| l.package.is_empty());
     layers.any(|l| !l.by_trainer) && layers.next_back().is_some_and(|l| l.by_trainer)
 }
@@ -265,7 +267,7 @@ fn is_beneath(composed: &Composed) -> bool {
 fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<(), ConfigError> {
     let change = hydra::parse(text)?;
     let group = change.package.is_some() || change.key.contains('/') || GROUPS.contains(&change.key.as_str());
-    let chooses = group && matches!(change.value, Some(Value::Str(_)));
+    let chooses = group && matches!(change.value, Some(ConfigValue::Str(_)));
     let hydras = change.key == "hydra" || change.key.starts_with("hydra.");
     let nothing = change.action == hydra::OverrideAction::Delete && tree.get(&change.key).is_none();
     if chooses || hydras || nothing {
@@ -273,9 +275,9 @@ fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<(), Confi
     }
     hydra::apply(tree, &change, false)?;
     if from_flag && let Some(node) = tree.get(&change.key) {
-        let flagged = Node::new(
+        let flagged = ConfigNode::new(
             node.value.clone(),
-            Origin::Flag {
+            ValueOrigin::Flag {
                 text: format!("--set {text}"),
             },
         );
@@ -286,7 +288,10 @@ fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<(), Confi
 
 /// The command. What the trainer has to be given of the user's file stands right behind the entry point, so that overrides in
 /// the command still win over it.
-pub(super) fn launch(input: &ReadInput<'_>, basis: &Basis) -> Result<(Vec<String>, Option<Finding>), Vec<ConfigError>> {
+pub(super) fn launch(
+    input: &ReadInput<'_>,
+    basis: &VerlBasis,
+) -> Result<(Vec<String>, Option<Finding>), Vec<ConfigError>> {
     let takes_config =
         input.command.iter().any(|w| w.contains(command::CONFIG)) || command::hydra_config(input.command).is_some();
     let ours = input.command.is_empty() || command::entry(input.command).is_some();
@@ -310,9 +315,9 @@ pub(super) fn launch(input: &ReadInput<'_>, basis: &Basis) -> Result<(Vec<String
     let mut words = input.command.to_vec();
     if words.is_empty() {
         let module = match basis.tree {
-            Tree::Ppo | Tree::PpoMegatron => "verl.trainer.main_ppo",
-            Tree::Sft | Tree::SftMegatron => "verl.trainer.sft_trainer",
-            Tree::SftOld => "verl.trainer.fsdp_sft_trainer",
+            VerlBaseConfig::Ppo | VerlBaseConfig::PpoMegatron => "verl.trainer.main_ppo",
+            VerlBaseConfig::Sft | VerlBaseConfig::SftMegatron => "verl.trainer.sft_trainer",
+            VerlBaseConfig::SftOld => "verl.trainer.fsdp_sft_trainer",
         };
         words = ["python3", "-m", module, command::OVERRIDES]
             .map(str::to_owned)
@@ -325,12 +330,12 @@ pub(super) fn launch(input: &ReadInput<'_>, basis: &Basis) -> Result<(Vec<String
 }
 
 /// The file is a configuration that Hydra can start from: it has a defaults list, or holds everything.
-fn is_whole(composed: &Composed, basis: &Basis) -> bool {
+fn is_whole(composed: &ComposedConfig, basis: &VerlBasis) -> bool {
     let has = |key: &str| composed.tree.get(key).is_some();
     let target = match basis.tree {
-        Tree::Ppo | Tree::PpoMegatron => has("actor_rollout_ref.actor._target_"),
-        Tree::Sft | Tree::SftMegatron => has("checkpoint._target_"),
-        Tree::SftOld => false,
+        VerlBaseConfig::Ppo | VerlBaseConfig::PpoMegatron => has("actor_rollout_ref.actor._target_"),
+        VerlBaseConfig::Sft | VerlBaseConfig::SftMegatron => has("checkpoint._target_"),
+        VerlBaseConfig::SftOld => false,
     };
     // Configurations of older releases name no targets.
     let everything = || super::default_keys(basis.tree, basis.release).all(has);
@@ -338,7 +343,7 @@ fn is_whole(composed: &Composed, basis: &Basis) -> bool {
 }
 
 /// The file as Hydra's primary configuration. Without a search path it would not find verl's own from there.
-fn by_path(composed: &Composed, file: &Utf8Path) -> Vec<String> {
+fn by_path(composed: &ComposedConfig, file: &Utf8Path) -> Vec<String> {
     let dir = file.parent().map_or("/", Utf8Path::as_str);
     let name = file.file_stem().unwrap_or_default();
     let mut out = vec![format!("--config-path={dir}"), format!("--config-name={name}")];

@@ -1,11 +1,11 @@
 //! Content of a PPO configuration.
 
-use super::Facts;
-use super::Reader;
-use super::version::Version;
+use super::VerlConfigReader;
+use super::VerlFacts;
+use super::version::ReleaseSeries;
 use super::{batch, ray, requested, strategy};
-use crate::adapter::{Payload, TrainerFacts};
-use crate::command::{self, Entry};
+use crate::adapter::{AdapterPayload, TrainerFacts};
+use crate::command::{self, EntryPoint};
 use crate::launch;
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
@@ -15,7 +15,7 @@ use supervise_core::spec::{Numbering, ResumeIntent, RoleSpec, SaveCadence};
 const ACTOR: &str = "actor_rollout_ref.actor";
 
 /// Reads it; problems stay in the reader.
-pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput {
+pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> ReadOutput {
     let critic = needs_critic(reader);
     let trainer = trainer(reader, input);
     check_engine(reader, input);
@@ -52,7 +52,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
         gang: launch::ray::gang(&ray),
         facts: TrainerFacts {
             keep: keep_keys,
-            own: Payload::new(Facts {
+            own: AdapterPayload::new(VerlFacts {
                 async_save: requested::async_saves(reader, &async_keys),
                 file_logger: requested::logs_to_file(reader),
                 loggers: requested::loggers(reader),
@@ -86,10 +86,10 @@ enum Trainer {
     FullyAsync,
 }
 
-fn trainer(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Trainer {
+fn trainer(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> Trainer {
     match command::entry(input.command) {
-        Some((Entry::FullyAsync, _)) => Trainer::FullyAsync,
-        Some((Entry::Relative | Entry::Other | Entry::Foreign, _)) => Trainer::V0,
+        Some((EntryPoint::FullyAsync, _)) => Trainer::FullyAsync,
+        Some((EntryPoint::Relative | EntryPoint::Other | EntryPoint::Foreign, _)) => Trainer::V0,
         // A key that is not said and has no default: a release that is not known.
         _ if reader.has("trainer.use_v1") => match reader.flag("trainer.use_v1") {
             true => Trainer::V1,
@@ -100,7 +100,7 @@ fn trainer(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Trainer {
 }
 
 /// Request of the user; `None`: the trainer cannot resume, or nobody knows that it can.
-fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Option<ResumeIntent> {
+fn resume(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> Option<ResumeIntent> {
     const MODE: &str = "trainer.resume_mode";
     let mut said = command::overrides_in(input.command)
         .into_iter()
@@ -132,7 +132,7 @@ fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Option<ResumeIntent
     let intent = requested::resume(reader, input.cwd, false);
     Some(match command::entry(input.command) {
         // What else it keeps, and loads with `auto` alone, is not known.
-        Some((Entry::Foreign | Entry::Other, _)) if intent == ResumeIntent::Auto => ResumeIntent::Tracker,
+        Some((EntryPoint::Foreign | EntryPoint::Other, _)) if intent == ResumeIntent::Auto => ResumeIntent::Tracker,
         _ if intent == ResumeIntent::Auto && is_in_run_of_mlflow(reader, input) => ResumeIntent::Tracker,
         _ => intent,
     })
@@ -140,18 +140,18 @@ fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Option<ResumeIntent
 
 /// Each attempt logs its configuration into the same run of MLflow, which takes no parameter with another value than before: a resume by a
 /// path would end the logging.
-fn is_in_run_of_mlflow(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> bool {
+fn is_in_run_of_mlflow(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> bool {
     let is_named = (input.env)("MLFLOW_RUN_ID").is_some_and(|id| !id.is_empty());
     is_named && requested::loggers(reader).iter().any(|name| name == "mlflow")
 }
 
 /// Older releases chose Megatron by the name of a configuration.
-fn check_engine(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
+fn check_engine(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) {
     let group = command::overrides_in(input.command)
         .into_iter()
         .chain(input.set.iter().map(String::as_str))
         .any(|text| command::override_key(text) == "model_engine");
-    if group && !reader.basis.since(Version::V0_7, 1) {
+    if group && !reader.basis.since(ReleaseSeries::V0_7, 1) {
         reader.problem(
             "model_engine",
             "this verl has no such group, which came with 0.7.1: it refuses to start",
@@ -161,7 +161,7 @@ fn check_engine(reader: &mut Reader<'_>, input: &ReadInput<'_>) {
 }
 
 /// The last planned step. The fully asynchronous trainer counts by samples, not by this key.
-fn last_step(reader: &mut Reader<'_>, trainer: Trainer) -> Option<Step> {
+fn last_step(reader: &mut VerlConfigReader<'_>, trainer: Trainer) -> Option<Step> {
     if trainer == Trainer::FullyAsync {
         reader.note(
             "steps_are_versions",
@@ -174,14 +174,14 @@ fn last_step(reader: &mut Reader<'_>, trainer: Trainer) -> Option<Step> {
 }
 
 /// `critic.enable` where it is set and known (since 0.6), else whether the advantage estimator is GAE.
-fn needs_critic(reader: &mut Reader<'_>) -> bool {
-    if reader.basis.since(Version::V0_6, 0) && reader.value("critic.enable").is_some() {
+fn needs_critic(reader: &mut VerlConfigReader<'_>) -> bool {
+    if reader.basis.since(ReleaseSeries::V0_6, 0) && reader.value("critic.enable").is_some() {
         return reader.flag("critic.enable");
     }
     reader.string("algorithm.adv_estimator").is_some_and(|e| e == "gae")
 }
 
-fn cadence(reader: &mut Reader<'_>) -> SaveCadence {
+fn cadence(reader: &mut VerlConfigReader<'_>) -> SaveCadence {
     let key = "trainer.save_freq";
     let problems = reader.problems.len();
     let every = reader.int(key).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
@@ -201,7 +201,7 @@ fn cadence(reader: &mut Reader<'_>) -> SaveCadence {
 }
 
 /// Ranks of the actor's group. With separate pools the configuration of another place counts: not known.
-fn world(reader: &mut Reader<'_>) -> Option<u32> {
+fn world(reader: &mut VerlConfigReader<'_>) -> Option<u32> {
     let ranks = reader
         .positive("trainer.nnodes")?
         .checked_mul(reader.positive("trainer.n_gpus_per_node")?);
@@ -210,7 +210,7 @@ fn world(reader: &mut Reader<'_>) -> Option<u32> {
 }
 
 /// The user's number of steps, and the numbers that are set by their keys. Roles whose numbers differ are told theirs.
-fn keep(reader: &mut Reader<'_>, roles: &mut [RoleSpec]) -> (Option<u32>, Vec<(String, u32)>) {
+fn keep(reader: &mut VerlConfigReader<'_>, roles: &mut [RoleSpec]) -> (Option<u32>, Vec<(String, u32)>) {
     let mut set = Vec::new();
     let mut numbers = Vec::new();
     for role in roles.iter() {
@@ -229,7 +229,7 @@ fn keep(reader: &mut Reader<'_>, roles: &mut [RoleSpec]) -> (Option<u32>, Vec<(S
 }
 
 /// Limits of the older trainer, and runs that train nothing.
-fn check_trainer(reader: &mut Reader<'_>, trainer: Trainer, megatron: bool) {
+fn check_trainer(reader: &mut VerlConfigReader<'_>, trainer: Trainer, megatron: bool) {
     if reader.flag("trainer.val_only") {
         reader.warn(
             "validates_only",
@@ -269,7 +269,7 @@ fn check_trainer(reader: &mut Reader<'_>, trainer: Trainer, megatron: bool) {
             );
         }
     }
-    let skips = trainer == Trainer::V0 && reader.basis.since(Version::V0_7, 1);
+    let skips = trainer == Trainer::V0 && reader.basis.since(ReleaseSeries::V0_7, 1);
     if skips && reader.int("trainer.critic_warmup").is_some_and(|n| n > 0) {
         reader.note(
             "critic_warmup",
@@ -279,6 +279,6 @@ fn check_trainer(reader: &mut Reader<'_>, trainer: Trainer, megatron: bool) {
     }
 }
 
-fn validates_first(reader: &mut Reader<'_>, roles: &[RoleSpec]) -> bool {
+fn validates_first(reader: &mut VerlConfigReader<'_>, roles: &[RoleSpec]) -> bool {
     !roles.is_empty() && reader.flag("trainer.val_before_train")
 }

@@ -1,20 +1,20 @@
 //! Content of a configuration of the SFT trainer.
 
-use super::Facts;
-use super::Reader;
+use super::VerlConfigReader;
+use super::VerlFacts;
 use super::arrange::holds_step;
-use super::defaults::Tree;
-use super::version::Version;
+use super::defaults::VerlBaseConfig;
+use super::version::ReleaseSeries;
 use super::{batch, ray, requested, strategy};
-use crate::adapter::{Payload, TrainerFacts};
-use crate::command::{self, Entry};
-use crate::launch::{self, Ray};
+use crate::adapter::{AdapterPayload, TrainerFacts};
+use crate::command::{self, EntryPoint};
+use crate::launch::{self, RayMode};
 use crate::read::{ReadInput, ReadOutput};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
 use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveCadence};
 
-fn not_restored(reader: &mut Reader<'_>, roles: &[RoleSpec]) -> Vec<StateKind> {
+fn not_restored(reader: &mut VerlConfigReader<'_>, roles: &[RoleSpec]) -> Vec<StateKind> {
     let mut out = requested::not_restored(roles);
     out.extend(requested::loses_data_order(reader).then_some(StateKind::DataOrder));
     out
@@ -22,14 +22,14 @@ fn not_restored(reader: &mut Reader<'_>, roles: &[RoleSpec]) -> Vec<StateKind> {
 
 /// Trainer over Ray: one process reads the data.
 fn is_over_ray(input: &ReadInput<'_>) -> bool {
-    matches!(command::entry(input.command), Some((Entry::SftRay, _)))
+    matches!(command::entry(input.command), Some((EntryPoint::SftRay, _)))
 }
 
 const SEQUENCE: &str = "engine.ulysses_sequence_parallel_size";
 
 /// Reads it; problems stay in the reader.
-pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput {
-    let older = reader.basis.tree == Tree::SftOld;
+pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> ReadOutput {
+    let older = reader.basis.tree == VerlBaseConfig::SftOld;
     let megatron = strategy::read(reader, "");
     let mut role = requested::role(reader, "", megatron);
     let root = requested::root(reader, input.cwd);
@@ -82,7 +82,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
                 .map(|n| ("trainer.max_ckpt_to_keep".to_owned(), n))
                 .into_iter()
                 .collect(),
-            own: Payload::new(Facts {
+            own: AdapterPayload::new(VerlFacts {
                 async_save: match older {
                     true => Vec::new(),
                     false => requested::async_saves(reader, &["checkpoint.async_save".to_owned()]),
@@ -105,8 +105,8 @@ pub(crate) fn read(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> ReadOutput
 }
 
 /// Request of the user; `None`: the trainer cannot resume.
-fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Option<ResumeIntent> {
-    if reader.basis.tree != Tree::SftOld || reader.basis.since(Version::V0_5, 0) {
+fn resume(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> Option<ResumeIntent> {
+    if reader.basis.tree != VerlBaseConfig::SftOld || reader.basis.since(ReleaseSeries::V0_5, 0) {
         return Some(requested::resume(reader, input.cwd, true));
     }
     reader.no_recovery(
@@ -119,7 +119,7 @@ fn resume(reader: &mut Reader<'_>, input: &ReadInput<'_>) -> Option<ResumeIntent
 }
 
 /// The last step is always saved; between, every so many steps or at the end of each epoch.
-fn cadence(reader: &mut Reader<'_>) -> SaveCadence {
+fn cadence(reader: &mut VerlConfigReader<'_>) -> SaveCadence {
     let key = "trainer.save_freq";
     let by_epoch = reader
         .value(key)
@@ -146,7 +146,7 @@ fn cadence(reader: &mut Reader<'_>) -> SaveCadence {
 }
 
 /// The launcher of the ranks, and how many there are. Only the Ray trainer takes the number from its configuration.
-fn ranks(reader: &mut Reader<'_>, input: &ReadInput<'_>, ray: &Ray) -> (GangSpec, Option<u32>) {
+fn ranks(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>, ray: &RayMode) -> (GangSpec, Option<u32>) {
     let driver = GangSpec::driver();
     let mut number = |key: &str| match reader.has(key) {
         true => reader.positive(key),
@@ -160,7 +160,7 @@ fn ranks(reader: &mut Reader<'_>, input: &ReadInput<'_>, ray: &Ray) -> (GangSpec
         return (driver, command::torchrun_world(input.command));
     }
     match command::entry(input.command) {
-        Some((Entry::SftRay, _)) => return (launch::ray::gang(ray), configured),
+        Some((EntryPoint::SftRay, _)) => return (launch::ray::gang(ray), configured),
         // A script of the user's starts them: only it knows how many.
         None if !input.command.is_empty() && input.workers.is_none() => return (driver, None),
         _ => {}

@@ -1,10 +1,10 @@
 //! Wishes of the user's configuration: where to resume, what to save and load, where to put it.
 
-use super::Reader;
-use super::defaults::Tree;
-use super::names::{self, RootName};
-use super::strategy::Keys;
-use super::version::Version;
+use super::VerlConfigReader;
+use super::defaults::VerlBaseConfig;
+use super::names::{self, VerlRootName};
+use super::strategy::RoleKeys;
+use super::version::ReleaseSeries;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::spec::{MegatronSpec, ResumeIntent, RoleSpec};
@@ -15,7 +15,7 @@ const FROM: &str = "trainer.resume_from_path";
 const KNOWN: [&str; 4] = ["model", "optimizer", "extra", "hf_model"];
 
 /// The checkpoint root as an absolute path without `.`, doubled or trailing slashes.
-pub(crate) fn root(reader: &mut Reader<'_>, cwd: &Utf8Path) -> Option<Utf8PathBuf> {
+pub(crate) fn root(reader: &mut VerlConfigReader<'_>, cwd: &Utf8Path) -> Option<Utf8PathBuf> {
     let text = reader.string(ROOT)?;
     if text.contains("://") {
         reader.problem(
@@ -50,7 +50,7 @@ pub(crate) fn absolute(cwd: &Utf8Path, text: &str) -> Utf8PathBuf {
 }
 
 /// Request of `resume_mode` and `resume_from_path`. `auto_path`: this trainer obeys the path under `auto` too.
-pub(crate) fn resume(reader: &mut Reader<'_>, cwd: &Utf8Path, auto_path: bool) -> ResumeIntent {
+pub(crate) fn resume(reader: &mut VerlConfigReader<'_>, cwd: &Utf8Path, auto_path: bool) -> ResumeIntent {
     let mode = reader.string(MODE);
     let path = reader.value(FROM).is_some();
     match mode.as_deref() {
@@ -87,7 +87,7 @@ pub(crate) fn resume(reader: &mut Reader<'_>, cwd: &Utf8Path, auto_path: bool) -
     ResumeIntent::Auto
 }
 
-fn resume_path(reader: &mut Reader<'_>, cwd: &Utf8Path) -> ResumeIntent {
+fn resume_path(reader: &mut VerlConfigReader<'_>, cwd: &Utf8Path) -> ResumeIntent {
     let Some(text) = reader.string(FROM) else {
         return ResumeIntent::Auto;
     };
@@ -103,8 +103,8 @@ fn resume_path(reader: &mut Reader<'_>, cwd: &Utf8Path) -> ResumeIntent {
     let path = absolute(cwd, &text);
     let name = path.file_name().unwrap_or_default();
     match names::root_name(name) {
-        RootName::Step(step) => return ResumeIntent::Path { path, step },
-        RootName::Padded | RootName::TooLarge => {
+        VerlRootName::Step(step) => return ResumeIntent::Path { path, step },
+        VerlRootName::Padded | VerlRootName::TooLarge => {
             reader.problem(FROM, format!("`{name}` is not how verl writes a step's number"), wanted);
         }
         _ if is_in_step(&path) => {
@@ -118,12 +118,12 @@ fn resume_path(reader: &mut Reader<'_>, cwd: &Utf8Path) -> ResumeIntent {
 fn is_in_step(path: &Utf8Path) -> bool {
     path.parent()
         .and_then(Utf8Path::file_name)
-        .is_some_and(|n| matches!(names::root_name(n), RootName::Step(_)))
+        .is_some_and(|n| matches!(names::root_name(n), VerlRootName::Step(_)))
 }
 
 /// A role's contents.
-pub(crate) fn role(reader: &mut Reader<'_>, name: &str, megatron: Option<MegatronSpec>) -> RoleSpec {
-    let prefix = Keys::in_tree(name, reader.basis.tree).checkpoint;
+pub(crate) fn role(reader: &mut VerlConfigReader<'_>, name: &str, megatron: Option<MegatronSpec>) -> RoleSpec {
+    let prefix = RoleKeys::in_tree(name, reader.basis.tree).checkpoint;
     let one_list = reader.basis.has_one_list();
     let (save, load) = if one_list {
         ("contents", "contents")
@@ -202,9 +202,9 @@ pub(crate) fn role(reader: &mut Reader<'_>, name: &str, megatron: Option<Megatro
 }
 
 /// Ranks that share one copy of the model. Releases call the key differently; all of them share it over all ranks by themselves.
-fn fsdp_size(reader: &mut Reader<'_>, role: &str) -> i64 {
+fn fsdp_size(reader: &mut VerlConfigReader<'_>, role: &str) -> i64 {
     let keys: &[&str] = match (role, reader.basis.tree) {
-        (_, Tree::SftOld) => &["model.fsdp_config.fsdp_size"],
+        (_, VerlBaseConfig::SftOld) => &["model.fsdp_config.fsdp_size"],
         ("", _) => &["engine.fsdp_size"],
         ("critic", _) => &["critic.fsdp.fsdp_size", "critic.model.fsdp_config.fsdp_size"],
         _ => &["actor_rollout_ref.actor.fsdp_config.fsdp_size"],
@@ -213,8 +213,8 @@ fn fsdp_size(reader: &mut Reader<'_>, role: &str) -> i64 {
 }
 
 /// Releases before 0.7 go on with another order of the data, or another epoch, than the one that was interrupted.
-pub(crate) fn loses_data_order(reader: &mut Reader<'_>) -> bool {
-    let loses = reader.basis.release.is_some_and(|r| !r.since(Version::V0_7, 0));
+pub(crate) fn loses_data_order(reader: &mut VerlConfigReader<'_>) -> bool {
+    let loses = reader.basis.release.is_some_and(|r| !r.since(ReleaseSeries::V0_7, 0));
     if loses {
         reader.warn(
             "data_order",
@@ -226,7 +226,7 @@ pub(crate) fn loses_data_order(reader: &mut Reader<'_>) -> bool {
 }
 
 /// Returns true if there are weights to resume from, and whether they are loaded. Megatron loads exported ones through its bridge; FSDP never does.
-fn check_weights(reader: &mut Reader<'_>, save: (&str, &[String]), load: (&str, &[String]), megatron: bool) {
+fn check_weights(reader: &mut VerlConfigReader<'_>, save: (&str, &[String]), load: (&str, &[String]), megatron: bool) {
     let weights = |list: &[String]| list.iter().any(|c| c == "model" || megatron && c == "hf_model");
     let hint = "add `model`";
     if !weights(save.1) {
@@ -282,7 +282,7 @@ pub(crate) fn not_restored(roles: &[RoleSpec]) -> Vec<StateKind> {
 }
 
 /// Places of metrics: one name, or a list.
-pub(crate) fn loggers(reader: &mut Reader<'_>) -> Vec<String> {
+pub(crate) fn loggers(reader: &mut VerlConfigReader<'_>) -> Vec<String> {
     let Some(node) = reader.value("trainer.logger") else {
         return Vec::new();
     };
@@ -299,12 +299,12 @@ pub(crate) fn loggers(reader: &mut Reader<'_>) -> Vec<String> {
 }
 
 /// Returns true if metrics go to a file, which verl truncates at each start.
-pub(crate) fn logs_to_file(reader: &mut Reader<'_>) -> bool {
+pub(crate) fn logs_to_file(reader: &mut VerlConfigReader<'_>) -> bool {
     loggers(reader).iter().any(|name| name == "file")
 }
 
 /// `async_save` is switched off at every launch. Returns the keys where it is on.
-pub(crate) fn async_saves(reader: &mut Reader<'_>, keys: &[String]) -> Vec<String> {
+pub(crate) fn async_saves(reader: &mut VerlConfigReader<'_>, keys: &[String]) -> Vec<String> {
     let on: Vec<String> = keys.iter().filter(|key| reader.flag(key)).cloned().collect();
     for key in &on {
         reader.warn(

@@ -3,23 +3,23 @@
 //! All that verl itself would load, and all that says how many files there must be. The same files at every depth: how much of each is
 //! read is the prover's business. They are visited by the paths of the listing, so that a judgement copies none of them.
 
-use super::evidence::File;
+use super::evidence::StepFile;
 use super::megatron;
 use super::names;
-use super::survey::{RoleFiles, Survey};
-use supervise_checkpoint::{FileKind, Need};
+use super::survey::{RoleFiles, StepFiles};
+use supervise_checkpoint::{FileKind, RequiredFile};
 
 /// A file to be inspected.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
-    pub(crate) file: File<'a>,
+pub(crate) struct VerlRequiredFile<'a> {
+    pub(crate) file: StepFile<'a>,
     pub(crate) kind: FileKind,
     /// The file that says what must stand in this one.
     pub(crate) described_by: Option<&'a str>,
 }
 
-impl<'a> Wanted<'a> {
-    pub(crate) fn new(file: File<'a>, kind: FileKind) -> Self {
+impl<'a> VerlRequiredFile<'a> {
+    pub(crate) fn new(file: StepFile<'a>, kind: FileKind) -> Self {
         Self {
             file,
             kind,
@@ -29,10 +29,10 @@ impl<'a> Wanted<'a> {
 }
 
 /// Files to be inspected, relative to the step, each with what it should be.
-pub(crate) fn all(survey: &Survey<'_>) -> Vec<Need> {
+pub(crate) fn all(survey: &StepFiles<'_>) -> Vec<RequiredFile> {
     let mut out = Vec::new();
     let _ = each(survey, &mut |wanted| {
-        let need = Need::new(wanted.file.path, wanted.kind);
+        let need = RequiredFile::new(wanted.file.path, wanted.kind);
         out.push(match wanted.described_by {
             Some(other) => need.described_by(other),
             None => need,
@@ -43,7 +43,10 @@ pub(crate) fn all(survey: &Survey<'_>) -> Vec<Need> {
 }
 
 /// Visits them in order, until one visit answers `None`.
-pub(crate) fn each<'a>(survey: &Survey<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
+pub(crate) fn each<'a>(
+    survey: &StepFiles<'a>,
+    visit: &mut dyn FnMut(VerlRequiredFile<'a>) -> Option<()>,
+) -> Option<()> {
     for files in survey.roles.values() {
         if files.is_megatron() {
             megatron::each(&files.megatron, visit)?;
@@ -54,34 +57,37 @@ pub(crate) fn each<'a>(survey: &Survey<'a>, visit: &mut dyn FnMut(Wanted<'a>) ->
         }
     }
     if let Some(file) = survey.data {
-        visit(Wanted::new(file, FileKind::TorchZip))?;
+        visit(VerlRequiredFile::new(file, FileKind::TorchZip))?;
     }
     for (_, file) in &survey.data_parts {
-        visit(Wanted::new(*file, FileKind::TorchZip))?;
+        visit(VerlRequiredFile::new(*file, FileKind::TorchZip))?;
     }
     for (name, file) in &survey.queue {
         if let Some(kind) = names::queue_file(name) {
-            visit(Wanted::new(*file, kind))?;
+            visit(VerlRequiredFile::new(*file, kind))?;
         }
     }
     Some(())
 }
 
-fn role<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
+fn role<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(VerlRequiredFile<'a>) -> Option<()>) -> Option<()> {
     for (_, file) in files.shards.values().flatten() {
-        visit(Wanted::new(*file, FileKind::TorchZip))?;
+        visit(VerlRequiredFile::new(*file, FileKind::TorchZip))?;
     }
     let root_config = files.root_config.filter(|_| files.fsdp_config.is_none());
     for file in [files.fsdp_config, root_config, files.hf_config].into_iter().flatten() {
-        visit(Wanted::new(file, FileKind::of(file.path)))?;
+        visit(VerlRequiredFile::new(file, FileKind::of(file.path)))?;
     }
     weights(files, visit)
 }
 
 /// Exported weights and their index, and what is read with a model.
-pub(super) fn weights<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
+pub(super) fn weights<'a>(
+    files: &RoleFiles<'a>,
+    visit: &mut dyn FnMut(VerlRequiredFile<'a>) -> Option<()>,
+) -> Option<()> {
     for file in &files.beside {
-        visit(Wanted::new(*file, FileKind::of(file.path)))?;
+        visit(VerlRequiredFile::new(*file, FileKind::of(file.path)))?;
     }
     let weights = files.weights.iter().map(|(name, file)| (*name, *file));
     for (name, file) in weights.chain(files.weights_index) {
@@ -90,7 +96,7 @@ pub(super) fn weights<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a
             FileKind::Opaque => FileKind::TorchZip,
             kind => kind,
         };
-        visit(Wanted::new(file, kind))?;
+        visit(VerlRequiredFile::new(file, kind))?;
     }
     Some(())
 }

@@ -4,15 +4,15 @@
 //! left. `fsdp_config.json` proves nothing about other ranks: rank 0 writes it while they may still be writing. It does prove which
 //! contents rank 0 meant to save, because it comes after all of rank 0's own shards.
 
-use super::evidence::File;
+use super::evidence::StepFile;
 use super::finished::{FinishRule, MARKER};
-use super::names::{self, Content};
-use super::ranks::Ranks;
+use super::names::{self, ShardContent};
+use super::ranks::RankSet;
 use super::survey::{RoleFiles, Shards};
 use camino::Utf8Path;
-use supervise_checkpoint::torch::Spread;
+use supervise_checkpoint::torch::ShardTotals;
 use supervise_core::checkpoint::{Finding, Verdict};
-use supervise_core::spec::Parallel;
+use supervise_core::spec::ParallelSizes;
 
 /// Facts about one role.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +22,7 @@ pub(crate) struct RoleState {
     /// World size that wrote it.
     pub(crate) world: Option<u32>,
     /// Contents that every rank left.
-    pub(crate) contents: Vec<Content>,
+    pub(crate) contents: Vec<ShardContent>,
     /// The device mesh that FSDP2's shards say they were written on; empty where they do not.
     pub(crate) mesh: Vec<u64>,
     /// FSDP1 wrote it.
@@ -55,7 +55,7 @@ pub(crate) struct MegatronSave {
     /// In the layout that verl 0.9 refuses.
     pub(crate) first_layout: bool,
     /// How the ranks shared the model.
-    pub(crate) parallel: Option<Parallel>,
+    pub(crate) parallel: Option<ParallelSizes>,
 }
 
 impl RoleState {
@@ -77,9 +77,12 @@ impl RoleState {
 
     /// Its content, as `save_contents` spells it.
     pub(crate) fn words(&self) -> Vec<String> {
-        let held = Content::ALL.into_iter().filter(|c| self.contents.contains(c));
+        let held = ShardContent::ALL.into_iter().filter(|c| self.contents.contains(c));
         let exported = self.hf_model.then_some("hf_model");
-        held.map(Content::word).chain(exported).map(str::to_owned).collect()
+        held.map(ShardContent::word)
+            .chain(exported)
+            .map(str::to_owned)
+            .collect()
     }
 }
 
@@ -148,13 +151,13 @@ fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, rule: FinishRule<'
             format!("{others} shards of another world size than {world} are left over: they are not read"),
         ));
     }
-    let mut present: Vec<(Content, Ranks)> = Vec::new();
-    for content in Content::ALL {
+    let mut present: Vec<(ShardContent, RankSet)> = Vec::new();
+    for content in ShardContent::ALL {
         let Some(ranks) = files.of(world, content) else {
             continue;
         };
-        present.push((content, Ranks::of(ranks.iter().map(|(rank, _)| *rank))));
-        let mut counts = Counts::default();
+        present.push((content, RankSet::of(ranks.iter().map(|(rank, _)| *rank))));
+        let mut counts = StepCounts::default();
         for (rank, file) in ranks {
             state.newest_shard = state.newest_shard.max(Some(file.fact.mtime));
             if state.mesh.is_empty()
@@ -192,7 +195,7 @@ fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, rule: FinishRule<'
 }
 
 /// Words to be said of one shard, with its rank.
-fn shard_findings(rank: u32, file: &File<'_>) -> Vec<Finding> {
+fn shard_findings(rank: u32, file: &StepFile<'_>) -> Vec<Finding> {
     let mut found = match (file.report, file.fact.size) {
         (Some(_), _) => file.findings(),
         (None, 0) => {
@@ -208,18 +211,18 @@ fn shard_findings(rank: u32, file: &File<'_>) -> Vec<Finding> {
 
 /// Ranks step together: a shard whose optimizer or schedule counts other steps than its peers' comes from another save.
 #[derive(Default)]
-struct Counts {
+struct StepCounts {
     optimizer: Option<(u32, u64)>,
     schedule: Option<(u32, u64)>,
     found: Option<Finding>,
     /// Ranks that say how their tensors are spread, what the first says, and elements of all.
-    spread: Option<(u32, Spread, u64)>,
+    spread: Option<(u32, ShardTotals, u64)>,
     /// They do not say the same, which is no fault: FSDP1 leaves a tensor out where a rank holds none of it.
     differently: bool,
 }
 
-impl Counts {
-    fn note(&mut self, rank: u32, file: &File<'_>) {
+impl StepCounts {
+    fn note(&mut self, rank: u32, file: &StepFile<'_>) {
         let Some(facts) = file.torch() else {
             return;
         };
@@ -248,9 +251,9 @@ impl Counts {
     }
 }
 
-impl Counts {
+impl StepCounts {
     /// Each rank's part begins where the one before it ends, so all parts together have to be as large as the whole.
-    fn tiling(&self, content: Content, world: u32) -> Option<Finding> {
+    fn tiling(&self, content: ShardContent, world: u32) -> Option<Finding> {
         let (_, first, here) = self.spread.filter(|(ranks, ..)| *ranks == world && !self.differently)?;
         (here != first.everywhere).then(|| {
             let detail = format!(
@@ -264,7 +267,7 @@ impl Counts {
     }
 }
 
-fn missing(role: &str, content: Content, present: &Ranks, world: u32) -> Finding {
+fn missing(role: &str, content: ShardContent, present: &RankSet, world: u32) -> Finding {
     let absent = present.missing_of(world);
     let first = absent.first();
     let detail = format!(
@@ -281,20 +284,20 @@ fn missing(role: &str, content: Content, present: &Ranks, world: u32) -> Finding
 }
 
 /// A trainer that writes no marker saves all kinds of shards, or, where a fork can be told so, the model alone.
-fn kinds_missing(role: &str, present: &[(Content, Ranks)], rule: FinishRule<'_>, world: u32) -> Vec<Finding> {
-    let has = |content: Content| present.iter().any(|(c, _)| *c == content);
-    if present.len() == 1 && has(Content::Model) && !rule.has_all_kinds() {
+fn kinds_missing(role: &str, present: &[(ShardContent, RankSet)], rule: FinishRule<'_>, world: u32) -> Vec<Finding> {
+    let has = |content: ShardContent| present.iter().any(|(c, _)| *c == content);
+    if present.len() == 1 && has(ShardContent::Model) && !rule.has_all_kinds() {
         return Vec::new();
     }
-    let absent = Content::ALL.into_iter().filter(|c| !has(*c));
+    let absent = ShardContent::ALL.into_iter().filter(|c| !has(*c));
     absent
-        .map(|content| missing(role, content, &Ranks::default(), world))
+        .map(|content| missing(role, content, &RankSet::default(), world))
         .collect()
 }
 
 /// Every content lacks the same ranks, and those that are there form one aligned block: each machine has its own disk.
 fn split_over_machines(
-    present: &[(Content, Ranks)],
+    present: &[(ShardContent, RankSet)],
     world: u32,
     marker: bool,
     rule: FinishRule<'_>,
@@ -408,7 +411,7 @@ fn missing_parts(dir: &Utf8Path, files: &RoleFiles<'_>) -> Option<Finding> {
         .filter_map(|name| names::weights_part(name))
         .collect();
     let (_, of) = parts.first()?;
-    let there = Ranks::of(
+    let there = RankSet::of(
         parts
             .iter()
             .filter(|(_, n)| n == of)

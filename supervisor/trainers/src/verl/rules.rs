@@ -3,26 +3,26 @@
 //! The patterns are not anchored at the line's beginning: Hydra puts time and file in front, and a progress bar without newline may stand
 //! there too. Failures are not told here; they are the same for every trainer.
 
-use supervise_core::event::Phase;
-use supervise_core::numbers::Measure;
+use supervise_core::event::TrainerPhase;
+use supervise_core::numbers::TrainingMetric;
 use supervise_core::scan::{RuleKind, ScanRule};
 
 /// Keys in a training record. A validation before the first step is a record of the same form without any of them.
-const KEYS: [(Measure, &str); 14] = [
-    (Measure::Loss, "train/loss"),
-    (Measure::Loss, "actor/pg_loss"),
-    (Measure::Loss, "actor/loss"),
-    (Measure::Reward, "critic/rewards/mean"),
-    (Measure::Reward, "critic/score/mean"),
-    (Measure::GradNorm, "train/grad_norm"),
-    (Measure::GradNorm, "actor/grad_norm"),
-    (Measure::Entropy, "actor/entropy"),
-    (Measure::Entropy, "actor/entropy_loss"),
-    (Measure::Length, "response_length/mean"),
-    (Measure::Mark, "training/global_step"),
-    (Measure::Mark, "critic/vf_loss"),
-    (Measure::Mark, "timing_s/step"),
-    (Measure::Mark, "perf/throughput"),
+const KEYS: [(TrainingMetric, &str); 14] = [
+    (TrainingMetric::Loss, "train/loss"),
+    (TrainingMetric::Loss, "actor/pg_loss"),
+    (TrainingMetric::Loss, "actor/loss"),
+    (TrainingMetric::Reward, "critic/rewards/mean"),
+    (TrainingMetric::Reward, "critic/score/mean"),
+    (TrainingMetric::GradNorm, "train/grad_norm"),
+    (TrainingMetric::GradNorm, "actor/grad_norm"),
+    (TrainingMetric::Entropy, "actor/entropy"),
+    (TrainingMetric::Entropy, "actor/entropy_loss"),
+    (TrainingMetric::Length, "response_length/mean"),
+    (TrainingMetric::Mark, "training/global_step"),
+    (TrainingMetric::Mark, "critic/vf_loss"),
+    (TrainingMetric::Mark, "timing_s/step"),
+    (TrainingMetric::Mark, "perf/throughput"),
 ];
 
 /// Rules in order of precedence.
@@ -58,12 +58,12 @@ fn sft_rules() -> Vec<ScanRule> {
         ScanRule::new(
             "verl_sft.save",
             r"Saving checkpoint to: .*global_step_(\d+)\s*$",
-            RuleKind::Enters(Phase::Save),
+            RuleKind::Enters(TrainerPhase::Save),
         ),
         ScanRule::new(
             "verl_sft.saved",
             r"Updated checkpoint tracker: ",
-            RuleKind::Enters(Phase::Step),
+            RuleKind::Enters(TrainerPhase::Step),
         ),
         ScanRule::new(
             "verl_sft.resumed",
@@ -90,7 +90,7 @@ fn ppo_rules() -> Vec<ScanRule> {
         ScanRule::new(
             "verl_ppo.save",
             r"(?:Saving checkpoint to|local_global_step_folder:) .*global_step_(\d+)\s*$",
-            RuleKind::Enters(Phase::Save),
+            RuleKind::Enters(TrainerPhase::Save),
         ),
         ScanRule::new(
             "verl_ppo.resumed",
@@ -106,7 +106,7 @@ fn ppo_rules() -> Vec<ScanRule> {
         ScanRule::new(
             "verl_ppo.validation",
             r"test_gen_batch meta info: ",
-            RuleKind::Enters(Phase::Validate),
+            RuleKind::Enters(TrainerPhase::Validate),
         ),
         ScanRule::new(
             "verl_ppo.progress_bar",

@@ -5,7 +5,7 @@
 
 use crate::hydra;
 use crate::verl::read::GROUPS;
-use supervise_config::{ConfigError, ConfigTree, ErrorKind, Key, Node, Value, join_path, python_str};
+use supervise_config::{ConfigError, ConfigNode, ConfigTree, ConfigValue, ErrorKind, MapKey, join_path, python_str};
 
 /// Blocks that are not the trainer's.
 const NOT_OURS: [&str; 2] = ["supervisor", "hydra"];
@@ -13,11 +13,11 @@ const NOT_OURS: [&str; 2] = ["supervisor", "hydra"];
 /// One override for every value of the file.
 pub(crate) fn as_overrides(tree: &ConfigTree) -> Result<Vec<String>, Vec<ConfigError>> {
     let (mut out, mut problems) = (Vec::new(), Vec::new());
-    let mut waiting: Vec<(String, &Node)> = vec![(String::new(), &tree.root)];
+    let mut waiting: Vec<(String, &ConfigNode)> = vec![(String::new(), &tree.root)];
     while let Some((path, node)) = waiting.pop() {
         match &node.value {
-            Value::Map(map) => {
-                let ours = |key: &Key| !path.is_empty() || !NOT_OURS.contains(&key.to_string().as_str());
+            ConfigValue::Map(map) => {
+                let ours = |key: &MapKey| !path.is_empty() || !NOT_OURS.contains(&key.to_string().as_str());
                 let children = map.iter().filter(|(key, _)| ours(key));
                 waiting.extend(
                     children
@@ -35,9 +35,9 @@ pub(crate) fn as_overrides(tree: &ConfigTree) -> Result<Vec<String>, Vec<ConfigE
     if problems.is_empty() { Ok(out) } else { Err(problems) }
 }
 
-fn one(path: &str, node: &Node) -> Result<String, ConfigError> {
+fn one(path: &str, node: &ConfigNode) -> Result<String, ConfigError> {
     // A plain name given to a group of verl's chooses one of its files, it sets no value.
-    let chosen = GROUPS.contains(&path) && matches!(node.value, Value::Str(_));
+    let chosen = GROUPS.contains(&path) && matches!(node.value, ConfigValue::Str(_));
     let mark = if chosen { "" } else { "++" };
     let text = format!("{mark}{path}={}", encode(node));
     let arrives = hydra::parse(&text).is_ok_and(|read| {
@@ -53,15 +53,15 @@ fn one(path: &str, node: &Node) -> Result<String, ConfigError> {
 }
 
 /// Hydra's spelling of a value. Interpolations stay what they are.
-fn encode(node: &Node) -> String {
+fn encode(node: &ConfigNode) -> String {
     match &node.value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(b) => b.to_string(),
-        Value::Int(n) => n.to_string(),
-        Value::Float(_) => python_str(&node.value),
-        Value::Str(text) => quote(text),
-        Value::List(items) => format!("[{}]", items.iter().map(encode).collect::<Vec<_>>().join(",")),
-        Value::Map(map) => {
+        ConfigValue::Null => "null".to_owned(),
+        ConfigValue::Bool(b) => b.to_string(),
+        ConfigValue::Int(n) => n.to_string(),
+        ConfigValue::Float(_) => python_str(&node.value),
+        ConfigValue::Str(text) => quote(text),
+        ConfigValue::List(items) => format!("[{}]", items.iter().map(encode).collect::<Vec<_>>().join(",")),
+        ConfigValue::Map(map) => {
             let entries = map
                 .iter()
                 .map(|(key, child)| format!("{}:{}", quote_key(key), encode(child)));
@@ -70,9 +70,9 @@ fn encode(node: &Node) -> String {
     }
 }
 
-fn quote_key(key: &Key) -> String {
+fn quote_key(key: &MapKey) -> String {
     match key {
-        Key::Str(text) => quote(text),
+        MapKey::Str(text) => quote(text),
         other => other.to_string(),
     }
 }
@@ -99,17 +99,17 @@ fn quote(text: &str) -> String {
 }
 
 /// The same value, whatever its places.
-fn same(a: &Value, b: &Value) -> bool {
+fn same(a: &ConfigValue, b: &ConfigValue) -> bool {
     match (a, b) {
-        (Value::List(a), Value::List(b)) => {
+        (ConfigValue::List(a), ConfigValue::List(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(&a.value, &b.value))
         }
-        (Value::Map(a), Value::Map(b)) => {
+        (ConfigValue::Map(a), ConfigValue::Map(b)) => {
             a.len() == b.len()
                 && a.iter()
                     .all(|(k, v)| b.get(k).is_some_and(|w| same(&v.value, &w.value)))
         }
-        (Value::Float(a), Value::Float(b)) => a == b || a.is_nan() && b.is_nan(),
+        (ConfigValue::Float(a), ConfigValue::Float(b)) => a == b || a.is_nan() && b.is_nan(),
         _ => a == b,
     }
 }

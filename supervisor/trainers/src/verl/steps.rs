@@ -3,20 +3,20 @@
 //! A fact costs a look-up in a sorted map; what is said about a step costs that step's files. The fold depends only on the last fact of each
 //! path, never on the order in which they came. `Gone` for a directory takes everything below it along.
 
-use super::evidence::Reports;
+use super::evidence::StepReports;
 use super::finished::MARKER;
 use super::lineage::Lineage;
-use super::names::{self, Content, RootName};
-use super::survey::Survey;
+use super::names::{self, ShardContent, VerlRootName};
+use super::survey::StepFiles;
 use super::{judge, marks, required_files};
-use crate::adapter::{Expectation, StepTracker};
+use crate::adapter::{ExpectedLayout, StepTracker};
 use crate::kit::PinsSum;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use supervise_checkpoint::{Earlier, FileReport, Marks, Need};
+use supervise_checkpoint::{EarlierStep, FileReport, RequiredFile, StepCounters};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, PinsHash};
-use supervise_core::event::Tracker;
+use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 
 /// Neighbours of a step that are asked what a step of this run looks like.
@@ -25,18 +25,18 @@ const NEIGHBOURS: usize = 4;
 /// Facts about all steps under one root.
 #[derive(Debug)]
 pub(crate) struct VerlSteps {
-    expect: Expectation,
-    steps: BTreeMap<Step, Entry>,
-    odd: BTreeMap<String, RootName>,
-    earlier: Vec<Earlier>,
-    pointer: Tracker,
+    expect: ExpectedLayout,
+    steps: BTreeMap<Step, VerlStepDir>,
+    odd: BTreeMap<String, VerlRootName>,
+    earlier: Vec<EarlierStep>,
+    pointer: TrackerState,
     /// A step of this root had the file that FSDP's manager writes since verl 0.4.1: its trainer writes it.
     was_marked: bool,
 }
 
 /// One step directory.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct VerlStepDir {
     /// The fact of the directory itself, where it was noted.
     dir: Option<FileFact>,
     /// Its files, by path relative to it.
@@ -44,17 +44,17 @@ pub(crate) struct Entry {
     /// Their pins.
     pins: PinsSum,
     /// Its counters when it was proven, until one of its files changes.
-    marks: Option<Marks>,
+    marks: Option<StepCounters>,
 }
 
-impl Entry {
+impl VerlStepDir {
     /// Kind of the step's own name: a directory, or something that is not followed.
     pub(crate) fn kind(&self) -> EntryKind {
         self.dir.as_ref().map_or(EntryKind::Dir, |d| d.kind)
     }
 
-    pub(crate) fn survey<'a>(&'a self, reports: Reports<'a>) -> Survey<'a> {
-        Survey::of(self.files.iter().map(|(path, fact)| (path.as_str(), fact)), reports)
+    pub(crate) fn survey<'a>(&'a self, reports: StepReports<'a>) -> StepFiles<'a> {
+        StepFiles::of(self.files.iter().map(|(path, fact)| (path.as_str(), fact)), reports)
     }
 
     pub(crate) fn pins(&self) -> PinsHash {
@@ -120,7 +120,7 @@ impl Entry {
     }
 
     fn data_parts(&self, world: u32) -> Option<u32> {
-        self.files.contains_key(&Content::Model.file(world, 0)).then(|| {
+        self.files.contains_key(&ShardContent::Model.file(world, 0)).then(|| {
             let parts = self.starting_with("data_").filter_map(names::data_part).count();
             u32::try_from(parts).unwrap_or(u32::MAX)
         })
@@ -130,13 +130,13 @@ impl Entry {
 /// Evidence of the other steps of this root about what a step must hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Neighbours<'a> {
-    steps: &'a BTreeMap<Step, Entry>,
+    steps: &'a BTreeMap<Step, VerlStepDir>,
     of: Step,
     was_marked: bool,
 }
 
 impl Neighbours<'_> {
-    fn newest(&self) -> impl Iterator<Item = &Entry> {
+    fn newest(&self) -> impl Iterator<Item = &VerlStepDir> {
         let of = self.of;
         self.steps
             .iter()
@@ -155,12 +155,12 @@ impl Neighbours<'_> {
 
     /// Another step that was finished holds a critic.
     pub(crate) fn have_critic(&self) -> bool {
-        self.newest().any(Entry::finished_with_critic)
+        self.newest().any(VerlStepDir::finished_with_critic)
     }
 
     /// A step of this root, itself among them, has the file that FSDP's manager writes since verl 0.4.1.
     pub(crate) fn are_marked(&self) -> bool {
-        self.was_marked || self.steps.values().any(Entry::is_marked)
+        self.was_marked || self.steps.values().any(VerlStepDir::is_marked)
     }
 
     /// The most parts of dataloader state in another step of this world size.
@@ -171,19 +171,19 @@ impl Neighbours<'_> {
 
 impl VerlSteps {
     /// No steps yet.
-    pub(crate) fn new(expect: Expectation) -> Self {
+    pub(crate) fn new(expect: ExpectedLayout) -> Self {
         Self {
             expect,
             steps: BTreeMap::new(),
             odd: BTreeMap::new(),
             earlier: Vec::new(),
-            pointer: Tracker::Missing,
+            pointer: TrackerState::Missing,
             was_marked: false,
         }
     }
 
-    fn entry(&self, ckpt: &CkptId) -> Option<(Step, &Entry)> {
-        let RootName::Step(step) = names::root_name(ckpt.0.as_str()) else {
+    fn entry(&self, ckpt: &CkptId) -> Option<(Step, &VerlStepDir)> {
+        let VerlRootName::Step(step) = names::root_name(ckpt.0.as_str()) else {
             return None;
         };
         self.steps.get(&step).map(|entry| (step, entry))
@@ -191,7 +191,7 @@ impl VerlSteps {
 
     /// Other steps that were proven, by what is on disk now before what was remembered.
     fn lineage(&self, of: Step) -> Lineage<'_> {
-        let mut known: BTreeMap<Step, &Marks> = self.earlier.iter().map(|e| (e.step, &e.marks)).collect();
+        let mut known: BTreeMap<Step, &StepCounters> = self.earlier.iter().map(|e| (e.step, &e.marks)).collect();
         let now = self
             .steps
             .iter()
@@ -205,7 +205,7 @@ impl VerlSteps {
         }
     }
 
-    fn note_odd(&mut self, name: &str, kind: RootName, fact: &FileFact, whole_path: bool) {
+    fn note_odd(&mut self, name: &str, kind: VerlRootName, fact: &FileFact, whole_path: bool) {
         if fact.kind != EntryKind::Gone {
             self.odd.insert(name.to_owned(), kind);
         } else if whole_path {
@@ -221,8 +221,8 @@ impl StepTracker for VerlSteps {
             .split_once('/')
             .map_or((path, None), |(name, rest)| (name, Some(rest)));
         let step = match names::root_name(name) {
-            RootName::Other => return,
-            RootName::Step(step) => step,
+            VerlRootName::Other => return,
+            VerlRootName::Step(step) => step,
             odd => return self.note_odd(name, odd, fact, rest.is_none()),
         };
         match (rest, fact.kind) {
@@ -252,12 +252,12 @@ impl StepTracker for VerlSteps {
             .collect()
     }
 
-    fn needs(&self, ckpt: &CkptId, _depth: Depth) -> Vec<Need> {
+    fn needs(&self, ckpt: &CkptId, _depth: Depth) -> Vec<RequiredFile> {
         let Some((step, entry)) = self.entry(ckpt) else {
             return Vec::new();
         };
         let dir = names::step_dir(step);
-        let wanted = required_files::all(&entry.survey(Reports::default()));
+        let wanted = required_files::all(&entry.survey(StepReports::default()));
         wanted.into_iter().map(|need| need.under(Utf8Path::new(&dir))).collect()
     }
 
@@ -270,7 +270,7 @@ impl StepTracker for VerlSteps {
             of: step,
             was_marked: self.was_marked,
         };
-        let (summary, marks) = judge::judge(&judge::Case {
+        let (summary, marks) = judge::judge(&judge::VerlStepInput {
             lineage: self.lineage(step),
             step,
             entry,
@@ -288,14 +288,14 @@ impl StepTracker for VerlSteps {
         summary
     }
 
-    fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> Marks {
+    fn marks(&self, ckpt: &CkptId, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> StepCounters {
         let Some((_, entry)) = self.entry(ckpt) else {
-            return Marks::default();
+            return StepCounters::default();
         };
-        marks::marks(&entry.survey(Reports::below(ckpt.0.as_str(), reports)))
+        marks::marks(&entry.survey(StepReports::below(ckpt.0.as_str(), reports)))
     }
 
-    fn remember(&mut self, earlier: Vec<Earlier>) {
+    fn remember(&mut self, earlier: Vec<EarlierStep>) {
         self.earlier = earlier;
     }
 
@@ -309,11 +309,11 @@ impl StepTracker for VerlSteps {
     }
 
     fn is_step_name(&self, name: &str) -> bool {
-        matches!(names::root_name(name), RootName::Step(_))
+        matches!(names::root_name(name), VerlRootName::Step(_))
     }
 
     fn forget(&mut self, ckpt: &CkptId) {
-        if let RootName::Step(step) = names::root_name(ckpt.0.as_str()) {
+        if let VerlRootName::Step(step) = names::root_name(ckpt.0.as_str()) {
             self.steps.remove(&step);
         }
         self.odd.remove(ckpt.0.as_str());
@@ -323,7 +323,7 @@ impl StepTracker for VerlSteps {
         names::TRACKER
     }
 
-    fn read_tracker(&mut self, bytes: Option<&[u8]>) -> Tracker {
+    fn read_tracker(&mut self, bytes: Option<&[u8]>) -> TrackerState {
         self.pointer = super::tracker::read(bytes);
         self.pointer.clone()
     }
@@ -333,14 +333,16 @@ impl StepTracker for VerlSteps {
     }
 }
 
-fn remark(name: &str, kind: RootName) -> Option<String> {
+fn remark(name: &str, kind: VerlRootName) -> Option<String> {
     Some(match kind {
-        RootName::Plural => format!("{name} is ignored: verl writes and reads global_step_N, without an s"),
-        RootName::Padded => format!("{name} is ignored: verl looks for the number without leading zeros"),
-        RootName::TooLarge => format!("{name} is ignored: no step has a number this large"),
-        RootName::Suffixed => format!("{name} is ignored: a step directory is called global_step_N and nothing more"),
-        RootName::TrackerLeftover => format!("{name} is left over from a tracker write that was killed: harmless"),
-        RootName::Step(_) | RootName::Other => return None,
+        VerlRootName::Plural => format!("{name} is ignored: verl writes and reads global_step_N, without an s"),
+        VerlRootName::Padded => format!("{name} is ignored: verl looks for the number without leading zeros"),
+        VerlRootName::TooLarge => format!("{name} is ignored: no step has a number this large"),
+        VerlRootName::Suffixed => {
+            format!("{name} is ignored: a step directory is called global_step_N and nothing more")
+        }
+        VerlRootName::TrackerLeftover => format!("{name} is left over from a tracker write that was killed: harmless"),
+        VerlRootName::Step(_) | VerlRootName::Other => return None,
     })
 }
 
@@ -364,10 +366,10 @@ mod tests {
     }
 
     fn whole_step(ranks: u32) -> (VerlSteps, BTreeMap<Utf8PathBuf, FileReport>) {
-        let mut steps = VerlSteps::new(Expectation::default());
+        let mut steps = VerlSteps::new(ExpectedLayout::default());
         let mut names = vec!["fsdp_config.json".to_owned(), "huggingface/config.json".to_owned()];
         for rank in 0..ranks {
-            names.extend(Content::ALL.map(|content| content.file(ranks, rank)));
+            names.extend(ShardContent::ALL.map(|content| content.file(ranks, rank)));
         }
         let mut reports = BTreeMap::new();
         for name in names {

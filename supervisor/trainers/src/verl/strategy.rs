@@ -3,14 +3,14 @@
 //! Megatron writes weights in two ways, through a bridge to Hugging Face's format or as shards of its own, and reads them back the same
 //! way. What cannot be written or read back is told here, before a GPU is touched.
 
-use super::Reader;
-use super::defaults::Tree;
-use super::version::Version;
-use supervise_core::spec::{MegatronSpec, Parallel, RoleSpec};
+use super::VerlConfigReader;
+use super::defaults::VerlBaseConfig;
+use super::version::ReleaseSeries;
+use supervise_core::spec::{MegatronSpec, ParallelSizes, RoleSpec};
 
 /// Place of a role's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Keys {
+pub(crate) struct RoleKeys {
     /// Its strategy.
     pub(crate) strategy: &'static str,
     /// Megatron's switches.
@@ -23,12 +23,14 @@ pub(crate) struct Keys {
     pub(crate) checkpoint: &'static str,
 }
 
-impl Keys {
+impl RoleKeys {
     /// Those of a role in one of verl's configurations.
-    pub(crate) fn in_tree(role: &str, tree: Tree) -> Self {
+    pub(crate) fn in_tree(role: &str, tree: VerlBaseConfig) -> Self {
         match tree {
-            Tree::SftOld => SFT_OLD,
-            Tree::Ppo | Tree::PpoMegatron | Tree::Sft | Tree::SftMegatron => Self::of(role),
+            VerlBaseConfig::SftOld => SFT_OLD,
+            VerlBaseConfig::Ppo | VerlBaseConfig::PpoMegatron | VerlBaseConfig::Sft | VerlBaseConfig::SftMegatron => {
+                Self::of(role)
+            }
         }
     }
 
@@ -61,7 +63,7 @@ impl Keys {
 }
 
 /// Of the older SFT trainer.
-const SFT_OLD: Keys = Keys {
+const SFT_OLD: RoleKeys = RoleKeys {
     strategy: "model.strategy",
     engine: "model.fsdp_config",
     optim: "optim",
@@ -70,8 +72,8 @@ const SFT_OLD: Keys = Keys {
 };
 
 /// Megatron's switches where it is the strategy. Strategies whose steps cannot be proven are problems.
-pub(crate) fn read(reader: &mut Reader<'_>, role: &str) -> Option<MegatronSpec> {
-    let keys = Keys::in_tree(role, reader.basis.tree);
+pub(crate) fn read(reader: &mut VerlConfigReader<'_>, role: &str) -> Option<MegatronSpec> {
+    let keys = RoleKeys::in_tree(role, reader.basis.tree);
     let said = reader.string(keys.strategy);
     let engine = reader
         .basis
@@ -86,7 +88,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, role: &str) -> Option<MegatronSpec> 
         "fsdp" | "fsdp2" => None,
         "megatron" => {
             if engine != Some("megatron") {
-                let way = match (role, reader.basis.since(Version::V0_7, 1)) {
+                let way = match (role, reader.basis.since(ReleaseSeries::V0_7, 1)) {
                     ("", _) => "engine=megatron",
                     (_, true) => "model_engine=megatron",
                     (_, false) => "--config-name=ppo_megatron_trainer",
@@ -105,13 +107,13 @@ pub(crate) fn read(reader: &mut Reader<'_>, role: &str) -> Option<MegatronSpec> 
     }
 }
 
-fn switches(reader: &mut Reader<'_>, role: &str, keys: &Keys) -> MegatronSpec {
+fn switches(reader: &mut VerlConfigReader<'_>, role: &str, keys: &RoleKeys) -> MegatronSpec {
     let key = |name: &str| format!("{}.{name}", keys.engine);
     let mut size = |name: &str| match reader.value(&key(name)) {
         Some(_) => reader.positive(&key(name)).unwrap_or(1),
         None => 1,
     };
-    let parallel = Parallel {
+    let parallel = ParallelSizes {
         tensor: size("tensor_model_parallel_size"),
         pipeline: size("pipeline_model_parallel_size"),
         context: size("context_parallel_size"),
@@ -121,7 +123,7 @@ fn switches(reader: &mut Reader<'_>, role: &str, keys: &Keys) -> MegatronSpec {
     let bridge = bridge(reader, &key("use_mbridge"));
     // Before 0.9 the own writer stood in wherever the bridge could not write.
     let falls_back =
-        !reader.basis.since(Version::V0_9, 0) && (!bridge || role == "critic" && legacy_bridge(reader, keys));
+        !reader.basis.since(ReleaseSeries::V0_9, 0) && (!bridge || role == "critic" && legacy_bridge(reader, keys));
     MegatronSpec {
         parallel,
         bridge,
@@ -133,7 +135,7 @@ fn switches(reader: &mut Reader<'_>, role: &str, keys: &Keys) -> MegatronSpec {
 }
 
 /// Returns true if there is a bridge to Hugging Face's format: what the key says, else what this release does by itself.
-fn bridge(reader: &mut Reader<'_>, key: &str) -> bool {
+fn bridge(reader: &mut VerlConfigReader<'_>, key: &str) -> bool {
     if reader.value(key).is_some() {
         return reader.flag(key);
     }
@@ -145,22 +147,22 @@ fn bridge(reader: &mut Reader<'_>, key: &str) -> bool {
             "set it (up to 0.6 it is False, since 0.7 it is True)",
         );
     }
-    reader.basis.since(Version::V0_7, 0)
+    reader.basis.since(ReleaseSeries::V0_7, 0)
 }
 
 /// Returns true if the bridge is the one that could not write a critic. Up to 0.6 there was no other.
-fn legacy_bridge(reader: &mut Reader<'_>, keys: &Keys) -> bool {
-    !reader.basis.since(Version::V0_7, 0) || reader.flag(&format!("{}.vanilla_mbridge", keys.engine))
+fn legacy_bridge(reader: &mut VerlConfigReader<'_>, keys: &RoleKeys) -> bool {
+    !reader.basis.since(ReleaseSeries::V0_7, 0) || reader.flag(&format!("{}.vanilla_mbridge", keys.engine))
 }
 
 /// Tells what is wrong with the switches of a role, and what they mean for a resume.
-pub(crate) fn check(reader: &mut Reader<'_>, role: &RoleSpec, world: Option<u32>) {
-    let keys = Keys::in_tree(&role.name, reader.basis.tree);
+pub(crate) fn check(reader: &mut VerlConfigReader<'_>, role: &RoleSpec, world: Option<u32>) {
+    let keys = RoleKeys::in_tree(&role.name, reader.basis.tree);
     let Some(run) = role.megatron else {
         return has_no_effect(reader, &role.name);
     };
     // Older releases write in another way where one is not there.
-    if reader.basis.since(Version::V0_9, 0) {
+    if reader.basis.since(ReleaseSeries::V0_9, 0) {
         check_writers(reader, role, run, &keys);
     }
     check_ranks(reader, run, world, &keys);
@@ -191,7 +193,7 @@ const MEGATRON_SWITCHES: [&str; 9] = [
     "expert_model_parallel_size",
 ];
 
-fn has_no_effect(reader: &mut Reader<'_>, role: &str) {
+fn has_no_effect(reader: &mut VerlConfigReader<'_>, role: &str) {
     let at = match role {
         "" => "engine",
         "critic" => "critic.megatron",
@@ -210,7 +212,7 @@ fn has_no_effect(reader: &mut Reader<'_>, role: &str) {
 }
 
 /// State that a resume brings back, and under which conditions.
-fn tell(reader: &mut Reader<'_>, run: MegatronSpec, keys: &Keys) {
+fn tell(reader: &mut VerlConfigReader<'_>, run: MegatronSpec, keys: &RoleKeys) {
     if !run.schedule {
         reader.warn(
             "schedule_restarts",
@@ -235,7 +237,7 @@ fn tell(reader: &mut Reader<'_>, run: MegatronSpec, keys: &Keys) {
     // Said once, whichever roles are Megatron's.
     let layout = match reader.basis.release {
         None => "only steps with ckpt_contents.json are proven and resumed from, which verl writes since 0.9",
-        Some(release) if release.series < Version::V0_9 => {
+        Some(release) if release.series < ReleaseSeries::V0_9 => {
             "this verl writes no ckpt_contents.json, which came with 0.9: its steps are not proven"
         }
         Some(_) => return,
@@ -246,7 +248,7 @@ fn tell(reader: &mut Reader<'_>, run: MegatronSpec, keys: &Keys) {
 }
 
 /// Returns true if the weights are written at all, and where they are looked for afterwards.
-fn check_writers(reader: &mut Reader<'_>, role: &RoleSpec, run: MegatronSpec, keys: &Keys) {
+fn check_writers(reader: &mut VerlConfigReader<'_>, role: &RoleSpec, run: MegatronSpec, keys: &RoleKeys) {
     let saves = |content: &str| role.save_contents.iter().any(|c| c == content);
     let (model, exported) = (saves("model"), saves("hf_model"));
     let bridge = format!("{}.use_mbridge", keys.engine);
@@ -275,8 +277,8 @@ fn check_writers(reader: &mut Reader<'_>, role: &RoleSpec, run: MegatronSpec, ke
 }
 
 /// The ranks have to be a multiple of those that share one copy.
-fn check_ranks(reader: &mut Reader<'_>, run: MegatronSpec, world: Option<u32>, keys: &Keys) {
-    let Parallel {
+fn check_ranks(reader: &mut VerlConfigReader<'_>, run: MegatronSpec, world: Option<u32>, keys: &RoleKeys) {
+    let ParallelSizes {
         tensor,
         pipeline,
         context,

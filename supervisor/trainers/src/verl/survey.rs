@@ -3,8 +3,8 @@
 //! Built from the step's listing in one pass; the rest of the work on a step looks things up here. A step of sixteen
 //! thousand ranks holds a hundred thousand files, so nothing below is quadratic in them.
 
-use super::evidence::{File, Reports};
-use super::names::{self, Content};
+use super::evidence::{StepFile, StepReports};
+use super::names::{self, ShardContent};
 use std::collections::BTreeMap;
 use supervise_checkpoint::set::read_with_weights;
 use supervise_core::checkpoint::{EntryKind, FileFact};
@@ -12,17 +12,17 @@ use supervise_core::id::WallMs;
 
 /// The files of one step, by meaning. Paths are relative to the step.
 #[derive(Debug, Default)]
-pub(crate) struct Survey<'a> {
+pub(crate) struct StepFiles<'a> {
     /// Content of `actor/`, `critic/`, and directly in the step (empty name, the SFT layout).
     pub(crate) roles: BTreeMap<&'a str, RoleFiles<'a>>,
     /// Files were looked into.
     pub(crate) proofs: bool,
     /// `data.pt`.
-    pub(crate) data: Option<File<'a>>,
+    pub(crate) data: Option<StepFile<'a>>,
     /// `data_R.pt` by R, sorted.
-    pub(crate) data_parts: Vec<(u32, File<'a>)>,
+    pub(crate) data_parts: Vec<(u32, StepFile<'a>)>,
     /// Content of `transfer_queue/`, by path below it.
-    pub(crate) queue: BTreeMap<&'a str, File<'a>>,
+    pub(crate) queue: BTreeMap<&'a str, StepFile<'a>>,
     /// `actor/` or `critic/` is there, with or without files.
     pub(crate) role_dirs: bool,
     /// Which of them are.
@@ -36,7 +36,7 @@ pub(crate) struct Survey<'a> {
     /// Temporary files of writers that were killed.
     pub(crate) leftovers: Vec<&'a str>,
     /// Files and directories that belong to a layout that is only known by name.
-    pub(crate) foreign: Vec<(&'a str, Foreign)>,
+    pub(crate) foreign: Vec<(&'a str, ForeignLayout)>,
     /// Files that mean nothing to us.
     pub(crate) other: u32,
     /// Number of files.
@@ -48,47 +48,47 @@ pub(crate) struct Survey<'a> {
 }
 
 /// The shards of one content and one world size, by rank, sorted.
-pub(crate) type Shards<'a> = Vec<(u32, File<'a>)>;
+pub(crate) type Shards<'a> = Vec<(u32, StepFile<'a>)>;
 
 /// The files of one role.
 #[derive(Debug, Default)]
 pub(crate) struct RoleFiles<'a> {
     /// Shards by world size and content.
-    pub(crate) shards: BTreeMap<(u32, Content), Shards<'a>>,
+    pub(crate) shards: BTreeMap<(u32, ShardContent), Shards<'a>>,
     /// `fsdp_config.json`.
-    pub(crate) fsdp_config: Option<File<'a>>,
+    pub(crate) fsdp_config: Option<StepFile<'a>>,
     /// `config.json` in the role itself, where verl 0.4 and older put it.
-    pub(crate) root_config: Option<File<'a>>,
+    pub(crate) root_config: Option<StepFile<'a>>,
     /// `huggingface/config.json`.
-    pub(crate) hf_config: Option<File<'a>>,
+    pub(crate) hf_config: Option<StepFile<'a>>,
     /// Files beside it that are read with it: the tokenizer, and how to generate.
-    pub(crate) beside: Vec<File<'a>>,
+    pub(crate) beside: Vec<StepFile<'a>>,
     /// Weights under `huggingface/`, by name.
-    pub(crate) weights: BTreeMap<&'a str, File<'a>>,
+    pub(crate) weights: BTreeMap<&'a str, StepFile<'a>>,
     /// The index of those weights.
-    pub(crate) weights_index: Option<(&'a str, File<'a>)>,
+    pub(crate) weights_index: Option<(&'a str, StepFile<'a>)>,
     /// Files that Megatron's checkpoint manager writes.
     pub(crate) megatron: MegatronFiles<'a>,
 }
 
 /// Files by their path relative to the role.
-pub(crate) type Parts<'a> = BTreeMap<&'a str, File<'a>>;
+pub(crate) type FilesByPath<'a> = BTreeMap<&'a str, StepFile<'a>>;
 
 /// The files of one role that Megatron's manager writes, in its second layout and in its first.
 #[derive(Debug, Default)]
 pub(crate) struct MegatronFiles<'a> {
     /// `ckpt_contents.json`, which is written last.
-    pub(crate) manifest: Option<File<'a>>,
+    pub(crate) manifest: Option<StepFile<'a>>,
     /// `transformer_config.json`.
-    pub(crate) config: Option<File<'a>>,
+    pub(crate) config: Option<StepFile<'a>>,
     /// All below `model/`, `optimizer/`, `extra/`.
-    pub(crate) parts: Parts<'a>,
+    pub(crate) parts: FilesByPath<'a>,
     /// All below `dist_ckpt/`, which the first layout keeps directly in the role.
-    pub(crate) archive: Parts<'a>,
+    pub(crate) archive: FilesByPath<'a>,
     /// That directory itself is there.
     pub(crate) archive_dir: bool,
     /// Files that the first layout keeps of adapters, in a form of its own.
-    pub(crate) adapters: Vec<File<'a>>,
+    pub(crate) adapters: Vec<StepFile<'a>>,
     /// A conversion to the second layout was begun and has not ended.
     pub(crate) converting: bool,
     /// The parts are hard links to the same files.
@@ -115,7 +115,7 @@ impl MegatronFiles<'_> {
 
 impl<'a> RoleFiles<'a> {
     /// Shards of one content for one world size.
-    pub(crate) fn of(&self, world: u32, content: Content) -> Option<&Shards<'a>> {
+    pub(crate) fn of(&self, world: u32, content: ShardContent) -> Option<&Shards<'a>> {
         self.shards.get(&(world, content))
     }
 
@@ -173,16 +173,16 @@ impl<'a> RoleFiles<'a> {
     }
 }
 
-impl<'a> Survey<'a> {
+impl<'a> StepFiles<'a> {
     /// Sorts the entries of a step, with the reports on them; the keys are paths relative to the step, in order.
-    pub(crate) fn of(entries: impl Iterator<Item = (&'a str, &'a FileFact)>, mut reports: Reports<'a>) -> Self {
+    pub(crate) fn of(entries: impl Iterator<Item = (&'a str, &'a FileFact)>, mut reports: StepReports<'a>) -> Self {
         let mut survey = Self {
             proofs: !reports.is_empty(),
             ..Self::default()
         };
         for (place, (path, fact)) in (0..).zip(entries) {
             let report = reports.next(path);
-            survey.add(File {
+            survey.add(StepFile {
                 path,
                 place,
                 fact,
@@ -202,8 +202,8 @@ impl<'a> Survey<'a> {
         self.dirs.contains(&role) || self.roles.contains_key(role) || self.odd.contains(&role)
     }
 
-    fn add(&mut self, file: File<'a>) {
-        let File { path, fact, .. } = file;
+    fn add(&mut self, file: StepFile<'a>) {
+        let StepFile { path, fact, .. } = file;
         match fact.kind {
             EntryKind::Gone => return,
             EntryKind::Dir => return self.add_dir(path),
@@ -258,7 +258,7 @@ impl<'a> Survey<'a> {
         self.foreign.extend(foreign(path).map(|layout| (path, layout)));
     }
 
-    fn add_role_file(&mut self, role: &'a str, rest: &'a str, file: File<'a>) {
+    fn add_role_file(&mut self, role: &'a str, rest: &'a str, file: StepFile<'a>) {
         if let Some(shard) = names::shard(rest) {
             let shards = &mut self.roles.entry(role).or_default().shards;
             let ranks = shards.entry((shard.world, shard.content)).or_default();
@@ -359,7 +359,7 @@ fn is_weights_index(name: &str) -> bool {
 
 /// A layout that is known by name only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Foreign {
+pub(crate) enum ForeignLayout {
     /// Trees per model-parallel rank.
     Megatron03,
     /// `optim/`, `rng_states/`, `hf_config_and_tokenizer/` in the role.
@@ -370,7 +370,7 @@ pub(crate) enum Foreign {
     Dcp,
 }
 
-impl Foreign {
+impl ForeignLayout {
     /// Name for it.
     pub(crate) fn words(self) -> &'static str {
         match self {
@@ -383,18 +383,18 @@ impl Foreign {
 }
 
 /// The layout that a path is known by. Empty directories of the second Megatron layout say nothing.
-fn foreign(path: &str) -> Option<Foreign> {
+fn foreign(path: &str) -> Option<ForeignLayout> {
     let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
     let role = |dir: &str| matches!(dir, "" | "actor" | "critic");
     match name {
-        "optim" | "rng_states" | "hf_config_and_tokenizer" if role(dir) => return Some(Foreign::Megatron04),
-        ".metadata" | "common.pt" => return Some(Foreign::Dcp),
-        _ if name.starts_with("mp_rank_") => return Some(Foreign::Megatron03),
+        "optim" | "rng_states" | "hf_config_and_tokenizer" if role(dir) => return Some(ForeignLayout::Megatron04),
+        ".metadata" | "common.pt" => return Some(ForeignLayout::Dcp),
+        _ if name.starts_with("mp_rank_") => return Some(ForeignLayout::Megatron03),
         _ => {}
     }
     let number = name.strip_prefix("step-");
     if number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())) {
-        return Some(Foreign::TorchTitan);
+        return Some(ForeignLayout::TorchTitan);
     }
-    name.ends_with(".distcp").then_some(Foreign::Dcp)
+    name.ends_with(".distcp").then_some(ForeignLayout::Dcp)
 }

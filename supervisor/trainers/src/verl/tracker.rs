@@ -1,21 +1,21 @@
 //! verl's tracker file, read as verl reads it: Python's `int` over the whole text.
 
-use supervise_core::event::Tracker;
+use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 
 /// Content of the tracker's bytes; `None` where there is no such file.
-pub(crate) fn read(bytes: Option<&[u8]>) -> Tracker {
+pub(crate) fn read(bytes: Option<&[u8]>) -> TrackerState {
     let Some(bytes) = bytes else {
-        return Tracker::Missing;
+        return TrackerState::Missing;
     };
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim();
     if text.is_empty() {
-        return Tracker::Empty;
+        return TrackerState::Empty;
     }
     match python_int(text) {
-        Some(step) => Tracker::Step(Step(step)),
-        None => Tracker::Garbage(text.chars().take(64).collect()),
+        Some(step) => TrackerState::Step(Step(step)),
+        None => TrackerState::Garbage(text.chars().take(64).collect()),
     }
 }
 
@@ -39,17 +39,17 @@ mod tests {
     #[test]
     fn the_tracker_is_read_as_python_reads_it() {
         for (bytes, says) in [
-            (None, Tracker::Missing),
-            (Some(&b""[..]), Tracker::Empty),
-            (Some(b" \n"), Tracker::Empty),
-            (Some(b"120"), Tracker::Step(Step(120))),
-            (Some(b"120\n"), Tracker::Step(Step(120))),
-            (Some(b"+1_000"), Tracker::Step(Step(1000))),
-            (Some(b"007"), Tracker::Step(Step(7))),
-            (Some(b"-5"), Tracker::Garbage("-5".into())),
-            (Some(b"12.0"), Tracker::Garbage("12.0".into())),
-            (Some(b"1__0"), Tracker::Garbage("1__0".into())),
-            (Some(b"\0\0\0"), Tracker::Garbage("\0\0\0".into())),
+            (None, TrackerState::Missing),
+            (Some(&b""[..]), TrackerState::Empty),
+            (Some(b" \n"), TrackerState::Empty),
+            (Some(b"120"), TrackerState::Step(Step(120))),
+            (Some(b"120\n"), TrackerState::Step(Step(120))),
+            (Some(b"+1_000"), TrackerState::Step(Step(1000))),
+            (Some(b"007"), TrackerState::Step(Step(7))),
+            (Some(b"-5"), TrackerState::Garbage("-5".into())),
+            (Some(b"12.0"), TrackerState::Garbage("12.0".into())),
+            (Some(b"1__0"), TrackerState::Garbage("1__0".into())),
+            (Some(b"\0\0\0"), TrackerState::Garbage("\0\0\0".into())),
         ] {
             assert_eq!(read(bytes), says, "{bytes:?}");
         }

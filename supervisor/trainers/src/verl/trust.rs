@@ -1,21 +1,21 @@
 //! Names that a step's files import.
 
-use super::evidence::File;
+use super::evidence::StepFile;
 use super::queue;
 use super::required_files;
-use super::survey::Survey;
-use crate::adapter::Expectation;
+use super::survey::StepFiles;
+use crate::adapter::ExpectedLayout;
 use crate::kit::not_trusted;
 
 /// Names in the files beyond what torch needs and nobody trusts, sorted, the first few.
-pub(crate) fn unfamiliar(expect: &Expectation, survey: &Survey<'_>) -> Vec<String> {
+pub(crate) fn unfamiliar(expect: &ExpectedLayout, survey: &StepFiles<'_>) -> Vec<String> {
     let mut facts = Vec::new();
     let _ = required_files::each(survey, &mut |wanted| {
         facts.extend(wanted.file.torch());
         Some(())
     });
     let mut out = not_trusted(expect, facts.into_iter());
-    let is_unread = |file: &&File<'_>| queue::is_too_large(expect, file);
+    let is_unread = |file: &&StepFile<'_>| queue::is_too_large(expect, file);
     let all = expect.trust_globals.iter().any(|pattern| pattern == "*");
     out.extend(
         survey

@@ -2,7 +2,7 @@
 
 use crate::read::ReadInput;
 use crate::shell;
-use supervise_config::compose::Composed;
+use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, ErrorKind};
 
 /// A program of verl's beside its trainers.
@@ -27,11 +27,11 @@ const PROGRAMS: [Program; 2] = [
 ];
 
 /// Returns true if a configuration is of one of them.
-pub(super) fn is_meant(composed: &Composed) -> bool {
+pub(super) fn is_meant(composed: &ComposedConfig) -> bool {
     program(composed).is_some()
 }
 
-fn program(composed: &Composed) -> Option<&'static Program> {
+fn program(composed: &ComposedConfig) -> Option<&'static Program> {
     let has = |key: &str| composed.tree.get(key).is_some();
     let trains = ["actor_rollout_ref", "algorithm", "optim", "data.train_files"]
         .into_iter()

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A released series. Within some of them a patch release moved a key: see [`Release`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Version {
+pub enum ReleaseSeries {
     /// 0.4.
     V0_4,
     /// 0.5.
@@ -19,7 +19,7 @@ pub enum Version {
     V0_9,
 }
 
-impl Version {
+impl ReleaseSeries {
     /// Every known series, oldest first.
     pub const ALL: [Self; 6] = [Self::V0_4, Self::V0_5, Self::V0_6, Self::V0_7, Self::V0_8, Self::V0_9];
 
@@ -50,37 +50,37 @@ impl Version {
 
 /// A release: its series, and which patch of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Release {
+pub struct VerlRelease {
     /// The series.
-    pub series: Version,
+    pub series: ReleaseSeries,
     /// The third number.
     pub patch: u32,
 }
 
-impl Release {
+impl VerlRelease {
     /// The releases whose configurations and trainers were read, oldest first: of each series the newest, and an older one where
     /// it differs. A patch that is not listed is taken for the nearest older one.
     pub const KNOWN: [Self; 8] = [
-        Self::new(Version::V0_4, 0),
-        Self::new(Version::V0_4, 1),
-        Self::new(Version::V0_5, 0),
-        Self::new(Version::V0_6, 1),
-        Self::new(Version::V0_7, 0),
-        Self::new(Version::V0_7, 1),
-        Self::new(Version::V0_8, 0),
-        Self::new(Version::V0_9, 1),
+        Self::new(ReleaseSeries::V0_4, 0),
+        Self::new(ReleaseSeries::V0_4, 1),
+        Self::new(ReleaseSeries::V0_5, 0),
+        Self::new(ReleaseSeries::V0_6, 1),
+        Self::new(ReleaseSeries::V0_7, 0),
+        Self::new(ReleaseSeries::V0_7, 1),
+        Self::new(ReleaseSeries::V0_8, 0),
+        Self::new(ReleaseSeries::V0_9, 1),
     ];
 
     /// A release.
     #[must_use]
-    pub const fn new(series: Version, patch: u32) -> Self {
+    pub const fn new(series: ReleaseSeries, patch: u32) -> Self {
         Self { series, patch }
     }
 
     /// The release of a version as Python's package metadata spells it; `None` where its series is not known.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
-        let series = Version::of(text)?;
+        let series = ReleaseSeries::of(text)?;
         let third = text.trim().split(['.', '+']).nth(2).unwrap_or_default();
         let digits = third.bytes().take_while(u8::is_ascii_digit).count();
         let patch = third[..digits].parse().unwrap_or(0);
@@ -89,18 +89,18 @@ impl Release {
 
     /// Returns true if it is this release or a newer one.
     #[must_use]
-    pub fn since(self, series: Version, patch: u32) -> bool {
+    pub fn since(self, series: ReleaseSeries, patch: u32) -> bool {
         self >= Self::new(series, patch)
     }
 }
 
-impl fmt::Display for Release {
+impl fmt::Display for VerlRelease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "verl {}.{}", self.series.series(), self.patch)
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for ReleaseSeries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "verl {}", self.series())
     }
@@ -113,16 +113,16 @@ mod tests {
     #[test]
     fn a_series_is_read_from_what_python_says() {
         for (text, series) in [
-            ("0.9.1", Some(Version::V0_9)),
-            ("0.7.0+cu128", Some(Version::V0_7)),
-            ("0.4.0.dev0", Some(Version::V0_4)),
+            ("0.9.1", Some(ReleaseSeries::V0_9)),
+            ("0.7.0+cu128", Some(ReleaseSeries::V0_7)),
+            ("0.4.0.dev0", Some(ReleaseSeries::V0_4)),
             ("0.10.0", None),
             ("0.90", None),
             ("1.9.1", None),
             ("", None),
             ("nightly", None),
         ] {
-            assert_eq!(Version::of(text), series, "{text}");
+            assert_eq!(ReleaseSeries::of(text), series, "{text}");
         }
     }
 
@@ -136,9 +136,12 @@ mod tests {
             ("0.6.99999999999", Some("verl 0.6.0")),
             ("0.10.0", None),
         ] {
-            assert_eq!(Release::of(text).map(|r| r.to_string()).as_deref(), said, "{text}");
+            assert_eq!(VerlRelease::of(text).map(|r| r.to_string()).as_deref(), said, "{text}");
         }
-        assert!(Release::of("0.7.1").is_some_and(|r| r.since(Version::V0_7, 1) && !r.since(Version::V0_8, 0)));
-        assert!(Release::KNOWN.is_sorted());
+        assert!(
+            VerlRelease::of("0.7.1")
+                .is_some_and(|r| r.since(ReleaseSeries::V0_7, 1) && !r.since(ReleaseSeries::V0_8, 0))
+        );
+        assert!(VerlRelease::KNOWN.is_sorted());
     }
 }

@@ -3,7 +3,7 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_config::ConfigError;
-use supervise_config::compose::{Found, Loader, compose};
+use supervise_config::compose::{ConfigLoader, LoadResult, compose};
 use supervise_core::id::{AttemptNo, RunId};
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{LauncherKind, Policy, RunSpec};
@@ -12,14 +12,14 @@ use supervise_trainers::{HostFacts, LaunchPlan, ReadInput, ReadOutput, adapter, 
 /// One file.
 struct One(String);
 
-impl Loader for One {
-    fn load(&self, config: &str) -> Result<Found, ConfigError> {
+impl ConfigLoader for One {
+    fn load(&self, config: &str) -> Result<LoadResult, ConfigError> {
         Ok(match config {
-            "x" => Found::Text {
+            "x" => LoadResult::Text {
                 text: self.0.clone(),
                 file: "x.yaml".to_owned(),
             },
-            _ => Found::Missing,
+            _ => LoadResult::Missing,
         })
     }
 }

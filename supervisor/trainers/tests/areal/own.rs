@@ -4,7 +4,7 @@ use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, Depth, EntryKind, FileFact, Verdict};
 use supervise_core::id::Step;
-use supervise_trainers::{Expectation, StepTracker, adapter};
+use supervise_trainers::{ExpectedLayout, StepTracker, adapter};
 
 const NAME: &str = "generation_step00000005";
 
@@ -34,9 +34,9 @@ fn fact(path: String, kind: EntryKind) -> FileFact {
 }
 
 fn tracker<'a>(only: Option<&str>, dir: &str, files: impl Iterator<Item = &'a str>) -> Box<dyn StepTracker> {
-    let expect = Expectation {
+    let expect = ExpectedLayout {
         only: only.map(str::to_owned),
-        ..Expectation::default()
+        ..ExpectedLayout::default()
     };
     let mut tracker = adapter(supervise_trainers::areal::AREAL).tracker(&expect);
     tracker.note(&fact(dir.to_owned(), EntryKind::Dir));

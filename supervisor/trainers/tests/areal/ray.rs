@@ -2,7 +2,7 @@
 
 use super::case::{Case, with};
 use supervise_core::spec::LauncherKind;
-use supervise_trainers::Ray;
+use supervise_trainers::RayMode;
 
 const LAUNCHER: &str = "python3 -m areal.infra.launcher.ray sft.py";
 const CONTROLLER: &str = "python3 sft.py scheduler.type=ray";
@@ -19,8 +19,8 @@ fn on(nodes: u32, command: &'static str, env: &'static [(&'static str, &'static 
     }
 }
 
-fn cluster(address: Option<&str>, by: &str, nodes: u32) -> Ray {
-    Ray::Cluster {
+fn cluster(address: Option<&str>, by: &str, nodes: u32) -> RayMode {
+    RayMode::Cluster {
         address: address.map(str::to_owned),
         by: by.to_owned(),
         nodes,
@@ -39,7 +39,11 @@ fn only_its_launcher_and_its_scheduler_there_use_ray() {
         ("torchrun --nproc-per-node 2 sft.py", false),
     ] {
         let ray = on(1, command, &[("USER", "ann"), ("RAY_ADDRESS", "")]).good().facts.ray;
-        let meant = if is_used { Ray::Own { apart: true } } else { Ray::Unused };
+        let meant = if is_used {
+            RayMode::Own { apart: true }
+        } else {
+            RayMode::Unused
+        };
         assert_eq!(ray, meant, "{command}");
     }
 }
@@ -81,7 +85,7 @@ fn a_job_that_is_submitted_is_named_and_waited_for() {
         "ray job submit --submission-id=mine --no-wait -- python3 -m areal.infra.launcher.ray sft.py",
     ] {
         let case = on(2, command, &[("USER", "ann")]);
-        assert_eq!(case.good().facts.ray, Ray::Submitted, "{command}");
+        assert_eq!(case.good().facts.ray, RayMode::Submitted, "{command}");
         let words = case.words();
         let named = "ray job submit --submission-id=supervise-feedfacefeedface-1 -- python3";
         assert!(
@@ -131,7 +135,7 @@ fn several_machines_in_a_job_that_no_cluster_is_named_for_are_ours_to_bring_up()
             ..on(3, command, &[("USER", "ann")])
         };
         let out = case.good();
-        let started = Ray::Started {
+        let started = RayMode::Started {
             nodes: 3,
             gpus: Some(4),
             options: Vec::new(),

@@ -4,10 +4,10 @@ use super::case::{Case, command, more, recover, set, with};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::spec::{LauncherKind, SaveCadence};
 use supervise_trainers::ReadOutput;
-use supervise_trainers::areal::Live;
+use supervise_trainers::areal::ArealSpec;
 
-fn live(read: &ReadOutput) -> Live {
-    Live::of(&read.saves).unwrap()
+fn live(read: &ReadOutput) -> ArealSpec {
+    ArealSpec::of(&read.saves).unwrap()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use supervise_core::diagnosis::failure_rules;
 use supervise_core::id::WorkerId;
-use supervise_core::scan::{Hit, RuleKind, Scanner};
+use supervise_core::scan::{RuleKind, ScanMatch, Scanner};
 use supervise_trainers::adapter;
 
 fn scanner() -> Scanner {
@@ -11,7 +11,7 @@ fn scanner() -> Scanner {
     Scanner::new(rules).unwrap()
 }
 
-fn look(line: &str) -> Option<Hit> {
+fn look(line: &str) -> Option<ScanMatch> {
     scanner().line(WorkerId(0), 1, line.as_bytes())
 }
 

@@ -2,10 +2,10 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
-use supervise_checkpoint::{FileReport, Limits, inspect, inspect_described, judge_file};
+use supervise_checkpoint::{FileReport, InspectLimits, inspect, inspect_described, judge_file};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact};
 use supervise_trainers::hf::HF;
-use supervise_trainers::{Expectation, StepTracker, adapter};
+use supervise_trainers::{ExpectedLayout, StepTracker, adapter};
 
 /// Files by path relative to the output directory.
 #[derive(Clone, Default)]
@@ -66,7 +66,7 @@ impl Disk {
         self
     }
 
-    pub(crate) fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker> {
+    pub(crate) fn tracker(&self, expect: &ExpectedLayout) -> Box<dyn StepTracker> {
         let mut tracker = adapter(HF).tracker(expect);
         for (path, bytes) in &self.files {
             tracker.note(&fact(path.as_str(), EntryKind::File, bytes.len()));
@@ -75,7 +75,7 @@ impl Disk {
     }
 
     /// Every step, newest first, looked into as a proof would.
-    pub(crate) fn judge(&self, expect: &Expectation) -> Vec<CheckpointSummary> {
+    pub(crate) fn judge(&self, expect: &ExpectedLayout) -> Vec<CheckpointSummary> {
         let mut tracker = self.tracker(expect);
         let steps = tracker.steps();
         let each = steps.into_iter().map(|(id, _)| {
@@ -87,7 +87,7 @@ impl Disk {
 
     /// The newest step.
     pub(crate) fn newest(&self) -> CheckpointSummary {
-        self.judge(&Expectation::default()).remove(0)
+        self.judge(&ExpectedLayout::default()).remove(0)
     }
 
     pub(crate) fn prove(&self, tracker: &dyn StepTracker, id: &CkptId) -> BTreeMap<Utf8PathBuf, FileReport> {
@@ -102,9 +102,9 @@ impl Disk {
                 Some(by) => {
                     let beside = need.described_by.as_ref().unwrap().parent().unwrap();
                     let name = need.path.strip_prefix(beside).unwrap();
-                    inspect_described(need.kind, &source, &by, name.as_str(), &Limits::default())
+                    inspect_described(need.kind, &source, &by, name.as_str(), &InspectLimits::default())
                 }
-                None => inspect(need.kind, &source, &Limits::default()),
+                None => inspect(need.kind, &source, &InspectLimits::default()),
             };
             reports.insert(need.path, judge_file(&inspected, &[]));
         }

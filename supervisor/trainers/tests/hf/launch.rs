@@ -3,29 +3,29 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_config::ConfigError;
-use supervise_config::compose::{Composed, Found, Loader, compose};
+use supervise_config::compose::{ComposedConfig, ConfigLoader, LoadResult, compose};
 use supervise_core::checkpoint::{CkptId, Finding, PinsHash};
-use supervise_core::event::Phase;
+use supervise_core::event::TrainerPhase;
 use supervise_core::id::{AttemptNo, RunId, Step, WorkerId};
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::scan::{RuleKind, Scanner};
 use supervise_core::spec::{Policy, ResumeIntent, RunSpec};
 use supervise_core::taxonomy::Class;
 use supervise_trainers::hf::HF;
-use supervise_trainers::{Expectation, HostFacts, LaunchPlan, ReadInput, ReadOutput, adapter, read, registry};
+use supervise_trainers::{ExpectedLayout, HostFacts, LaunchPlan, ReadInput, ReadOutput, adapter, read, registry};
 
 struct One(String);
 
-impl Loader for One {
-    fn load(&self, _config: &str) -> Result<Found, ConfigError> {
-        Ok(Found::Text {
+impl ConfigLoader for One {
+    fn load(&self, _config: &str) -> Result<LoadResult, ConfigError> {
+        Ok(LoadResult::Text {
             text: self.0.clone(),
             file: "x.yaml".to_owned(),
         })
     }
 }
 
-fn composed(yaml: &str) -> Composed {
+fn composed(yaml: &str) -> ComposedConfig {
     let plain = match yaml.contains("\nsupervisor:") {
         true => supervise_config::without_block(yaml, "supervisor", "x.yaml").unwrap(),
         false => yaml.to_owned(),
@@ -98,7 +98,7 @@ fn launched(command: &str, yaml: Option<&str>, step: Option<u64>) -> LaunchPlan 
 }
 
 /// Expectations of the run that a command starts.
-pub(crate) fn expectation(command: &[String]) -> Expectation {
+pub(crate) fn expectation(command: &[String]) -> ExpectedLayout {
     adapter(HF).expect(&spec(looked_at(&command.join(" "), None)))
 }
 
@@ -402,17 +402,17 @@ fn lines_of_the_trainer_are_understood() {
         ),
         (
             "Saving model checkpoint to /data/my out/checkpoint-20",
-            Some(RuleKind::Enters(Phase::Save)),
+            Some(RuleKind::Enters(TrainerPhase::Save)),
             Some(20),
         ),
         (
             "***** Running Evaluation *****",
-            Some(RuleKind::Enters(Phase::Validate)),
+            Some(RuleKind::Enters(TrainerPhase::Validate)),
             None,
         ),
         (
             "{'loss': '3.9', 'epoch': '0.03'}",
-            Some(RuleKind::Enters(Phase::Step)),
+            Some(RuleKind::Enters(TrainerPhase::Step)),
             None,
         ),
         ("{'train_runtime': '0.3', 'epoch': '0.1'}", Some(RuleKind::End), None),
@@ -444,11 +444,15 @@ fn a_step_is_told_by_a_bar_that_something_is_printed_behind() {
     for (behind, phase, number) in [
         (
             "[transformers] Saving model checkpoint to out/checkpoint-1",
-            Phase::Save,
+            TrainerPhase::Save,
             Some(1),
         ),
-        ("Saving model checkpoint to out/checkpoint-1", Phase::Save, Some(1)),
-        ("***** Running Evaluation *****", Phase::Validate, None),
+        (
+            "Saving model checkpoint to out/checkpoint-1",
+            TrainerPhase::Save,
+            Some(1),
+        ),
+        ("***** Running Evaluation *****", TrainerPhase::Validate, None),
     ] {
         let hits = scanner.all(WorkerId(0), 1, format!("{bar}{behind}").as_bytes());
         let seen = hits.into_iter().map(|h| (h.kind, h.sighting.number, h.total));

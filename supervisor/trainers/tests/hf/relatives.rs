@@ -1,8 +1,8 @@
 //! Steps that programs around `Trainer` write, and state that newer releases of them add.
 
 use crate::disk::{Disk, why};
-use supervise_core::checkpoint::{Depth, Level, Resumability, Verdict};
-use supervise_trainers::Expectation;
+use supervise_core::checkpoint::{Depth, FindingLevel, Resumability, Verdict};
+use supervise_trainers::ExpectedLayout;
 
 fn at(name: &str) -> String {
     format!("checkpoint-4/{name}")
@@ -122,7 +122,7 @@ fn deepspeeds_pointer_says_which_of_its_directories_counts() {
     }
     let judged = |pointer: &[u8]| {
         let disk = disk.clone().put(&at("latest"), pointer);
-        let mut tracker = disk.tracker(&Expectation::default());
+        let mut tracker = disk.tracker(&ExpectedLayout::default());
         let (id, _) = tracker.steps().remove(0);
         let mut reports = disk.prove(&*tracker, &id);
         // Files of ranks are not genuine here.
@@ -132,7 +132,7 @@ fn deepspeeds_pointer_says_which_of_its_directories_counts() {
     let c = judged(b"global_step4\n");
     assert_eq!(c.verdict, Verdict::Whole, "{:?}", c.findings);
     let noted = c.findings.iter().find(|f| f.code == "deepspeed_universal").unwrap();
-    assert_eq!(noted.level, Level::Note);
+    assert_eq!(noted.level, FindingLevel::Note);
     assert_eq!(judged(b"global_step4_universal").verdict, Verdict::Unknown);
     for lost in [&b"global_step2"[..], b"", b"../.."] {
         assert_eq!(judged(lost).verdict, Verdict::Damaged, "{lost:?}");

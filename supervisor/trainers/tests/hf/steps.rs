@@ -2,10 +2,10 @@
 
 use crate::disk::{Disk, fact, why};
 use supervise_core::checkpoint::{CkptId, Depth, EntryKind, Resumability, StateKind, TrainerNote, Verdict};
-use supervise_core::event::Tracker;
+use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 use supervise_trainers::hf::HF;
-use supervise_trainers::{Expectation, registry};
+use supervise_trainers::{ExpectedLayout, registry};
 
 const NEWEST: &str = "checkpoint-4";
 
@@ -15,7 +15,7 @@ fn at(name: &str) -> String {
 
 #[test]
 fn genuine_steps_are_whole_proven_and_exact() {
-    let seen = Disk::genuine().judge(&Expectation::default());
+    let seen = Disk::genuine().judge(&ExpectedLayout::default());
     assert_eq!(seen.iter().map(|c| c.step).collect::<Vec<_>>(), [Step(4), Step(2)]);
     for c in seen {
         assert_eq!(
@@ -30,7 +30,7 @@ fn genuine_steps_are_whole_proven_and_exact() {
         assert_eq!((c.part, c.unfamiliar.len()), (None, 0));
     }
     // A pickle that no resume loads is not opened.
-    let tracker = Disk::genuine().tracker(&Expectation::default());
+    let tracker = Disk::genuine().tracker(&ExpectedLayout::default());
     let needs = tracker.needs(&CkptId("checkpoint-4".into()), Depth::Full);
     assert!(!needs.is_empty());
     assert!(
@@ -42,9 +42,9 @@ fn genuine_steps_are_whole_proven_and_exact() {
 
 #[test]
 fn the_trainer_keeps_no_pointer() {
-    let mut tracker = Disk::genuine().tracker(&Expectation::default());
+    let mut tracker = Disk::genuine().tracker(&ExpectedLayout::default());
     assert_eq!(tracker.tracker_file(), "");
-    assert_eq!(tracker.read_tracker(None), Tracker::Unused);
+    assert_eq!(tracker.read_tracker(None), TrackerState::Unused);
 }
 
 #[test]
@@ -198,9 +198,9 @@ fn another_number_of_ranks_costs_random_states_and_the_order_of_data() {
         (None, None),
         (Some(4), Some(vec![StateKind::Rng, StateKind::DataOrder])),
     ] {
-        let expect = Expectation {
+        let expect = ExpectedLayout {
             world,
-            ..Expectation::default()
+            ..ExpectedLayout::default()
         };
         let c = Disk::genuine().judge(&expect).remove(0);
         assert_eq!(c.verdict, Verdict::Whole);
@@ -249,7 +249,7 @@ fn deepspeed_saves_have_a_pointer_and_a_file_for_each_rank() {
     disk = state(disk, "mp_rank_00_model_states.pt");
     disk = state(disk, "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt");
     let by_names = |disk: &Disk| {
-        let mut tracker = disk.tracker(&Expectation::default());
+        let mut tracker = disk.tracker(&ExpectedLayout::default());
         let (id, _) = tracker.steps().remove(0);
         tracker.judge(&id, Depth::Structure, &std::collections::BTreeMap::new())
     };
@@ -262,9 +262,9 @@ fn deepspeed_saves_have_a_pointer_and_a_file_for_each_rank() {
     let c = by_names(&disk);
     assert_eq!((c.verdict, c.proven), (Verdict::Whole, None), "{:?}", c.findings);
     for (run, fits) in [(2, true), (8, false), (1, false)] {
-        let expect = Expectation {
+        let expect = ExpectedLayout {
             world: Some(run),
-            ..Expectation::default()
+            ..ExpectedLayout::default()
         };
         let mut tracker = disk.tracker(&expect);
         let (id, _) = tracker.steps().remove(0);
@@ -284,7 +284,7 @@ fn deepspeed_saves_have_a_pointer_and_a_file_for_each_rank() {
 
 #[test]
 fn a_step_that_was_just_begun_is_no_damage_and_names_alone_are_no_step() {
-    let mut tracker = Disk::genuine().tracker(&Expectation::default());
+    let mut tracker = Disk::genuine().tracker(&ExpectedLayout::default());
     tracker.note(&fact("checkpoint-6", EntryKind::Dir, 0));
     tracker.note(&fact("checkpoint-7/notes.txt", EntryKind::File, 9));
     tracker.note(&fact("checkpoint-8", EntryKind::Symlink, 0));
@@ -311,7 +311,7 @@ fn leading_zeros_make_no_step_of_ours_and_are_said() {
         .clone()
         .with(&genuine, NEWEST, "checkpoint-0004")
         .with(&genuine, NEWEST, "checkpoint-0009")
-        .tracker(&Expectation::default());
+        .tracker(&ExpectedLayout::default());
     // No directory: `Trainer` passes it over too.
     tracker.note(&fact("checkpoint-0012", EntryKind::File, 3));
     let steps = tracker.steps();

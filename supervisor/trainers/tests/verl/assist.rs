@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use supervise_core::id::AttemptNo;
 use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{Assist, RunSpec};
-use supervise_trainers::Payload;
-use supervise_trainers::verl::Facts;
+use supervise_trainers::AdapterPayload;
+use supervise_trainers::verl::VerlFacts;
 use supervise_trainers::{HostFacts, LaunchPlan, TrainerFacts, adapter};
 
 const EXPIRY: &str = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP";
@@ -16,15 +16,15 @@ fn facts(loggers: &[&str]) -> TrainerFacts {
 }
 
 fn asked(loggers: &[&str], saves_on_demand: bool) -> TrainerFacts {
-    let own = Facts {
+    let own = VerlFacts {
         loggers: loggers.iter().map(|l| (*l).to_owned()).collect(),
         file_logger: loggers.contains(&"file"),
         saves_on_demand,
         validates_first: true,
-        ..Facts::default()
+        ..VerlFacts::default()
     };
     TrainerFacts {
-        own: Payload::new(own),
+        own: AdapterPayload::new(own),
         ..TrainerFacts::default()
     }
 }
@@ -249,7 +249,7 @@ fn a_trainer_that_cannot_save_on_demand_is_named() {
         let facts = asked(&["console"], on_demand);
         let found = adapter(kind).preflight(&spec, &facts);
         let found = found.into_iter().find(|f| f.code == "no_save_on_demand");
-        found.map(|f| (f.level > supervise_core::checkpoint::Level::Note, f.detail))
+        found.map(|f| (f.level > supervise_core::checkpoint::FindingLevel::Note, f.detail))
     };
     let (warns, text) = told(supervise_trainers::verl::PPO, false, Some(9)).unwrap();
     assert!(

@@ -3,8 +3,8 @@
 use crate::fixtures::{files, judge};
 use crate::tree::{Tree, run};
 use camino::Utf8Path;
-use supervise_core::checkpoint::{CheckpointSummary, Depth, FileFact, Finding, Part, StateKind, Verdict};
-use supervise_trainers::Expectation;
+use supervise_core::checkpoint::{CheckpointSummary, Depth, FileFact, Finding, PartialStep, StateKind, Verdict};
+use supervise_trainers::ExpectedLayout;
 
 const BOTH: &[&str] = &["actor", "critic"];
 
@@ -12,7 +12,7 @@ fn torn(path: &str) -> Finding {
     Finding::error("zip_truncated", Verdict::Damaged, "the directory is missing").in_file(path)
 }
 
-fn left(seen: &CheckpointSummary) -> &Part {
+fn left(seen: &CheckpointSummary) -> &PartialStep {
     assert!(seen.verdict > Verdict::Whole && seen.proven.is_none());
     seen.part
         .as_ref()
@@ -140,7 +140,7 @@ fn megatron(path: &str) -> CheckpointSummary {
         }
     };
     facts.iter_mut().for_each(cut);
-    judge(&files, &facts, &Expectation::default()).remove(0)
+    judge(&files, &facts, &ExpectedLayout::default()).remove(0)
 }
 
 #[test]

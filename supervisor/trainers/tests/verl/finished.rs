@@ -2,7 +2,7 @@
 
 use crate::tree::{Tree, codes, run, why};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Resumability, Verdict};
-use supervise_trainers::Expectation;
+use supervise_trainers::ExpectedLayout;
 
 const ACTOR: &[&str] = &["actor"];
 
@@ -15,15 +15,15 @@ fn unmarked() -> Tree {
         .without("global_step_4/actor/fsdp_config.json")
 }
 
-fn of(version: Option<&str>) -> Expectation {
-    Expectation {
+fn of(version: Option<&str>) -> ExpectedLayout {
+    ExpectedLayout {
         version: version.map(str::to_owned),
         ..run(false, 2, ACTOR)
     }
 }
 
 /// Judges a step where the tracker holds this.
-fn judged(tree: &Tree, expect: &Expectation, tracker: Option<&str>, step: u64) -> CheckpointSummary {
+fn judged(tree: &Tree, expect: &ExpectedLayout, tracker: Option<&str>, step: u64) -> CheckpointSummary {
     let mut steps = tree.tracker(expect);
     steps.read_tracker(tracker.map(str::as_bytes));
     let ckpt = CkptId(format!("global_step_{step}").into());

@@ -5,11 +5,11 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
-use supervise_checkpoint::{FileReport, Limits, SweepOptions, inspect, inspect_described, judge_file, sweep};
+use supervise_checkpoint::{FileReport, InspectLimits, SweepOptions, inspect, inspect_described, judge_file, sweep};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Resumability, Verdict};
-use supervise_core::event::Tracker;
+use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
-use supervise_trainers::{Expectation, StepTracker, adapter};
+use supervise_trainers::{ExpectedLayout, StepTracker, adapter};
 
 /// Files of a fixture by path relative to its root, with their bytes.
 pub(crate) type Files = BTreeMap<Utf8PathBuf, Vec<u8>>;
@@ -57,7 +57,7 @@ pub(crate) fn prove(
 ) -> BTreeMap<Utf8PathBuf, FileReport> {
     let mut reports: BTreeMap<Utf8PathBuf, FileReport> = BTreeMap::new();
     for need in tracker.needs(ckpt, depth) {
-        let (source, limits) = (files[&need.path].as_slice(), Limits::default());
+        let (source, limits) = (files[&need.path].as_slice(), InspectLimits::default());
         let described = need
             .described_by
             .as_ref()
@@ -82,7 +82,7 @@ pub(crate) fn prove(
     reports
 }
 
-pub(crate) fn judge(files: &Files, facts: &[FileFact], expect: &Expectation) -> Vec<CheckpointSummary> {
+pub(crate) fn judge(files: &Files, facts: &[FileFact], expect: &ExpectedLayout) -> Vec<CheckpointSummary> {
     let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(expect);
     facts.iter().for_each(|f| tracker.note(f));
     let steps = tracker.steps();
@@ -103,7 +103,7 @@ fn genuine_steps_are_whole_proven_and_exact() {
         ("verl_sft_fsdp2_w2", run(true, 2, &[""]), "verl_fsdp_sft", 14),
     ] {
         let (files, facts) = files(set);
-        for expect in [expect, Expectation::default()] {
+        for expect in [expect, ExpectedLayout::default()] {
             let seen = judge(&files, &facts, &expect);
             assert_eq!(seen.iter().map(|s| s.step.0).collect::<Vec<_>>(), [2, 1], "{set}");
             for step in seen {
@@ -118,10 +118,10 @@ fn genuine_steps_are_whole_proven_and_exact() {
                 assert_eq!(step.files, count, "{set}");
             }
         }
-        let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
+        let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&ExpectedLayout::default());
         let name = tracker.tracker_file();
         let pointer = files.get(Utf8Path::new(name)).map(Vec::as_slice);
-        assert_eq!(tracker.read_tracker(pointer), Tracker::Step(Step(2)));
+        assert_eq!(tracker.read_tracker(pointer), TrackerState::Step(Step(2)));
     }
 }
 
@@ -136,7 +136,7 @@ fn every_cut_of_a_genuine_file_condemns_the_step() {
             for keep in [0, 1, 100, files[&path].len() / 2, files[&path].len() - 1] {
                 let mut cut = files.clone();
                 cut.get_mut(&path).unwrap().truncate(keep);
-                let seen = judge(&cut, &facts, &Expectation::default());
+                let seen = judge(&cut, &facts, &ExpectedLayout::default());
                 assert_ne!(seen[0].verdict, Verdict::Whole, "{path} cut to {keep}");
                 assert_eq!(seen[0].proven, None);
                 assert_eq!(seen[1].verdict, Verdict::Whole, "the other step is untouched");
@@ -175,7 +175,7 @@ fn a_shard_of_another_rank_kind_or_step_is_noticed() {
         for (target, source, code) in cases {
             let mut mixed = files.clone();
             mixed.insert(target.clone(), files[&source].clone());
-            let seen = judge(&mixed, &facts, &Expectation::default());
+            let seen = judge(&mixed, &facts, &ExpectedLayout::default());
             assert_eq!(seen[0].verdict, Verdict::Damaged, "{source} as {target}");
             assert!(
                 codes(&seen[0]).contains(&code),
@@ -193,7 +193,7 @@ fn every_missing_file_that_is_loaded_is_noticed() {
         for path in files.keys().filter(|p| p.starts_with("global_step_2")) {
             let name = path.file_name().unwrap();
             let without: Vec<FileFact> = facts.iter().filter(|f| f.path != *path).cloned().collect();
-            let step = &judge(&files, &without, &Expectation::default())[0];
+            let step = &judge(&files, &without, &ExpectedLayout::default())[0];
             let loaded = name.ends_with(".pt") || name == "fsdp_config.json" || name == "config.json";
             if loaded && name != "data.pt" {
                 assert_eq!(step.verdict, Verdict::Incomplete, "{path}: {:?}", codes(step));
@@ -210,7 +210,7 @@ fn every_missing_file_that_is_loaded_is_noticed() {
 fn shards_of_all_ranks_tile_their_tensors() {
     for set in ["verl_ppo_fsdp2_w2", "verl_ppo_fsdp1_w2"] {
         let (files, facts) = files(set);
-        let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
+        let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&ExpectedLayout::default());
         facts.iter().for_each(|f| tracker.note(f));
         let ckpt = CkptId("global_step_1".into());
         let mut reports = prove(&files, &*tracker, &ckpt, Depth::Full);

@@ -8,8 +8,8 @@ use supervise_core::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{
     GangSpec, LauncherKind, Numbering, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy, TrainerKind,
 };
-use supervise_trainers::Payload;
-use supervise_trainers::verl::Facts;
+use supervise_trainers::AdapterPayload;
+use supervise_trainers::verl::VerlFacts;
 use supervise_trainers::{HostFacts, LaunchPlan, TrainerFacts, adapter, hydra};
 
 pub(crate) fn spec(trainer: TrainerKind, command: &str) -> RunSpec {
@@ -100,7 +100,7 @@ fn value(plan: &LaunchPlan, key: &str) -> String {
         .unwrap();
     let parsed = hydra::parse(text).unwrap().value.unwrap();
     match parsed {
-        supervise_config::Value::Str(text) => text,
+        supervise_config::ConfigValue::Str(text) => text,
         other => panic!("{key} is {other:?}"),
     }
 }
@@ -173,9 +173,9 @@ fn sft_has_its_own_keys() {
     );
     let facts = TrainerFacts {
         keep: vec![("trainer.max_ckpt_to_keep".into(), 3)],
-        own: Payload::new(Facts {
+        own: AdapterPayload::new(VerlFacts {
             async_save: vec!["checkpoint.async_save".into()],
-            ..Facts::default()
+            ..VerlFacts::default()
         }),
         ..TrainerFacts::default()
     };
@@ -337,9 +337,9 @@ fn the_environment_of_the_user_wins() {
     let host = HostFacts {
         env: BTreeMap::from([("RAY_DEDUP_LOGS".to_owned(), "1".to_owned())]),
         trainer: TrainerFacts {
-            own: Payload::new(Facts {
+            own: AdapterPayload::new(VerlFacts {
                 file_logger: true,
-                ..Facts::default()
+                ..VerlFacts::default()
             }),
             ..TrainerFacts::default()
         },
@@ -399,9 +399,9 @@ fn a_plan_tells_what_a_crash_costs() {
     let mut ppo = spec(supervise_trainers::verl::PPO, PPO);
     let facts = TrainerFacts {
         keep: vec![("trainer.max_actor_ckpt_to_keep".into(), 1)],
-        own: Payload::new(Facts {
+        own: AdapterPayload::new(VerlFacts {
             validates_first: true,
-            ..Facts::default()
+            ..VerlFacts::default()
         }),
         ..TrainerFacts::default()
     };

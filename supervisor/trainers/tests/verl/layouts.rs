@@ -4,7 +4,7 @@ use crate::tree::{Tree, codes, run, why};
 use camino::Utf8Path;
 use supervise_core::checkpoint::{Resumability, StateKind, Verdict};
 use supervise_trainers::verl::Layouts;
-use supervise_trainers::{Expectation, Payload};
+use supervise_trainers::{AdapterPayload, ExpectedLayout};
 
 /// A role as verl 0.4.0 writes it: configuration and tokenizer beside the shards, no word on the number of ranks.
 fn role_0_4_0(tree: &mut Tree, dir: &str, world: u32, kinds: &[&str]) {
@@ -51,8 +51,8 @@ fn older_sft() -> Tree {
 
 #[test]
 fn a_step_of_the_older_sft_trainer_has_one_state_of_the_dataloader() {
-    let reads = |one_data_file| Expectation {
-        own: Payload::new(Layouts {
+    let reads = |one_data_file| ExpectedLayout {
+        own: AdapterPayload::new(Layouts {
             sft: Some(true),
             one_data_file,
         }),
@@ -76,7 +76,7 @@ fn a_step_of_the_older_sft_trainer_has_one_state_of_the_dataloader() {
 
 #[test]
 fn without_a_configuration_the_older_sft_trainers_step_is_no_ppo_step() {
-    let seen = older_sft().judge(&Expectation::default(), 10);
+    let seen = older_sft().judge(&ExpectedLayout::default(), 10);
     assert_eq!((seen.layout.as_ref(), seen.verdict), ("verl_fsdp_sft", Verdict::Whole));
     assert_eq!(seen.resume, Resumability::Exact);
 }

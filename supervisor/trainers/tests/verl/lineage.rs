@@ -4,17 +4,17 @@ use crate::fixtures::{Files, files, prove};
 use crate::tree::{Tree, codes, run, why};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
-use supervise_checkpoint::{Earlier, FileReport, Marks};
-use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Level, Verdict};
+use supervise_checkpoint::{EarlierStep, FileReport, StepCounters};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, FindingLevel, Verdict};
 use supervise_core::id::Step;
-use supervise_trainers::{Expectation, StepTracker, adapter};
+use supervise_trainers::{ExpectedLayout, StepTracker, adapter};
 
 fn step(n: u64) -> CkptId {
     CkptId(format!("global_step_{n}").into())
 }
 
 fn tracker(facts: &[FileFact]) -> Box<dyn StepTracker> {
-    let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
+    let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&ExpectedLayout::default());
     facts.iter().for_each(|f| tracker.note(f));
     tracker
 }
@@ -36,7 +36,7 @@ fn filled(files: &Files, target: u64, source: u64, part: &str) -> Files {
 fn second(files: &Files, facts: &[FileFact], depth: Depth) -> CheckpointSummary {
     let mut tracker = tracker(facts);
     let marks = tracker.marks(&step(1), &prove(files, &*tracker, &step(1), depth));
-    tracker.remember(vec![Earlier { step: Step(1), marks }]);
+    tracker.remember(vec![EarlierStep { step: Step(1), marks }]);
     let reports = prove(files, &*tracker, &step(2), depth);
     tracker.judge(&step(2), depth, &reports)
 }
@@ -103,7 +103,7 @@ fn an_optimizer_of_another_step_is_doubtful_where_the_schedule_moved_on() {
     let seen = second(&filled(&files, 2, 1, "optim_"), &facts, Depth::Structure);
     let told = seen.findings.iter().find(|f| f.code == "counters_stand_still").unwrap();
     assert!(told.detail.contains("optimizer of the actor"), "{told}");
-    assert_eq!(told.level, Level::Warning);
+    assert_eq!(told.level, FindingLevel::Warning);
 }
 
 #[test]
@@ -114,13 +114,13 @@ fn data_of_another_step_is_doubtful() {
         let mut tracker = tracker(&facts);
         let mixed = filled(&files, 2, 1, name);
         let marks = tracker.marks(&step(1), &prove(&mixed, &*tracker, &step(1), Depth::Structure));
-        let longest = Marks {
+        let longest = StepCounters {
             counters: BTreeMap::from([("data.batches".to_owned(), 3)]),
             digest: None,
         };
         tracker.remember(vec![
-            Earlier { step: Step(1), marks },
-            Earlier {
+            EarlierStep { step: Step(1), marks },
+            EarlierStep {
                 step: Step(9),
                 marks: longest,
             },
@@ -132,16 +132,16 @@ fn data_of_another_step_is_doubtful() {
             (Verdict::Whole, vec!["data_of_other_step"]),
             "{set}"
         );
-        assert_eq!(seen.findings[0].level, Level::Warning);
+        assert_eq!(seen.findings[0].level, FindingLevel::Warning);
     }
 }
 
 #[test]
 fn a_step_that_takes_several_batches_may_end_an_epoch() {
     let (files, facts) = files("verl_ppo_fsdp2_w2");
-    let at = |step, batches| Earlier {
+    let at = |step, batches| EarlierStep {
         step: Step(step),
-        marks: Marks {
+        marks: StepCounters {
             counters: BTreeMap::from([("data.batches".to_owned(), batches)]),
             digest: None,
         },
@@ -188,26 +188,26 @@ fn steps_that_were_judged_before_are_compared_without_records() {
 }
 
 /// Counters as they stand in a step of two roles.
-fn counts(optimizer: u64, schedule: u64, batches: u64) -> Marks {
+fn counts(optimizer: u64, schedule: u64, batches: u64) -> StepCounters {
     let counters = [
         ("actor.optimizer", optimizer),
         ("actor.schedule", schedule),
         ("data.batches", batches),
     ];
-    Marks {
+    StepCounters {
         counters: counters.map(|(name, n)| (name.to_owned(), n)).into(),
         digest: None,
     }
 }
 
 /// A whole step 8 that counts this, judged after the others were remembered.
-fn eighth(ours: &Marks, earlier: &[(u64, Marks)], expect: &Expectation) -> CheckpointSummary {
+fn eighth(ours: &StepCounters, earlier: &[(u64, StepCounters)], expect: &ExpectedLayout) -> CheckpointSummary {
     let tree = Tree::new().ppo(8, 2, &["actor"]);
     let mut tracker = tree.tracker(expect);
     let remembered = earlier
         .iter()
         .cloned()
-        .map(|(n, marks)| Earlier { step: Step(n), marks });
+        .map(|(n, marks)| EarlierStep { step: Step(n), marks });
     tracker.remember(remembered.collect());
     let mut reports = tree.proof(&*tracker, &step(8));
     for (path, report) in &mut reports {
@@ -217,7 +217,7 @@ fn eighth(ours: &Marks, earlier: &[(u64, Marks)], expect: &Expectation) -> Check
     tracker.judge(&step(8), Depth::Structure, &reports)
 }
 
-fn count(path: &Utf8Path, report: &mut FileReport, ours: &Marks) {
+fn count(path: &Utf8Path, report: &mut FileReport, ours: &StepCounters) {
     let facts = report.facts.torch.get_or_insert_default();
     let get = |name: &str| ours.counters.get(name).copied();
     match path.file_name().unwrap() {
@@ -236,7 +236,7 @@ fn counters_along_a_lineage() {
     wish.roles.as_mut().unwrap()[0].load_contents = vec!["model".to_owned()];
     let mut model_only = all();
     model_only.counts_anew = true;
-    let bare = || Marks::default();
+    let bare = || StepCounters::default();
     let (damaged, whole) = (Verdict::Damaged, Verdict::Whole);
     for (what, ours, earlier, expect, verdict, told) in [
         (
@@ -405,7 +405,7 @@ fn an_older_state_is_told_with_both_counts() {
 
 #[test]
 fn equal_bytes_are_a_copy_of_the_lower_step() {
-    let marks = |digest| Marks {
+    let marks = |digest| StepCounters {
         digest,
         ..counts(40, 4, 4)
     };
@@ -418,7 +418,7 @@ fn equal_bytes_are_a_copy_of_the_lower_step() {
     }
     let ours = tracker.marks(&step(8), &reports);
     for (n, code) in [(4, "copy_of_other_step"), (10, "")] {
-        tracker.remember(vec![Earlier {
+        tracker.remember(vec![EarlierStep {
             step: Step(n),
             marks: ours.clone(),
         }]);
@@ -442,7 +442,7 @@ fn a_schedule_that_does_not_count_the_steps_of_sft_is_doubtful() {
             ..f.clone()
         })
         .collect();
-    let seen = &crate::fixtures::judge(&files, &facts, &Expectation::default())[0];
+    let seen = &crate::fixtures::judge(&files, &facts, &ExpectedLayout::default())[0];
     assert_eq!((seen.step, seen.verdict), (Step(5), Verdict::Whole));
     assert_eq!(codes(seen), ["counter_differs"]);
 }
@@ -473,7 +473,7 @@ fn ranks_that_count_other_steps_are_of_two_saves() {
 #[test]
 fn data_of_one_rank_of_another_step_is_doubtful() {
     let (files, facts) = files("verl_sft_fsdp2_w2");
-    let seen = &crate::fixtures::judge(&filled(&files, 2, 1, "data_1.pt"), &facts, &Expectation::default())[0];
+    let seen = &crate::fixtures::judge(&filled(&files, 2, 1, "data_1.pt"), &facts, &ExpectedLayout::default())[0];
     assert_eq!(
         (seen.verdict, codes(seen)),
         (Verdict::Whole, vec!["data_of_other_step"])

@@ -1,9 +1,9 @@
 //! Sightings in verl's output: genuine logs of the SFT trainer, and the lines of PPO under Ray's prefixes.
 
 use std::path::Path;
-use supervise_core::event::Phase;
+use supervise_core::event::TrainerPhase;
 use supervise_core::id::WorkerId;
-use supervise_core::numbers::Measure;
+use supervise_core::numbers::TrainingMetric;
 use supervise_core::scan::{RuleKind, Scanner};
 use supervise_core::spec::TrainerKind;
 use supervise_trainers::adapter;
@@ -32,8 +32,8 @@ fn log(name: &str) -> Seen {
 fn save(step: u64) -> [(RuleKind, Option<u64>); 3] {
     [
         (RuleKind::Step, Some(step)),
-        (RuleKind::Enters(Phase::Save), Some(step)),
-        (RuleKind::Enters(Phase::Step), None),
+        (RuleKind::Enters(TrainerPhase::Save), Some(step)),
+        (RuleKind::Enters(TrainerPhase::Step), None),
     ]
 }
 
@@ -112,7 +112,7 @@ fn no_failed_start_looks_like_progress() {
 fn a_killed_run_ends_inside_its_save_without_an_end() {
     let seen = log("sft_killed_in_save.rank0.log");
     assert!(!seen.iter().any(|(kind, _)| *kind == RuleKind::End));
-    assert_eq!(seen.last(), Some(&(RuleKind::Enters(Phase::Save), Some(3))));
+    assert_eq!(seen.last(), Some(&(RuleKind::Enters(TrainerPhase::Save), Some(3))));
 }
 
 #[test]
@@ -145,12 +145,12 @@ fn ppo_lines_are_seen_behind_rays_prefixes() {
         ),
         (
             "(TaskRunnerV1 pid=71) INFO:Saving checkpoint to /r/global_step_1x/global_step_20",
-            RuleKind::Enters(Phase::Save),
+            RuleKind::Enters(TrainerPhase::Save),
             Some(20),
         ),
         (
             "(TaskRunner pid=71) local_global_step_folder: /r/global_step_20",
-            RuleKind::Enters(Phase::Save),
+            RuleKind::Enters(TrainerPhase::Save),
             Some(20),
         ),
         (
@@ -221,17 +221,17 @@ fn a_training_record_has_its_numbers_and_a_validation_before_it_has_none() {
     let sft = "Epoch 1/2:  12%|#  | 1/8 [00:01<00:07]step:2 - perf/cpu_memory_used_gb:1.4 - train/loss:4.17 - train/grad_norm:0.65 - train/lr:0.001";
     let read = numbers(supervise_trainers::verl::SFT, sft).unwrap();
     assert_eq!(
-        (read.get(Measure::Loss), read.get(Measure::GradNorm)),
+        (read.get(TrainingMetric::Loss), read.get(TrainingMetric::GradNorm)),
         (Some(4.17), Some(0.65))
     );
     let ppo = "(TaskRunner pid=7) step:3 - actor/pg_loss:np.float64(-0.02) - actor/entropy:0.4 - critic/score/mean:0.5 - response_length/mean:17.5 - response_length/max:20";
     let read = numbers(supervise_trainers::verl::PPO, ppo).unwrap();
     let all = [
-        Measure::Loss,
-        Measure::Reward,
-        Measure::Entropy,
-        Measure::Length,
-        Measure::GradNorm,
+        TrainingMetric::Loss,
+        TrainingMetric::Reward,
+        TrainingMetric::Entropy,
+        TrainingMetric::Length,
+        TrainingMetric::GradNorm,
     ];
     assert_eq!(
         all.map(|m| read.get(m)),

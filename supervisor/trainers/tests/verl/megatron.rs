@@ -3,10 +3,10 @@
 use crate::fixtures::{Files, files, judge, prove};
 use crate::tree::{codes, run, why};
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_checkpoint::Earlier;
+use supervise_checkpoint::EarlierStep;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Resumability, StateKind, Verdict};
 use supervise_core::id::Step;
-use supervise_trainers::{Expectation, adapter};
+use supervise_trainers::{ExpectedLayout, adapter};
 
 const ALL: [(&str, u64); 4] = [
     ("verl_megatron_v2_tp2", 2),
@@ -17,7 +17,7 @@ const ALL: [(&str, u64); 4] = [
 
 /// The newest step of a set whose files and facts were changed.
 fn newest(files: &Files, facts: &[FileFact]) -> CheckpointSummary {
-    judge(files, facts, &Expectation::default()).remove(0)
+    judge(files, facts, &ExpectedLayout::default()).remove(0)
 }
 
 fn edit(files: &Files, path: &str, from: &str, to: &str) -> Files {
@@ -255,7 +255,7 @@ fn moved(files: &Files, facts: &[FileFact], from: &str, to: &str) -> (Files, Vec
 fn a_part_of_another_step_is_noticed_by_its_count() {
     let (files, facts) = files("verl_megatron_v2_tp2");
     let ckpt = |n| CkptId(format!("global_step_{n}").into());
-    let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&Expectation::default());
+    let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(&ExpectedLayout::default());
     facts.iter().for_each(|f| tracker.note(f));
     let marks = |n| tracker.marks(&ckpt(n), &prove(&files, &*tracker, &ckpt(n), Depth::Full));
     let (one, two) = (marks(1), marks(2));
@@ -267,7 +267,7 @@ fn a_part_of_another_step_is_noticed_by_its_count() {
     // Step 1 remembered with the count of step 2: step 2 now holds an older state.
     let mut ahead = two.clone();
     *ahead.counters.get_mut("actor.optimizer").unwrap() += 1;
-    tracker.remember(vec![Earlier {
+    tracker.remember(vec![EarlierStep {
         step: Step(1),
         marks: ahead,
     }]);

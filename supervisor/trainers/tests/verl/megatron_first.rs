@@ -4,19 +4,19 @@ use crate::fixtures::{Files, files, judge};
 use crate::tree::{codes, run, why};
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::{CheckpointSummary, Depth, EntryKind, FileFact, Resumability, StateKind, Verdict};
-use supervise_core::spec::{MegatronSpec, Parallel};
-use supervise_trainers::Expectation;
+use supervise_core::spec::{MegatronSpec, ParallelSizes};
+use supervise_trainers::ExpectedLayout;
 
 const SETS: [&str; 2] = ["verl_megatron_v1_tp2", "verl_megatron_v1_hf"];
 
-fn seen(files: &Files, facts: &[FileFact], expect: &Expectation) -> CheckpointSummary {
+fn seen(files: &Files, facts: &[FileFact], expect: &ExpectedLayout) -> CheckpointSummary {
     judge(files, facts, expect).remove(0)
 }
 
 /// A run that trains with Megatron on two tensor parallel ranks, with this release of verl.
-fn megatron(dist: bool, version: Option<&str>) -> Expectation {
+fn megatron(dist: bool, version: Option<&str>) -> ExpectedLayout {
     let mut expect = run(false, 2, &["actor"]);
-    let parallel = Parallel {
+    let parallel = ParallelSizes {
         tensor: 2,
         pipeline: 1,
         context: 1,
@@ -50,7 +50,7 @@ fn without(files: &Files, facts: &[FileFact], what: &str) -> (Files, Vec<FileFac
 fn genuine_steps_of_the_first_layout_are_whole_and_named_with_what_to_do() {
     for set in SETS {
         let (files, facts) = files(set);
-        let seen = seen(&files, &facts, &Expectation::default());
+        let seen = seen(&files, &facts, &ExpectedLayout::default());
         assert_eq!(seen.verdict, Verdict::Whole, "{set}: {:?}", seen.findings);
         assert_eq!(seen.proven, Some(Depth::Structure), "{set}");
         assert_eq!(seen.layout, "verl_megatron_v1_ppo");
@@ -138,7 +138,7 @@ fn each_file_of_the_first_layout_that_is_gone_is_named() {
     ] {
         let (all, facts) = files(set);
         let (files, facts) = without(&all, &facts, gone);
-        let seen = seen(&files, &facts, &Expectation::default());
+        let seen = seen(&files, &facts, &ExpectedLayout::default());
         assert_eq!(
             (seen.verdict, why(&seen)),
             (verdict, code),
@@ -159,7 +159,7 @@ fn every_file_of_the_first_layout_that_is_cut_short_is_found() {
             bytes.truncate(bytes.len() / 2);
             let fact = facts.iter_mut().find(|f| f.path == *path).unwrap();
             fact.size = bytes.len() as u64;
-            let seen = seen(&files, &facts, &Expectation::default());
+            let seen = seen(&files, &facts, &ExpectedLayout::default());
             assert_ne!(seen.verdict, Verdict::Whole, "{set}: {path}");
             let named = seen
                 .findings
@@ -220,7 +220,7 @@ fn the_trainer_of_sft_has_it_in_the_step_itself_and_fsdp_is_never_taken_for_it()
             ..f.clone()
         })
         .collect();
-    let seen_up = seen(&files_up, &facts_up, &Expectation::default());
+    let seen_up = seen(&files_up, &facts_up, &ExpectedLayout::default());
     assert_eq!(
         (seen_up.verdict, seen_up.layout.as_ref()),
         (Verdict::Whole, "verl_megatron_v1_sft"),
@@ -236,7 +236,7 @@ fn the_trainer_of_sft_has_it_in_the_step_itself_and_fsdp_is_never_taken_for_it()
 
     for fsdp in ["verl_ppo_fsdp1_w2", "verl_ppo_fsdp2_w2", "verl_sft_fsdp2_w2"] {
         let (files, facts) = files(fsdp);
-        let seen = seen(&files, &facts, &Expectation::default());
+        let seen = seen(&files, &facts, &ExpectedLayout::default());
         assert!(seen.layout.starts_with("verl_fsdp"), "{}", seen.layout);
         assert!(!codes(&seen).contains(&"megatron_v1_layout"));
     }
@@ -269,7 +269,7 @@ fn a_conversion_that_is_not_finished_is_named_and_never_whole() {
     for (keep, code) in [(true, "migration_unfinished"), (false, "manifest_missing")] {
         for part in ["optimizer", "extra", "model"] {
             let (files, facts) = moved(part, keep);
-            let seen = seen(&files, &facts, &Expectation::default());
+            let seen = seen(&files, &facts, &ExpectedLayout::default());
             assert_eq!(
                 (seen.verdict, why(&seen)),
                 (Verdict::Incomplete, code),

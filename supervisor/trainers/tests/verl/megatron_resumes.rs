@@ -6,13 +6,13 @@ use crate::megatron_runs::ppo;
 use crate::tree::run;
 use camino::Utf8Path;
 use supervise_core::checkpoint::{FileFact, Resumability, StateKind, Verdict};
-use supervise_core::spec::{MegatronSpec, Parallel};
-use supervise_trainers::{Expectation, TrainerFacts};
+use supervise_core::spec::{MegatronSpec, ParallelSizes};
+use supervise_trainers::{ExpectedLayout, TrainerFacts};
 
 /// A run of Megatron on two ranks, as the genuine steps were written: tensor parallel 2, Megatron's own writer.
 fn two_ranks() -> MegatronSpec {
     MegatronSpec {
-        parallel: Parallel {
+        parallel: ParallelSizes {
             tensor: 2,
             pipeline: 1,
             context: 1,
@@ -26,7 +26,7 @@ fn two_ranks() -> MegatronSpec {
     }
 }
 
-fn expect(world: u32, megatron: MegatronSpec) -> Expectation {
+fn expect(world: u32, megatron: MegatronSpec) -> ExpectedLayout {
     let mut expect = run(false, world, &["actor"]);
     for role in expect.roles.iter_mut().flatten() {
         role.megatron = Some(megatron);
@@ -35,12 +35,12 @@ fn expect(world: u32, megatron: MegatronSpec) -> Expectation {
 }
 
 /// What can be resumed of the newest step of a set; it is whole whatever the run is.
-fn resume(set: &str, expect: &Expectation) -> Resumability {
+fn resume(set: &str, expect: &ExpectedLayout) -> Resumability {
     let (files, facts) = files(set);
     resume_of(&files, &facts, expect)
 }
 
-fn resume_of(files: &Files, facts: &[FileFact], expect: &Expectation) -> Resumability {
+fn resume_of(files: &Files, facts: &[FileFact], expect: &ExpectedLayout) -> Resumability {
     let seen = judge(files, facts, expect).remove(0);
     assert_eq!(seen.verdict, Verdict::Whole, "{:?}", seen.findings);
     seen.resume

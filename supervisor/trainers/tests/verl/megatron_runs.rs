@@ -3,7 +3,7 @@
 use crate::launch::{FULL, PPO, arrange, from_step, spec};
 use crate::reading::{Case, command, text, yaml};
 use supervise_core::checkpoint::StateKind;
-use supervise_core::spec::Parallel;
+use supervise_core::spec::ParallelSizes;
 use supervise_trainers::ReadOutput;
 
 const START: &str = "python3 -m verl.trainer.main_ppo model_engine=megatron trainer.save_freq=1 \
@@ -32,7 +32,7 @@ fn megatron_is_read_wherever_it_is_chosen() {
         let megatron = read.roles[0].megatron.unwrap();
         assert_eq!(
             megatron.parallel,
-            Parallel {
+            ParallelSizes {
                 tensor: 1,
                 pipeline: 1,
                 context: 1,

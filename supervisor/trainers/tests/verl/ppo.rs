@@ -2,8 +2,8 @@
 
 use crate::tree::{Tree, codes, run, why};
 use std::collections::BTreeMap;
-use supervise_core::checkpoint::{CkptId, Depth, EntryKind, Finding, Level, Resumability, StateKind, Verdict};
-use supervise_core::event::Tracker;
+use supervise_core::checkpoint::{CkptId, Depth, EntryKind, Finding, FindingLevel, Resumability, StateKind, Verdict};
+use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 
 const ACTOR: &[&str] = &["actor"];
@@ -182,7 +182,7 @@ fn without_data_pt_a_step_is_whole_and_the_data_order_is_lost() {
         .judge(&run(false, 2, ACTOR), 10);
     assert_eq!((seen.verdict, seen.proven), (Verdict::Whole, Some(Depth::Structure)));
     assert_eq!(codes(&seen), ["no_data_state"]);
-    assert_eq!(seen.findings[0].level, Level::Warning);
+    assert_eq!(seen.findings[0].level, FindingLevel::Warning);
     assert_eq!(lost(&seen.resume), [StateKind::DataOrder]);
 }
 
@@ -473,7 +473,7 @@ fn names_that_only_look_like_steps_are_remarks() {
     }
     assert_eq!(tracker.remarks().len(), 4);
     assert_eq!(tracker.tracker_file(), "latest_checkpointed_iteration.txt");
-    assert_eq!(tracker.read_tracker(Some(b"10")), Tracker::Step(Step(10)));
+    assert_eq!(tracker.read_tracker(Some(b"10")), TrackerState::Step(Step(10)));
 
     tracker.forget(&CkptId("global_step_10".into()));
     assert_eq!(tracker.steps().len(), 1);

@@ -3,7 +3,7 @@
 use crate::tree::{Tree, codes, role, run};
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, Depth, Finding, Verdict};
-use supervise_trainers::Expectation;
+use supervise_trainers::ExpectedLayout;
 
 const ACTOR: &[&str] = &["actor"];
 
@@ -37,9 +37,9 @@ fn sixteen_thousand_ranks_are_judged_in_one_go() {
 
 #[test]
 fn pins_change_with_any_file_and_with_nothing_else() {
-    let expect = Expectation {
+    let expect = ExpectedLayout {
         roles: Some(vec![role("actor")]),
-        ..Expectation::default()
+        ..ExpectedLayout::default()
     };
     let pins = |tree: &Tree| tree.judge(&expect, 10).pins;
     let tree = Tree::new().ppo(10, 2, ACTOR);

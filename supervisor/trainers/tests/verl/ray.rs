@@ -4,13 +4,13 @@ use crate::launch::{FULL, arrange, from_step, order, spec};
 use crate::reading::Case;
 use supervise_core::record::StartPoint;
 use supervise_core::spec::{LauncherKind, RunSpec};
-use supervise_trainers::{LaunchPlan, Ray, TrainerFacts, adapter};
+use supervise_trainers::{LaunchPlan, RayMode, TrainerFacts, adapter};
 
 const PPO: &str =
     "python3 -m verl.trainer.main_ppo trainer.default_local_dir=/c trainer.save_freq=1 trainer.device=cuda";
 const SFT: &str = "python3 -m verl.trainer.sft_trainer_ray trainer.default_local_dir=/c data.train_files=x model.path=/m trainer.save_freq=1";
 
-fn ray(command: &'static str, env: &'static [(&str, &str)]) -> Ray {
+fn ray(command: &'static str, env: &'static [(&str, &str)]) -> RayMode {
     Case {
         command,
         env,
@@ -25,8 +25,8 @@ fn with(base: &str, more: &str) -> &'static str {
     format!("{base} {more}").leak()
 }
 
-fn cluster(address: Option<&str>, by: &str, nodes: u32, gpus: Option<u32>) -> Ray {
-    Ray::Cluster {
+fn cluster(address: Option<&str>, by: &str, nodes: u32, gpus: Option<u32>) -> RayMode {
+    RayMode::Cluster {
         address: address.map(str::to_owned),
         by: by.to_owned(),
         nodes,
@@ -37,17 +37,17 @@ fn cluster(address: Option<&str>, by: &str, nodes: u32, gpus: Option<u32>) -> Ra
 #[test]
 fn one_machine_and_no_cluster_meant_is_a_cluster_of_its_own() {
     for command in [PPO, SFT] {
-        assert_eq!(ray(command, &[]), Ray::Own { apart: true }, "{command}");
-        assert_eq!(ray(command, &[("RAY_ADDRESS", "")]), Ray::Own { apart: true });
-        assert_eq!(ray(command, &[("RAY_ADDRESS", "local")]), Ray::Own { apart: true });
-        assert_eq!(ray(command, &[("RAY_TMPDIR", "/fast")]), Ray::Own { apart: false });
+        assert_eq!(ray(command, &[]), RayMode::Own { apart: true }, "{command}");
+        assert_eq!(ray(command, &[("RAY_ADDRESS", "")]), RayMode::Own { apart: true });
+        assert_eq!(ray(command, &[("RAY_ADDRESS", "local")]), RayMode::Own { apart: true });
+        assert_eq!(ray(command, &[("RAY_TMPDIR", "/fast")]), RayMode::Own { apart: false });
     }
     assert_eq!(
         ray(with(PPO, "++ray_kwargs.ray_init._temp_dir=/fast"), &[]),
-        Ray::Own { apart: false }
+        RayMode::Own { apart: false }
     );
     let torchrun = "torchrun --nproc-per-node=2 -m verl.trainer.sft_trainer trainer.default_local_dir=/c data.train_files=x model.path=/m trainer.save_freq=1";
-    assert_eq!(ray(torchrun, &[("RAY_ADDRESS", "10.0.0.1:6379")]), Ray::Unused);
+    assert_eq!(ray(torchrun, &[("RAY_ADDRESS", "10.0.0.1:6379")]), RayMode::Unused);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_cluster_that_is_meant_is_left_as_it_was_said() {
             with(PPO, "++ray_kwargs.ray_init.address=local"),
             &[("RAY_ADDRESS", "10.0.0.1:6379")]
         ),
-        Ray::Own { apart: true }
+        RayMode::Own { apart: true }
     );
     assert_eq!(
         ray(with(PPO, "trainer.nnodes=4"), &[]),
@@ -87,7 +87,7 @@ fn a_cluster_that_is_meant_is_left_as_it_was_said() {
             with("ray job submit --", PPO),
             &[("RAY_ADDRESS", "http://10.0.0.1:8265")]
         ),
-        Ray::Submitted
+        RayMode::Submitted
     );
 }
 
@@ -104,7 +104,7 @@ fn several_machines_that_no_cluster_is_named_for_are_ours_to_bring_up_in_a_job()
     };
     let more = "trainer.nnodes=4 ++ray_kwargs.ray_init.num_cpus=96 ++ray_kwargs.ray_init.num_gpus=8";
     let out = read(with(PPO, more), &[]);
-    let started = Ray::Started {
+    let started = RayMode::Started {
         nodes: 4,
         gpus: Some(8),
         options: vec!["--num-cpus=96".to_owned()],
@@ -125,7 +125,7 @@ fn several_machines_that_no_cluster_is_named_for_are_ours_to_bring_up_in_a_job()
     ] {
         let out = read(command, env);
         assert_eq!(out.gang.launcher, LauncherKind::Driver, "{command}");
-        assert!(!matches!(out.facts.ray, Ray::Started { .. }), "{command}");
+        assert!(!matches!(out.facts.ray, RayMode::Started { .. }), "{command}");
     }
     // `ray.init` refuses what only a cluster of its own can be given; the address it takes from the environment.
     let mut ppo = spec(supervise_trainers::verl::PPO, PPO);
@@ -139,7 +139,7 @@ fn several_machines_that_no_cluster_is_named_for_are_ours_to_bring_up_in_a_job()
     assert_eq!(plan.scratch.unwrap().file_name().map(|n| &n[..4]), Some("ray-"));
 }
 
-fn launch(spec: &RunSpec, ray: Ray, from: StartPoint) -> LaunchPlan {
+fn launch(spec: &RunSpec, ray: RayMode, from: StartPoint) -> LaunchPlan {
     let facts = TrainerFacts {
         ray,
         ..TrainerFacts::default()
@@ -159,7 +159,7 @@ fn address(plan: &LaunchPlan) -> (bool, bool) {
 #[test]
 fn a_cluster_of_its_own_is_asked_for_in_the_way_that_this_version_hears() {
     let mut ppo = spec(supervise_trainers::verl::PPO, PPO);
-    let own = Ray::Own { apart: true };
+    let own = RayMode::Own { apart: true };
     for (version, heard) in [
         (Some("0.9.1"), (true, false)),
         (Some("0.6.0"), (true, false)),
@@ -180,8 +180,8 @@ fn a_cluster_of_its_own_is_asked_for_in_the_way_that_this_version_hears() {
     // As it is means: no override of ours.
     assert_eq!(address(&launch(&ppo, own, StartPoint::AsIs)), (false, true));
     for other in [
-        Ray::Submitted,
-        Ray::Unused,
+        RayMode::Submitted,
+        RayMode::Unused,
         cluster(Some("auto"), "RAY_ADDRESS", 1, None),
     ] {
         let plan = launch(&ppo, other, StartPoint::Fresh);
@@ -196,7 +196,7 @@ fn every_attempt_has_a_directory_of_its_own_that_is_short_enough_for_sockets() {
     let mut sft = spec(supervise_trainers::verl::SFT, SFT);
     sft.run.0 = "0123456789abcdef".to_owned();
     let dir = |spec: &RunSpec| {
-        let plan = launch(spec, Ray::Own { apart: true }, StartPoint::Fresh);
+        let plan = launch(spec, RayMode::Own { apart: true }, StartPoint::Fresh);
         let said = plan.env.iter().find(|(k, _)| k == "RAY_TMPDIR").map(|(_, v)| v.clone());
         assert_eq!(said.as_deref(), plan.scratch.as_deref().map(camino::Utf8Path::as_str));
         said.unwrap()
@@ -214,7 +214,7 @@ fn every_attempt_has_a_directory_of_its_own_that_is_short_enough_for_sockets() {
 #[test]
 fn a_plan_names_the_cluster() {
     let ppo = spec(supervise_trainers::verl::PPO, PPO);
-    let told = |ray: Ray| {
+    let told = |ray: RayMode| {
         let facts = TrainerFacts {
             ray,
             ..TrainerFacts::default()
@@ -222,7 +222,7 @@ fn a_plan_names_the_cluster() {
         let found = adapter(ppo.trainer).preflight(&ppo, &facts);
         found.into_iter().find(|f| f.code.starts_with("ray_")).map(|f| f.detail)
     };
-    assert!(told(Ray::Own { apart: true }).unwrap().contains("of its own"));
+    assert!(told(RayMode::Own { apart: true }).unwrap().contains("of its own"));
     let named = told(cluster(Some("10.0.0.1:6379"), "RAY_ADDRESS", 2, None)).unwrap();
     assert!(
         named.contains("10.0.0.1:6379") && named.contains("RAY_ADDRESS"),
@@ -232,7 +232,7 @@ fn a_plan_names_the_cluster() {
     assert!(any.contains("another run's own"), "{any}");
     let started = told(cluster(None, "trainer.nnodes: 2", 2, None)).unwrap();
     assert!(started.contains("`ray start` began"), "{started}");
-    assert_eq!(told(Ray::Unused), None);
+    assert_eq!(told(RayMode::Unused), None);
     let plan = arrange(&ppo, &from_step(3, FULL), TrainerFacts::default());
     assert_eq!(address(&plan), (false, false), "nothing is known of Ray there");
 }

@@ -2,24 +2,24 @@
 
 use camino::Utf8Path;
 use supervise_config::ConfigError;
-use supervise_config::compose::{Composed, Found, Loader, compose};
+use supervise_config::compose::{ComposedConfig, ConfigLoader, LoadResult, compose};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
 use supervise_core::spec::{LauncherKind, ResumeIntent, SaveCadence};
-use supervise_trainers::verl::Facts;
+use supervise_trainers::verl::VerlFacts;
 use supervise_trainers::{ReadInput, ReadOutput, read};
 
 /// One file; everything else belongs to the trainer.
 struct One(&'static str);
 
-impl Loader for One {
-    fn load(&self, config: &str) -> Result<Found, ConfigError> {
+impl ConfigLoader for One {
+    fn load(&self, config: &str) -> Result<LoadResult, ConfigError> {
         Ok(match config {
-            "my" => Found::Text {
+            "my" => LoadResult::Text {
                 text: self.0.to_owned(),
                 file: "my.yaml".to_owned(),
             },
-            _ => Found::ByTrainer,
+            _ => LoadResult::ByTrainer,
         })
     }
 }
@@ -53,7 +53,7 @@ impl Default for Case {
 
 impl Case {
     pub(crate) fn read(&self) -> Result<ReadOutput, Vec<ConfigError>> {
-        let composed: Option<Composed> = self.yaml.map(|text| compose(&One(text), "my", &[]).unwrap());
+        let composed: Option<ComposedConfig> = self.yaml.map(|text| compose(&One(text), "my", &[]).unwrap());
         let command: Vec<String> = self.command.split_whitespace().map(str::to_owned).collect();
         let set: Vec<String> = self.set.iter().map(|s| (*s).to_owned()).collect();
         read(&ReadInput {
@@ -145,7 +145,7 @@ fn a_yaml_that_says_only_what_its_author_changed_is_enough() {
         (ResumeIntent::Auto, LauncherKind::Driver)
     );
     assert_eq!(read.not_restored, [StateKind::Rollout]);
-    let facts = Facts::of(&read.facts);
+    let facts = VerlFacts::of(&read.facts);
     assert!(facts.validates_first && !facts.file_logger);
     assert!(read.findings.iter().any(|f| f.code == "relative_root"));
     assert_eq!(

@@ -3,7 +3,7 @@
 use super::reading::{Case, command};
 use supervise_core::id::Step;
 use supervise_core::spec::ResumeIntent;
-use supervise_trainers::verl::Facts;
+use supervise_trainers::verl::VerlFacts;
 
 #[test]
 fn resume_wishes_are_read() {
@@ -81,10 +81,10 @@ fn the_number_to_keep_counts_where_every_role_has_one() {
 fn async_saves_and_file_logs_are_noticed() {
     let read = command("python3 -m verl.trainer.main_ppo trainer.save_freq=1 trainer.logger=[console,file] actor_rollout_ref.actor.checkpoint.async_save=True").good();
     assert_eq!(
-        Facts::of(&read.facts).async_save,
+        VerlFacts::of(&read.facts).async_save,
         ["actor_rollout_ref.actor.checkpoint.async_save"]
     );
-    assert!(Facts::of(&read.facts).file_logger);
+    assert!(VerlFacts::of(&read.facts).file_logger);
     assert!(read.findings.iter().any(|f| f.code == "async_save"));
 }
 

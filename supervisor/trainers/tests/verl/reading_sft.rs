@@ -3,7 +3,7 @@
 use super::reading::{Case, command, yaml};
 use supervise_core::checkpoint::StateKind;
 use supervise_core::spec::{LauncherKind, SaveCadence};
-use supervise_trainers::verl::Facts;
+use supervise_trainers::verl::VerlFacts;
 
 #[test]
 fn sft_says_when_it_saves_and_who_starts_it() {
@@ -85,7 +85,7 @@ fn sft_has_its_own_traps() {
         [StateKind::Optimizer, StateKind::LrSchedule, StateKind::Rng]
     );
     assert_eq!(
-        Facts::of(&with("+checkpoint.async_save=True").good().facts).async_save,
+        VerlFacts::of(&with("+checkpoint.async_save=True").good().facts).async_save,
         ["checkpoint.async_save"]
     );
 }

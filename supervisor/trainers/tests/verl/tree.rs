@@ -6,7 +6,7 @@ use supervise_checkpoint::{FileDetail, FileKind, FileReport, FloatTally};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, Finding, Verdict};
 use supervise_core::spec::RoleSpec;
 use supervise_trainers::verl::Layouts;
-use supervise_trainers::{Expectation, Payload, StepTracker, adapter};
+use supervise_trainers::{AdapterPayload, ExpectedLayout, StepTracker, adapter};
 
 /// Wall time at which everything is written, in nanoseconds.
 const NOON: i64 = 1_800_000_000_000_000_000;
@@ -132,7 +132,7 @@ impl Tree {
         self.facts.values()
     }
 
-    pub(crate) fn tracker(&self, expect: &Expectation) -> Box<dyn StepTracker> {
+    pub(crate) fn tracker(&self, expect: &ExpectedLayout) -> Box<dyn StepTracker> {
         let mut tracker = adapter(supervise_trainers::verl::PPO).tracker(expect);
         for fact in self.facts.values() {
             tracker.note(fact);
@@ -156,7 +156,7 @@ impl Tree {
     }
 
     /// Judges a step after a proof of it.
-    pub(crate) fn judge(&self, expect: &Expectation, step: u64) -> CheckpointSummary {
+    pub(crate) fn judge(&self, expect: &ExpectedLayout, step: u64) -> CheckpointSummary {
         let mut tracker = self.tracker(expect);
         let ckpt = CkptId(format!("global_step_{step}").into());
         let reports = self.proof(&*tracker, &ckpt);
@@ -165,7 +165,7 @@ impl Tree {
 
     /// Judges a step as `verify` does.
     pub(crate) fn verify(&self, step: u64) -> CheckpointSummary {
-        self.judge(&Expectation::default(), step)
+        self.judge(&ExpectedLayout::default(), step)
     }
 }
 
@@ -189,15 +189,15 @@ pub(crate) fn whole(kind: FileKind, world_size: Option<u32>) -> FileReport {
 }
 
 /// A run that saves everything.
-pub(crate) fn run(sft: bool, world: u32, roles: &[&str]) -> Expectation {
-    Expectation {
+pub(crate) fn run(sft: bool, world: u32, roles: &[&str]) -> ExpectedLayout {
+    ExpectedLayout {
         roles: Some(roles.iter().map(|r| role(r)).collect()),
         world: Some(world),
-        own: Payload::new(Layouts {
+        own: AdapterPayload::new(Layouts {
             sft: Some(sft),
             one_data_file: None,
         }),
-        ..Expectation::default()
+        ..ExpectedLayout::default()
     }
 }
 

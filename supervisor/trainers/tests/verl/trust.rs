@@ -1,13 +1,13 @@
 //! Imports of a checkpoint, and the settings about them.
 
 use crate::tree::{Tree, codes, run};
-use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, Level, Verdict};
+use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, FindingLevel, Verdict};
 use supervise_core::id::Step;
 use supervise_core::spec::{Policy, ResumeIntent, RunSpec};
-use supervise_trainers::{Expectation, expect};
+use supervise_trainers::{ExpectedLayout, expect};
 
 /// Step 4 of two ranks, whose files name this.
-fn step(expect: &Expectation, named: &[(&str, &[&str])]) -> CheckpointSummary {
+fn step(expect: &ExpectedLayout, named: &[(&str, &[&str])]) -> CheckpointSummary {
     let tree = Tree::new().ppo(4, 2, &["actor"]);
     let mut tracker = tree.tracker(expect);
     let ckpt = CkptId("global_step_4".into());
@@ -20,8 +20,8 @@ fn step(expect: &Expectation, named: &[(&str, &[&str])]) -> CheckpointSummary {
     tracker.judge(&ckpt, Depth::Structure, &reports)
 }
 
-fn trusting(patterns: &[&str]) -> Expectation {
-    Expectation {
+fn trusting(patterns: &[&str]) -> ExpectedLayout {
+    ExpectedLayout {
         trust_globals: patterns.iter().map(|p| (*p).to_owned()).collect(),
         ..run(false, 2, &["actor"])
     }
@@ -74,14 +74,14 @@ fn danger_that_is_allowed_is_said_and_does_not_condemn() {
     );
     let expect = run(false, 2, &["actor"]);
     assert_eq!(tree.judge(&expect, 4).verdict, Verdict::Unsafe);
-    let allowed = Expectation {
+    let allowed = ExpectedLayout {
         trust_unsafe: true,
         ..expect
     };
     let seen = tree.judge(&allowed, 4);
     assert_eq!((seen.verdict, seen.proven), (Verdict::Whole, Some(Depth::Structure)));
     assert_eq!(codes(&seen), ["unsafe_global"]);
-    assert_eq!(seen.findings[0].level, Level::Warning);
+    assert_eq!(seen.findings[0].level, FindingLevel::Warning);
     assert!(seen.findings[0].detail.ends_with("(allowed by proof.trust_unsafe)"));
     // Damage is damage all the same.
     let torn = tree.finds(

@@ -3,9 +3,9 @@
 use super::launch::{FULL, PPO, arrange, from_step, spec};
 use super::reading::{Case, text};
 use supervise_core::spec::RunSpec;
-use supervise_trainers::Payload;
+use supervise_trainers::AdapterPayload;
 use supervise_trainers::TrainerFacts;
-use supervise_trainers::verl::Facts;
+use supervise_trainers::verl::VerlFacts;
 
 fn ppo(version: Option<&'static str>, command: &'static str) -> Case {
     Case {
@@ -144,7 +144,7 @@ fn the_older_sft_trainer_has_keys_of_its_own() {
     assert_eq!((read.kind, read.world), (supervise_trainers::verl::SFT, Some(2)));
     assert_eq!(read.roles[0].save_contents, ["model", "extra"]);
     assert_eq!(read.roles[0].load_contents, ["model", "extra"]);
-    assert!(Facts::of(&read.facts).older_sft);
+    assert!(VerlFacts::of(&read.facts).older_sft);
 
     let cannot = ppo(
         Some("0.4.1"),
@@ -223,9 +223,9 @@ fn with_version(version: Option<&str>) -> RunSpec {
 
 fn loads(spec: &RunSpec, older_sft: bool) -> Vec<String> {
     let facts = TrainerFacts {
-        own: Payload::new(Facts {
+        own: AdapterPayload::new(VerlFacts {
             older_sft,
-            ..Facts::default()
+            ..VerlFacts::default()
         }),
         ..TrainerFacts::default()
     };

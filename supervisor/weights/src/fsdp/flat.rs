@@ -5,32 +5,32 @@
 //! the rest is one) and `fsdp_checkpoint_manager.py` (the optimizer's own `state_dict()`, whose numbers count `parameters()`: the root's
 //! flat parameter first). With `use_orig_params` pieces are those of single parameters, and lie otherwise.
 
-use super::{Shard, storages};
+use super::{FsdpShard, storages};
 use crate::model::elements;
-use crate::problem::Problem;
-use crate::read::Bytes;
+use crate::problem::ModelError;
+use crate::read::SharedSource;
 use std::collections::BTreeSet;
 use supervise_checkpoint::source::fill;
 use supervise_core::checkpoint::Verdict;
 
 /// Elements of each flat parameter, without filling, by its number in the optimizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Flat(Vec<u64>);
+pub struct FlatParams(Vec<u64>);
 
 /// The flat parameters of which these shards hold pieces: those of the optimizer, and the first rank's of the model.
 ///
 /// # Errors
 /// Pieces that are not those of units as verl makes them.
-pub fn flat(model: &Shard, optimizer: &[Shard]) -> Result<Flat, Problem> {
+pub fn flat(model: &FsdpShard, optimizer: &[FsdpShard]) -> Result<FlatParams, ModelError> {
     let [first, ..] = optimizer else {
-        return Ok(Flat::default());
+        return Ok(FlatParams::default());
     };
     let world = optimizer.len() as u64;
     let parts = &first.found.inventory;
     let numbers: BTreeSet<usize> = parts.iter().filter_map(|p| number(&p.name)).collect();
     // Nothing was trained yet.
     if numbers.is_empty() {
-        return Ok(Flat::default());
+        return Ok(FlatParams::default());
     }
     let fits = |units: &Vec<u64>| {
         numbers.iter().copied().eq(0..units.len())
@@ -41,13 +41,13 @@ pub fn flat(model: &Shard, optimizer: &[Shard]) -> Result<Flat, Problem> {
     };
     let found: Vec<Vec<u64>> = candidates(model).into_iter().filter(fits).collect();
     match found.as_slice() {
-        [one] => Ok(Flat(one.clone())),
+        [one] => Ok(FlatParams(one.clone())),
         // Another length of the filling alone: which of them it is cannot be told.
-        [_, _, ..] => Err(Problem::unknown(format!(
+        [_, _, ..] => Err(ModelError::unknown(format!(
             "{}: the length of FSDP1's flat parameters cannot be told from their pieces",
             first.path
         ))),
-        [] => Err(Problem::unknown(format!(
+        [] => Err(ModelError::unknown(format!(
             "{}: FSDP1's flat parameters are not one for each layer and one for the rest, as verl makes them without use_orig_params and adapters",
             first.path
         ))),
@@ -59,7 +59,11 @@ pub fn flat(model: &Shard, optimizer: &[Shard]) -> Result<Flat, Problem> {
 ///
 /// # Errors
 /// Numbers there, or bytes that cannot be read.
-pub fn filled_with_zeros(shards: &[Shard], sources: &[Box<Bytes>], flat: &Flat) -> Result<(), Problem> {
+pub fn filled_with_zeros(
+    shards: &[FsdpShard],
+    sources: &[Box<SharedSource>],
+    flat: &FlatParams,
+) -> Result<(), ModelError> {
     for (rank, (shard, source)) in shards.iter().zip(sources).enumerate() {
         let places = storages(shard);
         for part in &shard.found.inventory {
@@ -76,9 +80,9 @@ pub fn filled_with_zeros(shards: &[Shard], sources: &[Box<Bytes>], flat: &Flat) 
             let mut filling = vec![0; ((own - numbers).min(shards.len() as u64) * dtype.size()) as usize];
             let at = place.saturating_add(part.offset.saturating_add(numbers).saturating_mul(dtype.size()));
             fill(source.as_ref(), shard.found.bytes, at, &mut filling)
-                .map_err(|e| Problem::new(Verdict::Unreadable, format!("{}: {e}", shard.path)))?;
+                .map_err(|e| ModelError::new(Verdict::Unreadable, format!("{}: {e}", shard.path)))?;
             if filling.iter().any(|byte| *byte != 0) {
-                return Err(Problem::unknown(format!(
+                return Err(ModelError::unknown(format!(
                     "{}: {} has numbers beyond the {n} of the unit that it is taken for: which unit FSDP1 keeps there cannot be told",
                     shard.path, part.name
                 )));
@@ -89,7 +93,7 @@ pub fn filled_with_zeros(shards: &[Shard], sources: &[Box<Bytes>], flat: &Flat) 
 }
 
 /// Lengths of all units, in each way that is known: the rest first, then the layers; or all in one.
-fn candidates(model: &Shard) -> Vec<Vec<u64>> {
+fn candidates(model: &FsdpShard) -> Vec<Vec<u64>> {
     let mut rest = 0_u64;
     let mut layers: Vec<(&str, u64)> = Vec::new();
     let mut head = None;
@@ -143,7 +147,7 @@ fn number(name: &str) -> Option<usize> {
     number.parse().ok()
 }
 
-impl Flat {
+impl FlatParams {
     /// Elements of the flat parameter that a tensor of the optimizer belongs to, where it has as many as that.
     pub(crate) fn elements(&self, name: &str, shape: &[u64]) -> Option<u64> {
         let all = number(name).and_then(|n| self.0.get(n).copied());
@@ -154,20 +158,20 @@ impl Flat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use supervise_checkpoint::torch::{Placement, Tensor};
-    use supervise_checkpoint::{Dtype, Extent, FileKind, Limits, inspect};
+    use supervise_checkpoint::torch::{Placement, TorchTensor};
+    use supervise_checkpoint::{ByteExtent, Dtype, FileKind, InspectLimits, inspect};
 
-    fn shard(tensors: Vec<Tensor>) -> Shard {
-        let mut found = inspect(FileKind::TorchZip, &Vec::new(), &Limits::default());
+    fn shard(tensors: Vec<TorchTensor>) -> FsdpShard {
+        let mut found = inspect(FileKind::TorchZip, &Vec::new(), &InspectLimits::default());
         found.inventory = tensors;
-        Shard {
+        FsdpShard {
             path: "rank_0.pt".into(),
             found,
         }
     }
 
-    fn tensor(name: &str, shape: &[u64], placement: Option<Placement>) -> Tensor {
-        Tensor {
+    fn tensor(name: &str, shape: &[u64], placement: Option<Placement>) -> TorchTensor {
+        TorchTensor {
             name: name.to_owned(),
             dtype: None,
             shape: shape.to_vec(),
@@ -179,7 +183,7 @@ mod tests {
     }
 
     /// Two layers of 12 and 15 numbers, embeddings and a head of 20 each, a norm of 3.
-    fn model() -> Shard {
+    fn model() -> FsdpShard {
         let sizes = [
             ("model.embed_tokens.weight", 20),
             ("model.layers.0.mlp.weight", 12),
@@ -194,7 +198,7 @@ mod tests {
             mesh: vec![4],
             rank: Some(0),
         };
-        let mut all: Vec<Tensor> = sizes
+        let mut all: Vec<TorchTensor> = sizes
             .iter()
             .map(|(name, n)| tensor(name, &[0], Some(spread(*n))))
             .collect();
@@ -203,7 +207,7 @@ mod tests {
     }
 
     /// The optimizer of four ranks, whose flat parameters have pieces of these lengths.
-    fn optimizer(pieces: &[u64]) -> Vec<Shard> {
+    fn optimizer(pieces: &[u64]) -> Vec<FsdpShard> {
         let state = |(n, own): (usize, &u64)| {
             ["exp_avg", "exp_avg_sq"].map(|key| tensor(&format!("state.{n}.{key}"), &[*own], None))
         };
@@ -239,7 +243,7 @@ mod tests {
                 let mut bytes = Vec::new();
                 for (n, all) in numbers.into_iter().enumerate() {
                     let key = n.to_string();
-                    shard.found.plan.extents.push(Extent {
+                    shard.found.plan.extents.push(ByteExtent {
                         off: bytes.len() as u64,
                         len: 12,
                         crc: None,
@@ -249,20 +253,20 @@ mod tests {
                     bytes.extend(
                         (rank * 3..rank * 3 + 3).flat_map(|at| f32::to_le_bytes(if at < all { 1.5 } else { 0.0 })),
                     );
-                    shard.found.inventory.push(Tensor {
+                    shard.found.inventory.push(TorchTensor {
                         dtype: Some(Dtype::F32),
                         storage: Some(key),
                         ..tensor(&format!("state.{n}.exp_avg"), &[3], None)
                     });
                 }
                 shard.found.bytes = bytes.len() as u64;
-                (shard, Box::new(bytes) as Box<Bytes>)
+                (shard, Box::new(bytes) as Box<SharedSource>)
             };
             (0..4).map(rank).unzip::<_, _, Vec<_>, Vec<_>>()
         };
         let is_sound = |numbers: [u64; 2], taken_for: [u64; 2]| {
             let (shards, sources) = pieces(numbers);
-            filled_with_zeros(&shards, &sources, &Flat(taken_for.to_vec()))
+            filled_with_zeros(&shards, &sources, &FlatParams(taken_for.to_vec()))
         };
         assert_eq!(is_sound([12, 11], [12, 11]), Ok(()));
         assert_eq!(is_sound([11, 11], [11, 11]), Ok(()));

@@ -1,7 +1,7 @@
 //! Experts: one tensor for all of them in memory, one for each on disk.
 
-use crate::layout::{OutTensor, Piece};
-use crate::problem::Problem;
+use crate::layout::{OutTensor, TensorRange};
+use crate::problem::ModelError;
 
 /// Model types whose experts are written as `mlp.experts.N.gate_proj.weight`, `up_proj` and `down_proj`.
 const PROJECTIONS: [&str; 16] = [
@@ -31,7 +31,7 @@ pub(super) fn is_known(kind: &str) -> bool {
 }
 
 /// Adds a tensor as it is written: each expert's own, where it holds all of them.
-pub(super) fn split(tensor: OutTensor, kind: &str, out: &mut Vec<OutTensor>) -> Result<(), Problem> {
+pub(super) fn split(tensor: OutTensor, kind: &str, out: &mut Vec<OutTensor>) -> Result<(), ModelError> {
     let numbered = NUMBERED.contains(&kind);
     if !is_known(kind) {
         out.push(tensor);
@@ -59,10 +59,10 @@ pub(super) fn split(tensor: OutTensor, kind: &str, out: &mut Vec<OutTensor>) -> 
             "{}: its shape {:?} is not that of all experts",
             tensor.name, tensor.shape
         );
-        return Err(Problem::unknown(text));
+        return Err(ModelError::unknown(text));
     };
     if crate::model::elements(&tensor.shape) == 0 {
-        return Err(Problem::unknown(format!("{}: it holds no number", tensor.name)));
+        return Err(ModelError::unknown(format!("{}: it holds no number", tensor.name)));
     }
     let rows = rows / parts.len() as u64;
     let (size, source) = (rows * columns, tensor.pieces[0]);
@@ -71,7 +71,7 @@ pub(super) fn split(tensor: OutTensor, kind: &str, out: &mut Vec<OutTensor>) -> 
         name: on_disk(&format!("{stem}.experts.{expert}.{part}.weight")),
         dtype: tensor.dtype,
         shape: vec![rows, columns],
-        pieces: vec![Piece {
+        pieces: vec![TensorRange {
             from: source.from + n * size,
             to: source.from + (n + 1) * size,
             ..source

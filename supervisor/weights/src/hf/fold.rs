@@ -4,8 +4,8 @@
 
 use super::lora;
 use super::{WRAPPERS, natural};
-use crate::model::{Fold, Weights};
-use crate::problem::Problem;
+use crate::model::{Fold, ModelWeights};
+use crate::problem::ModelError;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use supervise_checkpoint::Dtype;
@@ -70,10 +70,11 @@ impl Scaling {
     ///
     /// # Errors
     /// A kind of adapter that is more than the product of two tensors, or a setting that cannot be read.
-    pub fn parse(text: &[u8], said: Option<f64>) -> Result<Self, Problem> {
+    pub fn parse(text: &[u8], said: Option<f64>) -> Result<Self, ModelError> {
         let value: Value =
-            serde_json::from_slice(text).map_err(|e| Problem::damaged(format!("adapter_config.json: {e}")))?;
-        let refused = |what: String| Problem::unknown(format!("adapter_config.json: {what} cannot be folded in here"));
+            serde_json::from_slice(text).map_err(|e| ModelError::damaged(format!("adapter_config.json: {e}")))?;
+        let refused =
+            |what: String| ModelError::unknown(format!("adapter_config.json: {what} cannot be folded in here"));
         if value.get("peft_type").and_then(Value::as_str) != Some("LORA") {
             return Err(refused(format!("an adapter of the kind {}", value["peft_type"])));
         }
@@ -99,9 +100,9 @@ impl Scaling {
         let told = value.get("lora_alpha").and_then(number);
         // With verl's 0 the adapter would do nothing.
         let alpha = said.or(told).ok_or_else(|| {
-            Problem::unknown("adapter_config.json: its lora_alpha is no number above 0; --lora-alpha NUMBER says it")
+            ModelError::unknown("adapter_config.json: its lora_alpha is no number above 0; --lora-alpha NUMBER says it")
         })?;
-        let odd = |key: &str| Problem::damaged(format!("adapter_config.json: {key} is {}", value[key]));
+        let odd = |key: &str| ModelError::damaged(format!("adapter_config.json: {key} is {}", value[key]));
         let by_root = match value.get("use_rslora") {
             None | Some(Value::Null) => false,
             Some(set) => set.as_bool().ok_or_else(|| odd("use_rslora"))?,
@@ -148,10 +149,10 @@ impl Scaling {
     }
 
     /// The factor of a module whose adapter has this rank.
-    fn of(&self, module: &str, rank: u64) -> Result<f64, Problem> {
+    fn of(&self, module: &str, rank: u64) -> Result<f64, ModelError> {
         if let Some(said) = self.rank.filter(|said| *said != rank) {
             let text = format!("{module}: its configuration speaks of rank {said}, the tensors have {rank}");
-            return Err(Problem::damaged(text));
+            return Err(ModelError::damaged(text));
         }
         let fits = |key: &str| module == key || module.strip_suffix(key).is_some_and(|rest| rest.ends_with('.'));
         let mut own = self
@@ -162,7 +163,7 @@ impl Scaling {
         let alpha = own.next();
         if own.any(|other| Some(other) != alpha) {
             let text = format!("{module}: more than one name of alpha_pattern fits it, with different numbers");
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         }
         let alpha = alpha.unwrap_or(self.alpha);
         Ok(match self.by_root {
@@ -183,7 +184,7 @@ struct Pair {
 ///
 /// # Errors
 /// An adapter that is more than that, lacks a part, or belongs to no tensor that is there.
-pub fn fold(weights: &mut Weights, scaling: &Scaling) -> Result<u64, Problem> {
+pub fn fold(weights: &mut ModelWeights, scaling: &Scaling) -> Result<u64, ModelError> {
     let mut pairs: BTreeMap<Vec<(u64, String)>, (String, Pair)> = BTreeMap::new();
     for (n, tensor) in weights.tensors.iter().enumerate() {
         let name = inner(&tensor.name);
@@ -192,7 +193,7 @@ pub fn fold(weights: &mut Weights, scaling: &Scaling) -> Result<u64, Problem> {
                 "{}: modules that are trained whole beside an adapter (modules_to_save) are not put together here",
                 tensor.name
             );
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         }
         if !lora::is_part(&name) {
             continue;
@@ -207,14 +208,14 @@ pub fn fold(weights: &mut Weights, scaling: &Scaling) -> Result<u64, Problem> {
                 "{}: only plain adapters of linear layers, of the name `default`, are folded in (no DoRA, no bias, no embeddings, not several)",
                 tensor.name
             );
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         };
         let (_, pair) = pairs
             .entry(natural(module))
             .or_insert_with(|| (module.to_owned(), Pair::default()));
         let side = if is_left { &mut pair.left } else { &mut pair.right };
         if side.replace(n).is_some() {
-            return Err(Problem::damaged(format!("{}: it is there twice", tensor.name)));
+            return Err(ModelError::damaged(format!("{}: it is there twice", tensor.name)));
         }
     }
     let names: BTreeMap<String, usize> = weights
@@ -226,11 +227,11 @@ pub fn fold(weights: &mut Weights, scaling: &Scaling) -> Result<u64, Problem> {
     let count = pairs.len() as u64;
     for (module, pair) in pairs.into_values() {
         let (Some(left), Some(right)) = (pair.left, pair.right) else {
-            return Err(Problem::damaged(format!("{module}: lora_A or lora_B is missing")));
+            return Err(ModelError::damaged(format!("{module}: lora_A or lora_B is missing")));
         };
         let Some(base) = names.get(&format!("{module}.weight")).copied() else {
             let text = format!("{module}: the adapter changes it, and the model has no such tensor");
-            return Err(Problem::damaged(text));
+            return Err(ModelError::damaged(text));
         };
         let [b, a, w] = [left, right, base].map(|n| &weights.tensors[n]);
         let ([rows, of_b], [rank, columns]) = (b.shape.as_slice(), a.shape.as_slice()) else {
@@ -238,14 +239,14 @@ pub fn fold(weights: &mut Weights, scaling: &Scaling) -> Result<u64, Problem> {
                 "{module}: its adapter is none of a linear layer ({:?}, {:?})",
                 b.shape, a.shape
             );
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         };
         if of_b != rank || w.shape != [*rows, *columns] || *rank == 0 {
             let text = format!(
                 "{module}: adapters with the shapes {:?} and {:?} do not fit {:?}",
                 b.shape, a.shape, w.shape
             );
-            return Err(Problem::damaged(text));
+            return Err(ModelError::damaged(text));
         }
         let known = |dtype| matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16);
         if !known(w.dtype) || !known(b.dtype) || a.dtype != b.dtype {
@@ -255,7 +256,7 @@ pub fn fold(weights: &mut Weights, scaling: &Scaling) -> Result<u64, Problem> {
                 b.dtype.word(),
                 w.dtype.word()
             );
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         }
         let scaling = scaling.of(&module, *rank)?;
         weights.tensors[base].fold = Some(Fold { left, right, scaling });
@@ -264,7 +265,7 @@ pub fn fold(weights: &mut Weights, scaling: &Scaling) -> Result<u64, Problem> {
     let plain = names.iter().filter(|(_, n)| without(n)).map(|(name, _)| name.as_str());
     match scaling.lacking(plain) {
         None => Ok(count),
-        Some(module) => Err(Problem::new(
+        Some(module) => Err(ModelError::new(
             Verdict::Incomplete,
             format!("{module}: target_modules of adapter_config.json names it, and the adapter has nothing for it"),
         )),

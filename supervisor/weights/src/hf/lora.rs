@@ -1,14 +1,14 @@
 //! Adapters (LoRA) that were trained beside a model.
 
 use crate::layout::OutTensor;
-use crate::problem::Problem;
+use crate::problem::ModelError;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use supervise_core::checkpoint::Verdict;
 
 /// An adapter's tensors, under the names that peft reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Adapter {
+pub struct LoraAdapter {
     /// Its tensors, by name.
     pub tensors: Vec<OutTensor>,
     /// Rank that the shapes show.
@@ -33,9 +33,9 @@ impl AdapterFacts {
     ///
     /// # Errors
     /// It is no JSON object.
-    pub fn parse(text: &[u8]) -> Result<Self, Problem> {
+    pub fn parse(text: &[u8]) -> Result<Self, ModelError> {
         let value: Value = serde_json::from_slice(text)
-            .map_err(|e| Problem::new(Verdict::Damaged, format!("lora_train_meta.json: {e}")))?;
+            .map_err(|e| ModelError::new(Verdict::Damaged, format!("lora_train_meta.json: {e}")))?;
         Ok(Self {
             rank: value.get("r").and_then(Value::as_u64).filter(|r| *r > 0),
             alpha: value.get("lora_alpha").and_then(Value::as_f64).filter(|a| *a > 0.0),
@@ -44,18 +44,18 @@ impl AdapterFacts {
     }
 }
 
-impl Adapter {
+impl LoraAdapter {
     /// `adapter_config.json`, with what peft needs to load it; the rest has peft's defaults.
     ///
     /// # Errors
     /// The rank that was noted is not that of the tensors.
-    pub fn config(&self, facts: &AdapterFacts, alpha: f64, base: Option<&str>) -> Result<String, Problem> {
+    pub fn config(&self, facts: &AdapterFacts, alpha: f64, base: Option<&str>) -> Result<String, ModelError> {
         if let Some(said) = facts.rank.filter(|said| *said != self.rank) {
             let text = format!(
                 "lora_train_meta.json speaks of rank {said}, the tensors have {}",
                 self.rank
             );
-            return Err(Problem::damaged(text));
+            return Err(ModelError::damaged(text));
         }
         // peft reads a number without a point as the whole number that users give.
         let alpha = match alpha.fract() == 0.0 && alpha < 1e15 {
@@ -93,7 +93,7 @@ pub(super) fn base_name(name: &str) -> String {
         .replace(".base_layer.bias", ".bias")
 }
 
-pub(super) fn adapter(parts: Vec<OutTensor>) -> Result<Adapter, Problem> {
+pub(super) fn adapter(parts: Vec<OutTensor>) -> Result<LoraAdapter, ModelError> {
     let mut tensors = parts;
     for tensor in &mut tensors {
         tensor.name = tensor.name.replace(".default.weight", ".weight");
@@ -102,7 +102,7 @@ pub(super) fn adapter(parts: Vec<OutTensor>) -> Result<Adapter, Problem> {
                 "{}: only plain adapters of the name `default` are written (no DoRA, no bias, not several)",
                 tensor.name
             );
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         }
     }
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
@@ -113,8 +113,8 @@ pub(super) fn adapter(parts: Vec<OutTensor>) -> Result<Adapter, Problem> {
         .collect();
     let ranks: BTreeSet<u64> = tensors.iter().filter_map(rank).collect();
     match ranks.iter().copied().collect::<Vec<_>>()[..] {
-        [rank] => Ok(Adapter { tensors, rank, modules }),
-        _ => Err(Problem::unknown(format!(
+        [rank] => Ok(LoraAdapter { tensors, rank, modules }),
+        _ => Err(ModelError::unknown(format!(
             "the adapter's tensors have more than one rank, or none: {ranks:?}"
         ))),
     }

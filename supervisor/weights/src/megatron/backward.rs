@@ -4,14 +4,14 @@
 //! `models/gpt/gpt_layer_specs.py`: a norm has one name in the layers of Transformer Engine and another in Megatron's own, so it is
 //! written under each. Rows beyond the vocabulary are none of a checkpoint's business: its readers fill them up.
 
-use super::sizes::{Size, Sizes};
-use super::tables::{PREDICTION, Row, Rows, TOP};
+use super::sizes::{ModelDim, ModelSizes};
+use super::tables::{PREDICTION, RowSplit, TOP, TensorRule};
 use super::{KEPT, MOST};
 use crate::cast;
 use crate::hf::{HEAD, ModelConfig};
-use crate::layout::{OutTensor, Piece};
-use crate::model::{Weights, elements};
-use crate::problem::Problem;
+use crate::layout::{OutTensor, TensorRange};
+use crate::model::{ModelWeights, elements};
+use crate::problem::ModelError;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::Dtype;
 use supervise_core::checkpoint::Verdict;
@@ -23,7 +23,7 @@ const COMPUTED: &str = "rotary_emb.inv_freq";
 
 /// How Megatron names the tensors of layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keys {
+pub enum KeyStyle {
     /// All layers in one tensor.
     Stacked,
     /// One for each layer.
@@ -34,29 +34,29 @@ pub enum Keys {
 
 /// Form of what is written.
 #[derive(Debug, Clone, Copy)]
-pub struct Form {
+pub struct MegatronForm {
     /// Type of the numbers; `None`: as they are.
     pub dtype: Option<Dtype>,
     /// Names; `None`: those that Megatron has by default for such a model.
-    pub keys: Option<Keys>,
+    pub keys: Option<KeyStyle>,
     /// Bytes of a tensor that are kept in one piece at most: a row is never cut.
     pub chunk: u64,
 }
 
 /// One of Megatron's tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Global {
+pub struct GlobalTensor {
     /// Type of its numbers.
     pub dtype: Dtype,
     /// Its whole shape.
     pub shape: Vec<u64>,
     /// Boxes that tile it.
-    pub parts: Vec<Part>,
+    pub parts: Vec<GlobalSlice>,
 }
 
 /// A box of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct GlobalSlice {
     /// Place where it begins in each dimension.
     pub offsets: Vec<u64>,
     /// Its numbers.
@@ -65,13 +65,13 @@ pub struct Part {
 
 /// A model as Megatron keeps it.
 #[derive(Debug)]
-pub struct Backward {
+pub struct MegatronModel {
     /// Its tensors by key.
-    pub tensors: BTreeMap<String, Global>,
+    pub tensors: BTreeMap<String, GlobalTensor>,
     /// Keys of states that layers have and that hold nothing.
     pub states: BTreeSet<String>,
     /// Names that were chosen.
-    pub keys: Keys,
+    pub keys: KeyStyle,
     /// Tensors that have to be equal: of each pair, one is written.
     pub same: Vec<[OutTensor; 2]>,
     /// Remarks for a reader.
@@ -82,27 +82,27 @@ pub struct Backward {
 ///
 /// # Errors
 /// A kind of model without a table, a tensor that is missing, of another shape than the configuration says, or in no table.
-pub fn backward(weights: &Weights, config: &ModelConfig, form: Form) -> Result<Backward, Problem> {
-    let sizes = Sizes { config };
+pub fn backward(weights: &ModelWeights, config: &ModelConfig, form: MegatronForm) -> Result<MegatronModel, ModelError> {
+    let sizes = ModelSizes { config };
     let (tables, layers) = super::known(config, &sizes, false)?;
     super::bounded(&sizes, layers)?;
     if config.is_quantised() {
         let text = "config.json: its numbers are quantised (quantization_config), and Megatron keeps none such";
-        return Err(Problem::unknown(text));
+        return Err(ModelError::unknown(text));
     }
     let sparse = (0..layers).filter(|n| sizes.is_sparse(*n)).count() as u64;
     // A list of layers with experts makes Megatron number them, whatever stands in it.
     let alike = (sparse == 0 || sparse == layers) && sizes.kind() != "deepseek_v3";
     let keys = match form.keys {
-        Some(Keys::Stacked) if sparse != 0 && sparse != layers => {
+        Some(KeyStyle::Stacked) if sparse != 0 && sparse != layers => {
             let text = format!("{sparse} of its {layers} layers have experts: layers of two kinds cannot be stacked");
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         }
         Some(keys) => keys,
-        None if alike => Keys::Stacked,
-        None => Keys::Layers,
+        None if alike => KeyStyle::Stacked,
+        None => KeyStyle::Layers,
     };
-    let mut making = Making {
+    let mut making = MegatronBuilder {
         weights,
         sizes,
         layers,
@@ -110,7 +110,7 @@ pub fn backward(weights: &Weights, config: &ModelConfig, form: Form) -> Result<B
         keys,
         used: vec![false; weights.tensors.len()],
         parts: 0,
-        out: Backward {
+        out: MegatronModel {
             tensors: BTreeMap::new(),
             states: BTreeSet::new(),
             keys,
@@ -119,13 +119,13 @@ pub fn backward(weights: &Weights, config: &ModelConfig, form: Form) -> Result<B
         },
     };
     for row in TOP.iter().filter(|r| r.when.holds(&sizes, 0)) {
-        making.row(row, &Place::Top)?;
+        making.row(row, &LayerScope::Top)?;
     }
     for n in 0..layers {
-        making.layer(tables, n, &Place::Layer(n), &[])?;
+        making.layer(tables, n, &LayerScope::Layer(n), &[])?;
     }
     for n in 0..making.predicting() {
-        making.layer(tables, layers + n, &Place::Predicting(n), &PREDICTION)?;
+        making.layer(tables, layers + n, &LayerScope::Predicting(n), &PREDICTION)?;
         making.again(layers + n)?;
     }
     making.tied()?;
@@ -134,24 +134,24 @@ pub fn backward(weights: &Weights, config: &ModelConfig, form: Form) -> Result<B
 }
 
 /// The tensors that a row is about.
-enum Place {
+enum LayerScope {
     Top,
     Layer(u64),
     /// A layer behind the model's own, by its number among those.
     Predicting(u64),
 }
 
-struct Making<'a> {
-    weights: &'a Weights,
-    sizes: Sizes<'a>,
+struct MegatronBuilder<'a> {
+    weights: &'a ModelWeights,
+    sizes: ModelSizes<'a>,
     layers: u64,
-    form: Form,
-    keys: Keys,
+    form: MegatronForm,
+    keys: KeyStyle,
     /// Tensors of the source that something was made of.
     used: Vec<bool>,
     /// Pieces so far.
     parts: u64,
-    out: Backward,
+    out: MegatronModel,
 }
 
 /// A key, and where in its tensor something goes.
@@ -161,8 +161,14 @@ struct Goal {
     lead: Vec<u64>,
 }
 
-impl Making<'_> {
-    fn layer(&mut self, tables: &[&[Row]], n: u64, place: &Place, extra: &[Row]) -> Result<(), Problem> {
+impl MegatronBuilder<'_> {
+    fn layer(
+        &mut self,
+        tables: &[&[TensorRule]],
+        n: u64,
+        place: &LayerScope,
+        extra: &[TensorRule],
+    ) -> Result<(), ModelError> {
         let (rows, sizes) = (tables.iter().copied().flatten(), self.sizes);
         for row in rows.chain(extra).filter(|r| r.when.holds(&sizes, n)) {
             self.row(row, place)?;
@@ -172,8 +178,12 @@ impl Making<'_> {
         Ok(())
     }
 
-    fn row(&mut self, row: &Row, place: &Place) -> Result<(), Problem> {
-        let experts = if row.experts { self.sizes.of(Size::Experts)? } else { 1 };
+    fn row(&mut self, row: &TensorRule, place: &LayerScope) -> Result<(), ModelError> {
+        let experts = if row.experts {
+            self.sizes.of(ModelDim::Experts)?
+        } else {
+            1
+        };
         let columns: Vec<u64> = row
             .columns
             .iter()
@@ -182,9 +192,9 @@ impl Making<'_> {
         let heights = self.heights(row)?;
         for expert in 0..experts {
             let layer = match place {
-                Place::Top => String::new(),
-                Place::Layer(n) => format!("model.layers.{n}."),
-                Place::Predicting(n) => format!("model.layers.{}.", self.layers + n),
+                LayerScope::Top => String::new(),
+                LayerScope::Layer(n) => format!("model.layers.{n}."),
+                LayerScope::Predicting(n) => format!("model.layers.{}.", self.layers + n),
             };
             let mut sources = Vec::with_capacity(row.to.len());
             for (to, height) in row.to.iter().zip(&heights) {
@@ -193,7 +203,7 @@ impl Making<'_> {
                 sources.push(self.source(&name, &shape)?);
             }
             let one = row.experts.then_some((expert, experts));
-            let pair = matches!(row.rows, Rows::Pair(_)) && self.keys == Keys::Single;
+            let pair = matches!(row.rows, RowSplit::Pair(_)) && self.keys == KeyStyle::Single;
             let wide = elements(&columns);
             match pair {
                 true => {
@@ -204,7 +214,7 @@ impl Making<'_> {
                 }
                 false => {
                     let pieces = match row.rows {
-                        Rows::Qkv => self.interleaved(&sources, wide)?,
+                        RowSplit::Qkv => self.interleaved(&sources, wide)?,
                         _ => sources.iter().zip(&heights).map(|(n, h)| whole(*n, *h, wide)).collect(),
                     };
                     let goal = self.goal(row.key, "", place, one);
@@ -221,24 +231,24 @@ impl Making<'_> {
     }
 
     /// Rows of each tensor that one of Megatron's is made of.
-    fn heights(&self, row: &Row) -> Result<Vec<u64>, Problem> {
+    fn heights(&self, row: &TensorRule) -> Result<Vec<u64>, ModelError> {
         Ok(match row.rows {
-            Rows::One(size) => vec![self.sizes.of(size)?],
-            Rows::Pair(size) => vec![self.sizes.of(size)?; 2],
-            Rows::Vocabulary => vec![self.sizes.of(Size::Vocabulary)?],
-            Rows::Qkv => {
+            RowSplit::One(size) => vec![self.sizes.of(size)?],
+            RowSplit::Pair(size) => vec![self.sizes.of(size)?; 2],
+            RowSplit::Vocabulary => vec![self.sizes.of(ModelDim::Vocabulary)?],
+            RowSplit::Qkv => {
                 let (groups, head) = (self.sizes.groups()?, self.sizes.head()?);
                 let keys = groups.saturating_mul(head);
-                vec![self.sizes.of(Size::Queries)?, keys, keys]
+                vec![self.sizes.of(ModelDim::Queries)?, keys, keys]
             }
         })
     }
 
     /// A tensor of the source, of this shape.
-    fn source(&mut self, name: &str, shape: &[u64]) -> Result<usize, Problem> {
+    fn source(&mut self, name: &str, shape: &[u64]) -> Result<usize, ModelError> {
         let Some(n) = self.weights.find(name) else {
             let text = format!("{name} is missing: config.json describes a model that has it");
-            return Err(Problem::new(Verdict::Incomplete, text));
+            return Err(ModelError::new(Verdict::Incomplete, text));
         };
         let tensor = &self.weights.tensors[n];
         if tensor.shape != shape {
@@ -246,28 +256,28 @@ impl Making<'_> {
                 "{name} has the shape {:?}, config.json asks for {shape:?}",
                 tensor.shape
             );
-            return Err(Problem::damaged(text));
+            return Err(ModelError::damaged(text));
         }
         if elements(shape) == 0 {
-            return Err(Problem::damaged(format!("{name}: it holds no number")));
+            return Err(ModelError::damaged(format!("{name}: it holds no number")));
         }
         if !cast::is_float(tensor.dtype) {
             let text = format!(
                 "{name}: its numbers are {}, and Megatron keeps none such",
                 tensor.dtype.word()
             );
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         }
         self.used[n] = true;
         Ok(n)
     }
 
     /// Each group of heads: its queries, its key, its value. The shapes were compared: all of it lies in the source.
-    fn interleaved(&self, sources: &[usize], wide: u64) -> Result<Vec<Piece>, Problem> {
+    fn interleaved(&self, sources: &[usize], wide: u64) -> Result<Vec<TensorRange>, ModelError> {
         let (heads, groups, head) = (self.sizes.heads()?, self.sizes.groups()?, self.sizes.head()?);
         let each = [heads / groups * head * wide, head * wide, head * wide];
         let of_group = |g: u64| {
-            sources.iter().zip(each).map(move |(tensor, n)| Piece {
+            sources.iter().zip(each).map(move |(tensor, n)| TensorRange {
                 tensor: *tensor,
                 from: g * n,
                 to: (g + 1) * n,
@@ -277,22 +287,24 @@ impl Making<'_> {
     }
 
     /// Key of a tensor and the place in it. `one`: the expert, of how many.
-    fn goal(&self, inner: &str, end: &str, place: &Place, one: Option<(u64, u64)>) -> Goal {
+    fn goal(&self, inner: &str, end: &str, place: &LayerScope, one: Option<(u64, u64)>) -> Goal {
         let (mut offsets, mut lead) = (Vec::new(), Vec::new());
         let before = match place {
-            Place::Top => String::new(),
-            Place::Layer(n) if self.keys == Keys::Stacked => {
+            LayerScope::Top => String::new(),
+            LayerScope::Layer(n) if self.keys == KeyStyle::Stacked => {
                 offsets.push(*n);
                 lead.push(self.layers);
                 "decoder.layers.".to_owned()
             }
-            Place::Layer(n) => format!("decoder.layers.{n}."),
+            LayerScope::Layer(n) => format!("decoder.layers.{n}."),
             // Around the layer of the model's kind.
-            Place::Predicting(n) if PREDICTION.iter().any(|r| r.key.starts_with(inner)) => format!("mtp.layers.{n}."),
-            Place::Predicting(n) => format!("mtp.layers.{n}.transformer_layer."),
+            LayerScope::Predicting(n) if PREDICTION.iter().any(|r| r.key.starts_with(inner)) => {
+                format!("mtp.layers.{n}.")
+            }
+            LayerScope::Predicting(n) => format!("mtp.layers.{n}.transformer_layer."),
         };
         let inner = match one {
-            Some((e, _)) if self.keys == Keys::Single => {
+            Some((e, _)) if self.keys == KeyStyle::Single => {
                 inner.replace("experts.experts.", &format!("experts.experts.{e}."))
             }
             Some((e, of)) => {
@@ -309,7 +321,7 @@ impl Making<'_> {
         }
     }
 
-    fn make(&mut self, goal: Goal, rows: u64, columns: &[u64], pieces: Vec<Piece>) -> Result<(), Problem> {
+    fn make(&mut self, goal: Goal, rows: u64, columns: &[u64], pieces: Vec<TensorRange>) -> Result<(), ModelError> {
         let Some(first) = pieces.first() else { return Ok(()) };
         let first = &self.weights.tensors[first.tensor];
         let dtype = self
@@ -331,11 +343,15 @@ impl Making<'_> {
             .chain([rows])
             .chain(columns.iter().copied())
             .collect();
-        let global = self.out.tensors.entry(goal.key.clone()).or_insert_with(|| Global {
-            dtype,
-            shape,
-            parts: Vec::new(),
-        });
+        let global = self
+            .out
+            .tensors
+            .entry(goal.key.clone())
+            .or_insert_with(|| GlobalTensor {
+                dtype,
+                shape,
+                parts: Vec::new(),
+            });
         if global.dtype != dtype {
             return Err(mixed(&goal.key, &first.name, "another layer's"));
         }
@@ -344,7 +360,7 @@ impl Making<'_> {
         self.parts = self.parts.saturating_add(rows.div_ceil(most));
         if self.parts > MOST {
             let text = format!("it would be cut into more than {MOST} pieces: larger ones are needed");
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         }
         let mut from = 0;
         while from < rows {
@@ -353,7 +369,7 @@ impl Making<'_> {
             offsets.push(from);
             offsets.resize(global.shape.len(), 0);
             let ones = goal.lead.iter().map(|_| 1);
-            global.parts.push(Part {
+            global.parts.push(GlobalSlice {
                 offsets,
                 tensor: OutTensor {
                     name: goal.key.clone(),
@@ -390,7 +406,7 @@ impl Making<'_> {
     }
 
     /// A layer that predicts has the embeddings and the output of the model once more.
-    fn again(&mut self, layer: u64) -> Result<(), Problem> {
+    fn again(&mut self, layer: u64) -> Result<(), ModelError> {
         let head = match self.sizes.config.is_tied() {
             true => EMBEDDINGS,
             false => HEAD,
@@ -399,7 +415,7 @@ impl Making<'_> {
         self.equal(&format!("model.layers.{layer}.shared_head.head.weight"), head)
     }
 
-    fn tied(&mut self) -> Result<(), Problem> {
+    fn tied(&mut self) -> Result<(), ModelError> {
         match self.sizes.config.is_tied() {
             true => self.equal(HEAD, EMBEDDINGS),
             false => Ok(()),
@@ -407,7 +423,7 @@ impl Making<'_> {
     }
 
     /// A tensor that is not written, because another says the same.
-    fn equal(&mut self, name: &str, other: &str) -> Result<(), Problem> {
+    fn equal(&mut self, name: &str, other: &str) -> Result<(), ModelError> {
         let (Some(n), Some(m)) = (self.weights.find(name), self.weights.find(other)) else {
             return Ok(());
         };
@@ -427,12 +443,12 @@ impl Making<'_> {
     }
 
     /// Every tensor has its place in Megatron.
-    fn left(&self) -> Result<(), Problem> {
+    fn left(&self) -> Result<(), ModelError> {
         let all = self.weights.tensors.iter().zip(&self.used);
         let mut left = all.filter(|(t, used)| !**used && !t.name.ends_with(COMPUTED));
         match left.next() {
             None => Ok(()),
-            Some((tensor, _)) => Err(Problem::unknown(format!(
+            Some((tensor, _)) => Err(ModelError::unknown(format!(
                 "{}: no table says what it is called in a model of the type {} under Megatron",
                 tensor.name,
                 self.sizes.kind()
@@ -444,14 +460,14 @@ impl Making<'_> {
 /// Modules without a state of their own.
 const STATELESS: [&str; 2] = ["embedding.word_embeddings", "mlp.router"];
 
-fn mixed(key: &str, first: &str, other: &str) -> Problem {
-    Problem::unknown(format!(
+fn mixed(key: &str, first: &str, other: &str) -> ModelError {
+    ModelError::unknown(format!(
         "{key}: {first} and {other} have numbers of different types (--dtype says one for all)"
     ))
 }
 
-fn whole(tensor: usize, rows: u64, wide: u64) -> Piece {
-    Piece {
+fn whole(tensor: usize, rows: u64, wide: u64) -> TensorRange {
+    TensorRange {
         tensor,
         from: 0,
         to: rows * wide,
@@ -459,13 +475,13 @@ fn whole(tensor: usize, rows: u64, wide: u64) -> Piece {
 }
 
 /// The elements `from..to` of what pieces hold one behind the other.
-fn cut(pieces: &[Piece], from: u64, to: u64) -> Vec<Piece> {
+fn cut(pieces: &[TensorRange], from: u64, to: u64) -> Vec<TensorRange> {
     let (mut out, mut begin) = (Vec::new(), 0);
     for piece in pieces {
         let end = begin + (piece.to - piece.from);
         let (lo, hi) = (begin.max(from), end.min(to));
         if lo < hi {
-            out.push(Piece {
+            out.push(TensorRange {
                 from: piece.from + (lo - begin),
                 to: piece.from + (hi - begin),
                 ..*piece

@@ -1,12 +1,12 @@
 //! Megatron's names for tensors, understood.
 
-use super::Making;
-use super::tables::{PREDICTION, Row, Rows, TOP};
-use crate::problem::Problem;
+use super::HfBuilder;
+use super::tables::{PREDICTION, RowSplit, TOP, TensorRule};
+use crate::problem::ModelError;
 
 /// The layers that a tensor is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum TensorScope {
     Top,
     /// All of them, stacked in front of its dimensions.
     Layers,
@@ -15,17 +15,17 @@ pub(super) enum Of {
 
 /// A key, understood.
 pub(super) struct Spot {
-    pub(super) of: Of,
+    pub(super) of: TensorScope,
     /// The expert that the key names.
     pub(super) expert: Option<u64>,
     /// The half that it names, of a tensor that is a pair.
     pub(super) half: Option<usize>,
-    pub(super) row: &'static Row,
+    pub(super) row: &'static TensorRule,
 }
 
-impl Making<'_> {
+impl HfBuilder<'_> {
     /// Understands a key.
-    pub(super) fn spot(&self, key: &str) -> Result<Spot, Problem> {
+    pub(super) fn spot(&self, key: &str) -> Result<Spot, ModelError> {
         let unknown = || {
             let kind = self.sizes.kind();
             // Megatron-Bridge's names for adapters, and for what they stand beside.
@@ -33,16 +33,16 @@ impl Making<'_> {
                 true => "it is an adapter's (LoRA), which is not put together here from Megatron's form".to_owned(),
                 false => format!("no table says what it is in a model of the type {kind}"),
             };
-            Problem::unknown(format!("{key}: {what}"))
+            ModelError::unknown(format!("{key}: {what}"))
         };
         let (of, rest) = if let Some(rest) = key.strip_prefix("decoder.layers.") {
             match numbered(rest) {
-                Some((n, rest)) if n < self.layers => (Of::Layer(n), rest),
+                Some((n, rest)) if n < self.layers => (TensorScope::Layer(n), rest),
                 Some(_) => {
                     let text = format!("{key}: config.json speaks of {} layers", self.layers);
-                    return Err(Problem::damaged(text));
+                    return Err(ModelError::damaged(text));
                 }
-                None => (Of::Layers, rest),
+                None => (TensorScope::Layers, rest),
             }
         } else if let Some((n, rest)) = key.strip_prefix("mtp.layers.").and_then(numbered) {
             if n >= self.predicting {
@@ -50,9 +50,9 @@ impl Making<'_> {
                     "{key}: config.json (num_nextn_predict_layers) speaks of {}",
                     self.predicting
                 );
-                return Err(Problem::damaged(text));
+                return Err(ModelError::damaged(text));
             }
-            let of = Of::Layer(self.layers + n);
+            let of = TensorScope::Layer(self.layers + n);
             // Later versions of megatron-core have the second name for it, and write either.
             match rest
                 .strip_prefix("transformer_layer.")
@@ -70,7 +70,7 @@ impl Making<'_> {
                 }
             }
         } else {
-            (Of::Top, key)
+            (TensorScope::Top, key)
         };
         const EXPERTS: &str = "mlp.experts.experts.";
         let one = rest.strip_prefix(EXPERTS).and_then(numbered);
@@ -84,11 +84,11 @@ impl Making<'_> {
             _ => (rest, None),
         };
         let row = match of {
-            Of::Top => TOP.iter().find(|r| r.key == rest),
+            TensorScope::Top => TOP.iter().find(|r| r.key == rest),
             _ => self.tables.iter().copied().flatten().find(|r| r.key == rest),
         };
         let row = row.ok_or_else(unknown)?;
-        let fits = (half.is_none() || matches!(row.rows, Rows::Pair(_))) && (one.is_none() || row.experts);
+        let fits = (half.is_none() || matches!(row.rows, RowSplit::Pair(_))) && (one.is_none() || row.experts);
         fits.then_some(Spot {
             of,
             expert: one.map(|(n, _)| n),

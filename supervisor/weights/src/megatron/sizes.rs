@@ -1,12 +1,12 @@
 //! Sizes of a model, as its `config.json` tells them.
 
 use crate::hf::ModelConfig;
-use crate::problem::Problem;
+use crate::problem::ModelError;
 use serde_json::Value;
 
 /// A size that tensors of a model have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Size {
+pub(super) enum ModelDim {
     One,
     Hidden,
     /// Twice the hidden size.
@@ -36,48 +36,48 @@ pub(super) enum Size {
 
 /// A configuration that is asked for sizes.
 #[derive(Clone, Copy)]
-pub(super) struct Sizes<'a> {
+pub(super) struct ModelSizes<'a> {
     pub(super) config: &'a ModelConfig,
 }
 
-impl Sizes<'_> {
-    pub(super) fn of(&self, size: Size) -> Result<u64, Problem> {
+impl ModelSizes<'_> {
+    pub(super) fn of(&self, size: ModelDim) -> Result<u64, ModelError> {
         let product = |a: u64, b: u64| a.checked_mul(b).ok_or_else(|| self.lacks("sizes that fit a file"));
         Ok(match size {
-            Size::One => 1,
-            Size::Hidden => self.number("hidden_size")?,
-            Size::TwoHidden => product(2, self.number("hidden_size")?)?,
-            Size::Queries => product(self.heads()?, self.head()?)?,
-            Size::Head => self.head()?,
-            Size::Feed => self.number("intermediate_size")?,
-            Size::ExpertFeed => match self.kind() {
+            ModelDim::One => 1,
+            ModelDim::Hidden => self.number("hidden_size")?,
+            ModelDim::TwoHidden => product(2, self.number("hidden_size")?)?,
+            ModelDim::Queries => product(self.heads()?, self.head()?)?,
+            ModelDim::Head => self.head()?,
+            ModelDim::Feed => self.number("intermediate_size")?,
+            ModelDim::ExpertFeed => match self.kind() {
                 "mixtral" => self.number("intermediate_size")?,
                 _ => self.number("moe_intermediate_size")?,
             },
-            Size::SharedFeed => match self.kind() {
+            ModelDim::SharedFeed => match self.kind() {
                 "deepseek_v3" => product(self.number("moe_intermediate_size")?, self.number("n_shared_experts")?)?,
                 _ => self.number("shared_expert_intermediate_size")?,
             },
-            Size::Experts => self.experts().ok_or_else(|| self.lacks("num_experts"))?,
-            Size::Vocabulary => self.number("vocab_size")?,
-            Size::QueryRank => self.number("q_lora_rank")?,
-            Size::KeyRank => self.number("kv_lora_rank")?,
-            Size::KeyRankRotated => self
+            ModelDim::Experts => self.experts().ok_or_else(|| self.lacks("num_experts"))?,
+            ModelDim::Vocabulary => self.number("vocab_size")?,
+            ModelDim::QueryRank => self.number("q_lora_rank")?,
+            ModelDim::KeyRank => self.number("kv_lora_rank")?,
+            ModelDim::KeyRankRotated => self
                 .number("kv_lora_rank")?
                 .saturating_add(self.number("qk_rope_head_dim")?),
-            Size::LatentQueries => {
+            ModelDim::LatentQueries => {
                 let head = self
                     .number("qk_nope_head_dim")?
                     .saturating_add(self.number("qk_rope_head_dim")?);
                 product(self.heads()?, head)?
             }
-            Size::LatentKeysValues => {
+            ModelDim::LatentKeysValues => {
                 let head = self
                     .number("qk_nope_head_dim")?
                     .saturating_add(self.number("v_head_dim")?);
                 product(self.heads()?, head)?
             }
-            Size::LatentValues => product(self.heads()?, self.number("v_head_dim")?)?,
+            ModelDim::LatentValues => product(self.heads()?, self.number("v_head_dim")?)?,
         })
     }
 
@@ -85,16 +85,16 @@ impl Sizes<'_> {
         self.config.model_type()
     }
 
-    pub(super) fn layers(&self) -> Result<u64, Problem> {
+    pub(super) fn layers(&self) -> Result<u64, ModelError> {
         self.number("num_hidden_layers")
     }
 
-    pub(super) fn heads(&self) -> Result<u64, Problem> {
+    pub(super) fn heads(&self) -> Result<u64, ModelError> {
         self.number("num_attention_heads")
     }
 
     /// Heads of the keys: each serves a group of those of the queries.
-    pub(super) fn groups(&self) -> Result<u64, Problem> {
+    pub(super) fn groups(&self) -> Result<u64, ModelError> {
         let groups = match self.maybe("num_key_value_heads") {
             Some(n) => n,
             None => self.heads()?,
@@ -104,7 +104,7 @@ impl Sizes<'_> {
             .ok_or_else(|| self.lacks("heads of the queries that its heads of the keys divide"))
     }
 
-    pub(super) fn head(&self) -> Result<u64, Problem> {
+    pub(super) fn head(&self) -> Result<u64, ModelError> {
         if let Some(n) = self.maybe("head_dim") {
             return Ok(n);
         }
@@ -127,7 +127,7 @@ impl Sizes<'_> {
         names.iter().find_map(|name| self.maybe(name))
     }
 
-    fn number(&self, key: &str) -> Result<u64, Problem> {
+    fn number(&self, key: &str) -> Result<u64, ModelError> {
         self.maybe(key).ok_or_else(|| self.lacks(key))
     }
 
@@ -135,8 +135,8 @@ impl Sizes<'_> {
         self.config.value.get(key).and_then(Value::as_bool) == Some(true)
     }
 
-    fn lacks(&self, what: &str) -> Problem {
-        Problem::unknown(format!(
+    fn lacks(&self, what: &str) -> ModelError {
+        ModelError::unknown(format!(
             "config.json: a model of the type {} has to have {what}",
             self.kind()
         ))

@@ -3,28 +3,28 @@
 //! Source: megatron-core 0.16 (`mlp.py`, `moe/experts.py`, `multi_latent_attention.py`, `multi_token_prediction.py`), transformers 5.9
 //! `models/*/modeling_*.py`, verl 0.9 `model_merger/megatron_model_merger.py`. A key stands here without its layer and expert.
 
-use super::sizes::{Size, Sizes};
-use Size::{
+use super::sizes::{ModelDim, ModelSizes};
+use ModelDim::{
     ExpertFeed, Experts, Feed, Head, Hidden, KeyRank, KeyRankRotated, LatentKeysValues, LatentQueries, LatentValues,
     One, Queries, QueryRank, SharedFeed, TwoHidden,
 };
 
 /// How a tensor is divided along its first dimension, that of layers and experts left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rows {
+pub(super) enum RowSplit {
     /// One tensor of this many rows.
-    One(Size),
+    One(ModelDim),
     /// Groups of heads: queries of the group, its key, its value.
     Qkv,
     /// Two tensors of this many rows, one behind the other.
-    Pair(Size),
+    Pair(ModelDim),
     /// The vocabulary, filled up to a size that the ranks divide.
     Vocabulary,
 }
 
 /// Models, or layers of them, that have a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum When {
+pub(super) enum RuleCondition {
     Always,
     /// The layer has no experts.
     Dense,
@@ -43,19 +43,25 @@ pub(super) enum When {
 
 /// One of Megatron's tensors.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row {
+pub(super) struct TensorRule {
     pub(super) key: &'static str,
     pub(super) to: &'static [&'static str],
-    pub(super) rows: Rows,
+    pub(super) rows: RowSplit,
     /// Dimensions behind the first.
-    pub(super) columns: &'static [Size],
-    pub(super) when: When,
+    pub(super) columns: &'static [ModelDim],
+    pub(super) when: RuleCondition,
     /// There is one for each expert; `{e}` in the names is its number.
     pub(super) experts: bool,
 }
 
-const fn row(key: &'static str, to: &'static [&'static str], rows: Rows, columns: &'static [Size], when: When) -> Row {
-    Row {
+const fn row(
+    key: &'static str,
+    to: &'static [&'static str],
+    rows: RowSplit,
+    columns: &'static [ModelDim],
+    when: RuleCondition,
+) -> TensorRule {
+    TensorRule {
         key,
         to,
         rows,
@@ -65,39 +71,44 @@ const fn row(key: &'static str, to: &'static [&'static str], rows: Rows, columns
     }
 }
 
-const fn of_experts(key: &'static str, to: &'static [&'static str], rows: Rows, columns: &'static [Size]) -> Row {
-    Row {
+const fn of_experts(
+    key: &'static str,
+    to: &'static [&'static str],
+    rows: RowSplit,
+    columns: &'static [ModelDim],
+) -> TensorRule {
+    TensorRule {
         experts: true,
-        ..row(key, to, rows, columns, When::Sparse)
+        ..row(key, to, rows, columns, RuleCondition::Sparse)
     }
 }
 
 /// The tensors outside of layers.
-pub(super) const TOP: [Row; 3] = [
+pub(super) const TOP: [TensorRule; 3] = [
     row(
         "embedding.word_embeddings.weight",
         &["model.embed_tokens.weight"],
-        Rows::Vocabulary,
+        RowSplit::Vocabulary,
         &[Hidden],
-        When::Always,
+        RuleCondition::Always,
     ),
     row(
         "decoder.final_layernorm.weight",
         &["model.norm.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[],
-        When::Always,
+        RuleCondition::Always,
     ),
     row(
         "output_layer.weight",
         &["lm_head.weight"],
-        Rows::Vocabulary,
+        RowSplit::Vocabulary,
         &[Hidden],
-        When::Untied,
+        RuleCondition::Untied,
     ),
 ];
 
-const ATTENTION: &[Row] = &[
+const ATTENTION: &[TensorRule] = &[
     row(
         "self_attention.linear_qkv.weight",
         &[
@@ -105,9 +116,9 @@ const ATTENTION: &[Row] = &[
             "self_attn.k_proj.weight",
             "self_attn.v_proj.weight",
         ],
-        Rows::Qkv,
+        RowSplit::Qkv,
         &[Hidden],
-        When::Always,
+        RuleCondition::Always,
     ),
     row(
         "self_attention.linear_qkv.bias",
@@ -116,194 +127,194 @@ const ATTENTION: &[Row] = &[
             "self_attn.k_proj.bias",
             "self_attn.v_proj.bias",
         ],
-        Rows::Qkv,
+        RowSplit::Qkv,
         &[],
-        When::QkvBias,
+        RuleCondition::QkvBias,
     ),
     row(
         "self_attention.linear_proj.weight",
         &["self_attn.o_proj.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[Queries],
-        When::Always,
+        RuleCondition::Always,
     ),
     row(
         "self_attention.linear_proj.bias",
         &["self_attn.o_proj.bias"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[],
-        When::OutputBias,
+        RuleCondition::OutputBias,
     ),
     // The norm before a linear layer is part of it in Transformer Engine, and named so by all.
     row(
         "self_attention.linear_qkv.layer_norm_weight",
         &["input_layernorm.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[],
-        When::Always,
+        RuleCondition::Always,
     ),
 ];
 
-const HEAD_NORMS: &[Row] = &[
+const HEAD_NORMS: &[TensorRule] = &[
     row(
         "self_attention.q_layernorm.weight",
         &["self_attn.q_norm.weight"],
-        Rows::One(Head),
+        RowSplit::One(Head),
         &[],
-        When::Always,
+        RuleCondition::Always,
     ),
     row(
         "self_attention.k_layernorm.weight",
         &["self_attn.k_norm.weight"],
-        Rows::One(Head),
+        RowSplit::One(Head),
         &[],
-        When::Always,
+        RuleCondition::Always,
     ),
 ];
 
-const LATENT_ATTENTION: &[Row] = &[
+const LATENT_ATTENTION: &[TensorRule] = &[
     row(
         "self_attention.linear_q_proj.weight",
         &["self_attn.q_proj.weight"],
-        Rows::One(LatentQueries),
+        RowSplit::One(LatentQueries),
         &[Hidden],
-        When::QueryWhole,
+        RuleCondition::QueryWhole,
     ),
     row(
         "self_attention.linear_q_down_proj.weight",
         &["self_attn.q_a_proj.weight"],
-        Rows::One(QueryRank),
+        RowSplit::One(QueryRank),
         &[Hidden],
-        When::QueryRanked,
+        RuleCondition::QueryRanked,
     ),
     row(
         "self_attention.linear_q_up_proj.weight",
         &["self_attn.q_b_proj.weight"],
-        Rows::One(LatentQueries),
+        RowSplit::One(LatentQueries),
         &[QueryRank],
-        When::QueryRanked,
+        RuleCondition::QueryRanked,
     ),
     row(
         "self_attention.linear_q_up_proj.layer_norm_weight",
         &["self_attn.q_a_layernorm.weight"],
-        Rows::One(QueryRank),
+        RowSplit::One(QueryRank),
         &[],
-        When::QueryRanked,
+        RuleCondition::QueryRanked,
     ),
     row(
         "self_attention.q_layernorm.weight",
         &["self_attn.q_a_layernorm.weight"],
-        Rows::One(QueryRank),
+        RowSplit::One(QueryRank),
         &[],
-        When::QueryRanked,
+        RuleCondition::QueryRanked,
     ),
     row(
         "self_attention.linear_kv_down_proj.weight",
         &["self_attn.kv_a_proj_with_mqa.weight"],
-        Rows::One(KeyRankRotated),
+        RowSplit::One(KeyRankRotated),
         &[Hidden],
-        When::Always,
+        RuleCondition::Always,
     ),
     row(
         "self_attention.linear_kv_up_proj.weight",
         &["self_attn.kv_b_proj.weight"],
-        Rows::One(LatentKeysValues),
+        RowSplit::One(LatentKeysValues),
         &[KeyRank],
-        When::Always,
+        RuleCondition::Always,
     ),
     row(
         "self_attention.linear_kv_up_proj.layer_norm_weight",
         &["self_attn.kv_a_layernorm.weight"],
-        Rows::One(KeyRank),
+        RowSplit::One(KeyRank),
         &[],
-        When::Always,
+        RuleCondition::Always,
     ),
     row(
         "self_attention.kv_layernorm.weight",
         &["self_attn.kv_a_layernorm.weight"],
-        Rows::One(KeyRank),
+        RowSplit::One(KeyRank),
         &[],
-        When::Always,
+        RuleCondition::Always,
     ),
     row(
         "self_attention.linear_proj.weight",
         &["self_attn.o_proj.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[LatentValues],
-        When::Always,
+        RuleCondition::Always,
     ),
 ];
 
-const NORMS: &[Row] = &[
+const NORMS: &[TensorRule] = &[
     row(
         "input_layernorm.weight",
         &["input_layernorm.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[],
-        When::Always,
+        RuleCondition::Always,
     ),
     row(
         "pre_mlp_layernorm.weight",
         &["post_attention_layernorm.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[],
-        When::Always,
+        RuleCondition::Always,
     ),
     row(
         "mlp.linear_fc1.layer_norm_weight",
         &["post_attention_layernorm.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[],
-        When::Always,
+        RuleCondition::Always,
     ),
 ];
 
-const DENSE: &[Row] = &[
+const DENSE: &[TensorRule] = &[
     row(
         "mlp.linear_fc1.weight",
         &["mlp.gate_proj.weight", "mlp.up_proj.weight"],
-        Rows::Pair(Feed),
+        RowSplit::Pair(Feed),
         &[Hidden],
-        When::Dense,
+        RuleCondition::Dense,
     ),
     row(
         "mlp.linear_fc2.weight",
         &["mlp.down_proj.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[Feed],
-        When::Dense,
+        RuleCondition::Dense,
     ),
 ];
 
-const EXPERTS: &[Row] = &[
+const EXPERTS: &[TensorRule] = &[
     row(
         "mlp.router.weight",
         &["mlp.gate.weight"],
-        Rows::One(Experts),
+        RowSplit::One(Experts),
         &[Hidden],
-        When::Sparse,
+        RuleCondition::Sparse,
     ),
     of_experts(
         "mlp.experts.experts.linear_fc1.weight",
         &["mlp.experts.{e}.gate_proj.weight", "mlp.experts.{e}.up_proj.weight"],
-        Rows::Pair(ExpertFeed),
+        RowSplit::Pair(ExpertFeed),
         &[Hidden],
     ),
     of_experts(
         "mlp.experts.experts.linear_fc2.weight",
         &["mlp.experts.{e}.down_proj.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[ExpertFeed],
     ),
 ];
 
-const MIXTRAL: &[Row] = &[
+const MIXTRAL: &[TensorRule] = &[
     row(
         "mlp.router.weight",
         &["block_sparse_moe.gate.weight"],
-        Rows::One(Experts),
+        RowSplit::One(Experts),
         &[Hidden],
-        When::Sparse,
+        RuleCondition::Sparse,
     ),
     of_experts(
         "mlp.experts.experts.linear_fc1.weight",
@@ -311,48 +322,48 @@ const MIXTRAL: &[Row] = &[
             "block_sparse_moe.experts.{e}.w1.weight",
             "block_sparse_moe.experts.{e}.w3.weight",
         ],
-        Rows::Pair(ExpertFeed),
+        RowSplit::Pair(ExpertFeed),
         &[Hidden],
     ),
     of_experts(
         "mlp.experts.experts.linear_fc2.weight",
         &["block_sparse_moe.experts.{e}.w2.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[ExpertFeed],
     ),
 ];
 
-const QWEN_SHARED: &[Row] = &[
+const QWEN_SHARED: &[TensorRule] = &[
     row(
         "mlp.shared_experts.linear_fc1.weight",
         &["mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight"],
-        Rows::Pair(SharedFeed),
+        RowSplit::Pair(SharedFeed),
         &[Hidden],
-        When::Sparse,
+        RuleCondition::Sparse,
     ),
     row(
         "mlp.shared_experts.linear_fc2.weight",
         &["mlp.shared_expert.down_proj.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[SharedFeed],
-        When::Sparse,
+        RuleCondition::Sparse,
     ),
     row(
         "mlp.shared_experts.gate_weight",
         &["mlp.shared_expert_gate.weight"],
-        Rows::One(One),
+        RowSplit::One(One),
         &[Hidden],
-        When::Sparse,
+        RuleCondition::Sparse,
     ),
 ];
 
-const DEEPSEEK_SHARED: &[Row] = &[
+const DEEPSEEK_SHARED: &[TensorRule] = &[
     row(
         "mlp.router.expert_bias",
         &["mlp.gate.e_score_correction_bias"],
-        Rows::One(Experts),
+        RowSplit::One(Experts),
         &[],
-        When::Sparse,
+        RuleCondition::Sparse,
     ),
     row(
         "mlp.shared_experts.linear_fc1.weight",
@@ -360,41 +371,53 @@ const DEEPSEEK_SHARED: &[Row] = &[
             "mlp.shared_experts.gate_proj.weight",
             "mlp.shared_experts.up_proj.weight",
         ],
-        Rows::Pair(SharedFeed),
+        RowSplit::Pair(SharedFeed),
         &[Hidden],
-        When::Shared,
+        RuleCondition::Shared,
     ),
     row(
         "mlp.shared_experts.linear_fc2.weight",
         &["mlp.shared_experts.down_proj.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[SharedFeed],
-        When::Shared,
+        RuleCondition::Shared,
     ),
 ];
 
 /// Tensors of a layer that predicts one more token, around the layer of the model's kind.
-pub(super) const PREDICTION: [Row; 4] = [
-    row("enorm.weight", &["enorm.weight"], Rows::One(Hidden), &[], When::Always),
-    row("hnorm.weight", &["hnorm.weight"], Rows::One(Hidden), &[], When::Always),
+pub(super) const PREDICTION: [TensorRule; 4] = [
+    row(
+        "enorm.weight",
+        &["enorm.weight"],
+        RowSplit::One(Hidden),
+        &[],
+        RuleCondition::Always,
+    ),
+    row(
+        "hnorm.weight",
+        &["hnorm.weight"],
+        RowSplit::One(Hidden),
+        &[],
+        RuleCondition::Always,
+    ),
     row(
         "eh_proj.weight",
         &["eh_proj.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[TwoHidden],
-        When::Always,
+        RuleCondition::Always,
     ),
     row(
         "final_layernorm.weight",
         &["shared_head.norm.weight"],
-        Rows::One(Hidden),
+        RowSplit::One(Hidden),
         &[],
-        When::Always,
+        RuleCondition::Always,
     ),
 ];
 
 /// The tables of a model's layers; none for a kind that is not known.
-pub(super) fn layers(kind: &str) -> Option<&'static [&'static [Row]]> {
+pub(super) fn layers(kind: &str) -> Option<&'static [&'static [TensorRule]]> {
     Some(match kind {
         "llama" | "mistral" | "qwen2" => &[ATTENTION, NORMS, DENSE],
         "qwen3" => &[ATTENTION, HEAD_NORMS, NORMS, DENSE],
@@ -418,9 +441,9 @@ pub(super) const KINDS: [&str; 8] = [
     "deepseek_v3",
 ];
 
-impl When {
+impl RuleCondition {
     /// Condition under which a model, or a layer of it, has such a tensor.
-    pub(super) fn holds(self, sizes: &Sizes<'_>, layer: u64) -> bool {
+    pub(super) fn holds(self, sizes: &ModelSizes<'_>, layer: u64) -> bool {
         match self {
             Self::Always => true,
             Self::Dense => !sizes.is_sparse(layer),

@@ -3,15 +3,15 @@
 //! Source: the opcodes of CPython 3.13 `Lib/pickletools.py`. The same protocol is kept (torch writes 2), so that names mean what they meant.
 //! Values that were one object stay one object.
 
-use crate::problem::Problem;
+use crate::problem::ModelError;
 use std::collections::HashMap;
-use supervise_checkpoint::pickle::{Call, CallKind, Heap, Object, Value};
+use supervise_checkpoint::pickle::{CallKind, PickleCall, PickleHeap, PickleObject, PickleValue};
 
 /// Values nest no deeper in any state that a trainer saves.
 const DEPTH: u32 = 400;
 
 /// A value in another's place.
-pub(super) enum Other {
+pub(super) enum NewValue {
     /// An integer.
     Int(i64),
     /// `None`.
@@ -32,25 +32,34 @@ pub(super) enum Other {
 }
 
 /// Decides which objects become others.
-pub(super) trait Change {
+pub(super) trait PickleRewrite {
     /// The form that replaces an object; none: itself.
     ///
     /// # Errors
     /// An object whose new form is not known.
-    fn change(&mut self, heap: &Heap, object: Value, call: &Call) -> Result<Option<Other>, Problem>;
+    fn change(
+        &mut self,
+        heap: &PickleHeap,
+        object: PickleValue,
+        call: &PickleCall,
+    ) -> Result<Option<NewValue>, ModelError>;
 
     /// The form that replaces the value of a key of a plain dict; none: itself.
     ///
     /// # Errors
     /// A value whose new form is not known.
-    fn entry(&mut self, _heap: &Heap, _key: &[u8], _value: Value) -> Result<Option<Other>, Problem> {
+    fn entry(&mut self, _heap: &PickleHeap, _key: &[u8], _value: PickleValue) -> Result<Option<NewValue>, ModelError> {
         Ok(None)
     }
 }
 
 /// Writes a value as a whole pickle of protocol 2.
-pub(super) fn pickle(heap: &Heap, root: Value, change: &mut dyn Change) -> Result<Vec<u8>, Problem> {
-    let mut emit = Emit {
+pub(super) fn pickle(
+    heap: &PickleHeap,
+    root: PickleValue,
+    change: &mut dyn PickleRewrite,
+) -> Result<Vec<u8>, ModelError> {
+    let mut emit = PickleEmitter {
         heap,
         change,
         out: vec![0x80, 2],
@@ -61,35 +70,35 @@ pub(super) fn pickle(heap: &Heap, root: Value, change: &mut dyn Change) -> Resul
     Ok(emit.out)
 }
 
-struct Emit<'a> {
-    heap: &'a Heap,
-    change: &'a mut dyn Change,
+struct PickleEmitter<'a> {
+    heap: &'a PickleHeap,
+    change: &'a mut dyn PickleRewrite,
     out: Vec<u8>,
     /// Place in the memo of each object that was written.
     memo: HashMap<u32, u32>,
 }
 
-impl Emit<'_> {
-    fn value(&mut self, value: Value, depth: u32) -> Result<(), Problem> {
+impl PickleEmitter<'_> {
+    fn value(&mut self, value: PickleValue, depth: u32) -> Result<(), ModelError> {
         if depth > DEPTH {
-            return Err(Problem::unknown("its values nest deeper than those of a real save"));
+            return Err(ModelError::unknown("its values nest deeper than those of a real save"));
         }
         match value {
-            Value::None => self.out.push(b'N'),
-            Value::Bool(b) => self.out.push(if b { 0x88 } else { 0x89 }),
-            Value::Int(n) => self.int(n),
-            Value::Float(x) => {
+            PickleValue::None => self.out.push(b'N'),
+            PickleValue::Bool(b) => self.out.push(if b { 0x88 } else { 0x89 }),
+            PickleValue::Int(n) => self.int(n),
+            PickleValue::Float(x) => {
                 self.out.push(b'G');
                 self.out.extend(x.to_be_bytes());
             }
-            Value::Str(t) => self.text(self.heap.bytes(t)),
-            Value::Bytes(_) | Value::ByteArray(_) | Value::BigInt(_) => {
-                return Err(Problem::unknown(
+            PickleValue::Str(t) => self.text(self.heap.bytes(t)),
+            PickleValue::Bytes(_) | PickleValue::ByteArray(_) | PickleValue::BigInt(_) => {
+                return Err(ModelError::unknown(
                     "it holds bytes or integers beyond 64 bits, which no shard of FSDP does",
                 ));
             }
-            Value::Global(_) => self.global(value)?,
-            Value::Object(id) => self.object(id, value, depth)?,
+            PickleValue::Global(_) => self.global(value)?,
+            PickleValue::Object(id) => self.object(id, value, depth)?,
         }
         Ok(())
     }
@@ -113,14 +122,14 @@ impl Emit<'_> {
         self.out.extend_from_slice(bytes);
     }
 
-    fn global(&mut self, value: Value) -> Result<(), Problem> {
+    fn global(&mut self, value: PickleValue) -> Result<(), ModelError> {
         let global = self
             .heap
             .global(value)
-            .ok_or_else(|| Problem::damaged("a name is missing"))?;
+            .ok_or_else(|| ModelError::damaged("a name is missing"))?;
         // Protocol 2 cannot say a name with a dot in it.
         if global.name.contains('.') || [&global.module, &global.name].iter().any(|s| s.contains('\n')) {
-            return Err(Problem::unknown(format!(
+            return Err(ModelError::unknown(format!(
                 "it names {}.{}, whose form for other ranks is not known here",
                 global.module, global.name
             )));
@@ -148,41 +157,41 @@ impl Emit<'_> {
         self.out.extend(place.to_le_bytes());
     }
 
-    fn object(&mut self, id: u32, value: Value, depth: u32) -> Result<(), Problem> {
+    fn object(&mut self, id: u32, value: PickleValue, depth: u32) -> Result<(), ModelError> {
         if self.fetched(id) {
             return Ok(());
         }
         let heap = self.heap;
         match heap.object(value) {
-            Some(Object::Tuple(items)) => {
+            Some(PickleObject::Tuple(items)) => {
                 self.tuple(items, depth)?;
                 self.remember(id);
             }
-            Some(Object::List(items)) => {
+            Some(PickleObject::List(items)) => {
                 self.out.push(b']');
                 self.remember(id);
                 self.marked(items, b'e', depth)?;
             }
-            Some(Object::Dict(pairs)) => {
+            Some(PickleObject::Dict(pairs)) => {
                 self.out.push(b'}');
                 self.remember(id);
                 self.pairs(pairs, &[], depth)?;
             }
-            Some(Object::Persistent(persistent)) => {
+            Some(PickleObject::Persistent(persistent)) => {
                 self.value(*persistent, depth + 1)?;
                 self.out.push(b'Q');
                 self.remember(id);
             }
-            Some(Object::Call(call)) => self.call(id, value, call, depth)?,
-            Some(Object::Set(_) | Object::FrozenSet(_)) => {
-                return Err(Problem::unknown("it holds a set, which no shard of FSDP does"));
+            Some(PickleObject::Call(call)) => self.call(id, value, call, depth)?,
+            Some(PickleObject::Set(_) | PickleObject::FrozenSet(_)) => {
+                return Err(ModelError::unknown("it holds a set, which no shard of FSDP does"));
             }
-            None => return Err(Problem::damaged("a value is missing")),
+            None => return Err(ModelError::damaged("a value is missing")),
         }
         Ok(())
     }
 
-    fn tuple(&mut self, items: &[Value], depth: u32) -> Result<(), Problem> {
+    fn tuple(&mut self, items: &[PickleValue], depth: u32) -> Result<(), ModelError> {
         if items.is_empty() {
             self.out.push(b')');
             return Ok(());
@@ -195,7 +204,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    fn marked(&mut self, items: &[Value], end: u8, depth: u32) -> Result<(), Problem> {
+    fn marked(&mut self, items: &[PickleValue], end: u8, depth: u32) -> Result<(), ModelError> {
         if items.is_empty() {
             return Ok(());
         }
@@ -208,7 +217,12 @@ impl Emit<'_> {
     }
 
     /// Pairs of a dict; those of these keys get other values.
-    fn pairs(&mut self, pairs: &[(Value, Value)], others: &[(&'static str, Other)], depth: u32) -> Result<(), Problem> {
+    fn pairs(
+        &mut self,
+        pairs: &[(PickleValue, PickleValue)],
+        others: &[(&'static str, NewValue)],
+        depth: u32,
+    ) -> Result<(), ModelError> {
         if pairs.is_empty() {
             return Ok(());
         }
@@ -216,7 +230,7 @@ impl Emit<'_> {
         for (key, value) in pairs {
             self.value(*key, depth + 1)?;
             let name = match key {
-                Value::Str(t) => self.heap.bytes(*t),
+                PickleValue::Str(t) => self.heap.bytes(*t),
                 _ => b"",
             };
             let named = others
@@ -236,7 +250,7 @@ impl Emit<'_> {
         Ok(())
     }
 
-    fn call(&mut self, id: u32, value: Value, call: &Call, depth: u32) -> Result<(), Problem> {
+    fn call(&mut self, id: u32, value: PickleValue, call: &PickleCall, depth: u32) -> Result<(), ModelError> {
         if let Some(other) = self.change.change(self.heap, value, call)? {
             self.changed(Some(id), call, &other, depth)?;
             return Ok(());
@@ -253,14 +267,14 @@ impl Emit<'_> {
     }
 
     /// The object as it is made, before anything is put into it.
-    fn made(&mut self, call: &Call, depth: u32) -> Result<(), Problem> {
+    fn made(&mut self, call: &PickleCall, depth: u32) -> Result<(), ModelError> {
         self.value(call.callee, depth + 1)?;
         self.value(call.args, depth + 1)?;
         match call.kind {
             CallKind::Reduce | CallKind::Instance => self.out.push(b'R'),
             CallKind::New => self.out.push(0x81),
             CallKind::NewEx => {
-                return Err(Problem::unknown(
+                return Err(ModelError::unknown(
                     "it makes an object with keywords, which no shard of FSDP does",
                 ));
             }
@@ -269,11 +283,11 @@ impl Emit<'_> {
     }
 
     /// An object in another form.
-    fn changed(&mut self, id: Option<u32>, call: &Call, other: &Other, depth: u32) -> Result<(), Problem> {
+    fn changed(&mut self, id: Option<u32>, call: &PickleCall, other: &NewValue, depth: u32) -> Result<(), ModelError> {
         match other {
-            Other::Keys(keys) => {
+            NewValue::Keys(keys) => {
                 let pairs = call.state.and_then(|state| self.heap.pairs(state));
-                let pairs = pairs.ok_or_else(|| Problem::unknown("an object's state is no dict"))?;
+                let pairs = pairs.ok_or_else(|| ModelError::unknown("an object's state is no dict"))?;
                 self.made(call, depth)?;
                 if let Some(id) = id {
                     self.remember(id);
@@ -282,41 +296,41 @@ impl Emit<'_> {
                 self.pairs(pairs, keys, depth + 1)?;
                 self.out.push(b'b');
             }
-            Other::Tensor { storage, shape } => {
+            NewValue::Tensor { storage, shape } => {
                 self.tensor(call, storage, shape, depth)?;
                 if let Some(id) = id {
                     self.remember(id);
                 }
             }
-            Other::Int(_) | Other::None | Other::Tuple(_) | Other::List(_) => self.plain(other),
+            NewValue::Int(_) | NewValue::None | NewValue::Tuple(_) | NewValue::List(_) => self.plain(other),
         }
         Ok(())
     }
 
-    fn other(&mut self, before: Value, other: &Other, depth: u32) -> Result<(), Problem> {
+    fn other(&mut self, before: PickleValue, other: &NewValue, depth: u32) -> Result<(), ModelError> {
         match (other, self.heap.call(before)) {
-            (Other::Int(_) | Other::None | Other::Tuple(_) | Other::List(_), _) => {
+            (NewValue::Int(_) | NewValue::None | NewValue::Tuple(_) | NewValue::List(_), _) => {
                 self.plain(other);
                 Ok(())
             }
             // Not remembered: the object itself may stand elsewhere as it was.
             (other, Some(call)) => self.changed(None, call, other, depth),
-            (_, None) => Err(Problem::unknown("an object is not of the form that is known")),
+            (_, None) => Err(ModelError::unknown("an object is not of the form that is known")),
         }
     }
 
-    fn plain(&mut self, other: &Other) {
+    fn plain(&mut self, other: &NewValue) {
         match other {
-            Other::Int(n) => self.int(*n),
-            Other::Tuple(all) if all.is_empty() => self.out.push(b')'),
-            Other::Tuple(all) => {
+            NewValue::Int(n) => self.int(*n),
+            NewValue::Tuple(all) if all.is_empty() => self.out.push(b')'),
+            NewValue::Tuple(all) => {
                 self.out.push(b'(');
                 for n in all {
                     self.int(*n);
                 }
                 self.out.push(b't');
             }
-            Other::List(all) => {
+            NewValue::List(all) => {
                 self.out.extend(b"](");
                 for n in all {
                     self.int(*n);
@@ -328,13 +342,13 @@ impl Emit<'_> {
     }
 
     /// `_rebuild_tensor_v2(storage, offset, size, stride, …)` with another storage.
-    fn tensor(&mut self, call: &Call, key: &str, shape: &[u64], depth: u32) -> Result<(), Problem> {
-        let strange = || Problem::unknown("a tensor is rebuilt in a way that is not known");
+    fn tensor(&mut self, call: &PickleCall, key: &str, shape: &[u64], depth: u32) -> Result<(), ModelError> {
+        let strange = || ModelError::unknown("a tensor is rebuilt in a way that is not known");
         let args = self.heap.items(call.args).ok_or_else(strange)?;
         let [storage, _, _, _, rest @ ..] = args else {
             return Err(strange());
         };
-        let Some(Object::Persistent(persistent)) = self.heap.object(*storage) else {
+        let Some(PickleObject::Persistent(persistent)) = self.heap.object(*storage) else {
             return Err(strange());
         };
         let parts = self.heap.items(*persistent).ok_or_else(strange)?;
@@ -350,7 +364,7 @@ impl Emit<'_> {
         self.int(crate::model::elements(shape) as i64);
         self.out.extend(b"tQ");
         self.int(0);
-        let numbers = |all: &[u64]| Other::Tuple(all.iter().map(|n| *n as i64).collect());
+        let numbers = |all: &[u64]| NewValue::Tuple(all.iter().map(|n| *n as i64).collect());
         self.plain(&numbers(shape));
         self.plain(&numbers(&crate::model::row_major(shape)));
         for value in rest {

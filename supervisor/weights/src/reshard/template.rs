@@ -1,15 +1,15 @@
 //! The values of the first rank's file, and what every rank changes in them.
 
-use super::emit::{self, Change, Other};
-use super::{Source, filled, pieces};
-use crate::archive::Entry;
+use super::emit::{self, NewValue, PickleRewrite};
+use super::{ReshardSource, filled, pieces};
+use crate::archive::ArchiveEntry;
 use crate::fsdp;
 use crate::layout::OutTensor;
-use crate::model::Weights;
-use crate::problem::Problem;
+use crate::model::ModelWeights;
+use crate::problem::ModelError;
 use std::collections::BTreeMap;
-use supervise_checkpoint::pickle::{self, Call, Heap, Object, Pickle, Value};
-use supervise_checkpoint::source::Reader;
+use supervise_checkpoint::pickle::{self, ParsedPickle, PickleCall, PickleHeap, PickleObject, PickleValue};
+use supervise_checkpoint::source::FileReader;
 use supervise_checkpoint::zip;
 
 /// Keys of a mesh that stay as they are.
@@ -30,13 +30,13 @@ pub(super) const PICKLE: &str = "data.pkl";
 
 /// A file that is written again for each rank.
 pub(super) struct Template<'a> {
-    weights: &'a Weights,
-    heap: Heap,
-    root: Value,
+    weights: &'a ModelWeights,
+    heap: PickleHeap,
+    root: PickleValue,
     /// Entries that are no storages, before and behind those.
-    small: [Vec<Entry>; 2],
+    small: [Vec<ArchiveEntry>; 2],
     /// Tensors by their place, each with how it is cut.
-    tensors: BTreeMap<Place, (usize, How)>,
+    tensors: BTreeMap<TensorKey, (usize, How)>,
     samples_of: Option<u64>,
 }
 
@@ -50,24 +50,25 @@ enum How {
 }
 
 /// Key of a tensor's storage, its place in it, its shape and its strides: two names with the same of all are one tensor.
-type Place = (String, u64, Vec<u64>, Vec<u64>);
+type TensorKey = (String, u64, Vec<u64>, Vec<u64>);
 
 /// A rank's file.
-pub(super) struct Made {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct RankFile {
+    pub(super) entries: Vec<ArchiveEntry>,
     /// The storages among them that come from the source: the entry's index, and what it holds.
     pub(super) storages: Vec<(usize, OutTensor)>,
 }
 
 impl<'a> Template<'a> {
-    pub(super) fn read(source: Source<'_>, weights: &'a Weights) -> Result<Self, Problem> {
+    pub(super) fn read(source: ReshardSource<'_>, weights: &'a ModelWeights) -> Result<Self, ModelError> {
         let (Some(shard), Some(bytes)) = (source.shards.first(), source.sources.first()) else {
-            return Err(Problem::unknown("there are no shards"));
+            return Err(ModelError::unknown("there are no shards"));
         };
         let path = &shard.path;
-        let file = Reader::open(bytes.as_ref(), zip::TAIL).map_err(|e| Problem::found(path.as_str(), &e.finding()))?;
+        let file =
+            FileReader::open(bytes.as_ref(), zip::TAIL).map_err(|e| ModelError::found(path.as_str(), &e.finding()))?;
         let archive =
-            zip::read(&file, source.limits, &mut Vec::new()).map_err(|f| Problem::found(path.as_str(), &f))?;
+            zip::read(&file, source.limits, &mut Vec::new()).map_err(|f| ModelError::found(path.as_str(), &f))?;
         let mut small = [Vec::new(), Vec::new()];
         let mut pickled = None;
         let mut behind = 0;
@@ -80,20 +81,20 @@ impl<'a> Template<'a> {
             let bytes = usize::try_from(entry.size)
                 .ok()
                 .filter(|_| entry.size <= source.limits.pickle_bytes)
-                .ok_or_else(|| Problem::unknown(format!("{path}: {} is too large", entry.name)))?;
+                .ok_or_else(|| ModelError::unknown(format!("{path}: {} is too large", entry.name)))?;
             let bytes = file
                 .bytes(entry.data, bytes)
-                .map_err(|e| Problem::found(path.as_str(), &e.finding()))?;
+                .map_err(|e| ModelError::found(path.as_str(), &e.finding()))?;
             if name == PICKLE {
                 pickled = Some(bytes);
-                small[behind].push(Entry {
+                small[behind].push(ArchiveEntry {
                     name: name.to_owned(),
                     len: 0,
                     bytes: None,
                     zeros: 0,
                 });
             } else {
-                small[behind].push(Entry {
+                small[behind].push(ArchiveEntry {
                     name: name.to_owned(),
                     len: entry.size,
                     bytes: Some(bytes),
@@ -101,9 +102,9 @@ impl<'a> Template<'a> {
                 });
             }
         }
-        let Pickle { heap, root, error, .. } = pickle::read(pickled.unwrap_or_default(), source.limits);
+        let ParsedPickle { heap, root, error, .. } = pickle::read(pickled.unwrap_or_default(), source.limits);
         let (Some(root), None) = (root, error) else {
-            return Err(Problem::damaged(format!("{path}: its data.pkl cannot be read")));
+            return Err(ModelError::damaged(format!("{path}: its data.pkl cannot be read")));
         };
         let mut tensors = BTreeMap::new();
         for part in &shard.found.inventory {
@@ -126,8 +127,8 @@ impl<'a> Template<'a> {
         })
     }
 
-    pub(super) fn for_rank(&self, rank: u64, world: u64) -> Result<Made, Problem> {
-        let mut ranked = Ranked {
+    pub(super) fn for_rank(&self, rank: u64, world: u64) -> Result<RankFile, ModelError> {
+        let mut ranked = RankRewrite {
             template: self,
             rank,
             world,
@@ -140,17 +141,17 @@ impl<'a> Template<'a> {
         for (key, storage) in ranked.storages.into_iter().enumerate() {
             let name = format!("data/{key}");
             match storage {
-                Storage::Known(bytes) => entries.push(Entry {
+                StorageSource::Known(bytes) => entries.push(ArchiveEntry {
                     name,
                     len: bytes.len() as u64,
                     bytes: Some(bytes),
                     zeros: 0,
                 }),
-                Storage::Source(tensor) => {
+                StorageSource::Source(tensor) => {
                     let (len, own) = (tensor.bytes(), tensor.pieces.iter().map(|p| p.to - p.from).sum::<u64>());
                     let zeros = len - own * tensor.dtype.size();
                     storages.push((entries.len(), tensor));
-                    entries.push(Entry {
+                    entries.push(ArchiveEntry {
                         name,
                         len,
                         bytes: None,
@@ -164,28 +165,33 @@ impl<'a> Template<'a> {
             entry.len = pickled.len() as u64;
             entry.bytes = Some(pickled);
         }
-        Ok(Made { entries, storages })
+        Ok(RankFile { entries, storages })
     }
 }
 
-enum Storage {
+enum StorageSource {
     Known(Vec<u8>),
     Source(OutTensor),
 }
 
 /// The changes of one rank.
-struct Ranked<'a> {
+struct RankRewrite<'a> {
     template: &'a Template<'a>,
     rank: u64,
     world: u64,
     /// Storages in the order of their keys.
-    storages: Vec<Storage>,
+    storages: Vec<StorageSource>,
     /// Keys of tensors that were met before: two names of one tensor stay one.
-    known: BTreeMap<Place, String>,
+    known: BTreeMap<TensorKey, String>,
 }
 
-impl Change for Ranked<'_> {
-    fn change(&mut self, heap: &Heap, object: Value, call: &Call) -> Result<Option<Other>, Problem> {
+impl PickleRewrite for RankRewrite<'_> {
+    fn change(
+        &mut self,
+        heap: &PickleHeap,
+        object: PickleValue,
+        call: &PickleCall,
+    ) -> Result<Option<NewValue>, ModelError> {
         let Some(callee) = heap.global(call.callee) else {
             return Ok(None);
         };
@@ -196,12 +202,12 @@ impl Change for Ranked<'_> {
             }
             // A spec keeps the hash of what it was; torch makes another one.
             (_, "DTensorSpec") if heap.attribute(object, "_hash").is_some() => {
-                Ok(Some(Other::Keys(vec![("_hash", Other::None)])))
+                Ok(Some(NewValue::Keys(vec![("_hash", NewValue::None)])))
             }
             (_, name)
                 if name.starts_with("_rebuild") && !matches!(name, "_rebuild_from_type_v2" | "_rebuild_parameter") =>
             {
-                Err(Problem::unknown(format!(
+                Err(ModelError::unknown(format!(
                     "it holds what {name} rebuilds: its form for other ranks is not known here"
                 )))
             }
@@ -211,16 +217,16 @@ impl Change for Ranked<'_> {
 
     /// A rank's sampler counts what it has drawn of its own part. torchdata's `StatefulDataLoader` and torch's `DistributedSampler`: after
     /// as many batches the same samples are gone, whatever the number of ranks they were dealt out to.
-    fn entry(&mut self, _heap: &Heap, key: &[u8], value: Value) -> Result<Option<Other>, Problem> {
+    fn entry(&mut self, _heap: &PickleHeap, key: &[u8], value: PickleValue) -> Result<Option<NewValue>, ModelError> {
         match (self.template.samples_of, value) {
-            (Some(before), Value::Int(n)) if key == b"samples_yielded" => {
+            (Some(before), PickleValue::Int(n)) if key == b"samples_yielded" => {
                 let all = u64::try_from(n).ok().and_then(|n| n.checked_mul(before));
                 let own = all
                     .filter(|all| all.is_multiple_of(self.world))
                     .map(|all| all / self.world);
                 match own.and_then(|n| i64::try_from(n).ok()) {
-                    Some(own) => Ok(Some(Other::Int(own))),
-                    None => Err(Problem::unknown(format!(
+                    Some(own) => Ok(Some(NewValue::Int(own))),
+                    None => Err(ModelError::unknown(format!(
                         "{before} ranks have drawn {n} samples each: that is no whole number for {}",
                         self.world
                     ))),
@@ -231,16 +237,18 @@ impl Change for Ranked<'_> {
     }
 }
 
-impl Ranked<'_> {
-    fn tensor(&mut self, heap: &Heap, call: &Call) -> Result<Other, Problem> {
+impl RankRewrite<'_> {
+    fn tensor(&mut self, heap: &PickleHeap, call: &PickleCall) -> Result<NewValue, ModelError> {
         let (key, _, offset) =
-            storage(heap, call).ok_or_else(|| Problem::unknown("a tensor is rebuilt in a way that is not known"))?;
+            storage(heap, call).ok_or_else(|| ModelError::unknown("a tensor is rebuilt in a way that is not known"))?;
         let [_, _, size, stride, ..] = *heap.items(call.args).unwrap_or_default() else {
-            return Err(Problem::unknown("a tensor is rebuilt in a way that is not known"));
+            return Err(ModelError::unknown("a tensor is rebuilt in a way that is not known"));
         };
         let place = (key, offset, numbers(heap, size), numbers(heap, stride));
         let Some((n, how)) = self.template.tensors.get(&place).copied() else {
-            return Err(Problem::unknown("it holds a tensor at a place that is not known here"));
+            return Err(ModelError::unknown(
+                "it holds a tensor at a place that is not known here",
+            ));
         };
         let tensor = &self.template.weights.tensors[n];
         let (shape, pieces) = match how {
@@ -250,7 +258,7 @@ impl Ranked<'_> {
         let storage = match self.known.get(&place) {
             Some(key) => key.clone(),
             None => {
-                let storage = Storage::Source(OutTensor {
+                let storage = StorageSource::Source(OutTensor {
                     name: tensor.name.clone(),
                     dtype: tensor.dtype,
                     shape: shape.clone(),
@@ -261,85 +269,85 @@ impl Ranked<'_> {
                 key
             }
         };
-        Ok(Other::Tensor { storage, shape })
+        Ok(NewValue::Tensor { storage, shape })
     }
 
-    fn next(&mut self, storage: Storage) -> String {
+    fn next(&mut self, storage: StorageSource) -> String {
         self.storages.push(storage);
         (self.storages.len() - 1).to_string()
     }
 
     /// A mesh of one dimension, with the new ranks.
-    fn mesh(&mut self, heap: &Heap, mesh: Value) -> Result<Other, Problem> {
+    fn mesh(&mut self, heap: &PickleHeap, mesh: PickleValue) -> Result<NewValue, ModelError> {
         let state = heap.call(mesh).and_then(|c| c.state);
         let pairs = state
             .and_then(|s| heap.pairs(s))
-            .ok_or_else(|| Problem::unknown("a mesh keeps no state"))?;
+            .ok_or_else(|| ModelError::unknown("a mesh keeps no state"))?;
         let (rank, world) = (self.rank as i64, self.world as i64);
         let ranks = || (0..world).collect::<Vec<_>>();
         let mut keys = Vec::new();
         for (key, value) in pairs {
             let name = heap.str(*key).unwrap_or_default();
-            let one = |items: Option<&[Value]>| items.is_some_and(|all| all.len() == 1);
+            let one = |items: Option<&[PickleValue]>| items.is_some_and(|all| all.len() == 1);
             match name.as_ref() {
                 "_layout" => {
                     let shape = heap.attribute(*value, "shape");
-                    let shape = shape.ok_or_else(|| Problem::unknown("a mesh has no shape"))?;
+                    let shape = shape.ok_or_else(|| ModelError::unknown("a mesh has no shape"))?;
                     let other = match shape {
-                        Value::Int(_) => Other::Int(world),
-                        shape if one(heap.items(shape)) => Other::Tuple(vec![world]),
+                        PickleValue::Int(_) => NewValue::Int(world),
+                        shape if one(heap.items(shape)) => NewValue::Tuple(vec![world]),
                         _ => return Err(several()),
                     };
-                    keys.push(("_layout", Other::Keys(vec![("shape", other)])));
+                    keys.push(("_layout", NewValue::Keys(vec![("shape", other)])));
                 }
                 "_rank_map" => keys.push(("_rank_map", self.ranks(heap, *value)?)),
                 "mesh" => keys.push(("mesh", self.ranks(heap, *value)?)),
-                "_flatten_rank_map" => keys.push(("_flatten_rank_map", Other::Tuple(ranks()))),
-                "_rank" => keys.push(("_rank", Other::Int(rank))),
+                "_flatten_rank_map" => keys.push(("_flatten_rank_map", NewValue::Tuple(ranks()))),
+                "_rank" => keys.push(("_rank", NewValue::Int(rank))),
                 "_coordinate_on_dim" => match heap.object(*value) {
-                    Some(Object::Tuple(items)) if items.len() == 1 => {
-                        keys.push(("_coordinate_on_dim", Other::Tuple(vec![rank])));
+                    Some(PickleObject::Tuple(items)) if items.len() == 1 => {
+                        keys.push(("_coordinate_on_dim", NewValue::Tuple(vec![rank])));
                     }
-                    Some(Object::List(items)) if items.len() == 1 => {
-                        keys.push(("_coordinate_on_dim", Other::List(vec![rank])));
+                    Some(PickleObject::List(items)) if items.len() == 1 => {
+                        keys.push(("_coordinate_on_dim", NewValue::List(vec![rank])));
                     }
                     _ => return Err(several()),
                 },
-                "_hash" => keys.push(("_hash", Other::None)),
+                "_hash" => keys.push(("_hash", NewValue::None)),
                 known if MESH.contains(&known) => {}
                 other => {
-                    return Err(Problem::unknown(format!(
+                    return Err(ModelError::unknown(format!(
                         "a mesh keeps {other}, which is not known here"
                     )));
                 }
             }
         }
-        Ok(Other::Keys(keys))
+        Ok(NewValue::Keys(keys))
     }
 
     /// The tensor that lists the ranks of a mesh.
-    fn ranks(&mut self, heap: &Heap, value: Value) -> Result<Other, Problem> {
+    fn ranks(&mut self, heap: &PickleHeap, value: PickleValue) -> Result<NewValue, ModelError> {
         let call = heap.call(value).and_then(|call| Some((call, storage(heap, call)?)));
-        let (_, (_, class, _)) = call.ok_or_else(|| Problem::unknown("the ranks of a mesh are no tensor"))?;
+        let (_, (_, class, _)) = call.ok_or_else(|| ModelError::unknown("the ranks of a mesh are no tensor"))?;
         let bytes = match class.as_str() {
             "IntStorage" => (0..self.world).flat_map(|n| (n as i32).to_le_bytes()).collect(),
             "LongStorage" => (0..self.world).flat_map(|n| (n as i64).to_le_bytes()).collect(),
-            other => return Err(Problem::unknown(format!("the ranks of a mesh are kept in {other}"))),
+            other => return Err(ModelError::unknown(format!("the ranks of a mesh are kept in {other}"))),
         };
-        let storage = self.next(Storage::Known(bytes));
-        Ok(Other::Tensor {
+        let storage = self.next(StorageSource::Known(bytes));
+        Ok(NewValue::Tensor {
             storage,
             shape: vec![self.world],
         })
     }
 }
 
-fn several() -> Problem {
-    Problem::unknown("its mesh has more than one dimension: only whole worlds of one dimension are cut anew")
+fn several() -> ModelError {
+    ModelError::unknown("its mesh has more than one dimension: only whole worlds of one dimension are cut anew")
 }
 
 /// A tuple of numbers, or a `torch.Size` made of one.
-fn numbers(heap: &Heap, value: Value) -> Vec<u64> {
+fn numbers(heap: &PickleHeap, value: PickleValue) -> Vec<u64> {
     let inner = heap
         .call(value)
         .and_then(|call| heap.items(call.args)?.first().copied());
@@ -348,11 +356,11 @@ fn numbers(heap: &Heap, value: Value) -> Vec<u64> {
 }
 
 /// Key and class of the storage of a tensor, and its place in it.
-fn storage(heap: &Heap, call: &Call) -> Option<(String, String, u64)> {
+fn storage(heap: &PickleHeap, call: &PickleCall) -> Option<(String, String, u64)> {
     let [storage, offset, ..] = *heap.items(call.args)? else {
         return None;
     };
-    let Object::Persistent(id) = heap.object(storage)? else {
+    let PickleObject::Persistent(id) = heap.object(storage)? else {
         return None;
     };
     let [_, class, key, ..] = *heap.items(*id)? else {

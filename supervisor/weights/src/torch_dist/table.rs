@@ -1,12 +1,12 @@
 //! The table of a checkpoint, `.metadata`: a pickle of torch's own classes.
 
-use crate::problem::Problem;
+use crate::problem::ModelError;
 use std::collections::{BTreeSet, HashMap};
 use supervise_checkpoint::Dtype;
 
 /// Place of an item in the files.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stored {
+pub(super) struct StoredItem {
     /// Number of its file.
     pub(super) file: usize,
     /// Its first byte there.
@@ -24,9 +24,9 @@ const METADATA: &str = "torch.distributed.checkpoint.metadata";
 pub(super) fn metadata(
     tensors: &[Described],
     states: &BTreeSet<String>,
-    items: &[(String, Option<Vec<u64>>, Stored)],
-) -> Result<Vec<u8>, Problem> {
-    let mut out = Pickle::new();
+    items: &[(String, Option<Vec<u64>>, StoredItem)],
+) -> Result<Vec<u8>, ModelError> {
+    let mut out = PickleWriter::new();
     out.object(METADATA, "Metadata");
     out.raw(b"(");
     out.text("state_dict_metadata")?;
@@ -88,7 +88,7 @@ pub(super) fn metadata(
 }
 
 /// The name of a type in torch.
-pub(super) fn torch_name(dtype: Dtype) -> Result<&'static str, Problem> {
+pub(super) fn torch_name(dtype: Dtype) -> Result<&'static str, ModelError> {
     Ok(match dtype {
         Dtype::F64 => "float64",
         Dtype::F32 => "float32",
@@ -99,19 +99,19 @@ pub(super) fn torch_name(dtype: Dtype) -> Result<&'static str, Problem> {
                 "numbers of the type {} are not written into such a checkpoint",
                 other.word()
             );
-            return Err(Problem::unknown(text));
+            return Err(ModelError::unknown(text));
         }
     })
 }
 
 /// A pickle of protocol 2 that is being written.
-pub(super) struct Pickle {
+pub(super) struct PickleWriter {
     out: Vec<u8>,
     /// Places of names and texts that were written: each is written once.
     memo: HashMap<String, u32>,
 }
 
-impl Pickle {
+impl PickleWriter {
     pub(super) fn new() -> Self {
         Self {
             out: vec![0x80, 2],
@@ -151,8 +151,8 @@ impl Pickle {
         self.out.extend((self.memo.len() as u32 - 1).to_le_bytes());
     }
 
-    pub(super) fn text(&mut self, text: &str) -> Result<(), Problem> {
-        let len = u32::try_from(text.len()).map_err(|_| Problem::unknown("a name is longer than 4 GiB"))?;
+    pub(super) fn text(&mut self, text: &str) -> Result<(), ModelError> {
+        let len = u32::try_from(text.len()).map_err(|_| ModelError::unknown("a name is longer than 4 GiB"))?;
         if !self.fetched(text) {
             self.out.push(b'X');
             self.out.extend(len.to_le_bytes());
@@ -207,7 +207,7 @@ impl Pickle {
     }
 
     /// How a tensor was kept in memory.
-    fn properties(&mut self, dtype: Dtype) -> Result<(), Problem> {
+    fn properties(&mut self, dtype: Dtype) -> Result<(), ModelError> {
         self.global(METADATA, "TensorProperties");
         self.raw(b")\x81(");
         self.global("torch", torch_name(dtype)?);

@@ -2,7 +2,7 @@
 
 /// A box: where it begins and how far it reaches in each dimension, and its first element in row-major order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Box {
+pub(super) struct TensorBox {
     pub(super) offsets: Vec<u64>,
     pub(super) sizes: Vec<u64>,
     pub(super) first: u64,
@@ -10,7 +10,7 @@ pub(super) struct Box {
 
 /// The boxes that hold the elements `from..to`, in order: two for each dimension at most, and one. Elements of a box follow each other in
 /// the tensor. The product of the shape is a number of elements that a file holds.
-pub(super) fn boxes(shape: &[u64], from: u64, to: u64) -> Vec<Box> {
+pub(super) fn boxes(shape: &[u64], from: u64, to: u64) -> Vec<TensorBox> {
     let mut out = Vec::new();
     if from < to {
         inside(shape, from, to, 0, &mut Vec::new(), &mut out);
@@ -19,7 +19,7 @@ pub(super) fn boxes(shape: &[u64], from: u64, to: u64) -> Vec<Box> {
 }
 
 /// `base`: the element that the rest of the dimensions begins at, `fixed`: the places in those before.
-fn inside(shape: &[u64], from: u64, to: u64, base: u64, fixed: &mut Vec<u64>, out: &mut Vec<Box>) {
+fn inside(shape: &[u64], from: u64, to: u64, base: u64, fixed: &mut Vec<u64>, out: &mut Vec<TensorBox>) {
     let rest = &shape[fixed.len()..];
     let Some((_, inner)) = rest.split_first() else {
         // A tensor without dimensions.
@@ -43,7 +43,7 @@ fn inside(shape: &[u64], from: u64, to: u64, base: u64, fixed: &mut Vec<u64>, ou
 }
 
 /// Whole rows of the dimension behind those that are fixed.
-fn push(shape: &[u64], fixed: &[u64], rows: std::ops::Range<u64>, first: u64, out: &mut Vec<Box>) {
+fn push(shape: &[u64], fixed: &[u64], rows: std::ops::Range<u64>, first: u64, out: &mut Vec<TensorBox>) {
     let mut offsets = fixed.to_vec();
     let mut sizes = vec![1; fixed.len()];
     if let Some(inner) = shape.get(fixed.len() + 1..) {
@@ -52,7 +52,7 @@ fn push(shape: &[u64], fixed: &[u64], rows: std::ops::Range<u64>, first: u64, ou
         offsets.resize(shape.len(), 0);
         sizes.extend(inner);
     }
-    out.push(Box { offsets, sizes, first });
+    out.push(TensorBox { offsets, sizes, first });
 }
 
 #[cfg(test)]

@@ -1,31 +1,31 @@
 //! Values of a file of `torch.save`: dicts, sizes, tensors and where their numbers lie.
 
-use crate::fsdp::Shard;
-use crate::problem::Problem;
-use crate::read::Bytes;
+use crate::fsdp::FsdpShard;
+use crate::problem::ModelError;
+use crate::read::SharedSource;
 use std::collections::BTreeMap;
-use supervise_checkpoint::pickle::{self, Heap, Object, Pickle, Value};
-use supervise_checkpoint::source::Reader;
-use supervise_checkpoint::{Dtype, Limits, zip};
+use supervise_checkpoint::pickle::{self, ParsedPickle, PickleHeap, PickleObject, PickleValue};
+use supervise_checkpoint::source::FileReader;
+use supervise_checkpoint::{Dtype, InspectLimits, zip};
 use supervise_core::checkpoint::Verdict;
 
 /// A tensor is wrapped no more often.
 const WRAPPED: usize = 4;
 
 /// A file that was read but for its numbers.
-pub(super) struct State<'a> {
+pub(super) struct TorchState<'a> {
     pub(super) path: &'a str,
     /// Its index among the files.
     pub(super) file: usize,
-    heap: Heap,
-    pub(super) root: Value,
+    heap: PickleHeap,
+    pub(super) root: PickleValue,
     /// Place and length in bytes of each storage, by its key.
     places: BTreeMap<&'a str, (u64, u64)>,
 }
 
 /// A tensor in a file; its numbers follow each other.
 #[derive(Debug, Clone)]
-pub(super) struct Stored {
+pub(super) struct StoredTensor {
     pub(super) file: usize,
     /// Place of its first number in the file, in bytes.
     pub(super) at: u64,
@@ -33,13 +33,18 @@ pub(super) struct Stored {
     pub(super) shape: Vec<u64>,
 }
 
-impl<'a> State<'a> {
+impl<'a> TorchState<'a> {
     /// Reads the values of a file that was looked into.
-    pub(super) fn read(file: usize, shard: &'a Shard, bytes: &Bytes, limits: &Limits) -> Result<Self, Problem> {
+    pub(super) fn read(
+        file: usize,
+        shard: &'a FsdpShard,
+        bytes: &SharedSource,
+        limits: &InspectLimits,
+    ) -> Result<Self, ModelError> {
         let path = shard.path.as_str();
         let found = &shard.found;
         if let Some(worst) = found.findings.iter().find(|f| f.effect() != Verdict::Whole) {
-            return Err(Problem::found(path, worst));
+            return Err(ModelError::found(path, worst));
         }
         if found
             .facts
@@ -47,21 +52,23 @@ impl<'a> State<'a> {
             .as_ref()
             .is_some_and(|t| t.byteorder.as_deref() == Some("big"))
         {
-            return Err(Problem::unknown(format!("{path}: its numbers are in big-endian order")));
+            return Err(ModelError::unknown(format!(
+                "{path}: its numbers are in big-endian order"
+            )));
         }
-        let reader = Reader::open(bytes, zip::TAIL).map_err(|e| Problem::found(path, &e.finding()))?;
-        let archive = zip::read(&reader, limits, &mut Vec::new()).map_err(|f| Problem::found(path, &f))?;
+        let reader = FileReader::open(bytes, zip::TAIL).map_err(|e| ModelError::found(path, &e.finding()))?;
+        let archive = zip::read(&reader, limits, &mut Vec::new()).map_err(|f| ModelError::found(path, &f))?;
         let entry = archive.entries.iter().find(|e| e.name.ends_with("/data.pkl"));
         let pickled = entry
             .filter(|e| e.size <= limits.pickle_bytes)
             .and_then(|e| Some((e.data, usize::try_from(e.size).ok()?)))
-            .ok_or_else(|| Problem::damaged(format!("{path}: its data.pkl is missing or too large")))?;
+            .ok_or_else(|| ModelError::damaged(format!("{path}: its data.pkl is missing or too large")))?;
         let pickled = reader
             .bytes(pickled.0, pickled.1)
-            .map_err(|e| Problem::found(path, &e.finding()))?;
-        let Pickle { heap, root, error, .. } = pickle::read(pickled, limits);
+            .map_err(|e| ModelError::found(path, &e.finding()))?;
+        let ParsedPickle { heap, root, error, .. } = pickle::read(pickled, limits);
         let (Some(root), None) = (root, error) else {
-            return Err(Problem::damaged(format!("{path}: its data.pkl cannot be read")));
+            return Err(ModelError::damaged(format!("{path}: its data.pkl cannot be read")));
         };
         let key = |what: &'a str| what.split_once("/data/").map(|(_, key)| key);
         let places = found
@@ -79,36 +86,36 @@ impl<'a> State<'a> {
         })
     }
 
-    pub(super) fn strange(&self, what: &str) -> Problem {
-        Problem::unknown(format!("{}: {what} is not of the form that is known here", self.path))
+    pub(super) fn strange(&self, what: &str) -> ModelError {
+        ModelError::unknown(format!("{}: {what} is not of the form that is known here", self.path))
     }
 
     /// The value of a key; none where it is `None`, too.
-    pub(super) fn get(&self, dict: Value, key: &str) -> Option<Value> {
-        self.heap.get(dict, key).filter(|v| *v != Value::None)
+    pub(super) fn get(&self, dict: PickleValue, key: &str) -> Option<PickleValue> {
+        self.heap.get(dict, key).filter(|v| *v != PickleValue::None)
     }
 
-    pub(super) fn want(&self, dict: Value, key: &str) -> Result<Value, Problem> {
+    pub(super) fn want(&self, dict: PickleValue, key: &str) -> Result<PickleValue, ModelError> {
         self.get(dict, key).ok_or_else(|| self.strange(key))
     }
 
-    pub(super) fn items(&self, value: Value, what: &str) -> Result<&[Value], Problem> {
+    pub(super) fn items(&self, value: PickleValue, what: &str) -> Result<&[PickleValue], ModelError> {
         self.heap.items(value).ok_or_else(|| self.strange(what))
     }
 
     /// A dict's values by name, in its order.
-    pub(super) fn pairs(&self, value: Value, what: &str) -> Result<Vec<(String, Value)>, Problem> {
+    pub(super) fn pairs(&self, value: PickleValue, what: &str) -> Result<Vec<(String, PickleValue)>, ModelError> {
         let pairs = self.heap.pairs(value).ok_or_else(|| self.strange(what))?;
         let named = pairs.iter().map(|(k, v)| Some((self.heap.str(*k)?.into_owned(), *v)));
         named.collect::<Option<_>>().ok_or_else(|| self.strange(what))
     }
 
-    pub(super) fn text(&self, value: Value) -> Option<String> {
+    pub(super) fn text(&self, value: PickleValue) -> Option<String> {
         self.heap.str(value).map(std::borrow::Cow::into_owned)
     }
 
     /// A number, or a member of an enumeration that is called with one.
-    pub(super) fn number(&self, value: Value) -> Option<u64> {
+    pub(super) fn number(&self, value: PickleValue) -> Option<u64> {
         let called = self
             .heap
             .call(value)
@@ -117,7 +124,7 @@ impl<'a> State<'a> {
     }
 
     /// A `torch.Size`.
-    pub(super) fn size(&self, value: Value, what: &str) -> Result<Vec<u64>, Problem> {
+    pub(super) fn size(&self, value: PickleValue, what: &str) -> Result<Vec<u64>, ModelError> {
         let inner = self
             .heap
             .call(value)
@@ -128,7 +135,7 @@ impl<'a> State<'a> {
     }
 
     /// A tensor, however it is wrapped: in a parameter, with attributes.
-    pub(super) fn tensor(&self, value: Value, what: &str) -> Result<Stored, Problem> {
+    pub(super) fn tensor(&self, value: PickleValue, what: &str) -> Result<StoredTensor, ModelError> {
         let strange = || self.strange(what);
         let call = self.heap.call(value).ok_or_else(strange)?;
         let (mut callee, mut args) = (call.callee, call.args);
@@ -149,12 +156,12 @@ impl<'a> State<'a> {
     }
 
     /// The tensor that `_rebuild_tensor_v2` makes of these.
-    fn rebuilt(&self, items: &[Value], what: &str) -> Result<Stored, Problem> {
+    fn rebuilt(&self, items: &[PickleValue], what: &str) -> Result<StoredTensor, ModelError> {
         let strange = || self.strange(what);
         let [storage, offset, size, stride, ..] = *items else {
             return Err(strange());
         };
-        let Some(Object::Persistent(id)) = self.heap.object(storage) else {
+        let Some(PickleObject::Persistent(id)) = self.heap.object(storage) else {
             return Err(strange());
         };
         let [_, class, key, ..] = *self.heap.items(*id).ok_or_else(strange)? else {
@@ -167,7 +174,7 @@ impl<'a> State<'a> {
         let follows = elements < 2 || stride == crate::model::row_major(&shape);
         let offset = self.heap.uint(offset).filter(|_| follows).ok_or_else(strange)?;
         if elements == 0 {
-            return Ok(Stored {
+            return Ok(StoredTensor {
                 file: self.file,
                 at: 0,
                 dtype,
@@ -179,13 +186,13 @@ impl<'a> State<'a> {
             .places
             .get(key.as_ref())
             .copied()
-            .ok_or_else(|| Problem::damaged(format!("{}: the numbers of {what} are not there", self.path)))?;
+            .ok_or_else(|| ModelError::damaged(format!("{}: the numbers of {what} are not there", self.path)))?;
         let end = offset.checked_add(elements).and_then(|n| n.checked_mul(dtype.size()));
         if end.is_none_or(|end| end > len) {
             let text = format!("{}: {what} reaches beyond its storage", self.path);
-            return Err(Problem::damaged(text));
+            return Err(ModelError::damaged(text));
         }
-        Ok(Stored {
+        Ok(StoredTensor {
             file: self.file,
             at: at + offset * dtype.size(),
             dtype,

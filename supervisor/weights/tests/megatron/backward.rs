@@ -6,30 +6,30 @@ use std::collections::BTreeMap;
 use supervise_checkpoint::Dtype;
 use supervise_core::checkpoint::Verdict;
 use supervise_weights::hf::{ModelConfig, Options};
-use supervise_weights::megatron::{self, Backward, Form, Keys};
-use supervise_weights::{Problem, Weights, torch_dist};
+use supervise_weights::megatron::{self, KeyStyle, MegatronForm, MegatronModel};
+use supervise_weights::{ModelError, ModelWeights, torch_dist};
 
-fn keys_of(case: &str) -> Keys {
+fn keys_of(case: &str) -> KeyStyle {
     match case {
-        case if case.ends_with("layers") => Keys::Layers,
-        case if case.ends_with("single") => Keys::Single,
-        _ => Keys::Stacked,
+        case if case.ends_with("layers") => KeyStyle::Layers,
+        case if case.ends_with("single") => KeyStyle::Single,
+        _ => KeyStyle::Stacked,
     }
 }
 
-fn form(keys: Option<Keys>, chunk: u64) -> Form {
-    Form {
+fn form(keys: Option<KeyStyle>, chunk: u64) -> MegatronForm {
+    MegatronForm {
         dtype: None,
         keys,
         chunk,
     }
 }
 
-fn config(golden: &Golden) -> Result<ModelConfig, Problem> {
+fn config(golden: &Golden) -> Result<ModelConfig, ModelError> {
     ModelConfig::parse(golden.config.to_string().as_bytes())
 }
 
-fn backward(shapes: &Shapes, golden: &Golden, form: Form) -> Result<Backward, Problem> {
+fn backward(shapes: &Shapes, golden: &Golden, form: MegatronForm) -> Result<MegatronModel, ModelError> {
     megatron::backward(&weights(shapes), &config(golden)?, form)
 }
 
@@ -71,7 +71,11 @@ fn states_are_named_by_their_place() {
             .states
     };
     // As megatron-core writes them: a layer of two, an expert of four.
-    let (stacked, layers, single) = (made(5, Keys::Stacked), made(8, Keys::Layers), made(8, Keys::Single));
+    let (stacked, layers, single) = (
+        made(5, KeyStyle::Stacked),
+        made(8, KeyStyle::Layers),
+        made(8, KeyStyle::Single),
+    );
     for key in [
         "decoder.layers.self_attention.linear_qkv._extra_state/shard_1_2",
         "decoder.layers.self_attention.core_attention._extra_state/shard_0_2",
@@ -110,16 +114,16 @@ fn layers_of_one_kind_are_stacked() {
         let two_kinds = ["qwen3_moe", "deepseek_v3", "deepseek_v3_mtp"].contains(&kind);
         assert_eq!(
             made.keys,
-            if two_kinds { Keys::Layers } else { Keys::Stacked },
+            if two_kinds { KeyStyle::Layers } else { KeyStyle::Stacked },
             "{kind}"
         );
-        let forced = backward(&golden.model, &golden, form(Some(Keys::Stacked), 1 << 20));
+        let forced = backward(&golden.model, &golden, form(Some(KeyStyle::Stacked), 1 << 20));
         assert_eq!(forced.is_err(), two_kinds, "{kind}");
     }
 }
 
 /// Each element of each of Megatron's tensors, as an element of the model; every one is there once.
-fn elements(made: &Backward) -> BTreeMap<&str, Vec<Option<(usize, u64)>>> {
+fn elements(made: &MegatronModel) -> BTreeMap<&str, Vec<Option<(usize, u64)>>> {
     let mut out = BTreeMap::new();
     for (key, global) in &made.tensors {
         let mut all = vec![None; global.shape.iter().product::<u64>() as usize];
@@ -214,7 +218,7 @@ proptest! {
 #[test]
 fn numbers_of_two_types_are_refused_unless_one_is_asked_for() {
     let golden = golden(MODELS[1].1);
-    let mut source: Weights = weights(&golden.model);
+    let mut source: ModelWeights = weights(&golden.model);
     let up = source.find("model.layers.1.mlp.up_proj.weight").unwrap();
     source.tensors[up].dtype = Dtype::Bf16;
     let one = form(None, 1 << 20);
@@ -223,7 +227,7 @@ fn numbers_of_two_types_are_refused_unless_one_is_asked_for() {
         problem.text.contains("up_proj") && problem.text.contains("--dtype"),
         "{problem}"
     );
-    let cast = Form {
+    let cast = MegatronForm {
         dtype: Some(Dtype::F16),
         ..one
     };

@@ -1,13 +1,13 @@
 //! What is printed, and what it means.
 
 use supervise_core::diagnosis::failure_rules;
-use supervise_core::event::Phase;
+use supervise_core::event::TrainerPhase;
 use supervise_core::id::WorkerId;
-use supervise_core::scan::{Hit, RuleKind, Scanner};
+use supervise_core::scan::{RuleKind, ScanMatch, Scanner};
 use supervise_trainers::adapter;
 
 /// What a line of this logger's says, with the colours that stand in AReaL's files too.
-fn look(logger: &str, level: &str, text: &str) -> Option<Hit> {
+fn look(logger: &str, level: &str, text: &str) -> Option<ScanMatch> {
     let mut rules = adapter(supervise_trainers::areal::AREAL).rules();
     rules.extend(failure_rules());
     let line =
@@ -33,7 +33,7 @@ fn a_save_that_is_not_complete() {
         "INFO",
         "Saved recover checkpoint to /r/default/recover_checkpoint (with_optim=True)",
     );
-    assert_eq!(hit.unwrap().kind, RuleKind::Enters(Phase::Save));
+    assert_eq!(hit.unwrap().kind, RuleKind::Enters(TrainerPhase::Save));
 }
 
 /// [signal.recovering] "Recovering from" is printed before the checkpoint is loaded, and names the step that comes next | Compared with what was ordered; that it was loaded is told by the next step only

@@ -21,13 +21,13 @@ pub(super) struct Signature(pub(super) &'static str);
 
 /// Allowed uses of a name on the list. That it is named is always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::pickle) struct Rule {
+pub(in crate::pickle) struct GlobalRule {
     /// Arguments of a call.
     pub(super) call: Option<Signature>,
     /// Arguments of its `__new__`.
     pub(super) new: Option<Signature>,
     /// The state that an object of it may be given.
-    pub(super) state: State,
+    pub(super) state: BuildState,
     /// It may be appended to.
     pub(super) items: bool,
     /// Items of it may be set.
@@ -42,7 +42,7 @@ pub(in crate::pickle) struct Rule {
 
 /// The state that BUILD may give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum State {
+pub(super) enum BuildState {
     /// None at all.
     #[default]
     Nothing,
@@ -54,8 +54,8 @@ pub(super) enum State {
     Array,
 }
 
-static LIST: LazyLock<HashMap<&'static str, HashMap<&'static str, Rule>>> = LazyLock::new(|| {
-    let mut out: HashMap<&str, HashMap<&str, Rule>> = HashMap::new();
+static LIST: LazyLock<HashMap<&'static str, HashMap<&'static str, GlobalRule>>> = LazyLock::new(|| {
+    let mut out: HashMap<&str, HashMap<&str, GlobalRule>> = HashMap::new();
     for line in KNOWN
         .lines()
         .map(str::trim)
@@ -63,7 +63,7 @@ static LIST: LazyLock<HashMap<&'static str, HashMap<&'static str, Rule>>> = Lazy
     {
         let mut parts = line.split('|').map(str::trim);
         let (modules, names, how) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
-        let rule = Rule::parse(how);
+        let rule = GlobalRule::parse(how);
         for module in modules.unwrap_or_default().split_ascii_whitespace() {
             let names = names.unwrap_or_default().split_ascii_whitespace();
             out.entry(module).or_default().extend(names.map(|name| (name, rule)));
@@ -72,10 +72,10 @@ static LIST: LazyLock<HashMap<&'static str, HashMap<&'static str, Rule>>> = Lazy
     out
 });
 
-static NAMED: Rule = Rule {
+static NAMED: GlobalRule = GlobalRule {
     call: None,
     new: None,
-    state: State::Nothing,
+    state: BuildState::Nothing,
     items: false,
     pairs: false,
     factory: false,
@@ -84,7 +84,7 @@ static NAMED: Rule = Rule {
 };
 
 /// Allowed uses of this name; none where it is not on the list.
-pub(in crate::pickle) fn rule(module: &str, name: &str) -> Option<&'static Rule> {
+pub(in crate::pickle) fn rule(module: &str, name: &str) -> Option<&'static GlobalRule> {
     let typed = || match module {
         "torch" => Dtype::from_torch(name).is_some() || is_storage(name),
         "torch.cuda" | "torch.storage" => is_storage(name),
@@ -101,7 +101,7 @@ fn is_storage(name: &str) -> bool {
     Dtype::from_storage(name).is_some() || name == "TypedStorage"
 }
 
-impl Rule {
+impl GlobalRule {
     fn parse(how: &'static str) -> Self {
         let mut rule = Self::default();
         for word in how.split_ascii_whitespace() {
@@ -116,9 +116,9 @@ impl Rule {
 
     fn set(&mut self, word: &str) {
         match word {
-            "attributes" => self.state = State::Attributes,
-            "data" => self.state = State::Data,
-            "array" => self.state = State::Array,
+            "attributes" => self.state = BuildState::Attributes,
+            "data" => self.state = BuildState::Data,
+            "array" => self.state = BuildState::Array,
             "items" => self.items = true,
             "pairs" => self.pairs = true,
             "factory" => self.factory = true,
@@ -278,7 +278,7 @@ mod tests {
             assert_eq!(rule(module, name), None, "{module}.{name}");
         }
         let tensor = rule("torch._utils", "_rebuild_tensor_v2").map(|r| (r.call.is_some(), r.new.is_some(), r.state));
-        assert_eq!(tensor, Some((true, false, State::Nothing)));
+        assert_eq!(tensor, Some((true, false, BuildState::Nothing)));
         assert_eq!(rule("torch", "bfloat16"), Some(&NAMED));
         let lines = KNOWN.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
         assert!(lines.into_iter().all(|l| l.matches('|').count() == 2));

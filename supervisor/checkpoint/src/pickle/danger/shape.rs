@@ -3,15 +3,15 @@
 //! Whatever stands in an argument was judged when it was made, so what is left to tell is its kind: that nothing is called,
 //! looked up or allocated because of it.
 
-use super::known::{Rule, Signature, State, rule};
+use super::known::{BuildState, GlobalRule, Signature, rule};
 use crate::device::is_device;
-use crate::pickle::heap::{Call, Global, Heap, Object, Value};
+use crate::pickle::heap::{PickleCall, PickleGlobal, PickleHeap, PickleObject, PickleValue};
 
 /// Dimensions of a tensor, and parts of a path, that are looked at; real ones have fewer.
 const MANY: usize = 256;
 
 impl Signature {
-    fn fits(self, heap: &Heap, args: &[Value]) -> bool {
+    fn fits(self, heap: &PickleHeap, args: &[PickleValue]) -> bool {
         self.0.split('/').any(|letters| match letters {
             "Q" => quantized(heap, args),
             "W" => wrapped(heap, args),
@@ -21,29 +21,35 @@ impl Signature {
 }
 
 /// Returns true if a call of the name is one that real writers make.
-pub(in crate::pickle) fn is_usual(heap: &Heap, rule: &Rule, made: bool, args: Value, kwargs: Option<Value>) -> bool {
+pub(in crate::pickle) fn is_usual(
+    heap: &PickleHeap,
+    rule: &GlobalRule,
+    made: bool,
+    args: PickleValue,
+    kwargs: Option<PickleValue>,
+) -> bool {
     let signature = if made { rule.new } else { rule.call };
-    let words = kwargs.is_none_or(|k| matches!(heap.object(k), Some(Object::Dict(pairs)) if pairs.is_empty()));
+    let words = kwargs.is_none_or(|k| matches!(heap.object(k), Some(PickleObject::Dict(pairs)) if pairs.is_empty()));
     let args = tuple(heap, args);
     words && matches!((signature, args), (Some(s), Some(args)) if s.fits(heap, args))
 }
 
 /// Returns true if an object that this call made may be given this state.
-pub(in crate::pickle) fn is_usual_state(heap: &Heap, rule: &Rule, state: Value) -> bool {
+pub(in crate::pickle) fn is_usual_state(heap: &PickleHeap, rule: &GlobalRule, state: PickleValue) -> bool {
     match rule.state {
-        State::Nothing => false,
-        State::Attributes => attributes(heap, state),
-        State::Data => !matches!(state, Value::Global(_)) && heap.call(state).is_none(),
-        State::Array => array(heap, state),
+        BuildState::Nothing => false,
+        BuildState::Attributes => attributes(heap, state),
+        BuildState::Data => !matches!(state, PickleValue::Global(_)) && heap.call(state).is_none(),
+        BuildState::Array => array(heap, state),
     }
 }
 
 /// Returns true if a list may grow that this call made, or a dict.
-pub(in crate::pickle) fn may_grow(rule: &Rule, pairs: bool) -> bool {
+pub(in crate::pickle) fn may_grow(rule: &GlobalRule, pairs: bool) -> bool {
     if pairs { rule.pairs } else { rule.items }
 }
 
-fn each(heap: &Heap, letters: &str, args: &[Value]) -> bool {
+fn each(heap: &PickleHeap, letters: &str, args: &[PickleValue]) -> bool {
     if args.len() > MANY {
         return false;
     }
@@ -63,32 +69,35 @@ fn each(heap: &Heap, letters: &str, args: &[Value]) -> bool {
     args.next().is_none()
 }
 
-fn is(heap: &Heap, letter: u8, value: Value) -> bool {
+fn is(heap: &PickleHeap, letter: u8, value: PickleValue) -> bool {
     match letter {
-        b'i' => matches!(value, Value::Int(_)),
-        b'b' => matches!(value, Value::Bool(_)),
-        b'x' => matches!(value, Value::Str(_)),
-        b'y' => matches!(value, Value::Str(t) if str::from_utf8(heap.bytes(t)).is_ok_and(is_device)),
-        b'n' => value == Value::None,
-        b'v' => !matches!(value, Value::Global(_) | Value::Object(_)),
+        b'i' => matches!(value, PickleValue::Int(_)),
+        b'b' => matches!(value, PickleValue::Bool(_)),
+        b'x' => matches!(value, PickleValue::Str(_)),
+        b'y' => matches!(value, PickleValue::Str(t) if str::from_utf8(heap.bytes(t)).is_ok_and(is_device)),
+        b'n' => value == PickleValue::None,
+        b'v' => !matches!(value, PickleValue::Global(_) | PickleValue::Object(_)),
         b'B' => bytes(heap, value),
-        b'l' => matches!(value, Value::Str(t) if [&b"latin1"[..], b"latin-1"].contains(&heap.bytes(t))),
+        b'l' => matches!(value, PickleValue::Str(t) if [&b"latin1"[..], b"latin-1"].contains(&heap.bytes(t))),
         b't' => numbers(heap, value).is_some(),
-        b'z' => tuple(heap, value) == Some(&[Value::Int(0)]),
+        b'z' => tuple(heap, value) == Some(&[PickleValue::Int(0)]),
         b'T' => tuple(heap, value).is_some(),
         b'L' => matches!(
             heap.object(value),
-            Some(Object::List(_) | Object::Tuple(_) | Object::Set(_) | Object::FrozenSet(_))
+            Some(PickleObject::List(_) | PickleObject::Tuple(_) | PickleObject::Set(_) | PickleObject::FrozenSet(_))
         ),
-        b'D' => !matches!(heap.object(value), None | Some(Object::Call(_) | Object::Persistent(_))),
+        b'D' => !matches!(
+            heap.object(value),
+            None | Some(PickleObject::Call(_) | PickleObject::Persistent(_))
+        ),
         b'q' => fraction(heap, value),
         b's' => {
-            let made = heap.call(value).is_some_and(|call| call.callee == Value::None);
-            made || matches!(heap.object(value), Some(Object::Persistent(_)))
+            let made = heap.call(value).is_some_and(|call| call.callee == PickleValue::None);
+            made || matches!(heap.object(value), Some(PickleObject::Persistent(_)))
         }
         b'o' => hooks(heap, value),
         b'a' => attributes(heap, value),
-        b'f' => value == Value::None || of(heap, value).is_some_and(|r| r.factory),
+        b'f' => value == PickleValue::None || of(heap, value).is_some_and(|r| r.factory),
         b'c' => of(heap, value).is_some_and(|r| r.tensor),
         b'g' => generator(heap, value),
         b'P' => of(heap, value).is_some_and(|r| r.new.is_some_and(|s| s.fits(heap, &[]))),
@@ -100,38 +109,38 @@ fn is(heap: &Heap, letter: u8, value: Value) -> bool {
     }
 }
 
-fn of(heap: &Heap, value: Value) -> Option<&'static Rule> {
+fn of(heap: &PickleHeap, value: PickleValue) -> Option<&'static GlobalRule> {
     heap.global(value).and_then(|g| rule(&g.module, &g.name))
 }
 
 /// A listed name; no two of those that are asked for are spelled alike.
-fn named(heap: &Heap, value: Value, name: &str) -> bool {
-    let is = |g: &Global| g.name == name && rule(&g.module, &g.name).is_some();
+fn named(heap: &PickleHeap, value: PickleValue, name: &str) -> bool {
+    let is = |g: &PickleGlobal| g.name == name && rule(&g.module, &g.name).is_some();
     heap.global(value).is_some_and(is)
 }
 
-fn tuple(heap: &Heap, value: Value) -> Option<&[Value]> {
+fn tuple(heap: &PickleHeap, value: PickleValue) -> Option<&[PickleValue]> {
     match heap.object(value)? {
-        Object::Tuple(items) => Some(items),
+        PickleObject::Tuple(items) => Some(items),
         _ => None,
     }
 }
 
-fn callee<'h>(heap: &'h Heap, call: &Call) -> Option<&'h str> {
+fn callee<'h>(heap: &'h PickleHeap, call: &PickleCall) -> Option<&'h str> {
     heap.global(call.callee).map(|g| g.name.as_str())
 }
 
 /// Bytes as they are, or as protocols before 3 write them.
-fn bytes(heap: &Heap, value: Value) -> bool {
-    let made = |call: &Call| matches!(callee(heap, call), Some("encode" | "bytes" | "bytearray"));
-    matches!(value, Value::Bytes(_) | Value::ByteArray(_)) || heap.call(value).is_some_and(made)
+fn bytes(heap: &PickleHeap, value: PickleValue) -> bool {
+    let made = |call: &PickleCall| matches!(callee(heap, call), Some("encode" | "bytes" | "bytearray"));
+    matches!(value, PickleValue::Bytes(_) | PickleValue::ByteArray(_)) || heap.call(value).is_some_and(made)
 }
 
-fn fraction(heap: &Heap, value: Value) -> bool {
+fn fraction(heap: &PickleHeap, value: PickleValue) -> bool {
     match value {
-        Value::Int(_) | Value::BigInt(_) => true,
+        PickleValue::Int(_) | PickleValue::BigInt(_) => true,
         // `1e999999999` is a short text and a long number.
-        Value::Str(t) => {
+        PickleValue::Str(t) => {
             heap.bytes(t)
                 .iter()
                 .take(MANY)
@@ -143,33 +152,35 @@ fn fraction(heap: &Heap, value: Value) -> bool {
 }
 
 /// Numbers in a tuple, or in a `torch.Size` made of one.
-fn numbers(heap: &Heap, value: Value) -> Option<&[Value]> {
+fn numbers(heap: &PickleHeap, value: PickleValue) -> Option<&[PickleValue]> {
     let items = match heap.call(value) {
         Some(call) if callee(heap, call) == Some("Size") => tuple(heap, *tuple(heap, call.args)?.first()?)?,
         Some(_) => return None,
         None => tuple(heap, value)?,
     };
-    (items.len() <= MANY && items.iter().all(|v| matches!(v, Value::Int(_)))).then_some(items)
+    (items.len() <= MANY && items.iter().all(|v| matches!(v, PickleValue::Int(_)))).then_some(items)
 }
 
 /// torch calls what it finds there; writers leave it empty.
-fn hooks(heap: &Heap, value: Value) -> bool {
-    let empty = |call: &Call| callee(heap, call) == Some("OrderedDict") && call.pairs().is_empty();
-    value == Value::None || heap.call(value).is_some_and(empty)
+fn hooks(heap: &PickleHeap, value: PickleValue) -> bool {
+    let empty = |call: &PickleCall| callee(heap, call) == Some("OrderedDict") && call.pairs().is_empty();
+    value == PickleValue::None || heap.call(value).is_some_and(empty)
 }
 
-fn generator(heap: &Heap, value: Value) -> bool {
-    let made = |call: &Call| callee(heap, call) == Some("__bit_generator_ctor");
-    matches!(value, Value::Str(_)) || of(heap, value).is_some_and(|r| r.bits) || heap.call(value).is_some_and(made)
+fn generator(heap: &PickleHeap, value: PickleValue) -> bool {
+    let made = |call: &PickleCall| callee(heap, call) == Some("__bit_generator_ctor");
+    matches!(value, PickleValue::Str(_))
+        || of(heap, value).is_some_and(|r| r.bits)
+        || heap.call(value).is_some_and(made)
 }
 
 /// A dict whose keys are written out, or one and a dict of slots; each may be missing.
-fn attributes(heap: &Heap, state: Value) -> bool {
-    let one = |value: Value| match heap.object(value) {
-        None => value == Value::None,
-        Some(Object::Dict(pairs)) => {
+fn attributes(heap: &PickleHeap, state: PickleValue) -> bool {
+    let one = |value: PickleValue| match heap.object(value) {
+        None => value == PickleValue::None,
+        Some(PickleObject::Dict(pairs)) => {
             heap.charge(pairs.len());
-            pairs.iter().all(|(key, _)| matches!(key, Value::Str(_)))
+            pairs.iter().all(|(key, _)| matches!(key, PickleValue::Str(_)))
         }
         Some(_) => false,
     };
@@ -181,27 +192,27 @@ fn attributes(heap: &Heap, state: Value) -> bool {
 }
 
 /// Shape, type, order and elements. Where the elements are a list, numpy makes room before it counts them.
-fn array(heap: &Heap, state: Value) -> bool {
+fn array(heap: &PickleHeap, state: PickleValue) -> bool {
     let Some([.., shape, _, _, elements]) = tuple(heap, state) else {
         return false;
     };
     match heap.object(*elements) {
-        Some(Object::List(items)) => product(heap, *shape) == Some(items.len() as u64),
+        Some(PickleObject::List(items)) => product(heap, *shape) == Some(items.len() as u64),
         _ => bytes(heap, *elements) && numbers(heap, *shape).is_some(),
     }
 }
 
-fn product(heap: &Heap, shape: Value) -> Option<u64> {
+fn product(heap: &PickleHeap, shape: PickleValue) -> Option<u64> {
     let mut sizes = numbers(heap, shape)?.iter();
     sizes.try_fold(1_u64, |n, size| n.checked_mul(heap.uint(*size)?))
 }
 
 /// Storage, offset, size, stride, kind, gradient, hooks. Room for the size is made before it is compared with the storage.
-fn quantized(heap: &Heap, args: &[Value]) -> bool {
+fn quantized(heap: &PickleHeap, args: &[PickleValue]) -> bool {
     let [storage, _, size, ..] = *args else {
         return false;
     };
-    let Some(Object::Persistent(id)) = heap.object(storage) else {
+    let Some(PickleObject::Persistent(id)) = heap.object(storage) else {
         return false;
     };
     let held = heap.items(*id).and_then(|parts| heap.uint(*parts.get(4)?));
@@ -209,13 +220,13 @@ fn quantized(heap: &Heap, args: &[Value]) -> bool {
 }
 
 /// Function, class, arguments, state: torch calls the function with the arguments.
-fn wrapped(heap: &Heap, args: &[Value]) -> bool {
+fn wrapped(heap: &PickleHeap, args: &[PickleValue]) -> bool {
     let [function, class, inner, state] = *args else {
         return false;
     };
     // It has a way of its own to take its state.
     let own = named(heap, class, "ShardedTensor") && tuple(heap, state).is_some();
-    let rebuilds = |g: &&Global| g.module == "torch._utils";
+    let rebuilds = |g: &&PickleGlobal| g.module == "torch._utils";
     let rule = heap
         .global(function)
         .filter(rebuilds)

@@ -6,15 +6,15 @@
 //! code `load_image` may be a collate function like any other.
 
 use super::names::{CLASS_WORDS, DANGEROUS_MODULES, FUNCTION_WORDS, LIBRARY_ROOTS};
-use super::{Words, is_capital, is_rebuilder, words};
+use super::{WordSet, is_capital, is_rebuilder, words};
 use std::sync::LazyLock;
 
-static LIBRARIES: Words = LazyLock::new(|| {
+static LIBRARIES: WordSet = LazyLock::new(|| {
     let both = words(&[LIBRARY_ROOTS, DANGEROUS_MODULES]).into_iter();
     both.map(root).collect()
 });
-static FUNCTIONS: Words = LazyLock::new(|| words(&[FUNCTION_WORDS]));
-static CLASSES: Words = LazyLock::new(|| words(&[CLASS_WORDS]));
+static FUNCTIONS: WordSet = LazyLock::new(|| words(&[FUNCTION_WORDS]));
+static CLASSES: WordSet = LazyLock::new(|| words(&[CLASS_WORDS]));
 
 /// Returns true if a top-level module is that of a public library or of Python itself, and no project's own.
 #[must_use]

@@ -1,9 +1,9 @@
 //! The machine's judgement of calls, of state and of what is put into objects: usual, odd, or dangerous.
 
 use super::super::danger;
-use super::super::heap::{Global, Object, Use, Value};
-use super::super::{Odd, PickleError};
-use super::{DANGERS, Machine, NAME};
+use super::super::heap::{GlobalUse, PickleGlobal, PickleObject, PickleValue};
+use super::super::{OddUse, PickleError};
+use super::{DANGERS, NAME, PickleMachine};
 use crate::raw::shown;
 
 /// Arguments of a rebuilding function that are looked at.
@@ -13,7 +13,7 @@ const GIVEN: usize = 64;
 const HASHED: usize = 1 << 16;
 
 /// The class of what a call makes, where its values have no hash.
-fn made_without_hash(callee: &Global) -> Option<&'static str> {
+fn made_without_hash(callee: &PickleGlobal) -> Option<&'static str> {
     let classes: &[&'static str] = match callee.module.as_str() {
         "collections" => &["OrderedDict", "defaultdict", "Counter", "deque"],
         "builtins" | "__builtin__" => &["list", "dict", "set", "bytearray"],
@@ -22,15 +22,15 @@ fn made_without_hash(callee: &Global) -> Option<&'static str> {
     classes.iter().copied().find(|class| *class == callee.name)
 }
 
-impl Machine<'_> {
+impl PickleMachine<'_> {
     /// The rule for a name on the list.
-    pub(super) fn ruled(&self, callee: Value) -> Option<(u32, &'static danger::Rule)> {
-        let Value::Global(id) = callee else { return None };
+    pub(super) fn ruled(&self, callee: PickleValue) -> Option<(u32, &'static danger::GlobalRule)> {
+        let PickleValue::Global(id) = callee else { return None };
         Some((id, (*self.rules.get(id as usize)?)?))
     }
 
     /// The rule for what a call made.
-    pub(super) fn ruled_target(&self, target: Value) -> Option<(u32, &'static danger::Rule)> {
+    pub(super) fn ruled_target(&self, target: PickleValue) -> Option<(u32, &'static danger::GlobalRule)> {
         self.ruled(self.heap.call(target)?.callee)
     }
 
@@ -38,21 +38,21 @@ impl Machine<'_> {
     pub(super) fn odd(&mut self, global: u32, what: &'static str) {
         if self.odd.len() < DANGERS && self.odd.iter().all(|o| o.global != global) {
             let at = self.op_at as u64;
-            self.odd.push(Odd { at, global, what });
+            self.odd.push(OddUse { at, global, what });
         }
     }
 
     /// `getattr(Outer, "Inner")` is how protocols before 4 name a class inside a class (torch does so in FSDP1
     /// shards) or a member of an enum; it is read as the import it stands for. Anything else that is done with
     /// `getattr` stays a call.
-    pub(super) fn nested_class(&self, callee: Value, args: Value) -> Option<(String, String)> {
+    pub(super) fn nested_class(&self, callee: PickleValue, args: PickleValue) -> Option<(String, String)> {
         self.heap
             .global(callee)
             .filter(|g| danger::is_getattr(&g.module, &g.name))?;
         let [owner, name] = *self.heap.items(args)? else {
             return None;
         };
-        if !matches!(name, Value::Str(t) if t.len() <= NAME) {
+        if !matches!(name, PickleValue::Str(t) if t.len() <= NAME) {
             return None;
         }
         let (owner, name) = (self.heap.global(owner)?, self.heap.str(name)?);
@@ -61,10 +61,10 @@ impl Machine<'_> {
     }
 
     /// torch's loader of a storage, with the bytes of exactly one.
-    pub(super) fn is_storage(&self, callee: Value, args: Value) -> bool {
-        let is_loader = |g: &Global| danger::is_storage_loader(&g.module, &g.name);
+    pub(super) fn is_storage(&self, callee: PickleValue, args: PickleValue) -> bool {
+        let is_loader = |g: &PickleGlobal| danger::is_storage_loader(&g.module, &g.name);
         match self.heap.items(args) {
-            Some([Value::Bytes(bytes)]) if matches!(self.heap.object(args), Some(Object::Tuple(_))) => {
+            Some([PickleValue::Bytes(bytes)]) if matches!(self.heap.object(args), Some(PickleObject::Tuple(_))) => {
                 self.heap.global(callee).is_some_and(is_loader) && danger::is_storage(self.heap.bytes(*bytes))
             }
             _ => false,
@@ -72,12 +72,12 @@ impl Machine<'_> {
     }
 
     /// Only an imported name may be called; what a rebuilding function calls for us must be one, too.
-    pub(super) fn judge_callee(&mut self, callee: Value, args: Value, usage: Use) {
-        let Value::Global(id) = callee else {
+    pub(super) fn judge_callee(&mut self, callee: PickleValue, args: PickleValue, usage: GlobalUse) {
+        let PickleValue::Global(id) = callee else {
             self.danger("call something that it computes");
             return;
         };
-        if !matches!(self.heap.object(args), Some(Object::Tuple(_))) {
+        if !matches!(self.heap.object(args), Some(PickleObject::Tuple(_))) {
             self.danger("call something with arguments that it computes");
         }
         self.heap.mark(id, usage);
@@ -92,7 +92,7 @@ impl Machine<'_> {
         if !calls_first && !danger::is_rebuilder(&g.name) {
             return;
         }
-        let args: Vec<Value> = self
+        let args: Vec<PickleValue> = self
             .heap
             .items(args)
             .unwrap_or_default()
@@ -101,18 +101,18 @@ impl Machine<'_> {
             .copied()
             .collect();
         for arg in &args {
-            if let Value::Global(inner) = *arg {
-                self.heap.mark(inner, Use::Called);
+            if let PickleValue::Global(inner) = *arg {
+                self.heap.mark(inner, GlobalUse::Called);
             }
         }
-        if calls_first && !matches!(args.first(), None | Some(Value::Global(_) | Value::None)) {
+        if calls_first && !matches!(args.first(), None | Some(PickleValue::Global(_) | PickleValue::None)) {
             self.danger("let torch call something that it computes");
         }
     }
 
     /// State becomes attributes, and Python asks the object for some of them by name and calls what it gets.
-    pub(super) fn judge_state(&mut self, state: Value, ruled: bool) {
-        let parts: Vec<Value> = match self.heap.items(state) {
+    pub(super) fn judge_state(&mut self, state: PickleValue, ruled: bool) {
+        let parts: Vec<PickleValue> = match self.heap.items(state) {
             Some(parts) => parts.iter().take(2).copied().collect(),
             None => vec![state],
         };
@@ -137,9 +137,9 @@ impl Machine<'_> {
     }
 
     /// The name under which Python would look for something to call, where a pair puts something there.
-    pub(super) fn method(&self, key: Value, value: Value) -> Option<String> {
-        let short = matches!(key, Value::Str(t) if t.len() <= NAME);
-        if !short || !matches!(value, Value::Global(_) | Value::Object(_)) {
+    pub(super) fn method(&self, key: PickleValue, value: PickleValue) -> Option<String> {
+        let short = matches!(key, PickleValue::Str(t) if t.len() <= NAME);
+        if !short || !matches!(value, PickleValue::Global(_) | PickleValue::Object(_)) {
             return None;
         }
         let name = self.heap.str(key)?;
@@ -148,14 +148,14 @@ impl Machine<'_> {
     }
 
     /// Python takes the hash of every key of a dict and every element of a set, and raises TypeError where a value has none.
-    pub(in crate::pickle) fn judge_keys(&mut self, keys: impl Iterator<Item = Value>) {
+    pub(in crate::pickle) fn judge_keys(&mut self, keys: impl Iterator<Item = PickleValue>) {
         if let Some(fault) = self.fault_of_keys(keys) {
             self.doubt(fault);
         }
     }
 
     /// Protocols before 4 make a set of a list of its elements.
-    pub(super) fn judge_elements(&mut self, callee: Value, args: Value) {
+    pub(super) fn judge_elements(&mut self, callee: PickleValue, args: PickleValue) {
         let is_set = self.heap.global(callee).is_some_and(|g| {
             matches!(g.module.as_str(), "builtins" | "__builtin__") && matches!(g.name.as_str(), "set" | "frozenset")
         });
@@ -166,10 +166,10 @@ impl Machine<'_> {
         }
     }
 
-    fn fault_of_keys(&self, keys: impl Iterator<Item = Value>) -> Option<PickleError> {
+    fn fault_of_keys(&self, keys: impl Iterator<Item = PickleValue>) -> Option<PickleError> {
         let mut left = HASHED;
         // Most keys are strings, which cost nothing.
-        let mut composed = keys.filter(|key| matches!(key, Value::Object(_) | Value::ByteArray(_)));
+        let mut composed = keys.filter(|key| matches!(key, PickleValue::Object(_) | PickleValue::ByteArray(_)));
         let found = composed.find_map(|key| self.unhashable(key, &mut left));
         self.heap.charge(HASHED - left);
         match found {
@@ -180,30 +180,30 @@ impl Machine<'_> {
 
     /// The kind of a value that has no hash, or of what a tuple holds. What is not known to have none has one; so has
     /// anything once `left` values were looked at.
-    fn unhashable(&self, value: Value, left: &mut usize) -> Option<&'static str> {
+    fn unhashable(&self, value: PickleValue, left: &mut usize) -> Option<&'static str> {
         let mut waiting = vec![value];
         while let Some(value) = waiting.pop() {
             *left = left.checked_sub(1)?;
-            if let Value::ByteArray(_) = value {
+            if let PickleValue::ByteArray(_) = value {
                 return Some("bytearray");
             }
             match self.heap.object(value) {
-                Some(Object::List(_)) => return Some("list"),
-                Some(Object::Dict(_)) => return Some("dict"),
-                Some(Object::Set(_)) => return Some("set"),
-                Some(Object::Tuple(items)) => waiting.extend(items.iter().take(*left).copied()),
-                Some(Object::Call(call)) => {
+                Some(PickleObject::List(_)) => return Some("list"),
+                Some(PickleObject::Dict(_)) => return Some("dict"),
+                Some(PickleObject::Set(_)) => return Some("set"),
+                Some(PickleObject::Tuple(items)) => waiting.extend(items.iter().take(*left).copied()),
+                Some(PickleObject::Call(call)) => {
                     if let Some(what) = self.heap.global(call.callee).and_then(made_without_hash) {
                         return Some(what);
                     }
                 }
-                Some(Object::FrozenSet(_) | Object::Persistent(_)) | None => {}
+                Some(PickleObject::FrozenSet(_) | PickleObject::Persistent(_)) | None => {}
             }
         }
         None
     }
 
-    pub(super) fn judge_growth(&mut self, target: Value, pairs: bool) {
+    pub(super) fn judge_growth(&mut self, target: PickleValue, pairs: bool) {
         if let Some((id, rule)) = self.ruled_target(target)
             && !danger::may_grow(rule, pairs)
         {

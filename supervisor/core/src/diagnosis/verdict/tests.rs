@@ -1,7 +1,7 @@
 use super::*;
 
 fn told(log: &str, exit: Option<i32>) -> (Option<Class>, Option<u64>) {
-    let mut reading = Reading::new(&[]).unwrap();
+    let mut reading = LogReader::new(&[]).unwrap();
     reading.begin();
     reading.feed(log.as_bytes());
     reading.end_log();
@@ -75,7 +75,7 @@ fn records_that_were_held_back_do_not_hide_the_exception() {
 
 #[test]
 fn the_lines_are_counted_across_pieces_and_carriage_returns() {
-    let mut reading = Reading::new(&[]).unwrap();
+    let mut reading = LogReader::new(&[]).unwrap();
     reading.begin();
     let log = format!("a\r\nb\n{}\n{RAISED}", " 1%|# | 1/9 [\r".repeat(500));
     for piece in log.as_bytes().chunks(7) {
@@ -86,7 +86,7 @@ fn the_lines_are_counted_across_pieces_and_carriage_returns() {
 }
 
 fn step(logs: &[&str], exit: Option<i32>) -> Option<u64> {
-    let mut reading = Reading::new(&[]).unwrap();
+    let mut reading = LogReader::new(&[]).unwrap();
     for log in logs {
         reading.begin();
         log.as_bytes().chunks(100).for_each(|piece| reading.feed(piece));
@@ -182,7 +182,7 @@ fn what_a_model_wrote_tells_nothing() {
 
 #[test]
 fn that_nothing_was_found_where_nothing_could_be_is_uncertain() {
-    let mut reading = Reading::new(&[]).unwrap();
+    let mut reading = LogReader::new(&[]).unwrap();
     let mut verdict = |logs: &[&[u8]]| {
         reading.clear();
         for log in logs {
@@ -193,17 +193,17 @@ fn that_nothing_was_found_where_nothing_could_be_is_uncertain() {
         let v = reading.verdict(None);
         (v.confidence, v.doubt)
     };
-    assert_eq!(verdict(&[b""]), (Confidence::Low, Some((0, Doubt::Empty))));
+    assert_eq!(verdict(&[b""]), (Confidence::Low, Some((0, LogDoubt::Empty))));
     assert_eq!(verdict(&[b"step 1\n", b""]), (Confidence::High, None));
     assert_eq!(
         verdict(&[b"step 1\n", b"\xff\xfes\0t\0"]),
-        (Confidence::Low, Some((1, Doubt::Utf16)))
+        (Confidence::Low, Some((1, LogDoubt::Utf16)))
     );
 }
 
 #[test]
 fn across_ranks_the_first_in_time_counts() {
-    let mut reading = Reading::new(&[]).unwrap();
+    let mut reading = LogReader::new(&[]).unwrap();
     for log in [
         "2026-11-02 09:00:09 step 1\n2026-11-02 09:00:12 OSError: [Errno 24] Too many open files\n",
         "2026-11-02 09:00:11 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n",

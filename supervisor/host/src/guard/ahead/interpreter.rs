@@ -3,7 +3,7 @@
 use super::cold;
 use crate::guard::setup::pipe;
 use crate::process::kill::signal_process;
-use crate::process::spawn::{Place, Program, Started, Wiring, start};
+use crate::process::spawn::{CgroupFds, SpawnProgram, SpawnWiring, SpawnedProcess, start};
 use crate::process::stat::proc_stat;
 use crate::process::tree::list_descendants;
 use crate::system::reap_child;
@@ -15,7 +15,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-use supervise_core::event::Ahead;
+use supervise_core::event::StandbyResult;
 use supervise_core::id::ProcRef;
 
 /// An interpreter that waits needs a moment to look at the files that count, and more where others have the processors; one that imports is in the
@@ -33,9 +33,9 @@ const LINE: usize = 64 << 10;
 
 /// An interpreter that waits.
 #[derive(Debug)]
-pub(super) struct Interpreter {
+pub(super) struct StandbyInterpreter {
     pub(super) argv: Vec<String>,
-    pub(super) started: Started,
+    pub(super) started: SpawnedProcess,
     /// Its limit for files, which it has not before it said that it waits.
     files_limit: Rlimit,
     pub(super) output: OwnedFd,
@@ -46,7 +46,7 @@ pub(super) struct Interpreter {
 /// A word of an interpreter.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Word {
+pub(super) enum StandbyMessage {
     Waits(bool),
     /// All is imported.
     Ready(serde::de::IgnoredAny),
@@ -64,14 +64,14 @@ pub(super) enum NoWord {
 
 /// Its answer came in time: until it hears this, it runs nothing of the trainer.
 #[derive(Debug, Serialize)]
-struct Run {
+struct RunOrder {
     run: bool,
     /// It is forked for what this process's Ray starts, as long as that lives.
     beside: Option<i32>,
 }
 
 #[derive(Debug, Serialize)]
-struct Go<'a> {
+struct GoOrder<'a> {
     argv: &'a [String],
     cwd: &'a str,
 }
@@ -80,11 +80,11 @@ struct Go<'a> {
 ///
 /// # Errors
 /// No process or pipe can be made.
-pub(super) fn start_one(argv: &[String], cwd: &str, env: &[(String, String)]) -> io::Result<Interpreter> {
-    let program = Program::new(argv, env, Some(cwd))?;
+pub(super) fn start_one(argv: &[String], cwd: &str, env: &[(String, String)]) -> io::Result<StandbyInterpreter> {
+    let program = SpawnProgram::new(argv, env, Some(cwd))?;
     let (output, writer) = pipe()?;
     let (channel, theirs) = UnixStream::pair()?;
-    let wiring = Wiring {
+    let wiring = SpawnWiring {
         input: theirs.as_fd(),
         output: writer.as_fd(),
         errors: writer.as_fd(),
@@ -101,7 +101,7 @@ pub(super) fn start_one(argv: &[String], cwd: &str, env: &[(String, String)]) ->
     setrlimit(Resource::Fsize, none)?;
     let started = start(&program, &wiring);
     setrlimit(Resource::Fsize, files_limit)?;
-    Ok(Interpreter {
+    Ok(StandbyInterpreter {
         argv: argv.to_vec(),
         started: started?,
         files_limit,
@@ -118,7 +118,7 @@ pub(super) fn say(channel: &mut UnixStream, words: &impl Serialize) -> io::Resul
     channel.write_all(&line)
 }
 
-impl Interpreter {
+impl StandbyInterpreter {
     /// It has not used the time yet in which it would have spoken.
     pub(super) fn may_speak(&self) -> bool {
         let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten();
@@ -134,7 +134,12 @@ impl Interpreter {
     }
 
     /// Asks it to go on as this worker; an error says why it does not.
-    pub(super) fn ask(&mut self, argv: &[String], cwd: &str, cgroup: Option<&Place<'_>>) -> Result<(), Ahead> {
+    pub(super) fn ask(
+        &mut self,
+        argv: &[String],
+        cwd: &str,
+        cgroup: Option<&CgroupFds<'_>>,
+    ) -> Result<(), StandbyResult> {
         if let Some(place) = cgroup {
             let entrance = rustix::io::dup(place.entrance).map(File::from);
             let moved = entrance.map_err(io::Error::from);
@@ -142,18 +147,19 @@ impl Interpreter {
             moved.map_err(|e| cold(format!("it cannot be moved into the cgroup: {e}")))?;
         }
         // One that is gone left its reason: it is read with the answer.
-        let _ = say(&mut self.channel, &Go { argv, cwd });
+        let _ = say(&mut self.channel, &GoOrder { argv, cwd });
         Ok(())
     }
 
-    pub(super) fn answer(&mut self, until: Instant) -> Result<(), Ahead> {
+    pub(super) fn answer(&mut self, until: Instant) -> Result<(), StandbyResult> {
         loop {
-            self.is_heard().map_err(|why| Ahead::Cold { why, lasting: true })?;
+            self.is_heard()
+                .map_err(|why| StandbyResult::Cold { why, lasting: true })?;
             match self.word(until.min(Instant::now() + LOOK)) {
-                Ok(Word::Goes(true)) => return Ok(()),
-                Ok(Word::Ready(_)) => {}
-                Ok(Word::Cold(why)) => return Err(cold(why)),
-                Ok(Word::Unfit(why)) => return Err(Ahead::Cold { why, lasting: true }),
+                Ok(StandbyMessage::Goes(true)) => return Ok(()),
+                Ok(StandbyMessage::Ready(_)) => {}
+                Ok(StandbyMessage::Cold(why)) => return Err(cold(why)),
+                Ok(StandbyMessage::Unfit(why)) => return Err(StandbyResult::Cold { why, lasting: true }),
                 Ok(other) => return Err(cold(format!("it said {other:?}"))),
                 Err(NoWord::Yet) if Instant::now() < until => {}
                 Err(NoWord::Yet) => return Err(cold("it gave no answer".to_owned())),
@@ -163,8 +169,8 @@ impl Interpreter {
     }
 
     /// The word that it runs as the worker; one that does not take it runs nothing.
-    pub(super) fn run(&mut self, beside: Option<i32>) -> Result<(), Ahead> {
-        say(&mut self.channel, &Run { run: true, beside }).map_err(|e| cold(format!("it is gone: {e}")))
+    pub(super) fn run(&mut self, beside: Option<i32>) -> Result<(), StandbyResult> {
+        say(&mut self.channel, &RunOrder { run: true, beside }).map_err(|e| cold(format!("it is gone: {e}")))
     }
 
     /// Nobody reads its output before it is a worker: one whose imports print more than fits would wait for ever.
@@ -179,7 +185,7 @@ impl Interpreter {
     }
 
     /// Its next word until then.
-    pub(super) fn word(&mut self, until: Instant) -> Result<Word, NoWord> {
+    pub(super) fn word(&mut self, until: Instant) -> Result<StandbyMessage, NoWord> {
         loop {
             if let Some(at) = self.heard.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.heard.drain(..=at).collect();

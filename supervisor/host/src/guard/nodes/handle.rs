@@ -1,8 +1,8 @@
 //! The guard's side of a gang over several nodes: the launcher, and what its relays are.
 
-use super::pulses::{Gathered, Gathering};
+use super::pulses::{Gathered, NodeWindows};
 use super::{FENCED_MS, LauncherOrder, NOT_BEGUN, WORDS_AT};
-use crate::address::{self, Role};
+use crate::address::{self, SocketRole};
 use crate::guard::protocol::{GuardOrder, NodesOrder, WorkerOrder};
 use crate::guard::setup::marks;
 use crate::process::own_program;
@@ -24,7 +24,7 @@ const LOOK_MS: u64 = 2000;
 
 /// The launcher of the nodes. It is reaped as the guard's other children are.
 #[derive(Debug)]
-pub(crate) struct Nodes {
+pub(crate) struct NodeLauncher {
     pub(crate) pid: i32,
     /// It has ended, and with it everything on the nodes.
     pub(crate) ended: bool,
@@ -35,12 +35,12 @@ pub(crate) struct Nodes {
     /// Processor time of all ranks, in milliseconds; behind it what the launcher waits for, and the newest windows of the nodes.
     counter: File,
     told: u64,
-    gathering: Gathering,
+    gathering: NodeWindows,
     /// When windows are looked for again.
     pub(crate) due: u64,
 }
 
-impl Nodes {
+impl NodeLauncher {
     /// Starts it. It must not carry the attempt's mark: it lives until the step has ended.
     pub(crate) fn start(order: &GuardOrder, nodes: &NodesOrder) -> io::Result<Self> {
         let launch = LauncherOrder::new(order, nodes, &marks(order))
@@ -50,7 +50,7 @@ impl Nodes {
         json.write_all(&serde_json::to_vec(&launch)?)?;
         json.rewind()?;
         counter.write_at(&0_u64.to_le_bytes(), 0)?;
-        let socket = address::fresh(&order.run, Role::Nodes)?;
+        let socket = address::fresh(&order.run, SocketRole::Nodes)?;
         let listener = address::listen(&socket)?;
         let child = Command::new(own_program(order.exe.as_std_path()))
             .arg0(&order.exe)
@@ -67,7 +67,7 @@ impl Nodes {
             socket,
             counter,
             told: 0,
-            gathering: Gathering::new(nodes.nodes, order.workers.len()),
+            gathering: NodeWindows::new(nodes.nodes, order.workers.len()),
             due: 0,
         })
     }

@@ -10,7 +10,7 @@ use super::lines::{FromNode, LINE, Splitter, ToNode};
 use super::pulses::Windows;
 use super::{BEAT_MS, FENCED_MS, LauncherOrder, NOT_BEGUN, SILENCE_MS, WORDS_AT, steps};
 use crate::process::boottime_ms;
-use crate::process::spawn::{Program, Wiring, close_inherited, start, take_standard};
+use crate::process::spawn::{SpawnProgram, SpawnWiring, close_inherited, start, take_standard};
 use crate::process::tree::LAUNCHER_NAME;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -51,7 +51,7 @@ pub fn main() -> i32 {
     }
 }
 
-struct Node {
+struct NodeLink {
     name: String,
     heard: u64,
     /// The last time of its own clock that it said.
@@ -75,7 +75,7 @@ struct Launcher {
     lines: Splitter,
     /// Lines of srun's own.
     words: Splitter,
-    nodes: BTreeMap<u32, Node>,
+    nodes: BTreeMap<u32, NodeLink>,
     ordered: bool,
     began: u64,
     guard: Pid,
@@ -152,13 +152,13 @@ impl Launcher {
             "__node".to_owned(),
         ]);
         let env: Vec<(String, String)> = self.env.clone().into_iter().collect();
-        let program = Program::new(&argv, &env, Some("/"))?;
+        let program = SpawnProgram::new(&argv, &env, Some("/"))?;
         let (input, to_srun) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         crate::guard::log_queue::set_nonblocking(&to_srun)?;
         let (output, errors) = (crate::guard::setup::pipe()?, crate::guard::setup::pipe()?);
         let started = start(
             &program,
-            &Wiring {
+            &SpawnWiring {
                 input: input.as_fd(),
                 output: output.1.as_fd(),
                 errors: errors.1.as_fd(),
@@ -234,7 +234,7 @@ impl Launcher {
             );
             return self.lose(None, &words);
         }
-        let is_lost = |n: &Node| !n.gone && now >= n.heard.saturating_add(SILENCE_MS);
+        let is_lost = |n: &NodeLink| !n.gone && now >= n.heard.saturating_add(SILENCE_MS);
         let lost: Vec<(u32, String)> = self
             .nodes
             .iter()
@@ -300,7 +300,7 @@ impl Launcher {
         let now = boottime_ms();
         match said {
             FromNode::Here { node, name } if node < self.order.nodes => {
-                let heard = Node {
+                let heard = NodeLink {
                     name,
                     heard: now,
                     at: None,

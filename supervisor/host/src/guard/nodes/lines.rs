@@ -2,7 +2,7 @@
 //! several nodes do not mix.
 
 use super::pulses::RankPulse;
-use supervise_core::activity::Pulse;
+use supervise_core::activity::RankSample;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::WorkerId;
 
@@ -143,7 +143,7 @@ fn pulse(rank: u32, text: &str) -> Option<RankPulse> {
     let pid = words.next()?.parse().ok()?;
     let state = words.next()?.parse().ok()?;
     let mut number = || words.next()?.parse().ok();
-    let pulse = Pulse {
+    let pulse = RankSample {
         worker: WorkerId(rank),
         pid,
         state,
@@ -284,12 +284,12 @@ mod tests {
     fn what_a_node_says_comes_back() {
         let all: Vec<u8> = (0..=255).cycle().take(PIECE).collect();
         let pulse = |name: Option<&str>, waits: Option<&str>| {
-            let pulse = Pulse {
+            let pulse = RankSample {
                 worker: WorkerId(255),
                 pid: 4711,
                 state: b'S',
                 cpu_ms: u64::MAX,
-                ..Pulse::default()
+                ..RankSample::default()
             };
             let (name, waits) = (name.map(str::to_owned), waits.map(str::to_owned));
             FromNode::Pulse(RankPulse { pulse, name, waits })

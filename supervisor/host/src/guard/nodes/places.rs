@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The allocation at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
+pub struct AllocatedNodes {
     /// The node that this process runs on, and its address: names need not resolve.
     own: String,
     /// Address of rank 0.
@@ -19,13 +19,13 @@ pub struct Places {
 }
 
 /// The nodes of a gang, and those that are left out, each with the class of the failure that its hardware caused.
-pub type Choice = (Vec<String>, Vec<(String, String)>);
+pub type NodeChoice = (Vec<String>, Vec<(String, String)>);
 
-impl Places {
+impl AllocatedNodes {
     /// The nodes that a gang is started on, this one among them, and those of the broken ones that are left out; `None`: there are too
     /// few. A broken one whose place no other can take is used.
     #[must_use]
-    pub fn choose(&self, wanted: u32, broken: &[(String, String)]) -> Option<Choice> {
+    pub fn choose(&self, wanted: u32, broken: &[(String, String)]) -> Option<NodeChoice> {
         let is_broken = |node: &String| *node != self.own && broken.iter().any(|(name, _)| name == node);
         let sound = Self {
             usable: self.usable.iter().filter(|n| !is_broken(n)).cloned().collect(),
@@ -62,7 +62,7 @@ impl Places {
 ///
 /// # Errors
 /// Why nothing is known, in words.
-pub fn ask(env: &BTreeMap<String, String>) -> Result<Places, String> {
+pub fn ask(env: &BTreeMap<String, String>) -> Result<AllocatedNodes, String> {
     let own = env.get("SLURMD_NODENAME").ok_or("SLURMD_NODENAME is not set")?;
     let job = env.get("SLURM_JOB_ID").ok_or("SLURM_JOB_ID is not set")?;
     let said = run_one(env, &["squeue", "--noheader", "--jobs", job, "--format", "%N"])?;
@@ -79,7 +79,7 @@ pub fn ask(env: &BTreeMap<String, String>) -> Result<Places, String> {
     let address = address.ok_or_else(|| format!("scontrol names no address of node {own}"))?;
     let state = |node: &String| states.get(node).map_or("unknown", String::as_str);
     let lost: BTreeSet<&String> = at_start.iter().chain(&now).filter(|n| is_lost(state(n))).collect();
-    Ok(Places {
+    Ok(AllocatedNodes {
         own: own.clone(),
         address: address.to_owned(),
         usable: now.iter().filter(|n| !lost.contains(n)).cloned().collect(),
@@ -132,8 +132,8 @@ fn is_lost(state: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn places(usable: &[&str]) -> Places {
-        Places {
+    fn places(usable: &[&str]) -> AllocatedNodes {
+        AllocatedNodes {
             own: "n2".to_owned(),
             address: "10.0.0.2".to_owned(),
             usable: usable.iter().map(|n| (*n).to_owned()).collect(),

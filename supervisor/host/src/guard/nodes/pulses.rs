@@ -6,13 +6,13 @@
 //! that one, and its silence has a rule of its own.
 
 use super::WINDOWS_AT;
-use crate::guard::counts::{Counts, WINDOW_MS};
+use crate::guard::counts::{WINDOW_MS, WindowCounts};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use supervise_core::activity::{Pulse, RANKS_LIMIT};
+use supervise_core::activity::{RANKS_LIMIT, RankSample};
 use supervise_core::id::WorkerId;
 
 /// A window that was told so long ago says nothing of now, and longer ones say little.
@@ -25,7 +25,7 @@ const CROWD: usize = 4 * RANKS_LIMIT;
 /// Use by a rank in a window, as its node tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankPulse {
-    pub(crate) pulse: Pulse,
+    pub(crate) pulse: RankSample,
     /// The name of its process, where each is told by itself.
     pub(crate) name: Option<String>,
     /// The call that its first thread waits in.
@@ -52,7 +52,7 @@ impl NodeWindow {
         for rank in &mut self.ranks {
             let key = |r: &RankPulse| (r.pulse.worker, r.pulse.pid);
             if let Some(b) = before.ranks.iter().find(|b| key(b) == key(rank)) {
-                rank.pulse = Pulse {
+                rank.pulse = RankSample {
                     cpu_ms: rank.pulse.cpu_ms.saturating_add(b.pulse.cpu_ms),
                     wait_ms: rank.pulse.wait_ms.saturating_add(b.pulse.wait_ms),
                     switches: rank.pulse.switches.saturating_add(b.pulse.switches),
@@ -134,14 +134,14 @@ fn read(memory: &File, seen: &mut [u8; 8]) -> Option<BTreeMap<u32, NodeWindow>> 
 /// A window of the gang.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Gathered {
-    pub(crate) counts: Counts,
+    pub(crate) counts: WindowCounts,
     /// By worker and process.
-    pub(crate) places: BTreeMap<(WorkerId, i32), Place>,
+    pub(crate) places: BTreeMap<(WorkerId, i32), RankLocation>,
 }
 
 /// The node that a rank is on, its name, and the call that it waits in.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RankLocation {
     pub(crate) node: String,
     pub(crate) name: Option<String>,
     pub(crate) waits: Option<String>,
@@ -149,7 +149,7 @@ pub(crate) struct Place {
 
 /// The guard's side: what the nodes told since the last window of the gang.
 #[derive(Debug)]
-pub(super) struct Gathering {
+pub(super) struct NodeWindows {
     nodes: u32,
     ranks: usize,
     seen: [u8; 8],
@@ -158,7 +158,7 @@ pub(super) struct Gathering {
     held: BTreeMap<u32, NodeWindow>,
 }
 
-impl Gathering {
+impl NodeWindows {
     pub(super) fn new(nodes: u32, ranks: usize) -> Self {
         Self {
             nodes,
@@ -195,7 +195,7 @@ impl Gathering {
             return None;
         }
         let mut gathered = Gathered {
-            counts: Counts {
+            counts: WindowCounts {
                 over_ms: WINDOW_MS,
                 network: Some(0),
                 pulses: Vec::new(),
@@ -207,14 +207,14 @@ impl Gathering {
             let sent = window.network.map(|bytes| window.share(bytes));
             gathered.counts.network = sum(gathered.counts.network, sent);
             for RankPulse { pulse, name, waits } in &window.ranks {
-                let place = Place {
+                let place = RankLocation {
                     node: window.name.clone(),
                     name: name.clone(),
                     waits: waits.clone(),
                 };
                 workers.insert(pulse.worker);
                 gathered.places.insert((pulse.worker, pulse.pid), place);
-                gathered.counts.pulses.push(Pulse {
+                gathered.counts.pulses.push(RankSample {
                     cpu_ms: window.share(pulse.cpu_ms),
                     wait_ms: window.share(pulse.wait_ms),
                     switches: window.share(pulse.switches),

@@ -6,13 +6,13 @@
 //! whoever ends it ends them too. Ray's processes that are left are the tree's, and end with it.
 
 use super::relay::die_of;
-use crate::cluster::{Query, ask};
+use crate::cluster::{RayQuery, ask};
 use crate::guard::scratch;
 use crate::guard::setup::signals;
 use crate::interpreter;
 use crate::process::kill::signal_group;
 use crate::process::reap::reap_one;
-use crate::process::spawn::{Program, REFUSAL_LEN, Refusal, Wiring, close_inherited, start};
+use crate::process::spawn::{REFUSAL_LEN, SpawnError, SpawnProgram, SpawnWiring, close_inherited, start};
 use crate::process::{ATTEMPT_VARIABLE, boottime_ms, proc_stat};
 use crate::system::free_port;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -70,7 +70,7 @@ pub fn main(args: &[OsString]) -> i32 {
     let words: Option<Vec<String>> = args.iter().map(|a| a.to_str().map(str::to_owned)).collect();
     let ended = words
         .ok_or_else(|| "a word of the command is not UTF-8".to_owned())
-        .and_then(|words| Here::begin(&words)?.run());
+        .and_then(|words| RayNode::begin(&words)?.run());
     match ended {
         Ok(ExitStatus::Code(code)) => code,
         Ok(ExitStatus::Signal(signal)) => die_of(signal),
@@ -93,7 +93,7 @@ struct Child {
     exit: Option<ExitStatus>,
 }
 
-struct Here {
+struct RayNode {
     order: RayOrder,
     driver: Vec<String>,
     cwd: Utf8PathBuf,
@@ -109,7 +109,7 @@ struct Here {
     children: Vec<Child>,
 }
 
-impl Here {
+impl RayNode {
     fn begin(words: &[String]) -> Result<Self, String> {
         close_inherited();
         let (order, driver) = words.split_first().ok_or("no order")?;
@@ -256,12 +256,12 @@ impl Here {
 
     /// Asks the cluster until it has all that the run needs.
     fn count(&mut self, address: &str) -> Result<(), String> {
-        let query = Query {
+        let query = RayQuery {
             command: self.driver.clone(),
             cwd: self.cwd.clone(),
             env: self.env.clone(),
             address: address.to_owned(),
-            ..Query::default()
+            ..RayQuery::default()
         };
         let nodes = self.order.nodes;
         let gpus = self.order.gpus.map(|each| each.saturating_mul(nodes));
@@ -335,10 +335,10 @@ impl Here {
     fn start(&mut self, argv: &[String]) -> Result<(), String> {
         let told = |e: &dyn std::fmt::Display| format!("`{}` cannot be started: {e}", argv.first().map_or("", |w| w));
         let env: Vec<(String, String)> = self.env.clone().into_iter().collect();
-        let program = Program::new(argv, &env, Some(self.cwd.as_str())).map_err(|e| told(&e))?;
+        let program = SpawnProgram::new(argv, &env, Some(self.cwd.as_str())).map_err(|e| told(&e))?;
         let null = crate::guard::log_queue::null().map_err(|e| told(&e))?;
         let (output, errors) = (io::stdout(), io::stderr());
-        let wiring = Wiring {
+        let wiring = SpawnWiring {
             input: null.as_fd(),
             output: output.as_fd(),
             errors: errors.as_fd(),
@@ -356,7 +356,7 @@ impl Here {
         let _ = poll(&mut fds, PollTimeout::NONE);
         let mut bytes = [0_u8; REFUSAL_LEN];
         match File::from(started.report).read(&mut bytes) {
-            Ok(REFUSAL_LEN) => Err(told(&Refusal::parse(bytes).error())),
+            Ok(REFUSAL_LEN) => Err(told(&SpawnError::parse(bytes).error())),
             _ => Ok(()),
         }
     }

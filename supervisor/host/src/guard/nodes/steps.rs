@@ -2,7 +2,7 @@
 //! does not reach any more, whose ranks have ended by themselves.
 
 use super::ask::run_one;
-use super::places::{self, Places};
+use super::places::{self, AllocatedNodes};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use supervise_core::id::{AttemptNo, RunId};
@@ -26,7 +26,7 @@ pub(super) fn prefix(run: &RunId) -> String {
 
 /// A step that Slurm lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Listed {
+struct SlurmStep {
     id: String,
     /// Its nodes, as Slurm writes them.
     nodes: String,
@@ -41,7 +41,7 @@ pub fn clear(
     env: &BTreeMap<String, String>,
     run: &RunId,
     wait: impl Fn(String),
-) -> Result<(Vec<String>, Places), String> {
+) -> Result<(Vec<String>, AllocatedNodes), String> {
     let until = Instant::now() + ENDING;
     let is_meant = |name: &str| name.starts_with(&prefix(run));
     let mut left = list(env, &is_meant)?;
@@ -77,13 +77,13 @@ pub(crate) fn kill_those(env: &BTreeMap<String, String>, is_meant: &dyn Fn(&str)
 }
 
 /// One that has ended meanwhile is refused: the list tells.
-fn kill(env: &BTreeMap<String, String>, steps: &[Listed]) -> Result<(), String> {
+fn kill(env: &BTreeMap<String, String>, steps: &[SlurmStep]) -> Result<(), String> {
     let mut argv = vec!["scancel", "--quiet", "--signal=KILL"];
     argv.extend(steps.iter().map(|step| step.id.as_str()));
     run_one(env, &argv).map(|_| ())
 }
 
-fn list(env: &BTreeMap<String, String>, is_meant: &dyn Fn(&str) -> bool) -> Result<Vec<Listed>, String> {
+fn list(env: &BTreeMap<String, String>, is_meant: &dyn Fn(&str) -> bool) -> Result<Vec<SlurmStep>, String> {
     let user = nix::unistd::getuid().to_string();
     let argv = [
         "squeue",
@@ -98,7 +98,7 @@ fn list(env: &BTreeMap<String, String>, is_meant: &dyn Fn(&str) -> bool) -> Resu
     Ok(read(&String::from_utf8_lossy(&said), is_meant))
 }
 
-fn read(text: &str, is_meant: &dyn Fn(&str) -> bool) -> Vec<Listed> {
+fn read(text: &str, is_meant: &dyn Fn(&str) -> bool) -> Vec<SlurmStep> {
     let lines = text.lines().filter_map(|line| {
         let (id, rest) = line.split_once('|')?;
         let (name, nodes) = rest.rsplit_once('|')?;
@@ -106,7 +106,7 @@ fn read(text: &str, is_meant: &dyn Fn(&str) -> bool) -> Vec<Listed> {
     });
     lines
         .filter(|(id, name, _)| is_meant(name.trim()) && id.bytes().all(|b| b.is_ascii_digit() || b"._+".contains(&b)))
-        .map(|(id, _, nodes)| Listed {
+        .map(|(id, _, nodes)| SlurmStep {
             id: id.to_owned(),
             nodes: nodes.trim().to_owned(),
         })

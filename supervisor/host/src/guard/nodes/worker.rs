@@ -6,14 +6,14 @@
 use super::lines::{FromNode, PIECE, Splitter, ToNode};
 use super::pulses::RankPulse;
 use super::{ANSWER_MS, ORDER_LIMIT, RanksOrder, SILENCE_MS};
-use crate::guard::counts::{Counter, Ranked, name_of, waits_in};
+use crate::guard::counts::{RankCounter, WatchedRank, name_of, waits_in};
 use crate::guard::protocol::WorkerOrder;
 use crate::guard::setup::signals;
-use crate::guard::tree::{End, Tree};
-use crate::guard::worker::{Look, Worker, refusal_words};
+use crate::guard::tree::{ProcessTree, TreePhase};
+use crate::guard::worker::{PipeRead, WorkerProcess, refusal_words};
 use crate::process::kill::signal_group;
 use crate::process::reap::reap_one;
-use crate::process::spawn::{Program, Wiring, close_inherited, start, take_standard};
+use crate::process::spawn::{SpawnProgram, SpawnWiring, close_inherited, start, take_standard};
 use crate::process::{boottime_ms, own_ref};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
@@ -34,13 +34,13 @@ const SIGNALS_PER_TURN: usize = 64;
 /// Runs until nothing of its ranks is left; to be called before any thread is made.
 #[must_use]
 pub fn main() -> i32 {
-    match Node::begin() {
+    match NodeWorker::begin() {
         Ok(node) => node.run(),
         Err(_) => 70,
     }
 }
 
-struct Node {
+struct NodeWorker {
     number: u32,
     input: Option<File>,
     words: Splitter,
@@ -48,11 +48,11 @@ struct Node {
     unsent: VecDeque<Vec<u8>>,
     unsent_bytes: usize,
     signals: SignalFd,
-    tree: Option<Tree>,
+    tree: Option<ProcessTree>,
     order: RanksOrder,
-    workers: Vec<Worker>,
+    workers: Vec<WorkerProcess>,
     /// Use by the ranks, where the launcher takes it.
-    counter: Option<Counter>,
+    counter: Option<RankCounter>,
     /// The kernel's log since the launch, until a rank has failed.
     kernel_log: Option<File>,
     /// The newest word from here that the launcher is known to have heard: it said so later. What was long on its way proves no more.
@@ -62,7 +62,7 @@ struct Node {
     closing: Option<u64>,
 }
 
-impl Node {
+impl NodeWorker {
     fn begin() -> io::Result<Self> {
         close_inherited();
         let input = take_standard(0)?;
@@ -104,7 +104,7 @@ impl Node {
             let now = boottime_ms();
             self.on_time(now);
             self.flush();
-            let is_gone = self.tree.as_ref().is_none_or(Tree::is_gone);
+            let is_gone = self.tree.as_ref().is_none_or(ProcessTree::is_gone);
             if is_gone && (self.input.is_none() || self.tree.is_some()) {
                 let until = *self.closing.get_or_insert(now.saturating_add(CLOSING_MS));
                 if self.unsent.is_empty() || now >= until {
@@ -127,7 +127,7 @@ impl Node {
             if !input {
                 tree.kill(now);
             }
-            let gone = matches!(tree.tick(now, stirred), Some(crate::guard::tree::News::Gone));
+            let gone = matches!(tree.tick(now, stirred), Some(crate::guard::tree::TreeNews::Gone));
             tree.walk(now);
             if gone {
                 self.reap(now);
@@ -143,7 +143,11 @@ impl Node {
         self.count(now);
         if now >= self.beat_due {
             self.beat_due = now.saturating_add(ANSWER_MS);
-            let cpu_ms = self.tree.as_mut().filter(|t| !t.is_gone()).map_or(0, Tree::cpu_ms);
+            let cpu_ms = self
+                .tree
+                .as_mut()
+                .filter(|t| !t.is_gone())
+                .map_or(0, ProcessTree::cpu_ms);
             // One that waits says as much as two.
             if self.unsent_bytes < UNSENT {
                 self.say(&FromNode::Beat {
@@ -157,15 +161,15 @@ impl Node {
 
     /// Ends a window of the ranks' counters. With much unsaid none is told: it would be old when it is heard.
     fn count(&mut self, now: u64) {
-        let tree = self.tree.as_mut().filter(|t| t.end == End::Running);
+        let tree = self.tree.as_mut().filter(|t| t.end == TreePhase::Running);
         let (Some(tree), Some(counter)) = (tree, self.counter.as_mut().filter(|c| now >= c.due())) else {
             return;
         };
-        let ranked = self.workers.iter().map(|w| Ranked {
+        let ranked = self.workers.iter().map(|w| WatchedRank {
             worker: w.id,
             pid: w.proc.pid,
         });
-        let ranked: Vec<Ranked> = ranked.collect();
+        let ranked: Vec<WatchedRank> = ranked.collect();
         let counts = counter.window(now, &ranked, self.order.single, tree.known_pids());
         tree.except(counter.helper());
         let Some(counts) = counts.filter(|_| self.unsent_bytes < UNSENT) else {
@@ -188,9 +192,9 @@ impl Node {
     fn wait(&mut self, now: u64) {
         let due = [
             Some(self.beat_due),
-            self.counter.as_ref().map(Counter::due),
+            self.counter.as_ref().map(RankCounter::due),
             self.input.as_ref().map(|_| self.heard.saturating_add(SILENCE_MS)),
-            self.tree.as_ref().and_then(Tree::next),
+            self.tree.as_ref().and_then(ProcessTree::next),
             self.closing,
         ];
         let due = due.into_iter().flatten().min().unwrap_or(now);
@@ -277,17 +281,17 @@ impl Node {
             self.input = None;
             return;
         };
-        let tree = Tree::new(own_ref(), order.tag.clone(), None, now);
-        self.counter = order.pulses.then(|| Counter::new(now, tree.ms_per_tick));
+        let tree = ProcessTree::new(own_ref(), order.tag.clone(), None, now);
+        self.counter = order.pulses.then(|| RankCounter::new(now, tree.ms_per_tick));
         self.tree = Some(tree);
         self.order = order;
         self.kernel_log = crate::kernel_log::from_now();
         for rank in self.first()..self.first().saturating_add(self.order.per_node) {
             let made = self.worker_order(rank).and_then(|order| {
-                let program = Program::new(&order.argv, &order.env, Some(order.cwd.as_str()))?;
+                let program = SpawnProgram::new(&order.argv, &order.env, Some(order.cwd.as_str()))?;
                 let (reader, writer) = crate::guard::setup::pipe()?;
                 let null = crate::guard::log_queue::null()?;
-                let wiring = Wiring {
+                let wiring = SpawnWiring {
                     input: null.as_fd(),
                     output: writer.as_fd(),
                     errors: writer.as_fd(),
@@ -295,7 +299,7 @@ impl Node {
                     dies_with_creator: true,
                     gate: None,
                 };
-                Ok(Worker::new(WorkerId(rank), start(&program, &wiring)?, reader))
+                Ok(WorkerProcess::new(WorkerId(rank), start(&program, &wiring)?, reader))
             });
             match made {
                 Ok(worker) => self.workers.push(worker),
@@ -381,7 +385,7 @@ impl Node {
             }
         }
         let all = self.workers.iter().all(|w| w.exit.is_some());
-        if let Some(tree) = self.tree.as_mut().filter(|t| all && t.end == End::Running) {
+        if let Some(tree) = self.tree.as_mut().filter(|t| all && t.end == TreePhase::Running) {
             tree.workers_ended(now);
         }
     }
@@ -390,7 +394,12 @@ impl Node {
     fn tell_of_gpus(&mut self, rank: u32) {
         let Some(log) = self.kernel_log.take() else { return };
         let ranks = self.workers.iter().map(|w| w.proc.pid);
-        let ours: BTreeSet<i32> = self.tree.iter().flat_map(Tree::known_pids).chain(ranks).collect();
+        let ours: BTreeSet<i32> = self
+            .tree
+            .iter()
+            .flat_map(ProcessTree::known_pids)
+            .chain(ranks)
+            .collect();
         for error in crate::kernel_log::gpu_errors(log, |pid| ours.contains(&pid)) {
             let line = format!("\nsupervise: the kernel of this node: {error}\n");
             self.print(rank, line.as_bytes());
@@ -402,8 +411,8 @@ impl Node {
         for _ in 0..reads {
             let Some(worker) = self.workers.get_mut(at) else { return };
             match worker.read(&mut buffer) {
-                Look::Dry | Look::Ended => return,
-                Look::Bytes(n) => {
+                PipeRead::Dry | PipeRead::Ended => return,
+                PipeRead::Bytes(n) => {
                     let rank = worker.id.0;
                     self.print(rank, buffer.get(..n).unwrap_or(&[]));
                 }

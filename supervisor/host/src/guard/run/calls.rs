@@ -3,10 +3,10 @@
 use super::Guard;
 use super::inputs::READS_AT_END;
 use crate::address::peer;
-use crate::guard::connection::Connection;
-use crate::guard::protocol::{CallClaim, Called, FromGuard, FromShim, ScriptWatch};
+use crate::guard::connection::DriverConnection;
+use crate::guard::protocol::{CallClaim, FromGuard, FromShim, ScriptWatch, ShimCall};
 use crate::guard::protocol::{WAY_VARIABLE, variables};
-use crate::guard::tree::End;
+use crate::guard::tree::TreePhase;
 use crate::process::is_alive;
 use crate::process::kill::signal_process;
 use crate::process::stat::{command_line, proc_stat};
@@ -55,9 +55,9 @@ pub(crate) struct Calls {
     /// When a script whose call failed is not waited for any more.
     over_at: Option<u64>,
     /// A call that was not learnt, and until when the one that was may come; with words: it is not made then.
-    waits: Option<(Option<String>, CallClaim, Connection, u64)>,
+    waits: Option<(Option<String>, CallClaim, DriverConnection, u64)>,
     /// Callers that wait to be ended.
-    held: Vec<Connection>,
+    held: Vec<DriverConnection>,
     /// Messages that the driver has to hear, also one that comes later.
     news: Vec<FromGuard>,
     /// A trainer runs as it should: nothing more is looked for.
@@ -90,7 +90,7 @@ impl Calls {
 
 impl Guard {
     /// One of our programs in the script says something; its connection stays open where it has to wait.
-    pub(super) fn on_shim(&mut self, word: FromShim, mut from: Connection, now: u64) {
+    pub(super) fn on_shim(&mut self, word: FromShim, mut from: DriverConnection, now: u64) {
         match word {
             FromShim::Passes { .. } => return self.tell(FromGuard::Shim(word)),
             FromShim::Starts { rank, mut claim } => {
@@ -112,14 +112,14 @@ impl Guard {
         self.hold(from);
     }
 
-    fn hold(&mut self, caller: Connection) {
+    fn hold(&mut self, caller: DriverConnection) {
         if self.calls.held.len() < HELD_LIMIT {
             self.calls.held.push(caller);
         }
     }
 
     /// A trainer is called; `refused`: it is not the call that was learnt.
-    fn on_call(&mut self, refused: Option<String>, claim: CallClaim, mut from: Connection, now: u64) {
+    fn on_call(&mut self, refused: Option<String>, claim: CallClaim, mut from: DriverConnection, now: u64) {
         let fits = refused.is_none();
         let book = &self.calls.book;
         let answer = book.answer(&claim.as_call(), fits, claim.is_learnt);
@@ -149,7 +149,7 @@ impl Guard {
         self.hold(from);
     }
 
-    fn begin_call(&mut self, claim: CallClaim, mut from: Connection) {
+    fn begin_call(&mut self, claim: CallClaim, mut from: DriverConnection) {
         let at = self.script_of(claim.place);
         let shim = peer(&from.fd()).and_then(proc_stat).map(|s| s.proc_ref());
         // What the script printed before is context.
@@ -207,8 +207,9 @@ impl Guard {
 
     /// How a worker that ended counts: by the calls of its script, where it made some. `None`: one of them runs.
     pub(super) fn status_by_calls(&mut self, at: usize, own: ExitStatus, now: u64) -> Option<ExitStatus> {
-        let refuses =
-            |(why, claim, ..): &(Option<String>, CallClaim, Connection, u64)| why.is_some() || claim.other.is_some();
+        let refuses = |(why, claim, ..): &(Option<String>, CallClaim, DriverConnection, u64)| {
+            why.is_some() || claim.other.is_some()
+        };
         if self.calls.waits.as_ref().is_some_and(refuses) {
             self.end_wait(u64::MAX);
         }
@@ -223,7 +224,7 @@ impl Guard {
             return None;
         };
         let was_called = self.calls.book.of(id, self.workers.len()).next().is_some();
-        if was_called && status.is_success() && !own.is_success() && matches!(self.tree.end, End::Running) {
+        if was_called && status.is_success() && !own.is_success() && matches!(self.tree.end, TreePhase::Running) {
             self.news(FromGuard::Script(ScriptNews::Failed { status: own }));
         }
         Some(status)
@@ -363,7 +364,7 @@ fn program(pid: impl std::fmt::Display) -> Option<std::path::PathBuf> {
 }
 
 /// Facts about a call from its process.
-fn called(pid: i32, words: Vec<String>) -> Called {
+fn called(pid: i32, words: Vec<String>) -> ShimCall {
     let cwd = fs::read_link(format!("/proc/{pid}/cwd")).ok();
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let pair = |entry: &[u8]| {
@@ -372,7 +373,7 @@ fn called(pid: i32, words: Vec<String>) -> Called {
         let os = |b: &[u8]| OsString::from(OsStr::from_bytes(b));
         (name != WAY_VARIABLE.as_bytes()).then(|| (os(name), os(value)))
     };
-    Called {
+    ShimCall {
         words,
         cwd: cwd
             .as_deref()

@@ -1,19 +1,19 @@
 //! Inputs of the guard: words of the driver, signals, output, ends of children.
 
-use super::{Guard, NEWCOMER_MS, NEWCOMERS_LIMIT, Source};
+use super::{Guard, NEWCOMER_MS, NEWCOMERS_LIMIT, PollSource};
 use crate::address::is_trusted;
-use crate::guard::connection::Connection;
-use crate::guard::protocol::{FromGuard, Hello, ToGuard, WorkerState};
+use crate::guard::connection::DriverConnection;
+use crate::guard::protocol::{FromGuard, GuardHello, ToGuard, WorkerState};
 use crate::guard::record::{OUTPUT_ENDS, end_line, exit_line};
-use crate::guard::tree::End;
+use crate::guard::tree::TreePhase;
 use crate::guard::worker::refusal_words;
-use crate::guard::worker::{Look, Worker};
+use crate::guard::worker::{PipeRead, WorkerProcess};
 use crate::process::boottime_ms;
 use crate::process::reap::reap_one;
 use supervise_config::{redact_lines, redact_text};
 use supervise_core::event::{ExitStatus, Sighting};
 use supervise_core::id::{Term, WorkerId};
-use supervise_core::scan::{Hit, RuleKind, ScanRule, Scanner};
+use supervise_core::scan::{RuleKind, ScanMatch, ScanRule, Scanner};
 use supervise_core::taxonomy::Class;
 
 /// Reads of one worker's output before the others have their turn.
@@ -29,20 +29,20 @@ const FAILED_MS: u64 = 5;
 const SIGNALS_PER_TURN: usize = 64;
 
 impl Guard {
-    pub(super) fn on_input(&mut self, source: Source, now: u64) {
+    pub(super) fn on_input(&mut self, source: PollSource, now: u64) {
         match source {
-            Source::Signals => self.on_signals(now),
-            Source::Socket => self.on_connection(now),
-            Source::Leash => self.on_leash(now),
-            Source::Newcomer(at) => self.on_newcomer(at, now),
-            Source::Report(at) => self.on_report(at, now),
-            Source::Output(at) => {
+            PollSource::Signals => self.on_signals(now),
+            PollSource::Socket => self.on_connection(now),
+            PollSource::Leash => self.on_leash(now),
+            PollSource::Newcomer(at) => self.on_newcomer(at, now),
+            PollSource::Report(at) => self.on_report(at, now),
+            PollSource::Output(at) => {
                 self.drain(at, READS_PER_TURN);
                 self.pump();
             }
-            Source::LogQueue if self.log_queue.has_unsent() => self.pump(),
+            PollSource::LogQueue if self.log_queue.has_unsent() => self.pump(),
             // It was only watched for its end, and would be reported until its process is reaped.
-            Source::LogQueue => self.log_queue.disconnect(),
+            PollSource::LogQueue => self.log_queue.disconnect(),
         }
     }
 
@@ -119,7 +119,7 @@ impl Guard {
                 self.tell_of_nodes(now);
                 continue;
             }
-            let is_it = |(at, w): (usize, &Worker)| {
+            let is_it = |(at, w): (usize, &WorkerProcess)| {
                 (w.proc.pid == pid && w.exit.is_none() && !self.calls.has_ended(at)).then_some(at)
             };
             let worker = self.workers.iter().enumerate().find_map(is_it);
@@ -130,7 +130,7 @@ impl Guard {
             let first = worker.filter(|at| ended.iter().all(|(other, _)| other != at));
             ended.extend(first.map(|at| (at, status)));
         }
-        if matches!(self.tree.end, End::Running) {
+        if matches!(self.tree.end, TreePhase::Running) {
             ended.sort_by_key(|(_, status)| !matches!(status, ExitStatus::Signal(_)));
         }
         for (at, status) in ended {
@@ -186,7 +186,7 @@ impl Guard {
             return;
         };
         if let Some(text) = self.memory.killed() {
-            let hit = Hit {
+            let hit = ScanMatch {
                 kind: RuleKind::Failure(Class::MemHostOom.into()),
                 sighting: Sighting {
                     rule: "host_oom".to_owned(),
@@ -228,9 +228,9 @@ impl Guard {
                 return;
             };
             match worker.read(&mut self.buffer) {
-                Look::Dry => return,
-                Look::Ended => return self.end_output(at),
-                Look::Bytes(n) => {
+                PipeRead::Dry => return,
+                PipeRead::Ended => return self.end_output(at),
+                PipeRead::Bytes(n) => {
                     let bytes = self.buffer.get(..n).unwrap_or(&[]);
                     let (id, scanner, rules) = (worker.id, &mut self.scanner, &self.order.rules);
                     let mut hits = Vec::new();
@@ -262,7 +262,7 @@ impl Guard {
         self.on_hits(hits);
     }
 
-    fn on_hits(&mut self, hits: Vec<Hit>) {
+    fn on_hits(&mut self, hits: Vec<ScanMatch>) {
         for hit in hits {
             let change = self.facts.note(hit);
             self.pace.changed |= change.progress;
@@ -293,7 +293,7 @@ impl Guard {
             if self.newcomers.len() >= NEWCOMERS_LIMIT || !is_trusted(&stream) {
                 continue;
             }
-            if let Ok(connection) = Connection::new(stream) {
+            if let Ok(connection) = DriverConnection::new(stream) {
                 self.newcomers.push((connection, now.saturating_add(NEWCOMER_MS)));
             }
         }
@@ -321,14 +321,14 @@ impl Guard {
     }
 
     /// A newer term holds the leash from now on; an older one that still does is let go.
-    fn take(&mut self, term: Term, connection: Connection) {
+    fn take(&mut self, term: Term, connection: DriverConnection) {
         self.term = term;
         self.connection = Some(connection);
         self.lost_at = None;
         // The lease of the term before tells nothing any more; the new one's is on its way.
         self.lease = None;
         self.bye = false;
-        let hello = Hello {
+        let hello = GuardHello {
             guard: self.me,
             run: self.order.run.clone(),
             term: self.order.term,
@@ -392,7 +392,13 @@ impl Guard {
 
 /// Looks at a line. The rules are compiled at the first one: that takes milliseconds which a start need not wait for.
 /// Rules that cannot be compiled are told by the driver; here the output is kept and nothing sighted.
-fn look(scanner: &mut Option<Option<Scanner>>, rules: &[ScanRule], id: WorkerId, number: u64, line: &[u8]) -> Vec<Hit> {
+fn look(
+    scanner: &mut Option<Option<Scanner>>,
+    rules: &[ScanRule],
+    id: WorkerId,
+    number: u64,
+    line: &[u8],
+) -> Vec<ScanMatch> {
     let compiled = scanner.get_or_insert_with(|| Scanner::new(rules.to_vec()).ok());
     let hits = compiled.as_mut().map(|scanner| scanner.all(id, number, line));
     hits.unwrap_or_default()

@@ -1,7 +1,7 @@
 //! How long workers may go on: without a supervisor, and without a renewal of their run's lease.
 
 use super::Guard;
-use supervise_core::event::Phase;
+use supervise_core::event::TrainerPhase;
 
 impl Guard {
     /// The leash has been broken for too long. A save that goes on then gets some more time.
@@ -29,7 +29,7 @@ impl Guard {
 
     pub(super) fn orphan_due(&self) -> Option<u64> {
         let grace = self.order.orphan_grace.0;
-        let saving = self.facts.phase == Phase::Save && !self.tree.is_gone();
+        let saving = self.facts.phase == TrainerPhase::Save && !self.tree.is_gone();
         let more = if saving { self.order.save_grace.0 } else { 0 };
         Some(self.lost_at?.saturating_add(grace).saturating_add(more))
     }

@@ -1,10 +1,10 @@
 //! Looks at the ranks.
 
 use super::Guard;
-use crate::guard::connection::Connection;
-use crate::guard::counts::Ranked;
+use crate::guard::connection::DriverConnection;
+use crate::guard::counts::WatchedRank;
 use crate::guard::protocol::FromGuard;
-use crate::guard::tree::End;
+use crate::guard::tree::TreePhase;
 
 impl Guard {
     /// Ends a window of the ranks' counters. A driver that does not listen gets no look: another comes.
@@ -18,11 +18,11 @@ impl Guard {
                 .window(now)
                 .and_then(|told| self.pulses.of_nodes(now, told, clock)),
             None => {
-                let workers = self.workers.iter().map(|w| Ranked {
+                let workers = self.workers.iter().map(|w| WatchedRank {
                     worker: w.id,
                     pid: w.proc.pid,
                 });
-                let workers: Vec<Ranked> = workers.collect();
+                let workers: Vec<WatchedRank> = workers.collect();
                 let helper = self.pulses.helper();
                 let look = self.pulses.window(now, &workers, self.tree.known_pids(), clock);
                 if self.pulses.helper() != helper {
@@ -31,7 +31,7 @@ impl Guard {
                 look
             }
         };
-        let busy = self.connection.as_ref().is_some_and(Connection::has_unsent);
+        let busy = self.connection.as_ref().is_some_and(DriverConnection::has_unsent);
         if let Some(look) = look.filter(|_| !busy) {
             self.tell(FromGuard::Looked(look));
         }
@@ -44,6 +44,6 @@ impl Guard {
 
     /// Ranks run that can be looked at.
     pub(super) fn watches(&self) -> bool {
-        self.launched && !self.frozen && self.tree.end == End::Running
+        self.launched && !self.frozen && self.tree.end == TreePhase::Running
     }
 }

@@ -5,7 +5,7 @@ pub(super) const REPORT_MS: u64 = 5000;
 
 /// When a report is due, and what it will say was done.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct ReportSchedule {
     pub(super) reported: u64,
     /// Before this moment a change waits.
     pub(super) free_at: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Pace {
     pub(super) loss_at: u64,
 }
 
-impl Pace {
+impl ReportSchedule {
     pub(crate) fn new(now: u64) -> Self {
         Self {
             reported: now,

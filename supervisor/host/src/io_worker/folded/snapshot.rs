@@ -5,11 +5,11 @@
 
 use super::super::files::{FileSource, open_file};
 use super::super::write::{PRIVATE, write_whole};
-use super::{Folded, LINE_LIMIT, TermFile, before};
+use super::{LINE_LIMIT, ReplayedState, TermFile, before};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
-use supervise_checkpoint::Source;
+use supervise_checkpoint::ByteSource;
 use supervise_core::journal::{seal, sum, unseal};
 
 /// Its name in the run directory.
@@ -23,7 +23,7 @@ const EVERY: u64 = 256 << 10;
 const TIMES: u64 = 4;
 
 #[derive(Serialize, Deserialize)]
-struct Snapshot<F> {
+struct SnapshotFile<F> {
     version: u32,
     /// The release that folded it: another one folds for itself.
     by: String,
@@ -34,14 +34,14 @@ fn path(run_dir: &Utf8Path) -> Utf8PathBuf {
     run_dir.join(NAME)
 }
 
-impl Folded {
+impl ReplayedState {
     /// Content of the snapshot, where it fits these files.
     pub(super) fn restored(run_dir: &Utf8Path, files: &[TermFile]) -> Option<Self> {
         let mut bytes = Vec::new();
         let file = open_file(&path(run_dir)).ok()?;
         file.take(LIMIT).read_to_end(&mut bytes).ok()?;
         let object = unseal(bytes.strip_suffix(b"\n")?).ok()?;
-        let read: Snapshot<Self> = serde_json::from_slice(&object).ok()?;
+        let read: SnapshotFile<Self> = serde_json::from_slice(&object).ok()?;
         let ours = read.version == VERSION && read.by == env!("CARGO_PKG_VERSION");
         let mut folded = Some(read.folded).filter(|f| ours && f.fits(files))?;
         folded.saved_size = bytes.len() as u64;
@@ -95,7 +95,7 @@ impl Folded {
             return;
         }
         self.unsaved = 0;
-        let snapshot = Snapshot {
+        let snapshot = SnapshotFile {
             version: VERSION,
             by: env!("CARGO_PKG_VERSION").to_owned(),
             folded: &*self,

@@ -10,20 +10,20 @@ fn quiet() -> impl FnMut(u64, u64) {
     |_, _| ()
 }
 
-fn line(_term: u32, seq: u64, record: &Record) -> Vec<u8> {
+fn line(_term: u32, seq: u64, record: &JournalRecord) -> Vec<u8> {
     encode(Seq(seq), Tick(seq), WallMs(seq as i64), record).unwrap()
 }
 
-fn mark(step: u64) -> Record {
-    Record::Decided {
+fn mark(step: u64) -> JournalRecord {
+    JournalRecord::Decided {
         at: Tick(step),
         what: Decision::Mark { step: Step(step) },
         reasons: Vec::new(),
     }
 }
 
-fn start(attempt: u32) -> Record {
-    Record::Decided {
+fn start(attempt: u32) -> JournalRecord {
+    JournalRecord::Decided {
         at: Tick(0),
         what: Decision::StartFrom {
             order: LaunchOrder {
@@ -40,8 +40,8 @@ fn start(attempt: u32) -> Record {
     }
 }
 
-fn begins(term: u32) -> Record {
-    Record::Fact(Event {
+fn begins(term: u32) -> JournalRecord {
+    JournalRecord::Fact(Event {
         at: Tick(0),
         wall: WallMs(9),
         entropy: 0,
@@ -87,21 +87,21 @@ fn append(path: &Utf8Path, bytes: &[u8]) {
 }
 
 /// Its state without a snapshot, which must be the same.
-fn afresh(dir: &Utf8Path) -> Folded {
-    let mut all = Folded::default();
+fn afresh(dir: &Utf8Path) -> ReplayedState {
+    let mut all = ReplayedState::default();
     all.go_on(&term_files(dir).unwrap(), &mut quiet()).unwrap();
     all
 }
 
 /// Parts read of the journals, and which of them are new.
-fn with_snapshot(dir: &Utf8Path) -> (Folded, u64) {
+fn with_snapshot(dir: &Utf8Path) -> (ReplayedState, u64) {
     let mut read = 0;
-    let folded = Folded::of(dir, &mut |done, _| read = done).unwrap();
+    let folded = ReplayedState::of(dir, &mut |done, _| read = done).unwrap();
     (folded, read)
 }
 
-fn same(a: &Folded, b: &Folded) {
-    let plain = |f: &Folded| Folded {
+fn same(a: &ReplayedState, b: &ReplayedState) {
+    let plain = |f: &ReplayedState| ReplayedState {
         unsaved: 0,
         saved_size: 0,
         ..f.clone()
@@ -170,12 +170,12 @@ fn a_snapshot_that_does_not_fit_is_as_if_it_were_not_there() {
         let (folded, _) = with_snapshot(&dir);
         same(&folded, &afresh(&dir));
         assert!(
-            Folded::restored(&dir, &term_files(&dir).unwrap()).is_none(),
+            ReplayedState::restored(&dir, &term_files(&dir).unwrap()).is_none(),
             "{what}: it is believed"
         );
         put_back();
     };
-    assert!(Folded::restored(&dir, &term_files(&dir).unwrap()).is_some());
+    assert!(ReplayedState::restored(&dir, &term_files(&dir).unwrap()).is_some());
     fs::write(&second, &two[..two.len() - 9]).unwrap();
     ignored("the last line is torn");
     let mut other = two.clone();
@@ -194,7 +194,7 @@ fn a_snapshot_that_does_not_fit_is_as_if_it_were_not_there() {
         bad[at] ^= 0x20;
         fs::write(dir.join("snapshot.json"), &bad).unwrap();
         assert!(
-            Folded::restored(&dir, &term_files(&dir).unwrap()).is_none(),
+            ReplayedState::restored(&dir, &term_files(&dir).unwrap()).is_none(),
             "a flip at {at}"
         );
     }
@@ -204,7 +204,7 @@ fn a_snapshot_that_does_not_fit_is_as_if_it_were_not_there() {
     }
     fs::remove_file(dir.join("snapshot.json")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", dir.join("snapshot.json")).unwrap();
-    assert!(Folded::restored(&dir, &term_files(&dir).unwrap()).is_none());
+    assert!(ReplayedState::restored(&dir, &term_files(&dir).unwrap()).is_none());
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn damage_is_said_and_survives_a_snapshot() {
     append(&path, &line(2, 6, &mark(77)));
     let all = afresh(&dir);
     assert_eq!(all.state.mark, Some(Step(77)));
-    let notes = |f: &Folded| f.notes(&dir);
+    let notes = |f: &ReplayedState| f.notes(&dir);
     assert!(
         notes(&all).iter().any(|n| n.contains("2.jsonl line 6 is damaged")),
         "{:?}",

@@ -4,7 +4,7 @@
 //! as for a holder that cannot be seen. Not every file system renames without replacing (NFS does not): there the directory
 //! comes first and its contents after it.
 
-use super::Lease;
+use super::HeldLease;
 use crate::disk::{random, sync_dir};
 use camino::{Utf8Path, Utf8PathBuf};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -30,7 +30,7 @@ enum Placed {
 ///
 /// # Errors
 /// The system's; nothing is left then.
-pub(super) fn place(lease: &mut Lease) -> io::Result<bool> {
+pub(super) fn place(lease: &mut HeldLease) -> io::Result<bool> {
     let own = lease.own_dir();
     let draft = lease.dir.join(format!("{DRAFT}{}", random(RANDOM)?));
     create(&draft)?;
@@ -78,7 +78,7 @@ fn rename(draft: &Utf8Path, own: &Utf8Path) -> io::Result<Placed> {
 }
 
 /// The directory first: it decides who won.
-fn in_place(lease: &mut Lease, own: &Utf8PathBuf) -> io::Result<bool> {
+fn in_place(lease: &mut HeldLease, own: &Utf8PathBuf) -> io::Result<bool> {
     match create(own) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn an_empty_term_of_another_winner_is_not_replaced() {
         let (_keep, dir) = temp_dir();
-        let lease = |term| Lease {
+        let lease = |term| HeldLease {
             dir: dir.clone(),
             holder: claim(10).holder(Term(term)),
             beat: None,

@@ -5,32 +5,32 @@ use crate::io_worker::temp_dir;
 use std::fs;
 use supervise_core::id::ProcRef;
 
-pub(super) fn claim(ttl: u64) -> Claim {
+pub(super) fn claim(ttl: u64) -> LeaseClaim {
     own_claim(Ms(ttl), Ms(0), Term(0))
 }
 
 /// Of another process that lives.
-fn parents(ttl: u64) -> Claim {
+fn parents(ttl: u64) -> LeaseClaim {
     let pid = nix::unistd::getppid().as_raw();
     let start = crate::process::proc_stat(pid).unwrap().start;
-    Claim {
+    LeaseClaim {
         proc: ProcRef { pid, start },
         ..claim(ttl)
     }
 }
 
 /// A process of another pid namespace on the same kernel, under the same host name.
-fn elsewhere(ttl: u64) -> Claim {
+fn elsewhere(ttl: u64) -> LeaseClaim {
     let mut claim = claim(ttl);
     claim.seat.pid_ns += 1;
     claim
 }
 
-pub(super) fn take(dir: &Utf8Path, claim: &Claim) -> Result<Lease, String> {
-    match Lease::take(dir, claim, false, &|| false).unwrap() {
-        Took::Won(lease) => Ok(*lease),
-        Took::Held(who) => Err(who),
-        Took::Nobody => Err("nobody asked".into()),
+pub(super) fn take(dir: &Utf8Path, claim: &LeaseClaim) -> Result<HeldLease, String> {
+    match HeldLease::take(dir, claim, false, &|| false).unwrap() {
+        LeaseAttempt::Won(lease) => Ok(*lease),
+        LeaseAttempt::Held(who) => Err(who),
+        LeaseAttempt::Nobody => Err("nobody asked".into()),
     }
 }
 
@@ -43,7 +43,7 @@ fn a_term_is_won_once_and_a_dead_holder_is_succeeded() {
     assert_eq!(first.bump().unwrap(), None);
     // An I/O worker of this very process may have won it and died.
     assert_eq!(take(&dir, &claim(100)).unwrap().term(), Term(2));
-    let mut dead = Lease::adopt(&dir, Term(2)).unwrap();
+    let mut dead = HeldLease::adopt(&dir, Term(2)).unwrap();
     dead.holder.proc.start += 1;
     dead.write().unwrap();
     assert_eq!(take(&dir, &parents(100)).unwrap().term(), Term(3));
@@ -51,7 +51,7 @@ fn a_term_is_won_once_and_a_dead_holder_is_succeeded() {
         first.bump().unwrap().is_some(),
         "the first holder must learn that it lost"
     );
-    let mut adopted = Lease::adopt(&dir, Term(1)).unwrap();
+    let mut adopted = HeldLease::adopt(&dir, Term(1)).unwrap();
     assert!(adopted.bump().unwrap().is_some());
 }
 
@@ -86,8 +86,8 @@ fn a_holder_elsewhere_that_bumps_is_alive() {
 fn nobody_who_waits_any_more_takes_nothing() {
     let (_keep, dir) = temp_dir();
     let _first = take(&dir, &elsewhere(100)).unwrap();
-    let took = Lease::take(&dir, &claim(60_000), false, &|| true).unwrap();
-    assert!(matches!(took, Took::Nobody));
+    let took = HeldLease::take(&dir, &claim(60_000), false, &|| true).unwrap();
+    assert!(matches!(took, LeaseAttempt::Nobody));
     assert_eq!(terms(&dir).unwrap(), [Term(1)]);
 }
 
@@ -96,7 +96,7 @@ fn absurd_entries_are_refused_or_passed_over() {
     for name in ["4294967295", "4294967294", "99999999"] {
         let (_keep, dir) = temp_dir();
         fs::create_dir(dir.join(name)).unwrap();
-        let error = Lease::take(&dir, &claim(10), false, &|| false).unwrap_err();
+        let error = HeldLease::take(&dir, &claim(10), false, &|| false).unwrap_err();
         assert!(error.what.contains(name) && !error.retryable, "{error:?}");
     }
     let (_keep, dir) = temp_dir();
@@ -105,7 +105,7 @@ fn absurd_entries_are_refused_or_passed_over() {
     }
     assert_eq!(take(&dir, &claim(10)).unwrap().term(), Term(1));
     fs::write(dir.join("9"), "").unwrap();
-    let error = Lease::take(&dir, &claim(10), false, &|| false).unwrap_err();
+    let error = HeldLease::take(&dir, &claim(10), false, &|| false).unwrap_err();
     assert!(error.what.contains("9 is no directory"), "{error:?}");
 }
 
@@ -113,7 +113,7 @@ fn absurd_entries_are_refused_or_passed_over() {
 fn a_file_in_the_place_of_the_lease_is_named() {
     let (_keep, dir) = temp_dir();
     fs::write(dir.join("lease"), "").unwrap();
-    let error = Lease::take(&dir.join("lease"), &claim(10), false, &|| false).unwrap_err();
+    let error = HeldLease::take(&dir.join("lease"), &claim(10), false, &|| false).unwrap_err();
     assert!(error.what.contains("lease is in the way"), "{error:?}");
 }
 
@@ -127,7 +127,7 @@ fn a_lease_that_is_deleted_while_it_is_waited_for_is_an_error() {
         std::thread::sleep(Duration::from_millis(200));
         fs::remove_dir_all(gone).unwrap();
     });
-    let error = Lease::take(&dir, &claim(60_000), false, &|| false).unwrap_err();
+    let error = HeldLease::take(&dir, &claim(60_000), false, &|| false).unwrap_err();
     assert!(error.what.contains("was deleted meanwhile"), "{error:?}");
     deleting.join().unwrap();
 }
@@ -142,6 +142,6 @@ fn a_copy_of_a_living_holders_lease_is_told_by_its_counter() {
         fs::copy(original.join("1").join(name), copy.join("1").join(name)).unwrap();
     }
     assert!(take(&copy, &claim(100)).is_err());
-    let took = Lease::take(&copy, &claim(100), true, &|| false).unwrap();
-    assert!(matches!(took, Took::Won(lease) if lease.term() == Term(2)));
+    let took = HeldLease::take(&copy, &claim(100), true, &|| false).unwrap();
+    assert!(matches!(took, LeaseAttempt::Won(lease) if lease.term() == Term(2)));
 }

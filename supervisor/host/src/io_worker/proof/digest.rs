@@ -4,7 +4,7 @@
 //! every byte.
 
 use super::super::files::open_file;
-use super::Wish;
+use super::ProofRequest;
 use camino::Utf8Path;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ const CHUNK: usize = 512 << 10;
 /// Adds what does not have its digest: to the report on the file, or to that on the list where the file was not looked into.
 pub(super) fn compare(
     root: &Utf8Path,
-    wishes: &[Wish<'_>],
+    wishes: &[ProofRequest<'_>],
     reports: &mut [(usize, FileReport)],
     cancelled: &AtomicBool,
 ) {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use supervise_checkpoint::json::FsdpConfig;
 use supervise_checkpoint::small_files::{read_fsdp_config, read_text};
-use supervise_checkpoint::{FileKind, Limits};
+use supervise_checkpoint::{FileKind, InspectLimits};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};
 
 /// The file that tells how many ranks saved a role.
@@ -15,7 +15,7 @@ const CONFIG: &str = "fsdp_config.json";
 
 /// A step's files, each by its path in it.
 #[derive(Debug, Default)]
-pub struct Content {
+pub struct StepContent {
     /// Ranks that saved it.
     pub world: u64,
     /// Groups of files that are cut anew: their common beginning, up to the number of ranks.
@@ -36,10 +36,10 @@ pub struct Content {
 ///
 /// # Errors
 /// Files that are missing, or of which no others can be made.
-pub fn of(dir: &Utf8Path) -> Result<Content, NotCut> {
+pub fn of(dir: &Utf8Path) -> Result<StepContent, NotCut> {
     let mut facts: Vec<FileFact> = Vec::new();
     walk(dir, Utf8Path::new(""), &mut facts).map_err(|e| NotCut::machine(format!("{dir}: {e}")))?;
-    let mut out = Content::default();
+    let mut out = StepContent::default();
     let mut groups: BTreeMap<(String, u64), Vec<u64>> = BTreeMap::new();
     let mut ranks_of_data = Vec::new();
     for fact in facts {
@@ -110,7 +110,7 @@ fn shard(path: &str) -> Option<(&str, u64, u64)> {
     Some((group, world.parse().ok()?, rank.parse().ok()?))
 }
 
-impl Content {
+impl StepContent {
     /// Notes which roles FSDP1 saved: its optimizer is kept in pieces of parameters that are glued together.
     fn first_fsdp(&mut self, dir: &Utf8Path) -> Result<(), NotCut> {
         for config in &self.configs {
@@ -186,7 +186,8 @@ impl Content {
         let file = dir.join(path);
         let (source, _) = judged(&file)?;
         let unreadable = |e: std::io::Error| NotCut::machine(format!("{file}: {e}"));
-        let text = read_text(FileKind::FsdpConfig, &source, &Limits::default()).map_err(|f| damaged(&file, &f))?;
+        let text =
+            read_text(FileKind::FsdpConfig, &source, &InspectLimits::default()).map_err(|f| damaged(&file, &f))?;
         let mut value: Value = serde_json::from_slice(&text)
             .map_err(|e| refused(format!("{file}: it cannot be written anew for other ranks: {e}")))?;
         match value.as_object_mut() {
@@ -203,7 +204,7 @@ impl Content {
 /// What a file says of the ranks, judged as in a proof.
 fn judged(file: &Utf8Path) -> Result<(FileSource, FsdpConfig), NotCut> {
     let source = FileSource::open(file).map_err(|e| NotCut::machine(format!("{file}: {e}")))?;
-    let said = read_fsdp_config(&source, &Limits::default()).map_err(|f| damaged(file, &f))?;
+    let said = read_fsdp_config(&source, &InspectLimits::default()).map_err(|f| damaged(file, &f))?;
     Ok((source, said))
 }
 

@@ -1,6 +1,6 @@
 //! The new step: written beside, looked at as any reader would, renamed.
 
-use super::content::Content;
+use super::content::StepContent;
 use super::{NotCut, begun};
 use crate::io_worker::files::FileSource;
 use crate::output_dir::{OutputDir, OutputFile};
@@ -9,12 +9,12 @@ use std::io;
 use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
-use supervise_checkpoint::{FileKind, Limits, Source as _, inspect};
+use supervise_checkpoint::{ByteSource as _, FileKind, InspectLimits, inspect};
 use supervise_core::checkpoint::Verdict;
-use supervise_weights::fsdp::{self, Flat, Shard};
-use supervise_weights::reshard::{self, Plan, Source};
-use supervise_weights::write::Failed;
-use supervise_weights::{Bytes, Problem, Target};
+use supervise_weights::fsdp::{self, FlatParams, FsdpShard};
+use supervise_weights::reshard::{self, ReshardPlan, ReshardSource};
+use supervise_weights::write::WriteError;
+use supervise_weights::{ModelError, OutputSink, SharedSource};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 1 << 20;
@@ -24,7 +24,7 @@ const THREADS: usize = 8;
 
 /// The result.
 #[derive(Debug, Clone, Copy)]
-pub struct Written {
+pub struct ReshardStats {
     /// Files of the new step.
     pub files: u64,
     /// Their bytes.
@@ -36,17 +36,17 @@ pub struct Written {
 }
 
 /// How far it is: bytes written, of so many. What ends it gives `Break`.
-pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + Send + 'a;
+pub type WriteProgressFn<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + Send + 'a;
 
 /// Files of `torch.save` of all ranks, looked into and open.
-struct Shards {
-    shards: Vec<Shard>,
-    sources: Vec<Box<Bytes>>,
-    limits: Limits,
+struct SourceShards {
+    shards: Vec<FsdpShard>,
+    sources: Vec<Box<SharedSource>>,
+    limits: InspectLimits,
 }
 
-impl Shards {
-    fn open(dir: &Utf8Path, names: &[String], limits: &Limits) -> Result<Self, NotCut> {
+impl SourceShards {
+    fn open(dir: &Utf8Path, names: &[String], limits: &InspectLimits) -> Result<Self, NotCut> {
         let mut out = Self {
             shards: Vec::with_capacity(names.len()),
             sources: Vec::with_capacity(names.len()),
@@ -54,7 +54,7 @@ impl Shards {
         };
         for name in names {
             let source = opened(&dir.join(name))?;
-            out.shards.push(Shard {
+            out.shards.push(FsdpShard {
                 path: name.into(),
                 found: inspect(FileKind::TorchZip, &source, limits),
             });
@@ -79,21 +79,21 @@ fn opened(path: &Utf8Path) -> Result<FileSource, NotCut> {
 }
 
 /// Open files of the new directory.
-struct Files(Vec<OutputFile>);
+struct OpenOutputs(Vec<OutputFile>);
 
-impl Target for Files {
+impl OutputSink for OpenOutputs {
     fn write_at(&self, file: usize, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.0[file].write_at(at, bytes)
     }
 }
 
 /// Files of one kind, with what they are made of.
-struct Group {
-    from: Shards,
-    plan: Plan,
+struct ShardGroup {
+    from: SourceShards,
+    plan: ReshardPlan,
 }
 
-impl Group {
+impl ShardGroup {
     fn bytes(&self) -> u64 {
         self.plan.files().map(|(_, n)| n).sum()
     }
@@ -106,21 +106,21 @@ impl Group {
 pub fn all(
     dir: &Utf8Path,
     target: &Utf8Path,
-    content: &Content,
+    content: &StepContent,
     world: u64,
-    limits: &Limits,
-    progress: &mut Progress<'_>,
-) -> Result<Written, NotCut> {
+    limits: &InspectLimits,
+    progress: &mut WriteProgressFn<'_>,
+) -> Result<ReshardStats, NotCut> {
     let began = Instant::now();
     content.is_possible(dir, world)?;
     let mut groups = Vec::new();
     for group in &content.cut {
-        let names = (0..content.world).map(|r| format!("{}.pt", Content::name(group, content.world, r)));
-        let from = Shards::open(dir, &names.collect::<Vec<_>>(), limits)?;
+        let names = (0..content.world).map(|r| format!("{}.pt", StepContent::name(group, content.world, r)));
+        let from = SourceShards::open(dir, &names.collect::<Vec<_>>(), limits)?;
         let flat = match content.model_of_flat(group) {
             Some(model) => {
-                let first = format!("{}.pt", Content::name(&model, content.world, 0));
-                let model = Shards::open(dir, &[first], limits)?;
+                let first = format!("{}.pt", StepContent::name(&model, content.world, 0));
+                let model = SourceShards::open(dir, &[first], limits)?;
                 let model = model.shards.first().map(|model| {
                     let flat = fsdp::flat(model, &from.shards)?;
                     fsdp::filled_with_zeros(&from.shards, &from.sources, &flat).map(|()| flat)
@@ -133,14 +133,16 @@ pub fn all(
             flat: flat.as_ref(),
             samples_of: None,
         };
-        let plan = planned(dir, &from, as_it_is, world, &|rank| Content::name(group, world, rank))?;
-        groups.push(Group { from, plan });
+        let plan = planned(dir, &from, as_it_is, world, &|rank| {
+            StepContent::name(group, world, rank)
+        })?;
+        groups.push(ShardGroup { from, plan });
     }
     if content.data {
         groups.push(data(dir, content, world, limits)?);
     }
     let copies: u64 = content.others.iter().map(|(_, n)| n).sum();
-    let new: u64 = groups.iter().map(Group::bytes).sum();
+    let new: u64 = groups.iter().map(ShardGroup::bytes).sum();
     let out = OutputDir::begin(target).map_err(|e| begun(e, target))?;
     if let Err(short) = room(out.path(), new + copies) {
         out.abandon();
@@ -157,7 +159,7 @@ pub fn all(
     match step.fill(&groups, content, world) {
         Ok((files, checked, states)) => {
             out.finish().map_err(|e| NotCut::machine(format!("{target}: {e}")))?;
-            Ok(Written {
+            Ok(ReshardStats {
                 files,
                 bytes: new + copies + states,
                 checked,
@@ -174,12 +176,12 @@ pub fn all(
 /// Files that are not put together as tensors of a mesh are.
 #[derive(Clone, Copy, Default)]
 struct Others<'a> {
-    flat: Option<&'a Flat>,
+    flat: Option<&'a FlatParams>,
     samples_of: Option<u64>,
 }
 
-fn source<'a>(from: &'a Shards, ranks: std::ops::Range<usize>, others: Others<'a>) -> Source<'a> {
-    Source {
+fn source<'a>(from: &'a SourceShards, ranks: std::ops::Range<usize>, others: Others<'a>) -> ReshardSource<'a> {
+    ReshardSource {
         shards: &from.shards[ranks.clone()],
         sources: &from.sources[ranks],
         limits: &from.limits,
@@ -190,19 +192,19 @@ fn source<'a>(from: &'a Shards, ranks: std::ops::Range<usize>, others: Others<'a
 
 fn planned(
     dir: &Utf8Path,
-    from: &Shards,
+    from: &SourceShards,
     others: Others<'_>,
     world: u64,
     name: &dyn Fn(u64) -> String,
-) -> Result<Plan, NotCut> {
+) -> Result<ReshardPlan, NotCut> {
     let all = 0..from.shards.len();
     reshard::plan(source(from, all, others), world, name).map_err(|e| at(dir, &e))
 }
 
 /// The place in the data: one for all, because all ranks are at the same.
-fn data(dir: &Utf8Path, content: &Content, world: u64, limits: &Limits) -> Result<Group, NotCut> {
+fn data(dir: &Utf8Path, content: &StepContent, world: u64, limits: &InspectLimits) -> Result<ShardGroup, NotCut> {
     let names: Vec<String> = (0..content.world).map(|r| format!("data_{r}.pt")).collect();
-    let mut from = Shards::open(dir, &names, limits)?;
+    let mut from = SourceShards::open(dir, &names, limits)?;
     for rank in 1..from.shards.len() {
         let same = reshard::same_values(
             source(&from, 0..1, Others::default()),
@@ -221,10 +223,10 @@ fn data(dir: &Utf8Path, content: &Content, world: u64, limits: &Limits) -> Resul
         flat: None,
     };
     let plan = planned(dir, &from, others, world, &|rank| format!("data_{rank}"))?;
-    Ok(Group { from, plan })
+    Ok(ShardGroup { from, plan })
 }
 
-fn at(dir: &Utf8Path, problem: &Problem) -> NotCut {
+fn at(dir: &Utf8Path, problem: &ModelError) -> NotCut {
     NotCut::step(problem.verdict, format!("{dir}: {problem}")).hint(format!(
         "`supervise verify {dir} --depth full` looks at every byte of it"
     ))
@@ -234,15 +236,15 @@ fn at(dir: &Utf8Path, problem: &Problem) -> NotCut {
 struct New<'a> {
     dir: &'a Utf8Path,
     out: &'a OutputDir,
-    limits: &'a Limits,
+    limits: &'a InspectLimits,
     done: u64,
     total: u64,
-    progress: &'a mut Progress<'a>,
+    progress: &'a mut WriteProgressFn<'a>,
 }
 
 impl New<'_> {
     /// Gives the number of files, how many bytes of the source were compared, and how many the states of the ranks take.
-    fn fill(&mut self, groups: &[Group], content: &Content, world: u64) -> Result<(u64, u64, u64), NotCut> {
+    fn fill(&mut self, groups: &[ShardGroup], content: &StepContent, world: u64) -> Result<(u64, u64, u64), NotCut> {
         let (mut files, mut checked, mut states) = (0, 0, 0);
         for group in groups {
             checked += self.cut(group)?;
@@ -251,19 +253,19 @@ impl New<'_> {
         for group in &content.states {
             for rank in 0..world {
                 // An archive bears the name of its file: a copy would say that it belongs elsewhere. One at a time: there may be thousands.
-                let name = format!("{}.pt", Content::name(group, content.world, rank % content.world));
-                let from = Shards::open(self.dir, &[name], self.limits)?;
+                let name = format!("{}.pt", StepContent::name(group, content.world, rank % content.world));
+                let from = SourceShards::open(self.dir, &[name], self.limits)?;
                 let plan = planned(self.dir, &from, Others::default(), 1, &|_| {
-                    Content::name(group, world, rank)
+                    StepContent::name(group, world, rank)
                 })?;
-                let group = Group { from, plan };
+                let group = ShardGroup { from, plan };
                 checked += self.cut(&group)?;
                 states += group.bytes();
                 files += 1;
             }
         }
         for path in &content.configs {
-            let (text, mode) = Content::config(self.dir, path, world)?;
+            let (text, mode) = StepContent::config(self.dir, path, world)?;
             self.out
                 .write_as(path.as_str(), &text, mode)
                 .map_err(|e| self.failed(&e))?;
@@ -275,17 +277,17 @@ impl New<'_> {
         Ok((files, checked, states))
     }
 
-    fn cut(&mut self, group: &Group) -> Result<u64, NotCut> {
+    fn cut(&mut self, group: &ShardGroup) -> Result<u64, NotCut> {
         let made: io::Result<Vec<OutputFile>> = group.plan.files().map(|(name, n)| self.out.create(name, n)).collect();
-        let files = Files(made.map_err(|e| self.failed(&e))?);
+        let files = OpenOutputs(made.map_err(|e| self.failed(&e))?);
         let (before, total) = (self.done, self.total);
         let progress = &mut *self.progress;
         let mut tell = |done: u64| progress((before + done).min(total), total);
         let written = group.plan.write(&group.from.sources, &files, threads(), &mut tell);
         let checked = written.map_err(|e| match e {
-            Failed::Source(problem) => at(self.dir, &problem),
-            Failed::Target { error, .. } => self.failed(&error),
-            Failed::Interrupted => NotCut::Interrupted,
+            WriteError::Source(problem) => at(self.dir, &problem),
+            WriteError::Target { error, .. } => self.failed(&error),
+            WriteError::Interrupted => NotCut::Interrupted,
         })?;
         files
             .0
@@ -300,7 +302,7 @@ impl New<'_> {
     }
 
     /// Looks at a file as any reader would.
-    fn judge(&self, name: &str, group: &Group) -> Result<(), NotCut> {
+    fn judge(&self, name: &str, group: &ShardGroup) -> Result<(), NotCut> {
         let file = FileSource::open(&self.out.path().join(name)).map_err(|e| self.failed(&e))?;
         let found = inspect(FileKind::TorchZip, &file, &group.from.limits);
         match found.findings.iter().find(|f| f.effect() != Verdict::Whole) {

@@ -7,11 +7,11 @@
 mod course;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use course::Counts;
+use course::FileCounters;
 use std::collections::{BTreeMap, BTreeSet};
-use supervise_checkpoint::source::{Source, fill};
+use supervise_checkpoint::source::{ByteSource, fill};
 use supervise_checkpoint::torch::TorchFacts;
-use supervise_checkpoint::{FileKind, Limits, inspect};
+use supervise_checkpoint::{FileKind, InspectLimits, inspect};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding};
 use supervise_host::io_worker::{FileSource, walk};
 
@@ -80,9 +80,9 @@ fn is_counted(path: &Utf8Path) -> bool {
 
 /// Doubts about the save in a directory. `memory`: bytes that looking into its files may take.
 pub(super) fn doubts(dir: &Utf8Path, memory: u64) -> Vec<Finding> {
-    let limits = Limits {
+    let limits = InspectLimits {
         memory: usize::try_from(memory).unwrap_or(usize::MAX),
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     let Some(own) = Save::read(dir) else {
         return Vec::new();
@@ -155,7 +155,7 @@ fn together(path: &Utf8Path) -> (Utf8PathBuf, String) {
 }
 
 /// The directory that a table says it was written for. Since torch says that, each save has a number of its own in it as well.
-fn written_for(dir: &Utf8Path, limits: &Limits) -> Option<Utf8PathBuf> {
+fn written_for(dir: &Utf8Path, limits: &InspectLimits) -> Option<Utf8PathBuf> {
     let source = FileSource::open(&dir.join(METADATA)).ok()?;
     let found = inspect(FileKind::DcpMetadata, &source, limits);
     found.facts.dcp?.written_for.map(Utf8PathBuf::from)
@@ -163,7 +163,7 @@ fn written_for(dir: &Utf8Path, limits: &Limits) -> Option<Utf8PathBuf> {
 
 /// Files that are the same in another save: all of them, or some where others are not, of the shards of one content or of a directory of
 /// other files.
-fn same(own: &Save, other: &Save, limits: &Limits) -> Vec<(Utf8PathBuf, String)> {
+fn same(own: &Save, other: &Save, limits: &InspectLimits) -> Vec<(Utf8PathBuf, String)> {
     let mut groups: BTreeMap<(Utf8PathBuf, String), (Vec<Utf8PathBuf>, usize)> = BTreeMap::new();
     let mut roles: BTreeMap<Utf8PathBuf, BTreeSet<bool>> = BTreeMap::new();
     for (path, fact) in &own.files {
@@ -210,7 +210,7 @@ fn equal(a: &Utf8Path, b: &Utf8Path, len: u64) -> bool {
     let (Ok(a), Ok(b)) = (FileSource::open(a), FileSource::open(b)) else {
         return false;
     };
-    let read = |source: &dyn Source, at: u64| -> Option<Vec<u8>> {
+    let read = |source: &dyn ByteSource, at: u64| -> Option<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(WINDOW.min(len - at)).ok()?];
         fill(source, len, at, &mut bytes).ok()?;
         Some(bytes)
@@ -225,7 +225,7 @@ fn equal(a: &Utf8Path, b: &Utf8Path, len: u64) -> bool {
 }
 
 /// Tables of torch that say which directory they were written for, where that has the number of another save.
-fn elsewhere(own: &Save, others: &[Save], limits: &Limits) -> Vec<(Utf8PathBuf, String)> {
+fn elsewhere(own: &Save, others: &[Save], limits: &InspectLimits) -> Vec<(Utf8PathBuf, String)> {
     let Some((stem, number)) = numbered(own.name()) else {
         return Vec::new();
     };
@@ -250,11 +250,11 @@ fn elsewhere(own: &Save, others: &[Save], limits: &Limits) -> Vec<(Utf8PathBuf, 
 }
 
 /// Files that count what no save beside this one leaves room for, or what one of them has counted, byte for byte.
-fn counts(own: &Save, others: &[Save], limits: &Limits) -> Vec<(Utf8PathBuf, String)> {
+fn counts(own: &Save, others: &[Save], limits: &InspectLimits) -> Vec<(Utf8PathBuf, String)> {
     let Some((_, number)) = numbered(own.name()) else {
         return Vec::new();
     };
-    let look = |save: &Save, path: &Utf8Path| -> Option<(u64, Counts)> {
+    let look = |save: &Save, path: &Utf8Path| -> Option<(u64, FileCounters)> {
         let fact = save.counted.get(path)?;
         let source = FileSource::open(&save.dir.join(path)).ok()?;
         let found = inspect(FileKind::of(fact.path.as_str()), &source, limits);
@@ -262,7 +262,7 @@ fn counts(own: &Save, others: &[Save], limits: &Limits) -> Vec<(Utf8PathBuf, Str
     };
     let odd = |(path, fact): (&Utf8PathBuf, &FileFact)| {
         let (_, ours) = look(own, path)?;
-        let theirs: Vec<(u64, Counts)> = others.iter().filter_map(|o| look(o, path)).collect();
+        let theirs: Vec<(u64, FileCounters)> = others.iter().filter_map(|o| look(o, path)).collect();
         let copied = || {
             let same = |o: &&Save| {
                 let size = o.counted.get(path).map(|f| f.size);
@@ -280,8 +280,8 @@ fn counts(own: &Save, others: &[Save], limits: &Limits) -> Vec<(Utf8PathBuf, Str
     own.counted.iter().filter_map(odd).collect()
 }
 
-fn counted(facts: &TorchFacts) -> Counts {
-    Counts {
+fn counted(facts: &TorchFacts) -> FileCounters {
+    FileCounters {
         optimizer: facts.optimizer_steps.iter().max().copied(),
         schedule: facts.scheduler_steps,
         batches: facts.batches,

@@ -1,6 +1,6 @@
 //! Files that belong together without being a trainer's step: DCP, Megatron's `torch_dist`, exported weights.
 
-use super::{Look, file_view, prove};
+use super::{VerifyOptions, file_view, prove};
 use crate::render::verify::{PathView, SetView};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,12 @@ use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};
 use supervise_host::io_worker::walk;
 
 /// Judges the set that a directory is.
-pub(super) fn one(named: &Utf8Path, dir: &Utf8Path, kind: SetKind, look: &mut Look<'_>) -> io::Result<PathView> {
+pub(super) fn one(
+    named: &Utf8Path,
+    dir: &Utf8Path,
+    kind: SetKind,
+    look: &mut VerifyOptions<'_>,
+) -> io::Result<PathView> {
     let mut facts = Vec::new();
     walk(dir, Utf8Path::new(""), &mut facts)?;
     let mut view = PathView::new(named, word(kind), Verdict::Whole);
@@ -23,7 +28,7 @@ pub(super) fn within(
     dir: &Utf8Path,
     place: &Utf8Path,
     kind: SetKind,
-    look: &mut Look<'_>,
+    look: &mut VerifyOptions<'_>,
     view: &mut PathView,
 ) -> io::Result<()> {
     let mut facts = Vec::new();
@@ -33,7 +38,7 @@ pub(super) fn within(
 }
 
 /// Judges every set below a directory; none where there is none.
-pub(super) fn below(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io::Result<Option<PathView>> {
+pub(super) fn below(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptions<'_>) -> io::Result<Option<PathView>> {
     let mut facts = Vec::new();
     walk(dir, Utf8Path::new(""), &mut facts)?;
     let mut places: BTreeMap<&Utf8Path, Vec<&str>> = BTreeMap::new();
@@ -95,7 +100,7 @@ fn judge(
     place: &Utf8Path,
     kind: SetKind,
     facts: &[FileFact],
-    look: &mut Look<'_>,
+    look: &mut VerifyOptions<'_>,
     view: &mut PathView,
 ) {
     let here = dir.join(place);

@@ -1,6 +1,6 @@
 //! The only checkpoint of a trainer that overwrites it, or a generation of it, and the exports beside it.
 
-use super::{Kind, Look, sets, steps};
+use super::{CheckpointDirKind, VerifyOptions, sets, steps};
 use crate::cli::exports;
 use crate::render::verify::PathView;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -9,23 +9,23 @@ use supervise_checkpoint::set::SetKind;
 use supervise_core::checkpoint::{CkptId, Verdict};
 use supervise_core::generations::is_live;
 use supervise_host::io_worker::{live_dir, look_at_run};
-use supervise_trainers::{Expectation, registry};
+use supervise_trainers::{ExpectedLayout, registry};
 
 /// Judges the set in a directory by what it says of itself.
-pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io::Result<PathView> {
+pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut VerifyOptions<'_>) -> io::Result<PathView> {
     // A newer build loads what its pointer names.
     let (root, dir) = (dir, live_dir(dir));
     let dir = dir.as_path();
     let id = CkptId(Utf8PathBuf::from(dir.file_name().unwrap_or("live")));
-    let expect = Expectation {
+    let expect = ExpectedLayout {
         only: Some(id.to_string()),
-        ..Expectation::default()
+        ..ExpectedLayout::default()
     };
     let trainer = exports::in_place_at(root).unwrap_or_else(registry::usual);
     let mut tracker = trainer.tracker(&expect);
     steps::note(&mut *tracker, &id.0, dir)?;
     let mut view = PathView::new(named, trainer.framework(), Verdict::Whole);
-    steps::step(&mut *tracker, &id, dir, Kind::Live, look, &mut view);
+    steps::step(&mut *tracker, &id, dir, CheckpointDirKind::Live, look, &mut view);
     compare(root, look, &mut view);
     for path in exports::dirs_below(root) {
         sets::within(root, &path, SetKind::Weights, look, &mut view)?;
@@ -37,7 +37,7 @@ pub(super) fn judge(named: &Utf8Path, dir: &Utf8Path, look: &mut Look<'_>) -> io
 }
 
 /// A set says more beside what was kept of the same run: parts of two saves, each whole by itself.
-fn compare(dir: &Utf8Path, look: &Look<'_>, view: &mut PathView) {
+fn compare(dir: &Utf8Path, look: &VerifyOptions<'_>, view: &mut PathView) {
     let root = camino::absolute_utf8(dir).unwrap_or_else(|_| dir.to_owned());
     let place = exports::unknown_run(&root, look.memory);
     let report = look_at_run(&place, look.depth, &mut |_| true);

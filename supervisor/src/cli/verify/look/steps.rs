@@ -3,17 +3,17 @@
 //! A directory of any name is judged as a step by giving its entries a step's name; what is found is told under the
 //! names that are really there.
 
-use super::{Kind, Look, Owner, file_view, prove, prove_own};
+use super::{CheckpointDirKind, StepFamily, VerifyOptions, file_view, prove, prove_own};
 use crate::cli::target;
 use crate::render::verify::PathView;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use supervise_checkpoint::{FileKind, FileReport, Limits, inspect};
+use supervise_checkpoint::{FileKind, FileReport, InspectLimits, inspect};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Resumability, Verdict};
 use supervise_host::io_worker::{FileSource, RUN_DIR_NAME, fact_of, nested_steps, read_tracker, walk};
-use supervise_trainers::{Expectation, StepTracker};
+use supervise_trainers::{ExpectedLayout, StepTracker};
 
 /// Steps beside one that are looked at, the nearest ones.
 const BESIDE: usize = 4;
@@ -22,14 +22,14 @@ const BESIDE: usize = 4;
 pub(super) fn judge(
     named: &Utf8Path,
     dir: &Utf8Path,
-    kind: Kind,
-    owner: Owner,
-    look: &mut Look<'_>,
+    kind: CheckpointDirKind,
+    owner: StepFamily,
+    look: &mut VerifyOptions<'_>,
 ) -> io::Result<PathView> {
     let prefix = owner.prefix;
-    let mut tracker = owner.adapter.tracker(&Expectation::default());
+    let mut tracker = owner.adapter.tracker(&ExpectedLayout::default());
     let mut places: BTreeMap<Utf8PathBuf, Utf8PathBuf> = BTreeMap::new();
-    if kind == Kind::Root {
+    if kind == CheckpointDirKind::Root {
         for entry in dir.read_dir_utf8()? {
             let entry = match entry {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => continue,
@@ -45,27 +45,28 @@ pub(super) fn judge(
         let id = Utf8PathBuf::from(format!("{prefix}{step}"));
         note(&mut *tracker, &id, dir)?;
         places.insert(id, dir.to_owned());
-        if kind == Kind::Step {
+        if kind == CheckpointDirKind::Step {
             siblings(&mut *tracker, dir, prefix);
         }
     }
     let root = match kind {
-        Kind::Root => Some(dir),
-        Kind::Role => dir.parent().and_then(Utf8Path::parent),
-        Kind::Step | Kind::Live | Kind::Set(_) => dir.parent(),
+        CheckpointDirKind::Root => Some(dir),
+        CheckpointDirKind::Role => dir.parent().and_then(Utf8Path::parent),
+        CheckpointDirKind::Step | CheckpointDirKind::Live | CheckpointDirKind::Set(_) => dir.parent(),
     };
     read_tracker(root.unwrap_or(dir), &mut *tracker);
     let what = match kind {
-        Kind::Root => "root",
-        Kind::Role => "role",
-        Kind::Step | Kind::Live | Kind::Set(_) => "step",
+        CheckpointDirKind::Root => "root",
+        CheckpointDirKind::Role => "role",
+        CheckpointDirKind::Step | CheckpointDirKind::Live | CheckpointDirKind::Set(_) => "step",
     };
     let mut view = PathView {
         remarks: tracker.remarks(),
         ..PathView::new(named, what, Verdict::Whole)
     };
-    view.remarks.extend(unlike(dir, prefix).filter(|_| kind == Kind::Step));
-    if number(dir, prefix).is_none() && kind != Kind::Role {
+    view.remarks
+        .extend(unlike(dir, prefix).filter(|_| kind == CheckpointDirKind::Step));
+    if number(dir, prefix).is_none() && kind != CheckpointDirKind::Role {
         view.remarks
             .extend(nested_steps(dir, &|name| tracker.is_step_name(name)));
     }
@@ -74,7 +75,7 @@ pub(super) fn judge(
         .steps()
         .into_iter()
         .rev()
-        .filter(|(id, _)| kind == Kind::Root || places.contains_key(&id.0))
+        .filter(|(id, _)| kind == CheckpointDirKind::Root || places.contains_key(&id.0))
     {
         let place = places.get(&id.0).cloned().unwrap_or_else(|| dir.join(&id.0));
         step(&mut *tracker, &id, &place, kind, look, &mut view);
@@ -140,9 +141,9 @@ fn told(dir: &Utf8Path, memory: u64) -> Option<u64> {
         "critic/ckpt_contents.json",
         "trainer_state.json",
     ];
-    let limits = Limits {
+    let limits = InspectLimits {
         memory: usize::try_from(memory).unwrap_or(usize::MAX),
-        ..Limits::default()
+        ..InspectLimits::default()
     };
     files.iter().find_map(|name| {
         let source = FileSource::open(&dir.join(name)).ok()?;
@@ -171,8 +172,8 @@ pub(super) fn step(
     tracker: &mut dyn StepTracker,
     id: &CkptId,
     place: &Utf8Path,
-    kind: Kind,
-    look: &mut Look<'_>,
+    kind: CheckpointDirKind,
+    look: &mut VerifyOptions<'_>,
     view: &mut PathView,
 ) {
     let inside = |path: &Utf8Path| path.strip_prefix(&id.0).unwrap_or(path).to_owned();
@@ -193,18 +194,18 @@ pub(super) fn step(
     }
     for (path, report) in found {
         let full = id.0.join(&path);
-        let shown = if kind == Kind::Root { &full } else { &path };
+        let shown = if kind == CheckpointDirKind::Root { &full } else { &path };
         view.files.push(file_view(shown.as_str(), place, &path, &report, look));
         reports.insert(full, report);
     }
     let mut summary = tracker.judge(id, look.depth, &reports);
-    if kind != Kind::Root {
+    if kind != CheckpointDirKind::Root {
         rename(&mut summary, place);
     }
-    if kind != Kind::Live && summary.verdict == Verdict::Whole {
+    if kind != CheckpointDirKind::Live && summary.verdict == Verdict::Whole {
         summary.findings.extend(super::mixed::doubts(place, look.memory));
     }
-    if kind == Kind::Role {
+    if kind == CheckpointDirKind::Role {
         as_role(&mut summary);
     }
     if !summary.husk {
@@ -221,8 +222,10 @@ fn names_the_unknown(reports: &BTreeMap<Utf8PathBuf, FileReport>) -> bool {
 }
 
 /// Whether a run of this user wrote the step, by its journal, and nobody touched it since.
-fn is_own(tracker: &dyn StepTracker, id: &CkptId, place: &Utf8Path, kind: Kind) -> bool {
-    let root = place.parent().filter(|_| matches!(kind, Kind::Root | Kind::Step));
+fn is_own(tracker: &dyn StepTracker, id: &CkptId, place: &Utf8Path, kind: CheckpointDirKind) -> bool {
+    let root = place
+        .parent()
+        .filter(|_| matches!(kind, CheckpointDirKind::Root | CheckpointDirKind::Step));
     let run_dir = root.map(|root| root.join(RUN_DIR_NAME)).filter(|dir| dir.is_dir());
     let Some(Ok(loaded)) = run_dir.map(|dir| target::peek(&dir)) else {
         return false;

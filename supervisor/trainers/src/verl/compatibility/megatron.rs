@@ -6,25 +6,25 @@
 mod first;
 
 use super::of_role;
-use crate::adapter::Expectation;
-use crate::verl::names::Content;
+use crate::adapter::ExpectedLayout;
+use crate::verl::names::ShardContent;
 use crate::verl::role::{MegatronSave, RoleState};
-use crate::verl::strategy::Keys;
+use crate::verl::strategy::RoleKeys;
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
-use supervise_core::spec::{MegatronSpec, Parallel};
+use supervise_core::spec::{MegatronSpec, ParallelSizes};
 
 /// State that is not loaded beyond what was not saved, or why nothing can be.
 pub(super) fn loss(
     run: Option<&MegatronSpec>,
-    expect: &Expectation,
+    expect: &ExpectedLayout,
     step: Step,
     role: &RoleState,
 ) -> Result<Vec<StateKind>, String> {
     if let Some(why) = first::refused(expect, step, role) {
         return Err(why);
     }
-    if !role.contents.contains(&Content::Model) {
+    if !role.contents.contains(&ShardContent::Model) {
         return Err(format!("the manifest{} names no weights", of_role(role)));
     }
     let Some(run) = run else {
@@ -34,7 +34,7 @@ pub(super) fn loss(
     let Some(save) = &role.save else {
         return Ok(Vec::new());
     };
-    let keys = Keys::of(&role.name);
+    let keys = RoleKeys::of(&role.name);
     if let Some(why) = other_weights(run, save, role, &keys) {
         return Err(why);
     }
@@ -48,7 +48,7 @@ pub(super) fn loss(
     if let Some(then) = save.parallel.filter(|then| *then != run.parallel) {
         // Where the step does not say how its optimizer was saved, it was saved as this run saves.
         let any = run.any_parallel && save.any_parallel.unwrap_or(true);
-        if role.contents.contains(&Content::Optimizer) && !any {
+        if role.contents.contains(&ShardContent::Optimizer) && !any {
             let mut why = shared_otherwise(then, run.parallel, role, &keys);
             if save.any_parallel == Some(true) {
                 let switch = format!("{}.dist_ckpt_optim_fully_reshardable=True", keys.engine);
@@ -57,7 +57,7 @@ pub(super) fn loss(
             return Err(why);
         }
         // Random states are kept for each place in the model, so they fit no other division of it.
-        if role.contents.contains(&Content::Extra) {
+        if role.contents.contains(&ShardContent::Extra) {
             lost.push(StateKind::Rng);
         }
     }
@@ -65,7 +65,7 @@ pub(super) fn loss(
 }
 
 /// Why weights that were saved in this way are not found by the run's.
-fn other_weights(run: &MegatronSpec, save: &MegatronSave, role: &RoleState, keys: &Keys) -> Option<String> {
+fn other_weights(run: &MegatronSpec, save: &MegatronSave, role: &RoleState, keys: &RoleKeys) -> Option<String> {
     let (of, engine, model) = (of_role(role), keys.engine, keys.model);
     let why = match (save.adapters, run.adapters) {
         (true, false) => format!(
@@ -101,7 +101,7 @@ fn other_copies(run: &MegatronSpec, world: Option<u32>, save: &MegatronSave, rol
     })
 }
 
-fn shared_otherwise(then: Parallel, now: Parallel, role: &RoleState, keys: &Keys) -> String {
+fn shared_otherwise(then: ParallelSizes, now: ParallelSizes, role: &RoleState, keys: &RoleKeys) -> String {
     let (of, engine) = (of_role(role), keys.engine);
     let sizes: Vec<String> = [
         ("tensor_model_parallel_size", then.tensor, now.tensor),

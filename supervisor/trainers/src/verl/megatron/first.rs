@@ -3,10 +3,10 @@
 //! There is no manifest, so what was saved shows in the archive's own table. The order of the writes is known: the archive, then
 //! weights, configuration and tokenizer in `huggingface/`, then `transformer_config.json`. verl 0.9 refuses to load it.
 
-use super::{Parts, common, set_needs, together};
-use crate::verl::evidence::File;
-use crate::verl::names::Content;
-use crate::verl::required_files::{Wanted, weights};
+use super::{FilesByPath, common, set_needs, together};
+use crate::verl::evidence::StepFile;
+use crate::verl::names::ShardContent;
+use crate::verl::required_files::{VerlRequiredFile, weights};
 use crate::verl::role::{MegatronSave, RoleState, judge_config, judge_weights};
 use crate::verl::survey::RoleFiles;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -26,20 +26,20 @@ pub(crate) fn command(role: &str, step: Step) -> String {
 }
 
 /// Visits the files that have to be looked into, those that describe others first.
-pub(crate) fn each<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(Wanted<'a>) -> Option<()>) -> Option<()> {
+pub(crate) fn each<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(VerlRequiredFile<'a>) -> Option<()>) -> Option<()> {
     set_needs(&files.megatron.archive, ARCHIVE, SetKind::MegatronDist, visit)?;
     for file in [files.megatron.config, files.hf_config].into_iter().flatten() {
-        visit(Wanted::new(file, FileKind::of(file.path)))?;
+        visit(VerlRequiredFile::new(file, FileKind::of(file.path)))?;
     }
     for file in &files.megatron.adapters {
-        visit(Wanted::new(*file, FileKind::of(file.path)))?;
+        visit(VerlRequiredFile::new(*file, FileKind::of(file.path)))?;
     }
     weights(files, visit)
 }
 
 /// Kinds of state in an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Held {
+pub(crate) struct ArchiveContents {
     pub(crate) model: bool,
     pub(crate) optimizer: bool,
     pub(crate) rng: bool,
@@ -47,9 +47,9 @@ pub(crate) struct Held {
     pub(crate) schedule: bool,
 }
 
-impl Held {
+impl ArchiveContents {
     /// Names in the table of the archive in `dir`; `None` where it was not looked into.
-    pub(crate) fn of(parts: &Parts<'_>, dir: &str) -> Option<Self> {
+    pub(crate) fn of(parts: &FilesByPath<'_>, dir: &str) -> Option<Self> {
         Self::told(&|name| parts.get(format!("{dir}/{name}").as_str())?.report)
     }
 
@@ -89,14 +89,14 @@ pub(crate) fn judge_role(name: &str, step: Step, files: &RoleFiles<'_>) -> RoleS
     judge_config(role, files, false, &mut state.findings);
     judge_weights(role, files, false, true, &mut state.findings);
     let singles = files.megatron.config.iter().chain(&files.megatron.adapters);
-    state.findings.extend(singles.flat_map(File::findings));
+    state.findings.extend(singles.flat_map(StepFile::findings));
 
     let kept = kept(files);
     let adapters = !files.megatron.adapters.is_empty();
     for (content, there) in [
-        (Content::Model, kept.model || exported || adapters),
-        (Content::Optimizer, kept.optimizer),
-        (Content::Extra, kept.rng),
+        (ShardContent::Model, kept.model || exported || adapters),
+        (ShardContent::Optimizer, kept.optimizer),
+        (ShardContent::Extra, kept.rng),
     ] {
         state.contents.extend(there.then_some(content));
     }
@@ -118,10 +118,10 @@ pub(crate) fn judge_role(name: &str, step: Step, files: &RoleFiles<'_>) -> RoleS
 }
 
 /// Unlooked into, an archive is taken for one that holds all that is usual.
-fn kept(files: &RoleFiles<'_>) -> Held {
+fn kept(files: &RoleFiles<'_>) -> ArchiveContents {
     let archive = &files.megatron.archive;
     let all = !archive.is_empty();
-    Held::of(archive, ARCHIVE).unwrap_or(Held {
+    ArchiveContents::of(archive, ARCHIVE).unwrap_or(ArchiveContents {
         model: all && files.weights.is_empty(),
         optimizer: all,
         rng: all,
@@ -150,7 +150,7 @@ fn without_archive(role: &Utf8Path, exported: bool) -> Finding {
 }
 
 /// Files written after the archive wherever that holds what it does.
-fn cut_short(role: &Utf8Path, files: &RoleFiles<'_>, kept: Held) -> Vec<Finding> {
+fn cut_short(role: &Utf8Path, files: &RoleFiles<'_>, kept: ArchiveContents) -> Vec<Finding> {
     let mut out = Vec::new();
     let unfinished = "it is written after what is here: the save was not finished";
     if files.hf_config.is_none() && (kept.model || !files.weights.is_empty()) {

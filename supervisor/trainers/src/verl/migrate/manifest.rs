@@ -1,19 +1,23 @@
 //! The manifest of a converted role: what verl would have written, told from what is there.
 
-use super::Seen;
+use super::RoleSnapshot;
 use super::virtually::Listing;
-use crate::verl::megatron::first::Held;
+use crate::verl::megatron::first::ArchiveContents;
 use crate::verl::survey::RoleFiles;
 use supervise_checkpoint::megatron::{ManifestBackend, architecture};
-use supervise_checkpoint::{Manifest, ManifestEntry};
-use supervise_core::spec::Parallel;
+use supervise_checkpoint::{DistManifest, ManifestEntry};
+use supervise_core::spec::ParallelSizes;
 
 const DIST: &str = "megatron_dist_checkpoint";
 const EXPORT: &str = "model/huggingface";
 
 /// Content of the archive, and the manifest; `files` are those of the first layout.
-pub(super) fn compose(seen: &Seen<'_>, files: &RoleFiles<'_>, listing: &Listing<'_>) -> (Held, Manifest) {
-    let held = Held::of(&files.megatron.archive, "dist_ckpt").unwrap_or_default();
+pub(super) fn compose(
+    seen: &RoleSnapshot<'_>,
+    files: &RoleFiles<'_>,
+    listing: &Listing<'_>,
+) -> (ArchiveContents, DistManifest) {
+    let held = ArchiveContents::of(&files.megatron.archive, "dist_ckpt").unwrap_or_default();
     let exported = !files.weights.is_empty();
     let mut entries = Vec::new();
     if held.model {
@@ -56,7 +60,7 @@ pub(super) fn compose(seen: &Seen<'_>, files: &RoleFiles<'_>, listing: &Listing<
     } else {
         &seen.role.name
     };
-    let manifest = Manifest {
+    let manifest = DistManifest {
         schema_version: 2,
         framework: "megatron".to_owned(),
         role: Some(role.to_owned()),
@@ -76,7 +80,7 @@ pub(super) fn compose(seen: &Seen<'_>, files: &RoleFiles<'_>, listing: &Listing<
     (held, manifest)
 }
 
-fn save_contents(held: Held, exported: bool) -> Vec<String> {
+fn save_contents(held: ArchiveContents, exported: bool) -> Vec<String> {
     [
         ("model", held.model || exported),
         ("hf_model", held.model && exported),
@@ -101,7 +105,7 @@ fn world(files: &RoleFiles<'_>, listing: &Listing<'_>) -> u64 {
     };
     let highest = files.megatron.archive.keys().filter_map(rank).max();
     let parallel = files.megatron.config.and_then(|f| f.report?.facts.parallel);
-    let copy = parallel.and_then(Parallel::ranks).map_or(1, u64::from).max(1);
+    let copy = parallel.and_then(ParallelSizes::ranks).map_or(1, u64::from).max(1);
     highest.map_or(1, |n| n.saturating_add(1)).next_multiple_of(copy)
 }
 

@@ -1,7 +1,7 @@
 //! The places that an archive is to be found at, and what stands in each of them now.
 
-use super::{ARCHIVE, Link, Refusal, Seen};
-use crate::verl::megatron::first::Held;
+use super::{ARCHIVE, LinkMode, MigrateRefusal, RoleSnapshot};
+use crate::verl::megatron::first::ArchiveContents;
 use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};
@@ -13,7 +13,7 @@ const TABLE: &str = ".metadata";
 
 /// The step to take about one part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum PartAction {
     /// It is there.
     Ready,
     /// The archive holds nothing for it.
@@ -22,21 +22,21 @@ pub(super) enum Part {
     Build,
 }
 
-impl Part {
+impl PartAction {
     pub(super) fn is_built(self) -> bool {
         self == Self::Build
     }
 }
 
 /// Entries and their places.
-pub(super) struct Parts<'a> {
-    seen: &'a Seen<'a>,
+pub(super) struct ArchiveParts<'a> {
+    seen: &'a RoleSnapshot<'a>,
     /// Files of the archive in its old place, by name.
     pub(super) archive: BTreeMap<&'a str, &'a FileFact>,
 }
 
-impl<'a> Parts<'a> {
-    pub(super) fn of(seen: &'a Seen<'a>) -> Self {
+impl<'a> ArchiveParts<'a> {
+    pub(super) fn of(seen: &'a RoleSnapshot<'a>) -> Self {
         Self {
             seen,
             archive: below(seen, ARCHIVE),
@@ -56,14 +56,14 @@ impl<'a> Parts<'a> {
 
     /// Path of the whole archive: its old place; where that is gone, in the first part that holds more than its own kind.
     /// Parts that hold only their own kind are those of a save in the second layout that was not finished.
-    pub(super) fn source(&self) -> Result<Option<&'static str>, Refusal> {
+    pub(super) fn source(&self) -> Result<Option<&'static str>, MigrateRefusal> {
         if !self.archive.is_empty() {
             return Ok(Some(ARCHIVE));
         }
         if PARTS.iter().all(|part| below(self.seen, &place(part)).is_empty()) {
             return Ok(None);
         }
-        let mixed = Held::in_report(self.seen.reports, Utf8Path::new("optimizer/dist_ckpt"))
+        let mixed = ArchiveContents::in_report(self.seen.reports, Utf8Path::new("optimizer/dist_ckpt"))
             .is_some_and(|held| held.optimizer && (held.rng || held.model));
         if mixed {
             return Ok(Some("optimizer/dist_ckpt"));
@@ -71,21 +71,27 @@ impl<'a> Parts<'a> {
         let detail =
             "there is neither an archive to convert nor a manifest: a save in the second layout was not finished";
         let finding = Finding::error("manifest_missing", Verdict::Incomplete, detail);
-        Err(Refusal::NotWhole(Verdict::Incomplete, vec![finding]))
+        Err(MigrateRefusal::NotWhole(Verdict::Incomplete, vec![finding]))
     }
 
     /// The step to take about a part.
-    pub(super) fn state(&self, part: &str, source: Option<&str>, wanted: bool, link: Link) -> Result<Part, Refusal> {
+    pub(super) fn state(
+        &self,
+        part: &str,
+        source: Option<&str>,
+        wanted: bool,
+        link: LinkMode,
+    ) -> Result<PartAction, MigrateRefusal> {
         let here = below(self.seen, &place(part));
         if !wanted {
-            return Ok(Part::NotWanted);
+            return Ok(PartAction::NotWanted);
         }
         let Some(source) = source else {
-            return Ok(Part::NotWanted);
+            return Ok(PartAction::NotWanted);
         };
         let all = below(self.seen, source);
         if here.is_empty() && source == ARCHIVE {
-            return Ok(Part::Build);
+            return Ok(PartAction::Build);
         }
         let of_source = self
             .seen
@@ -97,7 +103,7 @@ impl<'a> Parts<'a> {
                 "{} and {source} are of two saves: a later verl saved this step again; delete {source} if that save is the one that counts",
                 place(part)
             );
-            return Err(Refusal::Cannot(why));
+            return Err(MigrateRefusal::Cannot(why));
         }
         let same_files = here.len() == all.len()
             && here
@@ -107,22 +113,22 @@ impl<'a> Parts<'a> {
             .values()
             .any(|fact| all.values().any(|f| (f.dev, f.ino) == (fact.dev, fact.ino)));
         let itself = place(part) == source;
-        if same_files && (itself || !shared || link == Link::Hard || source != ARCHIVE) {
-            return Ok(Part::Ready);
+        if same_files && (itself || !shared || link == LinkMode::Hard || source != ARCHIVE) {
+            return Ok(PartAction::Ready);
         }
         if source == ARCHIVE {
-            return Ok(Part::Build);
+            return Ok(PartAction::Build);
         }
         let detail = format!(
             "{} is not complete, and the archive that it was made from is gone",
             place(part)
         );
         let finding = Finding::error("dist_missing", Verdict::Incomplete, detail).in_file(place(part));
-        Err(Refusal::NotWhole(Verdict::Incomplete, vec![finding]))
+        Err(MigrateRefusal::NotWhole(Verdict::Incomplete, vec![finding]))
     }
 
     /// Returns true if parts will share their files.
-    pub(super) fn shares(&self, link: Link, archive: bool) -> bool {
+    pub(super) fn shares(&self, link: LinkMode, archive: bool) -> bool {
         let inodes: Vec<(u64, u64)> = PARTS
             .iter()
             .flat_map(|part| below(self.seen, &place(part)).into_values())
@@ -131,7 +137,7 @@ impl<'a> Parts<'a> {
         let mut once = inodes.clone();
         once.sort_unstable();
         once.dedup();
-        link == Link::Hard && archive && !self.archive.is_empty() || once.len() < inodes.len()
+        link == LinkMode::Hard && archive && !self.archive.is_empty() || once.len() < inodes.len()
     }
 }
 
@@ -140,7 +146,7 @@ fn place(part: &str) -> String {
 }
 
 /// Files directly in a directory, by name.
-fn below<'a>(seen: &Seen<'a>, dir: &str) -> BTreeMap<&'a str, &'a FileFact> {
+fn below<'a>(seen: &RoleSnapshot<'a>, dir: &str) -> BTreeMap<&'a str, &'a FileFact> {
     let facts: &'a [FileFact] = seen.facts;
     let name = |f: &'a FileFact| f.path.as_str().strip_prefix(dir)?.strip_prefix('/');
     facts

@@ -3,9 +3,9 @@
 //! A conversion that was killed, or verl's own script, leaves the files of the first layout under names of the second. Put back under
 //! the old names in thought, they are judged by the rules of the first layout.
 
-use super::{Role, Seen};
-use crate::verl::evidence::Reports;
-use crate::verl::survey::{RoleFiles, Survey};
+use super::{MigrateRole, RoleSnapshot};
+use crate::verl::evidence::StepReports;
+use crate::verl::survey::{RoleFiles, StepFiles};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use supervise_checkpoint::FileReport;
@@ -16,19 +16,23 @@ const STEP: &str = "step";
 
 /// Files of a role, under a step's paths.
 pub(super) struct Listing<'a> {
-    role: &'a Role,
+    role: &'a MigrateRole,
     facts: BTreeMap<String, &'a FileFact>,
     reports: BTreeMap<Utf8PathBuf, FileReport>,
 }
 
 impl<'a> Listing<'a> {
     /// Entries that are there.
-    pub(super) fn of(role: &'a Role, facts: &'a [FileFact], reports: &'a BTreeMap<Utf8PathBuf, FileReport>) -> Self {
+    pub(super) fn of(
+        role: &'a MigrateRole,
+        facts: &'a [FileFact],
+        reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
+    ) -> Self {
         Self::under(role, facts, reports, &|path| Some(path.to_owned()))
     }
 
     /// The same under the names of the first layout: the archive is taken from where it is, the second layout left out.
-    pub(super) fn as_first(seen: &Seen<'a>, source: Option<&str>) -> Self {
+    pub(super) fn as_first(seen: &RoleSnapshot<'a>, source: Option<&str>) -> Self {
         let moved = !seen
             .facts
             .iter()
@@ -49,7 +53,7 @@ impl<'a> Listing<'a> {
     }
 
     fn under(
-        role: &'a Role,
+        role: &'a MigrateRole,
         facts: &'a [FileFact],
         reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
         name: &dyn Fn(&str) -> Option<String>,
@@ -71,7 +75,7 @@ impl<'a> Listing<'a> {
     /// Kind of the files, to somebody who asks.
     pub(super) fn with<T>(&self, ask: impl FnOnce(&RoleFiles<'_>) -> T) -> T {
         let facts = self.facts.iter().map(|(path, fact)| (path.as_str(), *fact));
-        let mut survey = Survey::of(facts, Reports::below(STEP, &self.reports));
+        let mut survey = StepFiles::of(facts, StepReports::below(STEP, &self.reports));
         let files = survey.roles.remove(self.role.name.as_str()).unwrap_or_default();
         ask(&files)
     }

@@ -1,13 +1,13 @@
 use super::*;
 
 fn pulse(rank: u32, cpu_ms: u64) -> RankPulse {
-    let pulse = Pulse {
+    let pulse = RankSample {
         worker: WorkerId(rank),
         pid: 100 + i32::try_from(rank).unwrap(),
         state: b'S',
         cpu_ms,
         bytes: 10 * cpu_ms,
-        ..Pulse::default()
+        ..RankSample::default()
     };
     RankPulse {
         pulse,
@@ -20,7 +20,7 @@ fn pulse(rank: u32, cpu_ms: u64) -> RankPulse {
 struct Gang {
     windows: Windows,
     memory: File,
-    gathering: Gathering,
+    gathering: NodeWindows,
     /// Bytes on the network of whoever tells next.
     network: Option<u64>,
 }
@@ -30,7 +30,7 @@ impl Gang {
         Self {
             windows: Windows::default(),
             memory: tempfile::tempfile().unwrap(),
-            gathering: Gathering::new(2, 2),
+            gathering: NodeWindows::new(2, 2),
             network: Some(7),
         }
     }
@@ -136,7 +136,7 @@ fn a_text_that_is_being_written_is_read_later() {
 #[test]
 fn processes_of_a_rank_are_told_each() {
     let process = |rank: u32, pid: i32, name: &str| RankPulse {
-        pulse: Pulse {
+        pulse: RankSample {
             pid,
             ..pulse(rank, 100).pulse
         },

@@ -5,7 +5,7 @@
 
 /// Counters of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Counts {
+pub(super) struct FileCounters {
     /// Updates of the optimizer.
     pub(super) optimizer: Option<u64>,
     /// Steps of the learning-rate schedule.
@@ -14,7 +14,7 @@ pub(super) struct Counts {
     pub(super) batches: Option<u64>,
 }
 
-impl Counts {
+impl FileCounters {
     /// It counts training, and has counted some.
     pub(super) fn moved(&self) -> bool {
         self.optimizer.or(self.schedule).is_some_and(|n| n > 0)
@@ -22,12 +22,12 @@ impl Counts {
 }
 
 /// A save's number and a count of it.
-type Told = (u64, u64);
+type SaveCount = (u64, u64);
 
 /// Oddities of a file of save `number`, beside the same file of other saves.
-pub(super) fn odd(number: u64, own: Counts, others: &[(u64, Counts)]) -> Option<String> {
-    let of = |count: fn(&Counts) -> Option<u64>| -> Option<(Told, Vec<Told>)> {
-        let mut all: Vec<Told> = others.iter().filter_map(|(n, c)| Some((*n, count(c)?))).collect();
+pub(super) fn odd(number: u64, own: FileCounters, others: &[(u64, FileCounters)]) -> Option<String> {
+    let of = |count: fn(&FileCounters) -> Option<u64>| -> Option<(SaveCount, Vec<SaveCount>)> {
+        let mut all: Vec<SaveCount> = others.iter().filter_map(|(n, c)| Some((*n, count(c)?))).collect();
         all.sort_unstable();
         Some(((number, count(&own)?), all))
     };
@@ -41,7 +41,7 @@ pub(super) fn odd(number: u64, own: Counts, others: &[(u64, Counts)]) -> Option<
 }
 
 /// More than a later save, or fewer than an earlier one.
-fn out_of_order(what: &str, own: Told, others: &[Told]) -> Option<String> {
+fn out_of_order(what: &str, own: SaveCount, others: &[SaveCount]) -> Option<String> {
     let (n, count) = own;
     let (m, other) = others
         .iter()
@@ -52,13 +52,13 @@ fn out_of_order(what: &str, own: Told, others: &[Told]) -> Option<String> {
 }
 
 /// A schedule steps once with each step of the run, as soon as it does at all.
-fn off_course(own: Told, others: &[Told]) -> Option<String> {
+fn off_course(own: SaveCount, others: &[SaveCount]) -> Option<String> {
     let (n, count) = own;
-    let ahead = |(m, c): &Told| i128::from(*c) - i128::from(*m);
+    let ahead = |(m, c): &SaveCount| i128::from(*c) - i128::from(*m);
     let mut lower = others.iter().rev().filter(|(m, _)| *m < n);
     let (before, earlier) = (lower.next()?, lower.next());
     let after = others.iter().find(|(m, _)| *m > n);
-    let agree = |other: Option<&Told>| other.is_some_and(|o| ahead(o) == ahead(before));
+    let agree = |other: Option<&SaveCount>| other.is_some_and(|o| ahead(o) == ahead(before));
     let expected = i128::from(n) + ahead(before);
     let odd = match i128::from(count) {
         c if c == expected => false,
@@ -72,9 +72,9 @@ fn off_course(own: Told, others: &[Told]) -> Option<String> {
 }
 
 /// A place in the data that no other save leads to or from, where they lead to each other.
-fn other_place(own: Told, others: &[Told]) -> Option<String> {
+fn other_place(own: SaveCount, others: &[SaveCount]) -> Option<String> {
     let largest = others.iter().chain([&own]).map(|(_, c)| *c).max()?;
-    let fit = |a: &Told, b: &Told| fits(*a, *b, largest);
+    let fit = |a: &SaveCount, b: &SaveCount| fits(*a, *b, largest);
     let pairs = || {
         others
             .iter()
@@ -91,13 +91,13 @@ fn other_place(own: Told, others: &[Told]) -> Option<String> {
 }
 
 /// Batches that the first save's count with the steps between them is above the second's: whole epochs of them are gone.
-fn missed(a: Told, b: Told) -> i128 {
+fn missed(a: SaveCount, b: SaveCount) -> i128 {
     let (first, second) = if a.0 < b.0 { (a, b) } else { (b, a) };
     i128::from(first.1) + i128::from(second.0 - first.0) - i128::from(second.1)
 }
 
 /// No epoch is shorter than the largest count.
-fn fits(a: Told, b: Told, largest: u64) -> bool {
+fn fits(a: SaveCount, b: SaveCount, largest: u64) -> bool {
     let missed = missed(a, b);
     missed == 0 || missed >= i128::from(largest)
 }
@@ -106,10 +106,10 @@ fn fits(a: Told, b: Told, largest: u64) -> bool {
 mod tests {
     use super::*;
 
-    fn schedule(own: Told, others: &[Told]) -> bool {
-        let of = |n: u64| Counts {
+    fn schedule(own: SaveCount, others: &[SaveCount]) -> bool {
+        let of = |n: u64| FileCounters {
             schedule: Some(n),
-            ..Counts::default()
+            ..FileCounters::default()
         };
         let others: Vec<_> = others.iter().map(|(n, c)| (*n, of(*c))).collect();
         odd(own.0, of(own.1), &others).is_some()
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    fn data(own: Told, others: &[Told]) -> bool {
+    fn data(own: SaveCount, others: &[SaveCount]) -> bool {
         other_place(own, others).is_some()
     }
 
