@@ -4,10 +4,10 @@
 #![expect(clippy::disallowed_methods, reason = "a build script reads its sources")]
 #![expect(clippy::print_stderr, reason = "cargo shows it")]
 
-#[path = "src/action.rs"]
+#[path = "src/rulebook/action.rs"]
 #[expect(unreachable_pub, reason = "the core exports it")]
 mod answer;
-#[path = "src/taxonomy/nature.rs"]
+#[path = "src/rulebook/taxonomy/nature.rs"]
 #[expect(dead_code, unreachable_pub, reason = "the core uses the rest")]
 mod nature;
 

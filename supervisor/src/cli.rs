@@ -1,8 +1,5 @@
 //! The command line: one file per subcommand.
 
-mod asked;
-mod at_rest;
-mod away;
 mod checkpoints;
 mod compare;
 mod completions;
@@ -27,7 +24,9 @@ mod new_dir;
 mod notify;
 mod plan;
 mod policy;
+mod prompt;
 mod records;
+mod remote_request;
 mod reshard;
 mod resume;
 mod rollback;
@@ -37,6 +36,7 @@ mod serve;
 mod settings_files;
 mod status;
 mod stop;
+mod stopped_run;
 mod target;
 mod top;
 mod trace;

@@ -5,13 +5,12 @@
 //! *guarded* acts when their intent is durable. How a record came to be is the core's business alone.
 
 mod acts;
-mod ahead;
 mod allocation;
 mod ask;
-mod asked;
 mod cluster;
 mod creep;
 mod evidence;
+mod generation_copy;
 mod gpus;
 mod guards;
 mod inputs;
@@ -19,13 +18,14 @@ mod internal;
 mod io_workers;
 mod jobs;
 mod journal;
-mod keep;
 mod looks;
 mod notify;
 mod rehearsal;
+mod requests;
 mod secrets;
 mod seen;
 mod service;
+mod standby;
 mod start;
 
 use crate::environment::wall;
@@ -33,7 +33,6 @@ use crate::error::CliError;
 use crate::printer::Printer;
 use crate::run_order::RunOrder;
 
-use ahead::ImportsAhead;
 use camino::Utf8PathBuf;
 use evidence::{EvidenceHelper, EvidenceTask};
 use guards::GuardLink;
@@ -44,6 +43,7 @@ use jobs::ExitWitness;
 use journal::JournalWriter;
 use notify::Notifier;
 use rehearsal::Rehearsing;
+use standby::ImportsAhead;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::process::Child;
 use std::time::Duration;
@@ -51,8 +51,8 @@ use supervise_core::checkpoint::Depth;
 use supervise_core::decide::decide;
 use supervise_core::event::{ActError, Event, EventKind, OperatorRequest, ScanReport, TimerKey};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
+use supervise_core::journal::record::{Act, ActKind, JournalRecord, RunOutcome, WorldQuery};
 use supervise_core::ledger::TimeLedger;
-use supervise_core::record::{Act, ActKind, JournalRecord, RunOutcome, WorldQuery};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{RunMode, RunState};
 use supervise_host::allocation::SlurmAllocation;

@@ -153,7 +153,7 @@ pub fn table(which: &[SuperviseExitCode]) -> String {
 mod tests {
     use super::*;
     use supervise_core::checkpoint::Verdict;
-    use supervise_core::record::RunOutcome;
+    use supervise_core::journal::record::RunOutcome;
 
     #[test]
     fn every_code_is_listed_once_and_found_again() {

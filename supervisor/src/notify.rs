@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use supervise_config::redact_text;
 use supervise_config::settings::{EventChoice, OnEvent, WebhookShape};
 use supervise_core::id::{Ms, Tick, WallMs};
-use supervise_core::record::{Decision, JournalRecord, RunOutcome};
+use supervise_core::journal::record::{Decision, JournalRecord, RunOutcome};
 use supervise_core::state::{Attempt, RunMode, RunState};
 
 /// A wait that lasts so long is told.
@@ -264,9 +264,9 @@ fn build(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use supervise_core::reason::Reason;
-    use supervise_core::record::AfterStop;
-    use supervise_core::record::WaitCondition;
+    use supervise_core::journal::reason::Reason;
+    use supervise_core::journal::record::AfterStop;
+    use supervise_core::journal::record::WaitCondition;
 
     const WHOSE: EventRun<'_> = EventRun {
         run: "0123456789abcdef",

@@ -47,7 +47,7 @@ pub use command::{proposed, shown_command, shown_word};
 
 use supervise_core::checkpoint::{Finding, FindingLevel};
 use supervise_core::event::ScanReport;
-use supervise_core::record::StartPoint;
+use supervise_core::journal::record::StartPoint;
 
 /// `1 step`, `2 steps`.
 #[must_use]

@@ -15,8 +15,8 @@ use std::process::Command;
 
 use rig::{Rig, eventually, fake, sh};
 use supervise_core::event::ExitStatus;
+use supervise_core::event::scan::{RuleKind, ScanRule};
 use supervise_core::id::{ProcRef, WorkerId};
-use supervise_core::scan::{RuleKind, ScanRule};
 use supervise_host::address::connect;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
 use supervise_host::process::kill::signal_process;

@@ -5,12 +5,12 @@
 //! `torch.save`. [`read_metadata`] makes a [`Dcp`] of it and checks that the chunks of each tensor tile it exactly once and
 //! that each has one place; [`inspect_parts`] looks into the parts of one `.distcp` file as the [`Dcp`] describes them.
 
+mod findings;
 mod metadata;
 mod names;
 mod parts;
-mod places;
-mod said;
 mod steps;
+mod storage_table;
 mod tiling;
 mod window;
 

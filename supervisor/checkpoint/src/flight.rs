@@ -6,7 +6,7 @@ use crate::limits::InspectLimits;
 use crate::pickle::{self, PickleHeap, PickleObject, PickleValue};
 use serde_json::{Map, Number, Value as Json};
 use std::collections::BTreeMap;
-use supervise_core::collectives::{CollectiveCall, ProcessGroup, RankTrace};
+use supervise_core::observe::collectives::{CollectiveCall, ProcessGroup, RankTrace};
 
 /// Bytes of the record of one rank.
 pub const RECORD: u64 = 16 << 20;

@@ -10,7 +10,7 @@ use crate::plan::{ByteExtent, ReadPlan};
 use crate::raw::shown;
 use crate::source::{ByteSource, FileReader};
 use crate::torch::{TorchFacts, TorchTensor};
-use crate::{bare, dcp, json, loader, megatron, queue, safetensors, torch, zip};
+use crate::{bare, dataloader, dcp, json, megatron, queue, safetensors, torch, zip};
 use std::collections::HashSet;
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, FindingLevel, Verdict};
@@ -194,7 +194,7 @@ fn look(file: &FileReader<'_>, limits: &InspectLimits, out: &mut InspectedFile) 
             let pickle = bare::read(file, limits, &mut out.findings)?;
             out.facts.torch = TorchFacts::of_names(pickle.unfamiliar());
             if let Some(root) = pickle.root {
-                loader::check(&pickle.heap, root, &mut out.findings);
+                dataloader::check(&pickle.heap, root, &mut out.findings);
             }
             out.facts.queue = pickle
                 .root

@@ -10,7 +10,7 @@ mod format;
 pub use format::{RecordError, decode, decode_marks, encode};
 
 use crate::judge::FileReport;
-use crate::marks::StepCounters;
+use crate::step_counters::StepCounters;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -12,7 +12,7 @@ pub use weights::read_with_weights;
 
 use crate::judge::FileReport;
 use crate::kind::FileKind;
-use crate::need::RequiredFile;
+use crate::required_file::RequiredFile;
 use crate::torch::TorchTensor;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Depth, Finding, Verdict};

@@ -3,6 +3,10 @@
 //! A finding is data with a level, never an error: the reader of a directory always gets an answer, and
 //! the answer names the file. An I/O error is `Unreadable`, never `Damaged`: only bytes that were read condemn.
 
+pub mod finiteness;
+pub mod kind;
+pub mod reshard;
+
 use crate::id::{AttemptNo, Step, WallMs};
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};

@@ -3,41 +3,45 @@
 //! Nothing is mutated here. Each decision is applied to a scratch copy of the state as it is written, so that
 //! later decisions of the same event see it; the caller applies the records to the real one.
 
+mod attempt_end;
+mod blocked_launch;
+mod creep;
+pub mod danger;
 mod done;
-mod finite;
-mod hand_back;
-mod held_up;
+pub mod equivalence;
 mod hold;
+mod journaling;
 mod judge;
-mod next_start;
-mod numbers;
+pub mod limits;
+mod metrics;
+mod non_finite;
+mod operator_requests;
+mod preemption;
+mod rehearsal;
 mod reshard;
-mod resumed;
+mod resume_check;
 mod running;
-mod settle;
-mod shrinking;
 mod space;
 mod stale;
 mod stall;
 mod start;
 mod stop;
 mod words;
-mod worth;
 
 use crate::checkpoint::{CheckpointSummary, Depth, Verdict};
-use crate::diff::ScanDiff;
+use crate::event::diff::ScanDiff;
 use crate::event::{Activity, Event, EventKind, OperatorRequest, TimerKey, TrainerPhase};
 use crate::id::{Ms, Tick};
-use crate::reason::Reason;
-use crate::record::{
+use crate::journal::reason::Reason;
+use crate::journal::record::{
     Act, ActKind, AfterStop, DecideOutput, Decision, JournalRecord, RunOutcome, WaitCondition, WorldQuery,
 };
 use crate::resume::{needed_depth, scan_width};
 use crate::spec::RunSpec;
 use crate::state::{RunMode, RunState};
+use journaling::{is_step, worth_recording};
 use std::borrow::Cow;
 use words::{event_word, span_words};
-use worth::{is_step, worth_recording};
 
 /// A disk that does not answer while a start is being chosen is waited for this long.
 const CHOOSING_LIMIT: Ms = Ms::secs(1800);

@@ -3,41 +3,42 @@
 //! First in time beats loudest; a cascade line is never a root; a bare SIGKILL is an unknown kill until
 //! something explains it. A class never decides alone: see `decide`.
 
-mod endings;
-mod ends;
+pub mod evidence;
+mod exceptions;
 mod from_logs;
+mod log_encoding;
+mod log_reader;
+mod log_verdict;
 mod patterns;
-mod reading;
 mod refine;
+mod reported_exits;
+mod root_cause;
 mod rules;
-mod shape;
 mod stall;
 mod steps;
 mod texts;
-mod verdict;
-mod weigh;
 mod wrapped;
 
-pub use reading::LogReader;
+pub use log_encoding::LogDoubt;
+pub use log_reader::LogReader;
+pub(crate) use log_verdict::AT_START;
+pub use log_verdict::{Confidence, LogLine, LogVerdict};
 pub use rules::{action, failure_rules, user_rules};
-pub use shape::LogDoubt;
-pub(crate) use verdict::AT_START;
-pub use verdict::{Confidence, LogLine, LogVerdict};
 
-use crate::collectives::Collectives;
+use crate::diagnosis::evidence::better;
+use crate::event::scan::{QUOTED, RuleKind, USER};
 use crate::event::{ExitStatus, Sighting, TrainerPhase};
-use crate::evidence::better;
 use crate::id::{Step, WorkerId, fnv64};
-use crate::log_cause::LogCause;
-use crate::record::{Diagnosis, NoticeKind, StartPoint};
-use crate::scan::{QUOTED, RuleKind, USER};
-use crate::script::ScriptNews;
-use crate::stacks::Stacks;
+use crate::journal::record::{Diagnosis, NoticeKind, StartPoint};
+use crate::observe::collectives::Collectives;
+use crate::observe::stacks::Stacks;
+use crate::rulebook::log_cause::LogCause;
+use crate::rulebook::taxonomy::{Class, FailureClass, FailureKind, Family, Weight};
+use crate::spec::script::ScriptNews;
 use crate::state::{Attempt, EndCause};
-use crate::taxonomy::{Class, FailureClass, FailureKind, Family, Weight};
 use from_logs::from_the_logs;
-use verdict::public;
-use weigh::{LogClue, choose, class_of, is_telling};
+use log_verdict::public;
+use root_cause::{LogClue, choose, class_of, is_telling};
 
 /// Finds out what ended an attempt: its logs, read as `supervise diagnose` reads them, where the machine and our own acts show nothing else.
 #[must_use]
@@ -109,7 +110,7 @@ fn from_the_ending(a: &Attempt, told: Diagnosis) -> Diagnosis {
     let Some(ending) = endings.clone().find(|e| e.worker == worker) else {
         return told;
     };
-    let seen = endings::sightings(ending);
+    let seen = exceptions::sightings(ending);
     match root(seen.iter(), a, Weight::Effect) {
         Some((class, s)) => {
             let text = format!("the exception that ended {}: {}", place(s), shorten(&s.text));

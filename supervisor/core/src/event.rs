@@ -1,25 +1,30 @@
 //! Events: the only input of a decision besides state and policy.
 
 mod act;
+pub mod diff;
+pub mod gpu;
+pub mod progress;
+pub mod rehearsal;
+pub mod scan;
 
-pub use crate::exit::{ExitStatus, signal_name};
+pub use crate::observe::exit::{ExitStatus, signal_name};
 pub use act::{ActError, ActErrorKind, ActOutput, StandbyResult};
 
-use crate::activity::ActivitySample;
+use crate::checkpoint::finiteness::OddTensors;
 use crate::checkpoint::{CheckpointSummary, CkptId};
-use crate::creep::ResourceUsage;
-use crate::diff::ScanDiff;
-use crate::durations::DurationKind;
-use crate::finiteness::OddTensors;
-use crate::gang::NodesNews;
+use crate::event::diff::ScanDiff;
+use crate::event::rehearsal::Rehearsal;
+use crate::event::scan::RuleKind;
 use crate::id::{ActId, AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs, WorkerId};
-use crate::machine::MachineFacts;
-use crate::numbers::StepNumbers;
-use crate::rehearsal::Rehearsal;
-use crate::scan::RuleKind;
-use crate::script::ScriptNews;
-use crate::seen::TrainerSeen;
+use crate::observe::activity::ActivitySample;
+use crate::observe::creep::ResourceUsage;
+use crate::observe::durations::DurationKind;
+use crate::observe::machine::MachineFacts;
+use crate::observe::numbers::StepNumbers;
 use crate::spec::RoleSpread;
+use crate::spec::gang::NodesNews;
+use crate::spec::script::ScriptNews;
+use crate::spec::seen::TrainerSeen;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -7,14 +7,16 @@
 //! A torn last line is a normal case and is cut; a reader shows kinds it does not know and goes on; a line
 //! that is damaged in the middle of a file is reported and skipped. Newer minor versions only add fields.
 
-mod own;
+mod fast_parse;
+pub mod reason;
+pub mod record;
 mod seal;
 
 use seal::{Broken, sealed};
 pub use seal::{seal, unseal};
 
 use crate::id::{Seq, Tick, WallMs};
-use crate::record::JournalRecord;
+use crate::journal::record::JournalRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -197,7 +199,7 @@ pub fn decode(line: &[u8]) -> ParsedLine {
             );
         }
     };
-    match own::read(open) {
+    match fast_parse::read(open) {
         Some((line, records)) => ParsedLine::Known(line, records),
         None => match newer_version(line) {
             Some(v) => ParsedLine::Newer(v, bodies(line).ok().map(|(line, _)| line)),
@@ -304,7 +306,7 @@ mod tests {
     use super::*;
     use crate::event::{Event, EventKind};
     use crate::id::Ms;
-    use crate::record::Decision;
+    use crate::journal::record::Decision;
 
     fn line(seq: u64) -> Vec<u8> {
         let record = JournalRecord::Decided {

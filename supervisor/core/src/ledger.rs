@@ -11,10 +11,10 @@ mod parts;
 pub use cost::{Cost, RecoveryTime};
 pub use parts::{TimeBreakdown, TimeCategory, WaitFor};
 
+use crate::event::scan::RuleKind;
 use crate::event::{EventKind, TrainerPhase};
 use crate::id::{AttemptNo, Ms, Step, Tick, WallMs};
-use crate::record::{ActKind, Decision, JournalRecord, RunOutcome, StartPoint};
-use crate::scan::RuleKind;
+use crate::journal::record::{ActKind, Decision, JournalRecord, RunOutcome, StartPoint};
 use crate::spec::RunSpec;
 use crate::state::{Attempt, RunMode, RunState};
 use cost::{CostOwner, Costs};

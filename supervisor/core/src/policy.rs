@@ -3,10 +3,13 @@
 //! A class never decides alone. What counts beside it: the same failure before (fingerprint and step), a new step that the attempt
 //! trained or proved, and a resume point that may be the cause.
 
-use crate::failure_line::{FailureLine, said_of};
+pub mod backoff;
+pub mod broken_nodes;
+
 use crate::id::Ms;
-use crate::record::FailureAction;
-use crate::taxonomy::{self, Class, EndsAfter, FailureClass, FailureKind};
+use crate::journal::record::FailureAction;
+use crate::rulebook::failure_line::{FailureLine, said_of};
+use crate::rulebook::taxonomy::{self, Class, EndsAfter, FailureClass, FailureKind};
 use std::collections::BTreeMap;
 
 /// The user's changes: a class (`mem.cuda_oom`) or a family (`mem.*`), and the answer to it.

@@ -1,32 +1,34 @@
-//! Place where an attempt starts: the newest proven step of this lineage, or the reason why there is none.
-//!
-//! Pure: a scan, the state, the specification. The directory decides, never the tracker file; the tracker
-//! can only raise a question (a person may have rolled back) that a person must answer.
+//! Where an attempt starts: the newest proven step of this lineage, or why there is none.
+//! The directory decides. A tracker file that disagrees only raises a question for the operator, who may have rolled back.
 
 mod degraded;
 mod fit;
+mod fresh_start;
+pub mod generations;
+pub(crate) mod interval;
+mod needs_operator;
 mod next;
-mod nothing;
-mod question;
 mod reshard;
+pub mod retention;
 mod spread;
 mod step;
 mod tail;
 mod unproven;
 
+use crate::checkpoint::kind::is_older;
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, Resumability, StateKind, Verdict};
 use crate::event::ScanReport;
-use crate::generations::{beyond, is_distrusted, is_older};
 use crate::id::Step;
-use crate::interval::kept_interval;
-use crate::reason::{Evidence, Reason};
-use crate::record::{DiskEdit, RunOutcome, StartPoint};
+use crate::journal::reason::{Evidence, Reason};
+use crate::journal::record::{DiskEdit, RunOutcome, StartPoint};
+use crate::resume::generations::{beyond, is_distrusted};
+use crate::resume::interval::kept_interval;
 use crate::spec::{ResumeIntent, RunSpec};
 use crate::state::{RunMode, RunState, StepOrigin};
 use degraded::or_degraded;
 use fit::{from_path, from_step};
-use nothing::{fresh_by_wish, from_nothing, go_on_clearing};
-use question::{linked, rolled_back, set_back, stranger, unsafe_step, went_back};
+use fresh_start::{fresh_by_wish, from_nothing, go_on_clearing};
+use needs_operator::{linked, rolled_back, set_back, stranger, unsafe_step, went_back};
 use tail::undone_tail;
 use unproven::unproven;
 
@@ -100,9 +102,8 @@ pub fn answered_again<'a>(s: &'a RunState, spec: &RunSpec) -> Option<&'a RunOutc
     (!asks_anew || !unfit && !matches!(ended, RunOutcome::NoProof { .. })).then_some(ended)
 }
 
-/// How deep a scan must prove before a launch: every byte after a reboot or a full disk, which may have torn the newest step
-/// behind the trainer's back, until an attempt since then has saved one; and every byte of a step that this run is not known
-/// to have written.
+/// How deep a scan must prove before a launch. After a reboot or a full disk, which may have torn the newest step, and for a step
+/// that this run did not write, every byte is read.
 #[must_use]
 pub fn needed_depth(s: &RunState, spec: &RunSpec) -> Depth {
     let candidate = || {
@@ -126,7 +127,7 @@ pub fn needed_depth(s: &RunState, spec: &RunSpec) -> Depth {
     candidate().map_or(spec.policy.depth, |c| depth_of(s, spec, c))
 }
 
-/// How deep this step must be proven before a launch from it.
+/// How deep a step must be proven before a launch from it.
 #[must_use]
 pub fn depth_of(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Depth {
     match s.origin_of(c) {
@@ -136,7 +137,7 @@ pub fn depth_of(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Depth {
     }
 }
 
-/// How many whole steps a scan must prove. All of them where a person named one: it may be an old one.
+/// How many whole steps a scan must prove. All of them if the operator named one, which may be old.
 #[must_use]
 pub fn scan_width(s: &RunState, spec: &RunSpec) -> u32 {
     if wanted_step(s, spec).is_some() || wanted_path(s, spec) {

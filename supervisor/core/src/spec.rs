@@ -1,14 +1,17 @@
 //! The specification of a run: frozen per term, complete, with the policy that decides over it.
 
 mod assist;
+pub mod gang;
 mod saves;
+pub mod script;
+pub mod seen;
 mod trainer;
 
-use crate::action::FailureAction;
 use crate::checkpoint::{Depth, StateKind};
-use crate::failure_line::FailureLine;
 use crate::id::{Ms, RunId, Step};
-use crate::script::LearnedCall;
+use crate::rulebook::action::FailureAction;
+use crate::rulebook::failure_line::FailureLine;
+use crate::spec::script::LearnedCall;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

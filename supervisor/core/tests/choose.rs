@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CheckpointSummary, Depth};
 use supervise_core::event::ScanReport;
 use supervise_core::id::{AttemptNo, Step, Term};
-use supervise_core::record::{DiskEdit, StartPoint};
+use supervise_core::journal::record::{DiskEdit, StartPoint};
 use supervise_core::resume::{ResumeChoice, choose, needed_depth, scan_width};
 use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_core::state::{AdoptionPoint, OwnStep, RunState};

@@ -1,7 +1,7 @@
 //! Ranks at a standstill in a made-up world of 16: the rank at fault is named, and no other one ever.
 
 use std::collections::BTreeMap;
-use supervise_core::collectives::{CollectiveCall, CollectiveFault, ProcessGroup, RankTrace, read};
+use supervise_core::observe::collectives::{CollectiveCall, CollectiveFault, ProcessGroup, RankTrace, read};
 
 const RANKS: u32 = 16;
 /// Calls that a rank issues ahead of the oldest that it did not finish.

@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use supervise_core::diagnosis::{LogReader, diagnose};
 use supervise_core::event::{Event, EventKind, ExitStatus};
 use supervise_core::id::{ActId, AttemptNo, Term, Tick, WallMs, WorkerId};
-use supervise_core::log_cause::LogSource;
-use supervise_core::machine::MachineFacts;
-use supervise_core::reason::Reason;
-use supervise_core::record::{Act, ActKind, AfterStop, Decision, Diagnosis, JournalRecord, LaunchOrder, StartPoint};
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::{
+    Act, ActKind, AfterStop, Decision, Diagnosis, JournalRecord, LaunchOrder, StartPoint,
+};
+use supervise_core::observe::machine::MachineFacts;
+use supervise_core::rulebook::log_cause::LogSource;
+use supervise_core::rulebook::taxonomy::letter;
 use supervise_core::state::RunState;
-use supervise_core::taxonomy::letter;
 
 /// A row of `labels.tsv`.
 struct Label {

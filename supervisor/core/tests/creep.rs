@@ -1,7 +1,7 @@
 //! Creep over many made-up series: what is flat, noisy or collected is no danger; what leaks is one, in time.
 
-use supervise_core::creep::{Creep, Forecast, ResourceUsage, WatchedResource};
 use supervise_core::id::{Step, Tick};
+use supervise_core::observe::creep::{Creep, Forecast, ResourceUsage, WatchedResource};
 
 const LIMIT: u64 = 1 << 36;
 const SERIES: u64 = 40;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash, StateKind};
 use supervise_core::event::ScanReport;
 use supervise_core::id::{AttemptNo, Step};
-use supervise_core::record::{RunOutcome, StartPoint};
+use supervise_core::journal::record::{RunOutcome, StartPoint};
 use supervise_core::resume::{ResumeChoice, choose};
 use supervise_core::state::{OwnStep, RunState};
 

@@ -4,11 +4,11 @@ use crate::world::disk::Disk;
 use crate::world::script::Truth;
 use proptest::prelude::*;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, PinsHash};
-use supervise_core::diff::{RawFields, ScanDiff, StepDiff};
+use supervise_core::event::diff::{RawFields, ScanDiff, StepDiff};
 use supervise_core::event::{Event, EventKind, ScanReport, TrackerState};
 use supervise_core::id::{AttemptNo, Seq, Step, Tick, WallMs};
 use supervise_core::journal;
-use supervise_core::record::JournalRecord;
+use supervise_core::journal::record::JournalRecord;
 use supervise_core::state::RunState;
 
 /// A step with everything that a difference may have to tell; few names, so that the same ones come again.

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use supervise_core::event::EventKind;
 use supervise_core::id::{AttemptNo, Tick, WallMs};
+use supervise_core::journal::record::{ActKind, JournalRecord};
 use supervise_core::ledger::{TimeCategory, TimeLedger};
-use supervise_core::record::{ActKind, JournalRecord};
 use supervise_core::state::RunState;
 
 /// Runs whose ledger is kept in the golden file.

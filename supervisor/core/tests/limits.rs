@@ -3,7 +3,7 @@
 use crate::world::World;
 use crate::world::script::parse;
 use supervise_core::event::{EventKind, ScanReport};
-use supervise_core::record::RunOutcome;
+use supervise_core::journal::record::RunOutcome;
 use supervise_core::state::RunMode;
 
 /// A run whose choice meets this error, and nothing else.

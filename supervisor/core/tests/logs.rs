@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use supervise_core::checkpoint::{CkptId, PinsHash};
 use supervise_core::diagnosis::{diagnose, failure_rules, user_rules};
+use supervise_core::event::scan::{RuleKind, ScanMatch, ScanRule, Scanner};
 use supervise_core::event::{ActOutput, Activity, Event, EventKind, ExitStatus, TrainerPhase};
-use supervise_core::failure_line::FailureLine;
 use supervise_core::id::{ActId, AttemptNo, ProcRef, Step, Term, Tick, WallMs, WorkerId};
-use supervise_core::record::{Act, ActKind, Diagnosis, FailureAction, JournalRecord, LaunchOrder, StartPoint};
-use supervise_core::scan::{RuleKind, ScanMatch, ScanRule, Scanner};
+use supervise_core::journal::record::{Act, ActKind, Diagnosis, FailureAction, JournalRecord, LaunchOrder, StartPoint};
+use supervise_core::rulebook::failure_line::FailureLine;
+use supervise_core::rulebook::taxonomy::{Class, FailureClass};
 use supervise_core::state::{Attempt, RunState};
-use supervise_core::taxonomy::{Class, FailureClass};
 
 /// Failing logs: (name, resumed at, rank that failed first, how, class, action).
 const FAILING: &[(&str, u64, u32, ExitStatus, &str, FailureAction)] = {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::fmt;
 use supervise_core::event::EventKind;
 use supervise_core::id::Step;
-use supervise_core::record::{JournalRecord, RunOutcome};
+use supervise_core::journal::record::{JournalRecord, RunOutcome};
 
 /// The lines of a script; printed as a script.
 #[derive(Clone)]

@@ -8,13 +8,13 @@ use crate::world::words::intent;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use supervise_core::checkpoint::CkptId;
+use supervise_core::checkpoint::finiteness::WeightsLook;
 use supervise_core::decide::decide;
 use supervise_core::event::{Event, EventKind, TrackerState};
-use supervise_core::finiteness::WeightsLook;
 use supervise_core::id::{AttemptNo, Step};
+use supervise_core::journal::record::{ActKind, JournalRecord, RunOutcome, WorldQuery};
 use supervise_core::journal::{self, ParsedJournal};
-use supervise_core::record::{ActKind, JournalRecord, RunOutcome, WorldQuery};
-use supervise_core::retention::{look_before_prune, prune};
+use supervise_core::resume::retention::{look_before_prune, prune};
 use supervise_core::spec::{RunSpec, SavePolicy};
 use supervise_core::state::{RunMode, RunState};
 

@@ -8,12 +8,12 @@
 use crate::world::options;
 use drawn::{Random, TRAINERS, Traces, Trainer, WINDOW};
 use std::path::Path;
-use supervise_core::activity::{ActivitySample, ActivityWindow, Watcher};
 use supervise_core::decide::decide;
-use supervise_core::durations::{Clocks, DurationKind};
 use supervise_core::event::{ActOutput, Activity, Event, EventKind, TimerKey, TrainerPhase};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Step, Term, Tick, WallMs};
-use supervise_core::record::{Act, ActKind, Decision, JournalRecord, LaunchOrder, StartPoint};
+use supervise_core::journal::record::{Act, ActKind, Decision, JournalRecord, LaunchOrder, StartPoint};
+use supervise_core::observe::activity::{ActivitySample, ActivityWindow, Watcher};
+use supervise_core::observe::durations::{Clocks, DurationKind};
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{AttemptProgress, RunState};
 

@@ -4,8 +4,8 @@
 use crate::traces::{Seen, read};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use supervise_core::activity::{ActivitySample, IN_A_ROW, Watcher};
-use supervise_core::durations::DurationKind;
+use supervise_core::observe::activity::{ActivitySample, IN_A_ROW, Watcher};
+use supervise_core::observe::durations::DurationKind;
 
 #[derive(Debug, Deserialize)]
 struct Traces {

@@ -3,9 +3,11 @@
 use crate::traces::{Seen, read};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use supervise_core::activity::{ActivitySample, ActivityWindow, DevicePulse, IN_A_ROW, RankSample, RankState, Watcher};
-use supervise_core::durations::DurationKind;
 use supervise_core::id::WorkerId;
+use supervise_core::observe::activity::{
+    ActivitySample, ActivityWindow, DevicePulse, IN_A_ROW, RankSample, RankState, Watcher,
+};
+use supervise_core::observe::durations::DurationKind;
 
 /// A step of a large model, one of a small one, and tokens that are made one by one.
 const HEALTHY: [&str; 3] = ["train", "train_small", "decode"];

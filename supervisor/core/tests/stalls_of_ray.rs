@@ -3,8 +3,8 @@
 use crate::traces::{Seen, read};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use supervise_core::activity::{IN_A_ROW, Watcher};
-use supervise_core::durations::DurationKind;
+use supervise_core::observe::activity::{IN_A_ROW, Watcher};
+use supervise_core::observe::durations::DurationKind;
 
 #[derive(Debug, Deserialize)]
 struct Traces {

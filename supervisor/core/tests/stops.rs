@@ -3,7 +3,7 @@
 use crate::world::World;
 use crate::world::script::{Verb, parse};
 use proptest::prelude::*;
-use supervise_core::record::{ActKind, JournalRecord, RunOutcome};
+use supervise_core::journal::record::{ActKind, JournalRecord, RunOutcome};
 use supervise_core::state::RunMode;
 
 /// What does not answer any more from the moment of the stop on: nothing, the journal (a full disk, or its dead helper), the

@@ -5,8 +5,8 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
-use supervise_core::activity::{ActivityWindow, DevicePulse, RankSample};
 use supervise_core::id::WorkerId;
+use supervise_core::observe::activity::{ActivityWindow, DevicePulse, RankSample};
 
 pub(crate) fn read<T: DeserializeOwned>(name: &str) -> T {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))

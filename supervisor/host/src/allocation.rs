@@ -2,7 +2,7 @@
 //!
 //! Its daemons may be away or hang: each question has a deadline, and no answer changes nothing.
 
-use crate::guard::nodes::places;
+use crate::guard::nodes::allocation;
 use crate::process::call::call;
 use camino::Utf8Path;
 use std::collections::BTreeMap;
@@ -101,7 +101,7 @@ impl SlurmAllocation {
         // With a single node this process would not be here.
         let list = self.env.get("SLURM_JOB_NODELIST");
         let has_several = list.is_some_and(|list| list.contains(['[', ',']));
-        let lost = match has_several.then(|| places::ask(&self.env)) {
+        let lost = match has_several.then(|| allocation::ask(&self.env)) {
             Some(Ok(places)) => places.lost.into_iter().map(|(node, _)| node).collect(),
             _ => Vec::new(),
         };

@@ -13,7 +13,7 @@ mod flight;
 mod logs;
 mod outside;
 pub(crate) use outside::said;
-mod room;
+mod memory_disk;
 mod stacks;
 mod tails;
 
@@ -37,9 +37,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use supervise_config::redact_lines;
 use supervise_core::diagnosis::LogReader;
-use supervise_core::failure_line::FailureLine;
 use supervise_core::id::{ProcRef, RunId};
-use supervise_core::machine::MachineFacts;
+use supervise_core::observe::machine::MachineFacts;
+use supervise_core::rulebook::failure_line::FailureLine;
 
 /// The directory of an attempt's evidence, in the attempt's.
 pub const DIRECTORY: &str = "evidence";
@@ -227,12 +227,12 @@ fn gather(order: &EvidenceOrder, log: Option<File>) -> (MachineFacts, EvidenceFi
     let known = tails::known(order);
     let lines = log
         .as_deref()
-        .map(|log| supervise_core::machine::facts(log, |pid| known.contains(&pid)));
+        .map(|log| supervise_core::observe::machine::facts(log, |pid| known.contains(&pid)));
     files.push((
         "kernel.txt".to_owned(),
         kernel_log::text(&log, lines.as_deref().unwrap_or_default()),
     ));
-    let room = room::look(order.root.as_deref());
+    let room = memory_disk::look(order.root.as_deref());
     files.push(("memory.txt".to_owned(), room.text()));
     // Their directory goes with the attempt.
     files.extend(outside::ray(order));

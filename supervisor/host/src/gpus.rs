@@ -4,7 +4,7 @@ use crate::evidence::said;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use supervise_core::gpu::{
+use supervise_core::event::gpu::{
     DEVICE_FIELDS, Device, FOLLOW, GpuIds, GpuProcess, OWNER_FIELDS, ROW_FIELDS, devices, is_any_in_use, note_rows,
     owners, wanted_words,
 };

@@ -9,34 +9,34 @@
 //!
 //! This file holds the driver's side: [`spawn`] and [`find`], and the entry point [`main`].
 
-pub mod ahead;
 mod connection;
-mod counts;
+mod counters;
 pub mod fabric;
-mod facts;
 mod keeper;
 mod launch;
 mod lines;
 mod log_queue;
-mod memory;
 pub mod nodes;
 mod numbers;
+mod oom;
 mod orders;
+mod output_facts;
 pub mod protocol;
-mod pulses;
+mod rank_watch;
 pub mod record;
 mod run;
 mod scratch;
 pub(crate) mod setup;
+pub mod standby;
 mod tail;
 pub mod trainers;
 mod tree;
 mod worker;
 
 use crate::address::{self, SocketRole};
-use crate::guard::ahead::DraftOrder;
 use crate::guard::launch::StartedProcess;
 use crate::guard::protocol::{GuardOrder, ORDER_LIMIT};
+use crate::guard::standby::DraftOrder;
 use crate::process::{ATTEMPT_VARIABLE, own_program};
 use camino::Utf8Path;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -50,8 +50,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use supervise_core::event::scan::ScanRule;
 use supervise_core::id::{ActId, RunId};
-use supervise_core::scan::ScanRule;
 
 /// Runs the guard in this process until its work is done; to be called before any thread is made.
 ///

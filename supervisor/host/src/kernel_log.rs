@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
-use supervise_core::machine::{KernelKind, KernelLine, facts};
+use supervise_core::observe::machine::{KernelKind, KernelLine, facts};
 
 /// Messages that are read.
 const RECORDS: usize = 50_000;

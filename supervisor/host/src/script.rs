@@ -24,7 +24,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use supervise_core::id::fnv64;
-use supervise_core::script::CallOrder;
+use supervise_core::spec::script::CallOrder;
 use supervise_trainers::script_call;
 
 /// Programs by which scripts start any trainer; `python3.N` besides, where it is there.

@@ -10,8 +10,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use supervise_core::diagnosis::LogReader;
-use supervise_core::failure_line::FailureLine;
 use supervise_core::policy::{Changes, rule};
+use supervise_core::rulebook::failure_line::FailureLine;
 use supervise_host::hidden_places::{HiddenLog, beside};
 
 pub(super) const EXAMPLES: &str = "  supervise diagnose train.log

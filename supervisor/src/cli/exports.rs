@@ -6,7 +6,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use supervise_checkpoint::SweepOptions;
-use supervise_checkpoint::pointer::{GENERATIONS, LATEST, generation_step};
+use supervise_checkpoint::latest_file::{GENERATIONS, LATEST, generation_step};
 use supervise_checkpoint::set::{self, SetKind};
 use supervise_core::checkpoint::{Depth, EntryKind, Finding, Verdict};
 use supervise_core::spec::TrainerKind;

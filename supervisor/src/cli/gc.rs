@@ -1,6 +1,6 @@
 //! `supervise gc`: shows what a run left behind, and deletes it when a person agrees.
 
-use super::asked;
+use super::prompt;
 use super::stop::{StopLease, outcome};
 use super::target::{self, RunInfo};
 use crate::environment::wall;
@@ -15,7 +15,7 @@ use supervise_core::checkpoint::{Depth, Verdict};
 use supervise_core::event::{Event, EventKind};
 use supervise_core::id::{Seq, Tick};
 use supervise_core::journal::encode;
-use supervise_core::record::JournalRecord;
+use supervise_core::journal::record::JournalRecord;
 use supervise_host::io_worker::{IoAnswer, IoQuestion, Leftover, RunCheckpoints, lease_dir, look_at_run};
 
 pub(super) const EXAMPLES: &str = "  supervise gc ppo.yaml --dry-run
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if !args.json {
         super::print(&view.text())?;
     }
-    if acts && !view.chosen().is_empty() && (args.yes || asked::confirm(&view.question())?) {
+    if acts && !view.chosen().is_empty() && (args.yes || prompt::confirm(&view.question())?) {
         gc.delete(&mut view)?;
         view.deleted = true;
         if !args.json {

@@ -1,14 +1,14 @@
 //! `supervise hold` and `supervise unhold`: a person works on a run.
 
 use super::target::{self, RunInfo};
-use super::{at_rest, away};
+use super::{remote_request, stopped_run};
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
 use crate::render::terminal;
 use std::time::Duration;
 use supervise_core::state::RunMode;
-use supervise_host::io_worker::left;
+use supervise_host::io_worker::requests;
 
 pub(super) const HOLD_EXAMPLES: &str = "  supervise hold ppo.yaml
   supervise hold ppo.yaml --reason 'gdb on rank 3'
@@ -68,7 +68,7 @@ pub(super) fn let_go(seen: &RunInfo, json: bool) -> Result<u8, CliError> {
     let nobody_lives = !seen.alive.supervisor.alive && seen.elsewhere.is_none();
     if nobody_lives && state.is_some_and(|s| s.held.is_some() && s.mode == RunMode::Finished) {
         // Nobody but the journal has to know.
-        at_rest::let_go_on(seen)?;
+        stopped_run::let_go_on(seen)?;
         return told(seen, false, "held no more: its next start goes on", json);
     }
     ask(seen, &ControlRequest::Unhold { by })?;
@@ -102,11 +102,11 @@ fn ask(seen: &RunInfo, request: &ControlRequest) -> Result<(), CliError> {
             let command = if holds { "hold" } else { "unhold" };
             let is_held = seen.state.as_ref().is_some_and(|s| s.held.is_some());
             // The one that holds it may still wait to be taken.
-            if !holds && !is_held && !seen.run_dir.as_deref().is_some_and(left::any) {
+            if !holds && !is_held && !seen.run_dir.as_deref().is_some_and(requests::any) {
                 return Err(CliError::environment(format!("nobody holds run {run}")));
             }
             let done = |now: &RunInfo| now.state.as_ref().is_some_and(|s| s.held.is_some() == holds);
-            away::ask((command, seen), request.clone(), Some(away::TAKEN), done).map(drop)
+            remote_request::ask((command, seen), request.clone(), Some(remote_request::TAKEN), done).map(drop)
         }
         Ok(None) => {
             Err(CliError::environment(format!("no supervisor of run {run} lives")).hint("`supervise run` begins one"))

@@ -1,7 +1,7 @@
 //! `supervise plan`: what `run` would do now. Touches nothing.
 
 use super::run::LaunchArgs;
-use super::{asked, target};
+use super::{prompt, target};
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
 use crate::prepare::{Learning, PLAIN_CODE, PrepareRequest, prepare};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use supervise_config::settings::CgroupChoice;
 use supervise_core::checkpoint::{Depth, Finding};
 use supervise_core::event::ScanReport;
-use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::resume::{ResumeChoice, answered_again, choose, in_next_term, needed_depth};
 use supervise_core::spec::ResumeIntent;
 use supervise_core::state::{OwnStep, RunState};
@@ -78,7 +78,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         quiet: args.json,
         ..args.source.request()
     })?;
-    asked::check_from(&prepared)?;
+    prompt::check_from(&prepared)?;
     if let Some(depth) = args.depth {
         prepared.order.spec.policy.depth = depth.into();
         prepared.order.spec.policy.depth_is_fixed = true;
@@ -91,8 +91,8 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         prepared.findings.extend(found);
     }
     let mut seen = target::of_prepared(&prepared.order.spec)?;
-    asked::check_taken(&prepared.order.spec, |_| Ok(seen.clone()))?;
-    asked::check_fresh(&prepared, |_| Ok(seen.clone()))?;
+    prompt::check_taken(&prepared.order.spec, |_| Ok(seen.clone()))?;
+    prompt::check_fresh(&prepared, |_| Ok(seen.clone()))?;
     let mut notes = seen.notes.clone();
     notes.extend(open_case(&prepared));
     let alive = seen.alive;

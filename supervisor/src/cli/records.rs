@@ -2,8 +2,8 @@
 
 use super::target;
 use crate::error::CliError;
+use crate::journal_progress::JournalProgress;
 use crate::printer;
-use crate::reading::JournalProgress;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::iter::once;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use std::panic::resume_unwind;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, available_parallelism};
+use supervise_core::journal::record::JournalRecord;
 use supervise_core::journal::{JournalReader, LineHeader, ParsedLine, VERSION, decode};
-use supervise_core::record::JournalRecord;
 use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, IoWorkerError, JournalPlace, PendingRequest};
 
 /// A shorter piece is decoded by one thread alone.
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
     use supervise_core::id::{Seq, Tick, WallMs};
     use supervise_core::journal::encode;
-    use supervise_core::record::Decision;
+    use supervise_core::journal::record::Decision;
 
     fn text(lines: u64) -> Vec<u8> {
         let line = |n| {

@@ -1,6 +1,6 @@
 //! `supervise resume`: a run that ended until somebody looked at it may go on.
 
-use super::{at_rest, hold, target};
+use super::{hold, stopped_run, target};
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
 
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if lives && seen.state.as_ref().is_some_and(|s| s.held.is_some()) {
         return hold::let_go(&seen, args.json);
     }
-    let view = at_rest::let_go_on(&seen)?;
+    let view = stopped_run::let_go_on(&seen)?;
     match args.json {
         true => super::print_json(&view)?,
         false => super::print(&view.text())?,

@@ -1,7 +1,7 @@
 //! `supervise rollback`: a person sends a run back to a step.
 
-use super::at_rest;
 use super::stop::outcome;
+use super::stopped_run;
 use super::target::{self, RunInfo};
 use crate::environment;
 use crate::error::{CliError, ErrorKind};
@@ -65,10 +65,10 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         }
     };
     let wish = RollbackRequest { by, to: Step(args.to) };
-    at_rest::check(&seen)?;
+    stopped_run::check(&seen)?;
     let view = promise(&seen, &wish)?;
     if !args.dry_run {
-        at_rest::write_down(&seen, &[wish.asked()])?;
+        stopped_run::write_down(&seen, &[wish.asked()])?;
     }
     match args.json {
         true => super::print_json(&view.json(args.dry_run))?,

@@ -4,12 +4,12 @@ mod detach;
 
 use super::logs::tee::Tee;
 use super::settings_files::SettingsFiles;
-use super::{asked, target};
+use super::{prompt, target};
 use crate::driver::{self, RunFlags};
 use crate::environment;
 use crate::error::CliError;
 use crate::exit::SuperviseExitCode;
-use crate::mount;
+use crate::path_access;
 use crate::prepare::{self, Learning, PrepareRequest, prepare};
 use crate::printer::{self, OutputMode, Printer};
 use crate::render;
@@ -161,16 +161,16 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if let Some(root) = &prepared.order.spec.root {
         prepare::probe(root)?;
     }
-    asked::check_from(&prepared)?;
-    asked::check_taken(&prepared.order.spec, target::of_prepared)?;
-    asked::check_fresh(&prepared, target::of_prepared)?;
+    prompt::check_from(&prepared)?;
+    prompt::check_taken(&prepared.order.spec, target::of_prepared)?;
+    prompt::check_fresh(&prepared, target::of_prepared)?;
     prepare::check_importable(&prepared)?;
     if prepared.order.spec.policy.fresh && !args.yes && !agreed(&prepared)? {
         return Err(CliError::usage(
             "nothing was started: the fresh start was not confirmed",
         ));
     }
-    mount::rest();
+    path_access::rest();
     if args.detach {
         return detach::detach(&prepared, args.json);
     }
@@ -229,7 +229,7 @@ fn agreed(p: &PreparedRun) -> Result<bool, CliError> {
     let Some(newest) = scan.steps.first() else {
         return Ok(true);
     };
-    asked::confirm(&format!(
+    prompt::confirm(&format!(
         "--fresh: {} in {} go aside (the newest is {}, {}); nothing is deleted, and the run begins at step 0. Go on? [y/N] ",
         render::count(scan.steps.len() as u64, "step"),
         place.root,

@@ -4,7 +4,7 @@ pub(super) mod jobs;
 pub(super) mod outcome;
 mod standing;
 
-use super::away;
+use super::remote_request;
 use super::target::{self, RunInfo};
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
@@ -17,7 +17,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use supervise_core::id::{Ms, ProcRef, Term};
-use supervise_core::record::RunOutcome;
+use supervise_core::journal::record::RunOutcome;
 use supervise_core::spec::{Policy, RunSpec};
 use supervise_core::state::RunMode;
 use supervise_host::guard;
@@ -150,7 +150,7 @@ fn told(args: &Args, seen: &RunInfo, done: &str) -> Result<u8, CliError> {
 fn ask_away(args: &Args, seen: &RunInfo) -> Result<u8, CliError> {
     let by = format!("supervise stop on {}", host_name());
     let has_ended = |now: &RunInfo| now.state.as_ref().is_some_and(|s| s.mode == RunMode::Finished);
-    let after = away::ask(("stop", seen), request(args, Some(by)), limit(args, seen), has_ended)?;
+    let after = remote_request::ask(("stop", seen), request(args, Some(by)), limit(args, seen), has_ended)?;
     told(args, &after, "")
 }
 

@@ -10,9 +10,9 @@ pub(super) use seen::RunInfo;
 
 use crate::control::{self, ControlReply, ControlRequest};
 use crate::error::CliError;
-use crate::mount;
+use crate::journal_progress::JournalProgress;
+use crate::path_access;
 use crate::prepare::{self, DiscoveredCommand, PrepareRequest};
-use crate::reading::JournalProgress;
 use crate::render::elsewhere::RemoteSupervisor;
 use crate::render::status::{Liveness, RunLiveness};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -68,12 +68,12 @@ pub(super) fn find(name: &str) -> Result<RunInfo, CliError> {
         let dir = listed.as_ref().map(|l| l.run_dir.as_path());
         return known(look(&RunId(name.to_owned()), dir), name);
     }
-    if mount::is_file(path)
+    if path_access::is_file(path)
         && let Some(seen) = by_script(path)
     {
         return Ok(seen);
     }
-    if mount::exists(path) && !mount::is_dir(path) {
+    if path_access::exists(path) && !path_access::is_dir(path) {
         return Err(CliError::usage(format!(
             "{name}: expected a run, found a file that no run was started with"
         ))
@@ -89,11 +89,11 @@ pub(super) fn of_prepared(spec: &RunSpec) -> Result<RunInfo, CliError> {
 
 /// The only listed run that was started with this file.
 fn by_config(file: &Utf8Path) -> Option<RunInfo> {
-    let file = mount::canonical(file).ok()?;
+    let file = path_access::canonical(file).ok()?;
     let is_it = |l: &RegisteredRun| {
         l.config
             .as_ref()
-            .and_then(|c| mount::canonical(c).ok())
+            .and_then(|c| path_access::canonical(c).ok())
             .is_some_and(|c| c == file)
     };
     let mut with = prepare::listed_runs().into_iter().filter(is_it);
@@ -105,10 +105,10 @@ fn by_config(file: &Utf8Path) -> Option<RunInfo> {
 
 /// The only listed run that was started with this script; of several the only one that lives.
 fn by_script(file: &Utf8Path) -> Option<RunInfo> {
-    let file = mount::canonical(file).ok()?;
+    let file = path_access::canonical(file).ok()?;
     let is_it = |l: &RegisteredRun| {
         let mut words = l.command.iter();
-        l.script.is_some() && words.any(|w| mount::canonical(&l.cwd.join(w)).is_ok_and(|w| w == file))
+        l.script.is_some() && words.any(|w| path_access::canonical(&l.cwd.join(w)).is_ok_and(|w| w == file))
     };
     let mut with: Vec<RegisteredRun> = prepare::listed_runs().into_iter().filter(is_it).collect();
     if with.len() > 1 {
@@ -179,7 +179,7 @@ fn directory(path: &Utf8Path, name: &str) -> Result<RunInfo, CliError> {
     // A trainer that keeps one checkpoint has the run directory beside its root.
     let beside = adapters()
         .find_map(|a| a.store_of(path))
-        .filter(|dir| mount::exists(&dir.join("run.id")));
+        .filter(|dir| path_access::exists(&dir.join("run.id")));
     for dir in [path.join(RUN_DIR_NAME)]
         .into_iter()
         .chain(beside)
@@ -197,7 +197,7 @@ fn directory(path: &Utf8Path, name: &str) -> Result<RunInfo, CliError> {
             }
             Err(problem) => {
                 // Supervisor and guard of another user answer nobody here.
-                let owner = mount::owner(&dir).ok();
+                let owner = path_access::owner(&dir).ok();
                 if let Some(owner) = owner.filter(|owner| *owner != supervise_host::system::effective_user()) {
                     return Err(CliError::environment(format!(
                         "{problem}; the run is of user {owner}, and from here it cannot be told whether it lives"
@@ -215,7 +215,7 @@ fn directory(path: &Utf8Path, name: &str) -> Result<RunInfo, CliError> {
 
 /// The run whose script was seen to train into this directory: its journal stands elsewhere.
 fn by_seen_root(path: &Utf8Path) -> Option<RunInfo> {
-    let path = mount::canonical(path).ok()?;
+    let path = path_access::canonical(path).ok()?;
     let mut listed = prepare::listed_runs();
     listed.retain(|l| l.root.is_none());
     listed.sort_by_key(|l| std::cmp::Reverse(l.at));
@@ -323,7 +323,7 @@ fn joined(run: &RunId, dir: &Utf8Path, loaded: Result<LoadedRun, String>) -> Run
 }
 
 fn elsewhere(alive: RunLiveness, holder: &Holder, silent: Ms) -> Option<RemoteSupervisor> {
-    let own = supervise_host::process::seat();
+    let own = supervise_host::process::own_pid_scope();
     let unseen = !alive.supervisor.alive && holder.lives_elsewhere(&own, silent);
     unseen.then(|| RemoteSupervisor {
         host: holder.host.clone(),

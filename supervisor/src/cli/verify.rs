@@ -1,6 +1,6 @@
 //! `supervise verify`: checkpoints and files of anybody, whether or not a run of ours wrote them.
 
-mod look;
+mod inspect;
 mod scrub;
 
 use crate::error::CliError;
@@ -9,7 +9,7 @@ use crate::prepare;
 use crate::printer::ByteMeter;
 use crate::render::verify::{PathView, VerifyView};
 use camino::{Utf8Path, Utf8PathBuf};
-use look::VerifyOptions;
+use inspect::VerifyOptions;
 use std::io;
 use supervise_core::checkpoint::{Depth, Verdict};
 
@@ -110,8 +110,8 @@ fn one(path: &Utf8Path, look: &mut VerifyOptions<'_>) -> PathView {
         Err(e) => return unreadable(path, &e),
     };
     match real.metadata() {
-        Ok(m) if m.is_dir() => look::directory(path, &real, look).unwrap_or_else(|e| unreadable(path, &e)),
-        Ok(m) if m.is_file() => look::file(path, &real, look),
+        Ok(m) if m.is_dir() => inspect::directory(path, &real, look).unwrap_or_else(|e| unreadable(path, &e)),
+        Ok(m) if m.is_file() => inspect::file(path, &real, look),
         Ok(_) => PathView {
             remarks: vec!["it is a FIFO, a socket or a device: neither a file nor a directory".to_owned()],
             ..PathView::new(path, "special", Verdict::Unknown)

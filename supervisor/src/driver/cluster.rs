@@ -3,7 +3,7 @@
 use super::{Driver, DriverMessage};
 use supervise_core::event::{ActError, ActErrorKind, EventKind};
 use supervise_core::id::ActId;
-use supervise_core::record::LaunchOrder;
+use supervise_core::journal::record::LaunchOrder;
 use supervise_host::cluster::{RayQuery, RayStatus, ask};
 use supervise_trainers::RayMode;
 

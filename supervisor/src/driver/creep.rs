@@ -3,9 +3,9 @@
 use super::Driver;
 use super::io_workers::IoPurpose;
 use supervise_core::checkpoint::Verdict;
-use supervise_core::creep::{ResourceUsage, WatchedResource};
 use supervise_core::event::{ActError, EventKind};
 use supervise_core::id::{AttemptNo, Step};
+use supervise_core::observe::creep::{ResourceUsage, WatchedResource};
 use supervise_core::state::{Attempt, RunMode};
 use supervise_host::io_worker::{IoAnswer, IoQuestion, PathAnswer, PathQuery};
 use supervise_host::process::usage;

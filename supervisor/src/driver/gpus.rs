@@ -3,13 +3,13 @@
 use super::{Driver, DriverMessage};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use supervise_core::activity::DevicePulse;
 use supervise_core::event::EventKind;
-use supervise_core::gang::NodesNews;
-use supervise_core::gpu::{DeviceWindow, GpuIds, in_the_way, looks_again, pulse, remark, spared};
+use supervise_core::event::gpu::{DeviceWindow, GpuIds, in_the_way, looks_again, pulse, remark, spared};
 use supervise_core::id::{ActId, AttemptNo, Ms};
-use supervise_core::record::LaunchOrder;
+use supervise_core::journal::record::LaunchOrder;
+use supervise_core::observe::activity::DevicePulse;
 use supervise_core::spec::LauncherKind;
+use supervise_core::spec::gang::NodesNews;
 use supervise_core::state::RunMode;
 use supervise_host::gpus::{GpuReport, follow, look};
 use supervise_host::guard::protocol::ToGuard;

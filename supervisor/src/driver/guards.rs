@@ -8,11 +8,11 @@ use std::fs::File;
 use std::io::Write;
 use std::time::Duration;
 use supervise_config::redact_words;
+use supervise_core::decide::limits::says_full;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, Tick};
-use supervise_core::limits::says_full;
-use supervise_core::record::ActKind;
-use supervise_core::script::ScriptNews;
+use supervise_core::journal::record::ActKind;
+use supervise_core::spec::script::ScriptNews;
 use supervise_core::state::RunMode;
 use supervise_host::guard::StandbyGuard;
 use supervise_host::guard::nodes::ENDED_MS;
@@ -310,7 +310,7 @@ impl Driver {
     }
 
     /// Signals and kills: at once, without waiting for the journal.
-    pub(super) fn safety(&mut self, act: supervise_core::record::Act) {
+    pub(super) fn safety(&mut self, act: supervise_core::journal::record::Act) {
         let message = match act.kind {
             ActKind::Signal { signal } => ToGuard::Signal { signal },
             ActKind::KillTree => ToGuard::KillTree,

@@ -5,14 +5,14 @@ use super::{Driver, DriverMessage};
 use crate::environment;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use supervise_core::broken_nodes::broken_nodes;
 use supervise_core::event::{ActError, ActErrorKind, EventKind, OperatorRequest};
-use supervise_core::gang::{NodesNews, lost_words};
 use supervise_core::id::{ActId, AttemptNo, ProcRef, RunId};
-use supervise_core::record::LaunchOrder;
+use supervise_core::journal::record::LaunchOrder;
+use supervise_core::policy::broken_nodes::broken_nodes;
+use supervise_core::spec::gang::{NodesNews, lost_words};
 use supervise_host::cluster::{JobQuery, end_job};
-use supervise_host::guard::nodes::places::AllocatedNodes;
-use supervise_host::guard::nodes::{steps, unseen};
+use supervise_host::guard::nodes::allocation::AllocatedNodes;
+use supervise_host::guard::nodes::{lost_gang, steps};
 use supervise_host::slurm;
 use supervise_trainers::slurm::{JobOwnership, SlurmJob, words};
 use supervise_trainers::{RayMode, adapter, job};
@@ -57,7 +57,7 @@ impl Driver {
         let tx = self.internal.clone();
         tokio::task::spawn_blocking(move || {
             if let Some((env, run)) = nodes {
-                unseen::wait_out(&env, &run);
+                lost_gang::wait_out(&env, &run);
             }
             let ray = query.map_or(Ok(()), |query| {
                 end_job(&query)

@@ -3,7 +3,7 @@
 use super::Driver;
 use super::io_workers::IoPurpose;
 use supervise_core::checkpoint::CkptId;
-use supervise_core::danger::save_room;
+use supervise_core::decide::danger::save_room;
 use supervise_host::io_worker::{IoQuestion, PathQuery};
 
 impl Driver {

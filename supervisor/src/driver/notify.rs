@@ -7,7 +7,7 @@ use std::time::Duration;
 use supervise_config::settings::{EventChoice, OnEvent};
 use supervise_core::event::EventKind;
 use supervise_core::id::Tick;
-use supervise_core::record::JournalRecord;
+use supervise_core::journal::record::JournalRecord;
 use supervise_core::state::RunMode;
 use supervise_host::process::host_name;
 use supervise_host::wire;

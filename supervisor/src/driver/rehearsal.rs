@@ -4,7 +4,7 @@ use super::{Driver, DriverMessage};
 use crate::rehearse::{RehearsalJob, command, trial};
 use std::time::Duration;
 use supervise_core::event::EventKind;
-use supervise_core::rehearsal::{Rehearsal, RehearsalResult};
+use supervise_core::event::rehearsal::{Rehearsal, RehearsalResult};
 use supervise_host::wire;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};

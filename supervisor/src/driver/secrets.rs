@@ -77,8 +77,8 @@ fn replace(text: &mut String, safe: String) -> bool {
 mod tests {
     use super::*;
     use supervise_core::event::Sighting;
+    use supervise_core::event::scan::RuleKind;
     use supervise_core::id::{AttemptNo, WorkerId};
-    use supervise_core::scan::RuleKind;
 
     #[test]
     fn words_lose_their_secrets_and_nothing_else_changes() {

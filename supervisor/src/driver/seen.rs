@@ -6,10 +6,10 @@ use super::jobs::ExitWitness as TreeSeen;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::event::{ActError, EventKind, TimerKey};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, Tick};
-use supervise_core::seen::TrainerSeen;
+use supervise_core::spec::seen::TrainerSeen;
 use supervise_host::guard::trainers::{TrainerCopy, told_of_trainer, trainers_beside};
 use supervise_host::io_worker::{IoAnswer, IoQuestion, LoadedRun, RUN_DIR_NAME};
-use supervise_host::process::{find_attempt_processes, own_ref, seat, sight};
+use supervise_host::process::{find_attempt_processes, own_pid_scope, own_ref, sight};
 use supervise_trainers::registry;
 
 /// It is looked for this often, and this often once it was found.
@@ -130,9 +130,9 @@ impl Driver {
             .as_ref()
             .filter(|(h, _)| !h.released && h.proc != own_ref())
         {
-            let lives = match holder.seat.is_same(&seat()) {
+            let lives = match holder.seat.is_same(&own_pid_scope()) {
                 true => sight(holder.proc) != Some(false),
-                false => holder.lives_elsewhere(&seat(), *silent),
+                false => holder.lives_elsewhere(&own_pid_scope(), *silent),
             };
             if lives {
                 return Some(format!("process {} on {}", holder.proc, holder.host));

@@ -2,7 +2,7 @@
 
 use super::Driver;
 use supervise_core::id::{Ms, Tick};
-use supervise_core::record::StartPoint;
+use supervise_core::journal::record::StartPoint;
 use supervise_core::state::{RunMode, RunState};
 use supervise_host::service_manager::ServiceManager;
 

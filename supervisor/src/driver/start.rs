@@ -23,8 +23,8 @@ use std::time::Duration;
 use supervise_config::{redact_call, redact_words};
 use supervise_core::event::{EventKind, LivingGuard};
 use supervise_core::id::{Ms, Term, Tick};
+use supervise_core::journal::record::RunOutcome;
 use supervise_core::lease::{LeaseClaim, beat};
-use supervise_core::record::RunOutcome;
 use supervise_core::resume::answered_again;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::RunState;
@@ -135,7 +135,7 @@ pub(super) async fn term(
         standby: None,
         ready: None,
         is_slim: false,
-        imports_ahead: super::ahead::ImportsAhead::default(),
+        imports_ahead: super::standby::ImportsAhead::default(),
         standby_at: None,
         waiting: VecDeque::new(),
         scanning: None,

@@ -1,7 +1,7 @@
 //! True if the command can be executed at all.
 
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use crate::render::shown_command;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
@@ -19,11 +19,11 @@ pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>
     if program.contains('/') {
         let path = cwd.join(program);
         return match () {
-            () if !mount::exists(&path) => Err(CliError::config(format!(
+            () if !path_access::exists(&path) => Err(CliError::config(format!(
                 "the command `{program}` is not there: there is no file {path}"
             ))
             .hint("mend the command after --, or supervisor.command")),
-            () if !mount::is_program(&path) => Err(CliError::config(format!(
+            () if !path_access::is_program(&path) => Err(CliError::config(format!(
                 "the command `{program}` cannot be executed: {path} is no executable file"
             ))
             .hint(format!("chmod +x {path}, or name its interpreter in front of it"))),
@@ -31,7 +31,7 @@ pub(super) fn find(program: &str, cwd: &Utf8Path, env: &BTreeMap<String, String>
         };
     }
     let mut programs = dirs(cwd, env).map(|dir| dir.join(program));
-    programs.find(|p| mount::is_program(p)).ok_or_else(|| {
+    programs.find(|p| path_access::is_program(p)).ok_or_else(|| {
         let path = search_path(env);
         CliError::config(format!("the command `{program}` was not found in PATH ({path})"))
             .hint("activate the environment it is installed in, write its whole path, or set supervisor.env.PATH")
@@ -67,13 +67,13 @@ pub(super) fn check_file(command: &[String], cwd: &Utf8Path, env: &BTreeMap<Stri
         return Ok(());
     };
     let path = cwd.join(file.path);
-    let missing = |path: &Utf8Path| match mount::kind(path) {
+    let missing = |path: &Utf8Path| match path_access::kind(path) {
         Err(e) => matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
         Ok(_) => false,
     };
     // `env PATH=… sh x` looks elsewhere.
     let sets_path = || command.iter().any(|w| w.starts_with("PATH="));
-    let in_path = || sets_path() || dirs(cwd, env).any(|dir| mount::exists(&dir.join(file.path)));
+    let in_path = || sets_path() || dirs(cwd, env).any(|dir| path_access::exists(&dir.join(file.path)));
     if !missing(&path) || file.in_path && in_path() {
         return Ok(());
     }

@@ -15,13 +15,13 @@ use super::command;
 use super::request::Learning;
 use super::sources::RunSources;
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use crate::printer::confirm;
 use crate::render::{proposed, shown_command};
 use camino::Utf8Path;
 use std::io::{IsTerminal, Read};
 use supervise_config::settings::AUTO;
-use supervise_core::script::LearnedCall;
+use supervise_core::spec::script::LearnedCall;
 use supervise_trainers::registry::{self, adapters};
 
 /// Shells, by the names that scripts give them.
@@ -109,7 +109,7 @@ fn is_script(command: &[String], cwd: &Utf8Path) -> bool {
 
 /// The file begins with `#!` and a shell, or is text without it by a shell's suffix, which `sh` runs.
 fn has_shell(file: &Utf8Path) -> bool {
-    let head = mount::is_file(file).then(|| mount::read(file, 256));
+    let head = path_access::is_file(file).then(|| path_access::read(file, 256));
     let Some(Ok((text, _))) = head else { return false };
     let line = text.lines().next().unwrap_or_default();
     if !line.starts_with("#!") {

@@ -1,7 +1,7 @@
 //! Paths as a run names them: absolute, and with all links followed.
 
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io;
 
@@ -24,8 +24,8 @@ pub(super) fn canonical(what: &str, path: &Utf8Path) -> Result<Utf8PathBuf, CliE
     let mut missing: Vec<&str> = Vec::new();
     let mut here = path;
     loop {
-        match mount::canonical(here) {
-            Ok(found) if !mount::is_dir(&found) => {
+        match path_access::canonical(here) {
+            Ok(found) if !path_access::is_dir(&found) => {
                 return Err(refused(format!("{found} is a file, not a directory")).hint("choose another place"));
             }
             Ok(found) => return Ok(missing.iter().rev().fold(found, |p, name| p.join(name))),
@@ -36,7 +36,7 @@ pub(super) fn canonical(what: &str, path: &Utf8Path) -> Result<Utf8PathBuf, CliE
                 );
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                if let Ok(target) = mount::link(here) {
+                if let Ok(target) = path_access::link(here) {
                     let why = format!("{here} is a symbolic link to {target}, which does not exist");
                     return Err(refused(why).hint("create the directory it points to, or remove the link"));
                 }
@@ -55,7 +55,7 @@ pub(super) fn canonical(what: &str, path: &Utf8Path) -> Result<Utf8PathBuf, CliE
 /// The link among the parts of a path that leads in a circle.
 fn link_in(path: &Utf8Path) -> &Utf8Path {
     path.ancestors()
-        .filter(|p| mount::link(p).is_ok())
+        .filter(|p| path_access::link(p).is_ok())
         .last()
         .unwrap_or(path)
 }

@@ -18,7 +18,7 @@ use super::discovery::DiscoveredCommand;
 use super::path::absolute;
 use super::resolve::Resolved;
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use camino::Utf8Path;
 use supervise_core::checkpoint::Finding;
 use supervise_host::io_worker::SaveSpace;
@@ -68,7 +68,7 @@ impl Resolved {
         let started = d.learnt.as_ref().map_or(&out.command, |_| &sources.command);
         command::check(started, &sources.cwd, &sources.settings.env)?;
         // Another machine may see other files; and a run that was started before may have its workers still.
-        let was_started = mount::exists(&self.run_dir.join("journal"));
+        let was_started = path_access::exists(&self.run_dir.join("journal"));
         let there = match out.gang.nodes {
             0 | 1 if !was_started => command::check_file(started, &sources.cwd, &sources.settings.env),
             _ => Ok(()),
@@ -79,7 +79,7 @@ impl Resolved {
             Ok(()) => {}
         }
         let prefix = adapter(out.kind).step_prefix();
-        let room = root.and_then(|root| mount::room(root, prefix));
+        let room = root.and_then(|root| path_access::room(root, prefix));
         Ok(Checked {
             resolved: self,
             room,
@@ -94,8 +94,8 @@ fn check_same_file(d: &DiscoveredCommand, out: &ReadOutput) -> Result<(), CliErr
         return Ok(());
     };
     let (here, there) = (
-        mount::plain(&absolute(&d.sources.cwd, named)),
-        mount::plain(&absolute(d.call_cwd(), Utf8Path::new(&other))),
+        path_access::plain(&absolute(&d.sources.cwd, named)),
+        path_access::plain(&absolute(d.call_cwd(), Utf8Path::new(&other))),
     );
     if other.contains(CONFIG) || here == there {
         return Ok(());
@@ -108,7 +108,7 @@ fn check_same_file(d: &DiscoveredCommand, out: &ReadOutput) -> Result<(), CliErr
 
 /// Directories that the trainer looks for before it starts, and does not make.
 fn check_there(out: &ReadOutput) -> Result<(), CliError> {
-    match out.facts.must_exist.iter().find(|(_, dir)| !mount::exists(dir)) {
+    match out.facts.must_exist.iter().find(|(_, dir)| !path_access::exists(dir)) {
         Some((key, dir)) => Err(CliError::config(format!(
             "{key}: there is no directory {dir}: {} ends with FileNotFoundError",
             adapter(out.kind).words().name

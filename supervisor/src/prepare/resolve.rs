@@ -13,7 +13,7 @@ use super::discovery::DiscoveredCommand;
 use super::path::{absolute, canonical};
 use super::sources;
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use crate::render::proposed;
 use crate::run_order::TrainerRelease;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -189,7 +189,7 @@ fn understand_with(
                 .or_else(|| std::env::var(name).ok())
         },
         file: &|path| {
-            let (text, _) = mount::read_small(path, LAUNCHER_FILE).ok()?;
+            let (text, _) = path_access::read_small(path, LAUNCHER_FILE).ok()?;
             // What is cut off may name more.
             ((text.len() as u64) < LAUNCHER_FILE).then_some(text)
         },

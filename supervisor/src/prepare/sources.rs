@@ -16,7 +16,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::compose::ComposedConfig;
 use supervise_config::settings::Settings;
 use supervise_config::{ConfigTree, ConfigValue, know_secret, know_words};
-use supervise_core::script::LearnedCall;
+use supervise_core::spec::script::LearnedCall;
 use supervise_trainers::registry::adapters;
 
 /// Input that was read before anything of it is understood.

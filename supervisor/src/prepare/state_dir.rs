@@ -4,7 +4,7 @@
 //! `$XDG_RUNTIME_DIR`, else a directory of our own in `/tmp`. What was written in one of these places is found from every environment:
 //! whoever reads looks in all of them.
 
-use crate::mount;
+use crate::path_access;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -34,7 +34,7 @@ fn at_home() -> Option<Utf8PathBuf> {
 
 /// A user of a service may have a home that is not there, and that nobody may make.
 fn may_write(dir: &Utf8Path) -> bool {
-    mount::may_write(mount::nearest(dir)).is_ok()
+    path_access::may_write(path_access::nearest(dir)).is_ok()
 }
 
 fn without_home() -> Option<Utf8PathBuf> {

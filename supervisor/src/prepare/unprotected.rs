@@ -4,7 +4,7 @@
 
 use super::request::{Learning, PrepareRequest};
 use super::{discover, path::absolute};
-use crate::mount;
+use crate::path_access;
 use crate::render::proposed;
 use crate::run_order::PreparedRun;
 use camino::Utf8Path;
@@ -78,7 +78,7 @@ fn candidates(request: &PrepareRequest, cwd: &Utf8Path) -> Vec<PrepareRequest> {
     let mut out = vec![quiet.clone(), auto];
     if request.config.is_none() {
         let files = yaml_files(&request.command);
-        let there = files.filter(|file| mount::is_file(&absolute(cwd, Utf8Path::new(file))));
+        let there = files.filter(|file| path_access::is_file(&absolute(cwd, Utf8Path::new(file))));
         out.extend(there.take(FILES).map(|file| PrepareRequest {
             config: Some(file.into()),
             ..quiet.clone()
@@ -105,7 +105,7 @@ fn yaml_files(command: &[String]) -> impl Iterator<Item = &str> {
 /// The output directory that a script of Hugging Face's Trainer names by a literal, where it resumes by itself.
 fn output_dir(command: &[String], cwd: &Utf8Path) -> Option<String> {
     let script = started_file(command).filter(|f| f.path.ends_with(".py"))?;
-    let (text, _) = mount::read_small(&cwd.join(script.path), SCRIPT).ok()?;
+    let (text, _) = path_access::read_small(&cwd.join(script.path), SCRIPT).ok()?;
     let trains = ["import transformers", "from transformers", "from trl", "import trl"];
     let is_trainer = trains.iter().any(|words| text.contains(words)) && text.contains("resume_from_checkpoint");
     let literal = text.split("output_dir").skip(1).find_map(|rest| {

@@ -6,7 +6,7 @@ use crate::render::record::is_urgent;
 use camino::Utf8Path;
 use supervise_core::event::EventKind;
 use supervise_core::id::{RunId, Step};
-use supervise_core::record::{ActKind, Decision, JournalRecord, RunOutcome};
+use supervise_core::journal::record::{ActKind, Decision, JournalRecord, RunOutcome};
 use supervise_core::state::RunState;
 use supervise_host::journald::entry;
 
@@ -118,10 +118,10 @@ fn priority(r: &JournalRecord) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use supervise_core::action::FailureAction;
     use supervise_core::id::{Term, Tick};
-    use supervise_core::reason::Reason;
-    use supervise_core::record::Diagnosis;
+    use supervise_core::journal::reason::Reason;
+    use supervise_core::journal::record::Diagnosis;
+    use supervise_core::rulebook::action::FailureAction;
 
     #[test]
     fn a_decision_has_its_kind_its_code_and_its_class_and_no_secret() {

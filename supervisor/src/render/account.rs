@@ -4,16 +4,16 @@ use super::one_line;
 use super::time::stamp;
 use super::{bytes, count};
 use serde::Serialize;
-use supervise_core::collectives::Collectives;
-use supervise_core::ending::WorkerException;
+use supervise_core::event::scan::RuleKind;
 use supervise_core::id::{Step, WallMs};
-use supervise_core::log_cause::{LogPlace, LogSource};
-use supervise_core::machine::{KernelKind, MachineFacts};
-use supervise_core::record::Diagnosis;
-use supervise_core::scan::RuleKind;
-use supervise_core::stacks::Stacks;
+use supervise_core::journal::record::Diagnosis;
+use supervise_core::observe::collectives::Collectives;
+use supervise_core::observe::exception::WorkerException;
+use supervise_core::observe::machine::{KernelKind, MachineFacts};
+use supervise_core::observe::stacks::Stacks;
+use supervise_core::rulebook::log_cause::{LogPlace, LogSource};
+use supervise_core::rulebook::taxonomy::{Class, FailureClass};
 use supervise_core::state::Attempt;
-use supervise_core::taxonomy::{Class, FailureClass};
 use supervise_host::evidence::error_file;
 
 /// Lines of evidence, and of what followed.

@@ -1,7 +1,7 @@
 //! The commands that help after an end.
 
-use supervise_core::reason::Reason;
-use supervise_core::record::{RunOutcome, UNFAMILIAR_GLOBALS};
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::{RunOutcome, UNFAMILIAR_GLOBALS};
 
 /// Lines for a person, after an end for these reasons: where the reasons and the output stand, and how the run goes on. None where nothing failed.
 #[must_use]

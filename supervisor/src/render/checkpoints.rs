@@ -5,9 +5,9 @@ use super::{bytes, table, terminal};
 use crate::lead::Lead;
 use camino::Utf8PathBuf;
 use serde::Serialize;
+use supervise_core::checkpoint::kind::{is_live, is_older, is_own};
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, FindingLevel, Resumability, Verdict};
 use supervise_core::event::{ScanReport, TrackerState};
-use supervise_core::generations::{is_live, is_older, is_own};
 use supervise_core::id::WallMs;
 
 /// The stable JSON of a scan.

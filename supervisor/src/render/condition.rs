@@ -1,6 +1,6 @@
 //! Conditions that a run waits for, in words.
 
-use supervise_core::record::WaitCondition;
+use supervise_core::journal::record::WaitCondition;
 
 /// In a line of what happens: waiting ...
 pub(crate) fn until(what: &WaitCondition) -> &'static str {

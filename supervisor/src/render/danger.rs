@@ -1,8 +1,8 @@
 //! The next thing that would end a run by running out, for `status`.
 
 use serde::Serialize;
-use supervise_core::creep::WatchedResource;
-use supervise_core::danger::next_danger;
+use supervise_core::decide::danger::next_danger;
+use supervise_core::observe::creep::WatchedResource;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::RunState;
 

@@ -5,8 +5,8 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use supervise_config::redact_text;
 use supervise_core::diagnosis::{LogLine, LogVerdict};
-use supervise_core::failure_line::{FailureLine, said_of};
-use supervise_core::taxonomy::{FailureClass, letter};
+use supervise_core::rulebook::failure_line::{FailureLine, said_of};
+use supervise_core::rulebook::taxonomy::{FailureClass, letter};
 
 /// A line of a log, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

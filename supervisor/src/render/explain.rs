@@ -10,12 +10,12 @@ use super::{one_line, outcome::outcome_words, record::rehearsed};
 use serde::Serialize;
 use std::collections::VecDeque;
 use supervise_core::diagnosis::last_lines;
+use supervise_core::event::rehearsal::RehearsalResult;
 use supervise_core::event::{EventKind, ExitStatus};
 use supervise_core::id::{AttemptNo, Ms, Step, WallMs};
 use supervise_core::journal::LineHeader;
-use supervise_core::reason::{Evidence, Reason};
-use supervise_core::record::{Act, ActKind, Decision, Diagnosis, JournalRecord, StartPoint};
-use supervise_core::rehearsal::RehearsalResult;
+use supervise_core::journal::reason::{Evidence, Reason};
+use supervise_core::journal::record::{Act, ActKind, Decision, Diagnosis, JournalRecord, StartPoint};
 use supervise_core::state::RunState;
 
 /// Lines kept of an attempt's beginning and of its end: a run of months has many.

@@ -5,8 +5,8 @@ use super::time::stamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use supervise_core::id::{ActId, Seq, Tick, WallMs};
+use supervise_core::journal::record::JournalRecord;
 use supervise_core::journal::{Body, LineHeader};
-use supervise_core::record::JournalRecord;
 
 /// Longest line for people, in characters.
 const WIDTH: usize = 400;
@@ -143,9 +143,9 @@ mod tests {
     use super::*;
     use supervise_core::event::{Event, EventKind};
     use supervise_core::id::{AttemptNo, Step, Term};
+    use supervise_core::journal::reason::Reason;
+    use supervise_core::journal::record::{Act, ActKind, Decision, JournalRecord};
     use supervise_core::journal::{bodies, encode_all, seal};
-    use supervise_core::reason::Reason;
-    use supervise_core::record::{Act, ActKind, Decision, JournalRecord};
 
     fn read(line: &[u8]) -> Vec<RecordView> {
         let (line, bodies) = bodies(line.strip_suffix(b"\n").unwrap()).unwrap();

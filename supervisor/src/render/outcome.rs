@@ -1,7 +1,7 @@
 //! How a run ended, in words.
 
 use crate::lead::Lead;
-use supervise_core::record::RunOutcome;
+use supervise_core::journal::record::RunOutcome;
 
 /// How a run ended, in words.
 #[must_use]

@@ -4,9 +4,9 @@ use super::diagnose::advice_on;
 use super::terminal::shown;
 use serde::Serialize;
 use supervise_core::diagnosis::action;
-use supervise_core::failure_line::FailureLine;
 use supervise_core::policy::{Changes, PolicyRule, rule, rules};
-use supervise_core::taxonomy::letter;
+use supervise_core::rulebook::failure_line::FailureLine;
+use supervise_core::rulebook::taxonomy::letter;
 
 /// One rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -11,19 +11,19 @@ use super::time::{clock, span, stamp};
 use super::{bytes, count, one_line};
 use crate::lead::Lead;
 use std::fmt::{Display, from_fn};
+use supervise_core::checkpoint::kind::is_live;
+use supervise_core::event::rehearsal::RehearsalResult;
+use supervise_core::event::scan::RuleKind;
 use supervise_core::event::{ActOutput, EventKind, OperatorRequest, Sighting, StandbyResult};
-use supervise_core::gang::{NodesNews, lost_words};
-use supervise_core::generations::is_live;
 use supervise_core::id::AttemptNo;
-use supervise_core::reason::Reason;
-use supervise_core::record::{
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::{
     ActKind, AfterStop, Decision, Diagnosis, DiskEdit, FailureAction, JournalRecord, LaunchOrder, RunOutcome,
     StartPoint, WaitCondition,
 };
-use supervise_core::rehearsal::RehearsalResult;
-use supervise_core::scan::RuleKind;
+use supervise_core::rulebook::taxonomy::{Class, FailureClass};
+use supervise_core::spec::gang::{NodesNews, lost_words};
 use supervise_core::state::RunState;
-use supervise_core::taxonomy::{Class, FailureClass};
 
 /// A longer wait is one without an end.
 const LONGEST: supervise_core::id::Ms = supervise_core::id::Ms::secs(366 * 86_400);

@@ -3,7 +3,7 @@
 use super::outcome::outcome_words;
 use super::terminal::shown;
 use serde::Serialize;
-use supervise_core::record::RunOutcome;
+use supervise_core::journal::record::RunOutcome;
 use supervise_core::state::RunState;
 
 /// The answer, of a stable shape.

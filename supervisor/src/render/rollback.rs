@@ -4,8 +4,8 @@ use super::count;
 use super::terminal::shown;
 use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::StateKind;
-use supervise_core::reason::Reason;
-use supervise_core::record::{DiskEdit, StartPoint};
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::{DiskEdit, StartPoint};
 
 /// The promise, of a stable shape.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

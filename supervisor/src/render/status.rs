@@ -15,15 +15,15 @@ use super::time::{span, stamp};
 use super::{count, one_line};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use supervise_core::checkpoint::kind::{is_kept, is_live};
 use supervise_core::checkpoint::{Verdict, tally};
 use supervise_core::diagnosis::last_lines;
 use supervise_core::event::TrainerPhase;
-use supervise_core::gang::{AttemptNodes, lost_words};
-use supervise_core::generations::{is_kept, is_live};
+use supervise_core::event::rehearsal::RehearsalResult;
 use supervise_core::id::WallMs;
-use supervise_core::reason::Reason;
-use supervise_core::rehearsal::RehearsalResult;
+use supervise_core::journal::reason::Reason;
 use supervise_core::spec::RunSpec;
+use supervise_core::spec::gang::{AttemptNodes, lost_words};
 use supervise_core::state::{Attempt, LetGo, RollBack, RunHold, RunMode, RunState};
 use supervise_host::process::LeftoverProcess;
 
@@ -456,7 +456,7 @@ fn liveness(l: Liveness) -> String {
 }
 
 fn attempt_view(a: &Attempt) -> AttemptView {
-    use supervise_core::record::StartPoint;
+    use supervise_core::journal::record::StartPoint;
     AttemptView {
         no: a.no.0,
         step: a.step.map(|s| s.0),

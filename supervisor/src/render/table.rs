@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use crate::render::status::RunLiveness;
     use supervise_core::id::{Step, WallMs};
-    use supervise_core::record::RunOutcome;
+    use supervise_core::journal::record::RunOutcome;
     use supervise_core::state::RunState;
 
     #[test]

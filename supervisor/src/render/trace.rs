@@ -6,10 +6,10 @@
 
 use super::{condition, one_line};
 use serde_json::{Value, json};
+use supervise_core::event::scan::RuleKind;
 use supervise_core::event::{EventKind, TrainerPhase};
 use supervise_core::id::WallMs;
-use supervise_core::record::{Decision, JournalRecord};
-use supervise_core::scan::RuleKind;
+use supervise_core::journal::record::{Decision, JournalRecord};
 use supervise_core::state::{RunMode, RunState};
 
 /// Longest name of an event, in characters.

@@ -57,10 +57,10 @@ fn every_class_is_on_the_page() {
     let mut table = String::from("| class | meaning | kind | action |\n| --- | --- | --- | --- |\n");
     let mut advice = String::from("| class | do |\n| --- | --- |\n");
     let mut told = String::new();
-    let mut rows: Vec<_> = supervise_core::taxonomy::rows().collect();
+    let mut rows: Vec<_> = supervise_core::rulebook::taxonomy::rows().collect();
     rows.sort_by_key(|row| row.code);
     for row in rows {
-        let action = row.action.map_or("–", supervise_core::taxonomy::letter);
+        let action = row.action.map_or("–", supervise_core::rulebook::taxonomy::letter);
         let kind = row.kind.letter();
         table.push_str(&format!("| `{}` | {} | {kind} | {action} |\n", row.code, row.meaning));
         advice.push_str(&format!("| `{}` | {} |\n", row.code, row.advice));

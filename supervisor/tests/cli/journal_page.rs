@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::fs;
 use supervise_core::event::EventKind;
-use supervise_core::record::{ActKind, Decision, JournalRecord};
+use supervise_core::journal::record::{ActKind, Decision, JournalRecord};
 
 /// A field of a struct or of a variant.
 #[derive(Debug, Clone)]

@@ -5,14 +5,14 @@ use supervise::render::last_words::last_words;
 use supervise::render::record::{line, words};
 use supervise::render::status::{Liveness, RunLiveness, StatusView};
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash, StateKind};
+use supervise_core::event::rehearsal::{Rehearsal, RehearsalResult};
 use supervise_core::event::{ActOutput, Event, EventKind, ExitStatus, OperatorRequest};
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, RunId, Step, Term, Tick, WallMs, WorkerId};
-use supervise_core::reason::Reason;
-use supervise_core::record::{
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::{
     Act, ActKind, AfterStop, Decision, Diagnosis, DiskEdit, FailureAction, JournalRecord, LaunchOrder, NoticeKind,
     RunOutcome, StartPoint, WaitCondition,
 };
-use supervise_core::rehearsal::{Rehearsal, RehearsalResult};
 use supervise_core::spec::{GangSpec, Numbering, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy};
 use supervise_core::state::RunState;
 
@@ -467,7 +467,7 @@ fn output_of_a_trainer_cannot_break_a_line() {
     let s = launched();
     let sighted = fact(EventKind::Sighted {
         attempt: AttemptNo(2),
-        means: supervise_core::scan::RuleKind::Failure("x.y".into()),
+        means: supervise_core::event::scan::RuleKind::Failure("x.y".into()),
         sighting: supervise_core::event::Sighting {
             rule: "r".into(),
             worker: WorkerId(0),

@@ -9,7 +9,7 @@ use std::process::Command;
 use supervise::render::record::words;
 use supervise_core::event::{EventKind, OperatorRequest};
 use supervise_core::id::{Ms, WallMs};
-use supervise_core::record::{Decision, RunOutcome};
+use supervise_core::journal::record::{Decision, RunOutcome};
 
 const DEMO: &str = "trainer:
   default_local_dir: ckpt

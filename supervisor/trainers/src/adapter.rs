@@ -5,12 +5,12 @@
 //! what should a person know before the launch (`preflight`).
 
 mod in_place;
+mod names;
 mod payload;
-mod words;
 
 pub use in_place::InPlaceLayout;
+pub use names::{TrainerNames, UserPart};
 pub use payload::AdapterPayload;
-pub use words::{TrainerNames, UserPart};
 
 use crate::code::PlainCode;
 use crate::kit::MetricsTool;
@@ -25,12 +25,12 @@ use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, ConfigTree};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Finding, PinsHash};
 use supervise_core::event::TrackerState;
+use supervise_core::event::scan::ScanRule;
 use supervise_core::id::Step;
-use supervise_core::reason::Reason;
-use supervise_core::record::LaunchOrder;
-use supervise_core::scan::ScanRule;
-use supervise_core::script::CallOrder;
-use supervise_core::seen::TrainerSeen;
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::LaunchOrder;
+use supervise_core::spec::script::CallOrder;
+use supervise_core::spec::seen::TrainerSeen;
 use supervise_core::spec::{DegradedPolicy, ResumeIntent, RoleSpec, RunSpec, SavePolicy, TrainerKind};
 
 /// Form of a run's checkpoints by its configuration. `None` everywhere: judge what is there.

@@ -1,10 +1,10 @@
 //! AReaL: one checkpoint that every save overwrites in place, and what is kept of the run beside it.
 
-mod agree;
 mod arrange;
 mod backend;
 mod call;
 mod codes;
+mod consistency;
 mod defaults;
 mod engines;
 mod fields;
@@ -15,13 +15,13 @@ mod layout;
 mod live;
 mod names;
 mod older;
-mod place;
 mod preflight;
 mod ray;
 mod read;
 mod rules;
 mod set;
 mod steps;
+mod trial_dirs;
 
 pub use frequency::{EditedFile, with_frequencies};
 pub use live::ArealSpec;
@@ -35,13 +35,13 @@ use crate::adapter::{
 use crate::read::{ReadInput, ReadOutput};
 use crate::slurm::SlurmJobs;
 use camino::{Utf8Path, Utf8PathBuf};
-use supervise_checkpoint::pointer::{GENERATIONS, LATEST};
+use supervise_checkpoint::latest_file::{GENERATIONS, LATEST};
 use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, ConfigNode, ConfigTree, parse_trainer_yaml};
 use supervise_core::checkpoint::Finding;
-use supervise_core::reason::Reason;
-use supervise_core::record::LaunchOrder;
-use supervise_core::scan::ScanRule;
+use supervise_core::event::scan::ScanRule;
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::LaunchOrder;
 use supervise_core::spec::{AcceptAhead, RunSpec, SavePolicy, TrainerKind};
 
 /// Returns true if a command starts one of AReaL's launchers.

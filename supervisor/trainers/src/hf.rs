@@ -30,11 +30,11 @@ use crate::script_call::RewrittenCall;
 use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, parse_trainer_yaml};
 use supervise_core::checkpoint::Finding;
-use supervise_core::reason::Reason;
-use supervise_core::record::LaunchOrder;
-use supervise_core::scan::ScanRule;
-use supervise_core::script::CallOrder;
-use supervise_core::seen::TrainerSeen;
+use supervise_core::event::scan::ScanRule;
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::LaunchOrder;
+use supervise_core::spec::script::CallOrder;
+use supervise_core::spec::seen::TrainerSeen;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
 /// Hugging Face's `Trainer`, whichever of its relatives.

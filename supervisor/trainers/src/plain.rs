@@ -10,10 +10,10 @@ use supervise_config::ConfigError;
 use supervise_config::compose::ComposedConfig;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, FileFact, Finding, PinsHash};
 use supervise_core::event::TrackerState;
+use supervise_core::event::scan::ScanRule;
 use supervise_core::id::Step;
-use supervise_core::reason::Reason;
-use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::scan::ScanRule;
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{GangSpec, LauncherKind, RunSpec, TrainerKind};
 
 /// Any command: supervised, but nothing is known of its checkpoints.

@@ -6,7 +6,7 @@ use crate::read::{ReadInput, ReadOutput};
 use crate::{areal, hf, plain, verl};
 use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, ErrorKind};
-use supervise_core::seen::TrainerSeen;
+use supervise_core::spec::seen::TrainerSeen;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
 /// Every adapter, in the order in which a run is asked whose it is; the last one takes what nobody else knows.

@@ -9,8 +9,8 @@ use crate::hydra::{self, OverrideAction};
 use crate::verl::call;
 use crate::verl::read::GROUPS;
 use supervise_config::{ConfigTree, ConfigValue, parse_trainer_yaml, python_str, redact};
-use supervise_core::script::CallOrder;
 use supervise_core::spec::RunSpec;
+use supervise_core::spec::script::CallOrder;
 
 /// Lines before the configuration in which something else may have been printed.
 const NOISE: usize = 500;

@@ -4,7 +4,7 @@ use crate::adapter::TrainerAdapter;
 use crate::command;
 use crate::registry::adapters;
 use std::collections::BTreeMap;
-use supervise_core::script::CallOrder;
+use supervise_core::spec::script::CallOrder;
 
 /// Returns true if these words start a training of a trainer that is known.
 #[must_use]

@@ -1,9 +1,8 @@
 //! verl: the PPO layout and the SFT trainer, saved by its FSDP or its Megatron checkpoint manager.
 
 mod arrange;
-mod asked;
 mod assist;
-mod basis;
+mod base_config;
 mod batch;
 pub(crate) mod call;
 mod codes;
@@ -15,6 +14,7 @@ mod easyr1;
 mod evidence;
 mod facts;
 mod finished;
+mod interpreter_query;
 mod judge;
 mod lineage;
 mod marks;
@@ -29,21 +29,21 @@ mod ray;
 pub(crate) mod read;
 mod read_ppo;
 mod read_sft;
-mod requested;
 mod required_files;
 mod role;
 mod rules;
 mod settings;
+mod step_files;
 mod steps;
 mod strategy;
-mod survey;
 mod tracker;
 mod trust;
 mod untrained;
+mod user_settings;
 mod version;
 
-use basis::one_data_file;
-pub(crate) use basis::{VerlBasis, of as basis};
+use base_config::one_data_file;
+pub(crate) use base_config::{VerlBasis, of as basis};
 pub(crate) use defaults::default_keys;
 pub use defaults::{VerlBaseConfig, verl_defaults};
 pub use facts::VerlFacts;
@@ -62,10 +62,10 @@ use crate::script_call::RewrittenCall;
 use supervise_config::ConfigError;
 use supervise_config::compose::ComposedConfig;
 use supervise_core::checkpoint::Finding;
-use supervise_core::reason::Reason;
-use supervise_core::record::LaunchOrder;
-use supervise_core::scan::ScanRule;
-use supervise_core::script::CallOrder;
+use supervise_core::event::scan::ScanRule;
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::LaunchOrder;
+use supervise_core::spec::script::CallOrder;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
 /// Reads a configuration of verl's.
@@ -177,7 +177,7 @@ impl TrainerAdapter for VerlAdapter {
     }
 
     fn asks(&self, input: &ReadInput<'_>) -> Option<Asks> {
-        asked::asks(input, self.sft)
+        interpreter_query::asks(input, self.sft)
     }
 
     fn expect(&self, spec: &RunSpec) -> ExpectedLayout {

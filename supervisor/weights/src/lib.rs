@@ -7,15 +7,16 @@
 //! [`Source`](supervise_checkpoint::Source) and go to a [`Target`].
 
 mod archive;
-mod archived;
+mod archive_writer;
 pub mod cast;
+mod checksums;
 pub mod compare;
 pub mod dcp;
+pub mod deepspeed;
 mod fold;
 pub mod fsdp;
 pub mod hf;
 pub mod layout;
-mod ledger;
 pub mod megatron;
 pub mod model;
 mod problem;
@@ -24,7 +25,6 @@ pub mod reshard;
 pub mod safetensors;
 pub mod torch_dist;
 pub mod write;
-pub mod zero;
 
 pub use layout::{OutFile, OutTensor, TensorRange};
 pub use model::{Fold, ModelTensor, ModelWeights, SourceFile, TensorChunk};

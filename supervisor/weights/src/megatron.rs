@@ -6,12 +6,12 @@
 //! was told `singleton_local_shards`, one for each expert and each half (`…experts.7.linear_fc1.weight_w`). Sources stand in
 //! `tables.rs`. A tensor that no table has ends it, and so does one that the configuration asks for and is not there.
 
-mod backward;
+mod from_hf;
 mod key;
 mod sizes;
 mod tables;
 
-pub use backward::{GlobalSlice, GlobalTensor, KeyStyle, MegatronForm, MegatronModel, backward};
+pub use from_hf::{GlobalSlice, GlobalTensor, KeyStyle, MegatronForm, MegatronModel, backward};
 
 use crate::cast;
 use crate::hf::{HfPlan, ModelConfig, Options, SCORE, natural};

@@ -1,8 +1,8 @@
 //! Reading ranges of whole tensors from the chunks that hold them.
 
+use crate::checksums::ChecksumLedger;
 use crate::fold;
 use crate::layout::{OutTensor, TensorRange};
-use crate::ledger::ChecksumLedger;
 use crate::model::{ModelTensor, ModelWeights, TensorChunk, row_major};
 use crate::problem::ModelError;
 use supervise_checkpoint::source::fill;

@@ -4,11 +4,11 @@
 //! the mesh, and the number of ranks there. Source: torch 2.11 `distributed/device_mesh.py` (what a mesh keeps),
 //! `distributed/tensor/_dtensor_spec.py`, `distributed/tensor/placement_types.py` (a part is `ceil(n / N)` long, the last ones short or empty).
 
-mod emit;
+mod pickle_rewrite;
 mod template;
 
 use crate::archive::ArchiveLayout;
-use crate::archived::Archives;
+use crate::archive_writer::Archives;
 use crate::fsdp::{self, FsdpShard};
 use crate::layout::TensorRange;
 use crate::model::ModelWeights;

@@ -7,7 +7,7 @@
 mod table;
 
 use crate::archive::{ArchiveEntry, ArchiveLayout};
-use crate::archived::Archives;
+use crate::archive_writer::Archives;
 use crate::layout::OutTensor;
 use crate::megatron::MegatronModel;
 use crate::model::{ModelWeights, row_major};

@@ -6,8 +6,8 @@
 use proptest::prelude::*;
 use supervise_checkpoint::{FileKind, InspectLimits, inspect};
 use supervise_core::checkpoint::Verdict;
+use supervise_weights::deepspeed::{ZeroSource, gather};
 use supervise_weights::fsdp::FsdpShard;
-use supervise_weights::zero::{ZeroSource, gather};
 use supervise_weights::{ModelError, ModelReader, ModelWeights, SharedSource, safetensors};
 
 const TWO: [&[u8]; 3] = [

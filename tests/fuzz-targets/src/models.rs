@@ -5,7 +5,7 @@ use crate::files::{limits, memory};
 use crate::memory::within;
 use supervise_checkpoint::{FileKind, inspect};
 use supervise_weights::fsdp::FsdpShard;
-use supervise_weights::{ModelReader, SharedSource, zero};
+use supervise_weights::{ModelReader, SharedSource, deepspeed};
 
 /// Elements of a tensor that are read.
 const ELEMENTS: u64 = 1 << 16;
@@ -30,7 +30,7 @@ fn put_together(files: &[Vec<u8>; 2]) -> Result<Vec<Vec<u8>>, String> {
         found: inspect(FileKind::TorchZip, bytes, &limits),
     });
     let sources = files.clone().map(|bytes| Box::new(bytes) as Box<SharedSource>);
-    let weights = zero::gather(zero::ZeroSource {
+    let weights = deepspeed::gather(deepspeed::ZeroSource {
         shards: &shards,
         sources: &sources,
         models: 1,

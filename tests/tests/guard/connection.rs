@@ -3,10 +3,10 @@
 use super::rig::{Rig, eventually, fake, sh};
 use std::fs;
 use std::io::{Read as _, Write as _};
+use supervise_core::event::scan::{RuleKind, ScanRule};
 use supervise_core::event::{ExitStatus, TrainerPhase};
 use supervise_core::id::{Ms, Step, Term, Tick};
 use supervise_core::lease::FenceDeadline;
-use supervise_core::scan::{RuleKind, ScanRule};
 use supervise_host::address::connect;
 use supervise_host::guard::protocol::{FromGuard, ToGuard};
 use supervise_host::process::{boottime_ms, find_attempt_processes, is_alive};

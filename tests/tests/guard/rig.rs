@@ -323,7 +323,7 @@ impl Rig {
     /// Descendants as the guard wrote them down.
     pub(crate) fn recorded(&self) -> Vec<ProcRef> {
         let file = self.order.dir.as_ref().unwrap().join("tree");
-        let here = supervise_host::process::seat();
+        let here = supervise_host::process::own_pid_scope();
         parse_tree(&fs::read(file).unwrap_or_default(), &here).procs
     }
 

@@ -3,7 +3,7 @@
 use super::stage::{Stage, WEIGHTS, codes, files, of, tick};
 use std::fs;
 use supervise_core::checkpoint::{CkptId, Depth, Verdict};
-use supervise_core::record::DiskEdit;
+use supervise_core::journal::record::DiskEdit;
 use supervise_host::io_worker::IoQuestion;
 
 /// Steps 2 and 4, whole, proven to every byte, written down.

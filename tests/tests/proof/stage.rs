@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
 use supervise_core::event::ScanReport;
-use supervise_core::record::DiskEdit;
+use supervise_core::journal::record::DiskEdit;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::OwnStep;
 use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion};

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use supervise_core::event::{Event, EventKind, ScanReport};
 use supervise_core::id::{Seq, Tick, WallMs};
 use supervise_core::journal::encode;
-use supervise_core::record::JournalRecord;
+use supervise_core::journal::record::JournalRecord;
 use supervise_tests::harness::{Scene, eventually};
 
 /// One rank that saves at every step, and does not stay long at any.

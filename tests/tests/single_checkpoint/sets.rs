@@ -5,7 +5,7 @@ use std::fs;
 use supervise_core::checkpoint::{Resumability, StateKind, Verdict};
 use supervise_core::event::ActErrorKind;
 use supervise_core::id::Step;
-use supervise_core::record::DiskEdit;
+use supervise_core::journal::record::DiskEdit;
 use supervise_core::spec::AcceptAhead;
 use supervise_tests::areal_set::Shape;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Verdict};
 use supervise_core::event::{ActError, ScanReport};
 use supervise_core::id::ActId;
-use supervise_core::record::DiskEdit;
+use supervise_core::journal::record::DiskEdit;
 use supervise_core::spec::{InPlaceSpec, RoleSpec, RunSpec, SavePolicy};
 use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, IoWorkerError};
 use supervise_tests::areal_set::{Shape, save, save_until};

@@ -8,7 +8,7 @@ use std::process::Command;
 use supervise_core::checkpoint::{CheckpointSummary, Resumability, Verdict};
 use supervise_core::event::{ScanReport, TrackerState};
 use supervise_core::id::Step;
-use supervise_core::record::{DiskEdit, RunOutcome};
+use supervise_core::journal::record::{DiskEdit, RunOutcome};
 use supervise_core::resume::{ResumeChoice, choose};
 use supervise_core::state::RunState;
 use supervise_tests::areal_set::{Shape, save, weights_of};

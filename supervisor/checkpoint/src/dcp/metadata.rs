@@ -4,8 +4,8 @@
 //! out are absent, unknown ones are skipped. A pickle can refer to one value many times, so what is made of it is charged
 //! to a budget.
 
-use super::places::{StorageTable, join};
-use super::said::FindingCollector;
+use super::findings::FindingCollector;
+use super::storage_table::{StorageTable, join};
 use super::{ChunkBounds, DcpItem, DcpItemKind, DcpMetadata, DcpTensor, damaged, names, tiling};
 use crate::dtype::Dtype;
 use crate::limits::InspectLimits;
@@ -207,7 +207,7 @@ impl<'h> MetadataReader<'h> {
     fn places(&mut self, root: PickleValue) -> Result<StorageTable, Box<Finding>> {
         let mut out = StorageTable::default();
         for (key, value) in self.table(root, "storage_data", 2)? {
-            self.spend(super::places::WEIGHT)?;
+            self.spend(super::storage_table::WEIGHT)?;
             let fqn = self
                 .field(*key, "fqn", 0)
                 .ok_or_else(|| damaged("dcp_metadata", "a place has no name".to_owned()))?;

@@ -5,7 +5,7 @@
 //! whole file. What an inspection reads and checksums at once is not put into the plan again, so that the plan of a file
 //! with 100,000 parts has one extent for each.
 
-use super::said::FindingCollector;
+use super::findings::FindingCollector;
 use super::steps::OptimizerSteps;
 use super::window::{PartWindow, ReadAhead, SMALL};
 use super::{COMMON_STATE, ChunkLocation, DcpMetadata, StorageRange, StoredValue};

@@ -5,7 +5,7 @@
 //! be compared, and 16,384 chunks cost as many sortings. Dimensions that no chunk splits are left out.
 
 use super::ChunkBounds;
-use super::said::FindingCollector;
+use super::findings::FindingCollector;
 use crate::raw::shown;
 use supervise_core::checkpoint::{Finding, Verdict};
 

@@ -7,7 +7,7 @@
 use super::{FilePin, ProofRecord, ProvenFile};
 use crate::judge::FileReport;
 use crate::limits::InspectLimits;
-use crate::marks::{EarlierStep, StepCounters};
+use crate::step_counters::{EarlierStep, StepCounters};
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};

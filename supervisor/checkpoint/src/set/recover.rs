@@ -5,7 +5,7 @@
 
 use super::SetCheck;
 use crate::kind::FileKind;
-use crate::need::RequiredFile;
+use crate::required_file::RequiredFile;
 use std::collections::BTreeSet;
 use supervise_core::checkpoint::{Finding, Verdict};
 

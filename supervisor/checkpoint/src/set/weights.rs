@@ -3,7 +3,7 @@
 use super::SetCheck;
 use crate::detail::FileDescription;
 use crate::kind::FileKind;
-use crate::need::RequiredFile;
+use crate::required_file::RequiredFile;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Finding, Verdict};
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use std::path::Path;
 use supervise_checkpoint::flight::read;
-use supervise_core::collectives::{self, CollectiveFault, Collectives, RankTrace};
+use supervise_core::observe::collectives::{self, CollectiveFault, Collectives, RankTrace};
 
 #[expect(clippy::disallowed_methods, reason = "tests bring the bytes")]
 fn record(name: &str) -> Vec<u8> {

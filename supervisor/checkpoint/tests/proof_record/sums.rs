@@ -4,7 +4,7 @@ use crate::build::{full, sample};
 use crate::fixtures;
 use proptest::prelude::*;
 use std::ops::ControlFlow;
-use supervise_checkpoint::marks::digest;
+use supervise_checkpoint::step_counters::digest;
 use supervise_checkpoint::{
     FileKind, FileReport, InspectLimits, ReadPlan, SweepOptions, inspect, judge_file, sweep, sweep_parallel,
 };

@@ -5,10 +5,10 @@
 
 use super::Deciding;
 use crate::id::Ms;
-use crate::reason::Reason;
-use crate::record::{AfterStop, NoticeKind, RunOutcome};
+use crate::journal::reason::Reason;
+use crate::journal::record::{AfterStop, NoticeKind, RunOutcome};
 use crate::resume::last_step;
-use crate::script::ScriptNews;
+use crate::spec::script::ScriptNews;
 use crate::state::Attempt;
 
 /// Processes that stay have so long; less where a step has less.

@@ -6,8 +6,8 @@
 use super::Deciding;
 use crate::event::TimerKey;
 use crate::id::{Ms, Tick};
-use crate::reason::Reason;
-use crate::record::{Decision, WaitCondition};
+use crate::journal::reason::Reason;
+use crate::journal::record::{Decision, WaitCondition};
 use crate::state::RunMode;
 
 impl Deciding<'_> {

@@ -3,14 +3,14 @@
 use super::Deciding;
 use crate::checkpoint::Verdict;
 use crate::diagnosis::{AT_START, diagnose};
-use crate::failure_line::said_of;
 use crate::id::Step;
+use crate::journal::reason::{Evidence, Reason};
+use crate::journal::record::{Decision, Diagnosis, RunOutcome, StartPoint};
 use crate::policy::{FailureContext, FailureResponse, PolicyRule, next, rule};
-use crate::reason::{Evidence, Reason};
-use crate::record::{Decision, Diagnosis, RunOutcome, StartPoint};
 use crate::resume::last_step;
+use crate::rulebook::failure_line::said_of;
+use crate::rulebook::taxonomy::{Class, Family};
 use crate::state::{Attempt, PastFailure};
-use crate::taxonomy::{Class, Family};
 
 impl Deciding<'_> {
     /// Charges a failed attempt. `false`: the run ends, or waits, instead of a launch.
@@ -43,7 +43,7 @@ impl Deciding<'_> {
         if let Some(key) = rule.as_ref().and_then(|r| r.changed.as_ref()) {
             let answer = rule
                 .as_ref()
-                .map_or(crate::record::FailureAction::Relaunch, |r| r.answer)
+                .map_or(crate::journal::record::FailureAction::Relaunch, |r| r.answer)
                 .word();
             let setting = format!("policy.{key}: {answer}");
             let text = format!("your policy answers {key} with {answer}");
@@ -97,7 +97,7 @@ impl Deciding<'_> {
 
     /// A command of which no step is known may do the same again.
     fn is_free_to_repeat(&self, d: &Diagnosis, rule: &PolicyRule) -> bool {
-        self.spec.root.is_none() && d.step.is_none() && rule.answer != crate::record::FailureAction::Stop
+        self.spec.root.is_none() && d.step.is_none() && rule.answer != crate::journal::record::FailureAction::Stop
     }
 
     /// A plain command shows progress by living on.

@@ -1,8 +1,8 @@
 //! Steps that are cut anew for another number of ranks, where that was cut short.
 
 use super::Deciding;
-use crate::reason::Reason;
-use crate::record::{ActKind, Decision, DiskEdit};
+use crate::journal::reason::Reason;
+use crate::journal::record::{ActKind, Decision, DiskEdit};
 use crate::spec::ResumeIntent;
 
 impl Deciding<'_> {

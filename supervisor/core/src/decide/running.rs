@@ -2,11 +2,11 @@
 
 use super::Deciding;
 use crate::event::ExitStatus;
-use crate::generations::{to_keep, went_back};
-use crate::reason::{Evidence, Reason};
-use crate::record::{Act, ActKind, AfterStop, NoticeKind};
-use crate::retention::prune;
-use crate::script::ScriptNews;
+use crate::journal::reason::{Evidence, Reason};
+use crate::journal::record::{Act, ActKind, AfterStop, NoticeKind};
+use crate::resume::generations::{to_keep, went_back};
+use crate::resume::retention::prune;
+use crate::spec::script::ScriptNews;
 use crate::state::{RunMode, WORKER_FAILED};
 
 impl Deciding<'_> {

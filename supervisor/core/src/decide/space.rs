@@ -6,13 +6,13 @@
 
 use super::words::span_words;
 use super::{CHOOSING_LIMIT, Deciding};
-use crate::danger::{amount, save_room};
+use crate::decide::danger::{amount, save_room};
 use crate::event::{ActError, TimerKey};
 use crate::id::Ms;
-use crate::reason::Reason;
-use crate::record::{Decision, Diagnosis, FailureAction, RunOutcome, WaitCondition, WorldQuery};
+use crate::journal::reason::Reason;
+use crate::journal::record::{Decision, Diagnosis, FailureAction, RunOutcome, WaitCondition, WorldQuery};
+use crate::rulebook::taxonomy::Class;
 use crate::state::RunMode;
-use crate::taxonomy::Class;
 
 /// The class of a full disk or quota.
 pub(super) const CLASS: Class = Class::DiskFull;

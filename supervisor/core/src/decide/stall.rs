@@ -4,13 +4,13 @@
 //! was no progress for so long that this decides alone, whatever the processes do.
 
 use super::Deciding;
-use crate::activity::ActivitySample;
 use crate::checkpoint::Verdict;
-use crate::durations::DurationKind;
 use crate::event::{Event, EventKind, TimerKey, TrainerPhase};
 use crate::id::{AttemptNo, Ms};
-use crate::reason::Reason;
-use crate::record::{AfterStop, Decision, JournalRecord};
+use crate::journal::reason::Reason;
+use crate::journal::record::{AfterStop, Decision, JournalRecord};
+use crate::observe::activity::ActivitySample;
+use crate::observe::durations::DurationKind;
 use crate::spec::HardLimit;
 use crate::state::{Attempt, RunMode, STALLED};
 

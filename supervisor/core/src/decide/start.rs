@@ -1,15 +1,17 @@
 //! From the beginning of a term to running workers.
 
 use super::Deciding;
-use super::finite::LastWeights;
+use super::non_finite::LastWeights;
+use super::rehearsal;
+use crate::checkpoint::kind::{is_live, is_own};
 use crate::checkpoint::{CheckpointSummary, Depth, Verdict};
+use crate::decide::limits::limit_hint;
 use crate::event::{ActError, ActErrorKind, ActOutput, LivingGuard, TimerKey};
-use crate::generations::{is_live, is_own};
 use crate::id::{ActId, Ms, ProcRef, Step};
-use crate::limits::limit_hint;
-use crate::reason::Reason;
-use crate::record::{ActKind, Decision, DiskEdit, LaunchOrder, RunOutcome, StartPoint, WaitCondition, WorldQuery};
-use crate::rehearsal;
+use crate::journal::reason::Reason;
+use crate::journal::record::{
+    ActKind, Decision, DiskEdit, LaunchOrder, RunOutcome, StartPoint, WaitCondition, WorldQuery,
+};
 use crate::resume::{ResumeChoice, choose, is_overrun, scan_width};
 use crate::state::RunMode;
 

@@ -4,8 +4,8 @@ use super::Deciding;
 use crate::checkpoint::Depth;
 use crate::event::{TimerKey, TrainerPhase};
 use crate::id::{Ms, ProcRef};
-use crate::reason::Reason;
-use crate::record::{ActKind, AfterStop, Decision, RunOutcome, WaitCondition, WorldQuery};
+use crate::journal::reason::Reason;
+use crate::journal::record::{ActKind, AfterStop, Decision, RunOutcome, WaitCondition, WorldQuery};
 use crate::resume::scan_width;
 use crate::state::RunMode;
 

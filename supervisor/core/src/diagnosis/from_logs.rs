@@ -1,14 +1,14 @@
 //! The cause as the logs tell it, and what only the supervisor knows beside them: its orders and acts, the kernel's words, the
 //! trainer's own.
 
-use super::ends::rank;
+use super::reported_exits::rank;
 use super::{action, build, from_its_stop, hint, root, said, shorten, unsaid};
 use crate::event::ExitStatus;
-use crate::log_cause::{LogCause, LogPlace};
-use crate::record::{Diagnosis, StartPoint};
-use crate::scan::RuleKind;
+use crate::event::scan::RuleKind;
+use crate::journal::record::{Diagnosis, StartPoint};
+use crate::rulebook::log_cause::{LogCause, LogPlace};
+use crate::rulebook::taxonomy::{Class, FailureClass, Family, Weight};
 use crate::state::Attempt;
-use crate::taxonomy::{Class, FailureClass, Family, Weight};
 
 /// The class is that of the logs, unless the words name what else is known.
 pub(super) fn from_the_logs(a: &Attempt, logs: &LogCause) -> Diagnosis {

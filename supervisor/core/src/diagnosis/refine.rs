@@ -1,9 +1,9 @@
 //! A second signal: something else in the logs makes the root another class, or its answer another.
 
-use super::reading::{LogMatch, LogReader};
+use super::log_reader::{LogMatch, LogReader};
 use crate::id::Step;
-use crate::record::FailureAction;
-use crate::taxonomy::{self, Class, SecondSignal};
+use crate::journal::record::FailureAction;
+use crate::rulebook::taxonomy::{self, Class, SecondSignal};
 
 /// Words of a monitor that asks an engine whether it is well.
 const PROBES: [&str; 3] = ["ealth", "probe", "consecutive_failures"];
@@ -176,7 +176,7 @@ fn gib(size: &str, unit: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::taxonomy::FailureClass;
+    use crate::rulebook::taxonomy::FailureClass;
 
     fn told(log: &str) -> (FailureClass, FailureAction) {
         let mut reading = LogReader::new(&[]).unwrap();

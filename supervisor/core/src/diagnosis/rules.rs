@@ -1,10 +1,10 @@
 //! The table of classes as rules for the scanner, and the classes of exceptions.
 
 use crate::event::Sighting;
-use crate::failure_line::FailureLine;
-use crate::record::FailureAction;
-use crate::scan::{Filter, RuleKind, ScanRule, USER, without_paths};
-use crate::taxonomy::{self, Class, FailureClass};
+use crate::event::scan::{Filter, RuleKind, ScanRule, USER, without_paths};
+use crate::journal::record::FailureAction;
+use crate::rulebook::failure_line::FailureLine;
+use crate::rulebook::taxonomy::{self, Class, FailureClass};
 use std::sync::OnceLock;
 
 /// The table as rules for the scanner.
@@ -148,8 +148,8 @@ pub fn action(class: &FailureClass) -> FailureAction {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::scan::Scanner;
     use crate::id::WorkerId;
-    use crate::scan::Scanner;
 
     fn said(text: &str) -> Sighting {
         Sighting {

@@ -3,8 +3,8 @@
 //! They are known by their parts, in any order: what stands, a word for it, and how long. In the middle of a log they tell nothing, for
 //! what came after them went on.
 
-use crate::scan::opens_sample;
-use crate::taxonomy::{Class, Family};
+use crate::event::scan::opens_sample;
+use crate::rulebook::taxonomy::{Class, Family};
 use regex::bytes::Regex;
 
 /// Lines after the words that may still belong to them.

@@ -1,7 +1,7 @@
 //! Results of acts.
 
+use crate::checkpoint::reshard::ReshardedStep;
 use crate::id::ProcRef;
-use crate::reshard::ReshardedStep;
 use serde::{Deserialize, Serialize};
 
 /// Result of an act.

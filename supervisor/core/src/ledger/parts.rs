@@ -1,7 +1,7 @@
 //! The parts that the wall time of a run is split into.
 
 use crate::id::Ms;
-use crate::record::{RunOutcome, WaitCondition};
+use crate::journal::record::{RunOutcome, WaitCondition};
 use serde::{Deserialize, Serialize};
 
 /// Reasons to wait.

@@ -8,8 +8,8 @@ use super::{ResumeChoice, depth_of, is_elsewhere, last_step};
 use crate::checkpoint::{CheckpointSummary, PartialStep, Resumability};
 use crate::event::ScanReport;
 use crate::id::Step;
-use crate::reason::Reason;
-use crate::record::{DiskEdit, RunOutcome};
+use crate::journal::reason::Reason;
+use crate::journal::record::{DiskEdit, RunOutcome};
 use crate::spec::{DegradedPolicy, RunSpec};
 use crate::state::RunState;
 

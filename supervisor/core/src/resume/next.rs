@@ -1,7 +1,7 @@
 //! The state in which the next start decides.
 
 use crate::event::{Event, EventKind};
-use crate::record::{JournalRecord, RunOutcome};
+use crate::journal::record::{JournalRecord, RunOutcome};
 use crate::spec::RunSpec;
 use crate::state::RunState;
 

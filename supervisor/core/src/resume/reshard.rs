@@ -2,11 +2,11 @@
 
 use super::step::{LoadedParts, allowed, from_loaded};
 use super::{ResumeChoice, is_elsewhere};
+use crate::checkpoint::reshard::ReshardSpec;
 use crate::checkpoint::{CheckpointSummary, ReshardOffer, Resumability};
 use crate::event::ScanReport;
-use crate::reason::Reason;
-use crate::record::{DiskEdit, RunOutcome};
-use crate::reshard::ReshardSpec;
+use crate::journal::reason::Reason;
+use crate::journal::record::{DiskEdit, RunOutcome};
 use crate::spec::RunSpec;
 use crate::state::RunState;
 

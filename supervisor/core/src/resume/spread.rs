@@ -1,8 +1,8 @@
 //! A save of a run that was spread over ranks otherwise than it is now.
 
+use crate::checkpoint::kind::save_of;
 use crate::checkpoint::{CheckpointSummary, StateKind};
-use crate::generations::save_of;
-use crate::reason::Reason;
+use crate::journal::reason::Reason;
 use crate::spec::{RoleSpread, RunSpec};
 use crate::state::RunState;
 

@@ -1,12 +1,13 @@
 //! From one step: what is loaded, what is lost, which disk edits come first.
 
-use super::question::unfamiliar;
+use super::needs_operator::unfamiliar;
 use super::{ResumeChoice, is_elsewhere, refusal_reason, start};
+use crate::checkpoint::kind::is_live;
 use crate::checkpoint::{CheckpointSummary, PinsHash, StateKind, Verdict};
 use crate::event::{ScanReport, TrackerState};
-use crate::generations::{arranged, is_live};
-use crate::reason::Reason;
-use crate::record::{DiskEdit, RunOutcome, StartPoint};
+use crate::journal::reason::Reason;
+use crate::journal::record::{DiskEdit, RunOutcome, StartPoint};
+use crate::resume::generations::arranged;
 use crate::spec::{DegradedPolicy, RunSpec};
 use crate::state::RunState;
 use std::collections::BTreeMap;

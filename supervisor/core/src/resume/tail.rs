@@ -2,8 +2,8 @@
 
 use super::last_step;
 use crate::id::Step;
-use crate::reason::Reason;
-use crate::record::NoticeKind;
+use crate::journal::reason::Reason;
+use crate::journal::record::NoticeKind;
 use crate::spec::RunSpec;
 use crate::state::{Attempt, RunState};
 

@@ -2,11 +2,11 @@
 
 use super::{ResumeChoice, is_elsewhere, start};
 use crate::checkpoint::CheckpointSummary;
+use crate::checkpoint::kind::is_live;
 use crate::event::ScanReport;
-use crate::generations::is_live;
 use crate::id::Step;
-use crate::reason::Reason;
-use crate::record::StartPoint;
+use crate::journal::reason::Reason;
+use crate::journal::record::StartPoint;
 use crate::spec::RunSpec;
 
 /// With proof switched off: the highest number wins, as any restart loop would have it.

@@ -2,18 +2,18 @@
 
 use super::budget::FAILURES;
 use super::{AdoptionPoint, Attempt, EndCause, NotKept, RunMode, RunState, SchedulerJob};
+use crate::checkpoint::finiteness::{OddTensors, WeightsLook};
+use crate::checkpoint::kind::whole_live;
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash};
+use crate::event::scan::RuleKind;
 use crate::event::{ActError, ActErrorKind, ActOutput, Event, EventKind, ScanReport};
-use crate::finiteness::{OddTensors, WeightsLook};
-use crate::generations::whole_live;
 use crate::id::{ActId, Tick, WallMs};
-use crate::numbers::keep;
-use crate::record::{
+use crate::journal::record::{
     Act, ActKind, BACK_TO_FINITE, Decision, DiskEdit, JournalRecord, LAST_FINITE, LaunchOrder, StartPoint,
 };
-use crate::scan::RuleKind;
+use crate::observe::numbers::keep;
+use crate::rulebook::taxonomy::Class;
 use crate::spec::ResumeIntent;
-use crate::taxonomy::Class;
 
 impl RunState {
     /// Folds one record in. Total: no record is refused, none panics.
@@ -133,7 +133,11 @@ impl RunState {
 
     /// The content of the only checkpoint while an attempt lives is that attempt's, unless it goes back.
     fn note_saved(&mut self) {
-        let live = self.scan.as_ref().and_then(whole_live).map(|c| (c.step, c.id.clone()));
+        let live = self
+            .scan
+            .as_ref()
+            .and_then(|r| whole_live(&r.steps))
+            .map(|c| (c.step, c.id.clone()));
         if self.live().is_some()
             && let Some(a) = self.attempt.as_mut()
             && let Some(live) = live
@@ -441,20 +445,20 @@ impl RunState {
                 }
             }
             Decision::Finish { outcome } => {
-                if *outcome == crate::record::RunOutcome::Stopped {
+                if *outcome == crate::journal::record::RunOutcome::Stopped {
                     self.barren_terms = 0;
                 }
                 // One that came to no launch is as barren as one that came to no step.
-                if *outcome == crate::record::RunOutcome::OutOfTime && !self.has_launched() {
+                if *outcome == crate::journal::record::RunOutcome::OutOfTime && !self.has_launched() {
                     self.barren_terms = self.barren_terms.saturating_add(1);
                 }
-                if let crate::record::RunOutcome::Finished { step }
-                | crate::record::RunOutcome::ScriptUnfinished { step, .. } = outcome
+                if let crate::journal::record::RunOutcome::Finished { step }
+                | crate::journal::record::RunOutcome::ScriptUnfinished { step, .. } = outcome
                 {
                     self.finished = *step;
                 }
                 // A person let it go on, and it has come to another end.
-                if *outcome != crate::record::RunOutcome::Stopped {
+                if *outcome != crate::journal::record::RunOutcome::Stopped {
                     self.let_go = None;
                 }
                 self.outcome = Some(outcome.clone());

@@ -1,13 +1,13 @@
 //! An attempt as it begins, and what its facts come to.
 
 use super::{Attempt, AttemptProgress, EndCause};
-use crate::creep::Creep;
 use crate::event::TrainerPhase;
-use crate::gang::AttemptNodes;
 use crate::id::{Ms, Step, Term, Tick, WorkerId};
-use crate::numbers::{StepNumbers, keep};
-use crate::record::{LaunchOrder, NoticeKind, StartPoint};
-use crate::script::ScriptNews;
+use crate::journal::record::{LaunchOrder, NoticeKind, StartPoint};
+use crate::observe::creep::Creep;
+use crate::observe::numbers::{StepNumbers, keep};
+use crate::spec::gang::AttemptNodes;
+use crate::spec::script::ScriptNews;
 use std::collections::BTreeMap;
 
 impl Attempt {

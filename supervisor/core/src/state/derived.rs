@@ -1,9 +1,9 @@
 //! Steps that are cut anew for another number of ranks.
 
 use super::RunState;
+use crate::checkpoint::reshard::ReshardedStep;
 use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash};
-use crate::record::DiskEdit;
-use crate::reshard::ReshardedStep;
+use crate::journal::record::DiskEdit;
 
 /// Steps remembered for one run.
 const REMEMBERED: usize = 20;

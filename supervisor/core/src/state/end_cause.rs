@@ -1,7 +1,7 @@
 //! Why the supervisor ended an attempt.
 
-use crate::reason::Reason;
-use crate::record::NoticeKind;
+use crate::journal::reason::Reason;
+use crate::journal::record::NoticeKind;
 use serde::{Deserialize, Serialize};
 
 /// Code of the reason to end the others after a worker failed.

@@ -2,7 +2,7 @@
 
 use super::{RunMode, RunState};
 use crate::checkpoint::Verdict;
-use crate::record::{ActKind, RunOutcome, StartPoint};
+use crate::journal::record::{ActKind, RunOutcome, StartPoint};
 use thiserror::Error;
 
 /// An invariant that does not hold.

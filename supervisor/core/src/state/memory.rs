@@ -2,7 +2,7 @@
 
 use crate::checkpoint::{CkptId, PinsHash};
 use crate::id::{AttemptNo, Step, Term, Tick, WallMs};
-use crate::record::Diagnosis;
+use crate::journal::record::Diagnosis;
 use crate::spec::ResumeIntent;
 use serde::{Deserialize, Serialize};
 

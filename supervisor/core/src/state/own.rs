@@ -4,10 +4,10 @@
 //! while an attempt of this run was alive and watched, or if it was accepted as a resume point.
 
 use super::RunState;
+use crate::checkpoint::kind::is_live;
 use crate::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash};
 use crate::event::ScanReport;
-use crate::generations::is_live;
-use crate::record::{DiskEdit, StartPoint};
+use crate::journal::record::{DiskEdit, StartPoint};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 

@@ -3,8 +3,8 @@
 //! Only where one checkpoint is overwritten: the name of such a save is the same in each copy of it.
 
 use super::RunState;
+use crate::checkpoint::kind::save_of;
 use crate::event::ScanReport;
-use crate::generations::save_of;
 use crate::spec::RoleSpread;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

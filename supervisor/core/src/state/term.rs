@@ -1,9 +1,9 @@
 //! The fold of a term's beginning: what of the terms before it still counts.
 
 use super::{RunMode, RunState};
-use crate::collapse::CollapseTracker;
 use crate::event::{Event, EventKind};
-use crate::record::RunOutcome;
+use crate::journal::record::RunOutcome;
+use crate::observe::collapse::CollapseTracker;
 
 impl RunState {
     pub(super) fn on_term(&mut self, e: &Event) {

@@ -1,10 +1,10 @@
 //! What looks at the weights of steps come to, and the numbers that the trainer printed beside them.
 
 use super::RunState;
+use crate::checkpoint::finiteness::{Finiteness, NewestFinite, OddTensors, WeightsLook};
 use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
-use crate::finiteness::{Finiteness, NewestFinite, OddTensors, WeightsLook};
 use crate::id::Step;
-use crate::numbers::StepNumbers;
+use crate::observe::numbers::StepNumbers;
 
 /// Looks that are kept for one run.
 const LOOKS: usize = 64;

@@ -2,8 +2,8 @@
 
 use super::drawn::Random;
 use super::{KINDS, Kind};
-use supervise_core::durations::Durations;
 use supervise_core::id::Ms;
+use supervise_core::observe::durations::Durations;
 
 /// Runs of each distribution, and the steps that each has made.
 const RUNS: u64 = 30;

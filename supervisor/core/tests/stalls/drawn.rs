@@ -3,8 +3,8 @@
 use crate::traces::{Seen, SeenRank, read};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use supervise_core::activity::{ActivityWindow, RankSample};
 use supervise_core::id::WorkerId;
+use supervise_core::observe::activity::{ActivityWindow, RankSample};
 
 pub(super) const WINDOW: u64 = 10_000;
 

@@ -6,7 +6,7 @@ use super::{Due, LAST_WORDS, World};
 use supervise_core::checkpoint::Depth;
 use supervise_core::event::{ActError, ActErrorKind, ActOutput, EventKind};
 use supervise_core::id::{AttemptNo, ProcRef};
-use supervise_core::record::{Act, ActKind, DiskEdit, LaunchOrder, StartPoint};
+use supervise_core::journal::record::{Act, ActKind, DiskEdit, LaunchOrder, StartPoint};
 
 /// A guarded act takes so long.
 const ACT: u64 = 100;

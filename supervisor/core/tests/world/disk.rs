@@ -4,13 +4,13 @@ use super::script::Truth;
 use camino::Utf8PathBuf;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use supervise_core::checkpoint::reshard::{ReshardSpec, ReshardedStep};
 use supervise_core::checkpoint::{
     CheckpointSummary, CkptId, Depth, Finding, PartialStep, PinsHash, ReshardOffer, Resumability, StateKind, Verdict,
 };
 use supervise_core::event::{ScanReport, TrackerState};
 use supervise_core::id::{Step, WallMs};
-use supervise_core::record::DiskEdit;
-use supervise_core::reshard::{ReshardSpec, ReshardedStep};
+use supervise_core::journal::record::DiskEdit;
 
 #[derive(Debug, Clone)]
 pub(crate) struct SimStep {

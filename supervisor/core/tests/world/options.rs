@@ -248,7 +248,7 @@ fn policy(p: &mut Policy, key: &str, value: &str) -> Option<()> {
         "step-backs" => p.step_backs = count?,
         "policy" => {
             let (class, word) = value.split_once(':')?;
-            let action = supervise_core::action::FailureAction::of_word(word)?;
+            let action = supervise_core::rulebook::action::FailureAction::of_word(word)?;
             p.rules.insert(class.to_owned(), action);
         }
         "resume-check" => p.resume_check = ResumeCheck::Stop,

@@ -1,10 +1,10 @@
 //! The script language: one line, one thing. What the property tests generate is text in this language too, so
 //! a failing case is its own replay.
 
+use supervise_core::event::rehearsal::RehearsalResult;
 use supervise_core::event::{ActErrorKind, ExitStatus, TrackerState};
 use supervise_core::id::Step;
-use supervise_core::rehearsal::RehearsalResult;
-use supervise_core::script::ScriptNews;
+use supervise_core::spec::script::ScriptNews;
 
 /// State of a step on the simulated disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use super::script::{Misdeed, Place, Truth};
 use super::{Due, World};
 use std::collections::BTreeSet;
 use supervise_core::checkpoint::CkptId;
-use supervise_core::creep::{ResourceUsage, WatchedResource};
+use supervise_core::event::scan::RuleKind;
 use supervise_core::event::{Activity, EventKind, ExitStatus, LivingGuard, Sighting, TrackerState, TrainerPhase};
 use supervise_core::id::{AttemptNo, ProcRef, Step, Tick, WorkerId};
-use supervise_core::numbers::{MetricValue, StepMetrics, StepNumbers};
-use supervise_core::scan::RuleKind;
-use supervise_core::taxonomy::Class;
+use supervise_core::observe::creep::{ResourceUsage, WatchedResource};
+use supervise_core::observe::numbers::{MetricValue, StepMetrics, StepNumbers};
+use supervise_core::rulebook::taxonomy::Class;
 
 /// The workers of one attempt, and their guard.
 #[derive(Debug, Clone)]

@@ -3,11 +3,11 @@
 
 use super::disk::Disk;
 use super::script::Truth;
+use supervise_core::checkpoint::kind::is_live;
 use supervise_core::checkpoint::{CkptId, Depth, Verdict};
 use supervise_core::event::EventKind;
-use supervise_core::generations::is_live;
 use supervise_core::id::Step;
-use supervise_core::record::{ActKind, Decision, DiskEdit, JournalRecord, LaunchOrder, StartPoint};
+use supervise_core::journal::record::{ActKind, Decision, DiskEdit, JournalRecord, LaunchOrder, StartPoint};
 use supervise_core::resume::depth_of;
 use supervise_core::spec::{ResumeIntent, RunSpec};
 use supervise_core::state::{RunMode, RunState};

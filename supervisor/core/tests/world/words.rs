@@ -4,7 +4,7 @@ use super::Logged;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use supervise_core::event::{Event, EventKind, OperatorRequest, ScanReport, TrackerState};
-use supervise_core::record::{
+use supervise_core::journal::record::{
     ActKind, AfterStop, Decision, DiskEdit, JournalRecord, LaunchOrder, RunOutcome, StartPoint, WaitCondition,
 };
 
@@ -19,7 +19,7 @@ pub(crate) fn line(l: &Logged) -> String {
     format!("{:>10.1}s {kind:<8} {text}", l.at as f64 / 1000.0)
 }
 
-fn because(what: String, reasons: &[supervise_core::reason::Reason]) -> String {
+fn because(what: String, reasons: &[supervise_core::journal::reason::Reason]) -> String {
     let mut out = what;
     for (n, r) in reasons.iter().enumerate() {
         let _ = write!(out, "{} {} [{}]", if n == 0 { ":" } else { ";" }, r.text, r.code);

@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use supervise_core::id::{ProcRef, WorkerId};
-use supervise_core::stacks::{RankProcess, RankStack, Stacks, read, telling};
+use supervise_core::observe::stacks::{RankProcess, RankStack, Stacks, read, telling};
 
 /// Interpreters that are asked.
 const PROCESSES: usize = 128;

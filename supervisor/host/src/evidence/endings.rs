@@ -1,11 +1,11 @@
 //! Exceptions that ended interpreters, from the memory in which the guard keeps them.
 
 use super::EvidenceOrder;
-use crate::guard::ahead::{ENDINGS, memory_of};
+use crate::guard::standby::{ENDINGS, memory_of};
 use std::fs::File;
 use std::io::Read;
-use supervise_core::ending::{self, WorkerException};
 use supervise_core::id::WorkerId;
+use supervise_core::observe::exception::{self, WorkerException};
 
 /// Bytes that are read of it.
 const MOST: u64 = 8 << 20;
@@ -24,7 +24,7 @@ pub(super) fn read(order: &EvidenceOrder) -> Vec<WorkerException> {
         let at = order.workers.iter().position(|w| w.pid == pid)?;
         u32::try_from(at).ok().map(WorkerId)
     };
-    let mut found = ending::read(&String::from_utf8_lossy(&text), worker);
+    let mut found = exception::read(&String::from_utf8_lossy(&text), worker);
     let safe = |text: &str| supervise_config::redact_lines(text.lines()).join("\n");
     for raised in found.iter_mut().flat_map(|e| &mut e.chain) {
         raised.message = safe(&raised.message);

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::sync::mpsc;
 use std::time::Duration;
 use supervise_checkpoint::flight::{RECORD, read};
-use supervise_core::collectives::{self, Collectives};
+use supervise_core::observe::collectives::{self, Collectives};
 
 /// Beginning of the records' names; the rank follows.
 pub const RECORDS: &str = "nccl_trace_rank_";

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use supervise_config::redact_text;
 use supervise_core::diagnosis::LogReader;
 use supervise_core::id::WorkerId;
-use supervise_core::log_cause::{LogCause, LogSource};
-use supervise_core::taxonomy::Class;
+use supervise_core::rulebook::log_cause::{LogCause, LogSource};
+use supervise_core::rulebook::taxonomy::Class;
 
 /// The last output is on its way to the disk for so long at most.
 const WRITTEN: Duration = Duration::from_secs(2);

@@ -1,7 +1,7 @@
 //! Knowledge of other programs: the driver of the GPUs, Ray, Slurm. Each is asked with a deadline, and need not be there.
 
 use super::EvidenceOrder;
-use super::room::tail_of;
+use super::memory_disk::tail_of;
 use crate::process::capture::{CaptureCommand, CaptureError, capture};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::io::ErrorKind;

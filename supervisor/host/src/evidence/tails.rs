@@ -1,7 +1,7 @@
 //! The last output of every worker, and which processes are the attempt's.
 
 use super::EvidenceOrder;
-use super::room::tail_of;
+use super::memory_disk::tail_of;
 use crate::guard::record::parse_tree;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,7 +21,7 @@ pub(super) fn known(order: &EvidenceOrder) -> BTreeSet<i32> {
     let mut text = Vec::new();
     let record = File::open(order.attempt.join("tree")).and_then(|f| f.take(RECORD).read_to_end(&mut text));
     if record.is_ok() {
-        let seat = crate::process::seat();
+        let seat = crate::process::own_pid_scope();
         found.extend(parse_tree(&text, &seat).procs.iter().map(|p| p.pid));
     }
     found

@@ -218,9 +218,9 @@ fn is_later(e: &io::Error) -> bool {
 mod tests {
     use super::*;
     use std::io::BufRead;
+    use supervise_core::event::scan::RuleKind;
     use supervise_core::event::{Activity, ExitStatus, Sighting, TrainerPhase};
     use supervise_core::id::{Step, Term, WorkerId};
-    use supervise_core::scan::RuleKind;
 
     fn progress(step: u64) -> FromGuard {
         FromGuard::Progress {

@@ -4,21 +4,21 @@
 
 use crate::address::{self, SocketRole};
 use crate::guard::Primer;
-use crate::guard::ahead::{DraftOrder, StandbyFiles, StandbyGang, worker_env};
 use crate::guard::connection::DriverConnection;
-use crate::guard::facts::OutputFacts;
 use crate::guard::keeper::{ForkSide, Keeper, KeeperPipe, part, part_early};
 use crate::guard::log_queue::{LogQueue, log_writer_order, null};
-use crate::guard::memory::OomWatch;
 use crate::guard::nodes::NodeLauncher;
+use crate::guard::oom::OomWatch;
 use crate::guard::orders::{OrderReader, read_json};
+use crate::guard::output_facts::OutputFacts;
 use crate::guard::protocol::{FromGuard, GuardOrder, WorkerOrder};
-use crate::guard::pulses::RankWatch;
+use crate::guard::rank_watch::RankWatch;
 use crate::guard::record::boot_line;
 use crate::guard::run::calls::{Calls, look_every};
 use crate::guard::run::{Guard, ReportSchedule};
 use crate::guard::scratch;
 use crate::guard::setup::{pipe, signals};
+use crate::guard::standby::{DraftOrder, StandbyFiles, StandbyGang, worker_env};
 use crate::guard::tree::ProcessTree;
 use crate::guard::worker::{WORKERS_LIMIT, WorkerProcess};
 use crate::process::cgroup::{CgroupLeaf, leaf_name};

@@ -3,7 +3,7 @@
 //! A newline ends a line and counts it; a carriage return ends one too (progress bars repaint that way) without
 //! counting. Of a longer line only the first [`LINE_LIMIT`] bytes are looked at, as soon as they are there.
 
-use supervise_core::scan::LINE_LIMIT;
+use supervise_core::event::scan::LINE_LIMIT;
 
 /// The unfinished line of one worker.
 #[derive(Debug)]

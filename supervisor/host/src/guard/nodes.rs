@@ -10,27 +10,27 @@
 //!
 //! A node worker also counts what its ranks use, in windows: see [`pulses`].
 
+pub mod allocation;
 mod ask;
 mod handle;
 pub mod launcher;
 pub(crate) mod lines;
-pub mod places;
-mod pulses;
+pub mod lost_gang;
+mod rank_windows;
 pub mod ray;
 pub mod relay;
 pub mod steps;
-pub mod unseen;
 pub mod worker;
 
 pub(crate) use handle::NodeLauncher;
-pub(crate) use pulses::Gathered;
+pub(crate) use rank_windows::Gathered;
 #[cfg(test)]
-pub(crate) use pulses::RankLocation;
+pub(crate) use rank_windows::RankLocation;
 
 use crate::guard::protocol::{GuardOrder, NodesOrder};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use supervise_core::activity::RANKS_LIMIT;
+use supervise_core::observe::activity::RANKS_LIMIT;
 
 /// A node worker that was not heard for so long, as far as it knows, ends its ranks. Less than the lease's patience with a holder that does not renew it.
 pub const SILENCE_MS: u64 = 40_000;

@@ -4,9 +4,9 @@
 //! told now and then, and at the end: a fast trainer fills no journal.
 
 use supervise_core::event::TrainerPhase;
+use supervise_core::event::scan::{RuleKind, ScanMatch};
 use supervise_core::id::Step;
-use supervise_core::numbers::StepNumbers;
-use supervise_core::scan::{RuleKind, ScanMatch};
+use supervise_core::observe::numbers::StepNumbers;
 
 /// Records that are kept until they are told.
 const PENDING: usize = 64;
@@ -55,9 +55,9 @@ impl MetricQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use supervise_core::event::scan::{ScanRule, Scanner};
     use supervise_core::id::WorkerId;
-    use supervise_core::numbers::TrainingMetric;
-    use supervise_core::scan::{ScanRule, Scanner};
+    use supervise_core::observe::numbers::TrainingMetric;
 
     fn hit(line: &str) -> ScanMatch {
         let rule = ScanRule::new("step", r"step:(\d+) ", RuleKind::Step).with_keys(&[(TrainingMetric::Loss, "loss")]);

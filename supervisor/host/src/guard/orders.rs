@@ -5,7 +5,7 @@ use crate::guard::protocol::{GuardOrder, ORDER_LIMIT};
 use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use supervise_core::scan::ScanRule;
+use supervise_core::event::scan::ScanRule;
 
 /// The way on which an order comes, and then the word to begin: until that is heard no program is started, and nothing on a disk is
 /// changed.

@@ -7,14 +7,14 @@
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use supervise_core::activity::{ActivitySample, DevicePulse};
-use supervise_core::creep::ResourceUsage;
+use supervise_core::event::scan::{RuleKind, ScanRule};
 use supervise_core::event::{Activity, ExitStatus, Sighting, StandbyResult, TrainerPhase};
 use supervise_core::id::{AttemptNo, Ms, ProcRef, RunId, Step, Term, WorkerId};
 use supervise_core::lease::FenceDeadline;
-use supervise_core::numbers::StepNumbers;
-use supervise_core::scan::{RuleKind, ScanRule};
-use supervise_core::script::{CallPlace, ScriptNews, StartedCall};
+use supervise_core::observe::activity::{ActivitySample, DevicePulse};
+use supervise_core::observe::creep::ResourceUsage;
+use supervise_core::observe::numbers::StepNumbers;
+use supervise_core::spec::script::{CallPlace, ScriptNews, StartedCall};
 
 /// Longest message in either direction, in bytes, newline included.
 pub const MESSAGE_LIMIT: usize = 1 << 20;

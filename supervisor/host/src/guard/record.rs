@@ -62,7 +62,7 @@ pub fn parse_tree(bytes: &[u8], here: &PidScope) -> TreeRecord {
 }
 
 pub(crate) fn boot_line() -> String {
-    let here = crate::process::seat();
+    let here = crate::process::own_pid_scope();
     serde_json::json!({ "boot": here.boot, "pid_ns": here.pid_ns }).to_string()
 }
 
@@ -115,7 +115,7 @@ mod tests {
             exit_line(WorkerId(3), exit, Some(Step(8))),
         ]
         .join("\n");
-        let here = crate::process::seat();
+        let here = crate::process::own_pid_scope();
         let read = parse_tree(text.as_bytes(), &here);
         assert_eq!(read.procs, [me]);
         assert_eq!(read.exits, [(WorkerId(3), exit)]);

@@ -4,18 +4,18 @@
 //! happens by the clock here.
 
 pub(super) mod calls;
+mod deadlines;
 mod inputs;
-mod leave;
-mod looks;
 mod pace;
+mod samples;
 
 use crate::guard::connection::DriverConnection;
-use crate::guard::facts::OutputFacts;
 use crate::guard::log_queue::{LogQueue, start_log_writer};
-use crate::guard::memory::OomWatch;
 use crate::guard::nodes::NodeLauncher;
+use crate::guard::oom::OomWatch;
+use crate::guard::output_facts::OutputFacts;
 use crate::guard::protocol::{FromGuard, GuardOrder, ScriptWatch};
-use crate::guard::pulses::RankWatch;
+use crate::guard::rank_watch::RankWatch;
 use crate::guard::record::{descendant_line, learn_secrets};
 use crate::guard::tree::{ProcessTree, TreeNews, TreePhase};
 use crate::guard::worker::{WORKERS_LIMIT, WorkerProcess};
@@ -29,10 +29,10 @@ use pace::REPORT_MS;
 pub(crate) use pace::ReportSchedule;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
+use supervise_core::event::scan::Scanner;
 use supervise_core::event::{Activity, StandbyResult};
 use supervise_core::id::{ProcRef, Term, WorkerId};
 use supervise_core::lease::FenceDeadline;
-use supervise_core::scan::Scanner;
 
 /// Because of a change a report comes at most this often.
 const CHANGE_MS: u64 = 1000;

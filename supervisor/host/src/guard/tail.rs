@@ -1,6 +1,6 @@
 //! The end of a worker's output, in bounded memory: where nothing else tells why a worker ended, its last lines do.
 
-use supervise_core::scan::strip;
+use supervise_core::event::scan::strip;
 
 /// Bytes at the end of the output that are looked at.
 const BYTES: usize = 4 << 10;

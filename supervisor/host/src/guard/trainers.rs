@@ -3,7 +3,7 @@
 //! A guard keeps it in memory for its attempt, and the supervisor a copy for its whole term: between two attempts the directory that
 //! the trainer saves into is the run's own as well.
 
-use super::ahead::{TOLD, memory_of};
+use super::standby::{TOLD, memory_of};
 use crate::address::{self, SocketRole};
 use crate::process::boottime_ms;
 use nix::sys::memfd::{MFdFlags, memfd_create};

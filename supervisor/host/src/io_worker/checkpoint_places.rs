@@ -5,7 +5,7 @@ use super::latest::{LatestPointer, latest};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::io;
-use supervise_checkpoint::pointer::{GENERATIONS, LATEST};
+use supervise_checkpoint::latest_file::{GENERATIONS, LATEST};
 use supervise_core::checkpoint::{CkptId, EntryKind, FileFact, PinsHash};
 use supervise_core::spec::{RunSpec, TrainerKind};
 use supervise_trainers::{ExpectedLayout, InPlaceLayout, StepTracker, adapter, expect};

@@ -14,10 +14,10 @@ use crate::disk::{CloneMode, clone_file, remove_empty, remove_tree, sync_dir};
 use camino::Utf8Path;
 use std::fs;
 use std::io;
-use supervise_checkpoint::pointer::generation_step;
+use supervise_checkpoint::latest_file::generation_step;
+use supervise_core::checkpoint::kind::{is_kept, is_older, is_own, save_of};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, PinsHash, Verdict};
 use supervise_core::event::{ActError, ActErrorKind};
-use supervise_core::generations::{is_kept, is_older, is_own, save_of};
 use supervise_core::id::Step;
 use supervise_trainers::adapter;
 

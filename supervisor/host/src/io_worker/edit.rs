@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use supervise_core::checkpoint::CkptId;
 use supervise_core::event::ActError;
-use supervise_core::record::DiskEdit;
+use supervise_core::journal::record::DiskEdit;
 
 /// The directory under the root that is ours.
 pub(super) const OURS: &str = ".supervise";

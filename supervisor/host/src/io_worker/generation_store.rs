@@ -17,12 +17,12 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::io;
 use supervise_checkpoint::EarlierStep;
-use supervise_checkpoint::pointer::{GENERATIONS, LATEST, LatestFile};
+use supervise_checkpoint::latest_file::{GENERATIONS, LATEST, LatestFile};
+use supervise_core::checkpoint::kind::{LIVE, OLDER, is_live, is_older, is_own};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, Finding, PinsHash, Resumability, Verdict};
 use supervise_core::event::{ActError, ScanReport};
-use supervise_core::generations::{LIVE, OLDER, is_live, is_older, is_own};
 use supervise_core::id::Step;
-use supervise_core::record::DiskEdit;
+use supervise_core::journal::record::DiskEdit;
 use supervise_core::state::OwnStep;
 use supervise_trainers::adapter;
 

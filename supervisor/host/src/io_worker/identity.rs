@@ -4,8 +4,8 @@
 //! and another device number (a second mount of it) while a supervisor lives in it.
 
 use super::files::{SMALL, named, read_small};
-use super::folded::{ReadProgressFn, ReplayedState};
 use super::protocol::{LoadedRun, RunIdentity};
+use super::replay::{ReadProgressFn, ReplayedState};
 use super::store::{KEY, RunFile, key, read_journals};
 use super::write::{PRIVATE, disk_error, make_dir, write_whole};
 use crate::disk::{own_dir, random, write_test};

@@ -4,7 +4,7 @@ use super::files::open_file;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::io::{self, Read};
-use supervise_checkpoint::pointer::{GENERATIONS, LATEST, LatestFile, POINTER_LIMIT};
+use supervise_checkpoint::latest_file::{GENERATIONS, LATEST, LatestFile, POINTER_LIMIT};
 use supervise_core::event::TrackerState;
 
 /// Content of the pointer.

@@ -68,7 +68,7 @@ pub fn lease_dir(root: Option<&Utf8Path>, saves: &SavePolicy, run_dir: &Utf8Path
 pub fn own_claim(ttl: Ms, lasts: Ms, above: Term) -> LeaseClaim {
     LeaseClaim {
         host: crate::process::host_name(),
-        seat: crate::process::seat(),
+        seat: crate::process::own_pid_scope(),
         proc: crate::process::own_ref(),
         ttl,
         lasts,

@@ -1,18 +1,18 @@
 //! Questions to an I/O worker and its answers.
 
-use super::look::{PathAnswer, PathError, PathQuery};
+use super::path_query::{PathAnswer, PathError, PathQuery};
 use crate::ownership::PathDistrust;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use supervise_core::checkpoint::finiteness::OddTensors;
+use supervise_core::checkpoint::reshard::ReshardedStep;
 use supervise_core::checkpoint::{CkptId, Depth, PinsHash};
 use supervise_core::event::{ActError, ScanReport};
-use supervise_core::finiteness::OddTensors;
 use supervise_core::id::{ActId, AttemptNo, Ms, ProcRef, RunId, Step, Term, Tick};
+use supervise_core::journal::record::DiskEdit;
 use supervise_core::lease::{Holder, LeaseClaim};
 use supervise_core::ledger::TimeLedger;
-use supervise_core::record::DiskEdit;
-use supervise_core::reshard::ReshardedStep;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::{OwnStep, RunState};
 

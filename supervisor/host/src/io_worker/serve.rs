@@ -5,7 +5,6 @@
 
 use super::checkpoint_places::{CheckpointDirs, RunCheckpoints};
 use super::copy::{CopyRequest, keep};
-use super::cut::{Cutter, limits, perform_all};
 use super::edit::prune;
 use super::generation_store::GenerationStore;
 use super::leftovers;
@@ -15,8 +14,9 @@ use super::proof_record::VERIFIED;
 use super::protocol::{IoAnswer, IoQuestion, IoReply, IoRequest};
 use super::rate_limit::RateLimit;
 use super::reply::{TELL, getting_on, say, telling};
+use super::reshard_in_place::{Cutter, limits, perform_all};
 use super::scan::RootProver;
-use super::tenure::TermOnDisk;
+use super::term::TermOnDisk;
 use super::tree::WalkMode;
 use super::watch::{Watch, WatchEvent};
 use super::write::disk_error;
@@ -29,7 +29,7 @@ use std::io::{self, BufRead};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
-use supervise_checkpoint::pointer::LATEST;
+use supervise_checkpoint::latest_file::LATEST;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth};
 use supervise_core::event::{ActError, ScanReport};
 use supervise_core::id::ActId;

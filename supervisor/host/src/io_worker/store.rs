@@ -1,11 +1,11 @@
 //! The run directory: journals, specification.
 
 use super::files::{SMALL, open_regular, read_small};
-use super::folded::{ReadProgressFn, ReplayedState, TermFile, term_files};
 use super::judged::trust_here;
 use super::lease::{last_sign, lease_dir};
 use super::probe::is_full;
 use super::protocol::LoadedRun;
+use super::replay::{ReadProgressFn, ReplayedState, TermFile, term_files};
 use super::write::{PRIVATE, disk_error, remove_file, write_whole};
 use crate::disk::sync_dir;
 use crate::guard::record::{TreeRecord, parse_tree};
@@ -91,7 +91,7 @@ fn loaded(run_dir: &Utf8Path, folded: &ReplayedState) -> io::Result<LoadedRun> {
         ..LoadedRun::default()
     };
     // Process ids of another boot, or of another pid namespace, are other processes.
-    let here = crate::process::seat();
+    let here = crate::process::own_pid_scope();
     let mut origin = origin(run_dir, &files, &out.state)?;
     if let Some(a) = &out.state.attempt {
         let tree = recorded(&tree_file(run_dir, a.no), &here, &mut origin);

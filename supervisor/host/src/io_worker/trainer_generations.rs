@@ -10,7 +10,9 @@ use crate::disk::sync_dir;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::fs;
 use std::io;
-use supervise_checkpoint::pointer::{GENERATIONS, LATEST, LatestFile, POINTER_LIMIT, generation_name, generation_step};
+use supervise_checkpoint::latest_file::{
+    GENERATIONS, LATEST, LatestFile, POINTER_LIMIT, generation_name, generation_step,
+};
 use supervise_core::checkpoint::CkptId;
 use supervise_core::id::Step;
 

@@ -4,8 +4,8 @@ use super::scan::RootProver;
 use camino::Utf8Path;
 use std::ops::ControlFlow;
 use supervise_checkpoint::{FileReport, RequiredFile, SweepOptions};
+use supervise_core::checkpoint::finiteness::OddTensors;
 use supervise_core::checkpoint::{CkptId, Depth, Verdict};
-use supervise_core::finiteness::OddTensors;
 
 /// Openings of names whose files hold other state than weights.
 const OTHERS: [&str; 6] = [

@@ -1,6 +1,6 @@
 //! Limits of this user and of the machine.
 
-pub use supervise_core::limits::limit_hint;
+pub use supervise_core::decide::limits::limit_hint;
 
 /// Lets a write beyond the limit on file sizes fail, so that it can be told: the signal would end us without a word.
 /// Workers are started with every signal as it is by default.

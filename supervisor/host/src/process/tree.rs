@@ -259,7 +259,7 @@ pub fn spare_helpers(found: &mut Vec<ProcRef>) {
 pub fn own_helpers(me: i32) -> Vec<ProcRef> {
     let word = |pid| crate::process::stat::command_line(pid).and_then(|words| words.into_iter().nth(1));
     let helps = |pid: &i32| {
-        word(*pid).is_some_and(|w| w == "__evidence" || w == "__notify" || w == supervise_core::gpu::FOLLOW)
+        word(*pid).is_some_and(|w| w == "__evidence" || w == "__notify" || w == supervise_core::event::gpu::FOLLOW)
     };
     let all = children(me).unwrap_or_default().into_iter().filter(helps);
     all.flat_map(|pid| {

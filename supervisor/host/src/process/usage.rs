@@ -5,7 +5,7 @@ use super::stat::proc_stat;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use supervise_core::creep::{ResourceUsage, WatchedResource};
+use supervise_core::observe::creep::{ResourceUsage, WatchedResource};
 
 /// Such a file is short.
 const SHORT: u64 = 64 << 10;

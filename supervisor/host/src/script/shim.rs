@@ -21,7 +21,7 @@ use std::process::Command;
 use std::time::Duration;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::fnv64;
-use supervise_core::script::{CallOrder, CallPlace, differs_in_dates};
+use supervise_core::spec::script::{CallOrder, CallPlace, differs_in_dates};
 use supervise_trainers::code::{CalledCode, called_code};
 use supervise_trainers::one_node::node_rank;
 use supervise_trainers::{registry, script_call};

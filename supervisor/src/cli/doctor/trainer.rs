@@ -1,7 +1,7 @@
 //! The trainer's side: scalars that people read otherwise than the trainer, the interpreter, the trainer's version.
 
 use super::{Check, Health};
-use crate::mount;
+use crate::path_access;
 use crate::prepare::{self, DiscoveredCommand};
 use crate::render::one_line;
 use crate::render::plan::interpreter as described;
@@ -16,7 +16,7 @@ const LISTED: usize = 20;
 /// Scalars of a YAML that are not what they look like.
 pub(super) fn scalars(file: &Utf8Path) -> Vec<Check> {
     let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
-    let Ok((text, true)) = mount::read(file, limit) else {
+    let Ok((text, true)) = path_access::read(file, limit) else {
         return Vec::new();
     };
     let mut found: Vec<Check> = text

@@ -5,7 +5,7 @@
 //! another file.
 
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use camino::{Utf8Path, Utf8PathBuf};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use std::fs::{File, OpenOptions};
@@ -48,7 +48,7 @@ pub(super) fn write(to: &Utf8Path, run_dir: &Utf8Path, made: &[(&str, String)]) 
         tar.add(name, text.as_bytes());
     }
     // A mount that hangs must not keep us: it is looked at before.
-    if mount::exists(run_dir) {
+    if path_access::exists(run_dir) {
         gather(run_dir, &mut tar);
     }
     let files = tar.files;

@@ -12,7 +12,7 @@ use supervise_host::io_worker::FileSource;
 use supervise_host::model_folder::ModelFolder;
 use supervise_weights::fsdp::{self, FsdpShard};
 use supervise_weights::hf::{self, HfPlan, ModelConfig, Options};
-use supervise_weights::{ModelError, ModelWeights, SharedSource, dcp, megatron, safetensors, zero};
+use supervise_weights::{ModelError, ModelWeights, SharedSource, dcp, deepspeed, megatron, safetensors};
 
 /// A model and its open files, in the order of [`Weights::files`].
 pub(in crate::cli) struct OpenModel {
@@ -92,13 +92,13 @@ pub(in crate::cli) fn open(found: &FoundModel, how: ModelOpenOptions<'_>) -> Res
         WeightFiles::Distributed(below) => distributed(found, below, prefix),
         WeightFiles::Zero { models, names } => {
             let open = shards(&found.dir, names)?;
-            let source = zero::ZeroSource {
+            let source = deepspeed::ZeroSource {
                 shards: &open.shards,
                 sources: &open.sources,
                 models: *models,
                 limits: &open.limits,
             };
-            let weights = zero::gather(source).map_err(|e| at(found, &e))?;
+            let weights = deepspeed::gather(source).map_err(|e| at(found, &e))?;
             Ok(model(weights, open.sources))
         }
         WeightFiles::Safetensors(names) => {

@@ -7,9 +7,9 @@ use crate::error::{CliError, ErrorKind};
 use crate::printer::ByteMeter;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
-use supervise_checkpoint::pointer::GENERATIONS;
+use supervise_checkpoint::latest_file::GENERATIONS;
+use supervise_core::checkpoint::kind::CkptKind;
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
-use supervise_core::generations::CkptKind;
 use supervise_core::id::Step;
 use supervise_host::io_worker::{live_dir, look_at_run};
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use supervise_core::checkpoint::CheckpointSummary;
 use supervise_core::id::RunId;
 use supervise_core::journal::LineHeader;
-use supervise_core::record::JournalRecord;
+use supervise_core::journal::record::JournalRecord;
 use supervise_host::io_worker::JournalPlace;
 
 /// Runs whose stories are kept: each has a helper of its own.

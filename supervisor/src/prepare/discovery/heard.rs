@@ -10,7 +10,7 @@ use camino::Utf8Path;
 use std::time::Duration;
 use supervise_config::{know_secret, know_words, redact_call};
 use supervise_core::id::Ms;
-use supervise_core::script::LearnedCall;
+use supervise_core::spec::script::LearnedCall;
 use supervise_host::guard::protocol::ShimCall;
 use supervise_host::script::ScriptEvent;
 use supervise_trainers::registry;

@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::time::SystemTime;
 use supervise_core::id::{RunId, fnv64};
-use supervise_core::script::LearnedCall;
+use supervise_core::spec::script::LearnedCall;
 use supervise_host::address::{self, SocketRole};
 use supervise_host::guard::protocol::WorkerOrder;
 use supervise_host::io_worker::own_place;

@@ -3,13 +3,13 @@
 use super::RunSources;
 use crate::control;
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use crate::prepare::listed_runs;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use supervise_core::id::Ms;
-use supervise_core::script::{self, LearnedCall};
+use supervise_core::spec::script::{self, LearnedCall};
 use supervise_host::io_worker::{IoAnswer, IoClient, IoQuestion, LoadedRun, RegisteredRun};
 
 /// A file system has this long to answer.
@@ -35,7 +35,7 @@ pub(super) fn root_before(c: &RunSources) -> Option<Utf8PathBuf> {
 
 /// Entries of a root that look like steps: their names end with a number.
 pub(super) fn steps_in(root: &Utf8Path) -> BTreeSet<String> {
-    let all = mount::names(root, "", ENTRIES).unwrap_or_default();
+    let all = path_access::names(root, "", ENTRIES).unwrap_or_default();
     let ends = |name: &String| name.ends_with(|c: char| c.is_ascii_digit());
     all.into_iter().filter(ends).collect()
 }

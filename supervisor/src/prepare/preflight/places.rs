@@ -1,7 +1,7 @@
 //! Places that a run writes to: whose they are, and whether they can be used.
 
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use crate::prepare::state_dir::listed_file;
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::id::RunId;
@@ -19,7 +19,7 @@ const JOURNAL_SPACE: u64 = 2 << 20;
 /// A run that was started from this machine before, and of which nothing is there any more: an empty root is a fresh start, and so
 /// is one whose file system is not mounted.
 pub(super) fn gone(run: &RunId, run_dir: &Utf8Path) -> Option<String> {
-    let file = listed_file(run).filter(|_| !mount::exists(run_dir))?;
+    let file = listed_file(run).filter(|_| !path_access::exists(run_dir))?;
     let before = RegisteredRun::read(&file).map(|listed| listed.run_dir);
     Some(match before.filter(|before| before != run_dir) {
         Some(before) => format!(
@@ -43,7 +43,7 @@ pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliErro
         return Ok(());
     }
     let file = run_dir.join("run.id");
-    let text = mount::read_small(&file, OWNER_LIMIT).ok();
+    let text = path_access::read_small(&file, OWNER_LIMIT).ok();
     let owner = text.and_then(|(text, _)| serde_json::from_slice::<RunDirOwner>(text.as_bytes()).ok());
     match owner {
         Some(owner) if owner.run != *run => {
@@ -60,8 +60,8 @@ pub(super) fn check_owner(run_dir: &Utf8Path, run: &RunId) -> Result<(), CliErro
 
 /// A root that cannot be written to is told before a GPU is touched.
 pub(super) fn check_writable(root: &Utf8Path) -> Result<(), CliError> {
-    let here = mount::nearest(root);
-    mount::may_write(here).map_err(|e| not_writable(root, here, &e))
+    let here = path_access::nearest(root);
+    path_access::may_write(here).map_err(|e| not_writable(root, here, &e))
 }
 
 fn not_writable(root: &Utf8Path, here: &Utf8Path, why: &dyn std::fmt::Display) -> CliError {
@@ -81,13 +81,13 @@ fn not_writable(root: &Utf8Path, here: &Utf8Path, why: &dyn std::fmt::Display) -
 /// # Errors
 /// The file system refuses.
 pub fn probe(root: &Utf8Path) -> Result<(), CliError> {
-    mount::make(root).map_err(|e| not_writable(root, root, &e))
+    path_access::make(root).map_err(|e| not_writable(root, root, &e))
 }
 
 /// The journal must fit.
 pub(super) fn check_space(run_dir: &Utf8Path) -> Result<(), CliError> {
-    let here = mount::nearest(run_dir);
-    mount::free(here).map_or(Ok(()), |free| enough(run_dir, here, free))
+    let here = path_access::nearest(run_dir);
+    path_access::free(here).map_or(Ok(()), |free| enough(run_dir, here, free))
 }
 
 fn enough(run_dir: &Utf8Path, here: &Utf8Path, free: u64) -> Result<(), CliError> {
@@ -106,7 +106,7 @@ pub(super) fn check_resume_path(out: &ReadOutput, run_dir: &Utf8Path) -> Result<
         return Ok(());
     };
     // Later the wish may be fulfilled long since, and its step gone.
-    if mount::exists(&run_dir.join("run.id")) || mount::is_dir(path) {
+    if path_access::exists(&run_dir.join("run.id")) || path_access::is_dir(path) {
         return Ok(());
     }
     let key = adapter(out.kind).words().resume_path.unwrap_or_default();

@@ -1,7 +1,7 @@
 //! What should not be done unasked: a second root for one file.
 
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use crate::prepare::discovery::{DiscoveredCommand, starts};
 use crate::prepare::listed_runs;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -29,7 +29,7 @@ pub(super) fn check_other_root(
     if has_steps(root) || relative.as_str().is_empty() {
         return Ok(());
     }
-    let file = mount::plain(file);
+    let file = path_access::plain(file);
     let is_same =
         |(config, other): &(Utf8PathBuf, Utf8PathBuf)| *config == file && other != root && other.ends_with(relative);
     let others = entries().filter(is_same);
@@ -51,7 +51,7 @@ fn has_steps(trainer: &dyn TrainerAdapter, root: &Utf8Path) -> bool {
     let Some(prefix) = trainer.step_prefix() else {
         return false;
     };
-    mount::names(root, prefix, 1).is_ok_and(|names| !names.is_empty())
+    path_access::names(root, prefix, 1).is_ok_and(|names| !names.is_empty())
 }
 
 /// Configuration file and root of every run that is listed.
@@ -69,11 +69,11 @@ pub(super) fn check_other_user(
         return Ok(());
     };
     let trainer = adapter(out.kind);
-    let is_saved = |part: &UserPart, root: &Utf8Path| part.is_saved(root, mount::exists);
+    let is_saved = |part: &UserPart, root: &Utf8Path| part.is_saved(root, path_access::exists);
     let Some(now) = trainer.user_part(root).filter(|part| !is_saved(part, root)) else {
         return Ok(());
     };
-    let file = mount::plain(file);
+    let file = path_access::plain(file);
     let others = entries().filter(|(config, _)| *config == file);
     let mut before = others.filter_map(|(_, other)| Some((trainer.user_part(&other)?, other)));
     let same = before.find(|(p, other)| p.user != now.user && p.place == now.place && is_saved(p, other));

@@ -1,7 +1,7 @@
 //! Runs whose scripts were seen to train into the checkpoint root of this one: their leases do not stand there.
 
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use camino::Utf8Path;
 use supervise_core::id::RunId;
 use supervise_host::guard::trainers::trainers_beside;
@@ -9,7 +9,7 @@ use supervise_trainers::registry;
 
 /// The run of this user on this machine that trains into a directory, as its interpreters told; `own` is left out.
 pub fn trains_into(root: &Utf8Path, own: Option<&RunId>) -> Option<RunId> {
-    let root = mount::canonical(root).unwrap_or_else(|_| root.to_owned());
+    let root = path_access::canonical(root).unwrap_or_else(|_| root.to_owned());
     let beside = trainers_beside(own).into_iter();
     let mut there = beside.filter(|other| registry::seen(&other.told, None).is_some_and(|t| t.root == root));
     there.next().map(|other| other.run)

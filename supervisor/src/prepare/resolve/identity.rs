@@ -1,7 +1,7 @@
 //! Name of this run: its identity, its checkpoint root, its run directory.
 
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use crate::prepare::path::{absolute, canonical};
 use crate::prepare::state_dir::{state_dir, state_dirs};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -54,7 +54,7 @@ pub(super) fn run_dir(
         (None, None) => {
             let plain = |dir: Utf8PathBuf| dir.join("plain").join(&run.0);
             // It may have begun in another environment.
-            let begun = state_dirs().into_iter().map(plain).find(|dir| mount::exists(dir));
+            let begun = state_dirs().into_iter().map(plain).find(|dir| path_access::exists(dir));
             begun.or_else(|| state_dir().map(plain)).ok_or_else(|| {
                 CliError::environment("there is no place of this user's own for the journal: XDG_STATE_HOME and HOME are not set, and in /tmp a directory of that name is somebody else's")
                     .hint("set supervisor.run_dir")

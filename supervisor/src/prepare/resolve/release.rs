@@ -1,7 +1,7 @@
 //! Release of the trainer that would run: what the settings say, else what the command's own interpreter says.
 
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use crate::prepare::discovery::DiscoveredCommand;
 use crate::render::{one_line, shown_command};
 use crate::run_order::{PreparedRun, TrainerRelease};
@@ -52,8 +52,9 @@ impl TrainerRelease {
         });
         let Some((said, at, module)) = found else { return Ok(()) };
         let below = module[said.package.len()..].trim_start_matches('.').replace('.', "/");
-        let is_there = |path: Utf8PathBuf| mount::is_file(&path);
-        let is_module = below.is_empty() || is_there(at.join(format!("{below}.py"))) || mount::is_dir(&at.join(&below));
+        let is_there = |path: Utf8PathBuf| path_access::is_file(&path);
+        let is_module =
+            below.is_empty() || is_there(at.join(format!("{below}.py"))) || path_access::is_dir(&at.join(&below));
         if is_module || !is_there(at.join("__init__.py")) {
             return Ok(());
         }

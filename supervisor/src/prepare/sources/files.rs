@@ -2,7 +2,7 @@
 
 use super::trust::FileTrust;
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::cell::RefCell;
 use std::io;
@@ -47,7 +47,7 @@ pub(super) fn read_settings(path: &Utf8Path) -> Result<(String, PathTrust), CliE
 
 /// A file that is read because of its name, and whether we may act by it: nobody gave it to us, and what is no file is a mistake.
 pub(super) fn read_regular_if_there(path: &Utf8Path) -> Result<Option<(String, PathTrust)>, CliError> {
-    match mount::kind(path) {
+    match path_access::kind(path) {
         Ok(PathKind::Other) => Err(CliError::config(format!(
             "{path}: expected a file, found a pipe, a socket or a device"
         ))
@@ -95,12 +95,12 @@ impl ConfigReadError {
 
 fn read_text(path: &Utf8Path) -> Result<(String, PathTrust), ConfigReadError> {
     let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-    let (text, exact, trust) = match mount::kind(path).map_err(ConfigReadError::Io)? {
+    let (text, exact, trust) = match path_access::kind(path).map_err(ConfigReadError::Io)? {
         PathKind::Dir => return Err(ConfigReadError::Directory),
-        PathKind::File => mount::read_judged(path, limit).map_err(ConfigReadError::Io)?,
+        PathKind::File => path_access::read_judged(path, limit).map_err(ConfigReadError::Io)?,
         PathKind::Other => {
-            let trust = mount::trust(path).map_err(ConfigReadError::Io)?;
-            let (text, exact) = mount::read(path, limit).map_err(ConfigReadError::Io)?;
+            let trust = path_access::trust(path).map_err(ConfigReadError::Io)?;
+            let (text, exact) = path_access::read(path, limit).map_err(ConfigReadError::Io)?;
             (text, exact, trust)
         }
     };
@@ -162,7 +162,7 @@ struct SiblingConfigs<'a> {
 
 impl SiblingConfigs<'_> {
     fn is_group(&self, group: &str) -> bool {
-        !group.is_empty() && !group.contains('.') && mount::is_dir(&self.dir.join(group))
+        !group.is_empty() && !group.contains('.') && path_access::is_dir(&self.dir.join(group))
     }
 }
 
@@ -190,7 +190,7 @@ impl ConfigLoader for SiblingConfigs<'_> {
                 // A group that stands here is the user's; any other may be the installation's.
                 let is_own = || adapters().any(|a| a.own_configs().contains(&config));
                 Ok(match config.split_once('/') {
-                    Some((group, _)) if mount::is_dir(&self.dir.join(group)) => LoadResult::Missing,
+                    Some((group, _)) if path_access::is_dir(&self.dir.join(group)) => LoadResult::Missing,
                     Some(_) => LoadResult::ByTrainer,
                     None if is_own() => LoadResult::ByTrainer,
                     None => LoadResult::Unknown,
@@ -201,7 +201,7 @@ impl ConfigLoader for SiblingConfigs<'_> {
     }
 
     fn options(&self, group: &str) -> Vec<String> {
-        let entries = mount::names(&self.dir.join(group), "", ENTRIES).unwrap_or_default();
+        let entries = path_access::names(&self.dir.join(group), "", ENTRIES).unwrap_or_default();
         let mut names: Vec<String> = entries
             .iter()
             .filter_map(|name| name.strip_suffix(".yaml").map(str::to_owned))
@@ -229,7 +229,7 @@ pub(super) fn config_in_command(command: &[String]) -> Option<Utf8PathBuf> {
     let name = value(["--config-name", "-cn"])?;
     let name = name.strip_suffix(".yaml").unwrap_or(name);
     let file = Utf8Path::new(dir).join(format!("{name}.yaml"));
-    mount::is_file(&file).then_some(file)
+    path_access::is_file(&file).then_some(file)
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@ use camino::{Utf8Path, Utf8PathBuf};
 use supervise_config::settings::{SettingSources, Settings, UserRule, edit_distance, is_setting};
 use supervise_config::{ConfigNode, ConfigTree, redact_word};
 use supervise_core::diagnosis::user_rules;
-use supervise_core::failure_line;
+use supervise_core::event::scan::Scanner;
 use supervise_core::id::WorkerId;
 use supervise_core::policy::{is_class, is_known};
-use supervise_core::scan::Scanner;
-use supervise_core::taxonomy::{FailureClass, rows};
+use supervise_core::rulebook::failure_line;
+use supervise_core::rulebook::taxonomy::{FailureClass, rows};
 use supervise_trainers::registry::FRAMEWORKS;
 
 /// The file of the machine.

@@ -2,7 +2,7 @@
 //! starts no program that another user's file names.
 
 use crate::error::CliError;
-use crate::mount;
+use crate::path_access;
 use crate::prepare::path::{absolute, cwd};
 use crate::prepare::request::PrepareRequest;
 use crate::printer;
@@ -98,8 +98,8 @@ pub(super) fn distrusted_script(words: &[String], cwd: &Utf8Path) -> Option<Stri
     let mut files = words
         .iter()
         .map(|word| cwd.join(word))
-        .filter(|path| mount::is_file(path));
-    files.find_map(|path| match mount::trust(&path) {
+        .filter(|path| path_access::is_file(path));
+    files.find_map(|path| match path_access::trust(&path) {
         Ok(trust) => trust.refusal().map(|refused| refused.to_string()),
         Err(e) => Some(format!("whose {path} is cannot be told ({e})")),
     })

@@ -1,6 +1,6 @@
 //! The hash that makes a configuration another one.
 
-use crate::mount;
+use crate::path_access;
 use crate::prepare::discovery::DiscoveredCommand;
 use supervise_config::settings::DegradedResume;
 use supervise_core::id::fnv64;
@@ -37,7 +37,7 @@ pub(super) fn config_hash(out: &ReadOutput, d: &DiscoveredCommand, version: Opti
     // A script that tells nothing by its words may plan more steps now.
     if d.learnt.is_none() && out.root.is_none() {
         let file = started_file(&out.command).map(|f| d.sources.cwd.join(f.path));
-        if let Some(Ok((script, _))) = file.map(|file| mount::read_small(&file, SCRIPT)) {
+        if let Some(Ok((script, _))) = file.map(|file| path_access::read_small(&file, SCRIPT)) {
             text.push_str(&script);
             text.push('\0');
         }

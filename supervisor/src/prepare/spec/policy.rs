@@ -9,10 +9,10 @@ use supervise_config::settings::{
     ProofDepth, RestartChoice, ResumeCheck as ResumeCheckChoice, Settings,
 };
 use supervise_core::checkpoint::Depth;
-use supervise_core::failure_line::FailureLine;
 use supervise_core::id::{Ms, Step};
+use supervise_core::journal::record::FailureAction;
 use supervise_core::policy::Changes;
-use supervise_core::record::FailureAction;
+use supervise_core::rulebook::failure_line::FailureLine;
 use supervise_core::spec::{
     AcceptAhead, Assist, DegradedPolicy, GangSpec, HardLimit, LauncherKind, Policy, Protect, ResumeCheck,
 };

@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::prepare::discovery::{DiscoveredCommand, shims};
 use crate::render::{one_line, shown_command};
 use std::collections::BTreeMap;
-use supervise_core::script::LearnedCall;
+use supervise_core::spec::script::LearnedCall;
 use supervise_host::script::Shims;
 use supervise_trainers::read::ReadOutput;
 use supervise_trainers::script_call;

@@ -3,10 +3,10 @@ use crate::render::danger::DangerView;
 use crate::render::ledger::{CostView, StepsView};
 use crate::render::status::{JobView, OutcomeView, RunLiveness};
 use std::collections::BTreeSet;
-use supervise_core::creep::WatchedResource;
 use supervise_core::id::{Ms, Step};
+use supervise_core::journal::record::RunOutcome;
 use supervise_core::ledger::{TimeCategory, WaitFor};
-use supervise_core::record::RunOutcome;
+use supervise_core::observe::creep::WatchedResource;
 use supervise_core::state::RunState;
 
 /// A run of which everything is known that may be.

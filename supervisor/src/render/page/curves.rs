@@ -4,7 +4,7 @@ use super::px;
 use super::thinned::Thinned;
 use maud::{Markup, html};
 use supervise_core::id::Step;
-use supervise_core::numbers::{KEPT, StepNumbers, TrainingMetric};
+use supervise_core::observe::numbers::{KEPT, StepNumbers, TrainingMetric};
 
 /// Points of a curve that are kept.
 const POINTS: usize = 600;
@@ -131,7 +131,7 @@ fn short(n: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use supervise_core::numbers::StepMetrics;
+    use supervise_core::observe::numbers::StepMetrics;
 
     fn printed(step: u64, loss: f64) -> StepNumbers {
         let mut of = StepMetrics::default();

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use std::collections::VecDeque;
 use supervise_core::event::EventKind;
 use supervise_core::id::{Step, WallMs};
-use supervise_core::record::{Decision, JournalRecord};
+use supervise_core::journal::record::{Decision, JournalRecord};
 use supervise_core::state::RunState;
 
 /// Points that are kept: where there are more, every other one is left out.

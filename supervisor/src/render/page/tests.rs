@@ -3,8 +3,8 @@ use crate::render::explain::StoryBuilder;
 use crate::render::status::{OutcomeView, RunLiveness, StatusView};
 use supervise_core::event::{Event, EventKind, TrainerPhase};
 use supervise_core::id::{AttemptNo, Step, Term, Tick, WallMs};
-use supervise_core::reason::Reason;
-use supervise_core::record::{Act, ActKind, JournalRecord, LaunchOrder, StartPoint};
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::{Act, ActKind, JournalRecord, LaunchOrder, StartPoint};
 use supervise_core::state::RunState;
 
 const EVIL: &str = "</h2><script>alert(1)</script><img src=x onerror='alert(1)'>\u{1b}[2J";

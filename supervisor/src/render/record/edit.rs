@@ -2,10 +2,10 @@
 
 use super::FOREIGN;
 use crate::render::{count, one_line};
-use supervise_core::generations::{is_older, is_own};
-use supervise_core::reason::Reason;
-use supervise_core::record::DiskEdit;
-use supervise_core::reshard::ReshardedStep;
+use supervise_core::checkpoint::kind::{is_older, is_own};
+use supervise_core::checkpoint::reshard::ReshardedStep;
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::DiskEdit;
 
 /// A change under the checkpoint root, in words.
 #[must_use]

@@ -1,7 +1,7 @@
 //! Acts of a script, in words.
 
 use crate::render::one_line;
-use supervise_core::script::ScriptNews;
+use supervise_core::spec::script::ScriptNews;
 
 /// Longest text of a script's that is shown.
 const FOREIGN: usize = 300;

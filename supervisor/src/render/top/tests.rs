@@ -2,7 +2,7 @@ use super::*;
 use crate::render::explain::StoryBuilder;
 use crate::render::status::{Liveness, RunLiveness};
 use supervise_core::id::{Step, Term};
-use supervise_core::record::RunOutcome;
+use supervise_core::journal::record::RunOutcome;
 use supervise_core::state::{RunMode, RunState};
 
 const EVIL: &str = "a\u{1b}[2J\r\nforged\u{9b}x\u{202e}";

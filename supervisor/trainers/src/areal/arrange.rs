@@ -8,8 +8,8 @@ use crate::adapter::{HostFacts, InjectedSetting, LaunchPlan};
 use crate::command;
 use crate::job;
 use crate::kit::experiment;
-use supervise_core::reason::Reason;
-use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{LauncherKind, RunSpec};
 
 /// The command that is started. AReaL has no override that names a checkpoint: it resumes from the live set, or from nothing where that is

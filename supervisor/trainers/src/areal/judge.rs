@@ -1,7 +1,7 @@
 //! The verdict on a set, and the answer whether this run can go on from it.
 
 use super::Sets;
-use super::agree::{AHEAD, METADATA, SetComparison};
+use super::consistency::{AHEAD, METADATA, SetComparison};
 use super::names::{DEFAULT, INFO, state_dir};
 use super::set::{CLOCKS, SetFiles, SetReports, shard_mark};
 use crate::adapter::ExpectedLayout;

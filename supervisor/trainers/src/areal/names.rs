@@ -1,6 +1,6 @@
 //! Names of what AReaL keeps of a run, and of the copies that are kept of it.
 
-use supervise_checkpoint::pointer::generation_step;
+use supervise_checkpoint::latest_file::generation_step;
 use supervise_core::id::Step;
 
 /// The directory of the steps, counters and the place in the data.

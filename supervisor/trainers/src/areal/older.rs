@@ -4,7 +4,7 @@
 
 use super::call::{self, ArealLauncher};
 use super::live::ArealSpec;
-use super::place::place;
+use super::trial_dirs::place;
 use crate::kit::ConfigReader;
 use crate::read::{ReadInput, ReadOutput};
 use supervise_config::interpolation::Env;

@@ -8,7 +8,7 @@ use crate::kit::ConfigReader;
 use crate::launch::RayMode;
 use crate::launch::ray::{ADDRESS, TEMP, scratch};
 use crate::read::ReadInput;
-use supervise_core::record::LaunchOrder;
+use supervise_core::journal::record::LaunchOrder;
 use supervise_core::spec::RunSpec;
 
 const NODES: &str = "cluster.n_nodes";

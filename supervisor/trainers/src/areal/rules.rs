@@ -1,7 +1,7 @@
 //! The meaning of AReaL's lines of output. They begin with `(AReaL) DATE TIME LOGGER LEVEL: `, in worker logs with a role before that.
 
 use supervise_core::event::TrainerPhase;
-use supervise_core::scan::{RuleKind, ScanRule};
+use supervise_core::event::scan::{RuleKind, ScanRule};
 
 /// The rules. A step counts from 1 here, as in AReaL's log: step N was done when `global_step` N-1 was. "Training completes!" is
 /// no rule: it is printed after a failure as well.

@@ -3,7 +3,7 @@
 use super::names::{self, DEFAULT, INFO, SetPath};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::{BTreeMap, BTreeSet};
-use supervise_checkpoint::pointer::generation_step;
+use supervise_checkpoint::latest_file::generation_step;
 use supervise_checkpoint::set::{self, SetKind, SetReport};
 use supervise_checkpoint::{FileReport, RequiredFile, StepCounters};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding, PinsHash};

@@ -6,7 +6,7 @@ use super::set::{SetFiles, SetReports};
 use crate::adapter::{ExpectedLayout, StepTracker};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
-use supervise_checkpoint::pointer::generation_step;
+use supervise_checkpoint::latest_file::generation_step;
 use supervise_checkpoint::{EarlierStep, FileReport, RequiredFile, StepCounters};
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, FileFact, PinsHash};
 use supervise_core::event::TrackerState;

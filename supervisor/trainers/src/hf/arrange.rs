@@ -10,8 +10,8 @@ use crate::adapter::{HostFacts, InjectedSetting, LaunchPlan};
 use crate::command;
 use crate::kit::experiment;
 use camino::Utf8Path;
-use supervise_core::reason::Reason;
-use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::journal::reason::Reason;
+use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{ResumeIntent, RunSpec};
 
 /// A switch of ms-swift.

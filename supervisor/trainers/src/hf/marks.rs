@@ -25,6 +25,6 @@ pub(crate) fn marks(step: Step, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> 
             .collect(),
         digest: crcs
             .filter(|all| !all.is_empty())
-            .map(supervise_checkpoint::marks::digest),
+            .map(supervise_checkpoint::step_counters::digest),
     }
 }

@@ -4,9 +4,9 @@
 //! it is as long as the `Trainer` said.
 
 use supervise_core::event::TrainerPhase;
-use supervise_core::numbers::TrainingMetric;
-use supervise_core::scan::{RuleKind, ScanRule};
-use supervise_core::taxonomy::Class;
+use supervise_core::event::scan::{RuleKind, ScanRule};
+use supervise_core::observe::numbers::TrainingMetric;
+use supervise_core::rulebook::taxonomy::Class;
 
 /// Keys of what is logged, which names no step.
 const KEYS: [(TrainingMetric, &str); 2] = [(TrainingMetric::Loss, "loss"), (TrainingMetric::GradNorm, "grad_norm")];

@@ -4,8 +4,8 @@ use super::call::{self, RESUME};
 use crate::command;
 use crate::script_call::{RewrittenCall, difference};
 use std::collections::BTreeMap;
-use supervise_core::record::StartPoint;
-use supervise_core::script::{CallOrder, LearnedCall};
+use supervise_core::journal::record::StartPoint;
+use supervise_core::spec::script::{CallOrder, LearnedCall};
 
 /// Settings that decide where and what is saved, and by how many.
 const WATCHED: [&str; 9] = [

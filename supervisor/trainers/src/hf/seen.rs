@@ -4,7 +4,7 @@ use super::HF;
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use serde::Deserialize;
 use supervise_core::id::Step;
-use supervise_core::seen::TrainerSeen;
+use supervise_core::spec::seen::TrainerSeen;
 
 /// Runs in the trainer's interpreter.
 pub(crate) const HOOK: &str = include_str!("hook.py");

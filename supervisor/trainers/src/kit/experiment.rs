@@ -1,7 +1,7 @@
 //! One experiment for all attempts, with the tools that draw a run's curves: each would begin a new one at every relaunch.
 
 use crate::adapter::{HostFacts, InjectedSetting, LaunchPlan};
-use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
 
 /// A tool that keeps a run's metrics.

@@ -5,7 +5,7 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::Finding;
-use supervise_core::record::LaunchOrder;
+use supervise_core::journal::record::LaunchOrder;
 use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
 
 /// The variable in which every `ray.init` looks for a cluster.

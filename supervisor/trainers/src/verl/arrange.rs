@@ -21,8 +21,8 @@ use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
-use supervise_core::reason::{Evidence, Reason};
-use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::journal::reason::{Evidence, Reason};
+use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{ResumeIntent, RoleSpec, RunSpec};
 
 /// State that verl loads at a resume. FSDP ignores exported weights there; for Megatron `model` is wherever the weights were saved.

@@ -6,7 +6,7 @@ use crate::adapter::{HostFacts, InjectedSetting};
 use crate::hydra::encode_list;
 use crate::kit::MetricsTool;
 use crate::launch::RayMode;
-use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
 
 /// Seconds since 1970 at which the machine is taken away, as verl's trainers read it.

@@ -4,7 +4,7 @@ use crate::command::{self, EntryPoint};
 use crate::job;
 use crate::script_call::{RewrittenCall, difference};
 use std::collections::BTreeMap;
-use supervise_core::script::{CallOrder, LearnedCall};
+use supervise_core::spec::script::{CallOrder, LearnedCall};
 
 /// verl's modules that prepare or look at data and train nothing: a script may call them before.
 const NO_TRAINERS: [&str; 4] = [

@@ -8,7 +8,7 @@ use super::judge::VerlStepInput;
 use super::names::{self, ShardContent};
 use super::required_files;
 use super::role::RoleState;
-use super::survey::StepFiles;
+use super::step_files::StepFiles;
 use camino::Utf8PathBuf;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{

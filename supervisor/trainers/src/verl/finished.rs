@@ -5,7 +5,7 @@
 //! root is known from the run's release, or from the root: where no step has the file, its trainer does not write it.
 
 use super::names::{ShardContent, TRACKER};
-use super::survey::{RoleFiles, StepFiles};
+use super::step_files::{RoleFiles, StepFiles};
 use super::version::{ReleaseSeries::V0_4, VerlRelease};
 use std::fmt;
 use supervise_core::event::TrackerState;

@@ -11,12 +11,12 @@ use super::evidence::StepReports;
 use super::finished::FinishRule;
 use super::lineage::Lineage;
 use super::marks::{SCHEDULE, marks};
-use super::megatron::{self, first};
+use super::megatron::{self, layout_v1};
 use super::names::{self, ShardContent};
 use super::required_files;
 use super::role::{RoleState, judge_role};
+use super::step_files::{ForeignLayout, RoleFiles, StepFiles};
 use super::steps::{Neighbours, VerlStepDir};
-use super::survey::{ForeignLayout, RoleFiles, StepFiles};
 use super::trust;
 use crate::adapter::ExpectedLayout;
 use crate::kit::blank;
@@ -259,7 +259,7 @@ fn judge_roles(
             Some(files) if files.is_megatron() => {
                 roles.push(megatron::judge_role(&name, case.step, &files.megatron));
             }
-            Some(files) if files.is_first_megatron() => roles.push(first::judge_role(&name, case.step, files)),
+            Some(files) if files.is_first_megatron() => roles.push(layout_v1::judge_role(&name, case.step, files)),
             Some(files) => {
                 roles.push(judge_role(&name, files, rule, hf, finished));
                 findings.extend(files.is_mixed().then(|| two_layouts(&name)));

@@ -2,7 +2,7 @@
 
 use super::names::ShardContent;
 use super::required_files;
-use super::survey::{RoleFiles, StepFiles};
+use super::step_files::{RoleFiles, StepFiles};
 use std::collections::BTreeMap;
 use supervise_checkpoint::StepCounters;
 

@@ -4,14 +4,14 @@
 //! `ckpt_contents.json` is written last, under another name first: with it the save was finished, and it says what has to be there.
 //! Directories say nothing: all four of them exist after every save, used or not. What the manifest does not name is not judged.
 
-pub(crate) mod first;
+pub(crate) mod layout_v1;
 
 use super::evidence::StepFile;
 use super::marks::{OPTIMIZER, name_of};
 use super::names::ShardContent;
 use super::required_files::VerlRequiredFile;
 use super::role::{MegatronSave, RoleState};
-use super::survey::{FilesByPath, MegatronFiles};
+use super::step_files::{FilesByPath, MegatronFiles};
 use camino::Utf8Path;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::megatron::stays_below;
@@ -115,7 +115,7 @@ fn below<'f, 'a>(
 pub(crate) fn count(role: &str, files: &MegatronFiles<'_>, counters: &mut BTreeMap<String, u64>) {
     let second = DIST.into_iter().flat_map(|dir| below(&files.parts, dir));
     let reports = second
-        .chain(below(&files.archive, first::ARCHIVE))
+        .chain(below(&files.archive, layout_v1::ARCHIVE))
         .filter_map(|(_, f)| f.report);
     let steps = reports.flat_map(|report| {
         let common = report.facts.torch.iter().flat_map(|t| t.optimizer_steps.iter());
@@ -155,7 +155,7 @@ pub(crate) fn judge_role(name: &str, step: Step, files: &MegatronFiles<'_>) -> R
         let detail = "its parts share their files: a save into this directory would write into all of them at once; it goes aside before a run that would save this step again";
         state
             .findings
-            .push(Finding::note("hard_links", detail).in_file(role.path(super::survey::HARD_LINKS)));
+            .push(Finding::note("hard_links", detail).in_file(role.path(super::step_files::HARD_LINKS)));
     }
     for finding in &mut state.findings {
         finding.role = (!name.is_empty()).then(|| name.to_owned());
@@ -166,7 +166,7 @@ pub(crate) fn judge_role(name: &str, step: Step, files: &MegatronFiles<'_>) -> R
 /// Not finished: a save, or a conversion from the first layout, which leaves the archive that it converts beside the parts.
 fn no_manifest(name: &str, step: Step, files: &MegatronFiles<'_>) -> Finding {
     let path = Utf8Path::new(name).join("ckpt_contents.json");
-    let command = first::command(name, step);
+    let command = layout_v1::command(name, step);
     let finding = if files.converting || files.has_first_marks() {
         let detail =
             format!("a conversion from Megatron's first layout was begun and not finished: {command} finishes it");

@@ -5,21 +5,21 @@
 //! conversion that was killed is planned again from what it left. In every state between, the archive is whole where it was
 //! or the new layout is whole and has been proven; the manifest, which alone makes the new layout count, comes last.
 
+mod listing;
 mod manifest;
 mod parts;
-mod virtually;
 
-use super::megatron::{self, first::ARCHIVE};
+use super::megatron::{self, layout_v1::ARCHIVE};
 use super::names;
 use super::required_files::VerlRequiredFile;
-use super::survey::{BUILDING, HARD_LINKS, RETIRED, RoleFiles};
+use super::step_files::{BUILDING, HARD_LINKS, RETIRED, RoleFiles};
 use camino::Utf8PathBuf;
+use listing::Listing;
 use parts::{ArchiveParts, PARTS, PartAction};
 use std::collections::BTreeMap;
 use supervise_checkpoint::{FileReport, RequiredFile};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};
 use supervise_core::id::Step;
-use virtually::Listing;
 
 /// How the archive gets into its new places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +131,7 @@ pub fn needs(role: &MigrateRole, facts: &[FileFact]) -> Vec<RequiredFile> {
             });
             Some(())
         };
-        let _ = megatron::first::each(files, &mut visit);
+        let _ = megatron::layout_v1::each(files, &mut visit);
         let _ = megatron::each(&files.megatron, &mut visit);
         out
     })
@@ -147,7 +147,7 @@ pub fn judge(seen: &RoleSnapshot<'_>) -> (Verdict, Vec<Finding>) {
 fn worth(role: &MigrateRole, files: &RoleFiles<'_>) -> (Verdict, Vec<Finding>) {
     let state = match files.is_megatron() {
         true => megatron::judge_role(&role.name, role.step, &files.megatron),
-        false => megatron::first::judge_role(&role.name, role.step, files),
+        false => megatron::layout_v1::judge_role(&role.name, role.step, files),
     };
     let verdict = state
         .findings

@@ -5,7 +5,7 @@
 
 use super::evidence::StepFile;
 use super::names::{QUEUE_UNITS, queue_file};
-use super::survey::{QUEUE, StepFiles};
+use super::step_files::{QUEUE, StepFiles};
 use crate::adapter::ExpectedLayout;
 use camino::Utf8Path;
 use std::collections::BTreeMap;

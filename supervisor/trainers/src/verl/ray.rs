@@ -9,7 +9,7 @@ use crate::launch::ray::{ADDRESS, TEMP, scratch};
 use crate::read::{MachineCount, ReadInput};
 use crate::verl::ReleaseSeries;
 use camino::Utf8PathBuf;
-use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
 
 /// Arguments that `main_ppo` passes to `ray.init`.

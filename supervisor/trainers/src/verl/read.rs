@@ -76,7 +76,7 @@ pub(super) fn read(input: &ReadInput<'_>, sft: bool) -> Result<ReadOutput, Vec<C
     check_order(&mut reader, input.composed);
     check_other_entry(&mut reader, input);
     match input.printed {
-        Some(_) => super::asked::check(&mut reader, input, sft),
+        Some(_) => super::interpreter_query::check(&mut reader, input, sft),
         None => check_command(&mut reader, input),
     }
     let mut out = if sft {
@@ -237,7 +237,7 @@ pub(super) fn meant(composed: &ComposedConfig) -> Option<TrainerKind> {
 /// The configuration as it counts.
 fn effective(input: &ReadInput<'_>, basis: &VerlBasis) -> Result<ConfigTree, Vec<ConfigError>> {
     if let Some(printed) = input.printed {
-        return Ok(super::asked::with_origins(printed, input, basis));
+        return Ok(super::interpreter_query::with_origins(printed, input, basis));
     }
     let mut tree = super::verl_defaults(basis.tree, basis.release);
     if let Some(composed) = input.composed {

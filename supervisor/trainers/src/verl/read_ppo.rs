@@ -3,7 +3,7 @@
 use super::VerlConfigReader;
 use super::VerlFacts;
 use super::version::ReleaseSeries;
-use super::{batch, ray, requested, strategy};
+use super::{batch, ray, strategy, user_settings};
 use crate::adapter::{AdapterPayload, TrainerFacts};
 use crate::command::{self, EntryPoint};
 use crate::launch;
@@ -23,7 +23,7 @@ pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> 
     let mut roles = Vec::new();
     for name in ["actor", "critic"].into_iter().take(1 + usize::from(critic)) {
         let megatron = strategy::read(reader, name);
-        let role = requested::role(reader, name, megatron);
+        let role = user_settings::role(reader, name, megatron);
         strategy::check(reader, &role, world);
         roles.push(role);
     }
@@ -31,12 +31,12 @@ pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> 
     async_keys.extend(critic.then(|| "critic.checkpoint.async_save".to_owned()));
     let (keep, keep_keys) = keep(reader, &mut roles);
     check_trainer(reader, trainer, roles.iter().any(|r| r.megatron.is_some()));
-    let mut not_restored = requested::not_restored(&roles);
+    let mut not_restored = user_settings::not_restored(&roles);
     not_restored.push(StateKind::Rollout);
-    not_restored.extend(requested::loses_data_order(reader).then_some(StateKind::DataOrder));
+    not_restored.extend(user_settings::loses_data_order(reader).then_some(StateKind::DataOrder));
     let ray = ray::read(reader, input, false);
     // In this order: a mistake that was found is not told again by what follows from it.
-    let root = requested::root(reader, input.cwd);
+    let root = user_settings::root(reader, input.cwd);
     let cadence = cadence(reader);
     let last_step = last_step(reader, trainer);
     let indivisible = batch::indivisible(reader, &roles, world);
@@ -53,9 +53,9 @@ pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> 
         facts: TrainerFacts {
             keep: keep_keys,
             own: AdapterPayload::new(VerlFacts {
-                async_save: requested::async_saves(reader, &async_keys),
-                file_logger: requested::logs_to_file(reader),
-                loggers: requested::loggers(reader),
+                async_save: user_settings::async_saves(reader, &async_keys),
+                file_logger: user_settings::logs_to_file(reader),
+                loggers: user_settings::loggers(reader),
                 saves_on_demand: trainer != Trainer::V1,
                 validates_first: validates_first(reader, &roles),
                 older_sft: false,
@@ -129,7 +129,7 @@ fn resume(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> Option<Re
         );
         return None;
     }
-    let intent = requested::resume(reader, input.cwd, false);
+    let intent = user_settings::resume(reader, input.cwd, false);
     Some(match command::entry(input.command) {
         // What else it keeps, and loads with `auto` alone, is not known.
         Some((EntryPoint::Foreign | EntryPoint::Other, _)) if intent == ResumeIntent::Auto => ResumeIntent::Tracker,
@@ -142,7 +142,7 @@ fn resume(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> Option<Re
 /// path would end the logging.
 fn is_in_run_of_mlflow(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> bool {
     let is_named = (input.env)("MLFLOW_RUN_ID").is_some_and(|id| !id.is_empty());
-    is_named && requested::loggers(reader).iter().any(|name| name == "mlflow")
+    is_named && user_settings::loggers(reader).iter().any(|name| name == "mlflow")
 }
 
 /// Older releases chose Megatron by the name of a configuration.

@@ -5,7 +5,7 @@ use super::VerlFacts;
 use super::arrange::holds_step;
 use super::defaults::VerlBaseConfig;
 use super::version::ReleaseSeries;
-use super::{batch, ray, requested, strategy};
+use super::{batch, ray, strategy, user_settings};
 use crate::adapter::{AdapterPayload, TrainerFacts};
 use crate::command::{self, EntryPoint};
 use crate::launch::{self, RayMode};
@@ -15,8 +15,8 @@ use supervise_core::id::Step;
 use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent, RoleSpec, SaveCadence};
 
 fn not_restored(reader: &mut VerlConfigReader<'_>, roles: &[RoleSpec]) -> Vec<StateKind> {
-    let mut out = requested::not_restored(roles);
-    out.extend(requested::loses_data_order(reader).then_some(StateKind::DataOrder));
+    let mut out = user_settings::not_restored(roles);
+    out.extend(user_settings::loses_data_order(reader).then_some(StateKind::DataOrder));
     out
 }
 
@@ -31,8 +31,8 @@ const SEQUENCE: &str = "engine.ulysses_sequence_parallel_size";
 pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> ReadOutput {
     let older = reader.basis.tree == VerlBaseConfig::SftOld;
     let megatron = strategy::read(reader, "");
-    let mut role = requested::role(reader, "", megatron);
-    let root = requested::root(reader, input.cwd);
+    let mut role = user_settings::role(reader, "", megatron);
+    let root = user_settings::root(reader, input.cwd);
     if let Some(root) = root.as_deref().filter(|r| holds_step(r)) {
         let message = format!(
             "{root} holds `global_step_N` itself: verl's SFT trainer takes the step from the first such name in a path"
@@ -85,10 +85,10 @@ pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> 
             own: AdapterPayload::new(VerlFacts {
                 async_save: match older {
                     true => Vec::new(),
-                    false => requested::async_saves(reader, &["checkpoint.async_save".to_owned()]),
+                    false => user_settings::async_saves(reader, &["checkpoint.async_save".to_owned()]),
                 },
-                file_logger: requested::logs_to_file(reader),
-                loggers: requested::loggers(reader),
+                file_logger: user_settings::logs_to_file(reader),
+                loggers: user_settings::loggers(reader),
                 saves_on_demand: false,
                 validates_first: false,
                 older_sft: older,
@@ -107,7 +107,7 @@ pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> 
 /// Request of the user; `None`: the trainer cannot resume.
 fn resume(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> Option<ResumeIntent> {
     if reader.basis.tree != VerlBaseConfig::SftOld || reader.basis.since(ReleaseSeries::V0_5, 0) {
-        return Some(requested::resume(reader, input.cwd, true));
+        return Some(user_settings::resume(reader, input.cwd, true));
     }
     reader.no_recovery(
         "cannot_resume",

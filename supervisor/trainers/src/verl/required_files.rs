@@ -6,7 +6,7 @@
 use super::evidence::StepFile;
 use super::megatron;
 use super::names;
-use super::survey::{RoleFiles, StepFiles};
+use super::step_files::{RoleFiles, StepFiles};
 use supervise_checkpoint::{FileKind, RequiredFile};
 
 /// A file to be inspected.
@@ -51,7 +51,7 @@ pub(crate) fn each<'a>(
         if files.is_megatron() {
             megatron::each(&files.megatron, visit)?;
         } else if files.is_first_megatron() {
-            megatron::first::each(files, visit)?;
+            megatron::layout_v1::each(files, visit)?;
         } else {
             role(files, visit)?;
         }

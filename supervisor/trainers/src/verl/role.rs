@@ -8,7 +8,7 @@ use super::evidence::StepFile;
 use super::finished::{FinishRule, MARKER};
 use super::names::{self, ShardContent};
 use super::ranks::RankSet;
-use super::survey::{RoleFiles, Shards};
+use super::step_files::{RoleFiles, Shards};
 use camino::Utf8Path;
 use supervise_checkpoint::torch::ShardTotals;
 use supervise_core::checkpoint::{Finding, Verdict};

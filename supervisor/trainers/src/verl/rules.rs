@@ -4,8 +4,8 @@
 //! there too. Failures are not told here; they are the same for every trainer.
 
 use supervise_core::event::TrainerPhase;
-use supervise_core::numbers::TrainingMetric;
-use supervise_core::scan::{RuleKind, ScanRule};
+use supervise_core::event::scan::{RuleKind, ScanRule};
+use supervise_core::observe::numbers::TrainingMetric;
 
 /// Keys in a training record. A validation before the first step is a record of the same form without any of them.
 const KEYS: [(TrainingMetric, &str); 14] = [

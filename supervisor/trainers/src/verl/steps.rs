@@ -7,7 +7,7 @@ use super::evidence::StepReports;
 use super::finished::MARKER;
 use super::lineage::Lineage;
 use super::names::{self, ShardContent, VerlRootName};
-use super::survey::StepFiles;
+use super::step_files::StepFiles;
 use super::{judge, marks, required_files};
 use crate::adapter::{ExpectedLayout, StepTracker};
 use crate::kit::PinsSum;

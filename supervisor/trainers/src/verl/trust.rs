@@ -3,7 +3,7 @@
 use super::evidence::StepFile;
 use super::queue;
 use super::required_files;
-use super::survey::StepFiles;
+use super::step_files::StepFiles;
 use crate::adapter::ExpectedLayout;
 use crate::kit::not_trusted;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use supervise_config::ConfigError;
 use supervise_config::compose::{ConfigLoader, LoadResult, compose};
 use supervise_core::id::{AttemptNo, RunId};
-use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{LauncherKind, Policy, RunSpec};
 use supervise_trainers::{HostFacts, LaunchPlan, ReadInput, ReadOutput, adapter, read};
 

@@ -1,8 +1,8 @@
 //! Lines of output as AReaL prints them.
 
 use supervise_core::diagnosis::failure_rules;
+use supervise_core::event::scan::{RuleKind, ScanMatch, Scanner};
 use supervise_core::id::WorkerId;
-use supervise_core::scan::{RuleKind, ScanMatch, Scanner};
 use supervise_trainers::adapter;
 
 fn scanner() -> Scanner {

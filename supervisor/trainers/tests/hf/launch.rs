@@ -6,11 +6,11 @@ use supervise_config::ConfigError;
 use supervise_config::compose::{ComposedConfig, ConfigLoader, LoadResult, compose};
 use supervise_core::checkpoint::{CkptId, Finding, PinsHash};
 use supervise_core::event::TrainerPhase;
+use supervise_core::event::scan::{RuleKind, Scanner};
 use supervise_core::id::{AttemptNo, RunId, Step, WorkerId};
-use supervise_core::record::{LaunchOrder, StartPoint};
-use supervise_core::scan::{RuleKind, Scanner};
+use supervise_core::journal::record::{LaunchOrder, StartPoint};
+use supervise_core::rulebook::taxonomy::Class;
 use supervise_core::spec::{Policy, ResumeIntent, RunSpec};
-use supervise_core::taxonomy::Class;
 use supervise_trainers::hf::HF;
 use supervise_trainers::{ExpectedLayout, HostFacts, LaunchPlan, ReadInput, ReadOutput, adapter, read, registry};
 

@@ -9,11 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const ALLOWED: &[(&str, &str)] = &[
     // A tree is merged by what interpolates in it.
     ("config/src/", "dialect error interpolation literal pystr tree yaml"),
-    // Events carry scans, the state holds both, and records hold events.
-    (
-        "supervisor/core/src/",
-        "diff event generations record rehearsal scan state",
-    ),
     // An adapter's trait names types of the shared parts, which ask adapters.
     (
         "supervisor/trainers/src/",
@@ -29,7 +24,7 @@ const ALLOWED: &[(&str, &str)] = &[
     // The call is read to be changed, and changed as it is read.
     (
         "supervisor/trainers/src/verl",
-        "arrange asked call read read_sft settings",
+        "arrange call interpreter_query read read_sft",
     ),
 ];
 

@@ -3,7 +3,7 @@
 use crate::launch::{FULL, PPO, from_step, order, spec};
 use std::collections::BTreeMap;
 use supervise_core::id::AttemptNo;
-use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{Assist, RunSpec};
 use supervise_trainers::AdapterPayload;
 use supervise_trainers::verl::VerlFacts;

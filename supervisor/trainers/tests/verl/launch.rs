@@ -4,7 +4,7 @@ use crate::tree::role;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, PinsHash};
 use supervise_core::id::{AttemptNo, RunId, Step};
-use supervise_core::record::{LaunchOrder, StartPoint};
+use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{
     GangSpec, LauncherKind, Numbering, Policy, ResumeIntent, RunSpec, SaveCadence, SavePolicy, TrainerKind,
 };

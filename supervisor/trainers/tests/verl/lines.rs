@@ -2,9 +2,9 @@
 
 use std::path::Path;
 use supervise_core::event::TrainerPhase;
+use supervise_core::event::scan::{RuleKind, Scanner};
 use supervise_core::id::WorkerId;
-use supervise_core::numbers::TrainingMetric;
-use supervise_core::scan::{RuleKind, Scanner};
+use supervise_core::observe::numbers::TrainingMetric;
 use supervise_core::spec::TrainerKind;
 use supervise_trainers::adapter;
 

@@ -2,7 +2,7 @@
 
 use crate::launch::{FULL, arrange, from_step, order, spec};
 use crate::reading::Case;
-use supervise_core::record::StartPoint;
+use supervise_core::journal::record::StartPoint;
 use supervise_core::spec::{LauncherKind, RunSpec};
 use supervise_trainers::{LaunchPlan, RayMode, TrainerFacts, adapter};
 

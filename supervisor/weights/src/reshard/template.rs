@@ -1,6 +1,6 @@
 //! The values of the first rank's file, and what every rank changes in them.
 
-use super::emit::{self, NewValue, PickleRewrite};
+use super::pickle_rewrite::{self, NewValue, PickleRewrite};
 use super::{ReshardSource, filled, pieces};
 use crate::archive::ArchiveEntry;
 use crate::fsdp;
@@ -135,7 +135,7 @@ impl<'a> Template<'a> {
             storages: Vec::new(),
             known: BTreeMap::new(),
         };
-        let pickled = emit::pickle(&self.heap, self.root, &mut ranked)?;
+        let pickled = pickle_rewrite::pickle(&self.heap, self.root, &mut ranked)?;
         let mut entries = self.small[0].clone();
         let mut storages = Vec::new();
         for (key, storage) in ranked.storages.into_iter().enumerate() {

@@ -2,8 +2,8 @@
 
 use supervise_core::diagnosis::failure_rules;
 use supervise_core::event::TrainerPhase;
+use supervise_core::event::scan::{RuleKind, ScanMatch, Scanner};
 use supervise_core::id::WorkerId;
-use supervise_core::scan::{RuleKind, ScanMatch, Scanner};
 use supervise_trainers::adapter;
 
 /// What a line of this logger's says, with the colours that stand in AReaL's files too.

@@ -7,7 +7,7 @@ use camino::Utf8PathBuf;
 use serde_json::{Value, json};
 use std::fs;
 use supervise_core::checkpoint::Verdict;
-use supervise_core::record::DiskEdit;
+use supervise_core::journal::record::DiskEdit;
 use supervise_trainers::areal::Frequencies;
 
 /// [resume.first_epoch, resume.finished] Within the first epoch and with a constant schedule, a resume goes on as if nothing had been | The same, from a set of which every byte was looked at

@@ -1,6 +1,6 @@
 //! The guard's side of a gang over several nodes: the launcher, and what its relays are.
 
-use super::pulses::{Gathered, NodeWindows};
+use super::rank_windows::{Gathered, NodeWindows};
 use super::{FENCED_MS, LauncherOrder, NOT_BEGUN, WORDS_AT};
 use crate::address::{self, SocketRole};
 use crate::guard::protocol::{GuardOrder, NodesOrder, WorkerOrder};

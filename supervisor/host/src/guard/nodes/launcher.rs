@@ -7,7 +7,7 @@
 mod relays;
 
 use super::lines::{FromNode, LINE, Splitter, ToNode};
-use super::pulses::Windows;
+use super::rank_windows::Windows;
 use super::{BEAT_MS, FENCED_MS, LauncherOrder, NOT_BEGUN, SILENCE_MS, WORDS_AT, steps};
 use crate::process::boottime_ms;
 use crate::process::spawn::{SpawnProgram, SpawnWiring, close_inherited, start, take_standard};
@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 use supervise_core::event::ExitStatus;
-use supervise_core::gang::silence_words;
+use supervise_core::spec::gang::silence_words;
 
 /// All nodes answer within this, or the launch has failed: Slurm itself retries for a while.
 const GATHERING_MS: u64 = 180_000;

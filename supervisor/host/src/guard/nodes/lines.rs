@@ -1,10 +1,10 @@
 //! Lines between launcher and node workers. Those of a node are shorter than what `srun` passes on in one piece, so that lines of
 //! several nodes do not mix.
 
-use super::pulses::RankPulse;
-use supervise_core::activity::RankSample;
+use super::rank_windows::RankPulse;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::WorkerId;
+use supervise_core::observe::activity::RankSample;
 
 /// Bytes of a rank's output in one line, before they are escaped: each may take two.
 pub(crate) const PIECE: usize = 400;

@@ -1,8 +1,8 @@
 //! Steps of a run in Slurm's list: those of an attempt must have left it before another one begins, unless it is for a node that Slurm
 //! does not reach any more, whose ranks have ended by themselves.
 
+use super::allocation::{self, AllocatedNodes};
 use super::ask::run_one;
-use super::places::{self, AllocatedNodes};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use supervise_core::id::{AttemptNo, RunId};
@@ -47,9 +47,9 @@ pub fn clear(
     let mut left = list(env, &is_meant)?;
     let all: Vec<String> = left.iter().map(|step| step.id.clone()).collect();
     loop {
-        left.retain(|step| !places::has_lost(env, &step.nodes).unwrap_or(false));
+        left.retain(|step| !allocation::has_lost(env, &step.nodes).unwrap_or(false));
         if left.is_empty() {
-            return Ok((all, places::ask(env)?));
+            return Ok((all, allocation::ask(env)?));
         }
         let ids: Vec<&str> = left.iter().map(|step| step.id.as_str()).collect();
         if Instant::now() > until {

@@ -4,9 +4,9 @@
 //! Standard output does not block: a node that is cut off must still act in time.
 
 use super::lines::{FromNode, PIECE, Splitter, ToNode};
-use super::pulses::RankPulse;
+use super::rank_windows::RankPulse;
 use super::{ANSWER_MS, ORDER_LIMIT, RanksOrder, SILENCE_MS};
-use crate::guard::counts::{RankCounter, WatchedRank, name_of, waits_in};
+use crate::guard::counters::{RankCounter, WatchedRank, name_of, waits_in};
 use crate::guard::protocol::WorkerOrder;
 use crate::guard::setup::signals;
 use crate::guard::tree::{ProcessTree, TreePhase};
@@ -22,8 +22,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use supervise_core::event::ExitStatus;
-use supervise_core::gang::is_of_a_node;
 use supervise_core::id::WorkerId;
+use supervise_core::spec::gang::is_of_a_node;
 
 /// Bytes that wait for the launcher: with more, the ranks' output is not read.
 const UNSENT: usize = 1 << 20;

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use supervise_core::event::ExitStatus;
 use supervise_core::id::{ProcRef, WorkerId};
-use supervise_core::script::{CallAnswer, CallBook, CallPlace, ScriptNews, worker_of};
+use supervise_core::spec::script::{CallAnswer, CallBook, CallPlace, ScriptNews, worker_of};
 use supervise_trainers::script_call;
 
 /// Callers that are kept waiting; more are let go.

@@ -11,10 +11,10 @@ use crate::guard::worker::{PipeRead, WorkerProcess};
 use crate::process::boottime_ms;
 use crate::process::reap::reap_one;
 use supervise_config::{redact_lines, redact_text};
+use supervise_core::event::scan::{RuleKind, ScanMatch, ScanRule, Scanner};
 use supervise_core::event::{ExitStatus, Sighting};
 use supervise_core::id::{Term, WorkerId};
-use supervise_core::scan::{RuleKind, ScanMatch, ScanRule, Scanner};
-use supervise_core::taxonomy::Class;
+use supervise_core::rulebook::taxonomy::Class;
 
 /// Reads of one worker's output before the others have their turn.
 const READS_PER_TURN: usize = 4;

@@ -1,9 +1,9 @@
 //! The manifest of a converted role: what verl would have written, told from what is there.
 
 use super::RoleSnapshot;
-use super::virtually::Listing;
-use crate::verl::megatron::first::ArchiveContents;
-use crate::verl::survey::RoleFiles;
+use super::listing::Listing;
+use crate::verl::megatron::layout_v1::ArchiveContents;
+use crate::verl::step_files::RoleFiles;
 use supervise_checkpoint::megatron::{ManifestBackend, architecture};
 use supervise_checkpoint::{DistManifest, ManifestEntry};
 use supervise_core::spec::ParallelSizes;

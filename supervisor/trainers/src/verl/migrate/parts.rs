@@ -1,7 +1,7 @@
 //! The places that an archive is to be found at, and what stands in each of them now.
 
 use super::{ARCHIVE, LinkMode, MigrateRefusal, RoleSnapshot};
-use crate::verl::megatron::first::ArchiveContents;
+use crate::verl::megatron::layout_v1::ArchiveContents;
 use camino::Utf8Path;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};

@@ -3,7 +3,7 @@
 use super::of_role;
 use crate::adapter::ExpectedLayout;
 use crate::verl::ReleaseSeries;
-use crate::verl::megatron::first::command;
+use crate::verl::megatron::layout_v1::command;
 use crate::verl::role::RoleState;
 use supervise_core::id::Step;
 

@@ -1,0 +1,28 @@
+//! Wishes of a person for the next start: that it goes back to a step, that it goes on after an end that needed a person.
+
+use super::Deciding;
+use crate::id::Step;
+use crate::journal::reason::Reason;
+use crate::journal::record::RunOutcome;
+use crate::state::RunMode;
+
+impl Deciding<'_> {
+    pub(super) fn on_roll_back(&mut self, by: &str, to: Step) {
+        let text =
+            format!("{by} sent the run back to step {to}: its next start resumes from there, and newer steps go aside");
+        self.end_with_the_wish(Reason::new("rolled_back", text));
+    }
+
+    pub(super) fn on_resume(&mut self, by: &str) {
+        let text = format!("{by} lets the run go on, with its next start");
+        self.end_with_the_wish(Reason::new("may_go_on", text));
+    }
+
+    /// The next start obeys the wish; this term was begun to write it down, and ends with that.
+    fn end_with_the_wish(&mut self, reason: Reason) {
+        let is_idle = matches!(self.s.mode, RunMode::Idle | RunMode::Choosing) && self.s.live().is_none();
+        if is_idle {
+            self.finish(RunOutcome::Stopped, vec![reason]);
+        }
+    }
+}

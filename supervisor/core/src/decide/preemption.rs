@@ -1,0 +1,152 @@
+//! Machines that a scheduler takes away: the run stops in time, and goes on when the scheduler starts it again.
+
+use super::Deciding;
+use super::start::BARREN_TERMS;
+use super::stop::DRAIN_LOOK;
+use super::words::span_words;
+use crate::event::TimerKey;
+use crate::id::{Ms, Tick};
+use crate::journal::reason::Reason;
+use crate::journal::record::{AfterStop, Decision, RunOutcome};
+use crate::observe::durations::DurationKind;
+use crate::resume::interval::save_interval;
+use crate::resume::last_step;
+
+/// Without a notice of the scheduler's a run is handed back so long before the end, and the time that workers have to stop: a scheduler
+/// that looks at its limits twice a minute may be early.
+const LEAD: Ms = Ms::secs(60);
+/// The scheduler is asked again within this: its limits may be changed.
+const ASK_AGAIN: Ms = Ms::secs(1800);
+/// And not sooner than this.
+const ASK_PAUSE: Ms = Ms::secs(5);
+/// A kill, the last records and the release of the lease need this.
+const LAST_ACTS: Ms = Ms::secs(5);
+
+impl Deciding<'_> {
+    /// The scheduler says when the machine is taken away.
+    pub(super) fn on_allocation(&mut self, left: Option<Ms>) {
+        let Some(left) = left.filter(|_| !self.s.is_to_stop() && !self.spec.policy.observe) else {
+            return;
+        };
+        let lead = Ms(self.spec.last_grace().0.saturating_add(LEAD.0));
+        // A job that is shorter than this is used, too.
+        if left <= lead && self.s.has_launched() {
+            return self.hand_back("the scheduler's time limit", Some(left));
+        }
+        let wait = Ms(left.0.saturating_sub(lead.0)).max(Ms(left.0 / 2));
+        self.wake(TimerKey::AllocationEnd, wait.min(ASK_AGAIN).max(ASK_PAUSE));
+    }
+
+    /// The machine is taken away: a save that comes before may end, then the workers are stopped.
+    pub(super) fn hand_back(&mut self, by: &str, left: Option<Ms>) {
+        let text = match left {
+            Some(left) => format!("{by}: the machine is taken away in {}", span_words(left)),
+            None => format!("{by}: the machine is taken away soon"),
+        };
+        let reason = Reason::new("hand_back", text);
+        let (by, until) = (by.to_owned(), left.map(|left| self.e.at.after(left)));
+        self.decided(Decision::HandBack { by, until }, vec![reason.clone()]);
+        self.end_run(reason, false);
+    }
+
+    /// The grace, cut to the time until a scheduler ends everything by itself.
+    pub(super) fn within(&self, grace: Ms) -> Ms {
+        self.usable().map_or(grace, |usable| grace.min(usable))
+    }
+
+    /// The time that is left, but for the last acts.
+    fn usable(&self) -> Option<Ms> {
+        let until = self.s.stop.as_ref()?.until?;
+        let left = until.since(self.e.at);
+        Some(Ms(left.0 - LAST_ACTS.0.min(left.0 / 2)))
+    }
+
+    /// How long a save may take now.
+    pub(super) fn drain_until(&self) -> Tick {
+        let p = &self.spec.policy;
+        let Some(usable) = self.usable() else {
+            return self.e.at.after(p.save_grace);
+        };
+        let save = Ms(usable.0 - self.spec.last_grace().0.min(usable.0 / 2));
+        // Until then the machine would do nothing else.
+        self.e.at.after(if self.hands_back() {
+            save
+        } else {
+            save.min(p.save_grace)
+        })
+    }
+
+    /// The time is shorter than was thought.
+    pub(super) fn drain_sooner(&mut self, until: Tick, then: AfterStop, reason: Reason) {
+        let sooner = self.drain_until();
+        if sooner < until {
+            self.decided(Decision::Drain { until: sooner, then }, vec![reason]);
+            self.wake(TimerKey::DrainDue, sooner.since(self.e.at));
+        }
+        self.wake(TimerKey::ScanDue, DRAIN_LOOK);
+    }
+
+    /// The same, after SIGTERM.
+    pub(super) fn kill_sooner(&mut self, gently: bool) {
+        if let Some(usable) = self.usable().filter(|_| gently) {
+            let due = self.s.since.after(self.spec.last_grace());
+            self.wake(TimerKey::KillDue, usable.min(due.since(self.e.at)));
+        }
+    }
+
+    /// A newer step than the proven one is being saved before the machine is taken away.
+    pub(super) fn saves_for_the_end(&self) -> bool {
+        self.hands_back() && (self.save_in_progress() || self.newest_unsaved().is_some())
+    }
+
+    fn hands_back(&self) -> bool {
+        self.s.stop.as_ref().is_some_and(|w| w.hand_back)
+    }
+
+    /// The newest step that is to be saved and was not proven: its save may not have begun yet.
+    fn newest_unsaved(&self) -> Option<u64> {
+        let (a, every) = (self.s.live()?, save_interval(&self.s, self.spec)?.max(1));
+        let at = a.step?.0;
+        let saved = self.s.mark.unwrap_or_default().max(a.order.from.step()).0;
+        Some(at - at % every).filter(|newest| *newest > saved)
+    }
+
+    /// A machine that is taken away: the next save begins and ends before, by what this run has shown. What is trained after the last
+    /// save is lost anyway.
+    pub(super) fn save_is_due(&self, until: Tick) -> bool {
+        let (Some(a), Some(every)) = (
+            self.s.live().filter(|_| self.hands_back()),
+            save_interval(&self.s, self.spec),
+        ) else {
+            return false;
+        };
+        let at = a.step.unwrap_or_default().max(a.order.from.step()).0;
+        let next = (at / every.max(1) + 1).saturating_mul(every.max(1));
+        let mut next = self.newest_unsaved().unwrap_or(next);
+        if let Some(last) = last_step(&self.s, self.spec) {
+            next = next.min(last.0);
+        }
+        let took = |clock| self.s.clocks.of(clock).and_then(|d| d.median()).unwrap_or_default();
+        let steps = took(DurationKind::Step).0.saturating_mul(next.saturating_sub(at));
+        let begun = self.e.at.since(a.last_progress).0;
+        let missing = steps.saturating_sub(begun).saturating_add(took(DurationKind::Save).0);
+        self.e.at.after(Ms(missing)) <= until
+    }
+
+    /// The end that was asked for.
+    pub(super) fn finish_as_wished(&mut self, mut reasons: Vec<Reason>) {
+        if !self.hands_back() {
+            return self.finish(RunOutcome::Stopped, reasons);
+        }
+        self.note_advance();
+        let barren = self.s.barren_terms.saturating_add(u32::from(!self.s.has_launched()));
+        if barren < BARREN_TERMS {
+            return self.finish(RunOutcome::OutOfTime, reasons);
+        }
+        let why = format!(
+            "{barren} times in a row the machine was taken away before a new step was proven: no save fits into the time that the scheduler gives"
+        );
+        reasons.insert(0, Reason::new("barren_terms", why.clone()));
+        self.finish(RunOutcome::GaveUp { why }, reasons);
+    }
+}

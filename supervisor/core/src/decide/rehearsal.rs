@@ -1,0 +1,17 @@
+//! When a relaunch is tried in advance.
+
+use crate::event::rehearsal::RehearsalResult;
+use crate::spec::RunSpec;
+use crate::state::RunState;
+
+/// Returns true if a rehearsal is to be asked for now that workers run: once for each configuration and release, and once more in
+/// a later term where it could not be tried.
+#[must_use]
+pub(super) fn is_due(s: &RunState, spec: &RunSpec) -> bool {
+    let relaunches = spec.policy.recovery && !spec.policy.observe;
+    let is_known = s.rehearsal.as_ref().is_some_and(|r| {
+        let same = r.config == spec.config_hash && r.version == spec.trainer_version;
+        same && (r.term == s.term || !matches!(r.result, RehearsalResult::Unknown { .. }))
+    });
+    spec.policy.rehearse && relaunches && !is_known
+}

@@ -1,0 +1,149 @@
+//! Proof of a resume: the trainer goes on where it was told to.
+//!
+//! Its own words count, and its first training record, which after a resume from N is N+1. One that lies a save or more behind is a
+//! failed resume, ended before its first save can destroy what is there. Anything else that differs is said, and ends nothing.
+
+use super::Deciding;
+use crate::event::Sighting;
+use crate::event::scan::RuleKind;
+use crate::id::Step;
+use crate::journal::reason::{Evidence, Reason};
+use crate::journal::record::{AfterStop, Decision, NoticeKind, StartPoint};
+use crate::resume::interval::save_interval;
+use crate::spec::ResumeIntent;
+use crate::state::{RESUMED_ELSEWHERE, RunMode};
+
+impl Deciding<'_> {
+    pub(super) fn on_progress(&mut self) {
+        if !matches!(self.s.mode, RunMode::Running) || self.spec.policy.observe {
+            return;
+        }
+        let (Some(from), Some(every)) = (self.resumed_from(), save_interval(&self.s, self.spec)) else {
+            return;
+        };
+        let Some(step) = self.s.attempt.as_ref().and_then(|a| a.step) else {
+            return;
+        };
+        if step.0.saturating_add(every) <= from.0 && self.spec.policy.prove {
+            let text = format!("the trainer printed step {step}, but it was to resume from {from}: it did not resume");
+            self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));
+        }
+    }
+
+    pub(super) fn on_sighted(&mut self, means: &RuleKind, sighting: &Sighting) {
+        if !matches!(self.s.mode, RunMode::Running) {
+            return;
+        }
+        if matches!(means, RuleKind::Step | RuleKind::Bar) {
+            return self.on_first_record(means, sighting);
+        }
+        if self.spec.policy.observe || !self.spec.policy.prove {
+            return;
+        }
+        if *means == RuleKind::ResumePath
+            && let Some(path) = self.ordered_path()
+            && !sighting.text.contains(&path)
+        {
+            let text = format!(
+                "the trainer's configuration, as it prints it, does not name {path}: it did not resume, our overrides did not reach it ({})",
+                sighting.text.trim()
+            );
+            return self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));
+        }
+        if *means == RuleKind::Scratch
+            && let Some(from) = self.resumed_from()
+        {
+            let text = format!("the trainer says that it starts from nothing, but it was to resume from {from}");
+            self.failed_resume(Reason::new("resumed_from_nothing", text));
+        }
+        // A trainer with one checkpoint says which step it found before its first save overwrites it.
+        if *means == RuleKind::Resumed
+            && self.spec.saves.is_in_place()
+            && let (Some(from), Some(at)) = (self.resumed_from(), self.s.live().and_then(|a| a.resumed))
+            && at != from
+        {
+            let text = format!(
+                "the trainer says that it resumes from step {at}, but it was to resume from {from}: it did not resume"
+            );
+            self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));
+        }
+    }
+
+    /// The first training record of the attempt.
+    fn on_first_record(&mut self, means: &RuleKind, sighting: &Sighting) {
+        let Some((order, first)) = self.s.live().and_then(|a| Some((&a.order.from, a.first?))) else {
+            return;
+        };
+        let (from, is_fresh) = match order {
+            StartPoint::Step { step, .. } => (*step, false),
+            StartPoint::Fresh => (Step(0), true),
+            StartPoint::AsIs => return,
+        };
+        if !self.spec.numbering.is_steps() || sighting.number != Some(first.0) {
+            return;
+        }
+        let next = Step(from.0.saturating_add(1));
+        let ordered = match is_fresh {
+            true => "it was to start from nothing".to_owned(),
+            false => format!("it was to resume from step {from}, after which step {next} comes"),
+        };
+        let (what, text) = if first == next && !is_fresh {
+            let text = format!("the first training record is step {first}: the trainer resumed from {from}");
+            (NoticeKind::ResumeConfirmed, text)
+        } else if first < next && !is_fresh {
+            let text = format!("the first training record is step {first}, but {ordered}");
+            (NoticeKind::UnconfirmedResume, text)
+        } else if first > next && *means == RuleKind::Step {
+            // A bar draws what it finds when it draws.
+            let text = format!(
+                "the first training record is step {first}, but {ordered}: it may have resumed from something else"
+            );
+            (NoticeKind::ResumeAhead, text)
+        } else {
+            return;
+        };
+        let reason = Reason::new(what.code(), text.clone()).with(Evidence::Line {
+            worker: sighting.worker.0,
+            line: sighting.line,
+            text: sighting.text.chars().take(200).collect(),
+        });
+        self.notice(what, text, reason.clone());
+        let every = save_interval(&self.s, self.spec);
+        let is_behind =
+            what == NoticeKind::UnconfirmedResume && every.is_some_and(|n| first.0.saturating_add(n) <= from.0);
+        if is_behind && self.spec.policy.prove && !self.spec.policy.observe {
+            let text = format!("the trainer printed step {first}, but it was to resume from {from}: it did not resume");
+            self.failed_resume(Reason::new(RESUMED_ELSEWHERE, text));
+        }
+    }
+
+    /// Says something of the present attempt, once.
+    pub(super) fn notice(&mut self, what: NoticeKind, text: String, reason: Reason) {
+        let known = |a: &crate::state::Attempt| a.noticed.contains_key(&what);
+        if !self.s.attempt.as_ref().is_none_or(known) {
+            self.decided(Decision::Noticed { what, text }, vec![reason]);
+        }
+    }
+
+    /// The path that the present attempt was ordered to resume from. One with a space in it is broken over lines by who prints it.
+    fn ordered_path(&self) -> Option<String> {
+        // It is given no path.
+        if self.spec.resume == ResumeIntent::Tracker {
+            return None;
+        }
+        let StartPoint::Step { ckpt, .. } = &self.s.live()?.order.from else {
+            return None;
+        };
+        let path = self.spec.root.as_ref()?.join(&ckpt.0).into_string();
+        (!path.contains(char::is_whitespace)).then_some(path)
+    }
+
+    /// Ended before its first save can destroy what is there.
+    fn failed_resume(&mut self, reason: Reason) {
+        // A step is offered to a program that was not asked whether it takes one.
+        if self.s.seen.is_some() {
+            return;
+        }
+        self.stop(AfterStop::Diagnose, false, vec![reason]);
+    }
+}

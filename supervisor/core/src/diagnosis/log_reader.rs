@@ -1,0 +1,488 @@
+//! A log that nobody watched, read once from its beginning in bounded memory: what was seen in it that may have ended its run.
+//!
+//! Lines without one of the table's texts are never looked at by themselves: an automaton runs over the bytes and finds those that
+//! have one. Records of training are looked for only as long as something waits to be explained by them.
+
+use super::log_encoding::Shape;
+use super::patterns::{OTHERS, Patterns};
+use super::reported_exits::{self, Ends, ReportedEnd};
+use super::root_cause::{GRACE, is_tried_by_kubernetes};
+use super::rules::{self, AttemptStage, failure_rules, user_rules};
+use super::stall::{Stall, StallNote, is_wait};
+use super::steps::{self, LogSteps, StepPatterns};
+use super::texts::TextSearch;
+use super::wrapped;
+use crate::event::scan::{RuleKind, SAMPLES, ScanError, Scanner, opens_sample};
+use crate::event::{ExitStatus, Sighting};
+use crate::id::{Step, WorkerId};
+use crate::rulebook::failure_line::FailureLine;
+use crate::rulebook::taxonomy::{self, Class, FailureClass, Family};
+use memchr::{memchr_iter, memchr2, memrchr2};
+
+/// Bytes of a line that are kept waiting for its end.
+const LINE: usize = 1 << 20;
+
+/// Things seen that are kept.
+const FOUND: usize = 400;
+
+/// Things seen of one class that are kept while they are many.
+const OF_CLASS: usize = 16;
+
+/// Lines after the beginning of a traceback, or of text of a model, that are looked at one by one.
+const CAREFUL: u32 = 400;
+
+/// Rule of a line that says that the training began from nothing, where a resume was wanted.
+pub(super) const START: &str = "start";
+
+/// Bytes at the end of a log that are looked at for its last records.
+const TAIL: usize = 64 << 10;
+
+/// Something seen.
+#[derive(Debug, Clone)]
+pub(super) struct LogMatch {
+    /// The log it stands in, by its number.
+    pub(super) file: usize,
+    /// The time before it, where lines have times: month, day and time of day.
+    pub(super) time: Option<u64>,
+    pub(super) class: Class,
+    /// The class as the user's rules call it.
+    pub(super) own: Option<FailureClass>,
+    pub(super) sighting: Sighting,
+    /// New steps before it in its log.
+    pub(super) steps: u32,
+    /// The newest step before it in its log.
+    pub(super) step: Option<Step>,
+    /// A launcher put the name of a machine before it.
+    pub(super) named: bool,
+}
+
+/// A log that was read.
+#[derive(Debug, Default, Clone)]
+pub(super) struct ParsedLog {
+    pub(super) steps: LogSteps,
+    /// The last record that says how many steps there are.
+    pub(super) last: Option<(u64, u64)>,
+    /// The last planned step, where a line says it by itself.
+    planned: Option<u64>,
+    /// It says that the training is over, or that its process ended well.
+    pub(super) says_end: bool,
+    pub(super) exited: bool,
+    /// The line that says that the training came to its end, after which it did no step.
+    pub(super) done: Option<u64>,
+    /// Its end was wanted before the last step.
+    pub(super) wanted: bool,
+    /// Its training began, whether or not it came to a step.
+    pub(super) began: bool,
+    /// Memory of a GPU is held by a process that is gone.
+    pub(super) orphan: bool,
+    /// The counts of ranks that wrote its checkpoints, where there are two.
+    world: Option<u64>,
+    pub(super) other_world: bool,
+    /// A node is gone.
+    pub(super) node_gone: bool,
+    /// A resume was ordered, or began.
+    pub(super) resumes: bool,
+    /// The kind of its bytes.
+    pub(super) shape: Shape,
+}
+
+/// All logs of one run, as far as they were read.
+pub struct LogReader {
+    scanner: Scanner,
+    forms: StepPatterns,
+    reports: Ends,
+    failures: TextSearch,
+    with_steps: TextSearch,
+    patterns: Patterns,
+    stall: Stall,
+    pub(super) logs: Vec<ParsedLog>,
+    pub(super) found: Vec<LogMatch>,
+    /// The first ends that launchers report, and one of those that only followed.
+    pub(super) ends: Vec<ReportedEnd>,
+    pub(super) followed: Option<ExitStatus>,
+    buffer: Vec<u8>,
+    tail: Vec<u8>,
+    line: u64,
+    careful: u32,
+    time: Option<u64>,
+    /// New steps until which records are looked for.
+    watch: u32,
+    /// The line that is looked at was kept, and a machine's name stands before it.
+    kept: bool,
+    named: bool,
+}
+
+impl LogReader {
+    /// Before the first log. The user's rules count before the table's.
+    ///
+    /// # Errors
+    /// A pattern that is no regular expression.
+    pub fn new(user: &[FailureLine]) -> Result<Self, ScanError> {
+        let mut rules = user_rules(user);
+        rules.extend(failure_rules());
+        let of_table = taxonomy::rows().flat_map(|row| row.lines.iter().flat_map(|l| l.holds.split('|')));
+        let mut texts: Vec<&str> = of_table
+            .chain(reported_exits::TEXTS)
+            .chain(OTHERS)
+            .chain(SAMPLES.iter().copied())
+            .collect();
+        texts.retain(|t| !t.is_empty());
+        // Without a text to look for, each line has to be tried.
+        if !user.is_empty() {
+            texts.push("\n");
+        }
+        let failures = TextSearch::new(&texts)?;
+        texts.extend(steps::TEXTS);
+        Ok(Self {
+            scanner: Scanner::new(rules)?,
+            forms: StepPatterns::new()?,
+            reports: Ends::new()?,
+            failures,
+            with_steps: TextSearch::new(&texts)?,
+            patterns: Patterns::new()?,
+            stall: Stall::new()?,
+            logs: Vec::new(),
+            found: Vec::new(),
+            ends: Vec::new(),
+            followed: None,
+            buffer: Vec::new(),
+            tail: Vec::new(),
+            line: 0,
+            careful: 0,
+            time: None,
+            watch: 0,
+            kept: false,
+            named: false,
+        })
+    }
+
+    /// Forgets the run that was read: the next log is one of another run.
+    pub fn clear(&mut self) {
+        self.logs.clear();
+        self.found.clear();
+        self.ends.clear();
+        self.followed = None;
+        self.scanner.clear();
+    }
+
+    /// The next log begins.
+    pub fn begin(&mut self) {
+        self.logs.push(ParsedLog::default());
+        (self.line, self.careful, self.time, self.watch) = (1, 0, None, 3);
+        self.buffer.clear();
+        self.tail.clear();
+    }
+
+    /// Some bytes of it, in order.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if let Some(log) = self.logs.last_mut() {
+            log.shape.note(bytes);
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.extend_from_slice(bytes);
+        let whole = memrchr2(b'\n', b'\r', &buffer).map_or(0, |at| at + 1);
+        let whole = if whole == 0 && buffer.len() > LINE {
+            buffer.len()
+        } else {
+            whole
+        };
+        self.block(&buffer[..whole]);
+        self.keep_tail(&buffer[..whole]);
+        buffer.drain(..whole);
+        self.buffer = buffer;
+    }
+
+    /// Its end.
+    pub fn end_log(&mut self) {
+        let rest = std::mem::take(&mut self.buffer);
+        self.block(&rest);
+        self.keep_tail(&rest);
+        let tail = std::mem::take(&mut self.tail);
+        let newest = if self.watches() { None } else { self.newest_in(&[&tail]) };
+        let Some(mut log) = self.logs.pop() else { return };
+        let stepped = log.steps.count > 0 || newest.is_some();
+        let mut standing = StallNote::new(
+            self.line.saturating_sub(memchr_iter(b'\n', &tail).count() as u64),
+            stepped,
+        );
+        let mut drawn = None;
+        for line in tail.split_inclusive(|b| matches!(b, b'\n' | b'\r')) {
+            let text = self.message(line);
+            let at = standing.line();
+            let mark = self.forms.record(&text);
+            let goes_on = mark.is_some() || self.patterns.relieved.is_match(&text);
+            standing.note(&self.stall, &text, goes_on, line.ends_with(b"\n"));
+            if let Some(mark) = mark
+                && let (Some(step), Some(total)) = (mark.step, mark.total.or(log.planned))
+            {
+                log.last = Some((step, total));
+            }
+            // Not each step is printed.
+            let saved = self.patterns.saved(&text).unwrap_or(0);
+            log.last = log.last.map(|(step, total)| (step.max(saved), total));
+            log.says_end |= self.patterns.over.is_match(&text);
+            log.exited |= self.patterns.exited.is_match(&text);
+            // The last step may be drawn once more below it.
+            if mark.is_some_and(|m| m.step.is_none() || m.step > drawn) {
+                log.done = None;
+            }
+            drawn = drawn.max(mark.and_then(|m| m.step));
+            if self.patterns.says_done(&text) {
+                log.done = Some(at);
+            }
+            log.wanted |= self.patterns.wanted.is_match(&text) && !self.patterns.denied.is_match(&text);
+        }
+        log.steps.newest = newest.or(log.steps.newest);
+        self.logs.push(log);
+        if let Some((class, line, text)) = standing.seen {
+            self.keep(class, None, sighting("tail", self.logs.len() - 1, line, &text));
+        }
+    }
+
+    /// The line as its process printed it, or the last one inside a record.
+    fn message(&self, line: &[u8]) -> Vec<u8> {
+        match wrapped::lines(line).and_then(|mut inside| inside.pop()) {
+            Some(last) => self.scanner.message(&last),
+            None => self.scanner.message(line),
+        }
+    }
+
+    fn keep_tail(&mut self, bytes: &[u8]) {
+        let from = bytes.len().saturating_sub(TAIL);
+        self.tail.extend_from_slice(&bytes[from..]);
+        let over = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..over);
+    }
+
+    /// Whole lines.
+    fn block(&mut self, data: &[u8]) {
+        let (mut at, mut counted) = (0, 0);
+        while at < data.len() {
+            let slowly = self.careful > 0 && self.scanner.is_inside();
+            let start = match slowly {
+                true => {
+                    self.careful -= 1;
+                    if self.careful == 0 {
+                        self.scanner.end_samples();
+                    }
+                    at
+                }
+                false => {
+                    let texts = if self.watches() {
+                        &self.with_steps
+                    } else {
+                        &self.failures
+                    };
+                    let Some(found) = texts.find(&data[at..]) else { break };
+                    let hit = at + found;
+                    memrchr2(b'\n', b'\r', &data[at..hit]).map_or(at, |nl| at + nl + 1)
+                }
+            };
+            let end = memchr2(b'\n', b'\r', &data[start..]).map_or(data.len(), |nl| start + nl);
+            self.line += memchr_iter(b'\n', &data[counted..start]).count() as u64;
+            counted = start;
+            self.look(&data[start..end], &data[..start]);
+            at = end + 1;
+        }
+        self.line += memchr_iter(b'\n', &data[counted..]).count() as u64;
+    }
+
+    fn watches(&self) -> bool {
+        self.logs
+            .last()
+            .is_some_and(|log| log.steps.count < self.watch || log.steps.bad > 0)
+    }
+
+    /// One line that holds one of the texts, or stands in a traceback. Records were passed over where nothing waited for them: those
+    /// right before a line that is kept are looked for now.
+    fn look(&mut self, line: &[u8], before: &[u8]) {
+        let watched = self.watches();
+        self.kept = false;
+        match wrapped::lines(line) {
+            Some(inside) => inside.iter().for_each(|line| self.look_at(line)),
+            None => self.look_at(line),
+        }
+        if self.kept
+            && !watched
+            && let Some(newest) = self.newest_in(&[before, &self.tail])
+            && let Some(log) = self.logs.last_mut()
+        {
+            log.steps.newest = Some(newest);
+            let file = self.logs.len() - 1;
+            let here = |f: &&mut LogMatch| f.file == file && f.sighting.line == self.line;
+            self.found
+                .iter_mut()
+                .rev()
+                .take_while(here)
+                .for_each(|f| f.step = Some(newest));
+        }
+    }
+
+    /// The newest step of the last records in these pieces, of which the later ones come first.
+    fn newest_in(&self, pieces: &[&[u8]]) -> Option<Step> {
+        let lines = pieces.iter().flat_map(|p| p.rsplit(|b| matches!(b, b'\n' | b'\r')));
+        let records = lines.filter_map(|line| self.forms.record(&self.message(line))?.step);
+        steps::newest(records)
+    }
+
+    fn look_at(&mut self, line: &[u8]) {
+        let file = self.logs.len().saturating_sub(1);
+        let holds = |what: &[u8]| memchr::memmem::find(line, what).is_some();
+        if holds(b"Traceback (most recent") || holds(b"  File \"") {
+            self.careful = CAREFUL;
+        }
+        self.time = self.patterns.time_of(line).or(self.time);
+        self.named = self.patterns.node.is_match(line);
+        let hit = self
+            .scanner
+            .line(WorkerId(u32::try_from(file).unwrap_or(0)), self.line, line);
+        let text = self.scanner.message(line);
+        if opens_sample(&text) {
+            self.careful = CAREFUL;
+        }
+        let quoted = self.scanner.is_quoted();
+        if !quoted
+            && let Some(mark) = self.forms.record(&text)
+            && let Some(log) = self.logs.last_mut()
+        {
+            let before = log.steps.bad;
+            log.steps.note(mark);
+            if log.steps.bad == 1 && before == 0 {
+                self.keep(Class::NumNan, None, sighting("records", file, self.line, &text));
+            }
+        }
+        if !quoted {
+            self.note_end(&text);
+            self.note_start(file, &text);
+            self.note_health(file, &text);
+        }
+        match hit.map(|h| (h.kind, h.sighting)) {
+            Some((RuleKind::Failure(class), s)) => {
+                let counts_as = rules::at_stage(class.counts_as(), &s.text, self.stage());
+                let own = class.row().is_none().then_some(class);
+                self.keep(counts_as, own, s);
+            }
+            Some((RuleKind::Exception, s)) => self.keep_exception(s),
+            _ if !quoted && self.patterns.loose.is_match(&text) => {
+                self.keep_exception(sighting("py.loose", file, self.line, &text));
+            }
+            _ => {}
+        }
+    }
+
+    /// An exception. Before the first step it is one of the start.
+    fn keep_exception(&mut self, s: Sighting) {
+        self.keep(rules::classify_exception(&s, self.stage()), None, s);
+    }
+
+    fn stage(&self) -> AttemptStage {
+        match self.logs.last() {
+            // A bar at 0 is drawn before the first.
+            Some(log) if log.steps.count > 1 || log.steps.count > 0 && log.steps.newest != Some(Step(0)) => {
+                AttemptStage::Stepping
+            }
+            Some(log) if log.resumes => AttemptStage::Resuming,
+            _ => AttemptStage::Starting,
+        }
+    }
+
+    fn keep(&mut self, class: Class, own: Option<FailureClass>, sighting: Sighting) {
+        let steps = self.logs.last().map_or(0, |log| log.steps.count);
+        // Steps are counted for as long as they can tell that this was no cause.
+        let until = if class.family() == Family::Sched { GRACE + 1 } else { 2 };
+        self.watch = self.watch.max(steps.saturating_add(until));
+        if self.found.len() >= FOUND {
+            let logs = &self.logs;
+            self.found.retain(|f| {
+                logs.get(f.file)
+                    .is_none_or(|log| log.steps.count < f.steps.saturating_add(2))
+            });
+        }
+        let same = self.found.iter().filter(|f| f.class == class).count();
+        if self.found.len() >= FOUND || same >= OF_CLASS && self.found.len() >= FOUND / 2 {
+            return;
+        }
+        self.kept = true;
+        let step = self.logs.last().and_then(|log| log.steps.newest);
+        self.found.push(LogMatch {
+            file: self.logs.len().saturating_sub(1),
+            time: self.time,
+            class,
+            own,
+            sighting,
+            steps,
+            step,
+            named: self.named,
+        });
+    }
+
+    /// An engine answers: that it did not while it started tells nothing.
+    fn note_health(&mut self, file: usize, text: &[u8]) {
+        const PROBE: &str = "/health_generate";
+        if self.patterns.healthy.is_match(text) {
+            self.found
+                .retain(|f| f.file != file || !f.sighting.text.contains(PROBE));
+        }
+        if self.patterns.pod_started.is_match(text) {
+            self.found
+                .retain(|f| f.file != file || !is_tried_by_kubernetes(&f.sighting.text));
+        }
+        // A pod that starts elsewhere is no sign of its node.
+        if self.patterns.node_ready.is_match(text) {
+            self.found
+                .retain(|f| f.file != file || !f.sighting.text.contains("NodeNotReady"));
+        }
+        // A wait that did not get longer goes on.
+        if self.patterns.relieved.is_match(text) {
+            self.found.retain(|f| f.file != file || !is_wait(f.class));
+        }
+    }
+
+    fn note_end(&mut self, text: &[u8]) {
+        match self.reports.report(text) {
+            None | Some(ExitStatus::Code(0)) => {}
+            // The launcher ends the others with it.
+            Some(end @ (ExitStatus::Signal(15) | ExitStatus::Code(143))) => {
+                self.followed = self.followed.or(Some(end));
+            }
+            Some(status) if self.ends.len() < FOUND => self.ends.push(ReportedEnd {
+                status,
+                file: self.logs.len().saturating_sub(1),
+                line: self.line,
+                text: reported_exits::words(text),
+                steps: self.logs.last().map_or(0, |log| log.steps.count),
+            }),
+            Some(_) => {}
+        }
+    }
+
+    /// A start from nothing where a resume was wanted.
+    fn note_start(&mut self, file: usize, text: &[u8]) {
+        let Some(log) = self.logs.last_mut() else { return };
+        log.resumes |= self.patterns.resumes.is_match(text);
+        if let Some(world) = self.patterns.world(text) {
+            log.other_world |= log.world.is_some_and(|w| w != world);
+            log.world = Some(world);
+        }
+        log.planned = self.patterns.planned(text).or(log.planned);
+        log.began |= self.patterns.began.is_match(text);
+        log.orphan |= self.patterns.orphan.is_match(text);
+        log.node_gone |= self.patterns.node_gone.is_match(text);
+        let allowed = || memchr::memmem::find(text, b"ignore_no_checkpoint=True").is_some();
+        if self.patterns.partly.is_match(text) || log.resumes && self.patterns.scratch.is_match(text) && !allowed() {
+            let seen = sighting(START, file, self.line, text);
+            self.keep(Class::CkptMissingPart, None, seen);
+        }
+    }
+}
+
+fn sighting(rule: &str, file: usize, line: u64, text: &[u8]) -> Sighting {
+    Sighting {
+        rule: rule.to_owned(),
+        worker: WorkerId(u32::try_from(file).unwrap_or(0)),
+        line,
+        text: String::from_utf8_lossy(text).into_owned(),
+        number: None,
+        count: 1,
+    }
+}

@@ -1,0 +1,436 @@
+//! The verdict on logs that were read: class, root, what followed, and the answer to a first occurrence.
+
+use super::log_encoding::LogDoubt;
+use super::log_reader::{LogMatch, LogReader, ParsedLog, START};
+use super::reported_exits::ReportedEnd;
+use super::root_cause::{COMPLETED, GRACE, LogClue, choose, class_of, is_telling, weight};
+use crate::event::ExitStatus;
+use crate::event::scan::{QUOTED, USER};
+use crate::id::WorkerId;
+use crate::journal::record::FailureAction;
+use crate::rulebook::log_cause::{LogCause, LogPlace, LogSource};
+use crate::rulebook::taxonomy::{self, Class, FailureClass, Family, Weight};
+
+/// Lines of what followed that are told.
+const CASCADE: usize = 20;
+
+/// An error of the class `code.type_key` before the first step.
+pub(crate) const AT_START: Class = Class::CodeAtStart;
+
+/// Certainty of a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confidence {
+    /// A line names the cause.
+    High,
+    /// A line tells of it, or the exit does.
+    Medium,
+    /// All that is left.
+    Low,
+}
+
+impl Confidence {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Medium => "medium",
+            Self::Low => "low",
+        }
+    }
+}
+
+/// A line of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// The log, by its number.
+    pub file: usize,
+    /// Its line, from 1.
+    pub line: u64,
+    /// The line, cut to 4 KiB.
+    pub text: String,
+}
+
+/// Why a run ended, as far as its logs tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogVerdict {
+    /// Class as in the table; `None`: the logs tell of no failure.
+    pub class: Option<FailureClass>,
+    /// An error of the program before its first step.
+    pub at_start: bool,
+    /// The answer to a first occurrence; `None`: there is nothing to do.
+    pub action: Option<FailureAction>,
+    /// Certainty.
+    pub confidence: Confidence,
+    /// The line that tells it.
+    pub root: Option<LogLine>,
+    /// The launcher's report of the first end, where the class follows from that end alone.
+    pub report: Option<(LogLine, ExitStatus)>,
+    /// Lines that follow from it, in order.
+    pub cascade: Vec<LogLine>,
+    /// The next best class.
+    pub runner_up: Option<FailureClass>,
+    /// The newest step before it.
+    pub step: Option<u64>,
+    /// A log, by its number, that may hold more than was read of it; only where no line tells the cause.
+    pub doubt: Option<(usize, LogDoubt)>,
+}
+
+impl LogVerdict {
+    /// The cause that it names, where the logs are these workers', in order.
+    #[must_use]
+    pub fn cause(self, logs: &[(WorkerId, LogSource)]) -> LogCause {
+        let place = |p: LogLine| {
+            let (worker, source) = logs.get(p.file).copied().unwrap_or_default();
+            LogPlace {
+                worker,
+                source,
+                line: p.line,
+                text: p.text,
+            }
+        };
+        LogCause {
+            sure: self.root.is_some() && self.confidence != Confidence::Low,
+            class: self.class,
+            at_start: self.at_start,
+            root: self.root.map(place),
+            ended: self.report.as_ref().and_then(|(_, status)| status.number()),
+            report: self.report.map(|(at, _)| place(at)),
+            ..LogCause::default()
+        }
+    }
+}
+
+impl LogReader {
+    /// Leaves out that the training began from nothing: whoever ordered the start knows whether it should have.
+    pub fn forget_starts(&mut self) {
+        self.found.retain(|f| f.sighting.rule != START);
+    }
+
+    /// The verdict, with the exit code of the run where it is known: 128 and a signal's number is that signal.
+    #[must_use]
+    pub fn verdict(&self, exit: Option<i32>) -> LogVerdict {
+        let mut found: Vec<&LogMatch> = self.found.iter().filter(|f| self.stands(f, exit)).collect();
+        if self.logs.len() > 1 {
+            // Across ranks the clock decides, where all of them have one.
+            if found.iter().all(|f| f.time.is_some()) {
+                found.sort_by_key(|f| f.time);
+            }
+        }
+        let verdict = self.judge(exit, &found);
+        // A program that holds its records back prints them after the words of its end.
+        let held_back =
+            |f: &&LogMatch| f.sighting.rule.starts_with("py.exception") && weight(&clue(f)) <= Weight::Cause;
+        // Python tells a script that it cannot read without a traceback.
+        let unread = |f: &&LogMatch| {
+            let opens = |with: &str| f.sighting.text.starts_with(with);
+            f.sighting.rule == "py.loose"
+                && ["SyntaxError: ", "IndentationError: ", "TabError: "]
+                    .iter()
+                    .any(|w| opens(w))
+        };
+        let told = self.found.iter().rev().find(held_back);
+        match told.or(found.iter().copied().find(unread)) {
+            Some(f) if verdict.class == Some(Class::ExitUnexplained.into()) => {
+                let class = Some(public(f.class).into());
+                self.build(class, answer(f.class), Confidence::Low, Some(f), &found, &[])
+            }
+            _ => verdict,
+        }
+    }
+
+    fn judge(&self, exit: Option<i32>, found: &[&LogMatch]) -> LogVerdict {
+        let clues: Vec<LogClue<'_>> = found.iter().map(|f| clue(f)).collect();
+        let status = self.status(exit);
+        let least = match exit {
+            // A run that ended well was not ended by what it printed.
+            Some(0) => None,
+            Some(_) => Some(Weight::Hint),
+            None if self.ended().is_some() => Some(Weight::Hint),
+            None => Some(Weight::Abort),
+        };
+        let choice = choose(&clues).filter(|c| least.is_some_and(|l| c.weight <= l) || is_standing(found[c.at]));
+        let Some(choice) = choice.filter(|c| !self.gives_way(&clues[c.at], c.weight, status)) else {
+            return self.unsaid(exit, status, found, &clues);
+        };
+        let root = found[choice.at];
+        let confidence = match choice.weight {
+            Weight::Machine | Weight::Cause if !matches!(root.class, Class::CodeException) => Confidence::High,
+            Weight::Machine | Weight::Cause | Weight::Effect => Confidence::Medium,
+            Weight::Symptom | Weight::Abort | Weight::Hint | Weight::Report => Confidence::Low,
+        };
+        let (class, action) = match &root.own {
+            Some(own) => (own.clone(), Some(FailureAction::RelaunchLater)),
+            None => {
+                let (class, action) = self.refined(root);
+                (public(class).into(), Some(action))
+            }
+        };
+        self.build(Some(class), action, confidence, Some(root), found, &clues)
+    }
+
+    /// It was not followed by steps of training.
+    fn stands(&self, f: &LogMatch, exit: Option<i32>) -> bool {
+        let Some(log) = self.logs.get(f.file) else { return false };
+        if f.sighting.rule == "records" {
+            return log.steps.bad >= 3;
+        }
+        if is_standing(f) {
+            return true;
+        }
+        if exit.is_none() && self.is_outlived(f, log) {
+            return false;
+        }
+        let after = log.steps.count.saturating_sub(f.steps);
+        // The training goes on without rewards.
+        if f.class == Class::RewardServer && after > 0 && log.steps.unrewarded >= after {
+            return true;
+        }
+        if is_end_of_job(f) {
+            // Behind that a log that goes on is that of the job which came after.
+            return after <= if exit.is_some_and(|e| e != 0) { GRACE } else { 1 };
+        }
+        let quiet = || !self.found.iter().any(|o| o.file == f.file && o.steps > f.steps);
+        let of_machine = || weight(&clue(f)) == Weight::Machine;
+        after < 2 && !(after == 1 && exit.is_none() && quiet() && !of_machine())
+    }
+
+    /// The training came to its end after it, or took that worker down after its end.
+    fn is_outlived(&self, f: &LogMatch, log: &ParsedLog) -> bool {
+        let Some(done) = log.done.filter(|_| self.ended().is_none()) else {
+            return false;
+        };
+        let early = log.last.is_some_and(|(step, total)| step < total / 20 * 19);
+        let goes = f.sighting.line < done || f.class == Class::RayActorDied;
+        !early && goes && weight(&clue(f)) == Weight::Symptom
+    }
+
+    /// The end of the process that failed first, as far as it is known.
+    fn status(&self, exit: Option<i32>) -> Option<ExitStatus> {
+        let given = exit.map(ExitStatus::of_number);
+        match (given, self.ended()) {
+            // The launcher's own code says that something failed, and no more; DeepSpeed's is that end, counted down from 256.
+            (Some(ExitStatus::Code(1 | 225..=255)) | None, Some(end)) => Some(end),
+            (Some(given), _) => Some(given),
+            (None, None) => self.followed,
+        }
+    }
+
+    fn ended(&self) -> Option<ExitStatus> {
+        self.first_end().map(|end| end.status)
+    }
+
+    /// The first end that a launcher reports and that no step of training follows.
+    fn first_end(&self) -> Option<&ReportedEnd> {
+        let still = |end: &&ReportedEnd| {
+            self.logs
+                .get(end.file)
+                .is_some_and(|log| log.steps.count < end.steps.saturating_add(2))
+        };
+        self.ends.iter().find(still)
+    }
+
+    /// The exit says more than that line.
+    fn gives_way(&self, clue: &LogClue<'_>, weight: Weight, status: Option<ExitStatus>) -> bool {
+        match (clue.class, weight) {
+            // Whoever saw it may have ended the run for it.
+            (Class::CkptMissingPart, _) => false,
+            // A shell that finds no command ends with 127 for it, or goes on.
+            (Class::CfgCommand, _) => status.is_some_and(|s| is_telling(s) && class_of(s) != Class::CfgCommand),
+            (Class::CommLauncherTeardown, _) | (_, Weight::Report) => true,
+            (_, Weight::Symptom | Weight::Hint) => status.is_some_and(is_telling),
+            (_, Weight::Abort) => status.is_some_and(|s| class_of(s) == Class::NativeCrash),
+            _ => false,
+        }
+    }
+
+    /// No line counts: the exit, or nothing.
+    fn unsaid(
+        &self,
+        exit: Option<i32>,
+        status: Option<ExitStatus>,
+        found: &[&LogMatch],
+        clues: &[LogClue<'_>],
+    ) -> LogVerdict {
+        if let Some(log) = self.logs.iter().find(|log| exit == Some(0) && ended_early(log)) {
+            let mut verdict = self.build(
+                Some(Class::EndEarlySuccess.into()),
+                Some(FailureAction::Stop),
+                Confidence::Medium,
+                None,
+                found,
+                clues,
+            );
+            verdict.step = log.last.map(|(step, _)| step);
+            return verdict;
+        }
+        let of_a_launcher = |f: &&&LogMatch| f.class == Class::CommLauncherTeardown;
+        let reports = || found.iter().filter(|f| weight(&clue(f)) == Weight::Report);
+        let teardown = reports().find(|f| exit.is_none() && of_a_launcher(f));
+        let reported = teardown.or_else(|| reports().find(|f| !of_a_launcher(f)));
+        let failed = exit.is_some_and(|e| e != 0) || exit.is_none() && self.ended().is_some();
+        let done =
+            |f: &&LogMatch| f.sighting.text.ends_with(COMPLETED) && self.logs.get(f.file).is_some_and(is_complete);
+        match (failed, status) {
+            (true, Some(ExitStatus::Code(1))) if found.iter().any(done) => {
+                self.build(None, None, Confidence::Medium, None, &[], &[])
+            }
+            (true, status) => {
+                let torn = found.iter().find(|f| weight(&clue(f)) == Weight::Abort);
+                let class = status.map_or(Class::ExitUnexplained, class_of);
+                let class = match (class, torn) {
+                    (Class::ExitUnexplained, Some(f)) => f.class,
+                    (class, _) => class,
+                };
+                let confidence = if class == Class::ExitUnexplained {
+                    Confidence::Low
+                } else {
+                    Confidence::Medium
+                };
+                self.build(Some(class.into()), answer(class), confidence, None, found, clues)
+            }
+            (false, _) => match reported {
+                // A launcher ends the others where one failed.
+                Some(f) if f.class == Class::CommLauncherTeardown => self.build(
+                    Some(f.class.into()),
+                    answer(f.class),
+                    Confidence::Low,
+                    Some(f),
+                    found,
+                    clues,
+                ),
+                Some(f) => self.build(Some(f.class.into()), None, Confidence::Medium, Some(f), found, clues),
+                None => self.build(None, None, Confidence::High, None, &[], &[]),
+            },
+        }
+    }
+
+    /// The log that may hold more than was read of it. A rank that prints nothing is no reason to doubt the others.
+    fn doubt(&self) -> Option<(usize, LogDoubt)> {
+        let mut all = self.logs.iter().enumerate();
+        let of = |(at, log): (usize, &ParsedLog)| log.shape.doubt().map(|d| (at, d));
+        let unread = all.clone().filter_map(of).find(|(_, d)| *d != LogDoubt::Empty);
+        let empty = all.clone().all(|(_, log)| log.shape.doubt().is_some());
+        unread.or_else(|| all.find_map(of).filter(|_| empty))
+    }
+
+    /// The log that tells the cause, where it is no text.
+    fn noise(&self, root: &LogMatch) -> Option<(usize, LogDoubt)> {
+        let log = self.logs.get(root.file)?;
+        log.shape.is_noise().then_some((root.file, LogDoubt::Binary))
+    }
+
+    fn build(
+        &self,
+        class: Option<FailureClass>,
+        action: Option<FailureAction>,
+        confidence: Confidence,
+        root: Option<&LogMatch>,
+        found: &[&LogMatch],
+        clues: &[LogClue<'_>],
+    ) -> LogVerdict {
+        let other = |c: &&LogClue<'_>| class != Some(public(c.class).into()) && c.class != Class::CommLauncherTeardown;
+        let mut rest: Vec<&LogClue<'_>> = clues.iter().filter(other).collect();
+        rest.sort_by_key(|c| weight(c));
+        let runner_up = rest.first().map(|c| public(c.class).into());
+        let follows = |f: &&&LogMatch| match root {
+            Some(root) => !std::ptr::eq(**f, root),
+            None => true,
+        };
+        let cascade = found.iter().filter(follows).take(CASCADE).map(|f| place(f)).collect();
+        // The rank that failed may print no records.
+        let newest = || self.logs.iter().filter_map(|log| log.steps.newest).max();
+        let step = root.and_then(|f| f.step).or_else(newest).map(|s| s.0);
+        let doubt = match root {
+            None => self.doubt(),
+            Some(root) => self.noise(root),
+        };
+        let confidence = if doubt.is_some() { Confidence::Low } else { confidence };
+        // The end that the launcher reports counts only where the class follows from it.
+        let report = self
+            .first_end()
+            .filter(|end| root.is_none() && class == Some(class_of(end.status).into()));
+        LogVerdict {
+            at_start: root.is_some_and(|f| f.class == AT_START),
+            report: report.map(|end| (reported(end), end.status)),
+            doubt,
+            class,
+            action,
+            confidence,
+            root: root.map(place),
+            cascade,
+            runner_up,
+            step,
+        }
+    }
+}
+
+/// The answer to a first occurrence that has no history.
+fn answer(class: Class) -> Option<FailureAction> {
+    Some(taxonomy::action(&class.into()))
+}
+
+/// The class that is told: an error of the start is a class of its own only in the policy.
+pub(super) fn public(class: Class) -> Class {
+    match class {
+        AT_START => Class::CodeTypeKey,
+        other => other,
+    }
+}
+
+/// Steps after it do not take it back: the training goes on, and that is what is wrong.
+fn is_standing(f: &LogMatch) -> bool {
+    matches!(f.sighting.rule.as_str(), START | "records") || f.class == Class::CkptMissingPart
+}
+
+/// A scheduler says that it ends the job now, and leaves it its time to end.
+fn is_end_of_job(f: &LogMatch) -> bool {
+    f.class == Class::SchedTimelimit || f.class.family() == Family::Sched && f.sighting.text.contains(" CANCELLED AT ")
+}
+
+/// It says that the training is over, and more steps were planned.
+fn ended_early(log: &ParsedLog) -> bool {
+    // A process may end well a little before: not each step is printed. Who says that it is done may count from zero.
+    let early = |(step, total): (u64, u64)| log.says_end && step + 1 < total || log.exited && step < total / 20 * 19;
+    !log.wanted && log.last.is_some_and(early)
+}
+
+/// It says that the training is over, and the last step was done.
+fn is_complete(log: &ParsedLog) -> bool {
+    log.says_end && log.last.is_some_and(|(step, total)| step >= total)
+}
+
+fn clue(f: &LogMatch) -> LogClue<'_> {
+    LogClue {
+        class: f.class,
+        // A record may count what was skipped: it is no warning for that.
+        text: if f.sighting.rule == "records" {
+            ""
+        } else {
+            &f.sighting.text
+        },
+        chained: f.sighting.rule.contains(".chained"),
+        // Without a traceback around it, it may be a word in a sentence; and a model may write what it likes.
+        loose: f.sighting.rule == "py.loose" || f.sighting.rule.ends_with(QUOTED),
+        own: f.sighting.rule.starts_with(USER),
+    }
+}
+
+fn place(f: &LogMatch) -> LogLine {
+    LogLine {
+        file: f.file,
+        line: f.sighting.line,
+        text: f.sighting.text.clone(),
+    }
+}
+
+fn reported(end: &ReportedEnd) -> LogLine {
+    LogLine {
+        file: end.file,
+        line: end.line,
+        text: end.text.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

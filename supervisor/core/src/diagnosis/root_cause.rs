@@ -1,0 +1,450 @@
+//! The choice among all that was seen: the kernel before the program, causes before what follows from them, first in time before
+//! loudest, and the exit code where nothing was said.
+
+use super::stall::is_wait;
+use crate::event::ExitStatus;
+use crate::rulebook::taxonomy::{Class, Family, Weight};
+
+/// Words of torch where a checkpoint could not be loaded or saved on all ranks.
+const SUM: &str = "CheckpointException ranks:";
+
+/// Words of a launcher that raises an exception for any end of a job, and a good one too.
+pub(crate) const COMPLETED: &str = "JobState.COMPLETED at node local";
+
+/// Steps that a job may do between the scheduler's word of its end and its end.
+pub(super) const GRACE: u32 = 8;
+
+/// A line that may tell why a run ended, in the order in which they came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogClue<'a> {
+    /// Its class.
+    pub(crate) class: Class,
+    /// The line.
+    pub(crate) text: &'a str,
+    /// It ended a traceback that goes on with the chain of the one before.
+    pub(crate) chained: bool,
+    /// An exception that no traceback led to, or text of a model.
+    pub(crate) loose: bool,
+    /// The user's own rule told it.
+    pub(crate) own: bool,
+}
+
+/// The clue that counts, if any does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RootClue {
+    /// Its place among the clues.
+    pub(crate) at: usize,
+    /// Its strength.
+    pub(crate) weight: Weight,
+}
+
+/// Chooses the root: the strongest clue, and the first of these.
+pub(crate) fn choose(clues: &[LogClue<'_>]) -> Option<RootClue> {
+    let all = clues.iter().enumerate();
+    let weighed = all.map(|(at, clue)| RootClue {
+        at,
+        weight: if is_wrapped(clues, at) || is_summed_up(clues, at) || is_detail(clues, at) {
+            Weight::Hint
+        } else {
+            weight(clue)
+        },
+    });
+    let order = |c: &RootClue| (c.weight, rank(clues, c), c.at);
+    let first = weighed.clone().min_by_key(order)?;
+    // Ray only saw that a process was gone; that one said that it aborted.
+    let dead = clues.get(first.at).is_some_and(|c| c.class == Class::RayActorDied);
+    let abort = weighed.filter(|c| c.weight == Weight::Abort && clues[c.at].class == Class::NativeCrash);
+    abort.min_by_key(order).filter(|_| dead).or(Some(first))
+}
+
+/// Among symptoms, one that names its own class of failure counts before the echo of a lost connection.
+fn rank(clues: &[LogClue<'_>], choice: &RootClue) -> u8 {
+    let Some(class) = clues.get(choice.at).map(|c| c.class) else {
+        return 0;
+    };
+    match (choice.weight, class) {
+        (Weight::Symptom, Class::CommNcclTimeout) => 0,
+        (Weight::Symptom, Class::EngineVllmDead) => 1,
+        (Weight::Symptom, Class::CommNcclRemote) => 2,
+        (Weight::Symptom, Class::RayActorDied) => 3,
+        (Weight::Symptom, _) => 4,
+        // The kernel says what became of the GPU that a program misses.
+        (Weight::Machine, Class::GpuDriver) => 1,
+        // Somebody looked at the stacks of what another line tells of.
+        (Weight::Effect, Class::HangStep) if clues.get(choice.at).is_some_and(|c| c.text.starts_with("Thread ")) => 1,
+        _ => 0,
+    }
+}
+
+/// A general exception around which a later one of its chain says what it was: a cache missed, say, and what was done instead failed.
+fn is_wrapped(clues: &[LogClue<'_>], at: usize) -> bool {
+    let Some(first) = clues.get(at) else { return false };
+    let general = matches!(first.class, Class::CodeException | Class::FileMissing);
+    if !general && first.class.family() != Family::Code {
+        return false;
+    }
+    let machine = |class: Class| matches!(class.family(), Family::Mem | Family::Gpu | Family::Disk);
+    let says = |class: Class| class != first.class && class.family() != Family::Code && (general || machine(class));
+    let mut chain = clues.iter().skip(at + 1).take_while(|c| c.chained);
+    let least = if first.class == Class::CodeException {
+        Weight::Effect
+    } else {
+        Weight::Cause
+    };
+    chain.any(|c| weight(c) <= least && says(c.class))
+}
+
+/// Words of a program below those of the part that it ended, which say no more than that.
+fn is_detail(clues: &[LogClue<'_>], at: usize) -> bool {
+    let general = |c: &&LogClue<'_>| matches!(c.class, Class::CodeException | Class::CodeTypeKey);
+    let Some((detail, before)) = clues.get(at).filter(general).zip(clues.get(..at)) else {
+        return false;
+    };
+    let of_engine = |c: &LogClue<'_>| c.text.contains("Scheduler hit an exception");
+    let of_save = |c: &LogClue<'_>| c.class == Class::CkptSaveFailed && c.text.contains(SUM);
+    !detail.chained && before.last().is_some_and(of_engine) || before.iter().any(of_save)
+}
+
+/// The end of a checkpoint's load or save on all ranks: each rank's own words stand below, where it has any.
+fn is_summed_up(clues: &[LogClue<'_>], at: usize) -> bool {
+    let Some(first) = clues.get(at).filter(|c| c.text.contains(SUM)) else {
+        return false;
+    };
+    let below = clues.iter().skip(at + 1).find(|c| !c.text.contains(SUM));
+    below.is_some_and(|c| {
+        weight(c) <= Weight::Cause && !matches!(c.class, Class::CodeException) && c.class != first.class
+    })
+}
+
+/// The strength of one clue.
+pub(crate) fn weight(clue: &LogClue<'_>) -> Weight {
+    let text = clue.text;
+    if clue.own && !clue.loose {
+        return Weight::Machine;
+    }
+    // torch's launcher ends the others with warnings.
+    if clue.class == Class::CommLauncherTeardown || text.ends_with(COMPLETED) {
+        return Weight::Report;
+    }
+    // A scheduler only warns of what it does, and of a slow disk there is no more to say.
+    let given = clue.class == Class::RewardServer && text.contains("default");
+    let warned = is_leveled(text) && !given && !is_only_warned_of(clue.class);
+    if clue.loose || warned || is_retried(text) {
+        return Weight::Hint;
+    }
+    // A step that does not end when it is told to says nothing of why it was told.
+    if is_of_another(clue) || is_tried_by_kubernetes(text) || text.contains("NOT ENDING WITH SIGNALS") {
+        return Weight::Symptom;
+    }
+    let own = clue.class.row().tier;
+    // A runtime that ends itself says why on another line.
+    if clue.class == Class::NativeCrash && is_abort(text) {
+        return Weight::Abort;
+    }
+    // The step of a job is cancelled because one of its tasks failed.
+    if clue.class == Class::SchedCancel && text.contains("STEP") {
+        return Weight::Abort;
+    }
+    own
+}
+
+/// What a pod waits for at its start: tried until it comes, so that whatever is said later says more.
+pub(super) fn is_tried_by_kubernetes(text: &str) -> bool {
+    const WAITS: [&str; 6] = [
+        " nodes are available: ",
+        "Failed to pull image",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        " failed for volume ",
+        "Unable to attach or mount volumes",
+    ];
+    WAITS.iter().any(|words| text.contains(words))
+}
+
+/// Monitors of a run say it in warnings: nothing in it fails.
+fn is_only_warned_of(class: Class) -> bool {
+    is_wait(class) || class.family() == Family::Sched || matches!(class, Class::DiskSlow | Class::GpuSdcSuspect)
+}
+
+/// A program says that a part of it is gone, or a network that a peer is: neither says why.
+fn is_of_another(clue: &LogClue<'_>) -> bool {
+    const PARTS: [&str; 9] = [
+        "worker",
+        "engine",
+        "server",
+        "actor",
+        "replica",
+        "scheduler",
+        "subprocess",
+        "child",
+        "rollout",
+    ];
+    const GONE: [&str; 7] = [
+        " died",
+        " is dead",
+        " crashed",
+        " exited",
+        " is gone",
+        " was killed",
+        " not alive",
+    ];
+    match clue.class {
+        Class::NodeLost => clue.text.starts_with("Call to "),
+        Class::CodeException => {
+            let text = clue.text.to_ascii_lowercase();
+            // Ray's answer that none came: from whom and why is told elsewhere, if at all.
+            text.contains("gettimeouterror: get timed out")
+                || PARTS.iter().any(|p| text.contains(p)) && GONE.iter().any(|g| text.contains(g))
+        }
+        _ => false,
+    }
+}
+
+fn is_abort(text: &str) -> bool {
+    [
+        "terminate called",
+        "Aborted",
+        "SIGABRT",
+        "core dumped",
+        "Signal 6",
+        "signal 6",
+    ]
+    .iter()
+    .any(|w| text.contains(w))
+        && !text.contains("Segmentation")
+}
+
+/// The level of a logger, below an error.
+fn is_leveled(text: &str) -> bool {
+    let opens = |with: &str| text.trim_start().starts_with(with);
+    let levels = [
+        "WARNING", "INFO ", "DEBUG ", "[WARN", "WARN:", "WARN ", "[W ", "warn:", "W0", "W1",
+    ];
+    let says = [
+        " WARNING ",
+        "[WARNING]",
+        ":WARNING:",
+        " - WARNING - ",
+        "|WARNING|",
+        "| WARNING ",
+        " WARN ",
+        "WARNING:",
+        "NCCL INFO",
+        ": W tensorflow/",
+    ];
+    // NCCL calls its errors so, and the launcher its report of an end.
+    if text.contains("NCCL WARN") {
+        return false;
+    }
+    // torch puts the month behind the letter, in one digit or two.
+    let of_torch = || {
+        text.trim_start()
+            .strip_prefix("[W")
+            .is_some_and(|t| t.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    levels.iter().any(|w| opens(w)) || of_torch() || says.iter().any(|w| text.contains(w))
+}
+
+/// Words of a failure that is tried again.
+fn is_retried(text: &str) -> bool {
+    let again = [
+        "retrying",
+        "Retrying",
+        "will retry",
+        "will be retried",
+        "retry in ",
+        "Retry ",
+        "trying again",
+        "tried again",
+        "in use, trying",
+        "falling back",
+        "Falling back",
+        " recovered",
+        "is ignored",
+        "ignoring",
+        "Ignoring",
+        "skipping",
+        "Skipping",
+        "skipped",
+    ];
+    !text.contains("NCCL WARN") && again.iter().any(|w| text.contains(w))
+}
+
+/// The class of an exit that nothing was said of.
+pub(crate) fn class_of(status: ExitStatus) -> Class {
+    match status {
+        ExitStatus::Signal(9) | ExitStatus::Code(137) => Class::KillUnknown,
+        // Ray's handler for SIGTERM ends the driver with the signal's number for a code.
+        ExitStatus::Signal(1 | 2 | 15) | ExitStatus::Code(15 | 129 | 130 | 143) => Class::OpSignal,
+        ExitStatus::Signal(7) | ExitStatus::Code(135) => Class::MemShm,
+        ExitStatus::Signal(_) | ExitStatus::Code(132 | 134 | 136 | 139) => Class::NativeCrash,
+        ExitStatus::Code(126 | 127) => Class::CfgCommand,
+        ExitStatus::Code(2) => Class::CfgArgs,
+        // NVRx: it was restarted as often as it may be.
+        ExitStatus::Code(93) => Class::EndBudget,
+        ExitStatus::Code(_) => Class::ExitUnexplained,
+        ExitStatus::Unknown => Class::KillUnknown,
+    }
+}
+
+/// The exit says more than a symptom: nothing but the process itself, or who ended it, makes such an end.
+pub(crate) fn is_telling(status: ExitStatus) -> bool {
+    !matches!(class_of(status), Class::ExitUnexplained) && !is_aborted(status)
+}
+
+/// The process ended itself: NCCL's watchdog does, and C++ after an exception that nothing catches.
+pub(crate) fn is_aborted(status: ExitStatus) -> bool {
+    matches!(status, ExitStatus::Signal(6) | ExitStatus::Code(134))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clue(class: Class, text: &'static str) -> LogClue<'static> {
+        LogClue {
+            class,
+            text,
+            chained: false,
+            loose: false,
+            own: false,
+        }
+    }
+
+    fn chosen(clues: &[LogClue<'_>]) -> Class {
+        clues[choose(clues).unwrap().at].class
+    }
+
+    #[test]
+    fn the_kernel_counts_before_the_program_and_a_cause_before_its_echo() {
+        let echo = clue(Class::CommConn, "Connection reset by peer");
+        let fault = clue(Class::GpuAppFault, "CUDA error: unspecified launch failure");
+        let bus = clue(Class::GpuFallenOffBus, "NVRM: Xid (PCI:0000:3b:00): 79");
+        assert_eq!(chosen(&[echo, fault]), Class::GpuAppFault);
+        assert_eq!(chosen(&[echo, fault, bus]), Class::GpuFallenOffBus);
+        let oom = clue(Class::MemCudaOom, "torch.OutOfMemoryError: x");
+        assert_eq!(chosen(&[oom, fault]), Class::MemCudaOom);
+    }
+
+    #[test]
+    fn a_warning_counts_where_nothing_else_was_said() {
+        let retried = clue(Class::HubRate, "WARNING: 429 Client Error, retrying in 3 s");
+        assert_eq!(chosen(&[retried]), Class::HubRate);
+        assert_eq!(
+            chosen(&[retried, clue(Class::CommConn, "Connection refused")]),
+            Class::CommConn
+        );
+        let plugin = "n1:4:4 [0] NCCL INFO NET/Plugin: libnccl-net.so: cannot open shared object file";
+        for warned in [
+            plugin,
+            "[W519 05:00:11.22 TCPStore.cpp:125] [c10d] recvValue failed",
+            "INFO 06-12 09:00:11 [x.py:1] boom",
+        ] {
+            assert_eq!(weight(&clue(Class::MemCudaOom, warned)), Weight::Hint, "{warned}");
+        }
+    }
+
+    #[test]
+    fn what_a_pod_waited_for_counts_where_nothing_else_was_said() {
+        let pulled = clue(Class::SchedLaunch, "2m  Warning  Failed  pod/a  Error: ErrImagePull");
+        assert_eq!(chosen(&[pulled]), Class::SchedLaunch);
+        assert_eq!(
+            chosen(&[pulled, clue(Class::CodeTypeKey, "KeyError: 'a'")]),
+            Class::CodeTypeKey
+        );
+    }
+
+    #[test]
+    fn the_first_of_a_chain_counts_unless_it_says_nothing() {
+        let after = |class, text| LogClue {
+            class,
+            text,
+            chained: true,
+            loose: false,
+            own: false,
+        };
+        let oom = clue(Class::MemCudaOom, "torch.OutOfMemoryError: x");
+        assert_eq!(
+            chosen(&[oom, after(Class::CodeTypeKey, "KeyError: 'x'")]),
+            Class::MemCudaOom
+        );
+        let general = clue(Class::CodeException, "TimeoutError: timed out");
+        assert_eq!(
+            chosen(&[general, after(Class::HubRate, "LocalEntryNotFoundError: x")]),
+            Class::HubRate
+        );
+        assert_eq!(
+            chosen(&[general, clue(Class::HubRate, "LocalEntryNotFoundError: x")]),
+            Class::CodeException
+        );
+        let missed = clue(Class::CodeTypeKey, "KeyError: 'layers.0'");
+        assert_eq!(
+            chosen(&[missed, after(Class::MemCudaOom, "torch.OutOfMemoryError: x")]),
+            Class::MemCudaOom
+        );
+        assert_eq!(
+            chosen(&[missed, after(Class::HubRate, "ReadTimeout: x")]),
+            Class::CodeTypeKey
+        );
+    }
+
+    #[test]
+    fn words_that_say_no_more_than_the_part_that_ended_are_its_detail() {
+        let engine = clue(
+            Class::EngineSglangWatchdog,
+            "Scheduler hit an exception: Traceback (most recent call last):",
+        );
+        let general = clue(Class::CodeException, "RuntimeError: bad state");
+        assert_eq!(chosen(&[engine, general]), Class::EngineSglangWatchdog);
+        assert_eq!(chosen(&[general, engine]), Class::CodeException);
+        assert_eq!(
+            chosen(&[engine, clue(Class::MemCudaOom, "torch.OutOfMemoryError: x")]),
+            Class::MemCudaOom
+        );
+        let sum = clue(Class::CkptSaveFailed, "CheckpointException ranks:dict_keys([3])");
+        assert_eq!(chosen(&[sum, general]), Class::CkptSaveFailed);
+        // A process that aborted is what Ray saw of it.
+        let dead = clue(Class::RayActorDied, "The actor died unexpectedly");
+        assert_eq!(
+            chosen(&[clue(Class::NativeCrash, "Fatal Python error: Aborted"), dead]),
+            Class::NativeCrash
+        );
+        assert_eq!(
+            chosen(&[
+                clue(Class::CommLauncherTeardown, "Sending process 1 closing signal"),
+                dead
+            ]),
+            Class::RayActorDied
+        );
+    }
+
+    #[test]
+    fn a_failure_that_is_told_of_is_not_one_that_is_over() {
+        let told = |class, text| weight(&clue(class, text));
+        assert_eq!(
+            told(Class::GpuEccUncorrectable, "Xid: 140, Unrecovered ECC Error"),
+            Weight::Machine
+        );
+        assert_eq!(
+            told(Class::CommConn, "rank 3 recovered from Connection reset by peer"),
+            Weight::Hint
+        );
+        assert_eq!(told(Class::SchedPreempt, "WARNING: Preempted by pod x"), Weight::Cause);
+        assert_eq!(told(Class::DiskFull, "WARNING: No space left on device"), Weight::Hint);
+    }
+
+    #[test]
+    fn what_a_runtime_does_after_its_own_words_is_no_cause() {
+        let abort = clue(
+            Class::NativeCrash,
+            "terminate called after throwing an instance of 'c10::DistBackendError'",
+        );
+        let timeout = clue(
+            Class::CommNcclTimeout,
+            "Watchdog caught collective operation timeout: WorkNCCL(",
+        );
+        assert_eq!(chosen(&[abort, timeout]), Class::CommNcclTimeout);
+        let crash = clue(Class::NativeCrash, "Fatal Python error: Segmentation fault");
+        assert_eq!(chosen(&[timeout, crash]), Class::NativeCrash);
+    }
+}

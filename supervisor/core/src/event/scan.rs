@@ -1,0 +1,444 @@
+//! Lines of output to sightings: a table of rules, one pass per line, bounded work.
+//!
+//! Runs inside the guard, so that what a line meant survives the supervisor. A Python exception counts only
+//! as the end of a traceback: healthy logs are full of `ModuleNotFoundError` in warnings.
+
+mod filter;
+mod model_text;
+mod paths;
+mod remark;
+mod strip;
+mod traceback;
+
+pub(crate) use filter::Filter;
+pub(crate) use paths::without_paths;
+pub(crate) use remark::{SAMPLES, opens_sample};
+pub use strip::strip;
+
+use crate::event::{Sighting, TrainerPhase};
+use crate::id::WorkerId;
+use crate::observe::numbers::{StepMetrics, TrainingMetric, number_of};
+use crate::rulebook::taxonomy::FailureClass;
+use model_text::Samples;
+use regex::bytes::{Regex, RegexSet};
+use serde::{Deserialize, Serialize};
+use strip::Prefix;
+use thiserror::Error;
+use traceback::{TracebackLine, TracebackScope, Tracebacks};
+
+/// Longest piece of a line that is looked at and kept, in bytes.
+pub const LINE_LIMIT: usize = 4096;
+
+/// Opening of the names of the user's rules.
+pub(crate) const USER: &str = "user/";
+
+/// Rules that count beside the first one that matches a line.
+const BESIDE: usize = 4;
+
+/// End of the name of a rule that matched text of a model.
+pub(crate) const QUOTED: &str = ".quoted";
+
+/// Meaning of a match.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleKind {
+    /// The first capture group is the step that was finished, a second one the last planned step.
+    Step,
+    /// A progress bar: the first capture group is where it is, the second how long. It tells of steps only where it is as long as the
+    /// last planned step.
+    Bar,
+    /// The trainer entered this phase (an optional capture group is a step).
+    Enters(TrainerPhase),
+    /// Progress of another kind than the trainer's own steps: the capture group is a number that rises.
+    Beat,
+    /// A part of the trainer is brought back in place, which takes time.
+    Heals,
+    /// The capture group is the last planned step.
+    Total,
+    /// The trainer says that it resumed; the capture group is the step.
+    Resumed,
+    /// The trainer says that it starts from nothing.
+    Scratch,
+    /// The trainer prints its configuration: the line with the path that it is to resume from.
+    ResumePath,
+    /// The trainer says that it ended as planned.
+    End,
+    /// The trainer says that it failed; what it does then may take hours.
+    Failed,
+    /// A failure of this class (`mem.cuda_oom`).
+    Failure(FailureClass),
+    /// An exception ended a traceback; its text is classified by the diagnosis.
+    Exception,
+}
+
+impl RuleKind {
+    fn tells_progress(&self) -> bool {
+        matches!(self, Self::Step | Self::Bar | Self::Beat)
+    }
+}
+
+/// One rule: a regular expression over a line without colours and launcher prefixes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanRule {
+    /// Stable name.
+    pub id: String,
+    /// Regular expression (bytes, Unicode classes off by default).
+    pub pattern: String,
+    /// Meaning of a match.
+    pub kind: RuleKind,
+    /// Keys of numbers in the line. Where there are any, the line is about a training step only if it has one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<(TrainingMetric, String)>,
+    /// Texts, with `|` between them, one of which a line must hold before the expression is tried; the expression may then be empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holds: Option<String>,
+}
+
+impl ScanRule {
+    /// A rule.
+    #[must_use]
+    pub fn new(id: &str, pattern: &str, kind: RuleKind) -> Self {
+        Self {
+            id: id.to_owned(),
+            pattern: pattern.to_owned(),
+            kind,
+            keys: Vec::new(),
+            holds: None,
+        }
+    }
+
+    /// A rule for lines that hold a text.
+    #[must_use]
+    pub fn holding(id: &str, holds: &str, pattern: &str, kind: RuleKind) -> Self {
+        Self {
+            holds: Some(holds.to_owned()),
+            ..Self::new(id, pattern, kind)
+        }
+    }
+
+    /// The same, with the keys of numbers that its lines hold.
+    #[must_use]
+    pub fn with_keys(mut self, keys: &[(TrainingMetric, &str)]) -> Self {
+        self.keys = keys.iter().map(|(m, key)| (*m, (*key).to_owned())).collect();
+        self
+    }
+
+    /// The numbers in a line that this rule matched; `None`: none of its keys stands there.
+    fn numbers(&self, line: &[u8]) -> Option<StepMetrics> {
+        let mut out = StepMetrics::default();
+        let mut found = self.keys.is_empty();
+        for (what, key) in &self.keys {
+            if let Some(n) = number_of(line, key) {
+                out.set(*what, n);
+                found = true;
+            }
+        }
+        found.then_some(out)
+    }
+}
+
+/// A match, with what it means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanMatch {
+    /// Its meaning.
+    pub kind: RuleKind,
+    /// Place where it was.
+    pub sighting: Sighting,
+    /// The last planned step, where a line about a step says it too.
+    pub total: Option<u64>,
+    /// Numbers of a training step; `None`: the line is about none, a validation for instance.
+    pub numbers: Option<StepMetrics>,
+}
+
+/// All rules compiled, with the little state that tracebacks need.
+pub struct Scanner {
+    /// Rules that are tried on each line, and where they stand among all.
+    set: RegexSet,
+    places: Vec<usize>,
+    /// Rules that are tried where a line holds their text.
+    filter: Filter,
+    rules: Vec<(ScanRule, Option<Regex>)>,
+    prefix: Prefix,
+    tracebacks: Tracebacks,
+    samples: Samples,
+    /// The line before was text of a model.
+    quoted: bool,
+}
+
+impl std::fmt::Debug for Scanner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Scanner({} rules)", self.rules.len())
+    }
+}
+
+/// Rules that cannot be compiled.
+#[derive(Debug, Error)]
+pub enum ScanError {
+    /// A pattern that is no regular expression, or a table that is too large.
+    #[error(transparent)]
+    Pattern(#[from] regex::Error),
+    /// Too many texts.
+    #[error(transparent)]
+    Texts(#[from] aho_corasick::BuildError),
+}
+
+impl Scanner {
+    /// Compiles the rules. Those of a text are compiled when it is first seen.
+    ///
+    /// # Errors
+    /// A pattern that is no regular expression, or a table that is too large.
+    pub fn new(rules: Vec<ScanRule>) -> Result<Self, ScanError> {
+        let (mut places, mut patterns) = (Vec::new(), Vec::new());
+        for (at, rule) in rules.iter().enumerate().filter(|(_, r)| r.holds.is_none()) {
+            places.push(at);
+            patterns.push(rule.pattern.as_str());
+        }
+        let set = RegexSet::new(patterns)?;
+        let held = rules.iter().enumerate();
+        let filter = Filter::new(held.filter_map(|(at, r)| Some((at, r.holds.as_deref()?, r.pattern.as_str()))))?;
+        let rules = rules
+            .into_iter()
+            .map(|r| match r.holds {
+                None => Regex::new(&r.pattern).map(|x| (r, Some(x))),
+                Some(_) => Ok((r, None)),
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            set,
+            places,
+            filter,
+            rules,
+            prefix: Prefix::new()?,
+            tracebacks: Tracebacks::new()?,
+            samples: Samples::new()?,
+            quoted: false,
+        })
+    }
+
+    /// Looks at one line (without its newline). The first matching rule wins.
+    pub fn line(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Option<ScanMatch> {
+        self.all(worker, number, line).pop()
+    }
+
+    /// The same, after the steps and beats that the line tells beside: whatever is printed behind a progress bar stands on its line.
+    pub fn all(&mut self, worker: WorkerId, number: u64, line: &[u8]) -> Vec<ScanMatch> {
+        let plain = strip(&line[..line.len().min(LINE_LIMIT)]);
+        let (source, text) = self.prefix.split(&plain);
+        let before = &plain[..plain.len() - text.len()];
+        self.quoted = self.samples.line(worker.0, source, before, text);
+        match self.tracebacks.line(worker.0, source, text) {
+            TracebackLine::Exception { .. } if self.user_rule(text).is_some() => {}
+            TracebackLine::Exception { through, chained } => {
+                let rule = match (through, chained) {
+                    _ if self.quoted => "py.exception.quoted",
+                    (TracebackScope::Neither, false) => "py.exception",
+                    (TracebackScope::State, false) => "py.exception.state",
+                    (TracebackScope::Load, false) => "py.exception.load",
+                    (TracebackScope::Save, false) => "py.exception.save",
+                    (TracebackScope::Reward, false) => "py.exception.reward",
+                    (TracebackScope::Init, false) => "py.exception.init",
+                    (TracebackScope::Neither, true) => "py.exception.chained",
+                    (TracebackScope::State, true) => "py.exception.chained.state",
+                    (TracebackScope::Load, true) => "py.exception.chained.load",
+                    (TracebackScope::Save, true) => "py.exception.chained.save",
+                    (TracebackScope::Reward, true) => "py.exception.chained.reward",
+                    (TracebackScope::Init, true) => "py.exception.chained.init",
+                };
+                let text = text.trim_ascii_start();
+                return vec![hit(RuleKind::Exception, rule, worker, number, text, None)];
+            }
+            // A line of a program tells of what it can do, not of what happened.
+            TracebackLine::Code => return Vec::new(),
+            TracebackLine::Inside if text.starts_with(b"  ") => return Vec::new(),
+            TracebackLine::Inside | TracebackLine::Other => {}
+        }
+        let matched = self.set.matches(text);
+        let always = || matched.iter().filter_map(|at| self.places.get(at)).copied();
+        let Some(first) = always().chain(self.filter.first(&without_paths(text))).min() else {
+            return Vec::new();
+        };
+        let is_step = self.rules.get(first).is_some_and(|(r, _)| r.kind == RuleKind::Step);
+        let beside = |at: &usize| *at != first && self.rules.get(*at).is_some_and(|(r, _)| r.kind.tells_progress());
+        let others = always().filter(beside).take(if is_step { 0 } else { BESIDE });
+        others
+            .chain([first])
+            .filter_map(|at| self.by_rule(at, worker, number, text))
+            .collect()
+    }
+
+    /// A match of the rule at this place.
+    fn by_rule(&self, at: usize, worker: WorkerId, number: u64, text: &[u8]) -> Option<ScanMatch> {
+        let (rule, regex) = self.rules.get(at)?;
+        if matches!(rule.kind, RuleKind::Failure(_)) && !rule.id.starts_with(USER) && remark::is_remark(text) {
+            return None;
+        }
+        let captures = regex.as_ref().and_then(|r| r.captures(text));
+        let digits = |group| {
+            let bytes = captures.as_ref()?.get(group)?.as_bytes();
+            // Large numbers may be written in groups.
+            std::str::from_utf8(bytes).ok()?.replace(',', "").parse().ok()
+        };
+        let mut found = hit(rule.kind.clone(), &rule.id, worker, number, text, digits(1));
+        found.total = digits(2).filter(|_| matches!(rule.kind, RuleKind::Step | RuleKind::Bar));
+        found.numbers = rule.numbers(text);
+        if self.quoted && matches!(rule.kind, RuleKind::Failure(_)) {
+            found.sighting.rule.push_str(QUOTED);
+        }
+        Some(found)
+    }
+
+    /// The user's rule for a line.
+    fn user_rule(&self, text: &[u8]) -> Option<usize> {
+        if !self.rules.iter().any(|(rule, _)| rule.id.starts_with(USER)) {
+            return None;
+        }
+        let mut matches = self.set.matches(text).into_iter().filter_map(|at| self.places.get(at));
+        matches
+            .find(|at| self.rules.get(**at).is_some_and(|(rule, _)| rule.id.starts_with(USER)))
+            .copied()
+    }
+
+    /// The line as its process printed it: without colours, and without the words that launchers and loggers put before it.
+    #[must_use]
+    pub fn message(&self, line: &[u8]) -> Vec<u8> {
+        let plain = strip(&line[..line.len().min(LINE_LIMIT)]);
+        self.prefix.split(&plain).1.to_vec()
+    }
+
+    /// Forgets tracebacks and texts of models that have not ended.
+    pub fn clear(&mut self) {
+        self.tracebacks.clear();
+        self.samples.clear();
+        self.quoted = false;
+    }
+
+    /// A traceback or a text of a model has begun and not ended: each line counts.
+    #[must_use]
+    pub fn is_inside(&self) -> bool {
+        self.tracebacks.any() || self.samples.any()
+    }
+
+    /// Texts of models that have not ended are given up.
+    pub(crate) fn end_samples(&mut self) {
+        self.samples.clear();
+    }
+
+    /// The last line was text of a model: it tells of nothing that happened here.
+    #[must_use]
+    pub fn is_quoted(&self) -> bool {
+        self.quoted
+    }
+}
+
+fn hit(kind: RuleKind, rule: &str, worker: WorkerId, line: u64, text: &[u8], number: Option<u64>) -> ScanMatch {
+    ScanMatch {
+        kind,
+        sighting: Sighting {
+            rule: rule.to_owned(),
+            worker,
+            line,
+            text: String::from_utf8_lossy(text).into_owned(),
+            number,
+            count: 1,
+        },
+        total: None,
+        numbers: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rulebook::taxonomy::Class;
+
+    fn scanner() -> Scanner {
+        Scanner::new(vec![
+            ScanRule::new("step", r"\bstep:(\d+) - ", RuleKind::Step),
+            ScanRule::new(
+                "oom",
+                r"CUDA out of memory",
+                RuleKind::Failure(Class::MemCudaOom.into()),
+            ),
+        ])
+        .unwrap()
+    }
+
+    #[test]
+    fn a_step_line_is_found_behind_ray_prefix_and_colour() {
+        let mut s = scanner();
+        let line = b"\x1b[36m(TaskRunnerV1 pid=71, ip=10.0.0.1)\x1b[0m step:12 - loss:0.5";
+        let hit = s.line(WorkerId(0), 3, line).unwrap();
+        assert_eq!(hit.kind, RuleKind::Step);
+        assert_eq!(hit.sighting.number, Some(12));
+    }
+
+    #[test]
+    fn a_line_about_a_step_may_say_how_many_there_are() {
+        let rule = ScanRule::new("step", r"Train step (\d+)/(\d+) done", RuleKind::Step);
+        let mut s = Scanner::new(vec![rule]).unwrap();
+        let hit = s
+            .line(WorkerId(0), 1, b"Epoch 1/2 Step 3/4 Train step 3/8 done.")
+            .unwrap();
+        assert_eq!((hit.sighting.number, hit.total), (Some(3), Some(8)));
+        assert_eq!(scanner().line(WorkerId(0), 1, b"step:3 - x").unwrap().total, None);
+    }
+
+    #[test]
+    fn a_line_may_tell_a_step_beside_what_it_means_first() {
+        let mut s = Scanner::new(vec![
+            ScanRule::new("saves", r"Saving to \d+", RuleKind::Enters(TrainerPhase::Save)),
+            ScanRule::new("bar", r"^\s*\d+%\|[^|]*\|\s*(\d+)/(\d+) \[", RuleKind::Bar),
+            ScanRule::new("step", r"step (\d+)", RuleKind::Step),
+            ScanRule::new("beat", r" (\d+)/\d+ ", RuleKind::Beat),
+            ScanRule::new(
+                "oom",
+                r"CUDA out of memory",
+                RuleKind::Failure(Class::MemCudaOom.into()),
+            ),
+        ])
+        .unwrap();
+        let mut rules = |line: &str| {
+            let hits = s.all(WorkerId(0), 1, line.as_bytes());
+            let named = |h: ScanMatch| format!("{} {:?}/{:?}", h.sighting.rule, h.sighting.number, h.total);
+            hits.into_iter().map(named).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            rules(" 50%|##  | 2/4 [00:00<00:01]Saving to 2"),
+            ["bar Some(2)/Some(4)", "beat Some(2)/None", "saves None/None"]
+        );
+        // A bar that is not the training's is one that gets on.
+        assert_eq!(
+            rules(" 50%|##  | 2/4 [00:00"),
+            ["beat Some(2)/None", "bar Some(2)/Some(4)"]
+        );
+        // A step says it all; what is no failure by a rule before it is none by one behind it.
+        assert_eq!(rules("step 3 2/4 : CUDA out of memory"), ["step Some(3)/None"]);
+        assert_eq!(rules("CUDA out of memory"), ["oom None/None"]);
+    }
+
+    #[test]
+    fn an_exception_counts_only_at_the_end_of_a_traceback() {
+        let mut s = scanner();
+        assert!(
+            s.line(WorkerId(0), 1, b"ModuleNotFoundError: No module named 'vllm'")
+                .is_none()
+        );
+        assert!(
+            s.line(WorkerId(0), 2, b"[rank1]: Traceback (most recent call last):")
+                .is_none()
+        );
+        assert!(s.line(WorkerId(0), 3, b"[rank1]:   File \"x.py\", line 1").is_none());
+        let hit = s.line(WorkerId(0), 4, b"[rank1]: torch.cuda.FooError: broken").unwrap();
+        assert_eq!(hit.kind, RuleKind::Exception);
+        assert_eq!(hit.sighting.text, "torch.cuda.FooError: broken");
+        assert!(s.line(WorkerId(0), 5, b"KeyError: 'x'").is_none());
+    }
+
+    #[test]
+    fn a_long_line_is_cut_not_kept() {
+        let mut s = scanner();
+        let mut line = b"CUDA out of memory ".to_vec();
+        line.resize(1 << 20, b'x');
+        assert!(s.line(WorkerId(0), 1, &line).unwrap().sighting.text.len() <= LINE_LIMIT);
+    }
+}

@@ -1,0 +1,445 @@
+//! The work of an attempt's processes, compared with their work while the attempt got on.
+//!
+//! The guard counts, in windows of ten seconds, what each rank uses. Windows that were followed by progress are healthy: they make
+//! a profile of the rank in that phase. A later window is *still* or *spinning* only where two families of signs agree that it is
+//! unlike all of them: CPU (time, faults, switches) and traffic (bytes of files, pipes and network). Background traffic and threads
+//! that wake up are in the healthy windows as well, so that nothing is compared with zero. A rank that has no profile is still where
+//! it neither computes nor says anything.
+//!
+//! GPUs are a third family, where they are told ([`devices`]): with either of the others it makes two, and one that works as in healthy
+//! windows is a sign of life of all ranks. Which rank uses which is not asked: in a step they wait for each other.
+//!
+//! A machine that is too busy slows everything down together. The time that a rank waited for a core is known, and what it did is
+//! taken as many times as it would have done in the whole window, had it not waited. What wakes up a hundred times a second to look
+//! around, as each process of Ray does, waits for a core each time and does no more without: it is not taken to be starved.
+
+use crate::id::WorkerId;
+use crate::observe::durations::DurationKind;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+mod devices;
+use devices::Devices;
+pub use devices::{DEVICES_LIMIT, DeviceLook, DevicePulse};
+
+/// Most ranks, or processes of one driver, that are looked at one by one.
+pub const RANKS_LIMIT: usize = 256;
+/// Healthy windows kept for a rank in a phase.
+const KEPT: usize = 32;
+/// A profile of fewer says nothing.
+const ENOUGH: usize = 4;
+/// Profiles kept: of all phases of ranks by the hundred.
+const PROFILES: usize = 16 * RANKS_LIMIT;
+/// Windows that wait for progress.
+const PENDING: usize = 64;
+/// Starving takes what is seen at most so many times.
+const STARVED: f64 = 20.0;
+/// Below this share of a core nothing is computed, ...
+const IDLE: f64 = 0.01;
+/// ... or below this, where the rank uses ten times as much in healthy windows: threads that wake up to look around are not nothing.
+const LOOKS_AROUND: f64 = 0.02;
+/// A share of a core that a healthy rank uses, at least, to be one that matters and can be told by it.
+const USES: f64 = 0.05;
+/// From this share of a core on a rank is busy.
+const BUSY: f64 = 0.03;
+/// A sign that a healthy rank shows so often in a second, at least, can be missed.
+const OFTEN: f64 = 2.0;
+/// Bytes in a second that a healthy rank moves, at least, to be missed.
+const FLOWS: f64 = 1024.0;
+/// Share of the least of the healthy windows below which a window is unlike them.
+const LOW: f64 = 0.4;
+const VERY_LOW: f64 = 0.1;
+/// Windows in a row before a sign counts.
+pub const IN_A_ROW: u32 = 3;
+
+/// Counters of one rank over a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RankSample {
+    /// The worker it belongs to.
+    pub worker: WorkerId,
+    /// The rank's first process.
+    pub pid: i32,
+    /// State letter of that process at the end of the window.
+    pub state: u8,
+    /// CPU time of its tree, in milliseconds.
+    pub cpu_ms: u64,
+    /// Time that it waited for a core, in milliseconds.
+    pub wait_ms: u64,
+    /// Times that it gave up its core.
+    pub switches: u64,
+    /// Page faults of its tree that needed no disk.
+    pub faults: u64,
+    /// Bytes that its tree read and wrote.
+    pub bytes: u64,
+}
+
+/// One window.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ActivityWindow {
+    /// Its length in milliseconds.
+    pub over_ms: u64,
+    /// Bytes on the network, of everybody who shares it; `None`: not all of them could be counted.
+    pub network: Option<u64>,
+    /// Bytes of output of all workers.
+    pub output: u64,
+    /// The ranks.
+    pub pulses: Vec<RankSample>,
+    /// The GPUs, where they are told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DevicePulse>,
+}
+
+/// The judgement of a rank's windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RankState {
+    /// It works, or it cannot be told.
+    Alive,
+    /// It waits for a disk or a device, where no signal reaches it.
+    Disk,
+    /// It does nothing.
+    Still,
+    /// It computes, but unlike any healthy window.
+    Spinning,
+    /// A signal stopped it.
+    Stopped,
+    /// Its process is gone, and the others stay.
+    Gone,
+}
+
+/// A rank in a look.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankLook {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its process.
+    pub pid: i32,
+    /// The sign.
+    pub sign: RankState,
+    /// For so many windows in a row.
+    pub windows: u32,
+    /// Hundredths of a core.
+    pub cpu: u32,
+    /// The name of its process, where one driver starts the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The call that its first thread waits in, where the kernel tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
+    /// The node that it runs on, where the ranks are on several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// The ranks that matter, after a window.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ActivitySample {
+    /// By worker and process.
+    pub ranks: Vec<RankLook>,
+    /// The GPUs that the attempt uses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceLook>,
+}
+
+impl ActivitySample {
+    /// Returns true if a rank is stopped or gone, or no rank that matters is alive, each for long enough.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        let lasts = |r: &RankLook| r.windows >= IN_A_ROW;
+        let lost = |r: &RankLook| matches!(r.sign, RankState::Stopped | RankState::Gone) && lasts(r);
+        let idle = |r: &RankLook| r.sign >= RankState::Still && lasts(r);
+        self.ranks.iter().any(lost) || !self.ranks.is_empty() && self.ranks.iter().all(idle)
+    }
+
+    /// The ranks in words, the one that others may wait for first.
+    #[must_use]
+    pub fn words(&self) -> String {
+        const TOLD: usize = 4;
+        let mut ranks: Vec<&RankLook> = self.ranks.iter().collect();
+        ranks.sort_by_key(|r| std::cmp::Reverse(r.sign));
+        let mut out: Vec<String> = ranks.iter().take(TOLD).map(|r| r.words()).collect();
+        if let Some(more) = ranks.len().checked_sub(TOLD).filter(|n| *n > 0) {
+            out.push(format!("and {more} more"));
+        }
+        out.extend(self.devices.iter().take(TOLD).map(DeviceLook::words));
+        out.join("; ")
+    }
+
+    /// Returns true if a GPU works as it does in healthy windows.
+    #[must_use]
+    pub fn is_device_at_work(&self) -> bool {
+        devices::all(&self.devices) == Some(RankState::Alive)
+    }
+}
+
+impl RankLook {
+    fn words(&self) -> String {
+        let on = self.node.as_ref().map(|n| format!(" on node {n}")).unwrap_or_default();
+        let name = self.name.as_ref().map(|n| format!("{n}, ")).unwrap_or_default();
+        let who = format!("worker {}{on} ({name}pid {})", self.worker, self.pid);
+        let waits = self.waits.as_ref().map(|w| format!(" ({w})")).unwrap_or_default();
+        match self.sign {
+            RankState::Stopped => format!("{who} is stopped (T)"),
+            RankState::Gone => format!("{who} is gone"),
+            RankState::Spinning => format!("{who} spins: {} % of a core, and nothing comes of it", self.cpu),
+            RankState::Still => format!("{who} waits{waits}"),
+            RankState::Disk => format!("{who} waits for a disk or a device (D){waits}"),
+            RankState::Alive => format!("{who} works"),
+        }
+    }
+}
+
+/// Signs of one window, in a second.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    cpu: f64,
+    switches: f64,
+    faults: f64,
+    bytes: f64,
+    network: Option<f64>,
+}
+
+/// Healthy windows of a rank in a phase.
+#[derive(Debug, Default)]
+struct Profile {
+    windows: VecDeque<Sample>,
+}
+
+impl Profile {
+    fn note(&mut self, sample: Sample) {
+        if self.windows.len() >= KEPT {
+            self.windows.pop_front();
+        }
+        self.windows.push_back(sample);
+    }
+
+    fn least(&self, of: impl Fn(&Sample) -> f64) -> f64 {
+        self.windows.iter().map(of).fold(f64::INFINITY, f64::min)
+    }
+
+    fn mean_cpu(&self) -> f64 {
+        self.windows.iter().map(|s| s.cpu).sum::<f64>() / self.windows.len().max(1) as f64
+    }
+
+    /// The share of a core below which the rank computes nothing.
+    fn idle(&self) -> f64 {
+        (VERY_LOW * self.mean_cpu()).clamp(IDLE, LOOKS_AROUND)
+    }
+
+    /// The rank does nothing, or computes to no end: two families say so. `devices`: what all GPUs come to.
+    fn judge(&self, now: &Sample, devices: Option<RankState>) -> RankState {
+        // Each sign as it is, and the least of the healthy windows.
+        let cpu = (now.cpu, self.least(|s| s.cpu));
+        let faults = (now.faults, self.least(|s| s.faults));
+        let switches = (now.switches, self.least(|s| s.switches));
+        let bytes = (now.bytes, self.least(|s| s.bytes));
+        // A network that was not counted is no sign.
+        let counted: Vec<f64> = self.windows.iter().filter_map(|s| s.network).collect();
+        let least = counted
+            .iter()
+            .copied()
+            .reduce(f64::min)
+            .filter(|_| counted.len() >= ENOUGH);
+        let network = now.network.zip(least).unwrap_or_default();
+        let few_faults = faults.1 < OFTEN || is_below(faults, LOW);
+        let idles = now.cpu < self.idle() || cpu.1 >= USES && is_below(cpu, LOW) && few_faults;
+        // Other threads that look around go on switching, and those of Python fight the one that spins for its lock.
+        let is_cut_off = network.1 >= FLOWS && is_below(network, VERY_LOW);
+        let moves_nothing = match (faults.1 >= OFTEN, bytes.1 >= FLOWS) {
+            (true, true) => few_faults && is_below(bytes, VERY_LOW),
+            // Bytes through sockets alone are told by the network.
+            (true, false) => is_below(faults, VERY_LOW) && is_cut_off,
+            // On a busy machine a healthy window may hold few faults and switches: all that it moves has to have stopped.
+            (false, true) => faults.0 < OFTEN && is_below(bytes, VERY_LOW) && is_cut_off,
+            (false, false) => false,
+        };
+        let spins = now.cpu >= BUSY && (are_below([faults, switches], OFTEN, VERY_LOW) || moves_nothing);
+        let is_dry = are_below([bytes, network], FLOWS, LOW);
+        // Somebody else's traffic is on the network as well, none on the files and pipes of this rank.
+        let has_stopped = bytes.1 >= FLOWS && is_below(bytes, VERY_LOW);
+        let two_say_so = match devices {
+            Some(RankState::Alive) => false,
+            Some(RankState::Spinning) => spins || idles || is_dry || has_stopped,
+            // A GPU that waits while a process computes as ever is no hang: a metric, a tokenizer, a compiler.
+            Some(_) => spins || idles,
+            None => (spins || idles) && is_dry,
+        };
+        let is_busy = now.cpu >= BUSY || !idles && devices == Some(RankState::Spinning);
+        match (two_say_so, is_busy) {
+            (false, _) => RankState::Alive,
+            (true, true) => RankState::Spinning,
+            (true, false) => RankState::Still,
+        }
+    }
+}
+
+/// A sign is below a share of the least of the healthy windows.
+fn is_below((now, least): (f64, f64), share: f64) -> bool {
+    now < share * least
+}
+
+/// Each of the signs that healthy windows show so often is below a share of their least, and one of them does.
+fn are_below(signs: [(f64, f64); 2], often: f64, share: f64) -> bool {
+    let mut told = signs.into_iter().filter(|(_, least)| *least >= often).peekable();
+    told.peek().is_some() && told.all(|sign| is_below(sign, share))
+}
+
+/// Follows the ranks of one attempt.
+#[derive(Debug, Default)]
+pub struct Watcher {
+    profiles: BTreeMap<(RankKey, DurationKind), Profile>,
+    pending: VecDeque<(ActivityWindow, DurationKind)>,
+    streaks: BTreeMap<RankKey, (RankState, u32)>,
+    devices: Devices,
+}
+
+/// A rank: its worker, and its process where one worker starts them all.
+type RankKey = (WorkerId, i32);
+
+impl Watcher {
+    /// The attempt got on: what was seen since it last did was healthy.
+    pub fn progress(&mut self) {
+        // Processes come and go: where there is no room, those that are gone make it.
+        if let Some((last, _)) = self.pending.back().filter(|_| self.profiles.len() >= PROFILES) {
+            let there: BTreeSet<RankKey> = last.pulses.iter().map(|p| (p.worker, p.pid)).collect();
+            self.profiles.retain(|(key, _), _| there.contains(key));
+        }
+        for (window, clock) in std::mem::take(&mut self.pending) {
+            let starved = starved(&window);
+            self.devices.note(&window.devices, clock);
+            for pulse in &window.pulses {
+                let key = ((pulse.worker, pulse.pid), clock);
+                if self.profiles.len() >= PROFILES && !self.profiles.contains_key(&key) {
+                    continue;
+                }
+                let sample = sample(&window, pulse, starved);
+                self.profiles.entry(key).or_default().note(sample);
+            }
+        }
+        self.streaks.clear();
+    }
+
+    /// Judges a window.
+    pub fn window(&mut self, window: ActivityWindow, clock: DurationKind) -> ActivitySample {
+        let starved = starved(&window);
+        let most = self.most(clock);
+        let devices = self.devices.look(&window.devices, clock);
+        let all = devices::all(&devices);
+        let (mut ranks, mut aside) = (Vec::new(), Vec::new());
+        let mut seen = BTreeMap::new();
+        for pulse in &window.pulses {
+            let key = (pulse.worker, pulse.pid);
+            let now = sample(&window, pulse, starved);
+            let profile = self.known(key, clock);
+            let sign = judge(pulse, profile, &now, window.output > 0, all);
+            let is_known = match profile {
+                Some(p) => p.mean_cpu() >= USES.min(most) && p.mean_cpu() >= VERY_LOW * most,
+                None => most == 0.0,
+            };
+            // It may have had nothing to do for as long as a profile remembers: who generates waits while the others train.
+            let matters = is_known || sign == RankState::Alive && now.cpu >= USES;
+            let before = self.streaks.get(&key).filter(|(s, _)| same(*s, sign));
+            let windows = before.map_or(1, |(_, n)| n.saturating_add(1));
+            seen.insert(key, (sign, windows));
+            let rank = RankLook {
+                worker: pulse.worker,
+                pid: pulse.pid,
+                sign,
+                windows,
+                cpu: (100 * pulse.cpu_ms / window.over_ms.max(1)).min(100_000) as u32,
+                name: None,
+                waits: None,
+                node: None,
+            };
+            if matters || sign == RankState::Stopped {
+                ranks.push(rank);
+            } else if sign == RankState::Spinning && windows >= IN_A_ROW {
+                aside.push(rank);
+            }
+        }
+        // They had nothing to do while the run got on: they decide nothing, and are named beside those that do.
+        if !ranks.is_empty() {
+            ranks.append(&mut aside);
+        }
+        if ranks.len() > RANKS_LIMIT {
+            // One that is lost, or works, decides: it is told.
+            ranks.sort_by_key(|r: &RankLook| {
+                matches!(r.sign, RankState::Still | RankState::Spinning) && r.windows >= IN_A_ROW
+            });
+            ranks.truncate(RANKS_LIMIT);
+        }
+        self.streaks = seen;
+        if self.pending.len() >= PENDING {
+            self.pending.pop_front();
+        }
+        self.pending.push_back((window, clock));
+        ActivitySample { ranks, devices }
+    }
+
+    fn known(&self, key: RankKey, clock: DurationKind) -> Option<&Profile> {
+        self.profiles.get(&(key, clock)).filter(|p| p.windows.len() >= ENOUGH)
+    }
+
+    /// The share of a core that the busiest rank uses in healthy windows of a phase.
+    fn most(&self, clock: DurationKind) -> f64 {
+        let known = self
+            .profiles
+            .iter()
+            .filter(|((_, p), profile)| *p == clock && profile.windows.len() >= ENOUGH);
+        known.map(|(_, p)| p.mean_cpu()).fold(0.0, f64::max)
+    }
+}
+
+/// Still and spinning are both no sign of life: one may turn into the other.
+fn same(a: RankState, b: RankState) -> bool {
+    let idle = |s| matches!(s, RankState::Still | RankState::Spinning);
+    a == b || idle(a) && idle(b)
+}
+
+fn judge(
+    pulse: &RankSample,
+    profile: Option<&Profile>,
+    now: &Sample,
+    output: bool,
+    devices: Option<RankState>,
+) -> RankState {
+    match (pulse.state, profile) {
+        (b'T', _) => RankState::Stopped,
+        (b'Z' | b'X' | 0, _) => RankState::Gone,
+        _ if devices == Some(RankState::Alive) => RankState::Alive,
+        (b'D', _) if now.cpu < IDLE => RankState::Disk,
+        (_, Some(profile)) => match profile.judge(now, devices) {
+            RankState::Alive if now.cpu < profile.idle() && !output => RankState::Still,
+            sign => sign,
+        },
+        (_, None) if now.cpu < IDLE && !output => RankState::Still,
+        (_, None) => RankState::Alive,
+    }
+}
+
+/// How many times more the ranks would have done, each on a core of its own.
+fn starved(window: &ActivityWindow) -> f64 {
+    let times = window.pulses.iter().map(|p| starving(window.over_ms, p));
+    times.fold(1.0, f64::max)
+}
+
+fn starving(over_ms: u64, pulse: &RankSample) -> f64 {
+    let over = over_ms.max(1) as f64;
+    let had = over - pulse.wait_ms as f64;
+    (over / had.max(over / STARVED)).min(STARVED)
+}
+
+fn sample(window: &ActivityWindow, pulse: &RankSample, starved: f64) -> Sample {
+    let seconds = window.over_ms.max(1) as f64 / 1000.0;
+    let own = starving(window.over_ms, pulse);
+    Sample {
+        cpu: pulse.cpu_ms as f64 * own / 1000.0 / seconds,
+        switches: pulse.switches as f64 * own / seconds,
+        faults: pulse.faults as f64 * own / seconds,
+        bytes: pulse.bytes as f64 * own / seconds,
+        network: window.network.map(|bytes| bytes as f64 * starved / seconds),
+    }
+}
+
+#[cfg(test)]
+mod tests;

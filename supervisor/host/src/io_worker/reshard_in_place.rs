@@ -1,0 +1,251 @@
+//! A step that is cut anew for another number of ranks, in its place.
+//!
+//! It is written beside, made durable, and exchanged with the step that it was cut from, which then goes aside. Where a file system cannot
+//! exchange two names the old one goes aside first. Whoever is killed in between leaves one of these states, and [`Cutter::end`] tells them
+//! apart by the number of ranks that saved what stands where: nothing is deleted that is not known to be a copy.
+
+use super::edit::{OURS, inside, perform, put_aside};
+use super::proof_record::follow;
+use super::reshard::{self, NotCut};
+use super::scan::RootProver;
+use super::write::{disk_error, make_dir};
+use crate::disk::{remove_tree, sync_dir};
+use camino::{Utf8Path, Utf8PathBuf};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use serde_json::json;
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use supervise_checkpoint::InspectLimits;
+use supervise_core::checkpoint::Verdict;
+use supervise_core::checkpoint::reshard::{ReshardSpec, ReshardedStep};
+use supervise_core::decide::limits::says_full;
+use supervise_core::event::{ActError, ActErrorKind};
+use supervise_core::journal::record::DiskEdit;
+
+/// Hears how many bytes are written, of how many; `false` ends it.
+pub(super) type GoOn<'a> = dyn FnMut(u64, u64) -> bool + Send + 'a;
+
+/// Performs edits, reshards among them. Answers with what was cut anew.
+pub(super) fn perform_all(
+    cutter: &mut Cutter<'_>,
+    edits: &[DiskEdit],
+    go_on: &mut GoOn<'_>,
+) -> Result<Option<ReshardedStep>, ActError> {
+    let mut derived = None;
+    for edit in edits {
+        match edit {
+            DiskEdit::Reshard(cut) => derived = Some(cutter.reshard(cut, go_on)?),
+            DiskEdit::EndReshard(cut) => derived = cutter.end(cut)?,
+            plain => perform(cutter.root, std::slice::from_ref(plain), cutter.by, cutter.records)?,
+        }
+    }
+    Ok(derived)
+}
+
+/// Bounds on what is looked into: so many bytes of memory, 0 for what is built in.
+pub(super) fn limits(memory: u64) -> InspectLimits {
+    let built_in = InspectLimits::default();
+    match usize::try_from(memory).unwrap_or(usize::MAX) {
+        0 => built_in,
+        memory => InspectLimits { memory, ..built_in },
+    }
+}
+
+/// Means to cut a step.
+pub(super) struct Cutter<'a> {
+    /// The checkpoint root.
+    pub(super) root: &'a Utf8Path,
+    /// Knows the pins of its steps.
+    pub(super) prover: &'a mut RootProver,
+    /// Named in what is left beside a step that went aside.
+    pub(super) by: &'a str,
+    /// Place of the records of proofs.
+    pub(super) records: Option<&'a Utf8Path>,
+    /// Bounds on what is looked into.
+    pub(super) limits: InspectLimits,
+}
+
+impl Cutter<'_> {
+    /// Done twice it is done once: what was begun is ended first.
+    fn reshard(&mut self, cut: &ReshardSpec, go_on: &mut GoOn<'_>) -> Result<ReshardedStep, ActError> {
+        if let Some(done) = self.end(cut)? {
+            return Ok(done);
+        }
+        let (step, stage) = self.places(cut)?;
+        self.is_untouched(cut)?;
+        let content = reshard::content(&step).map_err(|e| not_cut(cut, &e))?;
+        if content.world != u64::from(cut.from) {
+            let text = format!("it was saved by {} ranks", content.world);
+            return Err(refused(cut, &text));
+        }
+        let above = stage.parent().unwrap_or(self.root);
+        make_dir(above).map_err(|e| disk_error(&format!("creating {above}"), &e))?;
+        crate::system::raise_open_files();
+        let mut progress = |done: u64, of: u64| match go_on(done, of) {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        };
+        reshard::write(&step, &stage, &content, cut.to.into(), &self.limits, &mut progress)
+            .map_err(|e| not_cut(cut, &e))?;
+        // Nobody wrote into it meanwhile, and whoever asked is still there.
+        if !go_on(0, 0) {
+            return Err(not_cut(cut, &NotCut::Interrupted));
+        }
+        self.is_untouched(cut)?;
+        let kept = self.put_in_place(cut, &step, &stage).map_err(|e| failed(cut, &e))?;
+        let done = self.end(cut)?.map(|done| ReshardedStep {
+            kept: done.kept.or(kept),
+            ..done
+        });
+        done.ok_or_else(|| refused(cut, "what was cut does not stand in its place"))
+    }
+
+    /// Ends what a reshard has begun. `None`: the step is as it was.
+    fn end(&mut self, cut: &ReshardSpec) -> Result<Option<ReshardedStep>, ActError> {
+        let (step, stage) = self.places(cut)?;
+        let mut kept = None;
+        match ranks(&stage).map_err(|e| not_cut(cut, &e))? {
+            None => {}
+            Some(n) if n == u64::from(cut.from) => {
+                let to = self.aside(cut, &stage).map_err(|e| failed(cut, &e))?;
+                kept = Some(to);
+            }
+            Some(n) if n == u64::from(cut.to) && !is_there(&step) => {
+                fs::rename(&stage, &step)
+                    .and_then(|()| sync_dir(self.root))
+                    .map_err(|e| failed(cut, &e))?;
+            }
+            Some(n) if n == u64::from(cut.to) => {}
+            Some(n) => {
+                let text = format!("{stage} was saved by {n} ranks, and is not known: move it away");
+                return Err(refused(cut, &text));
+            }
+        }
+        if let Some(above) = stage.parent().filter(|dir| is_there(dir)) {
+            remove_tree(above).map_err(|e| failed(cut, &e))?;
+        }
+        if !is_there(&step) || ranks(&step).map_err(|e| not_cut(cut, &e))? != Some(u64::from(cut.to)) {
+            return Ok(None);
+        }
+        let pins = self.prover.pins_now(&cut.ckpt).map_err(|e| failed(cut, &e))?;
+        Ok(pins.map(|pins| ReshardedStep {
+            of: cut.clone(),
+            pins,
+            kept: kept.map(|to| to.strip_prefix(self.root).map(Utf8Path::to_owned).unwrap_or(to)),
+        }))
+    }
+
+    /// The step, and the place beside it where the new one is written.
+    fn places(&self, cut: &ReshardSpec) -> Result<(Utf8PathBuf, Utf8PathBuf), ActError> {
+        inside(&cut.ckpt).map_err(|e| failed(cut, &e))?;
+        let stage = self.root.join(OURS).join("reshard").join(&cut.ckpt.0);
+        Ok((self.root.join(&cut.ckpt.0), stage))
+    }
+
+    fn is_untouched(&mut self, cut: &ReshardSpec) -> Result<(), ActError> {
+        let now = self.prover.pins_now(&cut.ckpt).map_err(|e| failed(cut, &e))?;
+        if now == Some(cut.pins) {
+            return Ok(());
+        }
+        Err(ActError {
+            what: format!("{} is not what was proven: somebody wrote into it", cut.ckpt),
+            retryable: true,
+            kind: ActErrorKind::PinsChanged,
+        })
+    }
+
+    /// Answers where the old one stands, where it had to go first.
+    fn put_in_place(&self, cut: &ReshardSpec, step: &Utf8Path, stage: &Utf8Path) -> io::Result<Option<Utf8PathBuf>> {
+        let exchanged = renameat_with(CWD, stage.as_std_path(), CWD, step.as_std_path(), RenameFlags::EXCHANGE);
+        let kept = match exchanged {
+            Ok(()) => None,
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                let kept = self.aside(cut, step)?;
+                fs::rename(stage, step)?;
+                Some(kept)
+            }
+            Err(e) => return Err(e.into()),
+        };
+        sync_dir(self.root)?;
+        stage.parent().map_or(Ok(()), sync_dir)?;
+        Ok(kept.map(|to| to.strip_prefix(self.root).map(Utf8Path::to_owned).unwrap_or(to)))
+    }
+
+    /// Moves the step as it was aside, and what was proven of it with it.
+    fn aside(&self, cut: &ReshardSpec, place: &Utf8Path) -> io::Result<Utf8PathBuf> {
+        let why = format!(
+            "{} ranks saved it, and the run has {}: what stands in its place was cut from it",
+            cut.from, cut.to
+        );
+        let note = json!({
+            "from": cut.ckpt.0, "whole": true, "foreign": false, "why": why, "by": self.by, "ranks": cut.from,
+        });
+        let to = put_aside(self.root, place, &cut.ckpt, false, &note, self.by)?;
+        if let Some(records) = self.records {
+            follow(records, &cut.ckpt, &to);
+        }
+        Ok(to)
+    }
+}
+
+fn is_there(path: &Utf8Path) -> bool {
+    !fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+}
+
+/// How many ranks saved what stands there; `None`: nothing does.
+fn ranks(dir: &Utf8Path) -> Result<Option<u64>, NotCut> {
+    match is_there(dir) {
+        true => reshard::content(dir).map(|content| Some(content.world)),
+        false => Ok(None),
+    }
+}
+
+fn named(cut: &ReshardSpec) -> String {
+    format!("cutting {} anew for {} ranks", cut.ckpt, cut.to)
+}
+
+fn failed(cut: &ReshardSpec, e: &io::Error) -> ActError {
+    disk_error(&named(cut), e)
+}
+
+fn refused(cut: &ReshardSpec, why: &str) -> ActError {
+    ActError {
+        what: format!("{}: {why}", named(cut)),
+        retryable: false,
+        kind: ActErrorKind::NotCut,
+    }
+}
+
+fn not_cut(cut: &ReshardSpec, why: &NotCut) -> ActError {
+    let (retryable, kind) = match why {
+        NotCut::Step {
+            verdict: Verdict::Unreadable,
+            ..
+        }
+        | NotCut::Machine { .. } => match says_full(&why.to_string()) {
+            true => (true, ActErrorKind::NoRoom),
+            false => (true, ActErrorKind::Disk),
+        },
+        NotCut::NoRoom { .. } => (false, ActErrorKind::NoRoom),
+        NotCut::Interrupted => (true, ActErrorKind::Other),
+        NotCut::Step {
+            verdict: Verdict::Damaged | Verdict::Incomplete,
+            ..
+        } => (false, ActErrorKind::NotWhole),
+        NotCut::Step { .. } | NotCut::Exists(_) | NotCut::NoParent(_) | NotCut::Internal(_) => {
+            (false, ActErrorKind::NotCut)
+        }
+    };
+    let next = match why {
+        NotCut::Step { hint: Some(hint), .. } | NotCut::Machine { hint: Some(hint), .. } => format!("; {hint}"),
+        NotCut::NoRoom { .. } => "; free some space: as it is the step goes aside, so that both stand there".to_owned(),
+        _ => String::new(),
+    };
+    ActError {
+        what: format!("{}: {why}{next}", named(cut)),
+        retryable,
+        kind,
+    }
+}

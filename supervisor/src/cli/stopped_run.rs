@@ -1,0 +1,115 @@
+//! Wishes of a person for a run that rests: each is a term of its own in the journal, which launches nothing.
+
+use super::stop::{StopLease, jobs, outcome};
+use super::target::{self, RunInfo};
+use crate::environment;
+use crate::error::CliError;
+use crate::render::next::NextView;
+use crate::render::outcome::outcome_words;
+use crate::render::resume::ResumeView;
+use supervise_core::event::{EventKind, OperatorRequest};
+use supervise_core::journal::record::RunOutcome;
+use supervise_core::state::RunState;
+use supervise_host::process::boot_id;
+
+/// Refuses a run of which something lives, or may live.
+///
+/// # Errors
+/// It is at work, was not seen to end, or cannot be told.
+pub(super) fn check(seen: &RunInfo) -> Result<(), CliError> {
+    let run = &seen.run;
+    if let Some(problem) = &seen.problem {
+        return Err(CliError::environment(problem.clone()));
+    }
+    if let Some(e) = seen.unreachable("stop").or_else(|| seen.unreadable()) {
+        return Err(e);
+    }
+    if seen.alive.supervisor.alive {
+        return Err(
+            CliError::lease_held(format!("run {run} is at work: its supervisor lives"))
+                .hint(format!("`supervise stop {run}` ends it first")),
+        );
+    }
+    if seen.alive.guard.alive || seen.left_behind().is_some() || jobs::any(seen)? {
+        let text = format!("what the last attempt of run {run} left lives on without a supervisor");
+        return Err(CliError::lease_held(text)
+            .hint("`supervise run` takes it over, and goes on as ever")
+            .hint(format!("`supervise stop {run}` ends it")));
+    }
+    let was_seen_to_end = seen.state.as_ref().is_none_or(|s| s.live().is_none());
+    if !was_seen_to_end {
+        return Err(
+            CliError::lease_held(format!("the last attempt of run {run} was not seen to end"))
+                .hint(format!("`supervise stop {run}` makes sure of it first")),
+        );
+    }
+    Ok(())
+}
+
+/// Writes what is asked as a term of its own: nobody else can begin one meanwhile.
+///
+/// # Errors
+/// The run was started meanwhile, is at work, or its journal cannot be written.
+pub(super) fn write_down(seen: &RunInfo, asked: &[EventKind]) -> Result<(), CliError> {
+    let mut lease = StopLease::take(seen)?;
+    // A start between the look and the lease counts.
+    let now = target::look(&seen.run, seen.run_dir.as_deref());
+    let term = |seen: &RunInfo| seen.state.as_ref().map(|s| s.term);
+    let done = if term(&now) != term(seen) {
+        Err(CliError::lease_held(format!("run {} was started meanwhile", seen.run)))
+    } else {
+        check(&now).and_then(|()| {
+            let state = now.state.clone().unwrap_or_default();
+            outcome::append(&now, &mut lease, |spec, term| {
+                outcome::after(state, spec, term, asked).1
+            })
+            .map_err(|why| CliError::journal(format!("run {}: it cannot be written down: {why}", seen.run)))
+        })
+    };
+    lease.release();
+    done
+}
+
+/// Of a run of which nothing lives: what stood against its next start does no more.
+///
+/// # Errors
+/// It is at work, is finished, or its journal cannot be read or written.
+pub(super) fn let_go_on(seen: &RunInfo) -> Result<ResumeView, CliError> {
+    check(seen)?;
+    let run = &seen.run;
+    let (Some(state), Some(spec)) = (&seen.state, &seen.spec) else {
+        return Err(CliError::environment(format!(
+            "run {run}: its journal or its specification cannot be read"
+        )));
+    };
+    let was = state.outcome.as_ref();
+    if let Some(RunOutcome::Finished { .. } | RunOutcome::ScriptUnfinished { .. }) = was {
+        return Err(
+            CliError::usage(format!("run {run} is finished: there is nothing to go on with"))
+                .hint("where it is to train on, raise the trainer's number of steps: `supervise run` goes on then"),
+        );
+    }
+    let needed = was.filter(|outcome| outcome.needs_a_person());
+    let asked = asked(state, needed);
+    if !asked.is_empty() {
+        write_down(seen, &asked)?;
+    }
+    let then = match asked.is_empty() {
+        true => state.clone(),
+        false => outcome::after(state.clone(), spec, state.term.next(), &asked).0,
+    };
+    let next = NextView::of(&then, spec, seen.alive, &boot_id().unwrap_or_default());
+    Ok(ResumeView::of(&run.0, state, !asked.is_empty(), next.would))
+}
+
+/// The requests that take away what stands against a start.
+fn asked(state: &RunState, needed: Option<&RunOutcome>) -> Vec<EventKind> {
+    let by = environment::user();
+    let unheld = state.held.as_ref().map(|_| OperatorRequest::Unhold { by: by.clone() });
+    let resumed = (needed.is_some() || unheld.is_some()).then(|| OperatorRequest::Resume {
+        by: by.clone(),
+        was: needed.map(|outcome| format!("{} (exit code {})", outcome_words(outcome), outcome.exit_code())),
+    });
+    let asked = unheld.into_iter().chain(resumed);
+    asked.map(EventKind::Operator).collect()
+}

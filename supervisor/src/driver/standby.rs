@@ -1,0 +1,323 @@
+//! The next attempt's interpreters, started while this one trains: whether, when, and with what draft of the order.
+
+use super::Driver;
+use crate::environment;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use supervise_config::settings::{InterpreterChoice, StandbyChoice};
+use supervise_core::decide::danger::dangers;
+use supervise_core::event::StandbyResult;
+use supervise_core::id::{AttemptNo, Ms};
+use supervise_core::journal::record::LaunchOrder;
+use supervise_core::observe::creep::WatchedResource;
+use supervise_core::spec::LauncherKind;
+use supervise_core::state::{Attempt, RunMode};
+use supervise_host::guard::StandbyGuard;
+use supervise_host::guard::standby::{DraftOrder, WorkersOfRay, own_notes, workers_of_ray};
+use supervise_host::process::usage;
+use supervise_host::system::free_port;
+use supervise_trainers::{HostFacts, RayMode, TrainerFacts, adapter};
+
+/// The first step is looked for this often.
+const LOOK: Ms = Ms::secs(1);
+/// Longest list of imports: a large trainer's has 6,000 names.
+const NOTES: usize = 1 << 20;
+/// Of the workers of its Ray, together.
+const NOTES_OF_WORKERS: usize = 16 << 20;
+/// An interpreter rests this many times as long as it imports: it takes a fourth of a processor from the trainer that runs.
+const PAUSES: u32 = 3;
+/// While interpreters wait, the memory is looked at this often.
+const LOOK_AT_MEMORY: Ms = Ms::secs(30);
+/// Bytes that interpreters may hold where nothing is set: this, or a share of what there is.
+const MEMORY: u64 = 3 << 30;
+const SHARE: u64 = 20;
+
+/// Knowledge about the interpreters that import ahead.
+#[derive(Debug, Default)]
+pub(super) struct ImportsAhead {
+    /// The guard's descriptor of what the attempt notes.
+    pub(super) notes: Option<i32>,
+    /// Imports of the last attempt that noted them, and what its driver's Ray started.
+    noted: Option<(String, Option<WorkersOfRay>)>,
+    /// The port of the draft.
+    port: Option<u16>,
+    /// Attempt for whose next one a draft was made, or cannot be.
+    settled: Option<AttemptNo>,
+    /// Interpreters wait.
+    wait: bool,
+    /// Why the next attempt starts its own.
+    why: Option<String>,
+    /// Why every other will.
+    unfit: Option<String>,
+    /// The workers of the driver's Ray cannot be made ahead.
+    ray_unfit: bool,
+}
+
+impl Driver {
+    /// The workers are interpreters that run our file first.
+    pub(super) fn runs_interpreters(&self, argv: &[String]) -> bool {
+        let policy = &self.spec.policy;
+        let wished = self.order.settings.standby == StandbyChoice::Auto && policy.recovery && !policy.observe;
+        wished && self.spec.gang.launcher != LauncherKind::Ray && self.are_interpreters(argv)
+    }
+
+    /// The driver's interpreter starts a Ray of its own.
+    pub(super) fn starts_ray(&self, argv: &[String]) -> bool {
+        matches!(self.order.facts.ray, RayMode::Own { .. }) && self.runs_interpreters(argv)
+    }
+
+    /// They leave the exception that ends them.
+    pub(super) fn tells_endings(&self, argv: &[String]) -> bool {
+        !self.spec.policy.observe && self.are_interpreters(argv)
+    }
+
+    /// They are interpreters of this machine, and the start of them is ours.
+    fn are_interpreters(&self, argv: &[String]) -> bool {
+        let program = argv.first().map(|p| p.rsplit('/').next().unwrap_or(p));
+        let ours = self.order.settings.interpreter == InterpreterChoice::Auto && self.spec.gang.nodes <= 1;
+        ours && program.is_some_and(|p| p.starts_with("python"))
+    }
+
+    /// Replaces the guard that waits by one whose interpreters import ahead, once the first step of this attempt was done.
+    pub(super) fn import_ahead(&mut self) {
+        let Some(a) = self
+            .state
+            .live()
+            .filter(|_| self.state.mode == RunMode::Running)
+            .cloned()
+        else {
+            return;
+        };
+        if self.order.settings.standby != StandbyChoice::Auto || self.imports_ahead.unfit.is_some() {
+            return;
+        }
+        if self.imports_ahead.settled == Some(a.no) {
+            self.look_at_memory();
+            return;
+        }
+        if a.step.is_none_or(|s| s <= a.order.from.step()) {
+            self.standby_at = Some(self.now().after(LOOK));
+            return;
+        }
+        self.imports_ahead.settled = Some(a.no);
+        let begun = match self.memory_shrinks() {
+            Some(shrinks) => Err(shrinks),
+            None => self.begin_imports(&a),
+        };
+        match begun {
+            Ok(()) => {
+                self.imports_ahead.why = Some("those that waited were gone".to_owned());
+                self.imports_ahead.wait = true;
+                self.standby_at = Some(self.now().after(LOOK_AT_MEMORY));
+            }
+            Err(why) => self.none_ahead(why),
+        }
+    }
+
+    fn begin_imports(&mut self, a: &Attempt) -> Result<(), String> {
+        let draft = self
+            .draft(a)
+            .ok_or("worker 0 is no interpreter that noted its imports")?;
+        let standby = self.guard_ahead(Some(&draft)).map_err(|e| e.to_string())?;
+        self.exchange(standby);
+        Ok(())
+    }
+
+    pub(super) fn exchange(&mut self, standby: StandbyGuard) {
+        if let Some(old) = self.standby.replace(standby) {
+            self.children.push(old.dismiss());
+        }
+    }
+
+    fn none_ahead(&mut self, why: String) {
+        self.printer.note(&format!(
+            "the next attempt will start its own interpreters, none imports ahead: {why}"
+        ));
+        self.imports_ahead.why = Some(why);
+    }
+
+    /// Interpreters that wait make room where the run needs it.
+    fn look_at_memory(&mut self) {
+        if !self.imports_ahead.wait {
+            return;
+        }
+        let Some(why) = self.memory_shrinks() else {
+            self.standby_at = Some(self.now().after(LOOK_AT_MEMORY));
+            return;
+        };
+        if let Ok(plain) = self.guard_ahead(None) {
+            self.exchange(plain);
+            self.imports_ahead.wait = false;
+            self.none_ahead(why);
+        }
+    }
+
+    fn memory_shrinks(&self) -> Option<String> {
+        let all = dangers(&self.state, &self.spec).into_iter();
+        let is_memory = |what| {
+            matches!(
+                what,
+                WatchedResource::Memory | WatchedResource::Node | WatchedResource::Ray
+            )
+        };
+        all.filter(|d| is_memory(d.forecast.what)).map(|d| d.words()).next()
+    }
+
+    /// The journal's word on a launch: a relaunch that had no interpreters says why.
+    pub(super) fn how_launched(
+        &mut self,
+        attempt: AttemptNo,
+        argv: &[String],
+        ahead: Option<StandbyResult>,
+    ) -> Option<StandbyResult> {
+        let known = &mut self.imports_ahead;
+        known.wait = false;
+        let why = known.why.replace("the attempt before had done no step".to_owned());
+        let why = known.unfit.clone().or(why);
+        match &ahead {
+            Some(StandbyResult::Cold { why, lasting: true }) => known.unfit = Some(why.clone()),
+            Some(StandbyResult::WentAlone { lasting: true, .. }) => known.ray_unfit = true,
+            _ => {}
+        }
+        let is_relaunch = attempt.0 > 1 && self.runs_interpreters(argv);
+        let lasting = false;
+        ahead.or_else(|| Some(StandbyResult::Cold { why: why?, lasting }).filter(|_| is_relaunch))
+    }
+
+    /// Bytes that the interpreters may hold: never more than half of what is free.
+    fn memory_for_interpreters(&self, a: &Attempt) -> u64 {
+        let all = usage(a.workers.first().map_or(0, |p| p.pid), None);
+        let memory = || {
+            all.iter()
+                .filter(|u| matches!(u.what, WatchedResource::Memory | WatchedResource::Node))
+        };
+        let of = memory().map(|u| u.of).min().unwrap_or_default();
+        let free = memory().map(|u| u.of.saturating_sub(u.used)).min().unwrap_or_default();
+        allowance(self.order.settings.standby_memory, of, free)
+    }
+
+    fn draft(&mut self, a: &Attempt) -> Option<DraftOrder> {
+        if !self.runs_interpreters(&a.argv) {
+            return None;
+        }
+        let (imports, workers) = self.noted(a)?;
+        let ray = workers.filter(|_| !self.imports_ahead.ray_unfit);
+        let trainer = adapter(self.spec.trainer);
+        let plain = trainer.package().filter(|_| trainer.imports_plainly());
+        let plain = plain.map(str::to_owned).into_iter().collect();
+        let order = LaunchOrder {
+            attempt: a.no.next(),
+            ..a.order.clone()
+        };
+        let host = self.host_facts(&order);
+        let plan = trainer.arrange(&self.spec, &order, &host).ok()?;
+        let port = free_port(self.here()).ok()?;
+        let order = self.guard_order(&order, &plan, &host, port).ok()?;
+        self.imports_ahead.port = Some(port);
+        Some(DraftOrder {
+            order,
+            imports,
+            pauses: PAUSES,
+            memory: self.memory_for_interpreters(a),
+            ray,
+            plain,
+        })
+    }
+
+    /// The variables with which the driver of an attempt was started.
+    fn given(&self, order: &LaunchOrder) -> Option<Vec<(String, String)>> {
+        let host = self.host_facts(order);
+        let plan = adapter(self.spec.trainer).arrange(&self.spec, order, &host).ok()?;
+        let order = self.guard_order(order, &plan, &host, 0).ok()?;
+        order.workers.into_iter().next().map(|driver| driver.env)
+    }
+
+    /// Notes of this attempt's first worker itself, or of the attempt whose interpreters it had.
+    ///
+    /// Only an interpreter that is the worker's own process counts: what a wrapper does before it would be done twice.
+    fn noted(&mut self, a: &Attempt) -> Option<(String, Option<WorkersOfRay>)> {
+        match self.read_notes(a) {
+            Some(text) if is_of_first_worker(&text, a) => {
+                let given = self.starts_ray(&a.argv).then(|| self.given(&a.order)).flatten();
+                let workers = given.and_then(|given| workers_of_ray(&text, &given));
+                let own = Some(own_notes(&text)).filter(|own| own.len() <= NOTES);
+                self.imports_ahead.noted = own.map(|own| (own, workers));
+            }
+            Some(text) => {
+                let workers = self
+                    .imports_ahead
+                    .noted
+                    .as_mut()
+                    .and_then(|(_, workers)| workers.as_mut());
+                workers.into_iter().for_each(|w| w.refused(&text));
+            }
+            None => {}
+        }
+        self.imports_ahead.noted.clone()
+    }
+
+    fn read_notes(&self, a: &Attempt) -> Option<String> {
+        let guard = self.guard.as_ref().filter(|l| l.attempt == a.no)?.guard.pid;
+        let text = std::fs::read(format!("/proc/{guard}/fd/{}", self.imports_ahead.notes?)).ok()?;
+        String::from_utf8(text).ok().filter(|t| t.len() <= NOTES_OF_WORKERS)
+    }
+
+    /// The port that the interpreters expect, where it is still free.
+    pub(super) fn port(&mut self) -> std::io::Result<u16> {
+        let expected = self.imports_ahead.port.take();
+        let here = self.here();
+        let free = |port: &u16| TcpListener::bind((here, *port)).is_ok();
+        match expected.filter(free) {
+            Some(port) => Ok(port),
+            None => free_port(here),
+        }
+    }
+
+    /// Address at which a gang's first rank listens.
+    fn here(&self) -> IpAddr {
+        match self.spec.gang.nodes {
+            0 | 1 => Ipv4Addr::LOCALHOST.into(),
+            _ => Ipv4Addr::UNSPECIFIED.into(),
+        }
+    }
+
+    pub(super) fn host_facts(&self, order: &LaunchOrder) -> HostFacts {
+        HostFacts {
+            env: environment::own(),
+            trainer: TrainerFacts {
+                hooked: self.hook(&self.spec.command).is_some(),
+                ..self.order.facts.clone()
+            },
+            began: self.state.care.as_ref().map_or(order.attempt, |c| c.attempt).0,
+        }
+    }
+}
+
+/// These notes are a worker's that is itself what was started, and did not execute itself anew: it would do so again, without an order.
+fn is_of_first_worker(notes: &str, a: &Attempt) -> bool {
+    let pid = notes
+        .strip_prefix("b ")
+        .and_then(|rest| rest.split(' ').next()?.parse().ok());
+    let once = !notes.lines().any(|l| l == "!");
+    once && pid.is_some() && a.workers.first().map(|w| w.pid) == pid
+}
+
+/// Bytes for interpreters that wait; `set`: the setting, `of`: all memory that there is, `free`: what is left of it.
+fn allowance(set: Option<u64>, of: u64, free: u64) -> u64 {
+    set.unwrap_or(MEMORY.max(of / SHARE)).min(free / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreters_never_get_more_than_half_of_what_is_free() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(allowance(None, 16 * GIB, 12 * GIB), 3 * GIB);
+        assert_eq!(allowance(None, 2000 * GIB, 900 * GIB), 100 * GIB);
+        assert_eq!(allowance(None, 16 * GIB, 2 * GIB), GIB);
+        assert_eq!(allowance(Some(GIB), 16 * GIB, 12 * GIB), GIB);
+        assert_eq!(allowance(Some(64 * GIB), 16 * GIB, 12 * GIB), 6 * GIB);
+        assert_eq!(allowance(Some(0), 0, 0), 0);
+    }
+}
