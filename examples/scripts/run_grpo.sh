@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# GRPO with verl, as most people start it. Nothing in it changes for supervise:
+# GRPO with verl, as most people start it. It needs no change for supervise:
 #
 #   supervise run -- bash examples/scripts/run_grpo.sh
 #   supervise plan --learn --yes -- bash examples/scripts/run_grpo.sh trainer.total_epochs=3
 #
-# `supervise` runs it once up to the call of python3, to learn where it saves. At each launch it puts its overrides (where to resume) into
-# that call. What stands before the call runs again each time: it has to be safe to repeat.
+# `supervise` runs it once up to the call of python3, to learn where it saves. At each launch it adds its overrides (where to resume) to that
+# call. Everything before the call runs again each time, so it must be safe to repeat.
 set -xeuo pipefail
 
 MODEL=${MODEL:-Qwen/Qwen2.5-0.5B-Instruct}

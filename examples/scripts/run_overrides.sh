@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A script that starts the trainer by its interpreter's full path. `supervise` cannot put its overrides into such a call: the script
-# passes on "$@", and {overrides} in the command says where they go:
+# A script that starts the trainer by its interpreter's full path. `supervise` cannot add its overrides to such a call. So the script passes
+# on "$@", and {overrides} in the command says where they go:
 #
 #   supervise run -- bash examples/scripts/run_overrides.sh {overrides}
 #

@@ -3,8 +3,8 @@
 #
 #   RAY_ADDRESS=http://head:8265 supervise run -- bash examples/scripts/run_ray_job.sh
 #
-# The overrides go to the end of what follows `--`. `--no-wait` is taken out: the supervisor has to see the driver end.
-# A job runs in a temporary directory: give trainer.default_local_dir as an absolute path on a disk that all nodes share.
+# The overrides are appended to what follows `--`. `--no-wait` is removed, because the supervisor must see the driver end.
+# A job runs in a temporary directory, so trainer.default_local_dir must be an absolute path on a disk that all nodes share.
 set -euo pipefail
 
 DATA=${DATA:-/shared/data/gsm8k}
