@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# One program into three packages: a wheel, a .deb, a tarball. Each is the same bytes wherever and whenever the same commit is built.
+# Packs one program as a wheel, a .deb and a tarball. The same commit always gives the same bytes.
 #
 # usage: dist.sh OUT             builds the program for glibc 2.28 and later, and packs it
-#        dist.sh OUT PROGRAM     packs a program that is built already, whatever it needs
+#        dist.sh OUT PROGRAM     packs an existing program, whatever it needs
 set -euo pipefail
 # A package that was not made is no name.
 shopt -s nullglob
@@ -18,7 +18,7 @@ BUILD_OF_COMMIT=$(git describe --always --dirty --abbrev=40 --match='')
 export SOURCE_DATE_EPOCH BUILD_OF_COMMIT
 umask 022
 
-# Tools come as wheels, into an environment beside what they build.
+# Tools are installed from wheels, into an environment next to what they build.
 tools=${CARGO_TARGET_DIR:-$root/target}/dist-tools
 want=$(sha256sum <packaging/requirements.txt)
 if [ "$(cat "$tools/ready" 2>/dev/null)" != "$want" ]; then
@@ -28,7 +28,7 @@ if [ "$(cat "$tools/ready" 2>/dev/null)" != "$want" ]; then
   echo "$want" >"$tools/ready"
 fi
 
-# Paths of this machine stand in no program: they would differ on the next one.
+# No program contains paths of this machine, which would differ on another one.
 build() {
   local cargo=${CARGO_HOME:-$HOME/.cargo}
   export RUSTFLAGS="--remap-path-prefix=$root=/supervise --remap-path-prefix=$cargo=/cargo --remap-path-prefix=$out/build=/build --remap-path-prefix=$(rustc --print sysroot)=/rust"
@@ -37,7 +37,7 @@ build() {
   program=$out/build/$machine-unknown-linux-gnu/dist/supervise
 }
 
-# The oldest system that it runs on is known of a program that is built here alone.
+# The oldest supported system is known only for a program that is built here.
 tag=manylinux_${glibc/./_}_$machine effort=9
 if [ $# = 2 ]; then program=$2 tag=linux_$machine effort=1; else build; fi
 rm -rf "$out/work"
@@ -98,7 +98,7 @@ tarball() {
   at=$work/tar/$name
   mkdir -p "$at"
   files "$work/tar" "/$name"
-  # It may be unpacked anywhere: the unit is written for the usual place.
+  # It may be unpacked anywhere; the unit assumes the usual path.
   sed -i "s#ExecStart=/$name/bin#ExecStart=/usr/local/bin#" "$at/lib/systemd/system/supervise@.service"
   cp -r README.md CHANGELOG.md LICENSE examples "$at/"
   install -m644 "$work/sbom.json" "$at/supervise.cdx.json"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Reads a generated log with `supervise diagnose`: seconds and peak memory, beside `cat` and `grep -c`.
+# Reads a generated log with `supervise diagnose`: seconds and peak memory, compared with `cat` and `grep -c`.
 #
 # usage: diagnose.sh       MEGABYTES=2000 changes the size; SUPERVISE names the program
 set -eu

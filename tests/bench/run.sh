@@ -5,15 +5,15 @@
 #
 # idle:  four idle workers, one is killed: how long until all are back; memory and CPU of the launcher itself
 # comeback: two ranks of FSDP2 in torch alone, of verl's SFT trainer (SFT_KILLS) and of HF's Trainer, one is killed: how long until the next step, with
-#        and without interpreters that stand by; what these cost a step
+#        and without standby interpreters; what these cost a step
 #
 # proof: four FSDP2 shards of 424 MB are read and checked; a step of 50,000 files is proven and watched
 #
-# merge: those shards become a model, beside verl.model_merger and cp; the two are compared; torch's and Megatron's checkpoints, and a large one
+# merge: those shards become a model, compared with verl.model_merger and cp; both models are compared; torch's and Megatron's checkpoints, and a large one
 #
-# log:   a log of 2 GB is diagnosed, beside cat and grep -c
+# log:   a log of 2 GB is diagnosed, compared with cat and grep -c
 #
-# long:  100,000 saves with 20 kept, decided by the core and journaled by a real I/O worker: bytes a save, `status`, the start of a term, memory
+# long:  100,000 saves with 20 kept, decided by the core and journaled by a real I/O worker: bytes per save, `status`, the start of a term, memory
 #
 # SUPERVISE, IDLE_WORKER, MANY_FILES, LONG_RUN and VENV name the programs; SHARDS where the shards are kept (1.7 GB). Needs release builds and ../real/install.sh.
 set -eu
@@ -30,7 +30,7 @@ workers=${WORKERS:-4} rounds=${ROUNDS:-20} kills=${KILLS:-20}
 results=${RESULTS:-$(mktemp)}
 : >"$results"
 
-# The command line under test. The settings take the waiting out: how long to wait is the user's choice, not a cost.
+# The command line under test. The settings remove waits, because how long to wait is the user's choice, not a cost.
 supervised() {
   local n=$1; shift
   echo "$supervise" run --set supervisor.trainer=plain --set supervisor.gang.launcher=gang --set supervisor.gang.workers="$n" \

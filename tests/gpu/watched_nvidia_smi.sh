@@ -1,6 +1,6 @@
 #!/bin/bash
-# Stands before nvidia-smi on PATH, by its name: NVIDIA_SMI is the real one, NVIDIA_SMI_LOG gets a line a call: begin, end, arguments, first line of the answer.
-# A question that is asked again and again has no end to be noted.
+# Wraps nvidia-smi on PATH. NVIDIA_SMI is the real one; NVIDIA_SMI_LOG gets a line per call: begin, end, arguments, first line of the answer.
+# A call that repeats its query has no end to record.
 [[ " $* " != *" --loop="* ]] || exec "$NVIDIA_SMI" "$@"
 began=$EPOCHREALTIME
 said=$("$NVIDIA_SMI" "$@")

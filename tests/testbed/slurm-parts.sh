@@ -1,6 +1,6 @@
-# Parts of a Slurm cluster for tests, for those who source this: `dir` is where it stands.
+# Shared parts of the Slurm test clusters; source it. `dir` is the cluster's directory.
 
-# The process in a pid file, if it still is that program.
+# The process in a pid file, if it is still that program.
 pid_of() {
   local pid
   pid=$(cat "$1" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$2" ] && echo "$pid"

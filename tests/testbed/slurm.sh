@@ -2,11 +2,11 @@
 # A Slurm cluster of one node, for one test: own ports, own directory, own key and socket of munge. Nothing in /etc is used.
 #
 # usage: slurm.sh install            the packages, where they are missing (Debian, root)
-#        slurm.sh up DIR PORT        starts it; PORT and PORT+1 are its own; prints what SLURM_CONF has to be
-#        slurm.sh jobs DIR           lists what lives in it
+#        slurm.sh up DIR PORT        starts it; PORT and PORT+1 are its own; prints the value for SLURM_CONF
+#        slurm.sh jobs DIR           lists its jobs' processes
 #        slurm.sh down DIR           ends its jobs, then what `up` started, by pid
 #
-# The node says that it has 8 CPUs and two GPUs: character devices with numbers that no driver has. KILLWAIT: seconds from SIGTERM to
+# The node claims to have 8 CPUs and two GPUs: character devices with numbers that no driver has. KILLWAIT: seconds from SIGTERM to
 # SIGKILL, 5 where nothing is said. A job that is requeued waits until its credential has expired: 5 s here.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

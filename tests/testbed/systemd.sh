@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # A real systemd for one test: pid 1 of its own namespaces, with journald and its own control groups, booted by systemd-nspawn. Its root is
-# an overlay over this machine's, so that a program built here stands at its own path; what it writes there is gone with it.
+# an overlay over this machine's, so that a program built here has its own path; its writes vanish with it.
 #
 # usage: systemd.sh install               the packages, where they are missing (Debian, root)
 #        systemd.sh up DIR FOLDER         boots it; units stand in DIR/units, FOLDER is shared at its own path; units named in DIR/wanted
 #                                         are started at boot
 #        systemd.sh run DIR COMMAND...    runs a command in it
-#        systemd.sh off DIR               takes its power
-#        systemd.sh down DIR              shuts it down, and ends what is left by pid
+#        systemd.sh off DIR               cuts its power
+#        systemd.sh down DIR              shuts it down, and kills leftovers by pid
 set -euo pipefail
 mode=${1:?install, up, run, off or down}
 
@@ -31,7 +31,7 @@ install() {
   exec 9>&-
 }
 
-# systemd-nspawn, if it still is.
+# systemd-nspawn, if it is still running.
 nspawn() {
   local pid
   pid=$(cat "$dir/nspawn.pid" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = systemd-nspawn ] && echo "$pid"
