@@ -50,8 +50,8 @@ dist:
 	packaging/dist.sh $(DIST) $(PROGRAM)
 
 demo:
-	$(CARGO) build --release -q -p supervise-tests --bins
-	$(TARGET)/release/demo
+	$(CARGO) build -q --profile demo -p supervise-tests --bin demo --bin demo_trainer --bin supervise
+	$(TARGET)/demo/demo
 
 # Built once: a build beside the tests would put other files in the place of programs that they are starting.
 test: build-tests

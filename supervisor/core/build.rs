@@ -13,7 +13,7 @@ mod nature;
 
 use answer::FailureAction;
 use nature::{FailureKind, SecondSignal, Weight};
-use regex::bytes::Regex;
+use regex_syntax::ParserBuilder;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -219,7 +219,10 @@ fn row(of: &Entry) -> Result<String, Box<dyn Error>> {
     }
     let mut patterns = String::new();
     for (holds, regex) in &lines {
-        Regex::new(&format!("(?i-u){regex}"))?;
+        // As `(?i-u)` of bytes.
+        let mut parser = ParserBuilder::new();
+        parser.case_insensitive(true).unicode(false).utf8(false);
+        parser.build().parse(regex)?;
         write!(patterns, "LinePattern {{ holds: {holds:?}, regex: {regex:?} }}, ")?;
     }
     let action_or_none = |word: &Option<String>| match word {
