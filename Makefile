@@ -8,11 +8,12 @@
 # check  words, format, lints, the house's own rules, supply chain
 # chaos  seeded attacks on the real program (ROUNDS of each kind, SEED, ONLY=kills|stops|journal|damage|copies)
 # bench  ratios against peers, in one run
-# full-places  every place where it runs, before a release: systemd, Slurm and Ray as CI has them, and what CI leaves out: a worker of Ray's that spins, PPO and AReaL
+# full   before a release: all cases of the real trainers, every call of a merge, a migration and a reshard disturbed, and the three below
+# full-places  every place where it runs: systemd, Slurm and Ray as CI has them, and what CI leaves out: a worker of Ray's that spins, PPO and AReaL
 #              over Ray on two nodes, a site's Ray, areal's other ways of starting its ranks
-# full-hangs  every hang of a real trainer, before a release: verl's and areal's as CI has them, two more of verl's SFT, two of its PPO, four of areal's PPO,
+# full-hangs  every hang of a real trainer: verl's and areal's as CI has them, three more of verl's SFT, two of its PPO, five of areal's,
 #             and the end of its rollout server
-# full-page  the pages at their limits, before a release: SECONDS of twenty clients (3600), screenshots below OUT
+# full-page  the pages at their limits, SECONDS of twenty clients (3600), screenshots below OUT
 CARGO ?= cargo
 VENV ?= .venv-real
 TARGET = $(or $(CARGO_TARGET_DIR),target)
@@ -29,7 +30,7 @@ SECONDS ?= 3600
 OUT ?= $(TARGET)/full-page
 SEED ?= 1
 
-.PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full-page full-places full-hangs install-testbed install-real
+.PHONY: all install dist demo test test-rust build-tests test-packages test-real quick real bless check chaos bench full full-page full-places full-hangs install-testbed install-real
 
 all: export BUILD_OF_COMMIT ?= $(shell git describe --always --dirty --abbrev=40 --match='' 2>/dev/null)
 all:
@@ -57,6 +58,8 @@ demo:
 test: build-tests
 	+BUILT=1 tests/parts.sh "test-rust chaos test-packages" test-real
 
+# Most tests wait for processes: more of them run at once than there are cores.
+test-rust: export RUST_TEST_THREADS ?= 8
 test-rust: install-testbed
 	$(CARGO) test --workspace --no-fail-fast
 
@@ -107,10 +110,22 @@ bench: install-real
 	VENV=$(abspath $(VENV)) SUPERVISE=$(abspath $(TARGET)/release/supervise) IDLE_WORKER=$(abspath $(TARGET)/release/idle_worker) \
 	  LONG_RUN=$(abspath $(TARGET)/release/long_run) MANY_FILES=$(abspath $(TARGET)/release/many_files) SHARDS=$(abspath $(TARGET)/bench/shards) tests/bench/run.sh
 
+# What `full-places` and `full-hangs` share with the real trainers' cases runs once.
+full: export FULL = 1
+full: install-testbed install-real build-tests
+	ONLY= tests/real/run.sh $(VENV) $(TARGET)/debug
+	EVERY_CALL=1 $(CARGO) test -p supervise-tests --test migrate --test elastic --test merge
+	+BUILT=1 $(MAKE) full-places PLACES=
+	+BUILT=1 $(MAKE) full-hangs HANGS=
+	+$(MAKE) full-page
+
+PLACES ?= slurm_gang ray_nodes ray_recovery areal_launchers
+HANGS ?= stalls
+
 full-places: export FULL = 1
 full-places: install-testbed install-real build-tests
 	$(CARGO) test -p supervise-tests --test systemd --test slurm --test slurm_nodes -- --nocapture
-	for part in slurm_gang ray_nodes ray_recovery areal_launchers; do ONLY=$$part tests/real/run.sh $(VENV) $(TARGET)/debug || exit 1; done
+	for part in $(PLACES); do ONLY=$$part tests/real/run.sh $(VENV) $(TARGET)/debug || exit 1; done
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --spins
 	$(VENV)/bin/python tests/real/ray_nodes.py $(TARGET)/debug --ppo
 	$(VENV)/bin/python tests/real/ray_loopback.py $(TARGET)/debug
@@ -118,7 +133,7 @@ full-places: install-testbed install-real build-tests
 
 full-hangs: export FULL = 1
 full-hangs: install-real build-tests
-	ONLY=stalls tests/real/run.sh $(VENV) $(TARGET)/debug
+	for part in $(HANGS); do ONLY=$$part tests/real/run.sh $(VENV) $(TARGET)/debug || exit 1; done
 	$(VENV)/bin/python tests/real/ppo_stalls.py $(TARGET)/debug --sleeps
 	$(VENV)/bin/python tests/real/stalls.py $(TARGET)/debug --more
 	$(VENV)/../.venv-areal/bin/python tests/real/areal_stalls.py $(TARGET)/debug --ppo

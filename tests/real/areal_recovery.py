@@ -171,5 +171,9 @@ def other(kept, live, name, step=4):
         shutil.copy2(source, target)
 
 
+CASES = [damaged_before, killed_in_saves]
+if FULL:
+    CASES += [announced, spread_otherwise, ppo_with_a_critic]
+
 if __name__ == "__main__":
-    sys.exit(areal_bench.main([damaged_before, announced, spread_otherwise, ppo_with_a_critic, killed_in_saves], STEPS))
+    sys.exit(areal_bench.main(CASES, STEPS))

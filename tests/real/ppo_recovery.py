@@ -21,6 +21,7 @@ import time
 import traceback
 from pathlib import Path
 
+import recovery
 import standby
 
 HERE = Path(__file__).resolve().parent
@@ -224,4 +225,4 @@ def main(*cases):
 
 
 if __name__ == "__main__":
-    sys.exit(main(killed_in_a_save_and_brought_back, one_actor_is_kept_and_all_critics))
+    sys.exit(main(killed_in_a_save_and_brought_back, *([one_actor_is_kept_and_all_critics] if recovery.FULL else [])))

@@ -1,5 +1,5 @@
 """verl's Ray SFT trainer on two nodes of a real Slurm cluster: Ray is brought up over them, and its processes are killed one after the
-other: the raylet of the second node, Ray's head, with FULL=1 the driver. Then the rank on the second node falls asleep inside a step, and is found by what
+other: Ray's head, with FULL=1 the raylet of the second node and the driver too. Then the rank on the second node falls asleep inside a step, and is found by what
 Ray's processes on both nodes did before. The tensors of both ranks are those of a run in one go on one machine.
 
 usage: ray_nodes.py PROGRAMS [--work DIR] [--spins | --ppo]
@@ -126,7 +126,7 @@ def killed_and_hung(bench, spins):
     folder, root = bench.case("ray")
     config = on_two_nodes(folder, EPOCHS, STALL)
     faults = [{"kind": "spin" if spins else "hang", "step": HANGS_AT, "rank": 1}]
-    killed = [] if spins else ["raylet of the second node", "head", *(["driver"] if FULL else [])]
+    killed = [] if spins else ["raylet of the second node", "head", "driver"] if FULL else ["head"]
     if killed:
         faults += [{"kind": "slow", "step": step, "seconds": 2, "rank": 0} for step in range(2, STEPS + 1)]
     with slurm(folder) as where:

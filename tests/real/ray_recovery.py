@@ -309,7 +309,9 @@ def ending(case):
     return ended
 
 
-CASES = [ending(killed_beside_another_run), ending(on_a_cluster_of_somebody_elses)]
+CASES = [ending(killed_beside_another_run)]
+if FULL:
+    CASES.append(ending(on_a_cluster_of_somebody_elses))
 
 if __name__ == "__main__":
     sys.exit(recovery.main(CASES, RayBench))

@@ -342,11 +342,9 @@ def torch_loads_what_the_demo_writes(b):
             torch.load(path, weights_only=weights_only)
 
 
-CASES = [killed_in_mid_step_and_in_mid_save, killed_with_adapters_of_lora, flipped_byte_torn_shard_deleted_shard,
-         stale_later_steps, a_script_of_the_users, ppo_layout_by_verls_own_manager, torch_loads_what_the_demo_writes]
+CASES = [killed_in_mid_step_and_in_mid_save, ppo_layout_by_verls_own_manager, torch_loads_what_the_demo_writes]
 if FULL:
-    # The script of a user's has torchrun in it.
-    CASES.append(under_torchrun)
+    CASES += [killed_with_adapters_of_lora, flipped_byte_torn_shard_deleted_shard, stale_later_steps, a_script_of_the_users, under_torchrun]
 
 
 def main(cases=CASES, bench_of=Bench):

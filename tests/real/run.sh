@@ -3,7 +3,7 @@
 # themselves do where it can hurt, the configuration dialect against OmegaConf and Hydra, what is known of verl's releases against their wheels.
 #
 # usage: run.sh VENV PROGRAMS      (PROGRAMS: the folder with the built binaries)
-# ONLY=PART in the environment: only the scripts whose name contains it. Two run at once: what one waits for, the other computes
+# ONLY=PART in the environment: only the scripts whose name contains it. Three run at once: what one waits for, the others compute
 # (LANES=1: one after the other). FULL=1: each with all its cases, as before a release. Each line tells whose it is, each script is timed; the list ends the run, slowest first.
 # areal's environment is made beside VENV, as .venv-areal, DeepSpeed's files as .venv-deepspeed, LLaMA-Factory's as .venv-llamafactory; verl's releases are unpacked there, in .verl-versions, mbridge in .mbridge.
 set -euo pipefail
@@ -23,17 +23,19 @@ export SHARED=$work
 
 only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
-scripts=(verl_hazards areal_launchers stalls slurm_gang recovery launch_script standby areal_stalls fsdp2_stalls areal_recovery ray_recovery ray_nodes proofs ppo_recovery hf_recovery hf_programs reshard verl_versions verl_releases queue_damage
-  merge merge_formats zero migrate verl_contents areal_dialect rehearsal asked pickle_names omegaconf_differential unsafe_differential json_differential
-  kubernetes same_class torch_failures upload)
-# The second: areal without us, whose version is pinned.
-if [ -n "${FULL:-}" ]; then scripts+=(ppo_stalls areal_alone); fi
+scripts=(ray_nodes stalls areal_stalls fsdp2_stalls areal_recovery ppo_recovery hf_recovery proofs standby recovery unsafe_differential rehearsal json_differential
+  verl_versions areal_dialect omegaconf_differential migrate verl_contents zero pickle_names reshard verl_hazards kubernetes upload)
+# What shows no other kind, before a release and by its name. The last is areal without us, whose version is pinned.
+if [ -n "${FULL:-}$only" ]; then
+  scripts+=(areal_launchers ppo_stalls ray_recovery slurm_gang merge_formats verl_releases hf_programs launch_script queue_damage merge asked
+    same_class torch_failures areal_alone)
+fi
 
 verl_hazards() { "$python" "$here/verl_hazards.py"; }
 verl_versions() {
   "$here/install_verl_versions.sh" "$venv"
   "$python" "$here/verl_versions.py" "$programs/examples/verl_view" "$(dirname "$venv")/.verl-versions"
-  "$python" "$here/verl_primaries.py" "$programs/supervise" "$(dirname "$venv")/.verl-versions"
+  if [ -n "${FULL:-}" ]; then "$python" "$here/verl_primaries.py" "$programs/supervise" "$(dirname "$venv")/.verl-versions"; fi
 }
 verl_releases() {
   "$here/install_verl_versions.sh" "$venv"
@@ -46,11 +48,13 @@ verl_contents() {
 # Checkpoints of every writer, damaged in every way; and once more with what a run has recorded of them.
 proofs() {
   need_areal
+  local each=8
+  if [ -n "${FULL:-}" ]; then each=20; fi
   mkdir "$work/checkpoints"
   "$python" "$here/make_checkpoints.py" "$work/checkpoints" --areal "$areal"
   "$python" "$here/merge_formats.py" "$programs" --areal "$work/checkpoints/areal"
-  "$python" "$here/proof_differential.py" "$programs" "$work/checkpoints" --areal "$areal" --each 20
-  "$python" "$here/proof_records.py" "$programs" "$work/checkpoints" --each 20
+  "$python" "$here/proof_differential.py" "$programs" "$work/checkpoints" --areal "$areal" --each "$each"
+  if [ -n "${FULL:-}" ]; then "$python" "$here/proof_records.py" "$programs" "$work/checkpoints" --each "$each"; fi
 }
 merge_formats() {
   "$here/install_mbridge.sh" "$venv"
@@ -74,11 +78,11 @@ areal_alone() { need_areal && "$areal/bin/python" "$here/areal_alone.py"; }
 areal_dialect() { need_areal && "$areal/bin/python" "$here/areal_dialect.py" "$programs/examples/areal_view"; }
 areal_recovery() { need_areal && "$areal/bin/python" "$here/areal_recovery.py" "$programs"; }
 areal_stalls() { need_areal && "$areal/bin/python" "$here/areal_stalls.py" "$programs"; }
-# A controller, over Ray; the launchers with FULL=1.
-areal_launchers() {
-  local some=(--only ray_scheduler)
-  if [ -n "${FULL:-}" ]; then some=(); fi
-  need_areal && "$areal/bin/python" "$here/areal_launchers.py" "$programs" "${some[@]}"
+areal_launchers() { need_areal && "$areal/bin/python" "$here/areal_launchers.py" "$programs"; }
+json_differential() {
+  local each=500
+  if [ -n "${FULL:-}" ]; then each=2000; fi
+  "$python" "$here/json_differential.py" "$programs" --each "$each"
 }
 omegaconf_differential() { "$python" "$here/omegaconf_differential.py" "$programs/examples/dump_yaml"; }
 # Who comes second waits for the first; who comes third finds it done.
@@ -110,7 +114,7 @@ if [ ${#wanted[@]} -eq 0 ]; then
   echo "run.sh: no script has '$only' in its name; there are: ${scripts[*]}" >&2
   exit 2
 fi
-for _ in $(seq "${LANES:-2}"); do lane & done
+for _ in $(seq "${LANES:-3}"); do lane & done
 wait
 sort -rn "$work/times"
 if [ "$(wc -l <"$work/times")" != ${#wanted[@]} ]; then

@@ -309,9 +309,9 @@ def verls_ranks(b):
 
 
 def both(b):
-    """At once: what one waits for, the other computes."""
+    """At once: what one waits for, the other computes. Those in torch alone with FULL=1."""
     with ThreadPoolExecutor() as pool:
-        for case in [pool.submit(plain_ranks, b), pool.submit(verls_ranks, b)]:
+        for case in [pool.submit(verls_ranks, b), *([pool.submit(plain_ranks, b)] if recovery.FULL else [])]:
             case.result()
 
 
