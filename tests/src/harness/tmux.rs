@@ -80,12 +80,23 @@ impl Tmux {
     #[must_use]
     #[track_caller]
     pub fn shows(&self, text: &str) -> String {
+        self.shows_all(&[text])
+    }
+
+    /// The same for several texts that are on the screen at once.
+    ///
+    /// # Panics
+    /// It never shows them.
+    #[must_use]
+    #[track_caller]
+    pub fn shows_all(&self, texts: &[&str]) -> String {
         let mut last = String::new();
         let found = until(PATIENCE, || {
             let before = std::mem::replace(&mut last, self.screen());
-            (last.contains(text) && last == before).then(|| last.clone()).ok_or(())
+            let is_there = last == before && texts.iter().all(|text| last.contains(text));
+            is_there.then(|| last.clone()).ok_or(())
         });
-        found.unwrap_or_else(|()| panic!("{text:?} never came on the screen:\n{last}"))
+        found.unwrap_or_else(|()| panic!("{texts:?} never came on the screen:\n{last}"))
     }
 
     /// The process of the program.

@@ -250,7 +250,7 @@ fn a_scan_older_than_the_last_save_makes_no_stranger_of_it() {
     let run_dir = journals.point.join("run");
     scene
         .set("supervisor.run_dir", json!(run_dir))
-        .set("trainer.total_training_steps", json!(150))
+        .set("trainer.total_training_steps", json!(60))
         .set("demo.step_ms", json!(50))
         .set("demo.samples", json!(1_000_000))
         .set("demo.hold_at", json!(3));
