@@ -342,6 +342,9 @@ pub struct Activity {
     /// A GPU worked as it does while the attempt gets on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gpu: bool,
+    /// A process was ready to compute for most of a window, and had no core.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub starved: bool,
 }
 
 impl Activity {
@@ -351,10 +354,10 @@ impl Activity {
         *self == Self::default()
     }
 
-    /// Returns true if the processes did something: idle ones tick a little, a hundredth of a core is no work.
+    /// Returns true if the processes did something, or would have: idle ones tick a little, a hundredth of a core is no work.
     #[must_use]
     pub fn is_work(self) -> bool {
-        self.output > 0 || self.gpu || self.cpu_ms.saturating_mul(100) > self.over_ms
+        self.output > 0 || self.gpu || self.starved || self.cpu_ms.saturating_mul(100) > self.over_ms
     }
 }
 

@@ -19,6 +19,7 @@ use supervise_core::state::{AttemptProgress, RunState};
 
 mod aim;
 mod drawn;
+mod starved;
 
 /// Steps of each distribution.
 const STEPS: u32 = 1_000_000;
@@ -150,13 +151,15 @@ impl Run {
             let mut window = make(at);
             window.output = u64::from(prints) * 60;
             let computes = prints || window.pulses.iter().map(|p| p.cpu_ms).sum::<u64>() * 100 > WINDOW;
+            let starved = window.is_starved();
             let look: ActivitySample = self.watcher.window(window, DurationKind::Step);
-            if computes {
+            if computes || starved {
                 let activity = Activity {
-                    cpu_ms: WINDOW,
+                    cpu_ms: if computes { WINDOW } else { 0 },
                     output: u64::from(prints),
                     over_ms: WINDOW,
                     gpu: false,
+                    starved,
                 };
                 let phase = TrainerPhase::Step;
                 let (attempt, step, beats, risen) = (AttemptNo(1), Some(Step(2)), 0, 0);
@@ -304,6 +307,7 @@ fn busy() -> EventKind {
             output: 0,
             over_ms: WINDOW,
             gpu: false,
+            starved: false,
         },
     }
 }
@@ -451,7 +455,6 @@ fn healthy_windows_are_no_stall() {
     }
 }
 
-/// The generated part of the page.
 /// A command that nobody knows prints its steps at once and then hangs: of those the guard tells the last alone.
 #[test]
 fn steps_that_are_printed_faster_than_they_are_told_count() {
@@ -472,6 +475,7 @@ fn steps_that_are_printed_faster_than_they_are_told_count() {
     }
 }
 
+/// The generated part of the page.
 fn keep(tables: &str) {
     const BEGIN: &str = "<!-- generated -->\n";
     const END: &str = "<!-- end of what is generated -->\n";

@@ -216,6 +216,7 @@ impl Run {
                     output: 300,
                     over_ms: 20_000,
                     gpu: false,
+                    starved: false,
                 },
             })?;
         }

@@ -32,7 +32,7 @@ const ENOUGH: usize = 4;
 const PROFILES: usize = 16 * RANKS_LIMIT;
 /// Windows that wait for progress.
 const PENDING: usize = 64;
-/// Starving takes what is seen at most so many times.
+/// Starving takes what is seen at most so many times. Of a rank that had even less of a core, nothing can be told.
 const STARVED: f64 = 20.0;
 /// Below this share of a core nothing is computed, ...
 const IDLE: f64 = 0.01;
@@ -87,6 +87,14 @@ pub struct ActivityWindow {
     /// The GPUs, where they are told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DevicePulse>,
+}
+
+impl ActivityWindow {
+    /// Returns true if a rank was ready to compute for most of the window, and had no core.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        self.pulses.iter().any(|p| p.wait_ms.saturating_mul(2) > self.over_ms)
+    }
 }
 
 /// The judgement of a rank's windows.
@@ -331,7 +339,12 @@ impl Watcher {
             let key = (pulse.worker, pulse.pid);
             let now = sample(&window, pulse, starved);
             let profile = self.known(key, clock);
-            let sign = judge(pulse, profile, &now, window.output > 0, all);
+            let sign = match judge(pulse, profile, &now, window.output > 0, all) {
+                RankState::Still | RankState::Spinning if starving(window.over_ms, pulse) >= STARVED => {
+                    RankState::Alive
+                }
+                sign => sign,
+            };
             let is_known = match profile {
                 Some(p) => p.mean_cpu() >= USES.min(most) && p.mean_cpu() >= VERY_LOW * most,
                 None => most == 0.0,

@@ -67,6 +67,7 @@ const WORK: Activity = Activity {
     output: 100,
     over_ms: 1000,
     gpu: false,
+    starved: false,
 };
 
 impl World {

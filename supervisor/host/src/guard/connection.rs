@@ -168,6 +168,7 @@ impl DriverConnection {
             a.output = a.output.saturating_add(b.output);
             a.over_ms = a.over_ms.saturating_add(b.over_ms);
             a.gpu |= b.gpu;
+            a.starved |= b.starved;
         }
         new
     }
@@ -233,6 +234,7 @@ mod tests {
                 output: 2,
                 over_ms: 3,
                 gpu: false,
+                starved: false,
             },
             files: None,
         }

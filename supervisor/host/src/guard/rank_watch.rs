@@ -19,6 +19,8 @@ pub(crate) struct RankWatch {
     devices: gpu::DeviceWindow,
     /// A GPU worked in the last window.
     device_works: bool,
+    /// A rank had no core for most of the last window.
+    starved: bool,
     /// When the trainer last got on.
     progress: u64,
 }
@@ -31,6 +33,7 @@ impl RankWatch {
             output: 0,
             devices: gpu::DeviceWindow::default(),
             device_works: false,
+            starved: false,
             progress: now,
         }
     }
@@ -71,6 +74,11 @@ impl RankWatch {
         self.device_works
     }
 
+    /// Returns true if a rank was ready to compute for most of the last window, and had no core.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.starved
+    }
+
     pub(crate) fn on_output(&mut self, bytes: u64) {
         self.output = self.output.saturating_add(bytes);
     }
@@ -84,7 +92,7 @@ impl RankWatch {
         clock: DurationKind,
     ) -> Option<ActivitySample> {
         let (output, devices) = (std::mem::take(&mut self.output), self.devices.take());
-        self.device_works = false;
+        (self.device_works, self.starved) = (false, false);
         let single = workers.len() == 1;
         let counts = self.counter.window(now, workers, single, known)?;
         let mut look = self.judge(now, counts, output, devices, clock)?;
@@ -124,6 +132,7 @@ impl RankWatch {
             pulses: counts.pulses,
             devices,
         };
+        self.starved = window.is_starved();
         let look = self.watcher.window(window, clock);
         self.device_works = look.is_device_at_work();
         (now.saturating_sub(self.progress) >= QUIET_MS).then_some(look)

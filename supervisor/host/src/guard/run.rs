@@ -267,6 +267,7 @@ impl Guard {
             output: std::mem::take(&mut self.pace.output),
             over_ms: now.saturating_sub(self.pace.reported),
             gpu: self.pulses.is_device_at_work(),
+            starved: self.pulses.is_starved(),
         };
         self.pace.reported = now;
         self.pace.free_at = now.saturating_add(CHANGE_MS);
