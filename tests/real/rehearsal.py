@@ -98,9 +98,7 @@ def beside_the_training(supervise, work):
             assert found == "taken", found
 
 
-CASES = [what_verl_takes, an_override_that_it_does_not_know]
-if os.environ.get("FULL"):  # before a release
-    CASES += [whose_fault_it_is, a_script_that_was_learnt]
+CASES = [what_verl_takes, an_override_that_it_does_not_know, whose_fault_it_is, a_script_that_was_learnt]
 
 
 def main():

@@ -23,12 +23,12 @@ export SHARED=$work
 
 only=${ONLY:-}
 # Long ones first: what is left at the end should be short.
-scripts=(ray_nodes stalls areal_stalls fsdp2_stalls areal_recovery ppo_recovery hf_recovery proofs standby recovery unsafe_differential rehearsal json_differential
-  verl_versions areal_dialect omegaconf_differential migrate verl_contents zero pickle_names reshard verl_hazards kubernetes upload)
+scripts=(ray_nodes stalls areal_stalls fsdp2_stalls ppo_recovery areal_recovery hf_recovery proofs recovery unsafe_differential
+  verl_versions areal_dialect omegaconf_differential verl_contents pickle_names verl_hazards kubernetes upload)
 # What shows no other kind, before a release and by its name. The last is areal without us, whose version is pinned.
 if [ -n "${FULL:-}$only" ]; then
-  scripts+=(areal_launchers ppo_stalls ray_recovery slurm_gang merge_formats verl_releases hf_programs launch_script queue_damage merge asked
-    same_class torch_failures areal_alone)
+  scripts+=(areal_launchers ppo_stalls ray_recovery slurm_gang standby reshard merge_formats verl_releases rehearsal hf_programs launch_script
+    queue_damage merge asked same_class torch_failures migrate zero json_differential areal_alone)
 fi
 
 verl_hazards() { "$python" "$here/verl_hazards.py"; }
@@ -79,11 +79,6 @@ areal_dialect() { need_areal && "$areal/bin/python" "$here/areal_dialect.py" "$p
 areal_recovery() { need_areal && "$areal/bin/python" "$here/areal_recovery.py" "$programs"; }
 areal_stalls() { need_areal && "$areal/bin/python" "$here/areal_stalls.py" "$programs"; }
 areal_launchers() { need_areal && "$areal/bin/python" "$here/areal_launchers.py" "$programs"; }
-json_differential() {
-  local each=500
-  if [ -n "${FULL:-}" ]; then each=2000; fi
-  "$python" "$here/json_differential.py" "$programs" --each "$each"
-}
 omegaconf_differential() { "$python" "$here/omegaconf_differential.py" "$programs/examples/dump_yaml"; }
 # Who comes second waits for the first; who comes third finds it done.
 need_areal() { "$here/install_areal.sh" "$venv" "$areal"; }

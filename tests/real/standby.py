@@ -309,9 +309,9 @@ def verls_ranks(b):
 
 
 def both(b):
-    """At once: what one waits for, the other computes. Those in torch alone with FULL=1."""
+    """At once: what one waits for, the other computes."""
     with ThreadPoolExecutor() as pool:
-        for case in [pool.submit(verls_ranks, b), *([pool.submit(plain_ranks, b)] if recovery.FULL else [])]:
+        for case in [pool.submit(plain_ranks, b), pool.submit(verls_ranks, b)]:
             case.result()
 
 
