@@ -20,10 +20,10 @@ pub enum Fate {
     KilledWithoutExchange,
 }
 
-/// The calls to be disturbed: each in turn with `EVERY_CALL=1`, else every fifth from `first` on.
+/// The calls to be disturbed: each in turn with `EVERY_CALL=1`, else every tenth from `first` on.
 pub fn calls(first: usize) -> impl Iterator<Item = usize> {
     let all = std::env::var_os("EVERY_CALL").is_some();
-    let (first, stride) = if all { (1, 1) } else { (first, 5) };
+    let (first, stride) = if all { (1, 1) } else { (first, 10) };
     (first..).step_by(stride)
 }
 

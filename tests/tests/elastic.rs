@@ -1,7 +1,7 @@
 //! A step is cut anew for another number of ranks in its place, and the helper that does it is killed, or refused by a full disk, at each of
 //! its calls that change the disk: the step as it was is never lost, and ended and asked again it is as if nothing had happened.
 //!
-//! `EVERY_CALL=1 cargo test -p supervise-tests --test elastic` takes each call in turn, else every fifth is taken.
+//! `EVERY_CALL=1 cargo test -p supervise-tests --test elastic` takes each call in turn, else every tenth is taken.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 

@@ -1,7 +1,7 @@
 //! A merge or a conversion that is killed, or refused by a full disk, at each of its system calls that changes the disk: nothing stands
 //! under the target's name then, and run again it ends as one that nothing disturbed.
 //!
-//! As in `migrate.rs`: `EVERY_CALL=1 cargo test -p supervise-tests --test merge` takes each call in turn, else every fifth is taken.
+//! As in `migrate.rs`: `EVERY_CALL=1 cargo test -p supervise-tests --test merge` takes each call in turn, else every tenth is taken.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 

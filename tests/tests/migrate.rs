@@ -4,8 +4,8 @@
 //! The program runs under ptrace with all its threads and helpers. Before the n-th such call it is killed with SIGKILL, or the
 //! call answers that the disk is full; then it runs undisturbed, and what is there is compared byte by byte.
 //!
-//! Each call in turn takes minutes: `EVERY_CALL=1 cargo test -p supervise-tests --test migrate`. Without it every fifth one is
-//! taken, another fifth in each test.
+//! Each call in turn takes minutes: `EVERY_CALL=1 cargo test -p supervise-tests --test migrate`. Without it every tenth one is
+//! taken, another tenth in each test.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
@@ -92,7 +92,7 @@ fn verify(root: &Utf8Path) -> i32 {
     command.stdout(Stdio::null()).status().unwrap().code().unwrap()
 }
 
-/// Disturbs each call in turn, or every fifth from `first` on.
+/// Disturbs each call in turn, or every tenth from `first` on.
 fn everywhere(set: &str, link: &str, fate: Fate, first: usize) {
     let (_keep, root) = fresh(set);
     undisturbed(&root, link);
