@@ -148,7 +148,7 @@ pub fn long_wait(s: &RunState, now: Tick, whose: EventRun<'_>) -> Option<Notific
         _ => return None,
     };
     // Asked again and again, it has been waited for since the first answer.
-    let lasted = now.since(s.held_since.unwrap_or(s.since));
+    let lasted = now.since(s.context.held_since.unwrap_or(s.since));
     let why = s.why.first().map_or_else(String::new, |r| format!(": {}", r.text));
     (lasted >= LONG).then(|| {
         let text = format!("has waited {} {what}{why}", span(lasted));
@@ -248,8 +248,8 @@ fn build(
         run: run.to_owned(),
         root: whose.root.map(redact_text),
         attempt: attempt.map(|a| a.no.0),
-        step: attempt.and_then(|a| a.step).map(|step| step.0),
-        proven: s.mark.map(|step| step.0),
+        step: attempt.and_then(|a| a.training.step).map(|step| step.0),
+        proven: s.progress.mark.map(|step| step.0),
         text,
         todo,
         host: whose.host.to_owned(),

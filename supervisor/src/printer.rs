@@ -159,7 +159,7 @@ impl Printer {
     /// Something happened: shows where the training is.
     pub fn progress(&mut self, s: &RunState, spec: &RunSpec) {
         let live = s.live();
-        let step = live.and_then(|a| a.step);
+        let step = live.and_then(|a| a.training.step);
         let now = Instant::now();
         if let Some(step) = step {
             self.pace.note(step, now);
@@ -176,13 +176,13 @@ impl Printer {
             }
             return;
         }
-        let key = (step, live.map(|a| a.phase), s.mode.word());
+        let key = (step, live.map(|a| a.training.phase), s.mode.word());
         if self.output != OutputMode::Text || self.shown == Some(key) {
             return;
         }
         let first = self.shown.is_none_or(|(before, ..)| before != step);
         self.shown = Some(key);
-        let last = spec.last_step.or(s.total);
+        let last = spec.last_step.or(s.progress.total);
         let due = self
             .told
             .is_none_or(|at| now.saturating_duration_since(at) >= PROGRESS_LINE);

@@ -80,14 +80,14 @@ fn shown(s: &RunState, spec: &RunSpec, e: &Event) -> Option<Event> {
     let a = s
         .live()
         .filter(|_| s.mode == RunMode::Running && spec.saves.is_steps())?;
-    let known = |c: &CheckpointSummary| s.scan.iter().flat_map(|scan| &scan.steps).any(|k| k.id == c.id);
-    let above = a.order.from.step().max(s.mark.unwrap_or_default());
+    let known = |c: &CheckpointSummary| s.disk.scan.iter().flat_map(|scan| &scan.steps).any(|k| k.id == c.id);
+    let above = a.order.from.step().max(s.progress.mark.unwrap_or_default());
     let first = report.steps.first()?;
     let begun = first.verdict == Verdict::Incomplete && !first.husk && first.step > above && !known(first);
     begun.then(|| {
         let mut report = report.clone();
         report.steps.remove(0);
-        report.saving = (a.phase != TrainerPhase::Save).then_some(first.step);
+        report.saving = (a.training.phase != TrainerPhase::Save).then_some(first.step);
         Event {
             kind: EventKind::Checkpoints(report),
             ..e.clone()
@@ -160,10 +160,10 @@ impl Deciding<'_> {
 
     fn choose(&mut self, reasons: Vec<Reason>) {
         // Without a journal nothing is launched that could save: a wish to stop at the next save is fulfilled, too.
-        if self.s.is_to_stop() || self.s.journal_stalled && self.s.stop.is_some() {
+        if self.s.is_to_stop() || self.s.context.journal_stalled && self.s.requests.stop.is_some() {
             return self.stopped(reasons);
         }
-        if self.s.journal_stalled {
+        if self.s.context.journal_stalled {
             let until = Tick(u64::MAX);
             let reason = Reason::new(
                 "journal_unwritable",
@@ -378,7 +378,13 @@ impl Deciding<'_> {
             return self.end_left_alone(&a, Some(reason));
         }
         // A wish is given its time from where it came.
-        let wish = self.s.stop.as_ref().filter(|_| self.s.is_to_stop()).map(|w| w.at);
+        let wish = self
+            .s
+            .requests
+            .stop
+            .as_ref()
+            .filter(|_| self.s.is_to_stop())
+            .map(|w| w.at);
         let lasted = self.e.at.since(self.s.since.max(wish.unwrap_or_default()));
         let at_a_stop = |short, long| if wish.is_some() { short } else { long };
         let (limit, why) = match &self.s.mode {
@@ -427,9 +433,9 @@ fn is_keep(act: &Act) -> bool {
 /// where it is shorter, as a whole. A line that is lost costs what was known of the disk until then, and the whole ones cost little.
 fn as_recorded(s: &RunState, e: &Event) -> Event {
     let kind = match &e.kind {
-        EventKind::Checkpoints(report) => s.scan.as_ref().and_then(|last| {
+        EventKind::Checkpoints(report) => s.disk.scan.as_ref().and_then(|last| {
             let room = WHOLE_AFTER.saturating_mul(1 + last.steps.len() as u64);
-            s.scan_told.filter(|told| *told < room)?;
+            s.disk.scan_told.filter(|told| *told < room)?;
             let diff = ScanDiff::between(last, report).filter(|d| d.len() <= report.steps.len())?;
             Some(EventKind::CheckpointsChanged(diff))
         }),
@@ -446,7 +452,10 @@ fn as_recorded(s: &RunState, e: &Event) -> Event {
             step: *step,
             beats: *beats,
             // As a rule it is one more than was known.
-            risen: if s.live().is_some_and(|a| *risen > a.pace.steps.saturating_add(1)) {
+            risen: if s
+                .live()
+                .is_some_and(|a| *risen > a.training.pace.steps.saturating_add(1))
+            {
                 *risen
             } else {
                 0

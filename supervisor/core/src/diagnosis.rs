@@ -58,7 +58,7 @@ fn told(a: &Attempt) -> Diagnosis {
     if let Some(d) = from_our_acts(a) {
         return d;
     }
-    match a.evidence.as_ref().and_then(|facts| facts.logs.as_ref()) {
+    match a.end.evidence.as_ref().and_then(|facts| facts.logs.as_ref()) {
         None => from_words(a),
         Some(LogCause { unread: Some(why), .. }) => {
             let mut d = from_words(a);
@@ -103,10 +103,11 @@ fn with_the_node(a: &Attempt, told: Diagnosis) -> Diagnosis {
 
 /// The exception that ended a worker, as its interpreter left it, where the output tells of none.
 fn from_the_ending(a: &Attempt, told: Diagnosis) -> Diagnosis {
-    let Some((worker, ExitStatus::Code(1))) = a.first_failure.filter(|_| told.class == Class::ExitUnexplained) else {
+    let Some((worker, ExitStatus::Code(1))) = a.end.first_failure.filter(|_| told.class == Class::ExitUnexplained)
+    else {
         return told;
     };
-    let endings = a.evidence.iter().flat_map(|facts| &facts.endings);
+    let endings = a.end.evidence.iter().flat_map(|facts| &facts.endings);
     let Some(ending) = endings.clone().find(|e| e.worker == worker) else {
         return told;
     };
@@ -122,7 +123,7 @@ fn from_the_ending(a: &Attempt, told: Diagnosis) -> Diagnosis {
 
 /// Ranks that stood still or waited in vain: the flight recorder may name the one they waited for, and their stacks show where they stand.
 fn with_the_rank(a: &Attempt, mut told: Diagnosis) -> Diagnosis {
-    let Some(facts) = &a.evidence else { return told };
+    let Some(facts) = &a.end.evidence else { return told };
     let hung = told.class.is_in(Family::Hang);
     let calls = facts.collectives.as_ref();
     let calls = calls.filter(|_| hung || told.class.is_in(Family::Comm));
@@ -139,22 +140,22 @@ fn with_the_rank(a: &Attempt, mut told: Diagnosis) -> Diagnosis {
 
 /// What we saw, ordered or did ourselves.
 fn from_our_acts(a: &Attempt) -> Option<Diagnosis> {
-    if a.scratch && a.order.from.step().0 > 0 {
+    if a.output.scratch && a.order.from.step().0 > 0 {
         return Some(named(
             a,
             Class::CkptMissingPart,
             "the trainer started from nothing although a resume was ordered",
         ));
     }
-    match &a.ended_by_us {
+    match &a.end.ended_by_us {
         Some(EndCause::NotResumed(why)) => return Some(named(a, Class::CkptMissingPart, why)),
-        Some(cause) if a.spoilt => return Some(named(a, Class::NumNan, cause.words())),
+        Some(cause) if a.end.spoilt => return Some(named(a, Class::NumNan, cause.words())),
         _ => {}
     }
-    if let Some(why) = a.noticed.get(&NoticeKind::DoneButStays) {
+    if let Some(why) = a.output.noticed.get(&NoticeKind::DoneButStays) {
         return Some(named(a, Class::EndEarlySuccess, why));
     }
-    a.guard_lost.then(|| {
+    a.end.guard_lost.then(|| {
         named(
             a,
             Class::OwnGuardLost,
@@ -180,7 +181,7 @@ fn from_words(a: &Attempt) -> Diagnosis {
     if let Some(d) = from_its_stop(a) {
         return d;
     }
-    match a.first_failure {
+    match a.end.first_failure {
         Some((w, status)) => unsaid(a, w, status),
         None if a.succeeded() => build(a, Class::EndEarlySuccess, "all workers exited with code 0".into(), ""),
         None => build(a, Class::KillUnknown, "the workers ended out of sight".into(), ""),
@@ -189,15 +190,15 @@ fn from_words(a: &Attempt) -> Diagnosis {
 
 /// We ended it because it stood still, or its script would have gone on without us.
 fn from_its_stop(a: &Attempt) -> Option<Diagnosis> {
-    if let Some(EndCause::Stalled(why)) = &a.ended_by_us {
-        let class = match a.phase {
+    if let Some(EndCause::Stalled(why)) = &a.end.ended_by_us {
+        let class = match a.training.phase {
             TrainerPhase::Startup => Class::HangStartup,
             TrainerPhase::Save => Class::HangSave,
             TrainerPhase::Step | TrainerPhase::Validate | TrainerPhase::Exit => Class::HangStep,
         };
         return Some(build(a, class, why.clone(), ""));
     }
-    (a.script == Some(ScriptNews::Again)).then(|| {
+    (a.output.script == Some(ScriptNews::Again)).then(|| {
         let text = "the trainer ended, and the script would have started it again".to_owned();
         build(a, Class::ExitUnexplained, text, "")
     })
@@ -206,10 +207,10 @@ fn from_its_stop(a: &Attempt) -> Option<Diagnosis> {
 /// The trainer that a script called was killed from outside: nothing that it printed ended it.
 fn was_call_killed(a: &Attempt) -> bool {
     let killed = matches!(
-        a.first_failure,
+        a.end.first_failure,
         Some((_, ExitStatus::Signal(9) | ExitStatus::Code(137)))
     );
-    killed && !a.called.is_empty() && a.failed_by_itself
+    killed && !a.called.is_empty() && a.end.failed_by_itself
 }
 
 /// Who kills says so for a whole process: an OOM killer, a scheduler, a machine that is taken away.
@@ -236,7 +237,7 @@ fn unsaid(a: &Attempt, w: WorkerId, status: ExitStatus) -> Diagnosis {
     }
     if !is_telling(status)
         && let Some((class, s)) =
-            root(a.standing(), a, Weight::Hint).or_else(|| root(a.sightings.iter(), a, Weight::Effect))
+            root(a.standing(), a, Weight::Hint).or_else(|| root(a.output.sightings.iter(), a, Weight::Effect))
         && (class_of(status) == Class::ExitUnexplained || class == Class::CommNcclTimeout)
     {
         let text = format!("{}: {}", place(s), shorten(&s.text));
@@ -261,11 +262,11 @@ fn hint(class: &FailureClass) -> &'static str {
 /// The last lines of the worker that failed first, where nothing that is known was seen in the output: all that tells why.
 #[must_use]
 pub fn last_lines(a: &Attempt) -> &[String] {
-    let logs = a.evidence.iter().filter_map(|facts| facts.logs.as_ref());
+    let logs = a.end.evidence.iter().filter_map(|facts| facts.logs.as_ref());
     let read = logs.clone().any(|l| l.root.is_some() || l.report.is_some());
     let seen = || root(a.standing(), a, Weight::Effect).or_else(|| said(a)).is_some();
-    let known = a.diagnosis.is_none() || read || seen();
-    if known { &[] } else { &a.lines }
+    let known = a.end.diagnosis.is_none() || read || seen();
+    if known { &[] } else { &a.end.lines }
 }
 
 fn named(a: &Attempt, class: Class, text: &str) -> Diagnosis {
@@ -274,7 +275,7 @@ fn named(a: &Attempt, class: Class, text: &str) -> Diagnosis {
 
 /// The worker whose output tells of this class, where that is the cause.
 pub(crate) fn teller(a: &Attempt, class: &FailureClass) -> Option<WorkerId> {
-    let logs = a.evidence.as_ref().and_then(|facts| facts.logs.as_ref());
+    let logs = a.end.evidence.as_ref().and_then(|facts| facts.logs.as_ref());
     if let Some(logs) = logs.filter(|l| l.class.as_ref() == Some(class)) {
         return logs.root.as_ref().map(|p| p.worker);
     }
@@ -316,7 +317,11 @@ fn root<'a>(
 
 /// The trainer's own word that it failed, where nothing it printed beside that is known.
 fn said(a: &Attempt) -> Option<(FailureClass, &Sighting)> {
-    let (_, s) = a.sightings.iter().find(|(means, _)| *means == RuleKind::Failed)?;
+    let (_, s) = a
+        .output
+        .sightings
+        .iter()
+        .find(|(means, _)| *means == RuleKind::Failed)?;
     let class = rules::classify_exception(s, stage(a));
     (!is_symptom(class)).then(|| (class.into(), s))
 }
@@ -329,11 +334,11 @@ fn is_symptom(class: Class) -> bool {
 /// All that was seen is that a process of Ray's died.
 fn lost_a_process(a: &Attempt) -> bool {
     let died = |means: &RuleKind| *means == RuleKind::Failure(Class::RayActorDied.into());
-    a.sightings.iter().any(|(means, _)| died(means))
+    a.output.sightings.iter().any(|(means, _)| died(means))
 }
 
 fn stage(a: &Attempt) -> rules::AttemptStage {
-    match (a.step, resumed_at(a)) {
+    match (a.training.step, resumed_at(a)) {
         (Some(_), _) => rules::AttemptStage::Stepping,
         (None, Some(_)) => rules::AttemptStage::Resuming,
         (None, None) => rules::AttemptStage::Starting,
@@ -350,11 +355,11 @@ fn build(a: &Attempt, class: impl Into<FailureClass>, text: String, line: &str) 
         answer: None,
         advice: None,
         fingerprint: fnv64(key.as_bytes()),
-        step: a.step.or(resumed_at(a)),
+        step: a.training.step.or(resumed_at(a)),
         text,
         node: None,
         // The ends of those that we ended tell nothing.
-        worker: a.first_failure.filter(|_| !a.was_ended_by_us()).map(|(w, _)| w),
+        worker: a.end.first_failure.filter(|_| !a.was_ended_by_us()).map(|(w, _)| w),
         at_start: class == AT_START,
         class: match class {
             FailureClass::Known(class) => public(class).into(),

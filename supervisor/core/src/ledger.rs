@@ -273,7 +273,7 @@ impl TimeLedger {
         if !matches!(self.doing, Doing::Training(_)) {
             return;
         }
-        let handed_back = s.stop.as_ref().is_some_and(|w| w.hand_back);
+        let handed_back = s.requests.stop.as_ref().is_some_and(|w| w.hand_back);
         self.why = if handed_back { Some(HAND_BACK) } else { code }.map(str::to_owned);
         let end = if code == Some(STALLED) {
             TrainingEnd::Stalled
@@ -333,7 +333,7 @@ impl TimeLedger {
             },
             _ => false,
         };
-        let rose = a.step > self.step;
+        let rose = a.training.step > self.step;
         let grows = matches!(
             r,
             JournalRecord::Decided {
@@ -341,12 +341,12 @@ impl TimeLedger {
                 ..
             }
         );
-        if rose || a.phase != phase || a.pace.beats > self.beats || grows {
+        if rose || a.training.phase != phase || a.training.pace.beats > self.beats || grows {
             self.sign(phase);
         }
         self.open.fails |= fails;
-        self.beats = self.beats.max(a.pace.beats);
-        if let Some(step) = a.step.filter(|_| rose) {
+        self.beats = self.beats.max(a.training.pace.beats);
+        if let Some(step) = a.training.step.filter(|_| rose) {
             self.rise(a, step);
         }
     }
@@ -394,14 +394,14 @@ impl TimeLedger {
 
     /// Turns to the activity that the state tells.
     fn turn(&mut self, s: &RunState) {
-        let lives = s.live().filter(|a| a.launched.is_some());
+        let lives = s.live().filter(|a| a.launch.launched.is_some());
         let next = match &s.mode {
             RunMode::Idle => Doing::Nothing,
             RunMode::Fencing | RunMode::Stopping { .. } => Doing::Part(TimeCategory::Ending),
             RunMode::Choosing => Doing::Part(TimeCategory::Proving),
             RunMode::Arranging { .. } | RunMode::Launching { .. } => Doing::Part(TimeCategory::Launching),
             RunMode::Running | RunMode::Draining { .. } => match lives {
-                Some(a) => Doing::Training(a.phase),
+                Some(a) => Doing::Training(a.training.phase),
                 None => Doing::Part(TimeCategory::Ending),
             },
             RunMode::Waiting { what, .. } => Doing::Part(TimeCategory::Waiting(WaitFor::of(what))),
@@ -412,7 +412,7 @@ impl TimeLedger {
             let well = s
                 .attempt
                 .as_ref()
-                .is_some_and(|a| a.first_failure.is_none() && !a.guard_lost);
+                .is_some_and(|a| a.end.first_failure.is_none() && !a.end.guard_lost);
             self.close(if well { TrainingEnd::Well } else { TrainingEnd::Cut }, is_stopped(s));
         }
         self.doing = next;
@@ -486,7 +486,7 @@ pub fn devices(spec: &RunSpec) -> u32 {
 }
 
 fn is_stopped(s: &RunState) -> bool {
-    s.stop.as_ref().is_some_and(|w| !w.hand_back)
+    s.requests.stop.as_ref().is_some_and(|w| !w.hand_back)
 }
 
 fn part_of(phase: TrainerPhase) -> Option<TimeCategory> {

@@ -77,7 +77,7 @@ pub enum ResumeChoice {
 /// there a number of steps is a limit, and the data may end before.
 #[must_use]
 pub fn last_step(s: &RunState, spec: &RunSpec) -> Option<Step> {
-    match (spec.last_step, s.total) {
+    match (spec.last_step, s.progress.total) {
         (Some(said), Some(printed)) if spec.saves.is_in_place() => Some(said.min(printed)),
         (said, printed) => said.or(printed),
     }
@@ -88,12 +88,12 @@ pub fn last_step(s: &RunState, spec: &RunSpec) -> Option<Step> {
 #[must_use]
 pub fn answered_again<'a>(s: &'a RunState, spec: &RunSpec) -> Option<&'a RunOutcome> {
     let p = &spec.policy;
-    let asks_anew = s.roll_back.is_some()
+    let asks_anew = s.requests.roll_back.is_some()
         || p.from.is_some()
         || p.fresh
         || p.allow_fresh
         || p.elastic
-        || spec.config_hash != s.config;
+        || spec.config_hash != s.context.config;
     let unfit = s.why.iter().any(|r| r.code == "does_not_fit");
     let ended = s
         .outcome
@@ -102,8 +102,7 @@ pub fn answered_again<'a>(s: &'a RunState, spec: &RunSpec) -> Option<&'a RunOutc
     (!asks_anew || !unfit && !matches!(ended, RunOutcome::NoProof { .. })).then_some(ended)
 }
 
-/// How deep a scan must prove before a launch. After a reboot or a full disk, which may have torn the newest step, and for a step
-/// that this run did not write, every byte is read.
+/// How deep a scan must prove before a launch: every byte after a reboot or full disk, and of a step that this run did not write.
 #[must_use]
 pub fn needed_depth(s: &RunState, spec: &RunSpec) -> Depth {
     let candidate = || {
@@ -113,7 +112,7 @@ pub fn needed_depth(s: &RunState, spec: &RunSpec) -> Depth {
             None if wanted_path(s, spec) => is_named(spec, c),
             None => !is_elsewhere(&c.id) && !c.husk && !is_distrusted(s, spec, &c.id),
         };
-        let steps = s.scan.iter().flat_map(|scan| &scan.steps);
+        let steps = s.disk.scan.iter().flat_map(|scan| &scan.steps);
         steps
             .filter(may_be)
             .find(|c| c.verdict == Verdict::Whole || c.part.is_some())
@@ -121,7 +120,7 @@ pub fn needed_depth(s: &RunState, spec: &RunSpec) -> Depth {
     if spec.policy.depth_is_fixed {
         return spec.policy.depth;
     }
-    if s.doubt || s.care.is_none() {
+    if s.disk.doubt || s.requests.care.is_none() {
         return Depth::Full;
     }
     candidate().map_or(spec.policy.depth, |c| depth_of(s, spec, c))
@@ -132,7 +131,7 @@ pub fn needed_depth(s: &RunState, spec: &RunSpec) -> Depth {
 pub fn depth_of(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Depth {
     match s.origin_of(c) {
         _ if spec.policy.depth_is_fixed => spec.policy.depth,
-        StepOrigin::Own if !s.doubt => spec.policy.depth,
+        StepOrigin::Own if !s.disk.doubt => spec.policy.depth,
         StepOrigin::Own | StepOrigin::Changed | StepOrigin::Unknown => Depth::Full,
     }
 }
@@ -147,20 +146,20 @@ pub fn scan_width(s: &RunState, spec: &RunSpec) -> u32 {
         true => spec.policy.protect.keep,
         false => spec.keep.map_or(0, |k| k.saturating_add(spec.policy.keep_raise)),
     };
-    let distrusted = u32::try_from(s.distrusted.len()).unwrap_or(u32::MAX);
+    let distrusted = u32::try_from(s.disk.distrusted.len()).unwrap_or(u32::MAX);
     kept.saturating_add(2).saturating_add(distrusted)
 }
 
 /// `--from N`, until the launch from there; else where a person sent the run back to, until the next launch.
 fn wanted_step(s: &RunState, spec: &RunSpec) -> Option<Step> {
-    let done = s.care.as_ref().is_some_and(|c| c.term == s.term) && !s.care_is_unfinished();
-    let sent_back = s.roll_back.as_ref().filter(|_| !spec.policy.fresh);
+    let done = s.requests.care.as_ref().is_some_and(|c| c.term == s.term) && !s.care_is_unfinished();
+    let sent_back = s.requests.roll_back.as_ref().filter(|_| !spec.policy.fresh);
     spec.policy.from.filter(|_| !done).or(sent_back.map(|r| r.to))
 }
 
 /// The wish that named the step, in words.
 fn wish_words(s: &RunState, spec: &RunSpec) -> String {
-    match s.roll_back.as_ref().filter(|_| spec.policy.from.is_none()) {
+    match s.requests.roll_back.as_ref().filter(|_| spec.policy.from.is_none()) {
         Some(r) => format!("rollback by {}", r.by),
         None => "--from".to_owned(),
     }
@@ -171,9 +170,10 @@ fn wanted_path(s: &RunState, spec: &RunSpec) -> bool {
     let ResumeIntent::Path { step, .. } = &spec.resume else {
         return false;
     };
-    s.care
+    s.requests
+        .care
         .as_ref()
-        .is_none_or(|c| c.intent != spec.resume || !s.wish_done && c.step == Some(*step))
+        .is_none_or(|c| c.intent != spec.resume || !s.requests.wish_done && c.step == Some(*step))
 }
 
 /// This is the step that `resume_path` names.
@@ -191,7 +191,7 @@ fn is_named(spec: &RunSpec, c: &CheckpointSummary) -> bool {
 fn wanted_fresh(s: &RunState, spec: &RunSpec) -> bool {
     let disabled = spec.resume == ResumeIntent::Disabled;
     let open = s.care_is_unfinished();
-    match &s.care {
+    match &s.requests.care {
         None => spec.policy.fresh || disabled,
         Some(c) => spec.policy.fresh && (c.term != s.term || open) || disabled && (c.intent != spec.resume || open),
     }
@@ -201,7 +201,7 @@ fn wanted_fresh(s: &RunState, spec: &RunSpec) -> bool {
 #[must_use]
 pub fn choose(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> ResumeChoice {
     let p = &spec.policy;
-    let new = s.care.is_none();
+    let new = s.requests.care.is_none();
     if spec.root.is_none() || !p.recovery {
         let reasons = vec![Reason::new(
             "as_written",
@@ -234,7 +234,7 @@ pub fn choose(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> ResumeChoice {
         if let Some(stranger) = stranger(s, scan) {
             return stranger;
         }
-        if s.care_is_unfinished() && s.care.as_ref().is_some_and(|c| c.step.is_none() && c.cleared) {
+        if s.care_is_unfinished() && s.requests.care.as_ref().is_some_and(|c| c.step.is_none() && c.cleared) {
             return go_on_clearing(s, scan);
         }
     }
@@ -273,9 +273,9 @@ fn as_written(spec: &RunSpec) -> &'static str {
 /// The newest step that was proven in this run is not there any more, and it was not moved aside by us.
 fn vanished(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> Option<Reason> {
     // The only checkpoint is overwritten by every save.
-    let mark = s.mark.filter(|_| spec.saves.is_steps())?;
+    let mark = s.progress.mark.filter(|_| spec.saves.is_steps())?;
     let last = s.attempt.as_ref()?;
-    let aside = last.order.from.step() < mark && last.mark_before >= Some(mark);
+    let aside = last.order.from.step() < mark && last.launch.mark_before >= Some(mark);
     let there = scan.steps.iter().any(|c| c.step == mark);
     (!aside && !there).then(|| {
         let text = format!(
@@ -311,7 +311,7 @@ fn from_newest(
         };
         reasons.push(undone);
     }
-    let is_known = last_step(s, spec).is_some() && s.finished == Some(c.step);
+    let is_known = last_step(s, spec).is_some() && s.progress.finished == Some(c.step);
     // It came to its end, and more is planned now.
     let was_last = c.trainer_note.and_then(|note| note.planned) == Some(c.step);
     if is_known && spec.may_end_early && !was_last && !asked {
@@ -329,8 +329,8 @@ fn from_newest(
         );
         reasons.push(Reason::new("older_layout", text));
     }
-    let foreign = s.care.is_none() && !asked;
-    from_step(s, spec, scan, c, s.care.is_none() || asked, foreign, reasons)
+    let foreign = s.requests.care.is_none() && !asked;
+    from_step(s, spec, scan, c, s.requests.care.is_none() || asked, foreign, reasons)
 }
 
 fn start(
@@ -442,7 +442,7 @@ fn exact_below<'a>(
 ) -> Option<&'a CheckpointSummary> {
     // A step that does not fit the run is not cut short.
     if matches!(c.resume, Resumability::Exact | Resumability::Not { .. })
-        || s.care.is_none()
+        || s.requests.care.is_none()
         || spec.saves.is_in_place()
         || last_step(s, spec).is_some_and(|last| c.step >= last)
     {
@@ -454,7 +454,7 @@ fn exact_below<'a>(
             && x.verdict == Verdict::Whole
             && x.is_proven(depth_of(s, spec, x))
             && !is_elsewhere(&x.id)
-            && !s.distrusted.contains(&x.id)
+            && !s.disk.distrusted.contains(&x.id)
     })
 }
 

@@ -45,8 +45,8 @@ pub(crate) fn spec(words: &str) -> RunSpec {
 
 pub(crate) fn answer(s: &RunState, spec: &RunSpec, disk: &Disk) -> String {
     let mut s = s.clone();
-    s.own.extend(written(&s, &disk.scan(Depth::Structure, 0)));
-    s.scan = Some(disk.scan(needed_depth(&s, spec), scan_width(&s, spec)));
+    s.disk.own.extend(written(&s, &disk.scan(Depth::Structure, 0)));
+    s.disk.scan = Some(disk.scan(needed_depth(&s, spec), scan_width(&s, spec)));
     // What it shows may have to be read as a whole.
     let scan = disk.scan(needed_depth(&s, spec), scan_width(&s, spec));
     let s = &s;
@@ -92,7 +92,9 @@ pub(crate) fn answer(s: &RunState, spec: &RunSpec, disk: &Disk) -> String {
 
 /// The steps that a run in care wrote: from the one that it began with on, once it has launched.
 pub(crate) fn written(s: &RunState, scan: &ScanReport) -> BTreeMap<String, OwnStep> {
-    let Some(care) = &s.care else { return BTreeMap::new() };
+    let Some(care) = &s.requests.care else {
+        return BTreeMap::new();
+    };
     let began = care.step.map_or(0, |step| step.0);
     let is_ours = |c: &&CheckpointSummary| match c.id.0.is_absolute() {
         true => care.step == Some(c.step),
@@ -259,20 +261,21 @@ fn wishes() {
 
 /// A run in its third term, after progress to step 6.
 pub(crate) fn progressed() -> RunState {
-    RunState {
+    let mut s = RunState {
         term: Term(3),
         attempts: AttemptNo(4),
-        mark: Some(Step(6)),
-        wish_done: true,
-        care: Some(AdoptionPoint {
-            step: Some(Step(2)),
-            intent: ResumeIntent::Auto,
-            term: Term(1),
-            attempt: AttemptNo(1),
-            cleared: false,
-        }),
         ..RunState::default()
-    }
+    };
+    s.progress.mark = Some(Step(6));
+    s.requests.wish_done = true;
+    s.requests.care = Some(AdoptionPoint {
+        step: Some(Step(2)),
+        intent: ResumeIntent::Auto,
+        term: Term(1),
+        attempt: AttemptNo(1),
+        cleared: false,
+    });
+    s
 }
 
 #[test]
@@ -300,7 +303,7 @@ fn a_run_with_a_mark() {
 #[test]
 fn step_backs_and_distrust() {
     let mut s = progressed();
-    s.distrusted = vec![dir(6)];
+    s.disk.distrusted = vec![dir(6)];
     check(
         &s,
         &[
@@ -315,9 +318,9 @@ fn step_backs_and_distrust() {
             case("disk whole 2 4 unreadable 6", "", "wait: unreadable"),
         ],
     );
-    s.step_backs = 2;
+    s.budget.step_backs = 2;
     check(&s, &[case("disk whole 2 4 6; tracker 6", "", "4 aside:6 tracker:4")]);
-    s.step_backs = 3;
+    s.budget.step_backs = 3;
     check(
         &s,
         &[case("disk whole 2 4 6; tracker 6", "", "refuse 6: too_many_step_backs")],
@@ -327,7 +330,7 @@ fn step_backs_and_distrust() {
 #[test]
 fn doubt_reads_every_byte() {
     let mut s = progressed();
-    s.doubt = true;
+    s.disk.doubt = true;
     assert_eq!(needed_depth(&s, &spec("")), Depth::Full);
     check(
         &s,
@@ -347,7 +350,7 @@ fn a_step_that_appeared_while_nothing_lived_is_a_strangers() {
     let mut w = crate::world::World::new(parse("disk whole 2\ntracker 2").unwrap());
     w.run();
     s.attempt = w.s.attempt.clone();
-    s.settled = Some(vec![dir(2), dir(4), dir(6)]);
+    s.disk.settled = Some(vec![dir(2), dir(4), dir(6)]);
     check(
         &s,
         &[
@@ -363,9 +366,9 @@ fn a_step_that_appeared_while_nothing_lived_is_a_strangers() {
 #[test]
 fn an_unfinished_care_goes_on_where_it_was() {
     let mut s = progressed();
-    s.mark = None;
-    s.wish_done = false;
-    s.care = Some(AdoptionPoint {
+    s.progress.mark = None;
+    s.requests.wish_done = false;
+    s.requests.care = Some(AdoptionPoint {
         step: None,
         intent: ResumeIntent::Auto,
         term: Term(2),
@@ -395,8 +398,8 @@ fn a_root_that_cannot_be_read_is_waited_for() {
 #[test]
 fn a_run_that_began_from_nothing_begins_again_over_a_torn_save_and_nothing_else() {
     let mut s = progressed();
-    s.mark = None;
-    if let Some(care) = &mut s.care {
+    s.progress.mark = None;
+    if let Some(care) = &mut s.requests.care {
         care.step = None;
     }
     check(

@@ -197,7 +197,7 @@ fn settled(reading: &mut LogReader, bytes: &[u8], status: ExitStatus) -> Diagnos
     fact(&mut s, evidence(machine));
     fact(&mut s, evidence(read));
     let attempt = s.attempt.unwrap();
-    assert_eq!(attempt.evidence.as_ref().unwrap().disk, disk);
+    assert_eq!(attempt.end.evidence.as_ref().unwrap().disk, disk);
     diagnose(&attempt)
 }
 

@@ -168,7 +168,7 @@ fn a_wish_to_load_less_holds_for_the_role_that_has_it_and_is_told() {
     assert_eq!(lost, [StateKind::Optimizer, StateKind::LrSchedule, StateKind::Rng]);
     // Once, and never again.
     let mut later = progressed();
-    later.mark = Some(Step(2));
+    later.progress.mark = Some(Step(2));
     assert_eq!(chosen(&later, &|_| {}), (all.clone(), BTreeMap::new(), Vec::new()));
     // A role that never saved its optimizer takes nothing from the others.
     let (load, roles, _) = chosen(&later, &|scan| {
@@ -197,7 +197,7 @@ fn a_wish_to_load_less_holds_until_the_first_proven_step() {
     };
     assert_eq!(loaded(&RunState::default()), ["model"]);
     let mut later = progressed();
-    later.mark = Some(Step(2));
+    later.progress.mark = Some(Step(2));
     assert_eq!(loaded(&later), ["model", "optimizer", "extra"]);
 }
 
@@ -234,7 +234,7 @@ fn what_a_step_imports_is_asked_of_others_only() {
         ],
     );
     // Nothing was launched since: what is above is another run's still.
-    s.care.as_mut().unwrap().attempt = AttemptNo(5);
+    s.requests.care.as_mut().unwrap().attempt = AttemptNo(5);
     check(
         &s,
         &[
@@ -243,8 +243,8 @@ fn what_a_step_imports_is_asked_of_others_only() {
         ],
     );
     // A run that began from nothing wrote all of it.
-    s.care.as_mut().unwrap().attempt = AttemptNo(1);
-    s.care.as_mut().unwrap().step = None;
+    s.requests.care.as_mut().unwrap().attempt = AttemptNo(1);
+    s.requests.care.as_mut().unwrap().step = None;
     check(&s, &[case("disk strange 2 4 6; tracker 6", "", "6")]);
 }
 
@@ -287,7 +287,7 @@ fn a_question_names_the_file_the_names_and_the_answer() {
     }
     let mut changed = progressed();
     let (pins, read) = (PinsHash(9), true);
-    changed.own.insert(dir(4).to_string(), OwnStep { pins, read });
+    changed.disk.own.insert(dir(4).to_string(), OwnStep { pins, read });
     let why = refused(&[], "disk whole 2 unsafe 4", &changed);
     assert!(why.contains("os.system") && why.contains("this run wrote it"), "{why}");
     let why = refused(&[], "disk whole 2 unsafe 4", &RunState::default());

@@ -199,11 +199,11 @@ fn a_line_that_is_lost_leaves_the_disk_unknown_until_the_next_whole_scan() {
     let mut state = RunState::default();
     state.apply(&fact(EventKind::Checkpoints(one.clone())));
     state.apply(&diff(&one, &two));
-    assert_eq!(state.scan, Some(two.clone()));
+    assert_eq!(state.disk.scan, Some(two.clone()));
     state.apply(&diff(&three, &one));
-    assert_eq!((state.scan.clone(), state.scan_told), (None, None));
+    assert_eq!((state.disk.scan.clone(), state.disk.scan_told), (None, None));
     state.apply(&fact(EventKind::Checkpoints(three.clone())));
-    assert_eq!(state.scan, Some(three));
+    assert_eq!(state.disk.scan, Some(three));
 }
 
 #[test]

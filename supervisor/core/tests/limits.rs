@@ -36,7 +36,7 @@ fn a_limit_ends_a_choice_within_a_minute_and_is_named_first() {
             panic!("{:?}", w.s.mode)
         };
         assert!(why.contains(name) && w.is_over(), "{why}");
-        assert_eq!(w.s.charged, 0);
+        assert_eq!(w.s.budget.charged, 0);
     }
 }
 

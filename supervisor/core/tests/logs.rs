@@ -294,9 +294,9 @@ fn what_the_training_went_on_after_is_no_cause() {
 fn a_healthy_log_holds_no_failure() {
     for name in HEALTHY {
         let a = attempt(&scan(name), 0, [0, 1], None);
-        assert!(a.sightings.is_empty(), "{name}: {:?}", a.sightings);
+        assert!(a.output.sightings.is_empty(), "{name}: {:?}", a.output.sightings);
         if *name != "sft_epoch_end" {
-            assert!(a.step.is_some(), "{name}: no step was seen");
+            assert!(a.training.step.is_some(), "{name}: no step was seen");
         }
     }
 }

@@ -63,7 +63,7 @@ impl Recorded {
                 // The build of then did not look at the weights of the last step.
                 if let Some(ckpt) = looks_at_weights(&now.asks) {
                     let mut seen = state.clone();
-                    seen.weights.push(finite(ckpt));
+                    seen.progress.weights.push(finite(ckpt));
                     now = decide(&seen, &self.spec, &met);
                 }
                 let now = now.records;
@@ -125,7 +125,7 @@ fn holds(now: &Value, then: &Value) {
 fn as_met(state: &RunState, fact: &Event) -> Event {
     let mut fact = fact.clone();
     if let EventKind::CheckpointsChanged(diff) = &fact.kind {
-        let report = state.scan.clone().and_then(|scan| scan.apply(diff)).unwrap();
+        let report = state.disk.scan.clone().and_then(|scan| scan.apply(diff)).unwrap();
         fact.kind = EventKind::Checkpoints(report);
     }
     fact
@@ -139,7 +139,7 @@ fn act(record: &JournalRecord) -> Option<ActKind> {
 }
 
 fn steps(state: &RunState) -> Vec<(&str, u64)> {
-    let all = state.scan.iter().flat_map(|scan| &scan.steps);
+    let all = state.disk.scan.iter().flat_map(|scan| &scan.steps);
     all.map(|c| (c.id.0.as_str(), c.step.0)).collect()
 }
 
@@ -150,15 +150,15 @@ fn finished(s: &RunState) {
         (&RunMode::Finished, &Some(RunOutcome::Finished { step: Some(Step(8)) }))
     );
     assert_eq!(
-        (s.mark, s.finished, s.total),
+        (s.progress.mark, s.progress.finished, s.progress.total),
         (Some(Step(8)), Some(Step(8)), Some(Step(8)))
     );
     let a = s.attempt.as_ref().unwrap();
     assert_eq!(
-        (s.attempts, s.charged, a.resumed, a.gone),
+        (s.attempts, s.budget.charged, a.output.resumed, a.end.gone),
         (AttemptNo(2), 0, Some(Step(4)), true)
     );
-    let failed: Vec<&str> = s.failures.iter().map(|f| f.diagnosis.class.code()).collect();
+    let failed: Vec<&str> = s.budget.failures.iter().map(|f| f.diagnosis.class.code()).collect();
     assert_eq!(failed, ["kill.unknown"]);
 }
 
@@ -171,7 +171,7 @@ fn a_run_with_a_directory_for_each_step_is_folded_and_decided_as_then() {
         steps(&s),
         [("global_step_8", 8), ("global_step_6", 6), ("global_step_4", 4)]
     );
-    assert_eq!(s.scan.as_ref().unwrap().tracker, TrackerState::Step(Step(8)));
+    assert_eq!(s.disk.scan.as_ref().unwrap().tracker, TrackerState::Step(Step(8)));
     assert_eq!(
         run.acts(),
         [
@@ -186,7 +186,7 @@ fn a_run_with_a_directory_for_each_step_is_folded_and_decided_as_then() {
     // Two newer ones are proven: what the attempt began from goes, too, once a newer one is known to be finite.
     let newest = CkptId("global_step_8".into());
     assert_eq!(look_before_prune(&s, &run.spec), Some(newest.clone()));
-    s.weights.push(finite(newest));
+    s.progress.weights.push(finite(newest));
     assert_eq!(prune(&s, &run.spec), [CkptId("global_step_4".into())]);
     assert_eq!(run.spec.saves, SavePolicy::Steps);
     run.decides_as_then();

@@ -23,10 +23,8 @@ fn deleted(copies: &[(u64, &str)]) -> Vec<String> {
     for (step, save) in copies {
         disk.put(CkptId(format!("step_{step}.{save}").into()), *step, Truth::Whole);
     }
-    let state = RunState {
-        scan: Some(disk.scan(Depth::Full, u32::MAX)),
-        ..RunState::default()
-    };
+    let mut state = RunState::default();
+    state.disk.scan = Some(disk.scan(Depth::Full, u32::MAX));
     prune(&state, &spec).iter().map(ToString::to_string).collect()
 }
 
@@ -128,15 +126,15 @@ fn steps_that_may_be_no_numbers_push_out_no_other() {
     let (s, spec) = printed(&[4, 8, 12, 16], 9);
     assert_eq!(gone(&s, &spec), [""; 0]);
     // The loss after step 8 is what its weights gave: only step 4 is known to be sound.
-    assert!(s.is_doubtful(&s.scan.as_ref().unwrap().steps[2]));
-    assert!(!s.is_doubtful(&s.scan.as_ref().unwrap().steps[3]));
+    assert!(s.is_doubtful(&s.disk.scan.as_ref().unwrap().steps[2]));
+    assert!(!s.is_doubtful(&s.disk.scan.as_ref().unwrap().steps[3]));
 }
 
 #[test]
 fn the_best_step_stays_as_long_as_the_newest_names_it() {
     let (mut s, spec) = printed(&[2, 4, 6, 8, 10], u64::MAX);
     looked(&mut s, 10, &[]);
-    let steps = &mut s.scan.as_mut().unwrap().steps;
+    let steps = &mut s.disk.scan.as_mut().unwrap().steps;
     let note = |best| {
         Some(TrainerNote {
             best: Some(Step(best)),
@@ -250,7 +248,7 @@ fn roles_gone(keep: [Option<u32>; 2], steps: &[(u64, &[&str])]) -> Vec<String> {
     for (role, keep) in spec.roles.iter_mut().zip(keep) {
         role.keep = keep;
     }
-    for c in &mut s.scan.as_mut().unwrap().steps {
+    for c in &mut s.disk.scan.as_mut().unwrap().steps {
         let (_, roles) = steps.iter().find(|(step, _)| *step == c.step.0).unwrap();
         c.roles = ["actor", "critic"].map(str::to_owned).to_vec();
         let gone: Vec<CkptId> = ["actor", "critic"]

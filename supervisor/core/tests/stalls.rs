@@ -464,7 +464,7 @@ fn steps_that_are_printed_faster_than_they_are_told_count() {
         let mut run = Run::new(&traces, random);
         run.spec.root = None;
         let attempt = run.s.attempt.as_mut().unwrap();
-        (attempt.pace, attempt.step) = (AttemptProgress::begin(Tick(0)), None);
+        (attempt.training.pace, attempt.training.step) = (AttemptProgress::begin(Tick(0)), None);
         let mut progress = run.progress(50);
         if let EventKind::Progress { risen, .. } = &mut progress {
             *risen = count;

@@ -234,7 +234,7 @@ impl World {
                 }
             }
             Due::IoStalled => {
-                if self.io_hangs && self.s.io_stalled.is_none() {
+                if self.io_hangs && self.s.context.io_stalled.is_none() {
                     self.feed(EventKind::IoStalled {
                         what: "scan of the checkpoint root".to_owned(),
                     });
@@ -337,7 +337,7 @@ impl World {
             Err(e) => self.note(Err(format!("a record cannot be journaled: {e}"))),
         }
         // A scan is told as what it led to.
-        let record = match (r, &self.s.scan) {
+        let record = match (r, &self.s.disk.scan) {
             (JournalRecord::Fact(e), Some(scan)) if matches!(e.kind, EventKind::CheckpointsChanged(_)) => {
                 JournalRecord::Fact(Event {
                     kind: EventKind::Checkpoints(scan.clone()),
@@ -474,7 +474,7 @@ impl World {
         }
         self.alive = false;
         // Its helper dies with it: in the middle of what it was at, at worst.
-        if let Some(cut) = self.s.cutting.clone() {
+        if let Some(cut) = self.s.disk.cutting.clone() {
             self.disk.half_cut(&cut.ckpt);
         }
         self.timers.clear();

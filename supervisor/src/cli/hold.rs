@@ -66,7 +66,7 @@ pub(super) fn let_go(seen: &RunInfo, json: bool) -> Result<u8, CliError> {
     let by = crate::environment::user();
     let state = seen.state.as_ref();
     let nobody_lives = !seen.alive.supervisor.alive && seen.elsewhere.is_none();
-    if nobody_lives && state.is_some_and(|s| s.held.is_some() && s.mode == RunMode::Finished) {
+    if nobody_lives && state.is_some_and(|s| s.requests.held.is_some() && s.mode == RunMode::Finished) {
         // Nobody but the journal has to know.
         stopped_run::let_go_on(seen)?;
         return told(seen, false, "held no more: its next start goes on", json);
@@ -100,12 +100,12 @@ fn ask(seen: &RunInfo, request: &ControlRequest) -> Result<(), CliError> {
         Ok(None) if seen.elsewhere.is_some() => {
             let holds = matches!(request, ControlRequest::Hold { .. });
             let command = if holds { "hold" } else { "unhold" };
-            let is_held = seen.state.as_ref().is_some_and(|s| s.held.is_some());
+            let is_held = seen.state.as_ref().is_some_and(|s| s.requests.held.is_some());
             // The one that holds it may still wait to be taken.
             if !holds && !is_held && !seen.run_dir.as_deref().is_some_and(requests::any) {
                 return Err(CliError::environment(format!("nobody holds run {run}")));
             }
-            let done = |now: &RunInfo| now.state.as_ref().is_some_and(|s| s.held.is_some() == holds);
+            let done = |now: &RunInfo| now.state.as_ref().is_some_and(|s| s.requests.held.is_some() == holds);
             remote_request::ask((command, seen), request.clone(), Some(remote_request::TAKEN), done).map(drop)
         }
         Ok(None) => {

@@ -128,7 +128,7 @@ fn file(attempts: &Utf8Path, attempt: u32, worker: u32) -> Utf8PathBuf {
 /// The worker that the diagnosis of an attempt blames.
 fn blamed(state: &RunState, attempt: u32) -> Option<u32> {
     let present = state.attempt.as_ref().filter(|a| a.no.0 == attempt);
-    let before = || state.failures.iter().find(|f| f.attempt.0 == attempt);
+    let before = || state.budget.failures.iter().find(|f| f.attempt.0 == attempt);
     let told = match present {
         Some(a) => a.blamed(),
         None => before()?.diagnosis.worker,

@@ -117,7 +117,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
         .cloned();
     let found = seen.state.unwrap_or_default();
     take_trainer(&found, &mut prepared);
-    if let Some(held) = found.held.as_ref().filter(|_| !alive.supervisor.alive) {
+    if let Some(held) = found.requests.held.as_ref().filter(|_| !alive.supervisor.alive) {
         notes.push(format!(
             "{}: a start launches nothing before `supervise unhold`",
             held.words()
@@ -125,18 +125,18 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     }
     let mut state = in_next_term(found, &prepared.order.spec, boot_id().unwrap_or_default());
     let depth = needed_depth(&state, &prepared.order.spec);
-    let mut report = scan(&prepared, &state.own, depth);
+    let mut report = scan(&prepared, &state.disk.own, depth);
     // A step that the run is not known to have written is read as a whole.
-    state.scan = Some(report.clone());
+    state.disk.scan = Some(report.clone());
     let deeper = needed_depth(&state, &prepared.order.spec);
     if deeper > depth {
-        report = scan(&prepared, &state.own, deeper);
+        report = scan(&prepared, &state.disk.own, deeper);
     }
     let scan = report;
     let choice = choose(&state, &prepared.order.spec, &scan);
     let launch = arrange(&prepared, &state, &choice)?;
     take_interval(&mut prepared, &scan, &choice);
-    let longest = state.attempt.as_ref().map(|a| a.longest_step);
+    let longest = state.attempt.as_ref().map(|a| a.training.longest_step);
     let mut view = PlanView::of(&prepared, &choice, launch.as_ref(), longest, notes);
     view.findings.extend(of_resume_point(&scan, &choice));
     if let Some(outcome) = &before {
@@ -280,6 +280,7 @@ fn arrange(p: &PreparedRun, state: &RunState, choice: &ResumeChoice) -> Result<O
         env: crate::environment::own(),
         trainer: p.order.facts.clone(),
         began: state
+            .requests
             .care
             .as_ref()
             .filter(|_| !care)

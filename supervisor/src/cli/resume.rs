@@ -32,7 +32,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let seen = target::to_act_on(args.run.as_deref())?;
     let lives = seen.alive.supervisor.alive || seen.elsewhere.is_some();
-    if lives && seen.state.as_ref().is_some_and(|s| s.held.is_some()) {
+    if lives && seen.state.as_ref().is_some_and(|s| s.requests.held.is_some()) {
         return hold::let_go(&seen, args.json);
     }
     let view = stopped_run::let_go_on(&seen)?;

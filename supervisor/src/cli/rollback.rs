@@ -111,12 +111,12 @@ fn promise(seen: &RunInfo, wish: &RollbackRequest) -> Result<RollbackView, CliEr
     })?;
     let (mut after, _) = outcome::after(state.clone(), spec, state.term.next(), &[wish.asked()]);
     let depth = needed_depth(&after, spec);
-    let mut found = scan(&place, &after.own, to, depth);
+    let mut found = scan(&place, &after.disk.own, to, depth);
     // A step that the run is not known to have written is read as a whole.
-    after.scan = Some(found.clone());
+    after.disk.scan = Some(found.clone());
     let deeper = needed_depth(&after, spec);
     if deeper > depth {
-        found = scan(&place, &after.own, to, deeper);
+        found = scan(&place, &after.disk.own, to, deeper);
     }
     let scan = found;
     if let Some(why) = &scan.unreadable {

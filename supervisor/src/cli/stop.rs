@@ -106,7 +106,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 
 /// A job of the scheduler's that waits goes on with the run when it begins.
 fn starts_again(seen: &RunInfo) -> Option<CliError> {
-    let job = &seen.state.as_ref()?.allocation.as_ref()?.job;
+    let job = &seen.state.as_ref()?.context.allocation.as_ref()?.job;
     let state = supervise_host::slurm::waiting(job, crate::environment::own())?;
     let text = format!(
         "job {job} of Slurm's is {state}, and goes on with run {} when it begins",

@@ -105,7 +105,11 @@ pub(super) fn let_go_on(seen: &RunInfo) -> Result<ResumeView, CliError> {
 /// The requests that take away what stands against a start.
 fn asked(state: &RunState, needed: Option<&RunOutcome>) -> Vec<EventKind> {
     let by = environment::user();
-    let unheld = state.held.as_ref().map(|_| OperatorRequest::Unhold { by: by.clone() });
+    let unheld = state
+        .requests
+        .held
+        .as_ref()
+        .map(|_| OperatorRequest::Unhold { by: by.clone() });
     let resumed = (needed.is_some() || unheld.is_some()).then(|| OperatorRequest::Resume {
         by: by.clone(),
         was: needed.map(|outcome| format!("{} (exit code {})", outcome_words(outcome), outcome.exit_code())),

@@ -341,7 +341,7 @@ fn alive(run: &RunId, state: Option<&RunState>) -> RunLiveness {
         alive: pid.is_some() || control::lives(run),
         pid,
     };
-    let guard = state.and_then(|s| s.attempt.as_ref()).and_then(|a| a.guard);
+    let guard = state.and_then(|s| s.attempt.as_ref()).and_then(|a| a.launch.guard);
     let guard = guard.filter(|g| supervise_host::process::is_alive(*g));
     let holds = control::guard_lives(run);
     RunLiveness {

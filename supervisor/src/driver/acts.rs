@@ -176,7 +176,7 @@ impl Driver {
         for note in &plan.notes {
             self.printer.note(note);
         }
-        let doubts = self.state.scan.as_ref().map(|scan| doubts(scan, &order.from));
+        let doubts = self.state.disk.scan.as_ref().map(|scan| doubts(scan, &order.from));
         for finding in doubts.into_iter().flatten().take(DOUBTS) {
             self.printer.note(&finding.to_string());
         }

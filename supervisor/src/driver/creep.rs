@@ -18,9 +18,9 @@ impl Driver {
     /// Now and then, at a new step: how much is used of what can run out.
     pub(super) fn sample(&mut self, attempt: AttemptNo, step: Option<Step>, files: Option<ResourceUsage>) {
         let now = self.now();
-        let due = |a: &&Attempt| step.is_some_and(|step| a.creep.is_due(step, now));
+        let due = |a: &&Attempt| step.is_some_and(|step| a.training.creep.is_due(step, now));
         let live = self.state.live().filter(|a| a.no == attempt).filter(due);
-        let pid = live.and_then(|a| a.workers.first()).map(|p| p.pid);
+        let pid = live.and_then(|a| a.launch.workers.first()).map(|p| p.pid);
         if let (Some(step), Some(pid), RunMode::Running) = (step, pid, &self.state.mode) {
             let usage = usage(pid, self.ray_share()).into_iter().chain(files).collect();
             self.feed(EventKind::Used { attempt, step, usage });
@@ -46,9 +46,11 @@ impl Driver {
 
     /// After a scan that found a new save: the disk is asked how full it is.
     pub(super) fn sample_disk(&mut self) {
-        let steps = self.state.scan.iter().flat_map(|scan| &scan.steps);
+        let steps = self.state.disk.scan.iter().flat_map(|scan| &scan.steps);
         let newest = steps.filter(|c| c.verdict == Verdict::Whole).map(|c| c.step).max();
-        let due = |a: &&Attempt| newest.is_some_and(|saved| saved > a.order.from.step() && a.creep.is_disk_due(saved));
+        let due = |a: &&Attempt| {
+            newest.is_some_and(|saved| saved > a.order.from.step() && a.training.creep.is_disk_due(saved))
+        };
         let attempt = self.state.live().filter(due).map(|a| a.no);
         let is_asked = self.work.asks(|tag| matches!(tag, IoPurpose::Usage(..)));
         if let (Some(attempt), Some(saved), Some(root), RunMode::Running, false) =

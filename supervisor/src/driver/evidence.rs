@@ -83,8 +83,8 @@ pub(super) struct EvidenceHelper {
 impl Driver {
     /// A worker ended. Where it failed by itself, what shows why is gathered while the others are ended: they are told to first.
     pub(super) fn on_worker_end(&mut self, attempt: AttemptNo, status: ExitStatus, event: EventKind) {
-        let by_itself = self.state.attempt.as_ref().is_some_and(|a| a.ended_by_us.is_none());
-        let runs = self.state.mode == RunMode::Running && self.state.stop.is_none();
+        let by_itself = self.state.attempt.as_ref().is_some_and(|a| a.end.ended_by_us.is_none());
+        let runs = self.state.mode == RunMode::Running && self.state.requests.stop.is_none();
         self.feed(event);
         if !status.is_success() && by_itself && runs {
             self.gather(attempt, EvidenceQuestion::Failed);
@@ -204,10 +204,15 @@ impl Driver {
         Some(EvidenceOrder {
             attempt: self.spec.run_dir.join(format!("attempts/{:04}", attempt.0)),
             run: self.spec.run.clone(),
-            known: a.guard.into_iter().chain(a.workers.iter().copied()).collect(),
-            workers: a.workers.clone(),
-            argv: a.argv.clone(),
-            age_ms: self.now().since(a.launched?).0,
+            known: a
+                .launch
+                .guard
+                .into_iter()
+                .chain(a.launch.workers.iter().copied())
+                .collect(),
+            workers: a.launch.workers.clone(),
+            argv: a.launch.argv.clone(),
+            age_ms: self.now().since(a.launch.launched?).0,
             root: self.spec.root.clone(),
             still: look == EvidenceQuestion::Still,
             slurm_job: std::env::var("SLURM_JOB_ID")
@@ -292,7 +297,7 @@ impl Driver {
 
     fn ask_for_logs(&mut self) {
         let until = self.now().after(WAIT);
-        let first = self.state.attempt.as_ref().and_then(|a| a.first_failure);
+        let first = self.state.attempt.as_ref().and_then(|a| a.end.first_failure);
         let exit = first.and_then(|(_, status)| status.number());
         let Some(g) = &mut self.gathering else { return };
         (g.next, g.until) = (EvidenceAnswer::Logs, Some(until));

@@ -392,8 +392,8 @@ impl Driver {
     pub(super) fn recorded(&self) -> Vec<ProcRef> {
         let mut out = self.journal_recorded.clone();
         if let Some(a) = self.state.attempt.as_ref().filter(|a| a.term == self.state.term) {
-            out.extend(a.guard);
-            out.extend(a.workers.iter().copied());
+            out.extend(a.launch.guard);
+            out.extend(a.launch.workers.iter().copied());
         }
         out
     }

@@ -356,7 +356,7 @@ impl Driver {
             return;
         }
         // It may be another one's silence that ends.
-        if std::mem::take(&mut self.work.stalled) || self.state.io_stalled.is_some() {
+        if std::mem::take(&mut self.work.stalled) || self.state.context.io_stalled.is_some() {
             self.feed(EventKind::IoRecovered);
         }
         if let IoReply::Working { bytes, of, .. } = reply
@@ -429,10 +429,10 @@ impl Driver {
 
     /// Tells the work I/O worker which steps the journal knows, and how their files were then.
     pub(super) fn tell_own_steps(&mut self) {
-        if !self.state.own.is_empty() {
+        if !self.state.disk.own.is_empty() {
             let now = self.now();
             self.work
-                .ask(IoPurpose::Setup, IoQuestion::OwnSteps(self.state.own.clone()), now);
+                .ask(IoPurpose::Setup, IoQuestion::OwnSteps(self.state.disk.own.clone()), now);
         }
     }
 }

@@ -258,7 +258,7 @@ impl Driver {
         let mut short = false;
         let what = match said {
             Ok(places) => {
-                let broken = broken_nodes(&self.state.failures);
+                let broken = broken_nodes(&self.state.budget.failures);
                 if let Some((on, left_out)) = places.choose(order.nodes, &broken) {
                     for (node, class) in broken.iter().filter(|(node, _)| on.contains(node)) {
                         self.note_once(format!(

@@ -189,7 +189,7 @@ impl Driver {
 
     /// One look may fall between two steps of somebody who puts it back.
     fn on_displaced(&mut self, what: String) {
-        if self.state.displaced {
+        if self.state.context.displaced {
             return;
         }
         match self.journal.standing.look(false) {
@@ -237,7 +237,8 @@ impl Driver {
     /// When the workers must be ended if the lease is not renewed before.
     pub(super) fn fence_due(&self) -> Option<Tick> {
         let after = self.journal.reached.as_ref()?.ttl;
-        (self.state.live().is_some() && self.state.lease_lost.is_none()).then(|| self.journal.renewed.after(after))
+        (self.state.live().is_some() && self.state.context.lease_lost.is_none())
+            .then(|| self.journal.renewed.after(after))
     }
 
     /// A supervisor on another machine may take the lease soon: it must find no worker of ours.

@@ -66,7 +66,7 @@ impl Driver {
             RunMode::Waiting { .. } | RunMode::Choosing | RunMode::Fencing
         );
         if !waits {
-            self.telling.waited &= self.state.held_since.is_some();
+            self.telling.waited &= self.state.context.held_since.is_some();
         } else if !self.telling.waited
             && let Some(notice) = long_wait(&self.state, now, self.whose())
         {

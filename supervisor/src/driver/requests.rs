@@ -27,7 +27,7 @@ impl Driver {
                 }
             }
             ControlRequest::Hold { by, why } => OperatorRequest::Hold { by, why },
-            ControlRequest::Unhold { .. } if self.state.held.is_none() => {
+            ControlRequest::Unhold { .. } if self.state.requests.held.is_none() => {
                 return ControlReply::Refused("nobody holds the run".to_owned());
             }
             ControlRequest::Unhold { by } => OperatorRequest::Unhold { by },

@@ -52,7 +52,7 @@ impl Driver {
 
     /// Whether what is told is of use: the command itself told nothing of a checkpoint root.
     pub(super) fn sees(&self) -> bool {
-        self.order.spec.root.is_none() && self.state.live().is_some_and(|a| self.hook(&a.argv).is_some())
+        self.order.spec.root.is_none() && self.state.live().is_some_and(|a| self.hook(&a.launch.argv).is_some())
     }
 
     /// Reads what the present attempt's interpreters told, if it is time.

@@ -85,16 +85,16 @@ fn status(s: &RunState) -> String {
     let mut out = s.mode.word().to_owned();
     let Some(a) = &s.attempt else { return out };
     out.push_str(&format!(", attempt {}", a.no));
-    if let Some(step) = a.step {
+    if let Some(step) = a.training.step {
         out.push_str(&format!(", step {step}"));
-        if let Some(total) = s.total {
+        if let Some(total) = s.progress.total {
             out.push_str(&format!(" of {total}"));
         }
     }
     if let StartPoint::Step { step: from, .. } = &a.order.from {
         out.push_str(&format!(", resumed from step {from}"));
     }
-    if let Some(mark) = s.mark {
+    if let Some(mark) = s.progress.mark {
         out.push_str(&format!(", newest proven step {mark}"));
     }
     out

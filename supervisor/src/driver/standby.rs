@@ -94,7 +94,7 @@ impl Driver {
             self.look_at_memory();
             return;
         }
-        if a.step.is_none_or(|s| s <= a.order.from.step()) {
+        if a.training.step.is_none_or(|s| s <= a.order.from.step()) {
             self.standby_at = Some(self.now().after(LOOK));
             return;
         }
@@ -185,7 +185,7 @@ impl Driver {
 
     /// Bytes that the interpreters may hold: never more than half of what is free.
     fn memory_for_interpreters(&self, a: &Attempt) -> u64 {
-        let all = usage(a.workers.first().map_or(0, |p| p.pid), None);
+        let all = usage(a.launch.workers.first().map_or(0, |p| p.pid), None);
         let memory = || {
             all.iter()
                 .filter(|u| matches!(u.what, WatchedResource::Memory | WatchedResource::Node))
@@ -196,7 +196,7 @@ impl Driver {
     }
 
     fn draft(&mut self, a: &Attempt) -> Option<DraftOrder> {
-        if !self.runs_interpreters(&a.argv) {
+        if !self.runs_interpreters(&a.launch.argv) {
             return None;
         }
         let (imports, workers) = self.noted(a)?;
@@ -237,7 +237,7 @@ impl Driver {
     fn noted(&mut self, a: &Attempt) -> Option<(String, Option<WorkersOfRay>)> {
         match self.read_notes(a) {
             Some(text) if is_of_first_worker(&text, a) => {
-                let given = self.starts_ray(&a.argv).then(|| self.given(&a.order)).flatten();
+                let given = self.starts_ray(&a.launch.argv).then(|| self.given(&a.order)).flatten();
                 let workers = given.and_then(|given| workers_of_ray(&text, &given));
                 let own = Some(own_notes(&text)).filter(|own| own.len() <= NOTES);
                 self.imports_ahead.noted = own.map(|own| (own, workers));
@@ -287,7 +287,7 @@ impl Driver {
                 hooked: self.hook(&self.spec.command).is_some(),
                 ..self.order.facts.clone()
             },
-            began: self.state.care.as_ref().map_or(order.attempt, |c| c.attempt).0,
+            began: self.state.requests.care.as_ref().map_or(order.attempt, |c| c.attempt).0,
         }
     }
 }
@@ -298,7 +298,7 @@ fn is_of_first_worker(notes: &str, a: &Attempt) -> bool {
         .strip_prefix("b ")
         .and_then(|rest| rest.split(' ').next()?.parse().ok());
     let once = !notes.lines().any(|l| l == "!");
-    once && pid.is_some() && a.workers.first().map(|w| w.pid) == pid
+    once && pid.is_some() && a.launch.workers.first().map(|w| w.pid) == pid
 }
 
 /// Bytes for interpreters that wait; `set`: the setting, `of`: all memory that there is, `free`: what is left of it.

@@ -336,7 +336,7 @@ impl Driver {
             Some(looking) => looking.await.unwrap_or_else(|_| find()),
             None => Vec::new(),
         };
-        if hello.as_ref().is_some_and(|h| !h.gone) && loaded.state.config != self.spec.config_hash {
+        if hello.as_ref().is_some_and(|h| !h.gone) && loaded.state.context.config != self.spec.config_hash {
             self.printer.note(
                 "the workers that live go on as they were launched: the configuration changed since, which counts from the next attempt on",
             );

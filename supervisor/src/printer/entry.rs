@@ -33,7 +33,7 @@ impl EntryFields {
         let step = s
             .attempt
             .as_ref()
-            .map(|a| a.step.unwrap_or_else(|| a.order.from.step()));
+            .map(|a| a.training.step.unwrap_or_else(|| a.order.from.step()));
         Self { fields, step }
     }
 

@@ -114,14 +114,14 @@ impl FailureAccount {
     /// The account of an attempt whose cause is known.
     pub(super) fn of(a: &Attempt, d: &Diagnosis, sightings: &[SightingView], seen: &FirstFailure) -> Self {
         let no = a.no.0;
-        let failed = a.first_failure.map(|(w, _)| w.0);
+        let failed = a.end.first_failure.map(|(w, _)| w.0);
         let place = read_place(a, d);
         let is_root = |s: &SightingView| match place {
             Some(p) => (s.worker, s.line) == (p.worker.0, p.line),
             None => s.line > 0 && !s.text.is_empty() && d.text.contains(head(&s.text)),
         };
         let root = sightings.iter().position(is_root);
-        let stacks = a.evidence.as_ref().and_then(|facts| facts.stacks.as_ref());
+        let stacks = a.end.evidence.as_ref().and_then(|facts| facts.stacks.as_ref());
         let stands = stacks.filter(|_| a.is_stuck());
         // The ends of those that we ended tell nothing.
         let failed = failed.filter(|_| !a.is_stuck());
@@ -132,7 +132,7 @@ impl FailureAccount {
         let shown = place.map(|p| read_line(no, p)).or(seen_root.map(|s| line(no, s)));
         let mut evidence: Vec<LineRef> = shown.into_iter().collect();
         evidence.extend(stands.iter().flat_map(|s| s.told()).map(|text| stack(no, text)));
-        if let Some(facts) = &a.evidence {
+        if let Some(facts) = &a.end.evidence {
             let ours = facts
                 .lines
                 .iter()
@@ -141,15 +141,15 @@ impl FailureAccount {
             let calls = facts.collectives.as_ref().and_then(Collectives::words);
             evidence.extend(calls.map(|text| collectives(no, text)));
         }
-        let ending = a.evidence.iter().flat_map(|facts| &facts.endings);
+        let ending = a.end.evidence.iter().flat_map(|facts| &facts.endings);
         let ending = ending
             .clone()
             .find(|e| Some(e.worker.0) == worker && root.is_none() && place.is_none() && !a.is_stuck());
         evidence.extend(ending.map(|e| exception(no, e)));
         if evidence.is_empty() {
             let worker = worker.unwrap_or_default();
-            let from = a.lines.len().saturating_sub(LINES);
-            evidence.extend(a.lines.iter().skip(from).map(|text| last(no, worker, text)));
+            let from = a.end.lines.len().saturating_sub(LINES);
+            evidence.extend(a.end.lines.iter().skip(from).map(|text| last(no, worker, text)));
         }
         evidence.truncate(LINES);
         let others = sightings
@@ -173,7 +173,12 @@ impl FailureAccount {
             at: seen.at,
             evidence,
             followed,
-            ruled_out: a.evidence.as_ref().map(|f| ruled_out(f, &d.class)).unwrap_or_default(),
+            ruled_out: a
+                .end
+                .evidence
+                .as_ref()
+                .map(|f| ruled_out(f, &d.class))
+                .unwrap_or_default(),
             decided: seen.decided.clone(),
             todo: d
                 .class
@@ -257,7 +262,7 @@ fn head(text: &str) -> &str {
 
 /// The line of the logs that the diagnosis quotes.
 fn read_place<'a>(a: &'a Attempt, d: &Diagnosis) -> Option<&'a LogPlace> {
-    let logs = a.evidence.as_ref()?.logs.as_ref()?;
+    let logs = a.end.evidence.as_ref()?.logs.as_ref()?;
     let causes = [Some(logs), logs.else_cause.as_deref()];
     let places = causes
         .into_iter()

@@ -180,8 +180,8 @@ impl StoryBuilder {
     /// How long the present attempt has lived, when its first failure was seen, and what was decided once its cause was known.
     fn look(&mut self, r: &JournalRecord) {
         let Some(a) = &self.state.attempt else { return };
-        let (no, gone, wall) = (a.no.0, a.gone, self.state.wall);
-        let (failed, known) = (a.first_failure.is_some(), a.diagnosis.is_some());
+        let (no, gone, wall) = (a.no.0, a.end.gone, self.state.wall);
+        let (failed, known) = (a.end.first_failure.is_some(), a.end.diagnosis.is_some());
         let told = matches!(
             r,
             JournalRecord::Decided {
@@ -212,7 +212,6 @@ impl StoryBuilder {
         &mut self.stories[at]
     }
 
-    /// Place of an attempt's story: mostly the last one.
     fn place(&mut self, no: u32) -> usize {
         self.stories.iter().rposition(|s| s.attempt == no).unwrap_or_else(|| {
             self.stories.push(blank(no));
@@ -230,13 +229,14 @@ impl StoryBuilder {
         };
         story.output = last_lines(a).to_vec();
         story.from = Some(a.order.from.clone());
-        story.launched = a.launched_wall;
-        story.argv = a.argv.iter().map(|w| super::shown_word(w)).collect();
-        story.step = a.step;
+        story.launched = a.launch.launched_wall;
+        story.argv = a.launch.argv.iter().map(|w| super::shown_word(w)).collect();
+        story.step = a.training.step;
         story.exits = a.exits.iter().map(|(w, e)| (w.0, *e)).collect();
-        story.ended_by_us = a.ended_by_us.as_ref().map(|cause| cause.words().to_owned());
-        story.diagnosis.clone_from(&a.diagnosis);
+        story.ended_by_us = a.end.ended_by_us.as_ref().map(|cause| cause.words().to_owned());
+        story.diagnosis.clone_from(&a.end.diagnosis);
         story.sightings = a
+            .output
             .sightings
             .iter()
             .map(|(means, s)| SightingView {
@@ -248,7 +248,7 @@ impl StoryBuilder {
             })
             .collect();
         let account = |d| FailureAccount::of(a, d, &story.sightings, &story.seen);
-        story.account = a.diagnosis.as_ref().map(account);
+        story.account = a.end.diagnosis.as_ref().map(account);
     }
 
     /// The state after the newest record.

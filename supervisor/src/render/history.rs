@@ -78,7 +78,7 @@ pub struct AttemptOrigins {
 impl AttemptOrigins {
     /// State and ledger took a record in.
     pub fn note(&mut self, state: &RunState, ledger: &TimeLedger) {
-        let before = std::mem::replace(&mut self.roll_back, state.roll_back.clone());
+        let before = std::mem::replace(&mut self.roll_back, state.requests.roll_back.clone());
         if let Some(wish) = before.filter(|_| self.roll_back.is_none()) {
             self.sent_back.insert(state.attempts, wish.by);
         }

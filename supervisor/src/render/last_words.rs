@@ -27,10 +27,10 @@ pub fn last_words(s: &RunState, spec: &RunSpec) -> String {
     }
     let of = spec
         .last_step
-        .or(s.total)
+        .or(s.progress.total)
         .map(|l| format!(" of {l}"))
         .unwrap_or_default();
-    if let Some(mark) = s.mark {
+    if let Some(mark) = s.progress.mark {
         out.push_str(&format!("newest proven step: {mark}{of}; "));
     }
     out.push_str(&format!(

@@ -20,11 +20,11 @@ impl LiveProgress {
     /// The line; `per_step`: seconds of a step as of late, `since`: time since the newest one.
     #[must_use]
     pub fn of(s: &RunState, spec: &RunSpec, per_step: Option<f64>, since: Duration) -> Self {
-        let printed = s.live().and_then(|a| a.step);
-        let step = printed.or(s.mark);
-        let last = spec.last_step.or(s.total);
+        let printed = s.live().and_then(|a| a.training.step);
+        let step = printed.or(s.progress.mark);
+        let last = spec.last_step.or(s.progress.total);
         let doing = match (&s.mode, s.live()) {
-            (RunMode::Running, Some(a)) => phase_word(a.phase),
+            (RunMode::Running, Some(a)) => phase_word(a.training.phase),
             (mode, _) => mode.word(),
         };
         let mut parts = Vec::new();
@@ -38,7 +38,7 @@ impl LiveProgress {
             parts.push(format!("{seconds:.1} s a step"));
         }
         parts.push(doing.to_owned());
-        if let Some(mark) = s.mark {
+        if let Some(mark) = s.progress.mark {
             parts.push(format!("resume point {mark}"));
         }
         let running = s.mode == RunMode::Running;

@@ -46,7 +46,7 @@ impl NextView {
         };
         let before = answered_again(state, spec);
         view.again = before.is_some();
-        let Some(scan) = &state.scan else {
+        let Some(scan) = &state.disk.scan else {
             "no scan of the checkpoints is in the journal, so this cannot be told".clone_into(&mut view.would);
             return view;
         };
@@ -57,7 +57,7 @@ impl NextView {
         let mut then = later.unwrap_or_else(|| state.clone());
         let needed = needed_depth(&then, spec);
         // A launch proves what it starts from before: here it counts as it was seen.
-        then.doubt = false;
+        then.disk.doubt = false;
         let mut by_sight = spec.clone();
         by_sight.policy.depth = Depth::Structure;
         let choice = choose(&then, &by_sight, scan);
@@ -152,8 +152,8 @@ fn failure(s: &RunState, spec: &RunSpec) -> String {
     if !p.recovery || p.observe {
         return "it is launched once, and nothing is launched again".to_owned();
     }
-    let left = p.retries.saturating_sub(s.charged);
-    let first = pause(p, s.charged.saturating_add(1), 1000);
+    let left = p.retries.saturating_sub(s.budget.charged);
+    let first = pause(p, s.budget.charged.saturating_add(1), 1000);
     let more = match left {
         0 => "the next failure without a newly proven step ends it".to_owned(),
         n => format!(
@@ -164,7 +164,7 @@ fn failure(s: &RunState, spec: &RunSpec) -> String {
     };
     format!(
         "{more} ({} of {} are used); classes that ask for another answer are on the page of the configuration",
-        s.charged,
+        s.budget.charged,
         count(u64::from(p.retries), "retry").replace("retrys", "retries")
     )
 }

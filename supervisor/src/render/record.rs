@@ -180,7 +180,7 @@ fn fact(kind: &EventKind, s: &RunState) -> Option<String> {
             let when = if *after_save { " at the next proven step" } else { "" };
             format!("a stop{when} was asked for by {by}")
         }
-        EventKind::Operator(OperatorRequest::Hold { .. }) => s.held.as_ref()?.words(),
+        EventKind::Operator(OperatorRequest::Hold { .. }) => s.requests.held.as_ref()?.words(),
         EventKind::Operator(OperatorRequest::Unhold { by }) => format!("no longer held: {by} lets it go on"),
         EventKind::Operator(OperatorRequest::Resume { by, .. }) => format!("{by} lets the run go on"),
         EventKind::Operator(OperatorRequest::RollBack { by, to }) => format!("{by} sends the run back to step {to}"),
@@ -204,7 +204,7 @@ fn fact(kind: &EventKind, s: &RunState) -> Option<String> {
 
 /// The trainer is another one than the last term's.
 fn other_release(s: &RunState) -> String {
-    match (&s.trainer_before, &s.trainer_version) {
+    match (&s.context.trainer_before, &s.context.trainer_version) {
         (Some(before), Some(now)) if before != now => {
             format!("; the trainer's version is {now} now, and was {before}")
         }
@@ -439,7 +439,7 @@ pub fn diagnosis(d: &Diagnosis) -> String {
 /// Last lines of the worker that failed first, a line below the other, where nothing else tells why it ended.
 fn last_lines(s: &RunState) -> String {
     let Some(a) = &s.attempt else { return String::new() };
-    let worker = a.first_failure.map_or(0, |(w, _)| w.0);
+    let worker = a.end.first_failure.map_or(0, |(w, _)| w.0);
     supervise_core::diagnosis::last_lines(a)
         .iter()
         .map(|l| format!("\n    worker {worker}: {}", one_line(l, FOREIGN)))

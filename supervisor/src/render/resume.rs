@@ -29,8 +29,16 @@ impl ResumeView {
     pub fn of(run: &str, before: &RunState, written: bool, next: String) -> Self {
         let was = before.outcome.as_ref();
         let ended = was.map(|outcome| format!("it had ended: {}", outcome_words(outcome)));
-        let held = before.held.as_ref().map(|held| format!("it was {}", held.words()));
-        let told = before.let_go.as_ref().map(|let_go| format!("it {}", let_go.words()));
+        let held = before
+            .requests
+            .held
+            .as_ref()
+            .map(|held| format!("it was {}", held.words()));
+        let told = before
+            .requests
+            .let_go
+            .as_ref()
+            .map(|let_go| format!("it {}", let_go.words()));
         Self {
             version: 1,
             run: run.to_owned(),

@@ -162,14 +162,14 @@ pub struct KeptView {
 impl KeptView {
     fn of(s: &RunState, spec: &RunSpec) -> Option<Self> {
         spec.saves.in_place()?;
-        let steps = s.scan.iter().flat_map(|scan| &scan.steps);
+        let steps = s.disk.scan.iter().flat_map(|scan| &scan.steps);
         let (live, kept): (Vec<_>, Vec<_>) = steps
             .filter(|c| c.verdict == Verdict::Whole)
             .partition(|c| is_live(&c.id));
         Some(Self {
             live: live.first().map(|c| c.step.0),
             generations: kept.iter().filter(|c| is_kept(&c.id)).map(|c| c.step.0).collect(),
-            problem: s.keep_failed.as_ref().map(|f| f.why.clone()),
+            problem: s.disk.keep_failed.as_ref().map(|f| f.why.clone()),
         })
     }
 
@@ -225,8 +225,8 @@ impl StatusView {
             guard: alive.guard,
             attempts: s.attempts.0,
             attempt: s.attempt.as_ref().map(attempt_view),
-            mark: s.mark.map(|m| m.0),
-            charged: s.charged,
+            mark: s.progress.mark.map(|m| m.0),
+            charged: s.budget.charged,
             retries: spec.map(|p| p.policy.retries),
             outcome: s.outcome.as_ref().map(|o| OutcomeView {
                 word: o.word(),
@@ -234,16 +234,16 @@ impl StatusView {
                 why: outcome_words(o),
             }),
             reasons: s.why.clone(),
-            last_step: spec.and_then(|p| p.last_step).or(s.total).map(|l| l.0),
-            checkpoints: s.scan.as_ref().map(|c| tally(&c.steps)).unwrap_or_default(),
+            last_step: spec.and_then(|p| p.last_step).or(s.progress.total).map(|l| l.0),
+            checkpoints: s.disk.scan.as_ref().map(|c| tally(&c.steps)).unwrap_or_default(),
             kept: spec.and_then(|p| KeptView::of(s, p)),
-            last_progress: s.live().filter(|a| a.launched.is_some() && known).map(|a| {
-                let ago = i64::try_from(s.now.since(a.last_progress).0).unwrap_or(i64::MAX);
+            last_progress: s.live().filter(|a| a.launch.launched.is_some() && known).map(|a| {
+                let ago = i64::try_from(s.now.since(a.training.last_progress).0).unwrap_or(i64::MAX);
                 WallMs(s.wall.0.saturating_sub(ago))
             }),
             since: known.then(|| s.wall.0.saturating_sub(ago)),
             rehearsal: s.rehearsal.as_ref().map(|r| r.result.clone()),
-            scheduler: s.allocation.as_ref().map(|a| JobView {
+            scheduler: s.context.allocation.as_ref().map(|a| JobView {
                 name: "slurm",
                 job: a.job.clone(),
                 restarts: a.restarts,
@@ -257,9 +257,9 @@ impl StatusView {
                 RunMode::Waiting { what, .. } => Some(condition::thing(what)),
                 _ => None,
             },
-            held: s.held.clone(),
-            let_go: s.let_go.clone(),
-            roll_back: s.roll_back.clone(),
+            held: s.requests.held.clone(),
+            let_go: s.requests.let_go.clone(),
+            roll_back: s.requests.roll_back.clone(),
             now: known.then_some(s.wall),
             looked: None,
         }
@@ -430,7 +430,7 @@ impl StatusView {
 
 /// Fate of a run whose journal cannot be written, in words.
 pub(crate) fn without_a_journal(s: &RunState) -> &'static str {
-    match s.live().is_some_and(|a| a.launched.is_some()) {
+    match s.live().is_some_and(|a| a.launch.launched.is_some()) {
         true => "the training goes on, nothing new is started",
         false => "no worker lives, and nothing is started before it can be written",
     }
@@ -439,7 +439,7 @@ pub(crate) fn without_a_journal(s: &RunState) -> &'static str {
 /// Work that a living supervisor cannot do now.
 fn trouble(s: &RunState) -> Option<String> {
     let journal = format!("the journal cannot be written: {}", without_a_journal(s));
-    match (&s.io_stalled, s.journal_stalled) {
+    match (&s.context.io_stalled, s.context.journal_stalled) {
         (Some(what), true) => Some(format!("{what}; {journal}")),
         (Some(what), false) => Some(what.clone()),
         (None, true) => Some(journal),
@@ -459,15 +459,15 @@ fn attempt_view(a: &Attempt) -> AttemptView {
     use supervise_core::journal::record::StartPoint;
     AttemptView {
         no: a.no.0,
-        step: a.step.map(|s| s.0),
-        phase: (!a.gone).then_some(a.phase),
+        step: a.training.step.map(|s| s.0),
+        phase: (!a.end.gone).then_some(a.training.phase),
         resumed_from: match &a.order.from {
             StartPoint::AsIs => None,
             other => Some(other.step().0),
         },
-        workers: a.workers.iter().map(|w| w.pid).collect(),
+        workers: a.launch.workers.iter().map(|w| w.pid).collect(),
         nodes: (!a.nodes.is_empty()).then(|| a.nodes.clone()),
-        gone: a.gone,
+        gone: a.end.gone,
         lines: last_lines(a).to_vec(),
     }
 }

@@ -55,12 +55,12 @@ mod tests {
     #[test]
     fn the_newest_comes_first_and_an_end_is_no_death() {
         let view = |run: &str, wall: i64, outcome: Option<RunOutcome>| {
-            let s = RunState {
+            let mut s = RunState {
                 wall: WallMs(wall),
-                mark: outcome.as_ref().map(|_| Step(10)),
-                outcome,
                 ..RunState::default()
             };
+            s.progress.mark = outcome.as_ref().map(|_| Step(10));
+            s.outcome = outcome;
             let mut view = StatusView::of(run, &s, None, RunLiveness::default());
             view.looked = Some(WallMs(100_000));
             view.run_dir = Some("/ckpt".to_owned());

@@ -135,8 +135,15 @@ impl TraceBuilder {
     }
 
     fn follow_attempt(&mut self, emit: &mut EmitFn<'_>) {
-        let lives = self.state.live().filter(|a| a.launched.is_some());
-        let seen = lives.map(|a| (a.no.0, a.phase, a.step.map(|s| s.0), a.order.from.step().0));
+        let lives = self.state.live().filter(|a| a.launch.launched.is_some());
+        let seen = lives.map(|a| {
+            (
+                a.no.0,
+                a.training.phase,
+                a.training.step.map(|s| s.0),
+                a.order.from.step().0,
+            )
+        });
         if seen.map(|s| s.0) != self.attempt {
             self.end_attempt(emit);
         }

@@ -96,8 +96,8 @@ fn measure(exe: &Path, folder: &Utf8Path, saves: u64, kept: u64) -> Result<Json,
             return Err("the run directory cannot be opened".into());
         };
         start.push(began.elapsed());
-        if loaded.state.mark != Some(Step(saves)) {
-            return Err(format!("the journal folds to the mark {:?}", loaded.state.mark).into());
+        if loaded.state.progress.mark != Some(Step(saves)) {
+            return Err(format!("the journal folds to the mark {:?}", loaded.state.progress.mark).into());
         }
     }
     let (snapshot, aside) = (run_dir.join("snapshot.json"), run_dir.join("aside.json"));

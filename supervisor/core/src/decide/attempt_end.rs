@@ -30,7 +30,7 @@ impl Deciding<'_> {
         if self.went_well(&a) {
             return self.after_success(&a);
         }
-        if let Some(why) = a.script.as_ref().and_then(misconfigured) {
+        if let Some(why) = a.output.script.as_ref().and_then(misconfigured) {
             let reason = Reason::new("script", why.clone());
             return self.finish(RunOutcome::Config { why }, vec![reason]);
         }
@@ -51,12 +51,12 @@ impl Deciding<'_> {
     /// was done.
     fn went_well(&self, a: &Attempt) -> bool {
         let deaf = self.spec.saves.in_place().is_some_and(|l| l.exit_says_nothing);
-        a.succeeded() || deaf && !a.guard_lost && self.is_done(a) || self.was_done(a)
+        a.succeeded() || deaf && !a.end.guard_lost && self.is_done(a) || self.was_done(a)
     }
 
     /// The last planned step was done.
     fn is_done(&self, a: &Attempt) -> bool {
-        last_step(&self.s, self.spec).is_some_and(|last| a.step >= Some(last))
+        last_step(&self.s, self.spec).is_some_and(|last| a.training.step >= Some(last))
     }
 
     fn after_success(&mut self, a: &Attempt) {
@@ -75,7 +75,8 @@ impl Deciding<'_> {
     /// A run that is left alone ends with its attempt; its last save may be younger than the last scan. A disk that does not
     /// answer soon delays no end.
     fn look_once_more(&mut self, a: &Attempt, reason: Reason) {
-        let can_look = self.spec.root.is_some() && self.s.io_stalled.is_none() && !self.s.journal_stalled;
+        let can_look =
+            self.spec.root.is_some() && self.s.context.io_stalled.is_none() && !self.s.context.journal_stalled;
         if !can_look || a.term != self.s.term {
             return self.end_left_alone(a, None);
         }
@@ -91,7 +92,7 @@ impl Deciding<'_> {
     /// The attempt of this term that ended, where only the last look at its checkpoints was waited for.
     pub(super) fn looked_at(&self) -> Option<Attempt> {
         let a = self.s.attempt.as_ref()?;
-        let over = a.term == self.s.term && a.gone && !a.settled && a.launched.is_some();
+        let over = a.term == self.s.term && a.end.gone && !a.end.settled && a.launch.launched.is_some();
         let ends = self.spec.policy.observe || self.went_well(a);
         let waited = over && ends && self.is_left_alone() && self.s.mode == RunMode::Choosing;
         (waited && self.spec.root.is_some()).then(|| a.clone())
@@ -109,7 +110,7 @@ impl Deciding<'_> {
         if well {
             let newest = self.s.newest_whole().map(|c| c.step);
             let last = last_step(&self.s, self.spec);
-            let step = newest.filter(|n| last.is_some_and(|l| *n >= l) && self.s.mark >= newest);
+            let step = newest.filter(|n| last.is_some_and(|l| *n >= l) && self.s.progress.mark >= newest);
             return self.finish(RunOutcome::Finished { step }, reasons);
         }
         let why = format!("observed only: the attempt ended ({})", reasons[0].text);
@@ -118,14 +119,14 @@ impl Deciding<'_> {
 
     /// Charges the attempt that ended, once. `false`: the run ends, or waits, instead of a launch.
     pub(super) fn settle(&mut self) -> bool {
-        let Some(a) = self.s.attempt.clone().filter(|a| a.gone && !a.settled) else {
+        let Some(a) = self.s.attempt.clone().filter(|a| a.end.gone && !a.end.settled) else {
             return true;
         };
         if self.went_well(&a) {
             return self.settle_success(&a);
         }
-        if a.diagnosis.is_none() && a.launched.is_some() {
-            let reason = if a.ended_by_us.is_some() {
+        if a.end.diagnosis.is_none() && a.launch.launched.is_some() {
+            let reason = if a.end.ended_by_us.is_some() {
                 Reason::new("ended_by_us", "the last attempt was ended by us: no retry is charged")
             } else {
                 // It ended between two terms, out of our sight: nothing is known to be wrong with it.
@@ -133,8 +134,8 @@ impl Deciding<'_> {
             };
             self.decided(
                 Decision::Charge {
-                    attempts: self.s.charged,
-                    step_backs: self.s.step_backs,
+                    attempts: self.s.budget.charged,
+                    step_backs: self.s.budget.step_backs,
                     spared: false,
                 },
                 vec![reason],
@@ -146,8 +147,8 @@ impl Deciding<'_> {
 
     /// `true`: go on at once. Otherwise the run waits, or has given up.
     pub(super) fn after_charge(&mut self, reasons: Vec<Reason>, rest: Ms) -> bool {
-        if self.s.charged > self.spec.policy.retries {
-            let n = self.s.charged;
+        if self.s.budget.charged > self.spec.policy.retries {
+            let n = self.s.budget.charged;
             let attempts = match n {
                 1 => "the attempt".to_owned(),
                 n => format!("{n} attempts in a row"),
@@ -159,10 +160,10 @@ impl Deciding<'_> {
             );
             return false;
         }
-        if self.s.own_deaths > OWN_DEATHS {
+        if self.s.budget.own_deaths > OWN_DEATHS {
             let why = format!(
                 "our own processes died {} times without a new step: the trainer, or something else on this machine, kills the guard",
-                self.s.own_deaths
+                self.s.budget.own_deaths
             );
             self.finish(
                 RunOutcome::GaveUp { why: why.clone() },
@@ -170,10 +171,10 @@ impl Deciding<'_> {
             );
             return false;
         }
-        if self.s.spared > SPARED {
+        if self.s.budget.spared > SPARED {
             let why = format!(
                 "{} attempts in a row ended by failures that cost no retry, without a new step",
-                self.s.spared
+                self.s.budget.spared
             );
             self.finish(
                 RunOutcome::GaveUp { why: why.clone() },
@@ -181,18 +182,18 @@ impl Deciding<'_> {
             );
             return false;
         }
-        if self.s.stop.is_some() {
+        if self.s.requests.stop.is_some() {
             return true;
         }
         // One death of our own is an accident, and costs nothing. A trainer that ends its own guard does so each time.
-        let again = self.s.own_deaths.max(self.s.spared).saturating_sub(1);
-        let wait = pause(&self.spec.policy, self.s.charged.max(again), self.e.entropy).max(rest);
+        let again = self.s.budget.own_deaths.max(self.s.budget.spared).saturating_sub(1);
+        let wait = pause(&self.spec.policy, self.s.budget.charged.max(again), self.e.entropy).max(rest);
         if wait.0 == 0 {
             return true;
         }
         let until = self.e.at.after(wait);
         let mut reasons = reasons;
-        let left = self.spec.policy.retries.saturating_sub(self.s.charged);
+        let left = self.spec.policy.retries.saturating_sub(self.s.budget.charged);
         let text = format!(
             "restarting in {:.1} s (attempt {}, retries left: {left})",
             wait.0 as f64 / 1000.0,
@@ -216,8 +217,8 @@ impl Deciding<'_> {
         let StartPoint::Step { ckpt, step, .. } = &a.order.from else {
             return None;
         };
-        let advanced = self.s.mark > a.mark_before || a.step.is_some_and(|s| s > *step);
-        if advanced || a.ended || self.s.finished == Some(*step) {
+        let advanced = self.s.progress.mark > a.launch.mark_before || a.training.step.is_some_and(|s| s > *step);
+        if advanced || a.output.ended || self.s.progress.finished == Some(*step) {
             return None;
         }
         Some(format!(
@@ -248,17 +249,17 @@ impl Deciding<'_> {
         let note = newest
             .filter(|c| c.step > a.order.from.step())
             .and_then(|c| c.trainer_note);
-        let says_so = a.ended || note.is_some_and(|note| note.ends);
+        let says_so = a.output.ended || note.is_some_and(|note| note.ends);
         // A save on demand ends the training as well, and is no end of it: its trainer was told to, or saved out of turn.
         let told = |means: &RuleKind| matches!(means, RuleKind::Failure(class) if class.is_in(Family::Sched));
         let out_of_turn =
             |step: Step| save_interval(&self.s, self.spec).is_some_and(|n| !step.0.is_multiple_of(n.max(1)));
         let on_demand = note.is_some_and(|note| note.ends) && newest.is_some_and(|c| out_of_turn(c.step));
-        if on_demand || a.sightings.iter().any(|(means, _)| told(means)) {
+        if on_demand || a.output.sightings.iter().any(|(means, _)| told(means)) {
             return None;
         }
         (self.spec.may_end_early && a.succeeded() && says_so).then(|| {
-            let at = a.step.max(newest.map(|c| c.step)).unwrap_or_default();
+            let at = a.training.step.max(newest.map(|c| c.step)).unwrap_or_default();
             format!("the trainer ended its training by itself at step {at} of {last}, as early stopping does")
         })
     }
@@ -274,8 +275,8 @@ impl Deciding<'_> {
             }
         }
         let charge = Decision::Charge {
-            attempts: self.s.charged,
-            step_backs: self.s.step_backs,
+            attempts: self.s.budget.charged,
+            step_backs: self.s.budget.step_backs,
             spared: false,
         };
         let Some(last) = last_step(&self.s, self.spec) else {
@@ -291,7 +292,7 @@ impl Deciding<'_> {
                 "all workers ended well; the last planned step is not known, so this end is not confirmed",
             );
             self.decided(charge, vec![reason.clone()]);
-            let step = newest.filter(|s| self.s.mark.is_some_and(|m| m >= *s));
+            let step = newest.filter(|s| self.s.progress.mark.is_some_and(|m| m >= *s));
             self.finish(RunOutcome::Finished { step }, vec![reason]);
             return false;
         };
@@ -301,7 +302,7 @@ impl Deciding<'_> {
         if let Some(text) = self.stopped_early(a, last) {
             let reason = Reason::new("stopped_early", text);
             self.decided(charge, vec![reason.clone()]);
-            let step = newest.filter(|s| self.s.mark.is_some_and(|m| m >= *s));
+            let step = newest.filter(|s| self.s.progress.mark.is_some_and(|m| m >= *s));
             self.finish(RunOutcome::Finished { step }, vec![reason]);
             return false;
         }
@@ -312,19 +313,19 @@ impl Deciding<'_> {
             );
             let reason = Reason::new("last_step_done", text);
             self.decided(charge, vec![reason.clone()]);
-            let step = newest.filter(|s| self.s.mark.is_some_and(|m| m >= *s));
+            let step = newest.filter(|s| self.s.progress.mark.is_some_and(|m| m >= *s));
             self.finish(RunOutcome::Finished { step }, vec![reason]);
             return false;
         }
         // A script may clean up before the last save was seen: there the good end of its call tells.
-        let all_gone = newest.is_none() && self.s.mark.is_some() && (self.is_done(a) || !a.called.is_empty());
-        if a.succeeded() && (self.s.mark >= Some(last) || all_gone) {
+        let all_gone = newest.is_none() && self.s.progress.mark.is_some() && (self.is_done(a) || !a.called.is_empty());
+        if a.succeeded() && (self.s.progress.mark >= Some(last) || all_gone) {
             let text = format!(
                 "the training ended well, and step {last}, the last planned one, is not there any more: it was moved or deleted after the training"
             );
             let reason = Reason::new("moved_after_the_end", text);
             self.decided(charge, vec![reason.clone()]);
-            let step = self.s.mark;
+            let step = self.s.progress.mark;
             self.finish(RunOutcome::Finished { step }, vec![reason]);
             return false;
         }
@@ -338,14 +339,14 @@ impl Deciding<'_> {
         };
         let reason = Reason::new("early_success", text.clone());
         self.decided(Decision::Diagnosed(self.find_cause(a)), vec![reason.clone()]);
-        if self.s.mark > a.mark_before {
+        if self.s.progress.mark > a.launch.mark_before {
             self.decided(charge, vec![reason]);
             return true;
         }
         self.decided(
             Decision::Charge {
-                attempts: self.s.charged.saturating_add(1),
-                step_backs: self.s.step_backs,
+                attempts: self.s.budget.charged.saturating_add(1),
+                step_backs: self.s.budget.step_backs,
                 spared: false,
             },
             vec![reason.clone()],

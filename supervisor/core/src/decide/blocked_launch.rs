@@ -20,7 +20,7 @@ impl Deciding<'_> {
     /// Nobody's failure, so nothing is charged: the cluster alone knows when it has let go, its owner when it answers again. Idle
     /// machines cost, so it is not waited for longer than for a disk.
     pub(super) fn on_held(&mut self, error: &ActError, reason: Reason) {
-        let held = self.s.held_since.map_or(Ms(0), |at| self.e.at.since(at));
+        let held = self.s.context.held_since.map_or(Ms(0), |at| self.e.at.since(at));
         if held >= super::CHOOSING_LIMIT {
             let why = format!("after {} minutes: {}", held.0 / 60_000, error.what);
             let reason = Reason::new("deadline", why.clone());
@@ -38,7 +38,7 @@ impl Deciding<'_> {
 
     /// Nobody's failure either. What dies may give it back in a moment; a limit that is simply too low never will.
     pub(super) fn on_limit(&mut self, error: &ActError, reason: Reason) {
-        let refused = self.s.held_since.map_or(Ms(0), |at| self.e.at.since(at));
+        let refused = self.s.context.held_since.map_or(Ms(0), |at| self.e.at.since(at));
         if refused >= LIMIT_PATIENCE {
             let why = format!("{}, for {} seconds", error.what, refused.0 / 1000);
             let reason = Reason::new(LIMIT, why.clone());

@@ -16,7 +16,7 @@ const SOON: Ms = Ms::secs(3600);
 
 impl Deciding<'_> {
     pub(super) fn on_used(&mut self) {
-        let Some(step) = self.s.live().and_then(|a| a.step) else {
+        let Some(step) = self.s.live().and_then(|a| a.training.step) else {
             return;
         };
         let mut soon = dangers(&self.s, self.spec);
@@ -49,7 +49,7 @@ impl Deciding<'_> {
 
     /// Times that grew by much, each told once: no danger, and worth a look.
     fn tell_of_slower(&mut self) {
-        let slower = self.s.live().map(|a| a.creep.slower()).unwrap_or_default();
+        let slower = self.s.live().map(|a| a.training.creep.slower()).unwrap_or_default();
         for s in slower {
             let (what, name) = match s.what {
                 WatchedResource::SaveTime => (NoticeKind::SlowerSaves, "saves"),
@@ -74,10 +74,13 @@ impl Deciding<'_> {
             && !p.observe
             && self.s.mode == RunMode::Running
             && !self.s.is_held();
-        let (Some(mark), Some(a), true) = (self.s.mark, self.s.live(), wanted) else {
+        let (Some(mark), Some(a), true) = (self.s.progress.mark, self.s.live(), wanted) else {
             return false;
         };
-        let Some(after_next) = self.save_after(mark, 2).filter(|_| self.s.mark > a.mark_before) else {
+        let Some(after_next) = self
+            .save_after(mark, 2)
+            .filter(|_| self.s.progress.mark > a.launch.mark_before)
+        else {
             return false;
         };
         let all = dangers(&self.s, self.spec);
@@ -87,7 +90,7 @@ impl Deciding<'_> {
         };
         // A step of its own, and nothing trained beyond it; else it waits for the next save, where it lasts until then.
         let every = save_interval(&self.s, self.spec).unwrap_or_default();
-        let fresh = a.step.is_some_and(|s| s.0 <= mark.0.saturating_add(1));
+        let fresh = a.training.step.is_some_and(|s| s.0 <= mark.0.saturating_add(1));
         if !fresh && d.forecast.until.0 >= mark.0.saturating_add(every) {
             return false;
         }

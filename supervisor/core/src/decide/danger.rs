@@ -52,7 +52,7 @@ impl RunDanger {
 /// Bytes of the largest save that is whole; 0 where there is none.
 #[must_use]
 pub fn largest_save(s: &RunState) -> u64 {
-    let steps = s.scan.iter().flat_map(|scan| &scan.steps);
+    let steps = s.disk.scan.iter().flat_map(|scan| &scan.steps);
     let whole = steps.filter(|c| c.verdict == Verdict::Whole && !c.id.0.is_absolute());
     whole.map(|c| c.bytes).max().unwrap_or_default()
 }
@@ -73,7 +73,7 @@ const UNSEEN: u64 = 1 << 20;
 #[must_use]
 pub fn save_room(s: &RunState) -> SaveRoom {
     let largest = largest_save(s);
-    let steps = s.scan.iter().flat_map(|scan| &scan.steps);
+    let steps = s.disk.scan.iter().flat_map(|scan| &scan.steps);
     let whole = steps.filter(|c| c.verdict == Verdict::Whole && !c.id.0.is_absolute());
     // Its own directory, and one for each role.
     let of = |c: &CheckpointSummary| u64::from(c.files).saturating_add(1 + c.roles.len() as u64);
@@ -93,14 +93,14 @@ pub fn dangers(s: &RunState, spec: &RunSpec) -> Vec<RunDanger> {
         return Vec::new();
     };
     let last = last_step(s, spec);
-    let all = a.creep.forecasts(largest_save(s)).into_iter();
+    let all = a.training.creep.forecasts(largest_save(s)).into_iter();
     let before = all.filter(|f| last.is_none_or(|last| f.until < last));
     before
         .map(|forecast| {
             let every = save_interval(s, spec).filter(|every| *every > 0 && forecast.what == WatchedResource::Disk);
             RunDanger {
                 save: every.map(|every| Step((forecast.until.0 / every).saturating_add(1).saturating_mul(every))),
-                left: left(&a.creep, forecast.until, a.step),
+                left: left(&a.training.creep, forecast.until, a.training.step),
                 forecast,
             }
         })

@@ -19,18 +19,18 @@ const STILL: Ms = Ms::secs(30);
 impl Deciding<'_> {
     /// The trainer said its end, or its last planned step is proven.
     pub(super) fn is_over(&self, a: &Attempt) -> bool {
-        let is_proven = |last| a.step >= Some(last) && self.s.mark >= Some(last);
-        a.ended || last_step(&self.s, self.spec).is_some_and(is_proven)
+        let is_proven = |last| a.training.step >= Some(last) && self.s.progress.mark >= Some(last);
+        a.output.ended || last_step(&self.s, self.spec).is_some_and(is_proven)
     }
 
     /// It was over when it was ended: how its processes then went says nothing.
     pub(super) fn was_done(&self, a: &Attempt) -> bool {
-        a.outstayed() && (self.is_over(a) || a.noticed.contains_key(&NoticeKind::DoneButStays))
+        a.outstayed() && (self.is_over(a) || a.output.noticed.contains_key(&NoticeKind::DoneButStays))
     }
 
     /// A training that finished is not all that its script was to do.
     pub(super) fn with_the_script(&self, outcome: RunOutcome) -> RunOutcome {
-        let script = self.s.attempt.as_ref().and_then(|a| a.script.as_ref());
+        let script = self.s.attempt.as_ref().and_then(|a| a.output.script.as_ref());
         match (outcome, script.and_then(ScriptNews::left_undone)) {
             (RunOutcome::Finished { step }, Some(why)) => RunOutcome::ScriptUnfinished { step, why },
             (outcome, _) => outcome,
@@ -42,8 +42,8 @@ impl Deciding<'_> {
         let Some(a) = self.s.live().filter(|a| self.is_over(a)) else {
             return false;
         };
-        let since = self.e.at.since(a.last_progress);
-        let still = self.e.at.since(a.last_active);
+        let since = self.e.at.since(a.training.last_progress);
+        let still = self.e.at.since(a.training.last_active);
         let limit = STAY.0.min(self.spec.policy.stall_minimum.0);
         if since.0 < limit || still < STILL || self.save_in_progress() {
             return false;

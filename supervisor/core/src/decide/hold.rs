@@ -13,7 +13,7 @@ use crate::state::RunMode;
 impl Deciding<'_> {
     /// A launch waits until the run is left to the supervisor again. `false`: nobody holds it.
     pub(super) fn waits_for_its_holder(&mut self) -> bool {
-        let Some(held) = self.s.held.clone().filter(|_| self.s.is_held()) else {
+        let Some(held) = self.s.requests.held.clone().filter(|_| self.s.is_held()) else {
             return false;
         };
         let (what, until) = (WaitCondition::Unheld, Tick(u64::MAX));
@@ -30,7 +30,7 @@ impl Deciding<'_> {
                 ..
             } => self.choose(vec![Reason::new("unheld", format!("{by} lets the run go on"))]),
             RunMode::Running => {
-                if let Some((_, status)) = self.s.attempt.as_ref().and_then(|a| a.first_failure) {
+                if let Some((_, status)) = self.s.attempt.as_ref().and_then(|a| a.end.first_failure) {
                     self.on_worker_exited(status);
                 }
                 self.wake(TimerKey::StallCheck, Ms(0));

@@ -16,10 +16,13 @@ pub(super) fn worth_recording(s: &RunState, kind: &EventKind, at: Tick) -> bool 
         EventKind::Allocation {
             job, restarts, ends, ..
         } => s
+            .context
             .allocation
             .as_ref()
             .is_none_or(|a| (&a.job, a.restarts, a.ends) != (job, *restarts, *ends)),
-        EventKind::Checkpoints(report) => s.scan.as_ref() != Some(report) || s.live().is_none() && s.settled.is_none(),
+        EventKind::Checkpoints(report) => {
+            s.disk.scan.as_ref() != Some(report) || s.live().is_none() && s.disk.settled.is_none()
+        }
         EventKind::Progress {
             phase,
             step,
@@ -27,7 +30,8 @@ pub(super) fn worth_recording(s: &RunState, kind: &EventKind, at: Tick) -> bool 
             activity,
             ..
         } => s.attempt.as_ref().is_none_or(|a| {
-            is_step(s, *phase, *step, *beats) || activity.is_work() && at.since(a.last_active) >= ACTIVITY_EVERY
+            is_step(s, *phase, *step, *beats)
+                || activity.is_work() && at.since(a.training.last_active) >= ACTIVITY_EVERY
         }),
         _ => true,
     }
@@ -41,5 +45,7 @@ fn are_last_words(s: &RunState) -> bool {
 /// A new step or phase of the present attempt, or a sign of progress within one.
 pub(super) fn is_step(s: &RunState, phase: TrainerPhase, step: Option<Step>, beats: u64) -> bool {
     let a = s.attempt.as_ref();
-    a.is_some_and(|a| step.is_some() && step > a.step || phase != a.phase || beats > a.pace.beats)
+    a.is_some_and(|a| {
+        step.is_some() && step > a.training.step || phase != a.training.phase || beats > a.training.pace.beats
+    })
 }

@@ -17,21 +17,21 @@ impl Deciding<'_> {
     pub(super) fn judge(&mut self, a: &Attempt) -> bool {
         let lived = self.plain_progress(a);
         let advanced = self.note_advance();
-        let progressed = self.s.mark > a.mark_before || lived || advanced.is_some();
-        let d = a.diagnosis.clone().filter(|_| !a.guard_lost);
+        let progressed = self.s.progress.mark > a.launch.mark_before || lived || advanced.is_some();
+        let d = a.end.diagnosis.clone().filter(|_| !a.end.guard_lost);
         let rule = d.as_ref().map(|d| self.rule_for(d));
         let case = d.as_ref().map(|d| self.case(a, d, progressed)).unwrap_or_default();
         let verdict = rule.as_ref().map_or(FailureResponse::GoOn, |r| next(r, &case));
-        let step_backs = match a.spoilt {
-            true => self.s.step_backs.saturating_add(1),
+        let step_backs = match a.end.spoilt {
+            true => self.s.budget.step_backs.saturating_add(1),
             false => self.distrust(a, verdict, rule.as_ref()),
         };
         let spared = !progressed && rule.as_ref().is_some_and(|r| r.spared);
         let for_room = d.as_ref().is_some_and(|d| self.waits_for_room(d));
         let attempts = match (progressed, d.is_none() || spared || for_room) {
             (true, _) => 0,
-            (false, true) => self.s.charged,
-            (false, false) => self.s.charged.saturating_add(1),
+            (false, true) => self.s.budget.charged,
+            (false, false) => self.s.budget.charged.saturating_add(1),
         };
         let mut reasons = vec![Reason::new(
             "charged",
@@ -49,7 +49,7 @@ impl Deciding<'_> {
             let text = format!("your policy answers {key} with {answer}");
             reasons.push(Reason::new("users_policy", text).with(Evidence::Setting(setting)));
         }
-        if lived && self.s.own_deaths > 0 {
+        if lived && self.s.budget.own_deaths > 0 {
             self.decided(Decision::Refilled, reasons.clone());
         }
         let charge = Decision::Charge {
@@ -66,7 +66,7 @@ impl Deciding<'_> {
             (Some(d), _) if for_room => match self.pause_for_room() {
                 Some(rest) => self.after_charge(reasons, rest),
                 None => {
-                    let times = self.s.full;
+                    let times = self.s.disk.full;
                     let why = format!(
                         "the disk was full {times} times in a row, without a new step: {}",
                         d.text
@@ -103,18 +103,19 @@ impl Deciding<'_> {
     /// A plain command shows progress by living on.
     fn plain_progress(&self, a: &Attempt) -> bool {
         // What hung lived until it last got on.
-        let hung = a.diagnosis.as_ref().is_some_and(|d| d.class.is_in(Family::Hang));
-        let until = if hung { a.last_progress } else { self.s.now };
+        let hung = a.end.diagnosis.as_ref().is_some_and(|d| d.class.is_in(Family::Hang));
+        let until = if hung { a.training.last_progress } else { self.s.now };
         self.spec.root.is_none()
-            && a.launched
+            && a.launch
+                .launched
                 .is_some_and(|t| until.since(t) >= self.spec.policy.stall_minimum)
     }
 
     /// The step of the last attempt, where it lies beyond those of all before and none can be proven. The first attempt says nothing: it may
     /// print the same steps each time. That is recorded, once.
     pub(super) fn note_advance(&mut self) -> Option<Step> {
-        let before = self.s.reached.filter(|_| self.spec.root.is_none())?;
-        let step = self.s.attempt.as_ref()?.step.filter(|step| *step > before)?;
+        let before = self.s.progress.reached.filter(|_| self.spec.root.is_none())?;
+        let step = self.s.attempt.as_ref()?.training.step.filter(|step| *step > before)?;
         let text = format!("step {step} is beyond those of all attempts before (step {before})");
         self.decided(Decision::Advanced { step }, vec![Reason::new("advanced", text)]);
         Some(step)
@@ -126,14 +127,14 @@ impl Deciding<'_> {
             StartPoint::Fresh | StartPoint::AsIs => None,
         };
         let alike = |f: &&PastFailure| f.diagnosis.fingerprint == d.fingerprint;
-        let before = self.s.failures.iter().filter(alike);
+        let before = self.s.budget.failures.iter().filter(alike);
         // After the training, one place is as good as another.
         let last_planned = last_step(&self.s, self.spec).filter(|_| self.spec.has_tail);
         let place = |d: &Diagnosis| d.step.map(|step| last_planned.map_or(step, |last| step.min(last)));
         let before: Vec<&PastFailure> = before.filter(|f| place(&f.diagnosis) == place(d)).collect();
         let same = before.len();
-        let last = self.s.failures.last().filter(alike);
-        let may_step_back = self.s.step_backs < self.spec.policy.step_backs && self.has_older(from);
+        let last = self.s.budget.failures.last().filter(alike);
+        let may_step_back = self.s.budget.step_backs < self.spec.policy.step_backs && self.has_older(from);
         // What follows the training does not fail because of the step that it ended with.
         let is_tail = self.spec.has_tail && last_step(&self.s, self.spec).is_some_and(|last| from >= Some(last));
         FailureContext {
@@ -149,9 +150,9 @@ impl Deciding<'_> {
 
     /// A whole step below this one that may be resumed from.
     fn has_older(&self, from: Option<Step>) -> bool {
-        let steps = self.s.scan.iter().flat_map(|scan| &scan.steps);
+        let steps = self.s.disk.scan.iter().flat_map(|scan| &scan.steps);
         let mut usable = steps.filter(|c| {
-            c.verdict == Verdict::Whole && !c.husk && !c.id.0.is_absolute() && !self.s.distrusted.contains(&c.id)
+            c.verdict == Verdict::Whole && !c.husk && !c.id.0.is_absolute() && !self.s.disk.distrusted.contains(&c.id)
         });
         usable.any(|c| from.is_some_and(|f| c.step < f))
     }
@@ -159,11 +160,11 @@ impl Deciding<'_> {
     /// The resume point failed to load, or may be the cause: it is not chosen again. Returns the step-backs so far.
     fn distrust(&mut self, a: &Attempt, verdict: FailureResponse, rule: Option<&PolicyRule>) -> u32 {
         let StartPoint::Step { ckpt, .. } = &a.order.from else {
-            return self.s.step_backs;
+            return self.s.budget.step_backs;
         };
         let reason = match verdict {
-            _ if !self.spec.policy.prove => return self.s.step_backs,
-            FailureResponse::FallBack if a.step.is_none() => Reason::new(
+            _ if !self.spec.policy.prove => return self.s.budget.step_backs,
+            FailureResponse::FallBack if a.training.step.is_none() => Reason::new(
                 "failed_to_load",
                 format!("{ckpt} is whole by our proof, but the trainer could not load it"),
             ),
@@ -178,15 +179,15 @@ impl Deciding<'_> {
                 );
                 Reason::new("suspected_checkpoint", text)
             }
-            FailureResponse::GoOn | FailureResponse::End => return self.s.step_backs,
+            FailureResponse::GoOn | FailureResponse::End => return self.s.budget.step_backs,
         };
         self.decided(Decision::Distrust { ckpt: ckpt.clone() }, vec![reason]);
-        self.s.step_backs.saturating_add(1)
+        self.s.budget.step_backs.saturating_add(1)
     }
 
     /// The run had ended until a person looked at it. Whoever starts it again may have mended what kept the checkpoints from loading.
     pub(super) fn trust_again(&mut self) {
-        let ckpts = self.s.distrusted.clone();
+        let ckpts = self.s.disk.distrusted.clone();
         if ckpts.is_empty() && !self.s.went_back {
             return;
         }
@@ -204,14 +205,14 @@ impl Deciding<'_> {
         if spared {
             return "it was ended from outside: no retry is charged".to_owned();
         }
-        if a.diagnosis.as_ref().is_some_and(|d| self.waits_for_room(d)) && !a.guard_lost {
+        if a.end.diagnosis.as_ref().is_some_and(|d| self.waits_for_room(d)) && !a.end.guard_lost {
             return "the disk was full: no retry is charged".to_owned();
         }
-        if self.s.no_room && a.launched.is_none() {
+        if self.s.disk.no_room && a.launch.launched.is_none() {
             return "it was not launched, as there was no room: no retry is charged".to_owned();
         }
-        if a.guard_lost || a.diagnosis.is_none() {
-            return match self.s.own_deaths.saturating_add(u32::from(a.guard_lost)) {
+        if a.end.guard_lost || a.end.diagnosis.is_none() {
+            return match self.s.budget.own_deaths.saturating_add(u32::from(a.end.guard_lost)) {
                 0 | 1 => "our own process died: no retry is charged".to_owned(),
                 n => format!("our own process died, {n} times without a new step: no retry is charged"),
             };

@@ -22,7 +22,7 @@ impl Deciding<'_> {
 
     /// A person looks at it: what it means depends on what was wanted.
     fn tell_of_collapse(&mut self) {
-        for c in self.s.course.collapses() {
+        for c in self.s.progress.course.collapses() {
             let (what, name, before) = match c.what {
                 TrainingMetric::Entropy => (NoticeKind::EntropyCollapse, "the entropy of the policy", "at first"),
                 _ => (NoticeKind::RewardCollapse, "the reward", "at its best"),
@@ -39,14 +39,14 @@ impl Deciding<'_> {
     fn look_for_odd_numbers(&mut self) {
         let Some(a) = self.s.attempt.as_ref() else { return };
         let odd = |what: TrainingMetric| {
-            let mut records = a.numbers.iter();
+            let mut records = a.training.numbers.iter();
             records.find_map(|n| Some((n.step, what, n.of.get(what)?)).filter(|(.., v)| !v.is_finite()))
         };
         let found = odd(TrainingMetric::Loss).or_else(|| odd(TrainingMetric::GradNorm));
         let (at, what, value) = match found {
             Some((step, what, value)) => (step, what, MetricValue(value).to_string()),
             // Records without a step are not kept.
-            None if a.lost > 0 => (None, TrainingMetric::Loss, "no finite number".to_owned()),
+            None if a.training.lost > 0 => (None, TrainingMetric::Loss, "no finite number".to_owned()),
             None => return,
         };
         let at = at.map_or_else(String::new, |s| format!(" at step {s}"));
@@ -63,15 +63,15 @@ impl Deciding<'_> {
         let Some((from, a)) = self.s.live().and_then(|a| Some((self.resumed_from()?, a))) else {
             return;
         };
-        if a.noticed.keys().any(|n| n.is_comparison()) {
+        if a.output.noticed.keys().any(|n| n.is_comparison()) {
             return;
         }
         let again = |n: &&crate::observe::numbers::StepNumbers| n.step > Some(from);
-        let now: Vec<_> = a.numbers.iter().filter(again).copied().collect();
-        let Some(compared) = compare(&self.s.before, &now) else {
+        let now: Vec<_> = a.training.numbers.iter().filter(again).copied().collect();
+        let Some(compared) = compare(&self.s.progress.before, &now) else {
             return;
         };
-        if !is_over(&self.s.before, a, &compared) {
+        if !is_over(&self.s.progress.before, a, &compared) {
             return;
         }
         let (what, text) = told(&compared, from);
@@ -85,10 +85,11 @@ impl Deciding<'_> {
 
     /// The attempt was ended because its numbers jumped, as the settings ask: a person has to look at it.
     pub(super) fn jumped(&mut self, a: &Attempt) -> bool {
-        let Some(text) = a.noticed.get(&NoticeKind::ResumeJump) else {
+        let Some(text) = a.output.noticed.get(&NoticeKind::ResumeJump) else {
             return false;
         };
-        if self.spec.policy.resume_check != ResumeCheck::Stop || !matches!(a.ended_by_us, Some(EndCause::Jumped(_))) {
+        if self.spec.policy.resume_check != ResumeCheck::Stop || !matches!(a.end.ended_by_us, Some(EndCause::Jumped(_)))
+        {
             return false;
         }
         let why = format!("{text}; the checkpoint and the trainer's settings are to be looked at (resume_check: stop)");
@@ -100,7 +101,7 @@ impl Deciding<'_> {
 
 fn is_over(before: &[crate::observe::numbers::StepNumbers], a: &Attempt, compared: &Equivalence) -> bool {
     let last = before.iter().filter_map(|b| b.step).max();
-    let caught_up = a.numbers.iter().filter_map(|n| n.step).max() >= last;
+    let caught_up = a.training.numbers.iter().filter_map(|n| n.step).max() >= last;
     match compared {
         Equivalence::Jump { .. } => true,
         Equivalence::Equal { steps } | Equivalence::Within { steps } | Equivalence::Unknown { steps } => {

@@ -38,11 +38,11 @@ pub(super) enum LastWeights {
 impl Deciding<'_> {
     /// A trainer that skips a bad batch prints one such record; one whose weights are spoilt prints no other any more.
     pub(super) fn ask_for_finite_weights(&mut self) {
-        let lost = self.s.live().map_or(0, |a| a.lost);
+        let lost = self.s.live().map_or(0, |a| a.training.lost);
         let Some((_, ckpt)) = self.s.sound_steps().into_iter().next() else {
             return;
         };
-        let known = |a: &Attempt| a.looked_at.iter().any(|(id, _)| *id == ckpt);
+        let known = |a: &Attempt| a.training.looked_at.iter().any(|(id, _)| *id == ckpt);
         if lost < IN_A_ROW || !self.follows_weights() || self.s.live().is_none_or(known) {
             return;
         }
@@ -77,7 +77,7 @@ impl Deciding<'_> {
             return self.scan();
         }
         let Some(a) = self.s.live() else { return };
-        let (is_lost, odd) = (a.lost >= IN_A_ROW, self.s.odd_steps());
+        let (is_lost, odd) = (a.training.lost >= IN_A_ROW, self.s.odd_steps());
         if let Some(ckpt) = odd.first() {
             let text = format!("{ckpt} holds numbers that are not finite");
             let reason = Reason::new(NoticeKind::OddWeights.code(), text.clone());
@@ -154,7 +154,7 @@ impl Deciding<'_> {
 
     /// The attempt was ended so: the run ends with it.
     pub(super) fn is_hopeless(&mut self, a: &Attempt) -> bool {
-        let Some(cause) = a.ended_by_us.as_ref().filter(|_| a.hopeless) else {
+        let Some(cause) = a.end.ended_by_us.as_ref().filter(|_| a.end.hopeless) else {
             return false;
         };
         self.end_as_lost(a, cause.words().to_owned());
@@ -163,7 +163,7 @@ impl Deciding<'_> {
 
     /// The attempt was ended because its weights are no numbers: nothing is resumed from that it saved after the newest finite step.
     pub(super) fn leave_spoilt_steps(&mut self) {
-        if self.s.attempt.as_ref().is_none_or(|a| !a.spoilt) {
+        if self.s.attempt.as_ref().is_none_or(|a| !a.end.spoilt) {
             return;
         }
         let steps = self.s.sound_steps();
@@ -205,7 +205,7 @@ impl Deciding<'_> {
 
     /// The disk was looked at, and what follows waits for something else.
     fn is_choosing(&self) -> bool {
-        self.chooses() && self.s.looked
+        self.chooses() && self.s.disk.looked
     }
 
     fn chooses(&self) -> bool {
@@ -221,11 +221,11 @@ impl Deciding<'_> {
 
     /// The last step, where a choice has waited for its weights to be read until its time was over.
     pub(super) fn unlooked_end(&self) -> Option<Step> {
-        let scan = self.s.scan.as_ref().filter(|_| self.is_choosing())?;
+        let scan = self.s.disk.scan.as_ref().filter(|_| self.is_choosing())?;
         let lasted = self.e.at.since(self.s.since);
         let choice = (lasted >= super::CHOOSING_LIMIT).then(|| choose(&self.s, self.spec, scan))?;
         match choice {
-            ResumeChoice::Finished { step, .. } if self.s.stop.is_none() => Some(step),
+            ResumeChoice::Finished { step, .. } if self.s.requests.stop.is_none() => Some(step),
             _ => None,
         }
     }
@@ -245,7 +245,7 @@ impl Deciding<'_> {
         let checks = p.recovery && p.prove && !p.observe && self.spec.saves.is_steps();
         let (step, ckpt) = self.s.sound_steps().into_iter().next()?;
         // A run that is found finished was looked at when it ended.
-        let is_ours = self.s.attempt.is_some() && self.s.finished != Some(step);
+        let is_ours = self.s.attempt.is_some() && self.s.progress.finished != Some(step);
         (checks && is_ours && step == last).then_some(ckpt)
     }
 
@@ -279,8 +279,8 @@ impl Deciding<'_> {
             self.decided(Decision::Distrust { ckpt }, vec![reason.clone()]);
         }
         let charge = Decision::Charge {
-            attempts: self.s.charged,
-            step_backs: self.s.step_backs.saturating_add(1),
+            attempts: self.s.budget.charged,
+            step_backs: self.s.budget.step_backs.saturating_add(1),
             spared: false,
         };
         self.decided(charge, vec![reason]);
@@ -291,8 +291,8 @@ impl Deciding<'_> {
         self.diagnosed_as_lost(a, &why, FailureAction::Stop);
         // It is judged: a start that names a step does not judge it again.
         let charge = Decision::Charge {
-            attempts: self.s.charged,
-            step_backs: self.s.step_backs,
+            attempts: self.s.budget.charged,
+            step_backs: self.s.budget.step_backs,
             spared: false,
         };
         let reasons = vec![Reason::new("not_finite_end", why.clone())];
@@ -321,7 +321,7 @@ impl Deciding<'_> {
         let class = CLASS.into();
         let answer = rule(&p.rules, &p.lines, &class, crate::diagnosis::action(&class)).answer;
         let wanted = answer == FailureAction::FallBack && p.recovery && p.prove && !p.observe;
-        wanted && !self.s.went_back && self.s.step_backs < p.step_backs
+        wanted && !self.s.went_back && self.s.budget.step_backs < p.step_backs
     }
 
     /// Steps above this one that are known not to be finite, newest first.

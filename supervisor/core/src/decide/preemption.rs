@@ -56,7 +56,7 @@ impl Deciding<'_> {
 
     /// The time that is left, but for the last acts.
     fn usable(&self) -> Option<Ms> {
-        let until = self.s.stop.as_ref()?.until?;
+        let until = self.s.requests.stop.as_ref()?.until?;
         let left = until.since(self.e.at);
         Some(Ms(left.0 - LAST_ACTS.0.min(left.0 / 2)))
     }
@@ -100,14 +100,14 @@ impl Deciding<'_> {
     }
 
     fn hands_back(&self) -> bool {
-        self.s.stop.as_ref().is_some_and(|w| w.hand_back)
+        self.s.requests.stop.as_ref().is_some_and(|w| w.hand_back)
     }
 
     /// The newest step that is to be saved and was not proven: its save may not have begun yet.
     fn newest_unsaved(&self) -> Option<u64> {
         let (a, every) = (self.s.live()?, save_interval(&self.s, self.spec)?.max(1));
-        let at = a.step?.0;
-        let saved = self.s.mark.unwrap_or_default().max(a.order.from.step()).0;
+        let at = a.training.step?.0;
+        let saved = self.s.progress.mark.unwrap_or_default().max(a.order.from.step()).0;
         Some(at - at % every).filter(|newest| *newest > saved)
     }
 
@@ -120,7 +120,7 @@ impl Deciding<'_> {
         ) else {
             return false;
         };
-        let at = a.step.unwrap_or_default().max(a.order.from.step()).0;
+        let at = a.training.step.unwrap_or_default().max(a.order.from.step()).0;
         let next = (at / every.max(1) + 1).saturating_mul(every.max(1));
         let mut next = self.newest_unsaved().unwrap_or(next);
         if let Some(last) = last_step(&self.s, self.spec) {
@@ -128,7 +128,7 @@ impl Deciding<'_> {
         }
         let took = |clock| self.s.clocks.of(clock).and_then(|d| d.median()).unwrap_or_default();
         let steps = took(DurationKind::Step).0.saturating_mul(next.saturating_sub(at));
-        let begun = self.e.at.since(a.last_progress).0;
+        let begun = self.e.at.since(a.training.last_progress).0;
         let missing = steps.saturating_sub(begun).saturating_add(took(DurationKind::Save).0);
         self.e.at.after(Ms(missing)) <= until
     }
@@ -139,7 +139,11 @@ impl Deciding<'_> {
             return self.finish(RunOutcome::Stopped, reasons);
         }
         self.note_advance();
-        let barren = self.s.barren_terms.saturating_add(u32::from(!self.s.has_launched()));
+        let barren = self
+            .s
+            .budget
+            .barren_terms
+            .saturating_add(u32::from(!self.s.has_launched()));
         if barren < BARREN_TERMS {
             return self.finish(RunOutcome::OutOfTime, reasons);
         }

@@ -9,7 +9,7 @@ impl Deciding<'_> {
     /// Between two renames a step may stand nowhere that a scan looks: whatever was begun is ended before anything is chosen. What is
     /// chosen then need not be a reshard again, so that nothing is cut for it.
     pub(super) fn ends_a_reshard(&mut self) -> bool {
-        let Some(cut) = self.s.cutting.clone() else {
+        let Some(cut) = self.s.disk.cutting.clone() else {
             return false;
         };
         let text = format!(
@@ -26,10 +26,10 @@ impl Deciding<'_> {
     /// The step is damaged, as the pass over all its bytes found: an older one is chosen, unless a person named this one.
     pub(super) fn leaves_what_was_to_be_cut(&mut self, found: &Reason) -> bool {
         let asked = self.spec.policy.from.is_some() || matches!(self.spec.resume, ResumeIntent::Path { .. });
-        let Some(ckpt) = self.s.cutting.as_ref().map(|cut| cut.ckpt.clone()) else {
+        let Some(ckpt) = self.s.disk.cutting.as_ref().map(|cut| cut.ckpt.clone()) else {
             return false;
         };
-        if asked || self.s.distrusted.contains(&ckpt) {
+        if asked || self.s.disk.distrusted.contains(&ckpt) {
             return false;
         }
         let text = format!("{ckpt} is damaged ({}): an older step is looked for", found.text);

@@ -21,7 +21,7 @@ impl Deciding<'_> {
         let (Some(from), Some(every)) = (self.resumed_from(), save_interval(&self.s, self.spec)) else {
             return;
         };
-        let Some(step) = self.s.attempt.as_ref().and_then(|a| a.step) else {
+        let Some(step) = self.s.attempt.as_ref().and_then(|a| a.training.step) else {
             return;
         };
         if step.0.saturating_add(every) <= from.0 && self.spec.policy.prove {
@@ -59,7 +59,7 @@ impl Deciding<'_> {
         // A trainer with one checkpoint says which step it found before its first save overwrites it.
         if *means == RuleKind::Resumed
             && self.spec.saves.is_in_place()
-            && let (Some(from), Some(at)) = (self.resumed_from(), self.s.live().and_then(|a| a.resumed))
+            && let (Some(from), Some(at)) = (self.resumed_from(), self.s.live().and_then(|a| a.output.resumed))
             && at != from
         {
             let text = format!(
@@ -71,7 +71,7 @@ impl Deciding<'_> {
 
     /// The first training record of the attempt.
     fn on_first_record(&mut self, means: &RuleKind, sighting: &Sighting) {
-        let Some((order, first)) = self.s.live().and_then(|a| Some((&a.order.from, a.first?))) else {
+        let Some((order, first)) = self.s.live().and_then(|a| Some((&a.order.from, a.training.first?))) else {
             return;
         };
         let (from, is_fresh) = match order {
@@ -119,7 +119,7 @@ impl Deciding<'_> {
 
     /// Says something of the present attempt, once.
     pub(super) fn notice(&mut self, what: NoticeKind, text: String, reason: Reason) {
-        let known = |a: &crate::state::Attempt| a.noticed.contains_key(&what);
+        let known = |a: &crate::state::Attempt| a.output.noticed.contains_key(&what);
         if !self.s.attempt.as_ref().is_none_or(known) {
             self.decided(Decision::Noticed { what, text }, vec![reason]);
         }

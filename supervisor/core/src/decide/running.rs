@@ -21,7 +21,7 @@ impl Deciding<'_> {
             RunMode::Draining { then, .. } => *then,
             _ => AfterStop::Diagnose,
         };
-        let who = self.s.attempt.as_ref().and_then(|a| a.first_failure);
+        let who = self.s.attempt.as_ref().and_then(|a| a.end.first_failure);
         let text = match who {
             Some((worker, status)) => format!("worker {worker} {}", status.words()),
             None => format!("a worker {}", status.words()),
@@ -77,7 +77,7 @@ impl Deciding<'_> {
     /// A step that the trainer saves as another user is not resumed from: better said now than when it is needed.
     pub(super) fn warn_of_another_owner(&mut self) {
         let start = self.s.attempt.as_ref().map(|a| a.order.from.step());
-        let steps = self.s.scan.iter().flat_map(|scan| &scan.steps);
+        let steps = self.s.disk.scan.iter().flat_map(|scan| &scan.steps);
         let other = steps.filter(|c| Some(c.step) > start).find(|c| c.other_owner.is_some());
         let Some((id, why)) = other.map(|c| (c.id.clone(), c.why().map(ToString::to_string))) else {
             return;
@@ -88,8 +88,8 @@ impl Deciding<'_> {
     }
 
     pub(super) fn on_scan_while_running(&mut self) {
-        let wish = self.s.stop.as_ref().filter(|w| w.after_save);
-        if wish.is_some_and(|w| self.s.mark > w.mark) {
+        let wish = self.s.requests.stop.as_ref().filter(|w| w.after_save);
+        if wish.is_some_and(|w| self.s.progress.mark > w.mark) {
             let reason = Reason::new("saved", "a new step is proven, and a stop was asked for at that point");
             return self.stop(AfterStop::Stopped, true, vec![reason]);
         }

@@ -101,8 +101,8 @@ impl Deciding<'_> {
 
     /// The last attempt, or a change of our own, ended because the disk was full, and the policy is to wait.
     fn filled_the_disk(&self) -> bool {
-        let d = self.s.attempt.as_ref().and_then(|a| a.diagnosis.as_ref());
-        self.s.no_room || self.spec.root.is_some() && d.is_some_and(|d| self.waits_for_room(d))
+        let d = self.s.attempt.as_ref().and_then(|a| a.end.diagnosis.as_ref());
+        self.s.disk.no_room || self.spec.root.is_some() && d.is_some_and(|d| self.waits_for_room(d))
     }
 
     /// The disk was full, and the policy is to wait.
@@ -123,7 +123,7 @@ impl Deciding<'_> {
 
     /// The pause after a full disk; `None`: those before came to the limit.
     pub(super) fn pause_for_room(&self) -> Option<Ms> {
-        let before = self.s.full.saturating_sub(1).min(64);
+        let before = self.s.disk.full.saturating_sub(1).min(64);
         let waited = (0..before).fold(0, |sum: u64, n| sum.saturating_add(nth_pause(n).0));
         (waited < CHOOSING_LIMIT.0).then(|| nth_pause(before))
     }

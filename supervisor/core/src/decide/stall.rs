@@ -40,7 +40,7 @@ impl Deciding<'_> {
             return;
         }
         self.wake(TimerKey::StallCheck, STALL_CHECK);
-        if self.s.live().is_none_or(|a| a.workers.is_empty()) || self.s.is_held() {
+        if self.s.live().is_none_or(|a| a.launch.workers.is_empty()) || self.s.is_held() {
             return;
         }
         if !self.spec.policy.observe && self.end_what_stays() {
@@ -48,7 +48,7 @@ impl Deciding<'_> {
         }
         let Some(a) = self.s.live() else { return };
         // It said so itself: to wait for what it still cleans up could take hours.
-        let failed = a.failed.filter(|_| !self.spec.policy.observe);
+        let failed = a.output.failed.filter(|_| !self.spec.policy.observe);
         if let Some(since) = failed.filter(|t| self.e.at.since(*t) >= LAST_WORDS) {
             let text = format!(
                 "the trainer said {} s ago that it failed, and has not ended",
@@ -78,8 +78,8 @@ impl Deciding<'_> {
         let text = if self.is_late(Ms(0)) {
             self.late_text(&look.words())
         } else if look.is_stuck() && self.is_overdue(a) && !self.may_save(a) {
-            let (silent, limit) = (self.e.at.since(a.last_progress), self.soon_limit(a));
-            let (what, ranks) = (what_is_missing(a.phase), look.words());
+            let (silent, limit) = (self.e.at.since(a.training.last_progress), self.soon_limit(a));
+            let (what, ranks) = (what_is_missing(a.training.phase), look.words());
             format!(
                 "stuck: {what} for {} s (limit {} s): {ranks}",
                 silent.0 / 1000,
@@ -88,7 +88,7 @@ impl Deciding<'_> {
         } else {
             return;
         };
-        if !self.spec.policy.observe || !a.pace.told {
+        if !self.spec.policy.observe || !a.training.pace.told {
             self.push(JournalRecord::Fact(self.e.clone()));
         }
         self.stalled(text);
@@ -100,7 +100,7 @@ impl Deciding<'_> {
         let Some(a) = self.s.live().filter(|a| !self.is_over(a) && !self.is_healing(a)) else {
             return false;
         };
-        let silent = self.e.at.since(a.last_progress);
+        let silent = self.e.at.since(a.training.last_progress);
         self.hard_limit(a)
             .is_some_and(|limit| silent.0 >= limit.0.saturating_add(more.0))
     }
@@ -109,25 +109,32 @@ impl Deciding<'_> {
         let Some(a) = self.s.live() else { return String::new() };
         format!(
             "stuck: {} for {} s, which is longer than the hard limit of {} s (stall.hard): {ranks}",
-            what_is_missing(a.phase),
-            self.e.at.since(a.last_progress).0 / 1000,
+            what_is_missing(a.training.phase),
+            self.e.at.since(a.training.last_progress).0 / 1000,
             self.hard_limit(a).unwrap_or_default().0 / 1000,
         )
     }
 
     /// Progress is overdue by what the run has shown. What waits for a file system that does not answer is not.
     fn is_overdue(&self, a: &Attempt) -> bool {
-        self.s.io_stalled.is_none() && self.waited(a) >= self.soon_limit(a) && !self.is_healing(a)
+        self.s.context.io_stalled.is_none() && self.waited(a) >= self.soon_limit(a) && !self.is_healing(a)
     }
 
     /// A part of the trainer is brought back in place: that may take as long as a start, however often it is said.
     fn is_healing(&self, a: &Attempt) -> bool {
         let limit = || self.spec.policy.stall_startup.max(self.learnt(DurationKind::Startup));
-        a.pace.heals.is_some_and(|since| self.e.at.since(since) < limit())
+        a.training
+            .pace
+            .heals
+            .is_some_and(|since| self.e.at.since(since) < limit())
     }
 
     fn waited(&self, a: &Attempt) -> Ms {
-        self.e.at.since(a.last_progress.max(a.pace.excused.unwrap_or_default()))
+        self.e.at.since(
+            a.training
+                .last_progress
+                .max(a.training.pace.excused.unwrap_or_default()),
+        )
     }
 
     /// A save whose files are incomplete may take as long as a save may, whatever the output says.
@@ -141,9 +148,9 @@ impl Deciding<'_> {
             return;
         };
         let (limit, waited) = (self.soon_limit(a), self.waited(a));
-        let silent = self.e.at.since(a.last_progress);
-        let what = what_is_missing(a.phase);
-        let still = self.e.at.since(a.last_active);
+        let silent = self.e.at.since(a.training.last_progress);
+        let what = what_is_missing(a.training.phase);
+        let still = self.e.at.since(a.training.last_active);
         if still >= STILL && !self.may_save(a) {
             if waited.0 < limit.0.saturating_add(LOOKS.0) {
                 return;
@@ -174,7 +181,7 @@ impl Deciding<'_> {
 
     /// The one place where a stall ends an attempt: what is to be kept of its processes is taken before the kill that this asks for.
     fn stalled(&mut self, mut text: String) {
-        if let Some(since) = self.s.live().and_then(|a| a.pace.heals) {
+        if let Some(since) = self.s.live().and_then(|a| a.training.pace.heals) {
             let ago = self.e.at.since(since).0 / 1000;
             text.push_str(&format!(
                 "; it said {ago} s ago that a part of it is brought back in place"
@@ -184,7 +191,7 @@ impl Deciding<'_> {
         if !self.spec.policy.observe {
             return self.stop(AfterStop::Diagnose, false, vec![reason]);
         }
-        if self.s.live().is_some_and(|a| !a.pace.told) {
+        if self.s.live().is_some_and(|a| !a.training.pace.told) {
             let what = format!("{text}: it would have been ended and started again");
             self.decided(Decision::WouldHave { what }, vec![reason]);
         }
@@ -197,12 +204,12 @@ impl Deciding<'_> {
         } else {
             GUESSED
         };
-        self.spec.root.is_none() && a.pace.steps < wanted
+        self.spec.root.is_none() && a.training.pace.steps < wanted
     }
 
     fn tell_unwatched(&mut self) {
         let Some(a) = self.s.live() else { return };
-        if a.pace.told || self.e.at.since(a.last_progress) < self.spec.policy.stall_startup {
+        if a.training.pace.told || self.e.at.since(a.training.last_progress) < self.spec.policy.stall_startup {
             return;
         }
         let lines = match self.spec.policy.progress {
@@ -211,7 +218,7 @@ impl Deciding<'_> {
         };
         let what = format!(
             "{lines} for {} s: a hang of this command is not noticed; `progress` says which lines tell a step",
-            self.e.at.since(a.last_progress).0 / 1000
+            self.e.at.since(a.training.last_progress).0 / 1000
         );
         let reason = Reason::new("unwatched", what.clone());
         self.decided(Decision::Unwatched { what }, vec![reason]);
@@ -226,7 +233,7 @@ impl Deciding<'_> {
     fn soon_limit(&self, a: &Attempt) -> Ms {
         let p = &self.spec.policy;
         let learnt = |clock| self.learnt(clock);
-        let clock = a.pace.clock(a.phase);
+        let clock = a.training.pace.clock(a.training.phase);
         match clock {
             DurationKind::Startup => p.stall_startup.max(learnt(clock)),
             DurationKind::Save => p.stall_save.max(learnt(clock)),
@@ -245,8 +252,9 @@ impl Deciding<'_> {
             HardLimit::After(limit) => limit,
             HardLimit::Auto => HARD.max(Ms(self.s.clocks.longest_gap().0.saturating_mul(HARD_FACTOR))),
         };
-        let clock = a.pace.clock(a.phase);
-        let guessed = self.spec.root.is_none() && self.spec.policy.progress.is_none() && a.pace.steps < TRUSTED;
+        let clock = a.training.pace.clock(a.training.phase);
+        let guessed =
+            self.spec.root.is_none() && self.spec.policy.progress.is_none() && a.training.pace.steps < TRUSTED;
         let more = if guessed || self.s.clocks.of(clock).is_none() {
             NEVER_ENDED
         } else {
@@ -263,13 +271,17 @@ impl Deciding<'_> {
         let (Some(a), Some(newest)) = (self.s.live(), report.steps.first()) else {
             return;
         };
-        let above = a.order.from.step().max(self.s.mark.unwrap_or_default());
+        let above = a.order.from.step().max(self.s.progress.mark.unwrap_or_default());
         let is_written = newest.verdict == Verdict::Incomplete && !newest.husk && newest.step > above;
-        if !is_written || self.e.at.since(a.last_progress) < LONG_SAVE {
+        if !is_written || self.e.at.since(a.training.last_progress) < LONG_SAVE {
             return;
         }
         let now = (newest.step, newest.bytes);
-        if a.pace.grown.is_none_or(|before| before.0 != now.0 || before.1 < now.1) {
+        if a.training
+            .pace
+            .grown
+            .is_none_or(|before| before.0 != now.0 || before.1 < now.1)
+        {
             let text = format!("step {} is being saved: {} bytes so far", now.0, now.1);
             let (step, bytes) = now;
             self.decided(

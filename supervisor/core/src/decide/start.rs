@@ -32,7 +32,7 @@ pub(super) const LIMIT: &str = "limit";
 
 impl Deciding<'_> {
     pub(super) fn on_term_started(&mut self, living: Option<&LivingGuard>, orphans: &[ProcRef]) {
-        let known = self.s.attempt.as_ref().filter(|a| !a.gone).map(|a| a.no);
+        let known = self.s.attempt.as_ref().filter(|a| !a.end.gone).map(|a| a.no);
         if let Some(l) = living.filter(|l| Some(l.attempt) == known) {
             let text = format!(
                 "the guard of attempt {} lives, with {} workers: going on with them",
@@ -70,7 +70,7 @@ impl Deciding<'_> {
             self.wake(TimerKey::ScanDue, Ms(0));
         }
         self.wake(TimerKey::StallCheck, Ms::secs(10));
-        if self.s.mark.is_some_and(|m| self.is_unproven(m)) {
+        if self.s.progress.mark.is_some_and(|m| self.is_unproven(m)) {
             self.wake(TimerKey::ProveDue, PROVE_AFTER);
         }
         if rehearsal::is_due(&self.s, self.spec) {
@@ -106,21 +106,21 @@ impl Deciding<'_> {
     fn note_mark(&mut self) {
         // Before the first launch in our care what is on disk is not ours; later, a step that appeared while no
         // attempt lived is not either.
-        if self.s.care.is_none() || self.s.care_is_unfinished() {
+        if self.s.requests.care.is_none() || self.s.care_is_unfinished() {
             return;
         }
-        let settled = self.s.settled.as_ref().filter(|_| self.s.live().is_none());
+        let settled = self.s.disk.settled.as_ref().filter(|_| self.s.live().is_none());
         let newest = self
             .s
             .newest_whole()
             .filter(|c| settled.is_none_or(|s| s.contains(&c.id)) && !self.s.is_cut_short(c))
             .map(|c| (c.step, c.proven));
         if let Some((step, Some(depth))) = newest
-            && self.s.mark.is_none_or(|m| step > m)
+            && self.s.progress.mark.is_none_or(|m| step > m)
             && !is_overrun(&self.s, self.spec, step)
         {
             // Saves that follow each other quickly must not put off the proof for ever.
-            let is_waiting = self.s.mark.is_some_and(|m| self.is_unproven(m));
+            let is_waiting = self.s.progress.mark.is_some_and(|m| self.is_unproven(m));
             let reason = Reason::new("proven", format!("whole ({})", depth.word()));
             self.decided(Decision::Mark { step }, vec![reason]);
             if self.s.live().is_some() && depth < self.spec.policy.depth && !is_waiting {
@@ -131,7 +131,7 @@ impl Deciding<'_> {
 
     /// Every byte of it is to be read, and was not yet.
     fn is_unproven(&self, step: Step) -> bool {
-        self.spec.policy.depth > Depth::Structure && self.s.read < Some(step)
+        self.spec.policy.depth > Depth::Structure && self.s.disk.read < Some(step)
     }
 
     /// A file that was proven in the background need not be read again when it is needed.
@@ -143,7 +143,7 @@ impl Deciding<'_> {
                 whole,
             });
             // What is saved meanwhile is proven with the next one.
-            if self.s.mark.is_some_and(|m| self.is_unproven(m)) {
+            if self.s.progress.mark.is_some_and(|m| self.is_unproven(m)) {
                 self.wake(TimerKey::ProveDue, PROVE_AGAIN);
             }
         }
@@ -152,7 +152,7 @@ impl Deciding<'_> {
     pub(super) fn on_choice(&mut self) {
         self.leave_spoilt_steps();
         // A look while a step changes is no choice.
-        let Some(scan) = self.s.scan.clone().filter(|_| self.s.cutting.is_none()) else {
+        let Some(scan) = self.s.disk.scan.clone().filter(|_| self.s.disk.cutting.is_none()) else {
             return;
         };
         // What cannot be read now may be what the last attempt saved: it is not charged before that is known.
@@ -191,7 +191,7 @@ impl Deciding<'_> {
                 self.start_from(order, edits, care, reasons);
             }
             ResumeChoice::Finished { step, reasons } => {
-                if self.s.mark.is_none_or(|m| m < step) {
+                if self.s.progress.mark.is_none_or(|m| m < step) {
                     let reason = Reason::new("proven", format!("step {step} is whole"));
                     self.decided(Decision::Mark { step }, vec![reason]);
                 }
@@ -206,7 +206,7 @@ impl Deciding<'_> {
     }
 
     fn start_from(&mut self, order: LaunchOrder, edits: Vec<DiskEdit>, care: bool, reasons: Vec<Reason>) {
-        if let Some(wish) = &self.s.stop {
+        if let Some(wish) = &self.s.requests.stop {
             let text = format!("{} asked to stop", wish.by);
             return self.finish_as_wished(vec![Reason::new("stopped", text)]);
         }
@@ -216,7 +216,7 @@ impl Deciding<'_> {
         if self.is_barren() {
             return;
         }
-        if self.spec.saves.is_in_place() && !edits.is_empty() && self.s.arranged >= ARRANGED {
+        if self.spec.saves.is_in_place() && !edits.is_empty() && self.s.disk.arranged >= ARRANGED {
             let why = "what was arranged in the checkpoint root does not stay: somebody else changes it".to_owned();
             return self.finish(
                 RunOutcome::Stranger {
@@ -241,7 +241,7 @@ impl Deciding<'_> {
     }
 
     fn wait_until_readable(&mut self, mut reasons: Vec<Reason>) {
-        if self.s.stop.is_some() {
+        if self.s.requests.stop.is_some() {
             return self.finish_as_wished(reasons);
         }
         let mut again = RETRY_SCAN;
@@ -265,7 +265,7 @@ impl Deciding<'_> {
 
     /// Only at the beginning of a term: one that has launched goes on by the retry budget.
     fn is_barren(&mut self) -> bool {
-        if self.s.barren_terms < BARREN_TERMS || self.s.has_launched() || self.note_advance().is_some() {
+        if self.s.budget.barren_terms < BARREN_TERMS || self.s.has_launched() || self.note_advance().is_some() {
             return false;
         }
         let why = format!(
@@ -287,7 +287,7 @@ impl Deciding<'_> {
         match (self.s.mode.clone(), result) {
             (RunMode::Arranging { order }, Ok(output)) => {
                 let reason = Reason::new("arranged", "the checkpoint root is arranged for the resume");
-                match self.s.stop.clone() {
+                match self.s.requests.stop.clone() {
                     Some(_) => self.finish_as_wished(vec![reason]),
                     // A step that was put back, or cut anew, is proven where it stands now.
                     None if self.spec.saves.is_in_place() || matches!(output, ActOutput::Resharded(_)) => {
@@ -306,7 +306,7 @@ impl Deciding<'_> {
                 self.stopped(vec![Reason::new("not_arranged", error.what.clone())]);
             }
             (RunMode::Arranging { .. } | RunMode::Launching { .. }, Err(error)) => self.on_start_failed(error),
-            (RunMode::Choosing, Err(error)) if self.s.cutting.is_some() => self.on_start_failed(error),
+            (RunMode::Choosing, Err(error)) if self.s.disk.cutting.is_some() => self.on_start_failed(error),
             // The user's number of steps was made true before the end, or a reshard has ended: look again.
             (RunMode::Choosing, _) => self.scan(),
             // Ended while it was being launched, and nothing was.
@@ -333,10 +333,10 @@ impl Deciding<'_> {
         if self.s.live().is_none() {
             return self.find_out();
         }
-        if let Some(wish) = self.s.stop.clone().filter(|w| !w.after_save) {
+        if let Some(wish) = self.s.requests.stop.clone().filter(|w| !w.after_save) {
             return self.wish_to_stop(&wish.by, false);
         }
-        if let Some((_, status)) = self.s.attempt.as_ref().and_then(|a| a.first_failure) {
+        if let Some((_, status)) = self.s.attempt.as_ref().and_then(|a| a.end.first_failure) {
             self.on_worker_exited(status);
         }
     }
@@ -384,11 +384,11 @@ impl Deciding<'_> {
             ActErrorKind::Limit => self.on_limit(error, reason),
             ActErrorKind::NoRoom => self.on_no_room(error, reason),
             ActErrorKind::Disk | ActErrorKind::Voided | ActErrorKind::Other | ActErrorKind::PinsChanged => {
-                let charged = self.s.charged.saturating_add(1);
+                let charged = self.s.budget.charged.saturating_add(1);
                 self.decided(
                     Decision::Charge {
                         attempts: charged,
-                        step_backs: self.s.step_backs,
+                        step_backs: self.s.budget.step_backs,
                         spared: false,
                     },
                     vec![reason.clone()],
@@ -448,12 +448,12 @@ impl Deciding<'_> {
 
     /// A save of this attempt is on its way: its newest step is not whole yet.
     pub(super) fn save_in_progress(&self) -> bool {
-        let Some(scan) = &self.s.scan else {
+        let Some(scan) = &self.s.disk.scan else {
             return false;
         };
         if self.spec.saves.is_in_place() {
             // It is written in place: what was whole is not while a save goes on. Or each save has a directory of its own.
-            let mark = self.s.mark;
+            let mark = self.s.progress.mark;
             let begun = |c: &CheckpointSummary| is_own(&c.id) && mark.is_none_or(|m| c.step > m);
             let mut written = scan.steps.iter().filter(|c| is_live(&c.id) || begun(c));
             return written.any(|c| c.verdict != Verdict::Whole);
@@ -464,7 +464,7 @@ impl Deciding<'_> {
                 (c.verdict == Verdict::Incomplete || c.verdict == Verdict::Whole && self.s.is_cut_short(c))
                     && !c.husk
                     && start.is_some_and(|s| c.step > s)
-                    && self.s.mark.is_none_or(|m| c.step > m)
+                    && self.s.progress.mark.is_none_or(|m| c.step > m)
             })
     }
 

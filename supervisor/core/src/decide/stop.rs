@@ -79,8 +79,12 @@ impl Deciding<'_> {
     }
 
     fn drain(&mut self, reason: Reason) {
-        let known_save = self.s.attempt.as_ref().is_some_and(|a| a.phase == TrainerPhase::Save);
-        if self.spec.root.is_none() || self.s.io_stalled.is_some() || self.spec.policy.save_grace.0 == 0 {
+        let known_save = self
+            .s
+            .attempt
+            .as_ref()
+            .is_some_and(|a| a.training.phase == TrainerPhase::Save);
+        if self.spec.root.is_none() || self.s.context.io_stalled.is_some() || self.spec.policy.save_grace.0 == 0 {
             return self.stop(AfterStop::Stopped, true, vec![reason]);
         }
         let until = self.drain_until();
@@ -99,7 +103,14 @@ impl Deciding<'_> {
 
     pub(super) fn on_scan_while_draining(&mut self, then: AfterStop) {
         // One that begins after the save that was waited for is another one.
-        if self.s.stop.as_ref().is_some_and(|wish| self.s.mark > wish.mark) && !self.saves_for_the_end() {
+        if self
+            .s
+            .requests
+            .stop
+            .as_ref()
+            .is_some_and(|wish| self.s.progress.mark > wish.mark)
+            && !self.saves_for_the_end()
+        {
             let reason = Reason::new("saved", "the save that was going on is over, and its step is proven");
             return self.stop(then, true, vec![reason]);
         }
@@ -115,7 +126,7 @@ impl Deciding<'_> {
             self.wake(TimerKey::ScanDue, DRAIN_LOOK);
             return;
         }
-        let text = match self.s.stop.as_ref().is_some_and(|wish| wish.hand_back) {
+        let text = match self.s.requests.stop.as_ref().is_some_and(|wish| wish.hand_back) {
             true => "no save ends before the machine is taken away",
             false => "no save is going on",
         };
@@ -138,7 +149,7 @@ impl Deciding<'_> {
     fn last_look(&mut self) {
         let can_look = self.spec.root.is_some()
             && self.spec.policy.recovery
-            && self.s.io_stalled.is_none()
+            && self.s.context.io_stalled.is_none()
             && matches!(self.s.mode, RunMode::Stopping { .. });
         if !can_look {
             return self.stopped(Vec::new());
@@ -153,7 +164,7 @@ impl Deciding<'_> {
 
     /// No worker lives, and somebody asked for an end.
     pub(super) fn stopped(&mut self, mut reasons: Vec<Reason>) {
-        let wish = self.s.stop.as_ref();
+        let wish = self.s.requests.stop.as_ref();
         let by = wish.map_or("an operator", |w| &w.by);
         let text = match wish.is_some_and(|w| w.hand_back) {
             true => "no worker lives, and the machine can be taken away".to_owned(),
@@ -169,7 +180,7 @@ impl Deciding<'_> {
             .s
             .attempt
             .as_ref()
-            .map(|a| a.unkillable.as_slice())
+            .map(|a| a.end.unkillable.as_slice())
             .unwrap_or_default();
         let names: Vec<String> = left.iter().map(ToString::to_string).collect();
         match names.as_slice() {
@@ -218,7 +229,7 @@ impl Deciding<'_> {
             names.join(", ")
         );
         let until = self.e.at.after(super::UNKILLABLE_LIMIT);
-        if let Some(by) = self.s.lease_lost.clone() {
+        if let Some(by) = self.s.context.lease_lost.clone() {
             // Whoever holds the lease now has to fence them.
             return self.finish(RunOutcome::LeaseHeld { by }, vec![Reason::new("unkillable", text)]);
         }
@@ -243,7 +254,7 @@ impl Deciding<'_> {
             RunMode::Waiting {
                 what: WaitCondition::TreeGone,
                 ..
-            } if self.s.stop.is_some() => AfterStop::Stopped,
+            } if self.s.requests.stop.is_some() => AfterStop::Stopped,
             RunMode::Waiting {
                 what: WaitCondition::TreeGone,
                 ..
@@ -259,10 +270,11 @@ impl Deciding<'_> {
             AfterStop::LeaseLost => {
                 let by = self
                     .s
+                    .context
                     .lease_lost
                     .clone()
                     .unwrap_or_else(|| "another supervisor".to_owned());
-                let reason = match self.s.displaced {
+                let reason = match self.s.context.displaced {
                     true => Reason::new("displaced", "all workers are gone; the run's place is not what it was"),
                     false => Reason::new(
                         "lease_lost",
@@ -283,6 +295,6 @@ impl Deciding<'_> {
         self.s
             .attempt
             .as_ref()
-            .is_some_and(|a| a.ended_by_us.is_some() || !a.exits.is_empty() || a.guard_lost)
+            .is_some_and(|a| a.end.ended_by_us.is_some() || !a.exits.is_empty() || a.end.guard_lost)
     }
 }

@@ -24,7 +24,7 @@ pub struct EvidenceCause {
 /// The cause that the evidence of an attempt shows, where its output told of another class; `None` where that stands.
 #[must_use]
 pub fn better(a: &Attempt, told: &FailureClass) -> Option<EvidenceCause> {
-    let (class, text) = shown(a, a.evidence.as_ref()?, told)?;
+    let (class, text) = shown(a, a.end.evidence.as_ref()?, told)?;
     let shape = shape(&text);
     Some(EvidenceCause { class, text, shape })
 }
@@ -47,7 +47,7 @@ fn shown(a: &Attempt, facts: &MachineFacts, told: &FailureClass) -> Option<(Clas
     }
     let full = |room: Option<(u64, u64)>| room.is_some_and(|(free, size)| free < FULL && size > FULL);
     let bus = matches!(
-        a.first_failure,
+        a.end.first_failure,
         Some((_, ExitStatus::Signal(7) | ExitStatus::Code(135)))
     );
     if (bus || *told == Class::MemShm)
@@ -56,6 +56,7 @@ fn shown(a: &Attempt, facts: &MachineFacts, told: &FailureClass) -> Option<(Clas
             .is_some_and(|(free, size)| free < size / 100 || free < 1 << 20)
     {
         let who = a
+            .end
             .first_failure
             .map_or_else(String::new, |(w, e)| format!("worker {w} {}: ", e.words()));
         return Some((Class::MemShm, format!("{who}/dev/shm is full")));

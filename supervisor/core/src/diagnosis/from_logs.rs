@@ -13,7 +13,7 @@ use crate::state::Attempt;
 /// The class is that of the logs, unless the words name what else is known.
 pub(super) fn from_the_logs(a: &Attempt, logs: &LogCause) -> Diagnosis {
     // The start from nothing was ordered, or the resume proven: we know that better than the output.
-    let ordered = logs.else_cause.as_deref().filter(|_| !a.scratch);
+    let ordered = logs.else_cause.as_deref().filter(|_| !a.output.scratch);
     let cause = ordered.unwrap_or(logs);
     let mut d = weighed(a, cause);
     if ordered.is_some() && Some(&d.class) != logs.class.as_ref() {
@@ -29,7 +29,7 @@ fn weighed(a: &Attempt, logs: &LogCause) -> Diagnosis {
     if let Some(d) = torn_since(a, logs) {
         return d;
     }
-    let by_us = a.was_ended_by_us() || a.script.is_some();
+    let by_us = a.was_ended_by_us() || a.output.script.is_some();
     if let (Some(class), Some(place)) = (&logs.class, &logs.root)
         && (logs.sure || !by_us)
     {
@@ -48,7 +48,7 @@ fn weighed(a: &Attempt, logs: &LogCause) -> Diagnosis {
     if let Some(d) = from_its_stop(a) {
         return d;
     }
-    match (&logs.class, a.first_failure) {
+    match (&logs.class, a.end.first_failure) {
         (Some(class), Some((w, status))) => {
             let text = match (&logs.report, logs.ended) {
                 (Some(p), Some(end)) => reported(p, ExitStatus::of_number(end), class),
@@ -93,7 +93,7 @@ fn reported(p: &LogPlace, end: ExitStatus, class: &FailureClass) -> String {
 /// A line tells it.
 fn at(a: &Attempt, class: &FailureClass, logs: &LogCause, place: &LogPlace) -> Diagnosis {
     // Steps that only the trainer's own form shows came before it.
-    let at_start = logs.at_start && a.step.is_none();
+    let at_start = logs.at_start && a.training.step.is_none();
     let key = if at_start {
         super::AT_START.into()
     } else {

@@ -26,7 +26,7 @@ fn best<'a>(
     scan.steps
         .iter()
         .filter(|c| !c.husk && !is_elsewhere(&c.id) && fits(c))
-        .filter(|c| from.map_or(!s.distrusted.contains(&c.id), |f| c.step == f))
+        .filter(|c| from.map_or(!s.disk.distrusted.contains(&c.id), |f| c.step == f))
         .find_map(|c| {
             let part = c.part.as_ref().filter(|p| p.is_proven(depth_of(s, spec, c)))?;
             Some((c, part))
@@ -94,8 +94,17 @@ fn go_on(
         pins: part.pins,
         put_away: put_away.collect(),
     };
-    let care = s.care.is_none() || asked;
-    from_loaded(s, spec, scan, c, loaded, care, s.care.is_none() && !asked, reasons)
+    let care = s.requests.care.is_none() || asked;
+    from_loaded(
+        s,
+        spec,
+        scan,
+        c,
+        loaded,
+        care,
+        s.requests.care.is_none() && !asked,
+        reasons,
+    )
 }
 
 /// Text for a person who has to agree.

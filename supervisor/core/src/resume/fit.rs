@@ -50,7 +50,7 @@ pub(super) fn from_path(s: &RunState, spec: &RunSpec, scan: &ScanReport, path: &
     let asked = Reason::new("resume_path", format!("the configuration asks for {path}"));
     match scan.steps.iter().find(|c| is_named(spec, c)) {
         Some(c) if c.is_proven(depth_of(s, spec, c)) => {
-            let care = s.care.as_ref().is_none_or(|k| k.intent != spec.resume) || s.care_is_unfinished();
+            let care = s.requests.care.as_ref().is_none_or(|k| k.intent != spec.resume) || s.care_is_unfinished();
             from_step(s, spec, scan, c, care, care, vec![asked])
         }
         Some(c) if c.verdict == Verdict::Whole => {

@@ -55,8 +55,8 @@ fn holds_work(spec: &RunSpec, scan: &ScanReport) -> bool {
 /// No step is provable: a fresh start where nothing can be lost by it, a refusal elsewhere.
 pub(super) fn from_nothing(s: &RunState, spec: &RunSpec, scan: &ScanReport, mut reasons: Vec<Reason>) -> ResumeChoice {
     let steps = scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id)).count();
-    if s.mark.is_none() {
-        if s.care.as_ref().is_some_and(|c| c.step.is_none()) && !holds_work(spec, scan) {
+    if s.progress.mark.is_none() {
+        if s.requests.care.as_ref().is_some_and(|c| c.step.is_none()) && !holds_work(spec, scan) {
             let text = "this run began from nothing and has no proven step yet: it begins again";
             reasons.insert(0, Reason::new("began_fresh", text));
             return fresh(s, scan, false, false, reasons);
@@ -75,7 +75,7 @@ pub(super) fn from_nothing(s: &RunState, spec: &RunSpec, scan: &ScanReport, mut 
             return fresh(s, scan, true, true, reasons);
         }
     }
-    let why = match (s.mark, steps, &scan.tracker) {
+    let why = match (s.progress.mark, steps, &scan.tracker) {
         (Some(mark), _, _) => {
             format!("step {mark} was proven in this run, and no step is provable now")
         }

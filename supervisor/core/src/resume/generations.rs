@@ -25,12 +25,12 @@ const EVERY: u64 = 4;
 /// save of that step: another trainer writes it. One that lives saves each step once.
 pub(crate) fn went_back(s: &RunState, spec: &RunSpec) -> Option<String> {
     let a = s.live().filter(|_| spec.saves.is_in_place())?;
-    let live = s.scan.as_ref().and_then(|r| whole_live(&r.steps))?;
+    let live = s.disk.scan.as_ref().and_then(|r| whole_live(&r.steps))?;
     let from = match &a.order.from {
         StartPoint::Step { ckpt, step, .. } => Some((*step, ckpt)),
         StartPoint::Fresh | StartPoint::AsIs => None,
     };
-    let saved = a.saved.as_ref().map(|(step, ckpt)| (*step, ckpt));
+    let saved = a.training.saved.as_ref().map(|(step, ckpt)| (*step, ckpt));
     let (step, ckpt) = saved.filter(|(step, _)| from.is_none_or(|f| *step >= f.0)).or(from)?;
     let what = match strange(live, step, ckpt)? {
         UnexpectedSet::Older => format!("step {}", live.step),
@@ -64,8 +64,8 @@ pub(crate) fn beyond(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Opt
     let a = s
         .attempt
         .as_ref()
-        .filter(|a| spec.saves.is_in_place() && a.launched.is_some())?;
-    let printed = a.step?;
+        .filter(|a| spec.saves.is_in_place() && a.launch.launched.is_some())?;
+    let printed = a.training.step?;
     (is_live(&c.id) && c.step.0 > printed.0.saturating_add(1)).then(|| {
         let text = format!(
             "WARNING: the live set holds step {}, and the last step that the trainer of attempt {} printed is {printed}: if another trainer was started here, this is its state",
@@ -78,7 +78,7 @@ pub(crate) fn beyond(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Opt
 /// Returns true if a step failed to load before, or what it is a copy of.
 pub(crate) fn is_distrusted(s: &RunState, spec: &RunSpec, id: &CkptId) -> bool {
     let copy = |d: &CkptId| spec.saves.is_in_place() && is_same_save(d, id);
-    s.distrusted.iter().any(|d| d == id || copy(d))
+    s.disk.distrusted.iter().any(|d| d == id || copy(d))
 }
 
 /// The copy to be made now.
@@ -98,10 +98,10 @@ pub(crate) struct GenerationCopy {
 pub(crate) fn to_keep(s: &RunState, spec: &RunSpec) -> Option<GenerationCopy> {
     let p = &spec.policy;
     let wanted = p.protect.enabled && p.prove && p.recovery && !p.observe && spec.saves.is_in_place();
-    if !wanted || s.care.is_none() || s.care_is_unfinished() || s.is_keeping() {
+    if !wanted || s.requests.care.is_none() || s.care_is_unfinished() || s.is_keeping() {
         return None;
     }
-    let scan = s.scan.as_ref()?;
+    let scan = s.disk.scan.as_ref()?;
     let live = scan.steps.iter().find(|c| is_live(&c.id))?;
     let proven = live.verdict == Verdict::Whole && live.proven.is_some() && save_of(&live.id).is_some();
     let kept = scan
@@ -110,18 +110,18 @@ pub(crate) fn to_keep(s: &RunState, spec: &RunSpec) -> Option<GenerationCopy> {
         .any(|c| is_kept(&c.id) && is_same_save(&c.id, &live.id) && c.verdict == Verdict::Whole);
     // A save may be found whole before its own last write: what it is then is another thing to copy.
     let in_vain = |f: &NotKept| f.ckpt == live.id && f.pins == live.pins;
-    if !proven || kept || s.keep_failed.as_ref().is_some_and(in_vain) || is_distrusted(s, spec, &live.id) {
+    if !proven || kept || s.disk.keep_failed.as_ref().is_some_and(in_vain) || is_distrusted(s, spec, &live.id) {
         return None;
     }
     let number = live.step.0 / spec.cadence.every.unwrap_or(1).max(1);
-    if s.voided >= SPARE && !number.is_multiple_of(EVERY) {
+    if s.disk.voided >= SPARE && !number.is_multiple_of(EVERY) {
         return None;
     }
     Some(GenerationCopy {
         ckpt: live.id.clone(),
         step: live.step,
         pins: live.pins,
-        rate: if s.voided >= HURRY { 0 } else { p.protect.rate },
+        rate: if s.disk.voided >= HURRY { 0 } else { p.protect.rate },
     })
 }
 
@@ -129,6 +129,7 @@ pub(crate) fn to_keep(s: &RunState, spec: &RunSpec) -> Option<GenerationCopy> {
 pub(crate) fn spare_generations(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     let p = &spec.policy;
     let Some(scan) = s
+        .disk
         .scan
         .as_ref()
         .filter(|_| p.protect.enabled && p.prove && p.recovery && !p.observe)
@@ -141,7 +142,7 @@ pub(crate) fn spare_generations(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     };
     let keep = (p.protect.keep as usize).max(2);
     let resume = s.attempt.as_ref().map(|a| a.order.from.step());
-    let began = s.care.as_ref().and_then(|c| c.step);
+    let began = s.requests.care.as_ref().and_then(|c| c.step);
     let mut good: Vec<&CheckpointSummary> = scan.steps.iter().filter(is_good).collect();
     // Where saves come faster than bytes are read, the newest one of which every byte was read stays as well.
     if let Some(at) = good.iter().position(|c| c.is_proven(p.depth)).filter(|at| *at >= keep) {
@@ -184,7 +185,7 @@ pub(crate) fn arranged(
     }));
     // Once for each launch: what cannot be changed is left as it is.
     let stored = from.findings.iter().any(|f| f.code == "frequency_stored");
-    out.extend((stored && s.arranged == 0).then_some(DiskEdit::SetFrequencies));
+    out.extend((stored && s.disk.arranged == 0).then_some(DiskEdit::SetFrequencies));
     out
 }
 

@@ -8,7 +8,7 @@ use crate::state::RunState;
 /// Steps between the saves of the last attempt.
 pub(crate) fn save_interval(s: &RunState, spec: &RunSpec) -> Option<u64> {
     let every = spec.cadence.every?;
-    Some(s.attempt.as_ref().and_then(|a| a.save_every).unwrap_or(every))
+    Some(s.attempt.as_ref().and_then(|a| a.launch.save_every).unwrap_or(every))
 }
 
 /// The step holds another number than the configuration.

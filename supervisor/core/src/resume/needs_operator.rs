@@ -28,16 +28,16 @@ pub(super) fn linked(spec: &RunSpec, scan: &ScanReport) -> Option<ResumeChoice> 
 
 /// Steps that appeared while no attempt of this run lived.
 pub(super) fn stranger(s: &RunState, scan: &ScanReport) -> Option<ResumeChoice> {
-    let settled = s.settled.as_ref()?;
+    let settled = s.disk.settled.as_ref()?;
     // What we put back ourselves is nobody else's.
-    if s.attempt.is_none() || s.care.is_none() || s.arranged > 0 {
+    if s.attempt.is_none() || s.requests.care.is_none() || s.disk.arranged > 0 {
         return None;
     }
     let c = scan.steps.iter().find(|c| {
         // Which save a directory of the trainer's own holds is told when it is proven.
         let is_it = |s: &CkptId| is_own(s) && is_own(&c.id) && before_dot(s) == before_dot(&c.id);
         !settled.iter().any(|s| *s == c.id || is_same_save(s, &c.id) || is_it(s))
-            && s.mark.is_none_or(|m| c.step > m)
+            && s.progress.mark.is_none_or(|m| c.step > m)
             && !is_elsewhere(&c.id)
             && c.other_owner.is_none()
     })?;
@@ -82,7 +82,7 @@ pub(super) fn rolled_back(
         .iter()
         .any(|x| x.step == named && !x.husk && x.verdict == Verdict::Whole)
         || scan.steps.iter().any(|x| x.step == named && x.proven.is_none());
-    if !there && s.care.is_some() {
+    if !there && s.requests.care.is_some() {
         return None;
     }
     let why = format!(
@@ -102,9 +102,9 @@ pub(super) fn set_back(s: &RunState, spec: &RunSpec, scan: &ScanReport, c: &Chec
     let ours = s
         .attempt
         .as_ref()
-        .is_some_and(|a| a.order.from.step() <= live.step && a.mark_before >= Some(c.step));
+        .is_some_and(|a| a.order.from.step() <= live.step && a.launch.mark_before >= Some(c.step));
     // Nor right after we put it there.
-    if !older || ours || s.arranged > 0 || is_distrusted(s, spec, &live.id) {
+    if !older || ours || s.disk.arranged > 0 || is_distrusted(s, spec, &live.id) {
         return None;
     }
     let why = format!(
@@ -120,8 +120,8 @@ pub(super) fn set_back(s: &RunState, spec: &RunSpec, scan: &ScanReport, c: &Chec
 /// The live set is whole and older than what the last attempt left in it, or another save of that step, and no copy of ours.
 pub(super) fn went_back(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> Option<ResumeChoice> {
     let live = whole_live(&scan.steps).filter(|_| spec.saves.is_in_place())?;
-    let a = s.attempt.as_ref().filter(|_| !s.arranging)?;
-    let (step, ckpt) = a.saved.as_ref()?;
+    let a = s.attempt.as_ref().filter(|_| !s.disk.arranging)?;
+    let (step, ckpt) = a.training.saved.as_ref()?;
     let strange = strange(live, *step, ckpt)?;
     let kept = |c: &CheckpointSummary| is_kept(&c.id) && is_same_save(&c.id, &live.id);
     if scan.steps.iter().any(kept) {

@@ -10,7 +10,7 @@ use crate::state::RunState;
 pub fn in_next_term(mut state: RunState, spec: &RunSpec, boot: String) -> RunState {
     if state.outcome.as_ref().is_some_and(RunOutcome::needs_a_person) {
         // A step that failed before would be tried again.
-        state.distrusted.clear();
+        state.disk.distrusted.clear();
     }
     let begins = EventKind::TermStarted {
         term: state.term.next(),

@@ -59,7 +59,7 @@ struct Surplus {
 impl Surplus {
     fn of(s: &RunState, spec: &RunSpec) -> Option<Self> {
         let p = &spec.policy;
-        let failed = s.prune_failed.is_some() && s.prune_failed == s.mark;
+        let failed = s.disk.prune_failed.is_some() && s.disk.prune_failed == s.progress.mark;
         if !p.prune || !p.prove || !p.recovery || p.observe || failed {
             return None;
         }
@@ -72,7 +72,7 @@ impl Surplus {
     fn of_steps(s: &RunState, spec: &RunSpec) -> Option<Self> {
         let p = &spec.policy;
         let keep = spec.keep.filter(|keep| *keep > 0)?;
-        let (scan, care) = (s.scan.as_ref()?, s.care.as_ref()?);
+        let (scan, care) = (s.disk.scan.as_ref()?, s.requests.care.as_ref()?);
         let resume = s.attempt.as_ref().map(|a| a.order.from.step());
         let ours = || scan.steps.iter().filter(|c| !c.id.0.is_absolute());
         let whole = || ours().filter(|c| is_whole(c));
@@ -141,7 +141,7 @@ impl Surplus {
 
 /// The newest step whose weights are known to be finite.
 fn newest_known(s: &RunState) -> Option<Step> {
-    let steps = s.scan.iter().flat_map(|scan| &scan.steps);
+    let steps = s.disk.scan.iter().flat_map(|scan| &scan.steps);
     steps
         .filter(|c| !c.id.0.is_absolute())
         .find(|c| s.finiteness(&c.id) == Finiteness::Finite)

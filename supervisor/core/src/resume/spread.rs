@@ -28,7 +28,7 @@ pub(super) fn change(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Spr
     let Some(place) = spec.saves.in_place().filter(|place| !place.spread.is_empty()) else {
         return SpreadChange::None;
     };
-    let Some(saved) = save_of(&c.id).and_then(|save| s.spreads.of(save)) else {
+    let Some(saved) = save_of(&c.id).and_then(|save| s.disk.spreads.of(save)) else {
         let now: Vec<String> = place.spread.iter().map(|(role, now)| said(role, now)).collect();
         let text = format!(
             "whether {} was saved with the same backend and parallel sizes ({}) is not recorded: if they were others, the resume is not exact, and this is not checked",

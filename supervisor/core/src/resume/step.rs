@@ -53,12 +53,12 @@ pub(super) fn from_loaded(
         reasons.insert(0, reason);
         return ResumeChoice::Refuse { outcome, reasons };
     }
-    if let Some(mark) = s.mark.filter(|m| c.step < *m && !care)
-        && s.step_backs > spec.policy.step_backs
+    if let Some(mark) = s.progress.mark.filter(|m| c.step < *m && !care)
+        && s.budget.step_backs > spec.policy.step_backs
     {
         let why = format!(
             "stepping back from {mark} to {} would be step-back {} (limit {})",
-            c.step, s.step_backs, spec.policy.step_backs
+            c.step, s.budget.step_backs, spec.policy.step_backs
         );
         reasons.insert(0, Reason::new("too_many_step_backs", why.clone()));
         return ResumeChoice::Refuse {
@@ -140,7 +140,7 @@ fn load_contents(
         .roles
         .iter()
         .map(|role| {
-            let wish = Some(&role.load_contents).filter(|_| role.load_wish && !s.wish_done);
+            let wish = Some(&role.load_contents).filter(|_| role.load_wish && !s.requests.wish_done);
             (role.name.as_str(), narrowed(held(loaded, &role.name), wish))
         })
         .collect();

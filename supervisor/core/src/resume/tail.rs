@@ -10,12 +10,15 @@ use crate::state::{Attempt, RunState};
 /// Why what the command does after its last step is not done, where that counts.
 pub(super) fn undone_tail(s: &RunState, spec: &RunSpec) -> Option<Reason> {
     let is_open = |a: &&Attempt| {
-        spec.has_tail && a.launched.is_some() && !a.succeeded() && !a.noticed.contains_key(&NoticeKind::DoneButStays)
+        spec.has_tail
+            && a.launch.launched.is_some()
+            && !a.succeeded()
+            && !a.output.noticed.contains_key(&NoticeKind::DoneButStays)
     };
     let a = s.attempt.as_ref().filter(is_open)?;
-    let how = match a.diagnosis.is_some() && a.first_failure.is_some() {
+    let how = match a.end.diagnosis.is_some() && a.end.first_failure.is_some() {
         true => "the command failed after its last step",
-        false if a.ended_by_us.is_some() => "the command was ended after its last step",
+        false if a.end.ended_by_us.is_some() => "the command was ended after its last step",
         false => "the command was not seen to end after its last step",
     };
     let text = format!("{how}: what it does there, such as saving the model, is not known to be done");

@@ -58,56 +58,56 @@ impl RunState {
             EventKind::TermStarted { .. } => self.on_term(e),
             EventKind::ActDone { act, result } => self.on_act_done(e, *act, result.as_ref()),
             EventKind::Checkpoints(report) => {
-                self.scan_told = Some(0);
+                self.disk.scan_told = Some(0);
                 self.on_scan(report.clone());
             }
             EventKind::CheckpointsChanged(diff) => {
-                match self.scan.take().and_then(|scan| scan.apply(diff)) {
+                match self.disk.scan.take().and_then(|scan| scan.apply(diff)) {
                     Some(report) => {
-                        let told = self.scan_told.unwrap_or_default();
-                        self.scan_told = Some(told.saturating_add(1 + diff.len() as u64));
+                        let told = self.disk.scan_told.unwrap_or_default();
+                        self.disk.scan_told = Some(told.saturating_add(1 + diff.len() as u64));
                         self.on_scan(report);
                     }
                     // The scan that it is a difference to was lost with its line: what is on disk is not known before the next one.
-                    None => self.scan_told = None,
+                    None => self.disk.scan_told = None,
                 }
             }
             EventKind::TimeGap { missing } => {
                 self.since = self.since.after(*missing);
-                self.held_since = self.held_since.map(|at| at.after(*missing));
-                if let Some(wish) = self.stop.as_mut() {
+                self.context.held_since = self.context.held_since.map(|at| at.after(*missing));
+                if let Some(wish) = self.requests.stop.as_mut() {
                     wish.at = wish.at.after(*missing);
                 }
                 if let Some(a) = self.attempt.as_mut() {
-                    a.last_progress = a.last_progress.after(*missing);
-                    a.last_active = a.last_active.after(*missing);
-                    a.pace.shift(*missing);
+                    a.training.last_progress = a.training.last_progress.after(*missing);
+                    a.training.last_active = a.training.last_active.after(*missing);
+                    a.training.pace.shift(*missing);
                 }
             }
-            EventKind::IoStalled { what } => self.io_stalled = Some(what.clone()),
+            EventKind::IoStalled { what } => self.context.io_stalled = Some(what.clone()),
             EventKind::IoRecovered => {
-                self.io_stalled = None;
+                self.context.io_stalled = None;
                 if let Some(a) = self.attempt.as_mut() {
-                    a.pace.excused = Some(e.at);
+                    a.training.pace.excused = Some(e.at);
                 }
             }
-            EventKind::JournalStalled { .. } => self.journal_stalled = true,
-            EventKind::JournalRecovered => self.journal_stalled = false,
+            EventKind::JournalStalled { .. } => self.context.journal_stalled = true,
+            EventKind::JournalRecovered => self.context.journal_stalled = false,
             EventKind::Operator(request) => self.on_request(request, e.at),
             EventKind::Allocation {
                 job, restarts, ends, ..
             } => {
-                self.allocation = Some(SchedulerJob {
+                self.context.allocation = Some(SchedulerJob {
                     job: job.clone(),
                     restarts: *restarts,
                     ends: *ends,
                 });
             }
-            EventKind::LeaseLost { by } => self.lease_lost = Some(by.clone()),
-            EventKind::LeaseSilent { what } => self.lease_lost = Some(what.clone()),
+            EventKind::LeaseLost { by } => self.context.lease_lost = Some(by.clone()),
+            EventKind::LeaseSilent { what } => self.context.lease_lost = Some(what.clone()),
             EventKind::Displaced { what } => {
-                self.lease_lost = Some(what.clone());
-                self.displaced = true;
+                self.context.lease_lost = Some(what.clone());
+                self.context.displaced = true;
             }
             EventKind::Rehearsed(rehearsal) => self.rehearsal = Some(rehearsal.clone()),
             EventKind::TrainerSeen(seen) => self.seen = Some(seen.clone()),
@@ -118,22 +118,23 @@ impl RunState {
     fn on_scan(&mut self, report: ScanReport) {
         self.note_own(&report);
         self.note_spreads(&report);
-        if self.live().is_none() && report.unreadable.is_none() && self.settled.is_none() {
-            self.settled = Some(report.steps.iter().map(|c| c.id.clone()).collect());
+        if self.live().is_none() && report.unreadable.is_none() && self.disk.settled.is_none() {
+            self.disk.settled = Some(report.steps.iter().map(|c| c.id.clone()).collect());
         }
         let read = report
             .steps
             .iter()
             .filter(|c| c.is_proven(Depth::Full) && !c.id.0.is_absolute());
-        self.read = self.read.max(read.map(|c| c.step).max());
-        self.scan = Some(report);
-        self.looked = true;
+        self.disk.read = self.disk.read.max(read.map(|c| c.step).max());
+        self.disk.scan = Some(report);
+        self.disk.looked = true;
         self.note_saved();
     }
 
     /// The content of the only checkpoint while an attempt lives is that attempt's, unless it goes back.
     fn note_saved(&mut self) {
         let live = self
+            .disk
             .scan
             .as_ref()
             .and_then(|r| whole_live(&r.steps))
@@ -141,9 +142,9 @@ impl RunState {
         if self.live().is_some()
             && let Some(a) = self.attempt.as_mut()
             && let Some(live) = live
-            && a.saved.as_ref().is_none_or(|saved| saved.0 < live.0)
+            && a.training.saved.as_ref().is_none_or(|saved| saved.0 < live.0)
         {
-            a.saved = Some(live);
+            a.training.saved = Some(live);
         }
     }
 
@@ -156,21 +157,21 @@ impl RunState {
                     ActErrorKind::Held | ActErrorKind::GpuBusy | ActErrorKind::Limit
                 ) =>
             {
-                self.held_since.get_or_insert(e.at);
+                self.context.held_since.get_or_insert(e.at);
             }
-            _ if matches!(done, Some(ActKind::Launch(_))) => self.held_since = None,
+            _ if matches!(done, Some(ActKind::Launch(_))) => self.context.held_since = None,
             _ => {}
         }
         if matches!(done, Some(ActKind::Launch(_) | ActKind::Arrange(_))) {
-            self.no_room = result.is_err_and(|error| error.kind == ActErrorKind::NoRoom);
-            self.full = self.full.saturating_add(u32::from(self.no_room));
+            self.disk.no_room = result.is_err_and(|error| error.kind == ActErrorKind::NoRoom);
+            self.disk.full = self.disk.full.saturating_add(u32::from(self.disk.no_room));
         }
         if let Some(ActKind::Keep { ckpt, pins, .. }) = &done {
             return self.on_kept(ckpt, *pins, result);
         }
         if result.is_ok() && matches!(done, Some(ActKind::Arrange(_))) {
-            self.arranged = self.arranged.saturating_add(1);
-            self.cutting = None;
+            self.disk.arranged = self.disk.arranged.saturating_add(1);
+            self.disk.cutting = None;
         }
         if let (Ok(_), Some(ActKind::Arrange(edits))) = (result, &done) {
             self.note_arranged(edits);
@@ -186,20 +187,20 @@ impl RunState {
                 }),
                 _,
             ) => {
-                self.watched = true;
-                a.guard = Some(*guard);
-                a.workers.clone_from(workers);
-                a.argv.clone_from(argv);
-                a.launched = Some(e.at);
-                a.launched_wall = Some(e.wall);
-                a.last_progress = e.at;
-                a.last_active = e.at;
-                a.pace.began = e.at;
+                self.disk.watched = true;
+                a.launch.guard = Some(*guard);
+                a.launch.workers.clone_from(workers);
+                a.launch.argv.clone_from(argv);
+                a.launch.launched = Some(e.at);
+                a.launch.launched_wall = Some(e.wall);
+                a.training.last_progress = e.at;
+                a.training.last_active = e.at;
+                a.training.pace.began = e.at;
             }
-            (Err(_), Some(ActKind::Launch(_))) => a.gone = true,
-            (Err(_), Some(ActKind::Prune(_))) => self.prune_failed = self.mark,
+            (Err(_), Some(ActKind::Launch(_))) => a.end.gone = true,
+            (Err(_), Some(ActKind::Prune(_))) => self.disk.prune_failed = self.progress.mark,
             (Ok(ActOutput::Pruned), Some(ActKind::Prune(gone))) => {
-                if let Some(scan) = self.scan.as_mut() {
+                if let Some(scan) = self.disk.scan.as_mut() {
                     // As text: to compare them part by part is what most of a long journal's prunes would take.
                     let went = |c: &CheckpointSummary| gone.iter().any(|id| id.0.as_str() == c.id.0.as_str());
                     scan.steps.retain(|c| !went(c));
@@ -213,14 +214,14 @@ impl RunState {
     }
 
     fn on_kept(&mut self, ckpt: &CkptId, pins: PinsHash, result: Result<&ActOutput, &ActError>) {
-        self.keep_failed = result.err().map(|e| NotKept {
+        self.disk.keep_failed = result.err().map(|e| NotKept {
             ckpt: ckpt.clone(),
             pins,
             why: e.what.clone(),
         });
-        self.voided = match result {
-            Err(e) if e.kind == ActErrorKind::Voided => self.voided.saturating_add(1),
-            Err(_) => self.voided,
+        self.disk.voided = match result {
+            Err(e) if e.kind == ActErrorKind::Voided => self.disk.voided.saturating_add(1),
+            Err(_) => self.disk.voided,
             Ok(_) => 0,
         };
     }
@@ -228,7 +229,7 @@ impl RunState {
     fn on_attempt_fact(&mut self, e: &Event) {
         // What a fence ended counts for whatever attempt was not seen to end.
         let fencing = self.mode == RunMode::Fencing;
-        let held = self.held.is_some();
+        let held = self.requests.held.is_some();
         let Some(a) = self.attempt.as_mut() else {
             return;
         };
@@ -241,22 +242,22 @@ impl RunState {
                 ..
             } if *attempt == a.no => {
                 a.exits.insert(*worker, *status);
-                if !status.is_success() && a.first_failure.is_none() {
-                    a.first_failure = Some((*worker, *status));
-                    a.failed_by_itself = a.ended_by_us.is_none();
+                if !status.is_success() && a.end.first_failure.is_none() {
+                    a.end.first_failure = Some((*worker, *status));
+                    a.end.failed_by_itself = a.end.ended_by_us.is_none();
                     if !a.is_stuck() {
-                        a.lines.clone_from(lines);
+                        a.end.lines.clone_from(lines);
                     }
                 }
             }
             EventKind::TreeGone { attempt, unkillable } if *attempt == a.no || fencing => {
-                a.gone = unkillable.is_empty();
+                a.end.gone = unkillable.is_empty();
                 a.nodes.wait = None;
-                a.unkillable.clone_from(unkillable);
+                a.end.unkillable.clone_from(unkillable);
             }
-            EventKind::GuardLost { attempt } if *attempt == a.no => a.guard_lost = true,
+            EventKind::GuardLost { attempt } if *attempt == a.no => a.end.guard_lost = true,
             EventKind::Nodes { attempt, news } if *attempt == a.no => a.nodes.note(news),
-            EventKind::Used { attempt, step, usage } if *attempt == a.no => a.creep.note(*step, e.at, usage),
+            EventKind::Used { attempt, step, usage } if *attempt == a.no => a.training.creep.note(*step, e.at, usage),
             EventKind::Finite {
                 attempt,
                 ckpt,
@@ -267,11 +268,11 @@ impl RunState {
                 self.on_weights(ckpt, *odd, tensors.as_ref());
             }
             EventKind::Evidence { attempt, facts } if *attempt == a.no => {
-                a.evidence.get_or_insert_default().add(facts);
+                a.end.evidence.get_or_insert_default().add(facts);
             }
             EventKind::Numbers { attempt, steps } if *attempt == a.no => {
                 a.note_numbers(steps);
-                self.course.note(steps);
+                self.progress.course.note(steps);
             }
             EventKind::Script { attempt, news } if *attempt == a.no => {
                 a.note_script(news);
@@ -289,7 +290,7 @@ impl RunState {
             } if *attempt == a.no => {
                 a.note_sighting(means, sighting, e.at);
                 if let (RuleKind::Total, Some(n)) = (means, sighting.number) {
-                    self.total = Some(crate::id::Step(n));
+                    self.progress.total = Some(crate::id::Step(n));
                 }
             }
             _ => {}
@@ -297,7 +298,7 @@ impl RunState {
     }
 
     fn on_weights(&mut self, ckpt: &CkptId, files: Option<u32>, tensors: Option<&OddTensors>) {
-        let steps = self.scan.iter().flat_map(|scan| &scan.steps);
+        let steps = self.disk.scan.iter().flat_map(|scan| &scan.steps);
         if let Some(step) = steps.filter(|c| c.id == *ckpt).map(|c| c.step).next() {
             self.note_weights(WeightsLook {
                 ckpt: ckpt.clone(),
@@ -310,37 +311,38 @@ impl RunState {
 
     fn on_intent(&mut self, act: &Act) {
         if let ActKind::Arrange(edits) = &act.kind {
-            self.arranging = true;
+            self.disk.arranging = true;
             self.note_cutting(edits);
         }
         if let ActKind::Launch(order) = &act.kind {
             if self.attempt.as_ref().is_none_or(|a| a.term != self.term) {
-                self.barren_terms = self.barren_terms.saturating_add(1);
+                self.budget.barren_terms = self.budget.barren_terms.saturating_add(1);
             }
             // What stood above the start went aside: a step saved there again is another one.
             let above: Vec<_> = self
+                .disk
                 .scan
                 .iter()
                 .flat_map(|r| &r.steps)
                 .filter(|c| c.step > order.from.step())
                 .collect();
-            self.distrusted.retain(|id| !above.iter().any(|c| c.id == *id));
+            self.disk.distrusted.retain(|id| !above.iter().any(|c| c.id == *id));
             self.forget_weights_above(order.from.step());
             self.attempts = order.attempt;
-            self.roll_back = None;
-            self.let_go = None;
-            self.arranged = 0;
-            self.arranging = false;
-            self.settled = None;
+            self.requests.roll_back = None;
+            self.requests.let_go = None;
+            self.disk.arranged = 0;
+            self.disk.arranging = false;
+            self.disk.settled = None;
             self.note_foreign();
-            self.spreads.begin_attempt(self.scan.as_ref());
+            self.disk.spreads.begin_attempt(self.disk.scan.as_ref());
             if let Some(a) = &self.attempt {
-                keep(&mut self.before, &a.numbers);
-                self.reached = self.reached.max(a.step.filter(|_| !a.apart));
+                keep(&mut self.progress.before, &a.training.numbers);
+                self.progress.reached = self.progress.reached.max(a.training.step.filter(|_| !a.end.apart));
             }
-            let mark_before = self.mark;
+            let mark_before = self.progress.mark;
             let mut attempt = Attempt::begin(order, self.term, self.now, mark_before);
-            attempt.save_every = self.interval_of(&order.from);
+            attempt.launch.save_every = self.interval_of(&order.from);
             self.attempt = Some(attempt);
         }
     }
@@ -350,7 +352,7 @@ impl RunState {
         let StartPoint::Step { ckpt, .. } = from else {
             return None;
         };
-        let step = self.scan.as_ref()?.steps.iter().find(|c| c.id == *ckpt)?;
+        let step = self.disk.scan.as_ref()?.steps.iter().find(|c| c.id == *ckpt)?;
         step.trainer_note?.save_every
     }
 
@@ -359,13 +361,13 @@ impl RunState {
             Decision::Fence { .. } => self.enter(RunMode::Fencing, at),
             Decision::TakeOver { .. } => {
                 if let Some(a) = self.attempt.as_mut() {
-                    a.ended_by_us = None;
+                    a.end.ended_by_us = None;
                 }
                 self.enter(RunMode::Running, at);
             }
             Decision::Run => self.enter(RunMode::Running, at),
             Decision::Choose => {
-                self.looked = false;
+                self.disk.looked = false;
                 self.enter(RunMode::Choosing, at);
             }
             Decision::StartFrom {
@@ -390,19 +392,19 @@ impl RunState {
                 let spoilt = why.is_some_and(|r| r.code == BACK_TO_FINITE);
                 self.went_back |= spoilt;
                 if let Some(a) = self.attempt.as_mut() {
-                    a.ended_by_us = why.map(EndCause::of);
-                    a.spoilt |= spoilt;
-                    a.hopeless |= why.is_some_and(|r| r.code == LAST_FINITE);
+                    a.end.ended_by_us = why.map(EndCause::of);
+                    a.end.spoilt |= spoilt;
+                    a.end.hopeless |= why.is_some_and(|r| r.code == LAST_FINITE);
                 }
                 let (then, gently) = (*then, *gently);
                 self.enter(RunMode::Stopping { then, gently }, at);
             }
             Decision::Diagnosed(d) => {
                 let is_full = d.class == Class::DiskFull;
-                self.doubt |= is_full;
-                self.full = self.full.saturating_add(u32::from(is_full));
+                self.disk.doubt |= is_full;
+                self.disk.full = self.disk.full.saturating_add(u32::from(is_full));
                 if let Some(a) = self.attempt.as_mut() {
-                    a.diagnosis = Some(d.clone());
+                    a.end.diagnosis = Some(d.clone());
                 }
             }
             Decision::Charge {
@@ -410,21 +412,21 @@ impl RunState {
                 step_backs,
                 spared,
             } => {
-                self.spared = self.spared.saturating_add(u32::from(*spared));
+                self.budget.spared = self.budget.spared.saturating_add(u32::from(*spared));
                 self.on_charge(*attempts, *step_backs);
             }
-            Decision::Refilled => self.own_deaths = 0,
+            Decision::Refilled => self.budget.own_deaths = 0,
             Decision::Advanced { step } => self.on_advance(*step),
             Decision::Distrust { ckpt } => {
                 self.went_back |= self.why.first().is_some_and(|r| r.code == BACK_TO_FINITE);
-                self.distrusted.retain(|c| c != ckpt);
-                self.distrusted.push(ckpt.clone());
-                if self.distrusted.len() > FAILURES {
-                    self.distrusted.remove(0);
+                self.disk.distrusted.retain(|c| c != ckpt);
+                self.disk.distrusted.push(ckpt.clone());
+                if self.disk.distrusted.len() > FAILURES {
+                    self.disk.distrusted.remove(0);
                 }
             }
             Decision::Trust { ckpts } => {
-                self.distrusted.retain(|c| !ckpts.contains(c));
+                self.disk.distrusted.retain(|c| !ckpts.contains(c));
                 self.went_back = false;
             }
             Decision::Wait { what, until } => {
@@ -441,25 +443,25 @@ impl RunState {
             Decision::StopAfterSave | Decision::Suspect { .. } => {}
             Decision::Noticed { what, text } => {
                 if let Some(a) = self.attempt.as_mut() {
-                    a.noticed.insert(*what, text.clone());
+                    a.output.noticed.insert(*what, text.clone());
                 }
             }
             Decision::Finish { outcome } => {
                 if *outcome == crate::journal::record::RunOutcome::Stopped {
-                    self.barren_terms = 0;
+                    self.budget.barren_terms = 0;
                 }
                 // One that came to no launch is as barren as one that came to no step.
                 if *outcome == crate::journal::record::RunOutcome::OutOfTime && !self.has_launched() {
-                    self.barren_terms = self.barren_terms.saturating_add(1);
+                    self.budget.barren_terms = self.budget.barren_terms.saturating_add(1);
                 }
                 if let crate::journal::record::RunOutcome::Finished { step }
                 | crate::journal::record::RunOutcome::ScriptUnfinished { step, .. } = outcome
                 {
-                    self.finished = *step;
+                    self.progress.finished = *step;
                 }
                 // A person let it go on, and it has come to another end.
                 if *outcome != crate::journal::record::RunOutcome::Stopped {
-                    self.let_go = None;
+                    self.requests.let_go = None;
                 }
                 self.outcome = Some(outcome.clone());
                 self.enter(RunMode::Finished, at);
@@ -469,7 +471,7 @@ impl RunState {
 
     fn take_into_care(&mut self, order: &LaunchOrder, edits: &[DiskEdit], intent: &ResumeIntent) {
         let step = matches!(order.from, StartPoint::Step { .. }).then(|| order.from.step());
-        self.care = Some(AdoptionPoint {
+        self.requests.care = Some(AdoptionPoint {
             step,
             intent: intent.clone(),
             term: self.term,
@@ -478,10 +480,10 @@ impl RunState {
                 .iter()
                 .any(|e| matches!(e, DiskEdit::MoveAside { foreign: true, .. })),
         });
-        self.mark = step;
-        let steps = || self.scan.iter().flat_map(|scan| &scan.steps);
-        self.read = step.filter(|step| steps().any(|c| c.step == *step && c.is_proven(Depth::Full)));
-        self.wish_done = false;
-        self.distrusted.clear();
+        self.progress.mark = step;
+        let steps = || self.disk.scan.iter().flat_map(|scan| &scan.steps);
+        self.disk.read = step.filter(|step| steps().any(|c| c.step == *step && c.is_proven(Depth::Full)));
+        self.requests.wish_done = false;
+        self.disk.distrusted.clear();
     }
 }

@@ -1,6 +1,6 @@
 //! An attempt as it begins, and what its facts come to.
 
-use super::{Attempt, AttemptProgress, EndCause};
+use super::{Attempt, AttemptEnd, AttemptLaunch, AttemptOutput, AttemptProgress, AttemptTraining, EndCause};
 use crate::event::TrainerPhase;
 use crate::id::{Ms, Step, Term, Tick, WorkerId};
 use crate::journal::record::{LaunchOrder, NoticeKind, StartPoint};
@@ -18,22 +18,22 @@ impl Attempt {
             StartPoint::Step { step, .. } => Some(*step),
             StartPoint::Fresh | StartPoint::AsIs => None,
         };
-        self.step > from
+        self.training.step > from
     }
 
     /// All workers ended with success.
     #[must_use]
     pub fn succeeded(&self) -> bool {
-        !self.workers.is_empty()
-            && self.exits.len() >= self.workers.len()
+        !self.launch.workers.is_empty()
+            && self.exits.len() >= self.launch.workers.len()
             && self.exits.values().all(|e| e.is_success())
-            && (self.ended_by_us.is_none() || self.is_ended_behind_its_training())
+            && (self.end.ended_by_us.is_none() || self.is_ended_behind_its_training())
     }
 
     /// We ended its script when its training was over, because it called a trainer again.
     fn is_ended_behind_its_training(&self) -> bool {
         let later = matches!(
-            self.script,
+            self.output.script,
             Some(ScriptNews::Again | ScriptNews::HeldBack { at_once: false, .. })
         );
         later && !self.called.is_empty()
@@ -42,20 +42,20 @@ impl Attempt {
     /// We ended it, and none of its workers had failed before.
     #[must_use]
     pub fn was_ended_by_us(&self) -> bool {
-        !matches!(self.ended_by_us, None | Some(EndCause::WorkerFailed(_)))
+        !matches!(self.end.ended_by_us, None | Some(EndCause::WorkerFailed(_)))
     }
 
     /// The worker that tells why it ended.
     #[must_use]
     pub fn blamed(&self) -> Option<WorkerId> {
-        let told = self.diagnosis.as_ref().and_then(|d| d.worker);
-        told.or(self.first_failure.map(|(worker, _)| worker))
+        let told = self.end.diagnosis.as_ref().and_then(|d| d.worker);
+        told.or(self.end.first_failure.map(|(worker, _)| worker))
     }
 
     /// We ended it because it did not get on, or stayed when it was over.
     #[must_use]
     pub fn outstayed(&self) -> bool {
-        self.is_stuck() || self.noticed.contains_key(&NoticeKind::DoneButStays)
+        self.is_stuck() || self.output.noticed.contains_key(&NoticeKind::DoneButStays)
     }
 }
 
@@ -63,13 +63,13 @@ impl Attempt {
     /// Keeps what lines about steps said.
     pub(super) fn note_numbers(&mut self, steps: &[StepNumbers]) {
         for loss in steps.iter().filter_map(|n| n.of.loss) {
-            self.lost = if loss.0.is_finite() {
+            self.training.lost = if loss.0.is_finite() {
                 0
             } else {
-                self.lost.saturating_add(1)
+                self.training.lost.saturating_add(1)
             };
         }
-        keep(&mut self.numbers, steps);
+        keep(&mut self.training.numbers, steps);
     }
 
     /// One that was ordered and not launched yet.
@@ -78,49 +78,29 @@ impl Attempt {
             no: order.attempt,
             term,
             order: order.clone(),
-            save_every: None,
-            launched: None,
-            launched_wall: None,
-            guard: None,
-            workers: Vec::new(),
-            argv: Vec::new(),
             exits: BTreeMap::new(),
-            first_failure: None,
-            failed_by_itself: false,
-            lines: Vec::new(),
-            step: None,
-            phase: TrainerPhase::Startup,
-            last_progress: at,
-            last_active: at,
-            longest_step: Ms(0),
-            pace: AttemptProgress::begin(at),
-            sightings: Vec::new(),
-            heard: Vec::new(),
-            saved: None,
-            resumed: None,
-            first: None,
-            numbers: Vec::new(),
-            lost: 0,
-            noticed: BTreeMap::new(),
-            scratch: false,
-            ended: false,
-            failed: None,
-            gone: false,
-            guard_lost: false,
             nodes: AttemptNodes::default(),
-            creep: Creep::default(),
-            looked_at: Vec::new(),
-            evidence: None,
-            ended_by_us: None,
-            spoilt: false,
-            hopeless: false,
-            script: None,
             called: BTreeMap::new(),
-            unkillable: Vec::new(),
-            settled: false,
-            diagnosis: None,
-            mark_before,
-            apart: false,
+            launch: AttemptLaunch {
+                mark_before,
+                ..AttemptLaunch::default()
+            },
+            training: AttemptTraining {
+                step: None,
+                phase: TrainerPhase::Startup,
+                last_progress: at,
+                last_active: at,
+                longest_step: Ms(0),
+                pace: AttemptProgress::begin(at),
+                saved: None,
+                first: None,
+                numbers: Vec::new(),
+                lost: 0,
+                creep: Creep::default(),
+                looked_at: Vec::new(),
+            },
+            output: AttemptOutput::default(),
+            end: AttemptEnd::default(),
         }
     }
 }

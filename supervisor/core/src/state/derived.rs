@@ -15,21 +15,21 @@ impl RunState {
             DiskEdit::Reshard(cut) => Some(cut.clone()),
             _ => None,
         });
-        self.cutting = cut.or(self.cutting.take());
+        self.disk.cutting = cut.or(self.disk.cutting.take());
     }
 
     pub(super) fn note_derived(&mut self, derived: &ReshardedStep) {
-        self.derived.retain(|d| d.of != derived.of);
-        if self.derived.len() >= REMEMBERED {
-            self.derived.remove(0);
+        self.disk.derived.retain(|d| d.of != derived.of);
+        if self.disk.derived.len() >= REMEMBERED {
+            self.disk.derived.remove(0);
         }
-        self.derived.push(derived.clone());
+        self.disk.derived.push(derived.clone());
     }
 
     /// The step as it stands there was cut anew in this run, and nobody touched it since.
     #[must_use]
     pub fn derived_from(&self, ckpt: &CkptId, pins: PinsHash) -> Option<&ReshardedStep> {
-        self.derived.iter().find(|d| d.of.ckpt == *ckpt && d.pins == pins)
+        self.disk.derived.iter().find(|d| d.of.ckpt == *ckpt && d.pins == pins)
     }
 
     /// The same for a step of a scan.

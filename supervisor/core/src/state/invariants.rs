@@ -57,7 +57,7 @@ impl RunState {
             RunMode::Arranging { order } | RunMode::Launching { order } => order,
             _ => return Ok(()),
         };
-        let steps = self.scan.as_ref().map(|s| s.steps.as_slice()).unwrap_or_default();
+        let steps = self.disk.scan.as_ref().map(|s| s.steps.as_slice()).unwrap_or_default();
         match &order.from {
             StartPoint::Step { ckpt, pins, .. } => match steps.iter().find(|c| c.id == *ckpt) {
                 Some(c) if c.verdict == Verdict::Whole && c.proven.is_some() && c.pins == *pins => Ok(()),
@@ -65,7 +65,7 @@ impl RunState {
                 Some(c) => broken(2, format!("launch from {ckpt}, which is {}", c.verdict)),
                 None => broken(2, format!("launch from {ckpt}, which was not seen")),
             },
-            StartPoint::Fresh => match self.mark {
+            StartPoint::Fresh => match self.progress.mark {
                 Some(step) => broken(2, format!("fresh start although step {step} was proven in this run")),
                 None => Ok(()),
             },
@@ -101,13 +101,13 @@ impl RunState {
                 self.outcome,
                 Some(RunOutcome::Environment { .. } | RunOutcome::LeaseHeld { .. })
             );
-            if !may_leave && self.live().is_some_and(|a| a.launched.is_some()) {
+            if !may_leave && self.live().is_some_and(|a| a.launch.launched.is_some()) {
                 return broken(1, "finished while an attempt may live");
             }
             if let Some(
                 RunOutcome::Finished { step: Some(step) } | RunOutcome::ScriptUnfinished { step: Some(step), .. },
             ) = &self.outcome
-                && self.mark.is_none_or(|m| m < *step)
+                && self.progress.mark.is_none_or(|m| m < *step)
             {
                 return broken(3, format!("finished at step {step}, which was never proven"));
             }

@@ -36,7 +36,7 @@ impl RunState {
     /// Who wrote a step of a scan.
     #[must_use]
     pub fn origin_of(&self, c: &CheckpointSummary) -> StepOrigin {
-        match self.own.get(c.id.0.as_str()) {
+        match self.disk.own.get(c.id.0.as_str()) {
             Some(own) if own.pins == c.pins => StepOrigin::Own,
             // Cut anew by this run, from a step that it had accepted.
             _ if self.derivation(c).is_some() => StepOrigin::Own,
@@ -50,21 +50,23 @@ impl RunState {
         if report.unreadable.is_some() {
             return;
         }
-        let is_watched = self.watched && (self.live().is_some() || self.settled.is_none());
-        let put_back = std::mem::take(&mut self.put_back);
+        let is_watched = self.disk.watched && (self.live().is_some() || self.disk.settled.is_none());
+        let put_back = std::mem::take(&mut self.disk.put_back);
         let mut there = 0;
         for c in report.steps.iter().filter(|c| c.other_owner.is_none()) {
             let (name, is_read) = (c.id.0.as_str(), c.is_proven(Depth::Full));
-            let known = self.own.get(name).copied();
+            let known = self.disk.own.get(name).copied();
             let now = match known {
                 Some(known) if known.pins == c.pins => OwnStep {
                     read: known.read || is_read,
                     ..known
                 },
-                _ if is_watched && self.foreign.get(name) != Some(&c.pins) || put_back && is_live(&c.id) => OwnStep {
-                    pins: c.pins,
-                    read: is_read,
-                },
+                _ if is_watched && self.disk.foreign.get(name) != Some(&c.pins) || put_back && is_live(&c.id) => {
+                    OwnStep {
+                        pins: c.pins,
+                        read: is_read,
+                    }
+                }
                 Some(_) => {
                     there += 1;
                     continue;
@@ -73,21 +75,22 @@ impl RunState {
             };
             there += 1;
             if known != Some(now) {
-                self.own.insert(name.to_owned(), now);
+                self.disk.own.insert(name.to_owned(), now);
             }
         }
-        if self.own.len() > there {
+        if self.disk.own.len() > there {
             let names: BTreeSet<&str> = report.steps.iter().map(|c| c.id.0.as_str()).collect();
             // What stands outside of the checkpoint root is not in every scan.
-            self.own
+            self.disk
+                .own
                 .retain(|name, _| name.starts_with('/') || names.contains(name.as_str()));
         }
     }
 
     /// An attempt is launched: it did not write what is there now.
     pub(super) fn note_foreign(&mut self) {
-        let steps = self.scan.iter().flat_map(|scan| &scan.steps);
-        self.foreign = steps
+        let steps = self.disk.scan.iter().flat_map(|scan| &scan.steps);
+        self.disk.foreign = steps
             .filter(|c| self.origin_of(c) != StepOrigin::Own)
             .map(|c| (c.id.to_string(), c.pins))
             .collect();
@@ -99,22 +102,22 @@ impl RunState {
             return;
         };
         let is_it = |c: &&CheckpointSummary| c.id == *ckpt && c.pins == *pins;
-        let scanned = self.scan.iter().flat_map(|scan| &scan.steps).find(is_it);
+        let scanned = self.disk.scan.iter().flat_map(|scan| &scan.steps).find(is_it);
         // Of a step that is used in part the pins are others.
         let Some(scanned) = scanned.filter(|c| c.other_owner.is_none()) else {
             return;
         };
         let read = scanned.is_proven(Depth::Full);
-        self.own.insert(ckpt.to_string(), OwnStep { pins: *pins, read });
+        self.disk.own.insert(ckpt.to_string(), OwnStep { pins: *pins, read });
     }
 
     /// The checkpoint root was arranged: a live set that was put back is what was kept of it, and what could not be moved stays.
     pub(super) fn note_arranged(&mut self, edits: &[DiskEdit]) {
         for edit in edits {
             match edit {
-                DiskEdit::PutBack { .. } => self.put_back = true,
-                DiskEdit::MoveAside { from, others: true, .. } if !self.immovable.contains(from) => {
-                    self.immovable.push(from.clone());
+                DiskEdit::PutBack { .. } => self.disk.put_back = true,
+                DiskEdit::MoveAside { from, others: true, .. } if !self.disk.immovable.contains(from) => {
+                    self.disk.immovable.push(from.clone());
                 }
                 _ => {}
             }
@@ -124,6 +127,6 @@ impl RunState {
     /// Another user's step that was tried to be moved once, and is still there.
     #[must_use]
     pub fn is_immovable(&self, id: &CkptId) -> bool {
-        self.immovable.contains(id)
+        self.disk.immovable.contains(id)
     }
 }

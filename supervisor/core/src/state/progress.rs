@@ -91,9 +91,9 @@ impl AttemptProgress {
 impl Attempt {
     /// A person held it up to now: nothing is measured by that, nothing is overdue.
     pub(super) fn excuse(&mut self, at: Tick) {
-        self.last_progress = at;
-        self.last_active = at;
-        self.pace.restart(at);
+        self.training.last_progress = at;
+        self.training.last_active = at;
+        self.training.pace.restart(at);
     }
 
     /// The guard told how far it is.
@@ -109,33 +109,35 @@ impl Attempt {
         else {
             return;
         };
-        let rose = step.is_some() && *step > self.step;
-        if rose || *phase != self.phase {
+        let rose = step.is_some() && *step > self.training.step;
+        if rose || *phase != self.training.phase {
             // How a save of an earlier term began is not known.
-            if self.phase == TrainerPhase::Save && self.pace.stepped.is_some() {
-                self.creep
-                    .note_save(self.step.unwrap_or_default(), e.at.since(self.pace.began));
+            if self.training.phase == TrainerPhase::Save && self.training.pace.stepped.is_some() {
+                self.training.creep.note_save(
+                    self.training.step.unwrap_or_default(),
+                    e.at.since(self.training.pace.began),
+                );
             }
-            self.pace.advance(clocks, self.phase, rose, e.at);
+            self.training.pace.advance(clocks, self.training.phase, rose, e.at);
         }
         if rose {
             // Steps that are printed faster than they are told count too.
-            self.pace.steps = self.pace.steps.max(*risen);
-            if self.step.is_some() {
-                self.longest_step = self.longest_step.max(e.at.since(self.last_progress));
+            self.training.pace.steps = self.training.pace.steps.max(*risen);
+            if self.training.step.is_some() {
+                self.training.longest_step = self.training.longest_step.max(e.at.since(self.training.last_progress));
             }
-            self.step = *step;
+            self.training.step = *step;
         }
-        if rose || *phase != self.phase || *beats > self.pace.beats {
-            self.last_progress = e.at;
-            self.pace.told = false;
-            self.pace.heals = None;
+        if rose || *phase != self.training.phase || *beats > self.training.pace.beats {
+            self.training.last_progress = e.at;
+            self.training.pace.told = false;
+            self.training.pace.heals = None;
         }
-        self.pace.beats = self.pace.beats.max(*beats);
-        self.phase = *phase;
+        self.training.pace.beats = self.training.pace.beats.max(*beats);
+        self.training.phase = *phase;
         // What printed a step or entered a phase has worked.
-        if self.last_progress == e.at || activity.is_work() {
-            self.last_active = e.at;
+        if self.training.last_progress == e.at || activity.is_work() {
+            self.training.last_active = e.at;
         }
     }
 
@@ -143,12 +145,17 @@ impl Attempt {
     pub(super) fn note_pace(&mut self, what: &Decision, at: Tick) {
         match what {
             Decision::SaveGrows { step, bytes } => {
-                if self.pace.grown.is_some_and(|(s, before)| s == *step && before < *bytes) {
-                    self.last_progress = at;
+                if self
+                    .training
+                    .pace
+                    .grown
+                    .is_some_and(|(s, before)| s == *step && before < *bytes)
+                {
+                    self.training.last_progress = at;
                 }
-                self.pace.grown = Some((*step, *bytes));
+                self.training.pace.grown = Some((*step, *bytes));
             }
-            Decision::WouldHave { .. } | Decision::Unwatched { .. } => self.pace.told = true,
+            Decision::WouldHave { .. } | Decision::Unwatched { .. } => self.training.pace.told = true,
             _ => {}
         }
     }

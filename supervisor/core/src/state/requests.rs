@@ -6,11 +6,11 @@ use crate::id::Tick;
 
 impl RunState {
     pub(super) fn on_request(&mut self, request: &OperatorRequest, at: Tick) {
-        let before = self.stop.as_ref();
+        let before = self.requests.stop.as_ref();
         let wish = |after_save, by: &str| StopWish {
             after_save,
             by: by.to_owned(),
-            mark: self.mark,
+            mark: self.progress.mark,
             at,
             hand_back: false,
             until: None,
@@ -26,7 +26,7 @@ impl RunState {
             // It is a wish once it is decided upon.
             OperatorRequest::HandBack { .. } => return,
             OperatorRequest::Resume { by, was } => {
-                self.let_go = Some(LetGo {
+                self.requests.let_go = Some(LetGo {
                     by: by.clone(),
                     was: was.clone(),
                     since: self.wall,
@@ -34,7 +34,7 @@ impl RunState {
                 return;
             }
             OperatorRequest::Hold { by, why } => {
-                self.held = Some(RunHold {
+                self.requests.held = Some(RunHold {
                     by: by.clone(),
                     why: why.clone(),
                     since: self.wall,
@@ -42,7 +42,7 @@ impl RunState {
                 return;
             }
             OperatorRequest::RollBack { by, to } => {
-                self.roll_back = Some(RollBack {
+                self.requests.roll_back = Some(RollBack {
                     to: *to,
                     by: by.clone(),
                     since: self.wall,
@@ -50,29 +50,29 @@ impl RunState {
                 return;
             }
             OperatorRequest::Unhold { .. } => {
-                self.held = None;
+                self.requests.held = None;
                 if let Some(a) = self.attempt.as_mut() {
                     a.excuse(at);
                 }
                 return;
             }
         };
-        self.stop = Some(new);
+        self.requests.stop = Some(new);
     }
 
     /// A person works on the run, and nobody wants its end.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.held.is_some() && self.stop.is_none()
+        self.requests.held.is_some() && self.requests.stop.is_none()
     }
 
     /// A person's earlier wish counts: then the run ends for good.
     pub(super) fn on_hand_back(&mut self, by: &str, until: Option<Tick>, at: Tick) {
-        let before = self.stop.as_ref();
-        self.stop = Some(StopWish {
+        let before = self.requests.stop.as_ref();
+        self.requests.stop = Some(StopWish {
             after_save: false,
             by: before.map_or(by, |w| &w.by).to_owned(),
-            mark: self.mark,
+            mark: self.progress.mark,
             at,
             hand_back: before.is_none_or(|w| w.hand_back),
             until: sooner(until, before),

@@ -32,26 +32,26 @@ pub struct SightingMoment {
 impl Attempt {
     /// The numbers of a step were looked at.
     pub(super) fn note_finite(&mut self, ckpt: &CkptId, odd: Option<u32>) {
-        self.looked_at.retain(|(id, _)| id != ckpt);
-        self.looked_at.push((ckpt.clone(), odd));
-        if self.looked_at.len() > LOOKED_AT {
-            self.looked_at.remove(0);
+        self.training.looked_at.retain(|(id, _)| id != ckpt);
+        self.training.looked_at.push((ckpt.clone(), odd));
+        if self.training.looked_at.len() > LOOKED_AT {
+            self.training.looked_at.remove(0);
         }
     }
 
     /// Keeps what a line of output said.
     pub(super) fn note_sighting(&mut self, means: &RuleKind, sighting: &Sighting, at: Tick) {
         if *means == RuleKind::Failed {
-            self.failed = self.failed.or(Some(at));
+            self.output.failed = self.output.failed.or(Some(at));
         }
         match means {
-            RuleKind::Resumed => self.resumed = sighting.number.map(Step).or(self.resumed),
-            RuleKind::Scratch => self.scratch = true,
+            RuleKind::Resumed => self.output.resumed = sighting.number.map(Step).or(self.output.resumed),
+            RuleKind::Scratch => self.output.scratch = true,
             RuleKind::ResumePath => {}
-            RuleKind::End => self.ended = true,
+            RuleKind::End => self.output.ended = true,
             RuleKind::Failed | RuleKind::Failure(_) | RuleKind::Exception => self.keep(means, sighting, at),
-            RuleKind::Step | RuleKind::Bar => self.first = self.first.or(sighting.number.map(Step)),
-            RuleKind::Heals => self.pace.heals = self.pace.heals.or(Some(at)),
+            RuleKind::Step | RuleKind::Bar => self.training.first = self.training.first.or(sighting.number.map(Step)),
+            RuleKind::Heals => self.training.pace.heals = self.training.pace.heals.or(Some(at)),
             RuleKind::Beat | RuleKind::Enters(_) | RuleKind::Total => {}
         }
     }
@@ -59,8 +59,8 @@ impl Attempt {
     /// Keeps the first fault of a script, or a worse one. What it printed before it called the trainer is no cause of anything later.
     pub(super) fn note_script(&mut self, news: &ScriptNews) {
         let is_worse = matches!(news, ScriptNews::Unmarked { .. } | ScriptNews::Spoilt { .. });
-        if news.is_fault() && (is_worse || self.script.is_none()) {
-            self.script = Some(news.clone());
+        if news.is_fault() && (is_worse || self.output.script.is_none()) {
+            self.output.script = Some(news.clone());
         }
         let ScriptNews::Called { worker, line, .. } = news else {
             return;
@@ -69,59 +69,61 @@ impl Attempt {
             return;
         }
         let is_later = |s: &Sighting| s.worker != *worker || s.line == 0 || s.line > *line;
-        let kept: Vec<bool> = self.sightings.iter().map(|(_, s)| is_later(s)).collect();
+        let kept: Vec<bool> = self.output.sightings.iter().map(|(_, s)| is_later(s)).collect();
         let mut keeps = kept.iter();
-        self.heard.retain(|_| keeps.next() != Some(&false));
-        self.sightings.retain(|(_, s)| is_later(s));
-        (self.failed, self.scratch, self.ended) = (None, false, false);
+        self.output.heard.retain(|_| keeps.next() != Some(&false));
+        self.output.sightings.retain(|(_, s)| is_later(s));
+        (self.output.failed, self.output.scratch, self.output.ended) = (None, false, false);
     }
 
     /// Keeps a line, once. Where they are many, those that ended nothing give way.
     fn keep(&mut self, means: &RuleKind, sighting: &Sighting, at: Tick) {
         let heard = SightingMoment {
-            steps: self.pace.steps,
+            steps: self.training.pace.steps,
             at,
         };
         // Of lines that no moment is known of, none is taken back.
-        self.heard
-            .resize(self.sightings.len(), SightingMoment { steps: u64::MAX, at });
+        self.output
+            .heard
+            .resize(self.output.sightings.len(), SightingMoment { steps: u64::MAX, at });
         let same = |(k, s): &(RuleKind, Sighting)| k == means && s.rule == sighting.rule && s.text == sighting.text;
-        if let Some(place) = self.sightings.iter().position(same) {
-            if let Some((_, known)) = self.sightings.get_mut(place) {
+        if let Some(place) = self.output.sightings.iter().position(same) {
+            if let Some((_, known)) = self.output.sightings.get_mut(place) {
                 known.count = known.count.saturating_add(sighting.count);
             }
-            if let Some(moment) = self.heard.get_mut(place) {
+            if let Some(moment) = self.output.heard.get_mut(place) {
                 *moment = heard;
             }
             return;
         }
-        if self.sightings.len() >= SIGHTINGS {
-            let Some(over) = (0..self.sightings.len()).find(|place| self.went_on(*place)) else {
+        if self.output.sightings.len() >= SIGHTINGS {
+            let Some(over) = (0..self.output.sightings.len()).find(|place| self.went_on(*place)) else {
                 return;
             };
-            self.sightings.remove(over);
-            self.heard.remove(over);
+            self.output.sightings.remove(over);
+            self.output.heard.remove(over);
         }
-        self.sightings.push((means.clone(), sighting.clone()));
-        self.heard.push(heard);
+        self.output.sightings.push((means.clone(), sighting.clone()));
+        self.output.heard.push(heard);
     }
 
     /// True where the training went on after that sighting.
     fn went_on(&self, place: usize) -> bool {
-        self.heard.get(place).is_some_and(|heard| {
-            self.pace.steps >= heard.steps.saturating_add(STEPS) && self.last_progress >= heard.at.after(HELD_BACK)
+        self.output.heard.get(place).is_some_and(|heard| {
+            self.training.pace.steps >= heard.steps.saturating_add(STEPS)
+                && self.training.last_progress >= heard.at.after(HELD_BACK)
         })
     }
 
     /// We ended it because it did not get on. What its ranks say from then on is no cause of that, nor is how they end.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
-        matches!(self.ended_by_us, Some(EndCause::Stalled(_)))
+        matches!(self.end.ended_by_us, Some(EndCause::Stalled(_)))
     }
 
     /// Sightings after which the training did not go on.
     pub fn standing(&self) -> impl Iterator<Item = &(RuleKind, Sighting)> {
-        let all = self.sightings.iter().enumerate();
+        let all = self.output.sightings.iter().enumerate();
         all.filter(|(place, _)| !self.went_on(*place)).map(|(_, seen)| seen)
     }
 }

@@ -59,8 +59,8 @@ impl RunState {
         if report.unreadable.is_some() {
             return;
         }
-        let is_watched = self.watched && (self.live().is_some() || self.settled.is_none());
-        let known = &mut self.spreads;
+        let is_watched = self.disk.watched && (self.live().is_some() || self.disk.settled.is_none());
+        let known = &mut self.disk.spreads;
         if is_watched && !known.attempt.is_empty() {
             for save in saves(report) {
                 let attempt = &known.attempt;

@@ -20,66 +20,66 @@ impl RunState {
             return;
         };
         self.term = *term;
-        if !self.boot.is_empty() && self.boot != *boot {
-            self.doubt = true;
+        if !self.context.boot.is_empty() && self.context.boot != *boot {
+            self.disk.doubt = true;
         }
-        boot.clone_into(&mut self.boot);
-        if self.config != *config {
+        boot.clone_into(&mut self.context.boot);
+        if self.context.config != *config {
             // A changed configuration may be the fix: old failures say nothing about it.
-            self.failures.clear();
-            self.charged = 0;
+            self.budget.failures.clear();
+            self.budget.charged = 0;
             self.forget_steps();
             // It may plan more steps than were printed before, and print other numbers.
-            self.total = None;
+            self.progress.total = None;
             if let Some(seen) = &mut self.seen {
                 seen.last_step = None;
             }
-            self.before.clear();
-            self.course = CollapseTracker::default();
+            self.progress.before.clear();
+            self.progress.course = CollapseTracker::default();
             if let Some(a) = self.attempt.as_mut() {
-                a.numbers.clear();
+                a.training.numbers.clear();
             }
         }
-        self.config = *config;
-        self.spreads.begin_term(spread);
+        self.context.config = *config;
+        self.disk.spreads.begin_term(spread);
         if trainer_version.is_some() {
-            self.trainer_before = self.trainer_version.take();
-            self.trainer_version.clone_from(trainer_version);
+            self.context.trainer_before = self.context.trainer_version.take();
+            self.context.trainer_version.clone_from(trainer_version);
         }
         self.after_an_end();
-        self.scan_told = None;
-        self.stop = None;
-        self.allocation = None;
-        self.lease_lost = None;
-        self.displaced = false;
-        self.held_since = None;
-        (self.full, self.no_room) = (0, false);
-        self.journal_stalled = false;
-        self.io_stalled = None;
+        self.disk.scan_told = None;
+        self.requests.stop = None;
+        self.context.allocation = None;
+        self.context.lease_lost = None;
+        self.context.displaced = false;
+        self.context.held_since = None;
+        (self.disk.full, self.disk.no_room) = (0, false);
+        self.context.journal_stalled = false;
+        self.context.io_stalled = None;
         self.pending.clear();
         // Nobody saw what happened to the files since the term before.
-        self.watched = false;
-        self.put_back = false;
-        self.immovable.clear();
+        self.disk.watched = false;
+        self.disk.put_back = false;
+        self.disk.immovable.clear();
         self.enter(RunMode::Idle, e.at);
         if let Some(a) = self.attempt.as_mut() {
-            a.last_progress = e.at;
-            a.last_active = e.at;
-            a.pace.restart(e.at);
-            a.creep.restart();
+            a.training.last_progress = e.at;
+            a.training.last_active = e.at;
+            a.training.pace.restart(e.at);
+            a.training.creep.restart();
             if let Some(l) = living.as_ref().filter(|l| l.attempt == a.no) {
-                self.watched = true;
-                a.guard = Some(l.guard);
-                if a.launched.is_none() {
-                    a.workers.clone_from(&l.workers);
+                self.disk.watched = true;
+                a.launch.guard = Some(l.guard);
+                if a.launch.launched.is_none() {
+                    a.launch.workers.clone_from(&l.workers);
                 }
-                a.launched = Some(e.at);
-                a.launched_wall = a.launched_wall.or(Some(e.wall));
-                a.step = a.step.max(l.step);
+                a.launch.launched = Some(e.at);
+                a.launch.launched_wall = a.launch.launched_wall.or(Some(e.wall));
+                a.training.step = a.training.step.max(l.step);
                 for (worker, status) in &l.exits {
                     a.exits.insert(*worker, *status);
-                    if !status.is_success() && a.first_failure.is_none() {
-                        a.first_failure = Some((*worker, *status));
+                    if !status.is_success() && a.end.first_failure.is_none() {
+                        a.end.first_failure = Some((*worker, *status));
                     }
                 }
             }
@@ -98,16 +98,16 @@ impl RunState {
             && let Some(a) = self.attempt.as_mut()
         {
             // How it ended was said then; what the configuration asks for now is no reason to judge it again.
-            a.settled = true;
+            a.end.settled = true;
         }
         if ended.is_some_and(|outcome| outcome.needs_a_person()) {
-            self.failures.clear();
+            self.budget.failures.clear();
             self.forget_steps();
-            self.charged = 0;
-            self.step_backs = 0;
-            self.spared = 0;
-            self.own_deaths = 0;
-            self.barren_terms = 0;
+            self.budget.charged = 0;
+            self.budget.step_backs = 0;
+            self.budget.spared = 0;
+            self.budget.own_deaths = 0;
+            self.budget.barren_terms = 0;
         }
     }
 }

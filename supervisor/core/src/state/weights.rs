@@ -12,17 +12,17 @@ const LOOKS: usize = 64;
 impl RunState {
     /// Keeps a look. The first one stays: others are compared with it.
     pub(crate) fn note_weights(&mut self, look: WeightsLook) {
-        self.weights.retain(|l| l.ckpt != look.ckpt);
-        self.weights.push(look);
-        self.weights.sort_by_key(|l| l.step);
-        if self.weights.len() > LOOKS {
-            self.weights.remove(1);
+        self.progress.weights.retain(|l| l.ckpt != look.ckpt);
+        self.progress.weights.push(look);
+        self.progress.weights.sort_by_key(|l| l.step);
+        if self.progress.weights.len() > LOOKS {
+            self.progress.weights.remove(1);
         }
     }
 
     /// What was saved above a step that is resumed from goes aside: what is saved there again is looked at anew.
     pub(crate) fn forget_weights_above(&mut self, step: Step) {
-        self.weights.retain(|l| l.step <= step);
+        self.progress.weights.retain(|l| l.step <= step);
     }
 
     /// What is known of the weights of a step.
@@ -30,7 +30,7 @@ impl RunState {
     pub fn finiteness(&self, ckpt: &CkptId) -> Finiteness {
         let nothing = OddTensors::default();
         let mut base: Option<&OddTensors> = None;
-        for look in &self.weights {
+        for look in &self.progress.weights {
             let found = match (look.files, &look.tensors, base) {
                 (None, ..) => Finiteness::Unknown,
                 (Some(0), ..) => {
@@ -92,15 +92,15 @@ impl RunState {
     /// Its weights were looked at, whether or not that told anything.
     #[must_use]
     pub fn was_looked_at(&self, ckpt: &CkptId) -> bool {
-        self.weights.iter().any(|l| l.ckpt == *ckpt)
+        self.progress.weights.iter().any(|l| l.ckpt == *ckpt)
     }
 
     /// Whole steps that may be resumed from, newest first.
     #[must_use]
     pub fn sound_steps(&self) -> Vec<(Step, CkptId)> {
-        let steps = self.scan.iter().flat_map(|scan| &scan.steps);
+        let steps = self.disk.scan.iter().flat_map(|scan| &scan.steps);
         let usable = steps.filter(|c| {
-            c.verdict == Verdict::Whole && !c.husk && !c.id.0.is_absolute() && !self.distrusted.contains(&c.id)
+            c.verdict == Verdict::Whole && !c.husk && !c.id.0.is_absolute() && !self.disk.distrusted.contains(&c.id)
         });
         let mut found: Vec<(Step, CkptId)> = usable.map(|c| (c.step, c.id.clone())).collect();
         found.sort_unstable_by_key(|(step, _)| std::cmp::Reverse(*step));
@@ -117,15 +117,19 @@ impl RunState {
         let Some(a) = &self.attempt else { return false };
         let from = a.order.from.step();
         let is_finite = |n: &&StepNumbers| n.of.loss.is_some_and(|loss| loss.0.is_finite());
-        let earlier = self.before.iter().filter(|n| n.step <= Some(from));
-        let sound = earlier.chain(&a.numbers).filter(is_finite).filter_map(|n| n.step).max();
+        let earlier = self.progress.before.iter().filter(|n| n.step <= Some(from));
+        let sound = earlier
+            .chain(&a.training.numbers)
+            .filter(is_finite)
+            .filter_map(|n| n.step)
+            .max();
         if sound > Some(saved) {
             return false;
         }
         let is_odd = |n: &StepNumbers| [n.of.loss, n.of.grad_norm].iter().flatten().any(|r| !r.0.is_finite());
-        let printed = a.numbers.iter().any(|n| n.step >= sound && is_odd(n));
+        let printed = a.training.numbers.iter().any(|n| n.step >= sound && is_odd(n));
         // Records without a step are only counted.
-        printed || a.lost > 0 && saved > from
+        printed || a.training.lost > 0 && saved > from
     }
 }
 

@@ -108,7 +108,7 @@ impl World {
                 for e in edits {
                     if let DiskEdit::MoveAside { from, .. } = e
                         && self.disk.truth(from) == Some(Truth::Unreadable)
-                        && self.s.scan.as_ref().is_some_and(|s| {
+                        && self.s.disk.scan.as_ref().is_some_and(|s| {
                             s.steps
                                 .iter()
                                 .any(|c| c.id == *from && c.verdict == supervise_core::checkpoint::Verdict::Unreadable)
@@ -161,14 +161,19 @@ impl World {
             }
             // 2: a run that was to begin from nothing never goes on from an older run's step.
             let old = self.disk.steps.get(ckpt).is_some_and(|d| d.old);
-            let cleared = self.s.care.as_ref().is_some_and(|c| c.step.is_none() && c.cleared);
+            let cleared = self
+                .s
+                .requests
+                .care
+                .as_ref()
+                .is_some_and(|c| c.step.is_none() && c.cleared);
             if old && cleared {
                 self.note(Err(format!(
                     "{ckpt} is an older run's, and this one began from nothing"
                 )));
             }
             let truth = self.disk.truth(ckpt).unwrap_or(Truth::Torn);
-            let taken = self.s.care.as_ref().is_some_and(|c| c.attempt < order.attempt);
+            let taken = self.s.requests.care.as_ref().is_some_and(|c| c.attempt < order.attempt);
             if old && truth == Truth::Strange && !taken {
                 self.note(Err(format!(
                     "{ckpt} imports what nobody vouched for, and it is launched"

@@ -146,7 +146,7 @@ impl World {
             return;
         }
         if self.spec.root.is_none() {
-            let from = self.s.reached.filter(|_| self.habits.resumes_itself);
+            let from = self.s.progress.reached.filter(|_| self.habits.resumes_itself);
             return self.next_step(attempt, from.unwrap_or_default().0);
         }
         let rotten = self.disk.truth(&dir(from)) == Some(Truth::Rotten);
@@ -190,7 +190,7 @@ impl World {
         if self.misdeed(attempt, Place::Step(n), n) {
             return;
         }
-        if self.habits.records && self.s.attempt.as_ref().is_some_and(|a| a.first.is_none()) {
+        if self.habits.records && self.s.attempt.as_ref().is_some_and(|a| a.training.first.is_none()) {
             self.see(attempt, RuleKind::Step, "first_record", Some(n));
         }
         self.progress(attempt, TrainerPhase::Step, Some(n));
@@ -304,7 +304,10 @@ impl World {
             return;
         };
         let (phase, printed) = (
-            self.s.attempt.as_ref().map_or(TrainerPhase::Startup, |a| a.phase),
+            self.s
+                .attempt
+                .as_ref()
+                .map_or(TrainerPhase::Startup, |a| a.training.phase),
             p.printed,
         );
         self.progress(attempt, phase, printed);
@@ -338,9 +341,13 @@ impl World {
             used: pair.0.saturating_mul(steps.0.saturating_sub(from.0)) << 20,
             of: pair.1 << 20,
         };
-        let step = a.step.filter(|step| a.creep.is_due(*step, at));
+        let step = a.training.step.filter(|step| a.training.creep.is_due(*step, at));
         let leak = step.zip(self.habits.leaks);
-        let saved = self.s.mark.filter(|mark| *mark > from && a.creep.is_disk_due(*mark));
+        let saved = self
+            .s
+            .progress
+            .mark
+            .filter(|mark| *mark > from && a.training.creep.is_disk_due(*mark));
         let fill = saved.zip(self.habits.fills);
         let leak = leak.map(|(step, pair)| (step, of(WatchedResource::Memory, step, pair)));
         let fill = fill.map(|(step, pair)| (step, of(WatchedResource::Disk, step, pair)));

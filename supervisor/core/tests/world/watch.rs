@@ -79,10 +79,10 @@ impl Watch {
         {
             self.mark = None;
         }
-        check(s.mark >= self.mark, 3, || {
-            format!("the mark fell from {:?} to {:?}", self.mark, s.mark)
+        check(s.progress.mark >= self.mark, 3, || {
+            format!("the mark fell from {:?} to {:?}", self.mark, s.progress.mark)
         })?;
-        self.mark = s.mark;
+        self.mark = s.progress.mark;
         match &s.mode {
             RunMode::Stopping { gently: true, .. } => {
                 self.stopping.get_or_insert(now);
@@ -114,12 +114,12 @@ impl Watch {
 
     /// After an event: budgets and pending acts.
     pub(crate) fn after_event(&self, s: &RunState, spec: &RunSpec) -> Result<(), String> {
-        check(s.charged <= spec.policy.retries + 1, 3, || {
-            format!("{} attempts were charged", s.charged)
+        check(s.budget.charged <= spec.policy.retries + 1, 3, || {
+            format!("{} attempts were charged", s.budget.charged)
         })?;
         let killed = self.killed || !matches!(s.mode, RunMode::Stopping { gently: false, .. });
         check(killed, 5, || "a stop at once that kills nothing".to_owned())?;
-        let over = s.charged > spec.policy.retries;
+        let over = s.budget.charged > spec.policy.retries;
         check(!over || s.mode == RunMode::Finished, 3, || {
             "the budget is used up, and it goes on".to_owned()
         })?;
@@ -140,7 +140,7 @@ impl Watch {
             "SIGTERM was not enough, and the tree was not killed".to_owned()
         })?;
         // A machine that is taken away sets its own time.
-        let wish = s.stop.as_ref().filter(|w| w.hand_back);
+        let wish = s.requests.stop.as_ref().filter(|w| w.hand_back);
         let taken = wish.and_then(|w| Some(w.until?.since(w.at).0));
         let grace = taken.unwrap_or(spec.policy.save_grace.0) + 1000;
         check(self.draining.is_none_or(|t| now <= t + grace), 5, || {
@@ -168,13 +168,17 @@ fn may_decide(s: &RunState, spec: &RunSpec, what: &Decision) -> Result<(), Strin
     check(s.live().is_none(), 1, || {
         format!("a start is decided while {:?} lives", s.attempts)
     })?;
-    if order.from != StartPoint::Fresh || s.mark.is_none() {
+    if order.from != StartPoint::Fresh || s.progress.mark.is_none() {
         return Ok(());
     }
     let wish = spec.policy.fresh || spec.resume == ResumeIntent::Disabled;
-    let unfinished = s.care.as_ref().is_some_and(|c| c.cleared && s.attempts < c.attempt);
+    let unfinished = s
+        .requests
+        .care
+        .as_ref()
+        .is_some_and(|c| c.cleared && s.attempts < c.attempt);
     check(*care && (wish || unfinished) || !spec.policy.prove, 2, || {
-        format!("from nothing, although {:?} was proven", s.mark)
+        format!("from nothing, although {:?} was proven", s.progress.mark)
     })
 }
 
@@ -193,7 +197,11 @@ fn may_launch(s: &RunState, spec: &RunSpec, order: &LaunchOrder) -> Result<(), S
     if let StartPoint::Step { ckpt, .. } = &order.from
         && spec.policy.prove
     {
-        let c = s.scan.as_ref().and_then(|r| r.steps.iter().find(|c| c.id == *ckpt));
+        let c = s
+            .disk
+            .scan
+            .as_ref()
+            .and_then(|r| r.steps.iter().find(|c| c.id == *ckpt));
         let depth = c.map_or(Depth::Full, |c| depth_of(s, spec, c));
         // Of a step that is not whole, only what the policy allows to lose may be left out.
         let part = c
@@ -209,13 +217,15 @@ fn may_launch(s: &RunState, spec: &RunSpec, order: &LaunchOrder) -> Result<(), S
 /// 6: only what is above the start goes aside, or what something is put in the place of, and nothing that could not be read.
 fn may_arrange(s: &RunState, edits: &[DiskEdit]) -> Result<(), String> {
     // Ends what an arrangement before it has begun.
-    if s.mode == RunMode::Choosing && matches!(edits, [DiskEdit::EndReshard(cut)] if s.cutting.as_ref() == Some(cut)) {
+    if s.mode == RunMode::Choosing
+        && matches!(edits, [DiskEdit::EndReshard(cut)] if s.disk.cutting.as_ref() == Some(cut))
+    {
         return Ok(());
     }
     let RunMode::Arranging { order } = &s.mode else {
         return Err("invariant 7 is broken: disk edits that were not decided".to_owned());
     };
-    let steps = s.scan.as_ref().map(|r| r.steps.as_slice()).unwrap_or_default();
+    let steps = s.disk.scan.as_ref().map(|r| r.steps.as_slice()).unwrap_or_default();
     let put_back = edits.iter().any(|e| matches!(e, DiskEdit::PutBack { .. }));
     for e in edits {
         let DiskEdit::MoveAside { from, .. } = e else { continue };
@@ -251,7 +261,7 @@ fn may_prune(s: &RunState, spec: &RunSpec, disk: &Disk, ids: &[CkptId]) -> Resul
         let resume = s.attempt.as_ref().map(|a| &a.order.from);
         let held = matches!(resume, Some(StartPoint::Step { ckpt, .. }) if ckpt == id);
         check(!held || newer >= 2, 6, || format!("{id} is the resume point"))?;
-        let care = s.care.as_ref().and_then(|c| c.step).map(|c| c.0);
+        let care = s.requests.care.as_ref().and_then(|c| c.step).map(|c| c.0);
         check(number >= care, 6, || format!("{id} is an older run's"))?;
     }
     Ok(())

@@ -96,9 +96,9 @@ fn loaded(run_dir: &Utf8Path, folded: &ReplayedState) -> io::Result<LoadedRun> {
     if let Some(a) = &out.state.attempt {
         let tree = recorded(&tree_file(run_dir, a.no), &here, &mut origin);
         out.recorded = tree.procs;
-        if out.state.boot == here.boot && !tree.foreign {
-            out.recorded.extend(a.guard);
-            out.recorded.extend(a.workers.iter().copied());
+        if out.state.context.boot == here.boot && !tree.foreign {
+            out.recorded.extend(a.launch.guard);
+            out.recorded.extend(a.launch.workers.iter().copied());
         }
     }
     let spec = run_dir.join(format!("spec/{}.json", out.state.term));

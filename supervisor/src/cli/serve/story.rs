@@ -90,7 +90,7 @@ impl RunStory {
             }
         };
         while read.journals.piece(&mut add).map_err(|e| e.message)? {}
-        let steps = read.teller.state().scan.as_ref().map(|s| s.steps.clone());
+        let steps = read.teller.state().disk.scan.as_ref().map(|s| s.steps.clone());
         let told = StorySnapshot {
             story: read.teller.clone().finish(&self.run.0, None),
             picture: read.picture.clone(),

@@ -75,7 +75,7 @@ fn began(state: &RunState, term: Term) -> EventKind {
         boot: boot_id().unwrap_or_default(),
         host: host_name(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        config: state.config,
+        config: state.context.config,
         trainer_version: None,
         spread: std::collections::BTreeMap::new(),
         living: None,

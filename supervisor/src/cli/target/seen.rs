@@ -110,7 +110,7 @@ impl RunInfo {
     /// Its journal says that the last process of its last attempt was seen to be gone: all of this machine's need not be looked at.
     fn has_nothing_left(&self) -> bool {
         let attempt = self.state.as_ref().and_then(|s| s.attempt.as_ref());
-        attempt.is_some_and(|a| a.gone && a.unkillable.is_empty())
+        attempt.is_some_and(|a| a.end.gone && a.end.unkillable.is_empty())
     }
 
     /// The error of whoever wants to change what rests on a journal that cannot be read whole.
@@ -132,7 +132,7 @@ impl RunInfo {
     /// How a supervisor that lives elsewhere is asked in its own place.
     pub(in crate::cli) fn way_there(&self, command: &str) -> Option<String> {
         let (run, host) = (&self.run, &self.elsewhere.as_ref()?.host);
-        let job = self.state.as_ref().and_then(|s| s.allocation.as_ref());
+        let job = self.state.as_ref().and_then(|s| s.context.allocation.as_ref());
         Some(match job {
             Some(a) => format!(
                 "`srun --jobid={} --overlap supervise {command} {run}` asks it there",
@@ -153,7 +153,7 @@ impl RunInfo {
             known = loaded.recorded;
         }
         if let Some(a) = a {
-            known.extend(a.workers.iter().chain(&a.unkillable));
+            known.extend(a.launch.workers.iter().chain(&a.end.unkillable));
         }
         remains(&self.run, &known)
     }
@@ -161,7 +161,7 @@ impl RunInfo {
     /// Processes that are waited for at an end, or were left by one: what SIGKILL did not end.
     fn undead(&self) -> Vec<LeftoverProcess> {
         let a = self.state.as_ref().and_then(|s| s.attempt.as_ref());
-        let unkillable = a.map(|a| a.unkillable.as_slice()).unwrap_or_default();
+        let unkillable = a.map(|a| a.end.unkillable.as_slice()).unwrap_or_default();
         unkillable.iter().filter_map(|p| LeftoverProcess::of(*p)).collect()
     }
 

@@ -69,7 +69,7 @@ pub(super) fn last_learnt(start: &RegisteredRun) -> Option<LearnedCall> {
 
 /// The longest step of its last attempt.
 pub(in crate::prepare) fn longest_step(start: &RegisteredRun) -> Option<Ms> {
-    let took = peek(start)?.state.attempt?.longest_step;
+    let took = peek(start)?.state.attempt?.training.longest_step;
     (took > Ms(0)).then_some(took)
 }
 

@@ -11,11 +11,11 @@ use supervise_core::state::RunState;
 
 /// A run of which everything is known that may be.
 fn full() -> StatusView {
-    let s = RunState {
+    let mut s = RunState {
         wall: WallMs(1_795_219_200_500),
-        mark: Some(Step(4)),
         ..RunState::default()
     };
+    s.progress.mark = Some(Step(4));
     let mut v = StatusView::of("0123456789abcdef", &s, None, RunLiveness::default());
     v.root = Some("/ckpt/a \"b\"\\\n# TYPE x gauge".to_owned());
     v.outcome = Some(OutcomeView {

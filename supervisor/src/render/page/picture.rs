@@ -73,10 +73,10 @@ impl RunChart {
         if let JournalRecord::Fact(event) = r
             && let EventKind::Numbers { attempt, steps } = &event.kind
         {
-            let now = s.attempt.as_ref().and_then(|a| a.step).unwrap_or_default();
+            let now = s.attempt.as_ref().and_then(|a| a.training.step).unwrap_or_default();
             self.curves.add(attempt.0, now, steps);
         }
-        let Some(a) = s.attempt.as_ref().filter(|a| a.launched.is_some()) else {
+        let Some(a) = s.attempt.as_ref().filter(|a| a.launch.launched.is_some()) else {
             return;
         };
         if self.bands.back().is_none_or(|b| b.attempt != a.no.0) {
@@ -95,10 +95,10 @@ impl RunChart {
             if !band.gone {
                 band.to = band.to.max(s.wall);
             }
-            band.gone |= a.gone;
-            band.class = a.diagnosis.as_ref().map(|d| d.class.to_string());
+            band.gone |= a.end.gone;
+            band.class = a.end.diagnosis.as_ref().map(|d| d.class.to_string());
         }
-        if let Some(step) = a.step {
+        if let Some(step) = a.training.step {
             let known = self.points.last().filter(|p| p.attempt == a.no.0);
             if known.is_none_or(|p| p.step != step.0) {
                 self.point(a.no.0, s.wall, step.0, false);

@@ -127,7 +127,7 @@ fn a_picture_of_a_long_run_is_as_large_as_one_of_a_short_run_and_ends_where_the_
     assert!(RunChart::default().drawn().is_none());
     let (short, _) = long(20);
     let (endless, s) = long(50_000);
-    assert_eq!(s.attempt.and_then(|a| a.step), Some(Step(50_000)));
+    assert_eq!(s.attempt.and_then(|a| a.training.step), Some(Step(50_000)));
     let (short, endless) = (
         short.drawn().unwrap().into_string(),
         endless.drawn().unwrap().into_string(),

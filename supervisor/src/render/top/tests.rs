@@ -8,10 +8,9 @@ use supervise_core::state::{RunMode, RunState};
 const EVIL: &str = "a\u{1b}[2J\r\nforged\u{9b}x\u{202e}";
 
 fn view(run: &str, wall: i64, mark: Option<u64>, outcome: Option<RunOutcome>) -> StatusView {
-    let s = RunState {
+    let mut s = RunState {
         wall: WallMs(wall),
         term: Term(1),
-        mark: mark.map(Step),
         mode: if outcome.is_some() {
             RunMode::Finished
         } else {
@@ -20,6 +19,7 @@ fn view(run: &str, wall: i64, mark: Option<u64>, outcome: Option<RunOutcome>) ->
         outcome,
         ..RunState::default()
     };
+    s.progress.mark = mark.map(Step);
     let supervisor = Liveness {
         alive: s.outcome.is_none(),
         pid: Some(7),

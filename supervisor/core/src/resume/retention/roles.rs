@@ -8,7 +8,7 @@ use crate::state::RunState;
 
 /// Roles of steps above their number, or steps if all of theirs are, newest first. Two proven steps stay whole, and so does all above them.
 pub(super) fn surplus(s: &RunState, spec: &RunSpec) -> Option<Surplus> {
-    let (scan, care) = (s.scan.as_ref()?, s.care.as_ref()?);
+    let (scan, care) = (s.disk.scan.as_ref()?, s.requests.care.as_ref()?);
     let ours = || {
         scan.steps
             .iter()

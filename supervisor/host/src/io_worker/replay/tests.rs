@@ -114,7 +114,7 @@ fn a_snapshot_and_what_follows_are_the_whole_and_only_that_is_read() {
     let (_keep, dir) = temp_dir();
     let path = run(&dir, 2400);
     let mut all = afresh(&dir);
-    assert_eq!(all.state.mark, Some(Step(2409)));
+    assert_eq!(all.state.progress.mark, Some(Step(2409)));
     all.save(&dir, false);
     let tail = [
         line(2, 2403, &start(2)),
@@ -130,7 +130,7 @@ fn a_snapshot_and_what_follows_are_the_whole_and_only_that_is_read() {
         tail.len()
     );
     same(&folded, &afresh(&dir));
-    assert_eq!(folded.state.mark, Some(Step(5000)));
+    assert_eq!(folded.state.progress.mark, Some(Step(5000)));
     let known: Vec<u32> = folded.attempts().iter().map(|b| b.attempt.0).collect();
     assert_eq!(known, [1, 2]);
     // A third term begins: what stands in it is folded on.
@@ -214,7 +214,7 @@ fn damage_is_said_and_survives_a_snapshot() {
     append(&path, b"rubbish\n");
     append(&path, &line(2, 6, &mark(77)));
     let all = afresh(&dir);
-    assert_eq!(all.state.mark, Some(Step(77)));
+    assert_eq!(all.state.progress.mark, Some(Step(77)));
     let notes = |f: &ReplayedState| f.notes(&dir);
     assert!(
         notes(&all).iter().any(|n| n.contains("2.jsonl line 6 is damaged")),
@@ -234,7 +234,7 @@ fn a_line_without_end_needs_no_memory_and_hides_nothing() {
     file.set_len(end + LINE_LIMIT + 5).unwrap();
     append(&path, &[b"\n".to_vec(), line(2, 6, &mark(77))].concat());
     let all = afresh(&dir);
-    assert_eq!((all.state.mark, all.damaged), (Some(Step(77)), 1));
+    assert_eq!((all.state.progress.mark, all.damaged), (Some(Step(77)), 1));
     file.set_len(end).unwrap();
     file.set_len(end + 2 * LINE_LIMIT).unwrap();
     assert_eq!(afresh(&dir).at.offset, end, "what does not end is torn");
@@ -272,10 +272,16 @@ fn a_journal_of_an_older_release_folds_to_what_it_told_then() {
     assert_eq!((all.records, all.damaged, all.unknown), (47, 0, 0));
     let s = &all.state;
     assert_eq!(
-        (s.mark, s.attempts, s.finished),
+        (s.progress.mark, s.attempts, s.progress.finished),
         (Some(Step(6)), AttemptNo(2), Some(Step(6)))
     );
-    let steps: Vec<u64> = s.scan.iter().flat_map(|scan| &scan.steps).map(|c| c.step.0).collect();
+    let steps: Vec<u64> = s
+        .disk
+        .scan
+        .iter()
+        .flat_map(|scan| &scan.steps)
+        .map(|c| c.step.0)
+        .collect();
     assert_eq!(steps, [6, 4, 2]);
     let known: Vec<u32> = all.attempts().iter().map(|b| b.attempt.0).collect();
     assert_eq!(known, [1, 2]);

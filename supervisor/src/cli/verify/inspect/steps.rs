@@ -230,7 +230,7 @@ fn is_own(tracker: &dyn StepTracker, id: &CkptId, place: &Utf8Path, kind: Checkp
     let Some(Ok(loaded)) = run_dir.map(|dir| target::peek(&dir)) else {
         return false;
     };
-    let known = loaded.state.own.get(place.file_name().unwrap_or_default());
+    let known = loaded.state.disk.own.get(place.file_name().unwrap_or_default());
     let is_trusted = loaded.distrust.is_none() && !loaded.copied;
     is_trusted && known.is_some_and(|own| tracker.pins(id) == Some(own.pins))
 }
