@@ -1,7 +1,7 @@
 //! Statements about a checkpoint: verdicts, findings, summaries.
 //!
-//! A finding is data with a level, never an error: the reader of a directory always gets an answer, and
-//! the answer names the file. An I/O error is `Unreadable`, never `Damaged`: only bytes that were read condemn.
+//! A finding is data with a level, never an error: reading a directory always gives an answer, and the answer names the
+//! file. An I/O error means `Unreadable`, never `Damaged`: only bytes that were read can condemn a file.
 
 pub mod finiteness;
 pub mod kind;
@@ -14,21 +14,21 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Facts about a checkpoint or a file of one, from best to worst.
+/// Verdict on a checkpoint or on one of its files, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// All parts are there and pass the checks of the depth used.
+    /// Everything is there and passes the checks at the depth used.
     Whole,
-    /// The files fit no layout we know.
+    /// The files fit no known layout.
     Unknown,
-    /// Parts are missing: a save that is going on, or one that was killed.
+    /// Something is missing: a save is running or was killed.
     Incomplete,
     /// Bytes that were read are wrong.
     Damaged,
     /// Loading it would call something on the danger list.
     Unsafe,
-    /// The bytes could not be read (an I/O error): nothing is said about them.
+    /// The bytes could not be read (an I/O error), so nothing is known about them.
     Unreadable,
 }
 
@@ -76,9 +76,9 @@ impl fmt::Display for Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Depth {
-    /// Names, sizes, directories of zips, pickled references: reads kilobytes.
+    /// Names, sizes, zip directories, pickled references: reads kilobytes.
     Structure,
-    /// Every byte read once and compared with its CRC.
+    /// Every byte is read once and compared with its CRC.
     Full,
 }
 
@@ -105,30 +105,30 @@ pub enum FindingLevel {
     Error,
 }
 
-/// One thing found in a checkpoint, with its place.
+/// One finding in a checkpoint, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Stable, documented name such as `zip_truncated`.
     pub code: Cow<'static, str>,
     /// How much it matters.
     pub level: FindingLevel,
-    /// The verdict on the file, where the level is `Error`.
+    /// The verdict on the file if the level is `Error`.
     pub verdict: Verdict,
-    /// Findings, in words a person can act on; without the file name.
+    /// Description an operator can act on, without the file name.
     pub detail: String,
-    /// The file, relative to the checkpoint (or to what was named on the command line).
+    /// The file, relative to the checkpoint (or to the path given on the command line).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<Utf8PathBuf>,
     /// Byte offset in the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// Distributed rank the file belongs to.
+    /// Distributed rank that the file belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// Role (`actor`, `critic`) the file belongs to.
+    /// Role that the file belongs to (`actor`, `critic`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// The same again may succeed later (an I/O error that may pass).
+    /// Whether a retry may succeed (a transient I/O error).
     #[serde(default)]
     pub retryable: bool,
 }
@@ -140,7 +140,7 @@ impl Finding {
         Self::new(code, FindingLevel::Error, verdict, detail)
     }
 
-    /// A finding that makes doubtful but does not condemn.
+    /// A finding that raises doubt but does not condemn.
     #[must_use]
     pub fn warning(code: &'static str, detail: impl Into<String>) -> Self {
         Self::new(code, FindingLevel::Warning, Verdict::Whole, detail)
@@ -166,21 +166,21 @@ impl Finding {
         }
     }
 
-    /// Says in which file it was found.
+    /// Sets the file.
     #[must_use]
     pub fn in_file(mut self, file: impl Into<Utf8PathBuf>) -> Self {
         self.file = Some(file.into());
         self
     }
 
-    /// Says at which byte it was found.
+    /// Sets the byte offset.
     #[must_use]
     pub fn at(mut self, offset: u64) -> Self {
         self.offset = Some(offset);
         self
     }
 
-    /// The verdict this finding alone leads to.
+    /// The verdict that this finding alone leads to.
     #[must_use]
     pub fn effect(&self) -> Verdict {
         match self.level {
@@ -203,7 +203,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A part of the training state, as it is named when it is lost.
+/// A kind of training state, as named when it is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKind {
@@ -217,11 +217,11 @@ pub enum StateKind {
     Rng,
     /// The dataloader's position and order.
     DataOrder,
-    /// Rollout engines' seeds and in-flight rollouts.
+    /// Seeds of the rollout engines and in-flight rollouts.
     Rollout,
-    /// A model beside the one that is trained, which judges it: saved and not loaded.
+    /// A model that judges the trained one. It is saved but not loaded.
     Critic,
-    /// The parallel sizes that the trainer wants to be the same at each resume.
+    /// Parallel sizes that the trainer needs to be the same at each resume.
     Parallel,
 }
 
@@ -242,54 +242,54 @@ impl StateKind {
     }
 }
 
-/// True if this run can be resumed from a checkpoint: another question than whether it is whole.
+/// Whether this run can resume from a checkpoint, which is not the same as being whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resumability {
     /// All state that this trainer saves is restored.
     Exact,
-    /// It can, but this state is lost.
+    /// It can be resumed from, but some state is lost.
     Degraded {
         /// The state that is lost.
         lost: Vec<StateKind>,
     },
-    /// It cannot: the checkpoint does not fit the run. Never a ground to fall back or to move it.
+    /// It does not fit the run. This is never a reason to fall back or to move it.
     Not {
-        /// Why, in words a person can act on.
+        /// Why, in words an operator can act on.
         why: String,
     },
 }
 
-/// A whole step that fits the run but for the number of ranks, and can be cut anew for it.
+/// A whole step that fits the run except for the number of ranks, and can be resharded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReshardOffer {
     /// Ranks that saved it.
     pub from: u32,
     /// Ranks of the run.
     pub to: u32,
-    /// State that a resume from what is cut loses all the same, because the step does not hold it.
+    /// State that is lost even after a reshard, because the step does not contain it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<StateKind>,
 }
 
-/// Parts of a damaged or unfinished step that are whole by themselves, so that a run could go on with it and lose the rest.
+/// The whole contents of a damaged or unfinished step: a run could resume from them and lose the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartialStep {
-    /// Losses of a resume from it.
+    /// State that a resume from it loses.
     pub lost: Vec<StateKind>,
     /// Contents that are whole, by role.
     pub holds: BTreeMap<String, Vec<String>>,
-    /// How deep the proof of what is left went.
+    /// How deep these contents were proven.
     pub proven: Option<Depth>,
-    /// Files that the trainer would load whatever it is told, and that are not whole: they go aside before a launch.
+    /// Files that are not whole and that the trainer would load anyway: they are moved aside before a launch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aside: Vec<Utf8PathBuf>,
-    /// The files' pins without those.
+    /// Pins of the files without those in `aside`.
     pub pins: PinsHash,
 }
 
 impl PartialStep {
-    /// Proven to at least `depth`.
+    /// Returns true if it is proven to at least `depth`.
     #[must_use]
     pub fn is_proven(&self, depth: Depth) -> bool {
         self.proven.is_some_and(|d| d >= depth)
@@ -307,29 +307,24 @@ impl fmt::Display for CkptId {
     }
 }
 
-/// A hash over (dev, ino, size, mtime, ctime) of every file: equal means nobody touched it.
+/// Hash over (dev, ino, size, mtime, ctime) of every file. If it is equal, nobody changed the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PinsHash(pub u64);
 
-/// Statements of a file system about one entry, relative to the checkpoint root.
+/// Metadata of one directory entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFact {
     /// Path relative to the checkpoint root.
     pub path: Utf8PathBuf,
-    /// Kind of entry.
     pub kind: EntryKind,
-    /// Size in bytes.
     pub size: u64,
-    /// Modification time in nanoseconds since 1970 (a hint, never a proof).
+    /// Modification time in nanoseconds since 1970 (a hint, never proof).
     pub mtime: i64,
     /// Change time in nanoseconds since 1970.
     pub ctime: i64,
-    /// Device number.
     pub dev: u64,
-    /// Inode number.
     pub ino: u64,
-    /// The user whom it belongs to.
     #[serde(default)]
     pub uid: u32,
 }
@@ -338,30 +333,28 @@ pub struct FileFact {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
-    /// A regular file.
     File,
-    /// A directory.
     Dir,
     /// A symbolic link (never followed by the scanner).
     Symlink,
     /// Anything else (socket, fifo, device).
     Other,
-    /// It was there and is gone.
+    /// It was deleted during the scan.
     Gone,
 }
 
-/// Facts about one step on disk.
+/// Summary of one step on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointSummary {
     /// Its directory relative to the checkpoint root.
     pub id: CkptId,
     /// The step it holds.
     pub step: Step,
-    /// The layout it was recognised as (`verl_fsdp_ppo`, `verl_fsdp_sft`, `unknown`).
+    /// The recognized layout (`verl_fsdp_ppo`, `verl_fsdp_sft`, `unknown`).
     pub layout: Cow<'static, str>,
-    /// The facts about it.
+    /// Verdict on the step.
     pub verdict: Verdict,
-    /// How deep the proof went; `None` while unproven.
+    /// How deep the proof went; `None`: unproven.
     pub proven: Option<Depth>,
     /// Roles found (`actor`, `critic`; the step itself for SFT).
     pub roles: Vec<String>,
@@ -369,44 +362,46 @@ pub struct CheckpointSummary {
     pub world: Option<u32>,
     /// Contents present in every role (`model`, `optimizer`, `extra`, `hf_model`).
     pub contents: Vec<String>,
-    /// Contents present in each role; empty where every role holds the same.
+    /// Contents present in each role; empty if all roles have the same.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub holds: BTreeMap<String, Vec<String>>,
-    /// True if this run can resume from it.
+    /// Whether this run can resume from it.
     pub resume: Resumability,
-    /// It cannot only because other ranks saved it, and it can be cut anew for those of the run.
+    /// Set if it cannot be resumed from only because another number of ranks saved it, and it can be resharded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reshard: Option<ReshardOffer>,
-    /// Parts of a step that are whole although it is not.
+    /// Contents that are whole although the step is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<PartialStep>,
     /// Hash over the files' pins at the time of the proof.
     pub pins: PinsHash,
-    /// Bytes in all files.
+    /// Size of all files in bytes.
     pub bytes: u64,
     /// Number of files.
     pub files: u32,
-    /// Newest modification time of any file (display only).
+    /// Newest modification time of any file (for display only).
     pub newest: WallMs,
-    /// The attempt of this journal that wrote it, where known.
+    /// The attempt in this journal that wrote it, if known.
     pub saved_by: Option<AttemptNo>,
-    /// Key that tells the save from all others, and is the same in a copy of it; only where a trainer overwrites its checkpoint.
+    /// Key that identifies the save and is the same in a copy of it. Only set if the trainer overwrites its checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub save: Option<String>,
-    /// It is left over by the trainer's own retention (only `data.pt` remains): no checkpoint, no damage.
+    /// Whether it is a pruned remnant: the trainer's retention left only `data.pt`. That is no checkpoint and no
+    /// damage.
     #[serde(default)]
     pub husk: bool,
-    /// Names in its files beyond what torch, numpy and plain data need, and nobody trusts (`module.name`): sorted, the
-    /// first few. Loading the step imports it.
+    /// Imports in its files beyond those of torch, numpy and plain data that nobody trusts (`module.name`), sorted, the
+    /// first few. Loading the step imports them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfamiliar: Vec<String>,
-    /// Another user whom files of it belong to: neither root, nor the user of the run, nor one that the settings trust.
+    /// Owner of some of its files, if that is neither root, the user of the run, nor a trusted uid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_owner: Option<u32>,
     /// What the trainer wrote into the step about its run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trainer_note: Option<TrainerNote>,
-    /// Top-level modules of those names that stand in the run's working directory or beside its launch script: the user's own code.
+    /// Top-level modules of those imports that are in the run's working directory or next to its launch script: the
+    /// user's own code.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own_modules: Vec<String>,
     /// Findings, worst first.
@@ -419,19 +414,19 @@ pub struct TrainerNote {
     /// The best step so far, by the metric that the trainer watches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<Step>,
-    /// The trainer had decided to end its training when it saved the step.
+    /// Whether the trainer had decided to end the training when it saved the step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends: bool,
-    /// Steps between saves, which a resume from the step goes on with.
+    /// Save interval in steps, which stays in force after a resume from this step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub save_every: Option<u64>,
-    /// The last step that was planned when it was written.
+    /// The last planned step at the time of writing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned: Option<Step>,
 }
 
 impl CheckpointSummary {
-    /// Roles of it were deleted: what is left is no checkpoint.
+    /// Removes deleted roles. If any was deleted, the rest is no checkpoint.
     pub fn lose_roles(&mut self, gone: &[CkptId]) {
         let before = self.roles.len();
         let went = |role: &str| gone.iter().any(|id| id.0 == self.id.0.join(role));
@@ -445,7 +440,7 @@ impl CheckpointSummary {
         }
     }
 
-    /// Whole, proven to at least `depth`.
+    /// Returns true if it is whole and proven to at least `depth`.
     #[must_use]
     pub fn is_proven(&self, depth: Depth) -> bool {
         self.verdict == Verdict::Whole && self.proven.is_some_and(|d| d >= depth)

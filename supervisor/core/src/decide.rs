@@ -1,7 +1,7 @@
-//! All policy: what to record and what to ask, given state, specification and one event.
+//! Decisions: what to record and what to query, given state, specification and one event.
 //!
-//! Nothing is mutated here. Each decision is applied to a scratch copy of the state as it is written, so that
-//! later decisions of the same event see it; the caller applies the records to the real one.
+//! Nothing is mutated here. Each decision is applied to a scratch copy of the state as it is written, so that later
+//! decisions on the same event see it; the caller applies the records to the real state.
 
 mod attempt_end;
 mod blocked_launch;
@@ -43,20 +43,20 @@ use journaling::{is_step, worth_recording};
 use std::borrow::Cow;
 use words::{event_word, span_words};
 
-/// A disk that does not answer while a start is being chosen is waited for this long.
+/// How long to wait for a disk that does not answer while a start is chosen.
 const CHOOSING_LIMIT: Ms = Ms::secs(1800);
-/// A scan is recorded as a whole when its differences have told of each step so often.
+/// A scan is recorded in full once its differences have mentioned each step this often.
 const WHOLE_AFTER: u64 = 128;
-/// Work without a new step is recorded so often.
+/// Interval at which work without a new step is recorded.
 const ACTIVITY_EVERY: Ms = Ms::secs(15);
-/// Processes that cannot be killed are waited for this long.
+/// How long to wait for unkillable processes.
 const UNKILLABLE_LIMIT: Ms = Ms::secs(1800);
-/// The same where somebody asked for an end: they are named then.
+/// The same after a requested stop. They are named then.
 const UNKILLABLE_AT_A_STOP: Ms = Ms::secs(15);
-/// That a tree is gone, and jobs of it with a scheduler, is waited for this long after the kill where somebody asked for an end.
+/// How long to wait after a requested kill for the process tree, and its jobs with a scheduler, to disappear.
 const GONE_AT_A_STOP: Ms = Ms::secs(150);
 
-/// Decides. All policy, no mutation.
+/// Decides about one event, without any mutation.
 #[must_use]
 pub fn decide(s: &RunState, spec: &RunSpec, e: &Event) -> DecideOutput {
     let shown = shown(s, spec, e);
@@ -71,8 +71,9 @@ pub fn decide(s: &RunState, spec: &RunSpec, e: &Event) -> DecideOutput {
     d.out
 }
 
-/// A scan while workers run, without the step that is just being saved: its files grow from look to look, and nothing is decided
-/// upon before it is whole but that a save goes on, which the trainer's own words may have told.
+/// The scan without the step that is just being saved, while workers run: its files change between scans, and nothing
+/// is decided about it before it is whole. Only the fact that a save is running is kept, unless the trainer itself
+/// announced it.
 fn shown(s: &RunState, spec: &RunSpec, e: &Event) -> Option<Event> {
     let EventKind::Checkpoints(report) = &e.kind else {
         return None;
@@ -95,7 +96,8 @@ fn shown(s: &RunState, spec: &RunSpec, e: &Event) -> Option<Event> {
     })
 }
 
-/// One decision in the making: a state that sees each record as it is written, copied for the first of them. Most events have none.
+/// A decision in progress, with a state that sees each record as it is written. The state is copied at the first
+/// record, since most events have none.
 struct Deciding<'a> {
     s: Cow<'a, RunState>,
     spec: &'a RunSpec,
@@ -186,7 +188,7 @@ impl Deciding<'_> {
     }
 
     fn scan(&mut self) {
-        // While workers run, only names, sizes and directories are read: a healthy run is not slowed down.
+        // While workers run, read only names, sizes and directories, so as not to slow down a healthy run.
         let depth = match self.s.live() {
             Some(_) => Depth::Structure,
             None => needed_depth(&self.s, self.spec),
@@ -252,7 +254,7 @@ impl Deciding<'_> {
             EventKind::JournalRecovered => self.on_journal_recovered(),
             EventKind::IoStalled { .. } => self.on_io_stalled(),
             EventKind::IoRecovered => self.on_io_recovered(),
-            // That a relaunch will fail is no reason to end what runs.
+            // A failed rehearsal is no reason to stop a running attempt.
             EventKind::TimeGap { .. }
             | EventKind::Looked { .. }
             | EventKind::Nodes { .. }
@@ -266,7 +268,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// A run that ended stays ended: what still comes in is noted where it is news.
+    /// A finished run stays finished: further events are recorded if they are news.
     fn after_the_end(&mut self, kind: &EventKind) {
         if !matches!(
             kind,
@@ -281,7 +283,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// Wake-ups and unchanged scans leave no record of themselves, only of what they lead to.
+    /// Timers and unchanged scans are not recorded, only what they lead to.
     fn quiet(&mut self, kind: &EventKind) {
         match kind {
             EventKind::Timer(key) => self.on_timer(*key),
@@ -309,8 +311,8 @@ impl Deciding<'_> {
 
     fn on_lease_lost(&mut self, by: &str, reason: Reason) {
         let reasons = vec![reason];
-        // Workers that run, or are being started, are ended first. What a fence or SIGKILL could not end is the
-        // new holder's to fence.
+        // Stop workers that are running or being started first. What a fence or SIGKILL could not kill is for the new
+        // holder to fence.
         match self.s.mode {
             RunMode::Launching { .. } | RunMode::Running | RunMode::Draining { .. } | RunMode::Stopping { .. }
                 if self.s.live().is_some() =>
@@ -328,7 +330,7 @@ impl Deciding<'_> {
             } => {
                 let reason = Reason::new("stop_after_save", format!("{by} asked to stop at the next proven step"));
                 self.decided(Decision::StopAfterSave, vec![reason]);
-                // Where nothing runs, and nothing may be launched, nothing will be saved.
+                // If nothing is running and nothing may be launched, there will be no save.
                 if let RunMode::Waiting {
                     what: WaitCondition::JournalWritable | WaitCondition::Unheld,
                     ..
@@ -393,7 +395,7 @@ impl Deciding<'_> {
                 at_a_stop(GONE_AT_A_STOP, UNKILLABLE_LIMIT),
                 "processes of an attempt could not be ended",
             ),
-            // What comes after the grace is a kill, which begins another wait.
+            // The grace period is followed by a kill, which starts another wait.
             RunMode::Stopping { gently: true, .. } => (
                 Ms(UNKILLABLE_LIMIT.0.saturating_add(self.spec.policy.stop_grace.0)),
                 "processes of an attempt could not be ended",
@@ -429,8 +431,9 @@ fn is_keep(act: &Act) -> bool {
     matches!(act.kind, ActKind::Keep { .. })
 }
 
-/// An event as the journal holds it: a scan as the difference to the last one, and now and then, at the beginning of a term and
-/// where it is shorter, as a whole. A line that is lost costs what was known of the disk until then, and the whole ones cost little.
+/// An event as recorded in the journal. A scan is recorded as the difference to the last one, but in full at the start
+/// of a term, every now and then, and if that is shorter. A lost line costs what was known of the disk until the next
+/// full one, and full ones cost little.
 fn as_recorded(s: &RunState, e: &Event) -> Event {
     let kind = match &e.kind {
         EventKind::Checkpoints(report) => s.disk.scan.as_ref().and_then(|last| {

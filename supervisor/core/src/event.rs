@@ -1,4 +1,4 @@
-//! Events: the only input of a decision besides state and policy.
+//! Events: together with state and policy, the only input of a decision.
 
 mod act;
 pub mod diff;
@@ -31,17 +31,17 @@ use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One thing that happened, with the two times and a random number for jitter.
+/// One event, with its two times and random bits for jitter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, on the term's own clock.
+    /// Time on the term's own clock.
     pub at: Tick,
-    /// When, for people.
+    /// Wall-clock time, for display.
     pub wall: WallMs,
-    /// Fresh random bits: the core draws none itself. What came of them is recorded, they are not.
+    /// Random bits for jitter, because the core draws none. The result is recorded, the bits are not.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub entropy: u64,
-    /// A description.
+    /// What happened.
     pub kind: EventKind,
 }
 
@@ -50,13 +50,13 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// The kinds of events. Names are frozen: they stand in journals.
+/// The kinds of events. The names are frozen because journals contain them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// A supervisor began its tenure; what it found of an earlier attempt.
+    /// A supervisor started a term. Says what it found of an earlier attempt.
     TermStarted {
-        /// The term.
+        /// Number of the term.
         term: Term,
         /// Boot id of the machine.
         boot: String,
@@ -64,165 +64,167 @@ pub enum EventKind {
         host: String,
         /// Version of supervise.
         version: String,
-        /// Hash of the effective configuration: another one resets remembered failures.
+        /// Hash of the effective configuration. If it changes, remembered failures are forgotten.
         config: u64,
-        /// Version of the trainer where known.
+        /// Version of the trainer, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trainer_version: Option<String>,
-        /// How each role is spread over ranks, where saves do not tell it.
+        /// How each role is spread over ranks, if its saves do not show it.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         spread: BTreeMap<String, RoleSpread>,
-        /// A guard of an earlier term still lives with these workers.
+        /// A guard of an earlier term that still holds these workers.
         living: Option<LivingGuard>,
-        /// Processes of earlier attempts that no guard holds any more.
+        /// Processes of earlier attempts that no guard holds.
         orphans: Vec<ProcRef>,
     },
-    /// A guarded or safety act was carried out, or could not be.
+    /// A guarded or safety act succeeded or failed.
     ActDone {
-        /// Which.
+        /// The act that was performed.
         act: ActId,
-        /// `Err` carries what failed, in words.
+        /// The result; `Err` says what failed.
         result: Result<ActOutput, ActError>,
     },
-    /// A worker ended.
+    /// A worker exited.
     WorkerExited {
-        /// Attempt.
+        /// The attempt it belongs to.
         attempt: AttemptNo,
-        /// Worker.
+        /// The worker that exited.
         worker: WorkerId,
-        /// How it ended.
+        /// Exit status.
         status: ExitStatus,
-        /// It was the first of its attempt.
+        /// Whether it was the first worker of its attempt to exit.
         first: bool,
-        /// The last lines of its output, where it was the first to fail.
+        /// The last lines of its output, if it was the first to fail.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         lines: Vec<String>,
     },
-    /// No process of the attempt is left, but for those that cannot die.
+    /// All processes of the attempt have exited, except unkillable ones.
     TreeGone {
-        /// Attempt.
+        /// The attempt whose processes exited.
         attempt: AttemptNo,
-        /// Processes in uninterruptible sleep that SIGKILL did not end.
+        /// Processes in uninterruptible sleep that survived SIGKILL.
         unkillable: Vec<ProcRef>,
     },
-    /// The guard of the attempt is gone without having said goodbye.
+    /// The guard of the attempt exited without saying goodbye.
     GuardLost {
-        /// Attempt.
+        /// The attempt that the guard held.
         attempt: AttemptNo,
     },
-    /// Something is known of the nodes of an attempt.
+    /// Something became known about the nodes of an attempt.
     Nodes {
-        /// Attempt.
+        /// The attempt that runs on the nodes.
         attempt: AttemptNo,
-        /// The news.
+        /// What became known.
         news: NodesNews,
     },
-    /// The trainer got on, or its tree worked.
+    /// The trainer made progress, or its processes did work.
     Progress {
-        /// Attempt.
+        /// The attempt that made progress.
         attempt: AttemptNo,
-        /// Its present activity.
+        /// What the trainer is doing.
         phase: TrainerPhase,
         /// The newest step it printed.
         step: Option<Step>,
-        /// Signs of progress within its phases so far: batches of a validation.
+        /// Signs of progress within its phases so far, such as batches of a validation.
         #[serde(default, skip_serializing_if = "is_zero")]
         beats: u64,
-        /// How often its step has risen so far, where that is more than these events tell; 0 if nobody counted.
+        /// How often its step has risen so far, if that is more than these events show; 0: not counted.
         #[serde(default, skip_serializing_if = "is_zero")]
         risen: u64,
-        /// Activity of its processes since the last report; nothing is recorded of it beside a new step or phase, which is work.
+        /// Activity of its processes since the last report. It is not recorded together with a new step or phase, which
+        /// imply work.
         #[serde(default, skip_serializing_if = "Activity::is_none")]
         activity: Activity,
     },
-    /// The ranks of an attempt that has not got on for a while: recorded where it decides.
+    /// A sample of the ranks of an attempt that has made no progress for a while. Recorded only if it affects a
+    /// decision.
     Looked {
-        /// Attempt.
+        /// The attempt that was sampled.
         attempt: AttemptNo,
-        /// The ranks.
+        /// The sample.
         look: ActivitySample,
     },
     /// A rule matched a line of output.
     Sighted {
-        /// Attempt.
+        /// The attempt that printed the line.
         attempt: AttemptNo,
-        /// Its meaning.
+        /// What the rule means.
         means: RuleKind,
-        /// Sighting.
+        /// The matched line.
         sighting: Sighting,
     },
-    /// How much of what can run out is used.
+    /// Usage of the resources that can run out.
     Used {
-        /// Attempt.
+        /// The attempt that uses them.
         attempt: AttemptNo,
-        /// The newest step that was printed.
+        /// The newest step printed so far.
         step: Step,
-        /// Of what how much.
+        /// Usage by resource.
         usage: Vec<ResourceUsage>,
     },
-    /// The numbers of a step were looked at.
+    /// The weights of a step were checked for non-finite values.
     Finite {
-        /// Attempt that asked.
+        /// The attempt that asked for the check.
         attempt: AttemptNo,
-        /// The step.
+        /// Directory of the checked step.
         ckpt: CkptId,
-        /// Files of its model that hold numbers which are not finite; `None`: it could not be read.
+        /// Number of model files that contain non-finite values; `None`: the step could not be read.
         odd: Option<u32>,
-        /// The tensors that do.
+        /// The tensors that contain them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tensors: Option<OddTensors>,
     },
-    /// Facts of the machine about a failure.
+    /// Facts about the machine, gathered after a failure.
     Evidence {
-        /// Attempt.
+        /// The attempt that failed.
         attempt: AttemptNo,
-        /// The facts.
+        /// What was found.
         facts: MachineFacts,
     },
-    /// Numbers that the trainer printed about steps, a bundle at a time.
+    /// Metrics that the trainer printed about steps, in batches.
     Numbers {
-        /// Attempt.
+        /// The attempt that printed them.
         attempt: AttemptNo,
-        /// By step, in the order they were printed.
+        /// Metrics by step, in the order they were printed.
         steps: Vec<StepNumbers>,
     },
-    /// The script of an attempt did what it should not.
+    /// News of the launch script of an attempt.
     Script {
-        /// Attempt.
+        /// The attempt that runs the script.
         attempt: AttemptNo,
-        /// The act.
+        /// What the script did.
         news: ScriptNews,
     },
     /// Steps on disk, after a scan.
     Checkpoints(ScanReport),
-    /// The same as the difference to the last scan in the journal: how it is recorded, never how it happens.
+    /// The same, as the difference to the last scan in the journal. This form is only used for recording.
     CheckpointsChanged(ScanDiff),
-    /// A relaunch was tried in advance.
+    /// A relaunch was rehearsed.
     Rehearsed(Rehearsal),
-    /// A trainer of which the command tells nothing was seen while it ran.
+    /// A trainer that the command does not name was recognized while it ran.
     TrainerSeen(TrainerSeen),
-    /// A wake-up that was asked for.
+    /// A timer expired.
     Timer(TimerKey),
-    /// The disk of the checkpoint root was asked; it leaves no record but what it leads to.
+    /// Free space on the disk of the checkpoint root. Recorded only if it changes something.
     Space {
-        /// Bytes that are free; `None`: the file system does not tell.
+        /// Free bytes; `None`: the file system does not report them.
         free: Option<u64>,
-        /// Files that may be made; `None`: the file system does not count them.
+        /// Free inodes; `None`: the file system does not count them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         files: Option<u64>,
-        /// A small file could be made and given room; `None`: that was not tried, or the file system does not tell.
+        /// Whether a small file could be created and allocated; `None`: not tried, or the file system does not say.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         works: Option<bool>,
     },
-    /// The machine slept, or the driver was not scheduled: stall clocks shift by it.
+    /// The machine slept, or the supervisor was not scheduled. Stall clocks are shifted by this time.
     TimeGap {
-        /// Missing time.
+        /// The time that was missed.
         missing: Ms,
     },
-    /// A request to the I/O worker got no answer in time: a fact, never a verdict.
+    /// The I/O worker did not answer a request in time. This is a fact, not a verdict.
     #[serde(rename = "lane_stalled")]
     IoStalled {
-        /// The question.
+        /// The request that got no answer.
         what: String,
     },
     /// The I/O worker answers again.
@@ -230,58 +232,58 @@ pub enum EventKind {
     IoRecovered,
     /// The journal cannot be written.
     JournalStalled {
-        /// Why, in words.
+        /// The cause, as text.
         why: String,
     },
     /// The journal can be written again.
     JournalRecovered,
-    /// Another supervisor took the lease, or its run saves into the same directory.
+    /// Another supervisor took the lease, or another run saves into the same directory.
     LeaseLost {
-        /// Who.
+        /// Who took it.
         by: String,
     },
-    /// The lease could not be renewed for so long that a supervisor on another machine may take it soon.
+    /// The lease could not be renewed for so long that a supervisor on another machine may soon take it.
     LeaseSilent {
-        /// For how long, in words.
+        /// How long it was not renewed, as text.
         what: String,
     },
-    /// The run directory, the lease or the journal is not where it was: moved, replaced or deleted.
+    /// The run directory, the lease or the journal was moved, replaced or deleted.
     Displaced {
-        /// Which, and what became of it, in words.
+        /// Which one, and what happened to it, as text.
         what: String,
     },
-    /// Somebody was told of an event, or could not be.
+    /// A notification was sent, or failed.
     Told {
-        /// The event.
+        /// The event that was reported.
         event: String,
-        /// The way: `command`, `webhook`.
+        /// How it was sent: `command` or `webhook`.
         to: String,
-        /// It arrived.
+        /// Whether it arrived.
         arrived: bool,
-        /// Words that came back.
+        /// The reply, or the error.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         note: String,
     },
-    /// Answer of the scheduler about the job that this term runs in.
+    /// The scheduler's answer about the job that this term runs in.
     Allocation {
-        /// Its number.
+        /// Job number.
         job: String,
-        /// How often the scheduler started it again.
+        /// How often the scheduler restarted the job.
         restarts: u32,
-        /// Its end, for people; `None`: it has none, or nobody says.
+        /// When the job ends, on the wall clock; `None`: no limit, or not known.
         ends: Option<WallMs>,
-        /// Time until then.
+        /// Time left until then.
         left: Option<Ms>,
     },
-    /// A person or the system asked for something.
+    /// A request from an operator or from the system.
     Operator(OperatorRequest),
-    /// A person had leftovers of the run deleted while no supervisor was there.
+    /// An operator deleted leftovers of the run while no supervisor was running.
     Collected {
-        /// The first of them, below the run directory or where steps go aside.
+        /// The first of their paths, relative to the run directory or to the directory of steps that were moved aside.
         places: Vec<Utf8PathBuf>,
-        /// How many.
+        /// How many were deleted.
         count: u64,
-        /// Space that they took, in bytes.
+        /// Bytes that they took.
         bytes: u64,
     },
 }
@@ -289,36 +291,36 @@ pub enum EventKind {
 /// A guard of an earlier term that still holds its workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LivingGuard {
-    /// Its attempt.
+    /// The attempt it holds.
     pub attempt: AttemptNo,
-    /// The guard itself.
+    /// The guard process.
     pub guard: ProcRef,
-    /// Workers that still live.
+    /// Workers that are still running.
     pub workers: Vec<ProcRef>,
-    /// Exits nobody has heard of yet.
+    /// Worker exits that have not been reported yet.
     pub exits: Vec<(WorkerId, ExitStatus)>,
     /// The newest step it saw.
     pub step: Option<Step>,
 }
 
-/// Activity of the trainer, as far as its output and files tell.
+/// What the trainer is doing, judging by its output and files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainerPhase {
     /// Before the first step.
     Startup,
-    /// In a step.
+    /// Training a step.
     Step,
-    /// In a save.
+    /// Saving.
     Save,
-    /// In validation.
+    /// Validating.
     Validate,
-    /// The end was announced.
+    /// The trainer announced its end.
     Exit,
 }
 
 impl TrainerPhase {
-    /// The clock that runs in it, before or after the attempt's first step.
+    /// The clock that measures this phase; `stepped`: the attempt has printed a step.
     #[must_use]
     pub fn clock(self, stepped: bool) -> DurationKind {
         match self {
@@ -332,7 +334,7 @@ impl TrainerPhase {
     }
 }
 
-/// Activity of a tree of processes since the last report.
+/// Activity of a process tree since the last report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Activity {
     /// CPU time spent, in milliseconds.
@@ -341,22 +343,23 @@ pub struct Activity {
     pub output: u64,
     /// Wall time covered by this report, in milliseconds.
     pub over_ms: u64,
-    /// A GPU worked as it does while the attempt gets on.
+    /// Whether a GPU was as busy as in healthy windows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gpu: bool,
-    /// A process was ready to compute for most of a window, and had no core.
+    /// Whether a process was runnable for most of a window but got no core.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub starved: bool,
 }
 
 impl Activity {
-    /// Nothing is told.
+    /// Returns true if nothing was reported.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns true if the processes did something, or would have: idle ones tick a little, a hundredth of a core is no work.
+    /// Returns true if the processes worked or were starved. Idle processes use a little CPU, so up to 1 % of a core
+    /// does not count.
     #[must_use]
     pub fn is_work(self) -> bool {
         self.output > 0 || self.gpu || self.starved || self.cpu_ms.saturating_mul(100) > self.over_ms
@@ -366,83 +369,83 @@ impl Activity {
 /// A line of output that a rule matched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sighting {
-    /// The rule's stable name.
+    /// Stable name of the rule.
     pub rule: String,
-    /// Worker whose output it was.
+    /// The worker that printed the line.
     pub worker: WorkerId,
     /// Line number in that worker's output, from 1.
     pub line: u64,
-    /// The line, cut to 4 KiB, control characters removed.
+    /// The line without control characters, cut to 4 KiB.
     pub text: String,
-    /// A number the rule captures (a step, a total).
+    /// A number that the rule captures, such as a step or a total.
     pub number: Option<u64>,
-    /// How many times it was seen, where repeats are folded.
+    /// How often it matched, if repeats are merged.
     pub count: u64,
 }
 
-/// The result of a scan of the checkpoint root.
+/// Result of a scan of the checkpoint root.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScanReport {
-    /// Every step found, newest first; unproven where the proof stopped earlier.
+    /// All steps found, newest first. Those below the last proven step are unproven.
     pub steps: Vec<CheckpointSummary>,
     /// Content of the tracker file.
     pub tracker: TrackerState,
-    /// Set when the root itself could not be read.
+    /// Why the root could not be read, if it could not.
     pub unreadable: Option<String>,
-    /// Things worth saying that belong to no step (`global_steps_N`, strange files).
+    /// Remarks that belong to no step (`global_steps_N`, unexpected files).
     pub remarks: Vec<String>,
-    /// The root does not exist yet or is empty.
+    /// Whether the root is missing or empty.
     pub empty: bool,
-    /// The step of a save that goes on, where nothing else tells of it: its files are not listed before it is whole.
+    /// Step of a running save, if nothing else shows it: its files are not listed before it is whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saving: Option<Step>,
 }
 
-/// The trainer's own pointer to its newest step: a hint, never proof.
+/// The trainer's own pointer to its newest step. It is a hint, never proof.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrackerState {
-    /// No such file.
+    /// The file does not exist.
     #[default]
     Missing,
-    /// There, and empty (torn between truncate and write).
+    /// The file is empty (torn between truncate and write).
     Empty,
-    /// There, and not a number.
+    /// The file does not contain a number.
     Garbage(String),
-    /// Something that is no regular file stands there, and what it holds is not read: a symbolic link, a directory.
+    /// Not a regular file but, say, a symbolic link or a directory. It is not read.
     NotAFile(String),
-    /// Names this step.
+    /// The file names this step.
     Step(Step),
-    /// The trainer keeps no such file: it takes the newest step by name.
+    /// The trainer has no such file and takes the newest step by name.
     Unused,
 }
 
 impl TrackerState {
-    /// Nothing is there that could name a step.
+    /// Returns true if there is no tracker that could name a step.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Missing | Self::Unused)
     }
 }
 
-/// Wake-ups that were asked for. A later one of the same key replaces the earlier.
+/// Timers. Setting one replaces an earlier one with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimerKey {
-    /// A pause before a relaunch is over.
+    /// The backoff before a relaunch is over.
     Backoff,
-    /// SIGTERM was not enough.
+    /// The grace period after SIGTERM is over.
     KillDue,
-    /// A save had its time.
+    /// The time limit of a drain is over.
     DrainDue,
-    /// Look at the checkpoints again.
+    /// Scan the checkpoints again.
     ScanDue,
-    /// Prove what was only looked at so far, in the background.
+    /// Prove in the background what was only checked for structure.
     ProveDue,
-    /// Judge progress.
+    /// Check for a stall.
     StallCheck,
-    /// A state has lasted longer than it may.
+    /// A state has reached its time limit.
     StateDeadline,
-    /// The end of the scheduler's job is near: it is asked again.
+    /// The scheduler's job ends soon: query the scheduler again.
     AllocationEnd,
 }

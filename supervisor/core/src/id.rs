@@ -1,6 +1,6 @@
 //! Typed identifiers and the two notions of time.
 //!
-//! A bare integer never crosses a crate border: a step cannot be passed for an attempt.
+//! A bare integer never crosses a crate boundary, so a step cannot be passed for an attempt.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
@@ -30,11 +30,11 @@ macro_rules! number {
 }
 
 number!(
-    /// One supervisor's tenure over a run, counted from 1.
+    /// One supervisor's term on a run, counted from 1.
     Term, u32
 );
 number!(
-    /// One launch of all workers, counted from 1 over the life of the run.
+    /// One launch of all workers, counted from 1 over the whole run.
     AttemptNo, u32
 );
 number!(
@@ -46,11 +46,11 @@ number!(
     WorkerId, u32
 );
 number!(
-    /// A training step as the trainer counts it (optimizer steps; weight versions where the trainer says so).
+    /// A training step as the trainer counts it (optimizer steps, or weight versions with some trainers).
     Step, u64
 );
 number!(
-    /// A record's place in the journal of one term, counted from 1.
+    /// A record's number in the journal of one term, counted from 1.
     Seq, u64
 );
 number!(
@@ -58,7 +58,7 @@ number!(
     ActId, u64
 );
 number!(
-    /// Milliseconds of CLOCK_BOOTTIME since the term began.
+    /// Milliseconds of CLOCK_BOOTTIME since the term started.
     Tick, u64
 );
 number!(
@@ -67,13 +67,13 @@ number!(
 );
 
 impl Tick {
-    /// The moment `span` later.
+    /// The time `span` later.
     #[must_use]
     pub fn after(self, span: Ms) -> Self {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// Milliseconds from `earlier` until this moment, 0 if it lies ahead.
+    /// Time from `earlier` until this, 0 if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Ms {
         Ms(self.0.saturating_sub(earlier.0))
@@ -81,19 +81,19 @@ impl Tick {
 }
 
 impl Ms {
-    /// A span given in whole seconds.
+    /// A span of whole seconds.
     #[must_use]
     pub const fn secs(s: u64) -> Self {
         Self(s.saturating_mul(1000))
     }
 }
 
-/// Milliseconds since 1970, for display and platform limits only: never for ordering.
+/// Milliseconds since 1970, for display and platform limits only, never for ordering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WallMs(pub i64);
 
-/// A run's identity: (trainer, canonical checkpoint root), hashed; 16 hexadecimal digits.
+/// A run's identity: a hash of (trainer, canonical checkpoint root) in 16 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RunId(pub String);
@@ -112,7 +112,7 @@ pub fn fnv64(bytes: impl IntoIterator<Item = impl Borrow<u8>>) -> u64 {
     })
 }
 
-/// A process that cannot be confused with a later one of the same number.
+/// A process, identified so that a later one with the same pid is not mistaken for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcRef {
     /// Process id.

@@ -1,11 +1,11 @@
-//! The journal's lines: one JSON object a line, with a checksum over the rest of it.
+//! Lines of the journal: one JSON object per line, with a checksum over the rest of it.
 //!
-//! Format version 2: `{"v":2,"seq":N,"tick":ms,"wall":ms,"fact":{…},"then":[{"decided":{…}},…],"crc":"xxxxxxxx"}`; instead of `fact`
-//! also `decided`, `intended`, `ignored`. `then` holds what was recorded in the same moment: it is numbered on, and is there
-//! wherever the line is. A record's own times are left out where they are the line's. Version 1 said them twice, and
-//! `"kind":"fact","body":{…}`: it is read as before.
-//! A torn last line is a normal case and is cut; a reader shows kinds it does not know and goes on; a line
-//! that is damaged in the middle of a file is reported and skipped. Newer minor versions only add fields.
+//! Format version 2: `{"v":2,"seq":N,"tick":ms,"wall":ms,"fact":{…},"then":[{"decided":{…}},…],"crc":"xxxxxxxx"}`;
+//! `fact` may also be `decided`, `intended` or `ignored`. `then` contains the further records of the same moment, which
+//! are numbered consecutively; they are written together with the line or not at all. A record's own times are omitted
+//! if they equal the line's. Version 1 wrote them twice, and `"kind":"fact","body":{…}`; it can still be read. A torn
+//! last line is normal and is cut off. A reader shows kinds it does not know and continues; a damaged line in the
+//! middle of a file is reported and skipped. Newer minor versions only add fields.
 
 mod fast_parse;
 pub mod reason;
@@ -20,43 +20,42 @@ use crate::journal::record::JournalRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Format version written by this program.
+/// Format version that this program writes.
 pub const VERSION: u32 = 2;
 
-/// One line.
+/// Header of a line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LineHeader {
-    /// Format version.
     pub v: u32,
-    /// Place of its first record in the term's file, from 1.
+    /// Number of its first record in the term's file, from 1.
     pub seq: Seq,
     /// Term clock in ms.
     pub tick: Tick,
     /// Wall clock in ms since 1970.
     pub wall: WallMs,
-    /// How many records of one moment it holds, those of unknown kinds too.
+    /// Number of records in it, including those of unknown kinds.
     pub count: usize,
 }
 
-/// A record's kind (`fact`, `decided`, `intended`, `ignored`), and what it says.
+/// A record's kind (`fact`, `decided`, `intended`, `ignored`), and its content.
 pub type Body = (String, Value);
 
 impl LineHeader {
-    /// The number of its last record.
+    /// Number of its last record.
     #[must_use]
     pub fn last(&self) -> Seq {
         Seq(self.seq.0.saturating_add((self.count as u64).saturating_sub(1)))
     }
 }
 
-/// Kind of a line.
+/// A line after parsing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParsedLine {
-    /// The records of known kinds; the line counts more than these where a newer version wrote it.
+    /// The records of known kinds; fewer than the header counts if a newer version wrote the line.
     Known(LineHeader, Vec<JournalRecord>),
-    /// A whole line of which this version knows nothing.
+    /// A whole line that contains no record this version knows.
     Unknown(LineHeader),
-    /// A line of a newer format version: that version, and the line's head where it can be read.
+    /// A line of a newer format version: that version, and the header if it can be read.
     Newer(u64, Option<LineHeader>),
     /// Not a whole line: torn or damaged.
     Damaged(String),
@@ -70,7 +69,7 @@ pub fn encode(seq: Seq, tick: Tick, wall: WallMs, record: &JournalRecord) -> Res
     encode_all(seq, tick, wall, std::slice::from_ref(record))
 }
 
-/// Encodes what was recorded in one moment as a line, newline included; the first record has this number.
+/// Encodes the records of one moment as a line, newline included; the first one has the number `seq`.
 ///
 /// # Errors
 /// A record that JSON cannot express (none is known).
@@ -92,7 +91,7 @@ pub fn encode_all(seq: Seq, tick: Tick, wall: WallMs, records: &[JournalRecord])
     Ok(seal(line.into_bytes()))
 }
 
-/// A record as a field by the name of its kind, without what the line says.
+/// A record as a field named after its kind, without the times that the line has.
 fn named(tick: Tick, wall: WallMs, record: &JournalRecord) -> Result<String, serde_json::Error> {
     let (kind, mut body) = match serde_json::to_value(record)? {
         Value::Object(map) => map.into_iter().next().unwrap_or_default(),
@@ -115,12 +114,11 @@ const FACT: &str = "fact";
 /// The field of a fact that says what happened.
 const WHAT: &str = "kind";
 
-/// The line's times as a record holds them.
 fn times(tick: Tick, wall: WallMs) -> [(&'static str, Value); 2] {
     [("at", tick.0.into()), ("wall", wall.0.into())]
 }
 
-/// A line as it is written: what is left beside its shell is the record.
+/// A line as written: what is not its header is the record.
 #[derive(Deserialize)]
 struct RawLine {
     v: u32,
@@ -134,7 +132,7 @@ struct RawLine {
 }
 
 impl RawLine {
-    /// The kind of a record, and the record with everything that was left out.
+    /// The kind of a record, and the record with all omitted fields restored.
     fn record(&self, mut rest: Map<String, Value>) -> Option<Body> {
         if let (Some(Value::String(kind)), Some(body)) = (rest.get(WHAT), rest.get("body")) {
             return Some((kind.clone(), body.clone()));
@@ -171,16 +169,17 @@ impl RawLine {
     }
 }
 
-/// A line (without its newline) of any version, with what its records say in JSON: those of kinds that this version does not know too.
+/// Parses a line of any version (without its newline) into JSON, including records of kinds that this version does not
+/// know.
 ///
 /// # Errors
-/// In words, why it is none.
+/// Why the line is not one of a journal, as text.
 pub fn bodies(line: &[u8]) -> Result<(LineHeader, Vec<Body>), String> {
     let written: RawLine = serde_json::from_slice(&unseal(line)?).map_err(|e| e.to_string())?;
     Ok(written.line().ok_or("it holds no record")?)
 }
 
-/// The checksum of bytes.
+/// CRC-32 of the bytes.
 #[must_use]
 pub fn sum(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
@@ -208,8 +207,8 @@ pub fn decode(line: &[u8]) -> ParsedLine {
     }
 }
 
-/// The format version of a line that says it is newer than this program's. How its checksum is written may have changed as well, so
-/// only a line whose checksum is there and does not match is damaged.
+/// The format version of a line that is newer than this program's. The way its checksum is written may have changed
+/// too, so a line is damaged only if its checksum is there and does not match.
 fn newer_version(line: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct Versioned {
@@ -219,13 +218,13 @@ fn newer_version(line: &[u8]) -> Option<u64> {
     (v > u64::from(VERSION)).then_some(v)
 }
 
-/// A line of any version.
 fn decode_any(line: &[u8]) -> ParsedLine {
     let (line, bodies) = match bodies(line) {
         Ok(read) => read,
         Err(why) => return ParsedLine::Damaged(why),
     };
-    // By way of text: another reader for all records, for lines of other versions alone, would be a thirtieth of the program.
+    // Converts through text: a second deserializer for all records, used only for other versions, would be a thirtieth
+    // of the binary.
     let record =
         |(kind, body): Body| serde_json::from_slice(&serde_json::to_vec(&Map::from_iter([(kind, body)])).ok()?).ok();
     let records: Vec<JournalRecord> = bodies.into_iter().filter_map(record).collect();
@@ -238,36 +237,34 @@ fn decode_any(line: &[u8]) -> ParsedLine {
 /// Content of a term's file.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ParsedJournal {
-    /// Lines in order, with their records.
     pub lines: Vec<(LineHeader, Vec<JournalRecord>)>,
-    /// Lines that hold something of an unknown kind.
+    /// Number of lines with a record of an unknown kind.
     pub unknown: u32,
-    /// Damaged lines in the middle (number from 1, why).
+    /// Damaged lines in the middle (number from 1, reason).
     pub damaged: Vec<(u64, String)>,
-    /// Bytes up to the end of the last whole line: what follows is a torn tail.
+    /// Bytes up to the end of the last whole line. A torn tail follows.
     pub whole: u64,
 }
 
-/// A term's file as it is read, line by line: what a file of any length needs of memory.
+/// Reads a term's file line by line, in constant memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JournalReader {
-    /// Lines seen so far, whatever they were.
     pub number: u64,
-    /// The newest record.
+    /// Number of the newest record.
     pub last: Seq,
 }
 
 impl JournalReader {
-    /// The next line (without its newline); `None`: it was there before.
+    /// Decodes the next line (without its newline); `None` if it is a duplicate.
     pub fn next(&mut self, line: &[u8]) -> Option<ParsedLine> {
         Some(decode(line)).filter(|read| self.is_new(read))
     }
 
-    /// Takes note of the next line, which was decoded elsewhere; `false`: it was there before.
+    /// Notes the next line, which was decoded elsewhere. Returns false if it is a duplicate.
     pub fn is_new(&mut self, read: &ParsedLine) -> bool {
         self.number = self.number.saturating_add(1);
         if let ParsedLine::Known(l, _) = read {
-            // Lines whose fate was unknown to their writer are written again: the first one counts.
+            // A writer repeats lines if it does not know whether they were written. The first copy counts.
             if l.seq <= self.last {
                 return false;
             }
@@ -293,7 +290,7 @@ pub fn read(bytes: &[u8]) -> ParsedJournal {
                 out.lines.push((l, r));
             }
             Some(ParsedLine::Unknown(_) | ParsedLine::Newer(..)) => out.unknown += 1,
-            // A preallocated or torn line: skipped, and said.
+            // A preallocated or torn line: skip and report it.
             Some(ParsedLine::Damaged(why)) => out.damaged.push((lines.number, why)),
         }
         out.whole = at as u64;
@@ -399,7 +396,7 @@ mod tests {
         );
         let older = seal(br#"{"v":1,"seq":7,"tick":7,"wall":5,"guessed":{}}"#.to_vec());
         assert!(matches!(decode(&older[..older.len() - 1]), ParsedLine::Unknown(_)));
-        // A flipped bit makes a 3 of a 2: the checksum shows it.
+        // A flipped bit turns a 2 into a 3, which the checksum reveals.
         let mut flipped = line(1);
         flipped[5] ^= 1;
         assert!(flipped.starts_with(br#"{"v":3"#));

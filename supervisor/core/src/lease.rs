@@ -1,10 +1,10 @@
-//! The lease: who may act on a run. Pure rules over what was read; the files are the host's.
+//! The lease: who may act on a run. These are pure rules over what was read; the host reads and writes the files.
 //!
-//! A term is won by creating its directory, which a file system does for one caller only. The holder bumps a
-//! counter. Only where the holder's process is seen from the same [`Seat`], the same kernel and namespaces, is it known
-//! at once to be dead. From anywhere else (another machine, another boot, another container under the same host name)
-//! nothing but the counter can be seen: it must stand still, by the challenger's own clock, for as long as whatever
-//! the holder may have left behind could go on.
+//! A term is won by creating its directory, which a file system lets only one caller do. The holder keeps bumping a
+//! counter. Only a challenger in the same [`PidScope`] (the same kernel and namespaces) sees at once that the holder's
+//! process is dead. From anywhere else (another machine, another boot, another container under the same host name) only
+//! the counter is visible: it must stop, by the challenger's own clock, for as long as anything the holder left behind
+//! could keep running.
 
 mod fence;
 
@@ -13,34 +13,34 @@ pub use fence::{FenceDeadline, FenceSpan, Renewals};
 use crate::id::{Ms, ProcRef, Term, Tick};
 use serde::{Deserialize, Serialize};
 
-/// Terms beyond this are nobody's: a run begins a few of them a day.
+/// Higher terms are not ours: a run starts a few terms a day.
 const TERMS: u32 = 1 << 24;
-/// Nothing that a holder wrote is waited for longer than this.
+/// Longest wait, whatever a holder wrote.
 const LONGEST: Ms = Ms::secs(24 * 3600);
-/// Killing what a guard holds, once its time is over, takes no longer than this.
+/// Longest time it takes to kill a guard's workers once the guard's time is over.
 const KILLING: Ms = Ms::secs(10);
-/// A mount may show names and attributes as they were this long ago: NFS keeps them for a minute.
+/// How old the names and attributes that a mount shows may be: NFS caches them for a minute.
 const STALE: Ms = Ms::secs(60);
 
-/// The kernel and the namespaces that a process id is read in.
+/// The kernel and the namespaces in which a pid is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PidScope {
     /// Boot id of the kernel; empty: not known.
     pub boot: String,
-    /// Machine id; empty where the system has none.
+    /// Machine id; empty if the system has none.
     pub machine: String,
-    /// Inode of the pid namespace; 0: not known, or `/proc` shows another one.
+    /// Inode of the pid namespace; 0: not known, or `/proc` belongs to another one.
     pub pid_ns: u64,
-    /// Inode of the network namespace, where a guard and a supervisor can be reached; 0: not known.
+    /// Inode of the network namespace, in which a guard and a supervisor can reach each other; 0: not known.
     pub net_ns: u64,
-    /// Inode of the time namespace, which shifts start times; 0 where the kernel has none.
+    /// Inode of the time namespace, which shifts start times; 0 if the kernel has none.
     pub time_ns: u64,
 }
 
 impl PidScope {
-    /// Provably the same: what is seen of a process from here is what it is there. A kernel draws its boot id at random,
-    /// so that two seats without a machine id are still told apart by it; what is not known is never the same.
+    /// Returns true if both are provably the same, so that a process looks the same from either. Boot ids are random
+    /// and tell two scopes without a machine id apart; unknown values are never equal.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let is_known = !self.boot.is_empty() && self.pid_ns != 0 && self.net_ns != 0;
@@ -48,58 +48,55 @@ impl PidScope {
     }
 }
 
-/// Files that the holder writes.
+/// The holder of a lease, as written to its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Its term.
     pub term: Term,
-    /// Host name, for people.
+    /// Host name, for display.
     pub host: String,
-    /// Place where its process id means something. Holders of older releases know the boot id alone: that proves nothing.
+    /// Where its pid is valid. Older releases wrote the boot id alone, which proves nothing.
     #[serde(flatten)]
     pub seat: PidScope,
-    /// Its process.
     pub proc: ProcRef,
-    /// Bumped while it lives.
+    /// Bumped while the holder is running.
     pub counter: u64,
-    /// It ended and said so.
+    /// Whether it exited and said so.
     pub released: bool,
-    /// How long it may be silent by its own settings.
+    /// How long it may be silent, by its own settings.
     #[serde(default)]
     pub ttl: Ms,
-    /// How long after its last sign what it left behind may go on.
+    /// How long processes that it left behind may run after its last heartbeat.
     #[serde(default)]
     pub lasts: Ms,
 }
 
 impl Holder {
-    /// It holds the lease at a place that cannot be seen from this one, and was heard of within the time that it may be silent.
+    /// Returns true if it holds the lease in another scope and was last heard of less than its TTL ago.
     #[must_use]
     pub fn lives_elsewhere(&self, own: &PidScope, silent: Ms) -> bool {
         !self.released && !self.seat.is_same(own) && silent < self.ttl
     }
 }
 
-/// The challenger for the lease, and on what terms.
+/// A challenger for the lease, and its settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseClaim {
-    /// Host name, for people.
+    /// Host name, for display.
     pub host: String,
-    /// Place where its process id means something.
+    /// Where its pid is valid.
     pub seat: PidScope,
-    /// Its process.
     pub proc: ProcRef,
-    /// How long a holder elsewhere may be silent.
+    /// How long a holder in another scope may be silent.
     pub ttl: Ms,
-    /// How long after its last sign what it leaves behind may go on.
+    /// How long processes that it leaves behind may run after its last heartbeat.
     pub lasts: Ms,
-    /// The newest term that is known from elsewhere (the journals): the one that is won is a later one.
+    /// The newest term known from elsewhere (the journals). The term that is won is a later one.
     pub above: Term,
 }
 
 impl LeaseClaim {
-    /// How long whatever a holder leaves behind may go on after its last sign: it dies up to a beat later, and its guard
-    /// waits for a successor, lets a save end, and kills.
+    /// How long processes that a holder leaves behind may run after its last heartbeat: it dies up to a beat later, and
+    /// its guard waits for a successor, lets a save finish, and kills.
     #[must_use]
     pub fn lasting(ttl: Ms, orphan_grace: Ms, save_grace: Ms) -> Ms {
         [beat(ttl), orphan_grace, save_grace, KILLING]
@@ -107,15 +104,15 @@ impl LeaseClaim {
             .fold(Ms(0), |sum, part| Ms(sum.0.saturating_add(part.0)))
     }
 
-    /// The same where a holder ends its workers itself once it could not renew its lease for a TTL: a challenger leaves it the time
-    /// for that, and sees the last renewal late.
+    /// The same if the holder ends its workers itself once it could not renew its lease for a TTL: a challenger allows
+    /// for the time that takes, and for seeing the last renewal late.
     #[must_use]
     pub fn fenced(ttl: Ms, lasting: Ms) -> Ms {
         let own_end = ttl.0.saturating_add(KILLING.0).saturating_add(STALE.0);
         lasting.max(Ms(own_end))
     }
 
-    /// The holder that a winner is.
+    /// The holder that the challenger becomes by winning `term`.
     #[must_use]
     pub fn holder(&self, term: Term) -> Holder {
         Holder {
@@ -131,41 +128,40 @@ impl LeaseClaim {
     }
 }
 
-/// How often a holder shows that it lives.
+/// Interval between heartbeats.
 #[must_use]
 pub fn beat(ttl: Ms) -> Ms {
     Ms(ttl.0 / 4)
 }
 
-/// One look at the lease.
+/// One reading of the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LeaseSnapshot<'a> {
     /// The newest term directory.
     pub newest: Term,
-    /// Files that its winner wrote; or, where nothing can be read yet, what the winner before it did.
+    /// What its winner wrote or, if that cannot be read yet, what the previous winner wrote.
     pub holder: Option<&'a Holder>,
-    /// The counter that is written in place, where there is one.
+    /// The counter that is written in place, if there is one.
     pub beat: Option<u64>,
-    /// True if its process lives; `None` where that cannot be known from here.
+    /// Whether the holder's process is running; `None` if that cannot be seen from here.
     pub alive: Option<bool>,
-    /// The directory bears another place's name: the living holder may be that of the one it was copied from.
+    /// Whether the directory was made under another path: the running holder may be that of the original.
     pub copied: bool,
 }
 
-/// The challenger's next act.
+/// What the challenger does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimResult {
-    /// Take the next term.
     Take(Term),
-    /// Look again at this moment.
+    /// Read the lease again at this time.
     Wait(Tick),
-    /// Somebody lives: give up.
+    /// Another supervisor is running: give up.
     Held(Box<Holder>),
-    /// No supervisor ever counted so far: somebody else made this.
+    /// No supervisor gets this far: something else created the directory.
     Absurd(Term),
 }
 
-/// State that changes while a holder lives.
+/// The part that changes while a holder is running.
 type HolderState = (Term, u64, Option<u64>);
 
 /// A challenger's view over time.
@@ -175,13 +171,14 @@ pub struct Challenger {
 }
 
 impl Challenger {
-    /// Judges one look, begun at `from` and made no later than `now`. Whoever is stopped after it has not seen what came since.
+    /// Judges one reading, started at `from` and finished by `now`. A challenger that was suspended afterwards has not
+    /// seen what happened since.
     pub fn look(&mut self, from: Tick, now: Tick, seen: LeaseSnapshot<'_>, claim: &LeaseClaim) -> ClaimResult {
         let newest = seen.newest.max(claim.above);
         if newest.0 >= TERMS {
             return ClaimResult::Absurd(newest);
         }
-        // Where the journals know of a later term than the lease does, its holder is not known.
+        // If the journals know a later term than the lease does, its holder is unknown.
         let own = seen.holder.filter(|h| h.term == newest);
         if newest == Term(0) {
             return ClaimResult::Take(Term(1));
@@ -195,7 +192,7 @@ impl Challenger {
                 return ClaimResult::Held(Box::new(holder.clone()));
             }
         }
-        // A directory without a holder: its winner died before it wrote, or is about to.
+        // A directory without a holder: its winner died before it wrote, or is about to write.
         let sign = (newest, own.map_or(0, |h| h.counter), seen.beat);
         if let Some((before, _)) = self.seen
             && before != sign
@@ -214,31 +211,31 @@ impl Challenger {
     }
 }
 
-/// How long nothing must have been heard of a holder.
+/// How long a holder must be silent before its lease can be taken.
 fn silence(seen: LeaseSnapshot<'_>, claim: &LeaseClaim) -> Ms {
     let ttl = claim.ttl.max(seen.holder.map_or(Ms(0), |h| h.ttl));
     if seen.alive == Some(true) {
-        // It lives and holds another directory: nothing of it can be an orphan.
+        // It is running and holds another directory, so it leaves no orphans here.
         return ttl;
     }
-    // Of a holder that left no word, the challenger's own habits are the best guess.
+    // If a holder wrote no duration, the challenger's own is the best guess.
     let lasts = seen.holder.map_or(claim.lasts, |h| match h.lasts {
         Ms(0) => claim.lasts,
         said => said,
     });
-    // What stands in a file may be damaged: nobody is waited for without end.
+    // The file may be damaged: limit the wait.
     ttl.max(lasts).min(LONGEST)
 }
 
-/// A living holder's view of its own places: the run directory, its term, its journal.
+/// Whether a running holder's paths (run directory, term, journal) are still where they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ground {
     away: bool,
 }
 
 impl Ground {
-    /// Takes in a look that succeeded: whether everything was where it was. Answers whether the ground is lost: twice in
-    /// a row, one beat apart, it was not. A look that failed says nothing and is not taken in.
+    /// Takes in a successful check: whether everything is in place. Returns true if it was not, twice in a row, one
+    /// beat apart. A failed check shows nothing and is not taken in.
     pub fn look(&mut self, is_there: bool) -> bool {
         let before = std::mem::replace(&mut self.away, !is_there);
         before && !is_there
@@ -343,7 +340,7 @@ mod tests {
         assert!(!seat(3).is_same(&old.seat));
         let text = serde_json::to_string(&holder(5)).unwrap();
         assert_eq!(serde_json::from_str::<Holder>(&text).unwrap(), holder(5));
-        // What an older release looks for is where it was.
+        // An older release finds the field where it expects it.
         assert!(text.contains(r#""boot":"b""#), "{text}");
     }
 
@@ -427,7 +424,7 @@ mod tests {
         assert_eq!(judge(&mut c, 0, nobody(Term(0))), ClaimResult::Take(Term(1)));
         assert_eq!(judge(&mut c, 0, nobody(Term(2))), ClaimResult::Wait(Tick(60)));
         assert_eq!(judge(&mut c, 61, nobody(Term(2))), ClaimResult::Take(Term(3)));
-        // One that the winner before it still has something to say about.
+        // A directory whose previous winner's processes may still be running.
         let mut h = holder(1);
         h.lasts = Ms(500);
         let before = LeaseSnapshot {

@@ -1,9 +1,11 @@
-//! The ledger of a run: its wall time since the first attempt, split without rest; what failures cost; how attempts came back.
+//! The ledger of a run: its wall time since the first attempt by category, what failures cost, and how attempts
+//! recovered.
 //!
-//! A fold over the records beside the state: [`Ledger::note`] is called with each record and the state that it led to. The time
-//! between two records belongs to what was going on then. While workers train, that is known only at the next sign of
-//! progress: until then the time is held *open*. Within a term the term's clock counts, between terms the wall clock, never backwards. Milliseconds are
-//! integers and each is counted once: the parts sum to the whole exactly. Memory is bounded.
+//! [`TimeLedger::note`] is called with each record and the resulting state. The time between two records belongs to
+//! what the run was doing then. While workers train, that is known only at the next sign of progress, so until then the
+//! time is kept *open*. Within a term the term's clock counts; between terms the wall clock, which never runs backwards
+//! here. Milliseconds are integers and each is counted once, so the categories sum to the total exactly. Memory is
+//! bounded.
 
 mod cost;
 mod parts;
@@ -22,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 const COMEBACKS: usize = 256;
-/// Code of the reason for which an attempt is ended that does not get on.
+/// Reason code of an attempt that was stopped because it stalled.
 const STALLED: &str = "stalled";
 const HAND_BACK: &str = "hand_back";
 const UNSEEN: &str = "unseen";
@@ -32,39 +34,36 @@ const UNSEEN: &str = "unseen";
 pub struct StepTally {
     /// For the first time.
     pub new: u64,
-    /// Again.
+    /// Repeated.
     pub again: u64,
-    /// Steps that the next attempt had to train again.
+    /// Steps that a later attempt had to train again.
     pub lost: u64,
 }
 
-/// Activity of the run after a record.
+/// What the run was doing after a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Doing {
-    /// Something that is known at once.
+    /// The category is known at once.
     Part(TimeCategory),
     /// The workers run, in this phase.
     Training(TrainerPhase),
-    /// Nothing is known.
     #[default]
     Nothing,
 }
 
-/// Time of a training whose part is told by what comes after it.
+/// Training time whose category depends on what follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct OpenSpan {
     /// Spent on the next step, up to the last sign of progress.
     step: u64,
-    /// Since then.
+    /// Since that sign.
     since: u64,
-    /// Since a failure was sighted, if the training does not go on.
+    /// Since a failure was seen; only counted as such if the training does not continue.
     doubt: u64,
-    /// One was.
     fails: bool,
 }
 
-/// How a training ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TrainingEnd {
     Well,
@@ -82,15 +81,12 @@ pub struct TimeLedger {
     parts: TimeBreakdown,
     open: OpenSpan,
     trained: StepTally,
-    /// Highest step that was ever printed.
     high: Option<Step>,
-    /// The newest step of the present attempt.
     step: Option<Step>,
-    /// Signs of progress within its phase.
     beats: u64,
-    /// The newest step of the attempt before, where it is not known yet from where this one goes on.
+    /// Newest step of the previous attempt, until it is known where the current one starts.
     before: Option<Step>,
-    /// Code of the reason for which the attempt was ended.
+    /// Code of the reason for which the attempt was stopped.
     why: Option<String>,
     costs: Costs,
     comeback: RecoveryTime,
@@ -98,7 +94,7 @@ pub struct TimeLedger {
 }
 
 impl TimeLedger {
-    /// Takes a record in; `s` is the state after it.
+    /// Takes in a record; `s` is the state after it.
     pub fn note(&mut self, s: &RunState, r: &JournalRecord) {
         let gone = self.gone(s, r);
         (self.now, self.wall) = (s.now, s.wall);
@@ -118,14 +114,14 @@ impl TimeLedger {
         if let Some(a) = s.attempt.as_ref() {
             self.look(a, r);
         }
-        // A guard that lives on keeps its workers at it until it is decided upon.
+        // A running guard keeps its workers training until the new term decides about them.
         let begins = matches!(r, JournalRecord::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
         if !(begins && matches!(self.doing, Doing::Training(_))) {
             self.turn(s);
         }
     }
 
-    /// Wall time by part, up to the newest record.
+    /// Wall time by category, up to the newest record.
     #[must_use]
     pub fn parts(&self) -> TimeBreakdown {
         let mut parts = self.parts.clone();
@@ -135,7 +131,7 @@ impl TimeLedger {
         parts
     }
 
-    /// Wall time by part up to a moment after the newest record, while what went on then goes on.
+    /// Wall time by category up to `wall`, assuming that nothing has changed since the newest record.
     #[must_use]
     pub fn parts_at(&self, wall: WallMs) -> TimeBreakdown {
         let mut later = self.clone();
@@ -144,37 +140,37 @@ impl TimeLedger {
         later.parts()
     }
 
-    /// When the first attempt was launched; `None`: none was.
+    /// When the first attempt was launched; `None` if none was.
     #[must_use]
     pub fn began(&self) -> Option<WallMs> {
         self.began
     }
 
-    /// Steps that were trained.
+    /// Steps trained so far.
     #[must_use]
     pub fn trained(&self) -> StepTally {
         self.trained
     }
 
-    /// Cost of failures by class; one that was ended without a diagnosis stands under the code of the reason for which it was ended.
+    /// Cost of failures by class. A failure that was not diagnosed is listed under the code of the reason that stopped
+    /// the attempt.
     #[must_use]
     pub fn costs(&self) -> &BTreeMap<String, Cost> {
         &self.costs.by
     }
 
-    /// How the present attempt came back, or is on its way.
+    /// How the current attempt recovered, or is recovering.
     #[must_use]
     pub fn comeback(&self) -> &RecoveryTime {
         &self.comeback
     }
 
-    /// How attempts came back, oldest first: the last 256, the present one included.
+    /// How attempts recovered, oldest first: the last 256, including the current one.
     pub fn comebacks(&self) -> impl Iterator<Item = &RecoveryTime> {
         let present = Some(&self.comeback).filter(|c| c.attempt > AttemptNo(0));
         self.comebacks.iter().chain(present)
     }
 
-    /// Time since the record before.
     fn gone(&self, s: &RunState, r: &JournalRecord) -> u64 {
         let begins = matches!(r, JournalRecord::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
         self.fitting(match begins {
@@ -183,7 +179,7 @@ impl TimeLedger {
         })
     }
 
-    /// No more than can be counted; nothing before the first attempt.
+    /// Limits `ms` so that the sum cannot overflow; 0 before the first attempt.
     fn fitting(&self, ms: u64) -> u64 {
         let spent = self.parts.whole().0 + self.open.step + self.open.since + self.open.doubt;
         match self.began {
@@ -192,14 +188,15 @@ impl TimeLedger {
         }
     }
 
-    /// Part of the time was slept; the rest.
+    /// Books the time that the machine slept and returns the rest.
     fn slept(&mut self, gone: u64, missing: Ms) -> u64 {
         let slept = missing.0.min(gone);
         self.book(TimeCategory::Unknown, slept);
         gone - slept
     }
 
-    /// The time since the last record of the term before, where it went on as before: the rest.
+    /// Books the time between two terms, unless the run continued as before. Returns the time that is still to be
+    /// booked.
     fn new_term(&mut self, gone: u64, lives: bool) -> u64 {
         let over = matches!(
             self.doing,
@@ -247,7 +244,7 @@ impl TimeLedger {
                     self.named(d.class.code());
                 }
                 Decision::StartFrom { order, care: true, .. } => {
-                    // Another beginning: what was trained before it is not trained again.
+                    // A new starting point: earlier steps are not repeated.
                     self.high = Some(order.from.step());
                     self.step = None;
                 }
@@ -268,7 +265,7 @@ impl TimeLedger {
         }
     }
 
-    /// The training was ended for this reason, or ended by itself, and not well.
+    /// The training was stopped for this reason, or failed.
     fn ended(&mut self, s: &RunState, code: Option<&str>) {
         if !matches!(self.doing, Doing::Training(_)) {
             return;
@@ -291,7 +288,6 @@ impl TimeLedger {
         }
     }
 
-    /// No diagnosis was made.
     fn named_by_reason(&mut self) {
         if matches!(self.costs.blame, CostOwner::Pending(_)) {
             let why = self.why.take().unwrap_or_else(|| UNSEEN.to_owned());
@@ -313,7 +309,7 @@ impl TimeLedger {
         self.beats = 0;
     }
 
-    /// The attempt before came further than this one starts from.
+    /// Counts the steps by which the previous attempt was ahead of the start of this one.
     fn lose(&mut self, before: Option<Step>, from: Step) {
         let lost = before.unwrap_or_default().0.saturating_sub(from.0);
         self.trained.lost = self.trained.lost.saturating_add(lost);
@@ -321,7 +317,7 @@ impl TimeLedger {
         self.costs.lose(lost);
     }
 
-    /// Signs of progress.
+    /// Looks for signs of progress or failure in a record.
     fn look(&mut self, a: &Attempt, r: &JournalRecord) {
         let Doing::Training(phase) = self.doing else { return };
         let fails = match r {
@@ -351,7 +347,7 @@ impl TimeLedger {
         }
     }
 
-    /// The training got on: what was spent since the last sign was spent on this phase.
+    /// Books the time since the last sign of progress on this phase.
     fn sign(&mut self, phase: TrainerPhase) {
         let ms = self.open.since + self.open.doubt;
         (self.open.since, self.open.doubt, self.open.fails) = (0, 0, false);
@@ -361,7 +357,7 @@ impl TimeLedger {
         }
     }
 
-    /// A step was printed: the time since the one before is divided among the steps between them.
+    /// A step was printed: divides the time since the previous one among the steps between them.
     fn rise(&mut self, a: &Attempt, step: Step) {
         let from = match (&a.order.from, self.step) {
             (_, Some(before)) => before,
@@ -392,7 +388,7 @@ impl TimeLedger {
         self.step = Some(step);
     }
 
-    /// Turns to the activity that the state tells.
+    /// Switches to what the state says the run is doing.
     fn turn(&mut self, s: &RunState) {
         let lives = s.live().filter(|a| a.launch.launched.is_some());
         let next = match &s.mode {
@@ -418,7 +414,7 @@ impl TimeLedger {
         self.doing = next;
     }
 
-    /// The training is over; `stopped`: by its people.
+    /// The training is over; `stopped`: by its operators.
     fn close(&mut self, end: TrainingEnd, stopped: bool) {
         self.costs.blame = match stopped {
             true => CostOwner::Nobody,
@@ -432,14 +428,13 @@ impl TimeLedger {
         for (part, ms) in trained {
             self.book(part, ms);
         }
-        // The time until the failure was noticed is the first part of the way back from it.
+        // The detection time is the first part of the recovery.
         self.next_comeback();
         for (part, ms) in noticing {
             self.book(part, ms);
         }
     }
 
-    /// The way back from here on.
     fn next_comeback(&mut self) {
         let before = std::mem::take(&mut self.comeback);
         if before.attempt == AttemptNo(0) {
@@ -451,7 +446,7 @@ impl TimeLedger {
         self.comebacks.push_back(before);
     }
 
-    /// Parts that an open time belongs to if the training ends so.
+    /// Categories of the open time if the training ends in this way.
     fn settled(&self, open: OpenSpan, end: TrainingEnd) -> [(TimeCategory, u64); 3] {
         let Doing::Training(phase) = self.doing else {
             return [
@@ -476,7 +471,7 @@ impl TimeLedger {
     }
 }
 
-/// GPUs that a run uses, by its present specification; the number of its workers where that does not tell.
+/// Number of GPUs that a run uses by its current specification, or of its workers if that does not say.
 #[must_use]
 pub fn devices(spec: &RunSpec) -> u32 {
     match u32::try_from(spec.gang.gpus.len()) {

@@ -1,4 +1,4 @@
-//! What is measured while an attempt runs, and what follows from the numbers alone.
+//! Measurements taken while an attempt runs, and what they show on their own.
 
 pub mod activity;
 pub mod collapse;

@@ -1,7 +1,8 @@
-//! The rules by which a failure is answered: one row for each class, as data, and the one function that reads a row.
+//! Policy rules: how failures of each class are answered. One row per class, as data, and one function that applies a
+//! row.
 //!
-//! A class never decides alone. What counts beside it: the same failure before (fingerprint and step), a new step that the attempt
-//! trained or proved, and a resume point that may be the cause.
+//! The class never decides alone. What also counts: whether the same failure happened before (fingerprint and step),
+//! whether the attempt trained or proved a new step, and whether the resume point may be the cause.
 
 pub mod backoff;
 pub mod broken_nodes;
@@ -12,32 +13,28 @@ use crate::rulebook::failure_line::{FailureLine, said_of};
 use crate::rulebook::taxonomy::{self, Class, EndsAfter, FailureClass, FailureKind};
 use std::collections::BTreeMap;
 
-/// The user's changes: a class (`mem.cuda_oom`) or a family (`mem.*`), and the answer to it.
+/// The user's changes: the answer to a class (`mem.cuda_oom`) or a family (`mem.*`).
 pub type Changes = BTreeMap<String, FailureAction>;
 
-/// The same failure at the same step so often is no accident, where a restart was expected to help.
+/// If a restart was expected to help, this many equal failures at the same step are no accident.
 const OFTEN: u32 = 3;
 
 /// How failures of one class are answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRule {
-    /// The class.
     pub class: FailureClass,
-    /// The answer.
     pub answer: FailureAction,
-    /// The same failure at the same step so many times ends the run; `None`: only the retries are counted.
+    /// How many equal failures at the same step end the run; `None`: only the retries count.
     pub proofs: Option<u32>,
-    /// The same failure twice before the first new step makes the resume point suspect.
+    /// Whether two equal failures before the first new step make the resume point suspect.
     pub suspects: bool,
-    /// It costs no retry.
+    /// Whether it is not charged as a retry.
     pub spared: bool,
-    /// The shortest pause before the relaunch.
     pub rest: Ms,
-    /// The user's entry that changed it.
     pub changed: Option<String>,
 }
 
-/// The rule for a class; `first` is the answer that its diagnosis gave.
+/// The rule for a class; `first`: the answer that the diagnosis gave.
 #[must_use]
 pub fn rule(changes: &Changes, lines: &[FailureLine], class: &FailureClass, first: FailureAction) -> PolicyRule {
     let change = entry(changes, class);
@@ -69,7 +66,7 @@ pub fn rules(changes: &Changes, lines: &[FailureLine]) -> Vec<PolicyRule> {
     .collect()
 }
 
-/// Returns true if a failure can be of that class: one of the table, or one of the user's own.
+/// Returns true if the name is a class of the table or one of the user's own.
 #[must_use]
 pub fn is_class(name: &str) -> bool {
     let own = name.strip_prefix("user.");
@@ -82,7 +79,7 @@ pub fn is_class(name: &str) -> bool {
     Class::of_code(name).is_some() || own.is_some_and(plain)
 }
 
-/// The class itself counts before its family.
+/// The user's entry for a class. An entry for the class itself overrides one for its family.
 fn entry<'a>(changes: &'a Changes, class: &FailureClass) -> Option<(&'a String, &'a FailureAction)> {
     let code = class.code();
     let family = code.split('.').next().unwrap_or(code);
@@ -90,7 +87,7 @@ fn entry<'a>(changes: &'a Changes, class: &FailureClass) -> Option<(&'a String, 
     changes.get_key_value(code).or_else(|| changes.get_key_value(&whole))
 }
 
-/// A relaunch costs no retry if others ended the attempt.
+/// Returns true if a relaunch is charged, which it is not if the attempt was ended from outside.
 fn costs_retry(lines: &[FailureLine], class: &FailureClass) -> bool {
     match class.row() {
         Some(row) => row.costs_retry,
@@ -98,7 +95,7 @@ fn costs_retry(lines: &[FailureLine], class: &FailureClass) -> bool {
     }
 }
 
-/// A checkpoint may be the cause. A class that only another release knows is taken for one of its family.
+/// Returns true if a checkpoint may be the cause. A class that this release does not know is treated like its family.
 fn blames_checkpoint(lines: &[FailureLine], class: &FailureClass) -> bool {
     let of_family = || {
         taxonomy::rows()
@@ -128,46 +125,44 @@ fn proofs(class: &FailureClass, answer: FailureAction, is_changed: bool, spared:
     }
 }
 
-/// Facts beside the class.
+/// What counts besides the class.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FailureContext {
-    /// The same failure at the same step, this one included.
+    /// Number of equal failures at the same step, including this one.
     pub same: u32,
-    /// One of those before came before a new step, too.
+    /// Whether an earlier one also came before a new step.
     pub at_the_start: bool,
-    /// It resumed from a checkpoint.
     pub resumed: bool,
-    /// It trained a step beyond its resume point.
+    /// Whether it trained a step beyond its resume point.
     pub trained: bool,
-    /// It proved a step beyond all before.
+    /// Whether it proved a step beyond all earlier ones.
     pub progressed: bool,
-    /// The attempt before failed alike, before its first new step, from a newer checkpoint.
+    /// Whether the previous attempt failed in the same way before its first new step, from a newer checkpoint.
     pub stepped_back: bool,
-    /// An older checkpoint is there, and the run may step back once more.
+    /// Whether there is an older checkpoint and the run may step back once more.
     pub may_step_back: bool,
 }
 
 /// The answer to one failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureResponse {
-    /// Another attempt.
+    /// Launch another attempt.
     GoOn,
-    /// Another attempt, from an older checkpoint: this one failed to load.
+    /// Launch from an older checkpoint, because this one failed to load.
     FallBack,
-    /// The same: this one is suspect.
+    /// Launch from an older checkpoint, because this one is suspect.
     Suspect,
-    /// The run ends.
     End,
 }
 
-/// Reads a row.
+/// Applies a rule to a failure.
 #[must_use]
 pub fn next(rule: &PolicyRule, case: &FailureContext) -> FailureResponse {
     let at_the_start = case.resumed && !case.trained;
     if rule.answer == FailureAction::FallBack && (at_the_start || case.resumed && rule.changed.is_some()) {
         return FailureResponse::FallBack;
     }
-    // Seen after new steps as well, it is not in the checkpoint.
+    // If it was also seen after new steps, the checkpoint is not the cause.
     let again = case.at_the_start || case.stepped_back;
     if rule.suspects && at_the_start && again {
         return if case.may_step_back {
@@ -185,7 +180,7 @@ pub fn next(rule: &PolicyRule, case: &FailureContext) -> FailureResponse {
     }
 }
 
-/// Returns true if an entry of the setting names a class, or a family that has some.
+/// Returns true if an entry of the setting names a class, or a family with at least one class.
 #[must_use]
 pub fn is_known(entry: &str) -> bool {
     match entry.strip_suffix(".*") {

@@ -1,5 +1,5 @@
-//! Where an attempt starts: the newest proven step of this lineage, or why there is none.
-//! The directory decides. A tracker file that disagrees only raises a question for the operator, who may have rolled back.
+//! Where an attempt starts: the newest proven step of this run, or why there is none. The directory decides. A tracker
+//! file that disagrees only raises a question for the operator, who may have rolled back.
 
 mod degraded;
 mod fit;
@@ -41,40 +41,34 @@ pub use next::in_next_term;
 pub enum ResumeChoice {
     /// Start here, after these edits.
     Start {
-        /// From where.
         from: StartPoint,
-        /// Disk edits first.
         edits: Vec<DiskEdit>,
-        /// The state that is lost.
         lost: Vec<StateKind>,
-        /// The run is taken into care here.
+        /// Whether the run is adopted at this step.
         care: bool,
-        /// Why.
         reasons: Vec<Reason>,
     },
-    /// The last planned step is there.
+    /// The last planned step is on disk.
     Finished {
-        /// The step.
+        /// The step that was found.
         step: Step,
-        /// Why.
         reasons: Vec<Reason>,
     },
-    /// A newer step cannot be read: wait, never pass it over.
+    /// A newer step cannot be read: wait for it, never skip it.
     Unreadable {
-        /// Why.
+        /// Why it cannot be read.
         reasons: Vec<Reason>,
     },
     /// No start is allowed.
     Refuse {
         /// How the run ends.
         outcome: RunOutcome,
-        /// Why.
         reasons: Vec<Reason>,
     },
 }
 
-/// The last planned step: the configuration's, else what the trainer printed. Where one checkpoint is overwritten, the smaller one:
-/// there a number of steps is a limit, and the data may end before.
+/// The last planned step: the configuration's, else what the trainer printed. For a checkpoint that is overwritten, the
+/// smaller of both, because there a number of steps is a limit and the data may end earlier.
 #[must_use]
 pub fn last_step(s: &RunState, spec: &RunSpec) -> Option<Step> {
     match (spec.last_step, s.progress.total) {
@@ -83,8 +77,8 @@ pub fn last_step(s: &RunState, spec: &RunSpec) -> Option<Step> {
     }
 }
 
-/// The end that a start answers again without acting, as it needed a person; `None`: it acts. Another question gets another answer: a
-/// start that was refused may be asked for in another way.
+/// The outcome that a start repeats without acting, because it needs an operator; `None`: the start acts. A start with
+/// other options acts again, because it may be allowed what the last one was refused.
 #[must_use]
 pub fn answered_again<'a>(s: &'a RunState, spec: &RunSpec) -> Option<&'a RunOutcome> {
     let p = &spec.policy;
@@ -102,7 +96,8 @@ pub fn answered_again<'a>(s: &'a RunState, spec: &RunSpec) -> Option<&'a RunOutc
     (!asks_anew || !unfit && !matches!(ended, RunOutcome::NoProof { .. })).then_some(ended)
 }
 
-/// How deep a scan must prove before a launch: every byte after a reboot or full disk, and of a step that this run did not write.
+/// How deep a scan must prove before a launch. Every byte is read after a reboot or a full disk, which may have torn
+/// the newest step, and for a step that this run did not write.
 #[must_use]
 pub fn needed_depth(s: &RunState, spec: &RunSpec) -> Depth {
     let candidate = || {
@@ -136,7 +131,7 @@ pub fn depth_of(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Depth {
     }
 }
 
-/// How many whole steps a scan must prove. All of them if the operator named one, which may be old.
+/// How many whole steps a scan must prove: all if the operator named one, which may be old.
 #[must_use]
 pub fn scan_width(s: &RunState, spec: &RunSpec) -> u32 {
     if wanted_step(s, spec).is_some() || wanted_path(s, spec) {
@@ -150,14 +145,14 @@ pub fn scan_width(s: &RunState, spec: &RunSpec) -> u32 {
     kept.saturating_add(2).saturating_add(distrusted)
 }
 
-/// `--from N`, until the launch from there; else where a person sent the run back to, until the next launch.
+/// The step of `--from N` until the launch from there, else the step that an operator rolled back to until the next
+/// launch.
 fn wanted_step(s: &RunState, spec: &RunSpec) -> Option<Step> {
     let done = s.requests.care.as_ref().is_some_and(|c| c.term == s.term) && !s.care_is_unfinished();
     let sent_back = s.requests.roll_back.as_ref().filter(|_| !spec.policy.fresh);
     spec.policy.from.filter(|_| !done).or(sent_back.map(|r| r.to))
 }
 
-/// The wish that named the step, in words.
 fn wish_words(s: &RunState, spec: &RunSpec) -> String {
     match s.requests.roll_back.as_ref().filter(|_| spec.policy.from.is_none()) {
         Some(r) => format!("rollback by {}", r.by),
@@ -165,7 +160,7 @@ fn wish_words(s: &RunState, spec: &RunSpec) -> String {
     }
 }
 
-/// `resume_path`, until a step of our own is proven.
+/// Whether `resume_path` still counts, that is until we have proven a step of our own.
 fn wanted_path(s: &RunState, spec: &RunSpec) -> bool {
     let ResumeIntent::Path { step, .. } = &spec.resume else {
         return false;
@@ -176,7 +171,7 @@ fn wanted_path(s: &RunState, spec: &RunSpec) -> bool {
         .is_none_or(|c| c.intent != spec.resume || !s.requests.wish_done && c.step == Some(*step))
 }
 
-/// This is the step that `resume_path` names.
+/// Returns true if `resume_path` names this step.
 fn is_named(spec: &RunSpec, c: &CheckpointSummary) -> bool {
     let ResumeIntent::Path { path, .. } = &spec.resume else {
         return false;
@@ -187,7 +182,7 @@ fn is_named(spec: &RunSpec, c: &CheckpointSummary) -> bool {
     }
 }
 
-/// `--fresh` or `disable`, until the launch from nothing.
+/// Whether `--fresh` or `disable` still counts, that is until the fresh launch.
 fn wanted_fresh(s: &RunState, spec: &RunSpec) -> bool {
     let disabled = spec.resume == ResumeIntent::Disabled;
     let open = s.care_is_unfinished();
@@ -260,7 +255,7 @@ pub fn choose(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> ResumeChoice {
     }
 }
 
-/// Why a run is not resumed by us.
+/// Why we do not resume the run.
 fn as_written(spec: &RunSpec) -> &'static str {
     let p = &spec.policy;
     match (p.recovery, p.off_by_command) {
@@ -270,7 +265,7 @@ fn as_written(spec: &RunSpec) -> &'static str {
     }
 }
 
-/// The newest step that was proven in this run is not there any more, and it was not moved aside by us.
+/// Reports that the newest proven step of this run has disappeared without being moved aside by us.
 fn vanished(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> Option<Reason> {
     // The only checkpoint is overwritten by every save.
     let mark = s.progress.mark.filter(|_| spec.saves.is_steps())?;
@@ -356,7 +351,7 @@ enum Newest<'a> {
     None(Vec<Reason>),
 }
 
-/// Walks from the newest step down; every step passed over leaves a reason. A step that a person asked for is
+/// Walks from the newest step down and gives a reason for every step it passes over. A step that the operator named is
 /// taken or refused, never replaced by an older one.
 fn newest<'a>(s: &RunState, spec: &RunSpec, scan: &'a ScanReport, from: Option<Step>) -> Newest<'a> {
     let mut reasons = Vec::new();
@@ -372,7 +367,7 @@ fn newest<'a>(s: &RunState, spec: &RunSpec, scan: &'a ScanReport, from: Option<S
             reasons.push(Reason::new("overrun", text));
             continue;
         }
-        // Whatever it is, a person has to vouch for it; nobody else can hold up the run with it.
+        // Whatever it contains, an operator has to vouch for it. Nobody else can hold up the run with it.
         if from.is_none() && c.other_owner.is_some() {
             reasons.push(refusal_reason("another_owner", c));
             continue;
@@ -401,14 +396,14 @@ fn newest<'a>(s: &RunState, spec: &RunSpec, scan: &'a ScanReport, from: Option<S
                 reasons.insert(0, refusal_reason("unreadable", c));
                 return Newest::Unreadable(reasons);
             }
-            // It is all there and nothing is torn: somebody put code into it, or we are wrong about it. Falling back
-            // would hide either.
+            // It is complete and nothing is torn: somebody put code into it, or we misjudge it. Falling back would hide
+            // either.
             Verdict::Unsafe if from.is_none() => {
                 let why = unsafe_step(s, c);
                 reasons.insert(0, Reason::new("unsafe", why.clone()).with(evidence_of(c)));
                 return Newest::Refused(why, reasons);
             }
-            // A link is not followed, and not passed over either: it may stand for the newest step.
+            // A link is not followed, but not passed over either: it may point to the newest step.
             Verdict::Unknown if from.is_none() && c.findings.iter().any(|f| f.code == "symlink") => {
                 let why = format!(
                     "{} is a symbolic link: put the step itself there, or say which one is meant (--from N)",
@@ -432,15 +427,15 @@ fn newest<'a>(s: &RunState, spec: &RunSpec, scan: &'a ScanReport, from: Option<S
     Newest::Refused(why, reasons)
 }
 
-/// A step of this run that lost some of its state, while an older one has all of it: the save of the newer one was
-/// cut short, and resuming from it would lose what need not be lost. Not where it is the last planned one.
+/// If a step of this run lost some state while an older one has all of it, the save of the newer one was interrupted,
+/// and resuming from it would lose state needlessly. This does not apply to the last planned step.
 fn exact_below<'a>(
     s: &RunState,
     spec: &RunSpec,
     scan: &'a ScanReport,
     c: &CheckpointSummary,
 ) -> Option<&'a CheckpointSummary> {
-    // A step that does not fit the run is not cut short.
+    // A step that does not fit the run was not interrupted.
     if matches!(c.resume, Resumability::Exact | Resumability::Not { .. })
         || s.requests.care.is_none()
         || spec.saves.is_in_place()
@@ -458,7 +453,7 @@ fn exact_below<'a>(
     })
 }
 
-/// A step the user named outside the root: scanned only for the wish that names it.
+/// A step outside the root, which is scanned only because the user named it.
 fn is_elsewhere(id: &CkptId) -> bool {
     id.0.is_absolute()
 }
@@ -473,7 +468,7 @@ fn found(c: &CheckpointSummary, asked: Option<String>) -> Reason {
     Reason::new("newest_whole", text)
 }
 
-/// Said of a step that this run wrote and that was touched since: it was judged as anybody's.
+/// Reports that a step of this run was changed since and is judged like a foreign one.
 fn judged_anew(s: &RunState, c: &CheckpointSummary) -> Option<Reason> {
     let text = format!(
         "{} is not as this run left it (copied, restored or replaced): every byte was read, and what loading it would run was looked for",
@@ -489,7 +484,6 @@ fn refusal_reason(code: &'static str, c: &CheckpointSummary) -> Reason {
     }
 }
 
-/// The file that decided a step's verdict.
 fn evidence_of(c: &CheckpointSummary) -> Evidence {
     let deciding = c.why();
     let file = deciding.and_then(|f| f.file.as_ref());

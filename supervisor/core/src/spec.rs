@@ -1,4 +1,4 @@
-//! The specification of a run: frozen per term, complete, with the policy that decides over it.
+//! The specification of a run, with its policy. It is complete, and frozen for the length of a term.
 
 mod assist;
 pub mod gang;
@@ -20,92 +20,84 @@ pub use assist::Assist;
 pub use saves::{AcceptAhead, InPlaceSpec, Protect, RoleSpread, SavePolicy};
 pub use trainer::TrainerKind;
 
-/// Everything about one run that a term needs. Frozen when the term begins.
+/// All that a term needs to know about its run. Frozen when the term starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunSpec {
-    /// Identity.
     pub run: RunId,
-    /// Trainer framework.
     pub trainer: TrainerKind,
-    /// Version of the trainer where known.
     pub trainer_version: Option<String>,
-    /// Hash over the effective configuration: a change is journaled.
+    /// Hash over the effective configuration. A change is journaled.
     pub config_hash: u64,
-    /// Canonical checkpoint root; `None` where the trainer has none (plain).
+    /// Canonical checkpoint root; `None` if the trainer has none (plain).
     pub root: Option<Utf8PathBuf>,
     /// Directory of the journal and the attempts.
     pub run_dir: Utf8PathBuf,
-    /// The trainer's YAML as named on the command line.
+    /// The trainer's YAML, as named on the command line.
     pub config_file: Option<Utf8PathBuf>,
-    /// The command as the user (or the adapter's default) gave it; `{config}` and `{overrides}` still in it.
+    /// The command as the user (or the adapter's default) gave it, with `{config}` and `{overrides}` not yet replaced.
     pub command: Vec<String>,
-    /// The trainer's call that the command makes, where the command is a script.
+    /// The trainer call that the command makes, if the command is a script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learnt: Option<LearnedCall>,
-    /// Working directory of the workers.
     pub cwd: Utf8PathBuf,
-    /// Additional environment of the workers.
     pub env: BTreeMap<String, String>,
-    /// How many processes are started, and how.
     pub gang: GangSpec,
-    /// When the trainer saves.
     pub cadence: SaveCadence,
-    /// The last planned step, where the configuration tells.
+    /// The last planned step, if the configuration says it.
     pub last_step: Option<Step>,
-    /// The world size a checkpoint of this run must have, where known.
+    /// The world size that a checkpoint of this run must have, if known.
     pub world: Option<u32>,
-    /// Settings that the trainer divides by its ranks, and cannot: each in words, with what it needs instead.
+    /// Settings that do not divide by the number of ranks although the trainer divides them, each as text with the
+    /// value it needs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indivisible: Vec<String>,
-    /// Roles that every step must hold.
     pub roles: Vec<RoleSpec>,
-    /// Request of the user's own `resume_mode`.
+    /// What the user's own `resume_mode` requests.
     pub resume: ResumeIntent,
-    /// The user's number of steps to keep; `None` keeps all.
+    /// How many steps the user keeps; `None` keeps all.
     pub keep: Option<u32>,
-    /// The rules of deciding.
     pub policy: Policy,
-    /// State that is never restored by this trainer, said at each resume.
+    /// State that this trainer never restores. Mentioned at each resume.
     pub not_restored: Vec<StateKind>,
-    /// The places of its saves.
+    /// How and where it saves.
     #[serde(default, rename = "live", skip_serializing_if = "SavePolicy::is_steps")]
     pub saves: SavePolicy,
-    /// How its training records are numbered.
     #[serde(default, skip_serializing_if = "Numbering::is_steps")]
     pub numbering: Numbering,
-    /// The trainer may end its training before the last planned step, and says so: early stopping, a time limit.
+    /// Whether the trainer may end before the last planned step and says so (early stopping, a time limit).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_end_early: bool,
-    /// The command goes on after the last step with work that counts, such as saving the model: if that fails, the run is not finished.
+    /// Whether the command does more work after the last step, such as saving the model. If that fails, the run is not
+    /// finished.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_tail: bool,
-    /// The trainer saves a step when it is told to end, before it ends.
+    /// Whether the trainer saves a step on SIGTERM before it exits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub saves_at_stop: bool,
 }
 
 impl RunSpec {
-    /// The time that SIGTERM leaves the workers where the run is to end.
+    /// Grace period after SIGTERM when the run is to end.
     #[must_use]
     pub fn last_grace(&self) -> Ms {
         let (stop, save) = (self.policy.stop_grace, self.policy.save_grace);
         if self.saves_at_stop { stop.max(save) } else { stop }
     }
 
-    /// Roles are kept in different numbers of steps.
+    /// Returns true if the roles are kept in different numbers of steps.
     #[must_use]
     pub fn keeps_by_role(&self) -> bool {
         self.roles.iter().any(|role| role.keep.is_some())
     }
 
-    /// The smallest number of steps in which the trainer keeps all that it saves.
+    /// The smallest number of steps in which the trainer keeps everything it saves.
     #[must_use]
     pub fn least_kept(&self) -> Option<u32> {
         let of_roles = self.roles.iter().filter_map(|role| role.keep).min();
         of_roles.or(self.keep)
     }
 
-    /// The words that call the trainer: the command's own, or those that its script was seen to use.
+    /// The words that call the trainer: the command itself, or the call its script was seen to make.
     #[must_use]
     pub fn trainer_command(&self) -> &[String] {
         self.learnt.as_ref().map_or(&self.command, |l| &l.command)
@@ -116,15 +108,15 @@ impl RunSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Numbering {
-    /// By the step: the first one after a resume from N is N+1.
+    /// By step: the first one after a resume from N is N+1.
     #[default]
     Steps,
-    /// By something else, versions of the weights for instance: the first one proves no resume.
+    /// By something else, such as versions of the weights: the first record does not prove a resume.
     Else,
 }
 
 impl Numbering {
-    /// Records are numbered by the step.
+    /// Returns true if records are numbered by step.
     #[must_use]
     pub fn is_steps(&self) -> bool {
         *self == Self::Steps
@@ -141,7 +133,7 @@ pub(crate) fn is_one(nodes: &u32) -> bool {
 }
 
 impl GangSpec {
-    /// One process, which starts the rest by itself.
+    /// One process, which starts the rest itself.
     #[must_use]
     pub fn driver() -> Self {
         Self {
@@ -152,7 +144,7 @@ impl GangSpec {
         }
     }
 
-    /// Workers of each node.
+    /// Number of workers on each node.
     #[must_use]
     pub fn per_node(&self) -> u32 {
         self.workers.checked_div(self.nodes).unwrap_or(self.workers)
@@ -164,119 +156,121 @@ impl GangSpec {
 pub struct GangSpec {
     /// One driver process, or one process per rank with torch's environment.
     pub launcher: LauncherKind,
-    /// Number of worker processes, on all nodes.
+    /// Number of worker processes on all nodes together.
     pub workers: u32,
-    /// Nodes that they are dealt out to, equally many to each.
+    /// Nodes that the workers are spread over evenly.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub nodes: u32,
-    /// GPU indices dealt out to the workers; empty: `CUDA_VISIBLE_DEVICES` is left alone.
+    /// GPU indices for the workers; if empty, `CUDA_VISIBLE_DEVICES` is left alone.
     pub gpus: Vec<u32>,
 }
 
-/// The launcher of the ranks.
+/// How the ranks are launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LauncherKind {
-    /// One process that starts the rest by itself (`main_ppo`, torchrun).
+    /// One process that starts the rest itself (`main_ppo`, torchrun).
     Driver,
     /// We start each rank with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
     Gang,
-    /// We start Ray on each node, and on the first one the driver.
+    /// We start Ray on each node, and the driver on the first.
     Ray,
 }
 
 /// When the trainer saves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveCadence {
-    /// Every so many steps; `None`: only where `at_end` says.
+    /// Save interval in steps; `None`: only at the end, if `at_end` is set.
     pub every: Option<u64>,
-    /// The last step is always saved.
+    /// Whether the last step is always saved.
     pub at_end: bool,
 }
 
 /// One role whose state is saved under its own name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleSpec {
-    /// `actor`, `critic`; empty for SFT, whose files stand directly in the step.
+    /// `actor`, `critic`; empty for SFT, whose files are directly in the step's directory.
     pub name: String,
     /// Contents that the configuration says are saved: `model`, `optimizer`, `extra`, `hf_model`.
     pub save_contents: Vec<String>,
     /// Contents that the configuration says are loaded.
     pub load_contents: Vec<String>,
-    /// The user set `load_contents` itself (a wish, honoured once).
+    /// Whether the user set `load_contents`, which is honored once.
     pub load_wish: bool,
     /// How Megatron saves and loads it; `None`: another strategy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub megatron: Option<MegatronSpec>,
-    /// Ranks that share one copy of the model (`fsdp_size`; below 1: all of them); `None`: another strategy, or not known.
+    /// Ranks that share one copy of the model (`fsdp_size`; below 1: all of them); `None`: another strategy, or not
+    /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fsdp_size: Option<i64>,
-    /// Ranks that share a sequence, where each group of them has one state of the dataloader; `None`: it has none of its own, or not known.
+    /// Ranks that share a sequence, if each group of them has its own dataloader state; `None`: no such groups, or not
+    /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u32>,
-    /// The user's number of steps to keep it in, where roles have different ones; `None`: in all.
+    /// How many steps the user keeps of it, if roles differ; `None`: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<u32>,
 }
 
-/// The settings that decide which of Megatron's checkpoints a role can be loaded from.
+/// Settings that decide which Megatron checkpoints a role can load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MegatronSpec {
     /// How the ranks share the model.
     pub parallel: ParallelSizes,
-    /// Weights go through a bridge to the Hugging Face format.
+    /// Whether weights go through a bridge to the Hugging Face format.
     pub bridge: bool,
-    /// Weights are saved and loaded by Megatron's own writer.
+    /// Whether Megatron's own writer saves and loads the weights.
     pub dist: bool,
-    /// Only adapters are trained.
+    /// Whether only adapters are trained.
     pub adapters: bool,
-    /// The optimizer is saved so that ranks that share the model otherwise can load it.
+    /// Whether the optimizer is saved in a form that other parallel sizes can load.
     pub any_parallel: bool,
-    /// The learning-rate schedule is restored; otherwise it begins anew at each resume.
+    /// Whether the learning-rate schedule is restored; otherwise it restarts at each resume.
     pub schedule: bool,
 }
 
-/// How many ranks share one copy of a model, by kind of sharing.
+/// How many ranks share one copy of a model, by kind of parallelism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParallelSizes {
-    /// Parts of each layer.
+    /// Slices of each layer.
     pub tensor: u32,
     /// Groups of layers.
     pub pipeline: u32,
-    /// Parts of each sequence.
+    /// Slices of each sequence.
     pub context: u32,
     /// Groups of experts.
     pub expert: u32,
 }
 
 impl ParallelSizes {
-    /// Ranks that together hold one copy and work on one sequence; `None` beyond what can be counted.
+    /// Ranks that together hold one copy and work on one sequence; `None` on overflow.
     #[must_use]
     pub fn ranks(self) -> Option<u32> {
         self.tensor.checked_mul(self.pipeline)?.checked_mul(self.context)
     }
 }
 
-/// Request of the user's configuration at the first start.
+/// What the user's configuration requests at the first start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumeIntent {
-    /// The newest proven step, or fresh where nothing is there.
+    /// The newest proven step, or a fresh start if there is none.
     Auto,
-    /// The same, and the trainer finds it by its tracker: it may load more by that way than by a path.
+    /// The same, but the trainer finds it through its tracker: it may load more that way than by a path.
     Tracker,
-    /// From nothing, once.
+    /// A fresh start, once.
     Disabled,
-    /// From this step directory, once (absolute).
+    /// This step directory, once (absolute).
     Path {
         /// Absolute directory of the step.
         path: Utf8PathBuf,
-        /// The step its name says.
+        /// The step in its name.
         step: Step,
     },
 }
 
-/// The rules of deciding. Times in milliseconds.
+/// The policy. Times are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// Attempts without progress before giving up.
@@ -284,101 +278,101 @@ pub struct Policy {
     /// The user's answers to failures, by class or family.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rules: BTreeMap<String, FailureAction>,
-    /// The user's lines that tell a failure.
+    /// The user's patterns of lines that show a failure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<FailureLine>,
-    /// Answer to a relaunch that prints other numbers than the attempt before it.
+    /// What to do if a relaunch prints other metrics than the attempt before it.
     #[serde(default)]
     pub resume_check: ResumeCheck,
-    /// How many times a run may step back behind its resume point.
+    /// How often a run may step back behind its resume point.
     pub step_backs: u32,
-    /// Before each launch, the GPUs that the run names must be there, empty and sound.
+    /// Whether the GPUs that the run names are checked before each launch: present, free and healthy.
     #[serde(default)]
     pub check_gpus: bool,
-    /// First pause before a relaunch without progress.
+    /// First backoff before a relaunch without progress.
     pub backoff_initial: Ms,
-    /// Factor from pause to pause.
+    /// Factor from one backoff to the next.
     pub backoff_factor: f64,
-    /// Longest pause.
     pub backoff_max: Ms,
-    /// Share of a pause that is random, 0 to 1.
+    /// Random share of a backoff, 0 to 1.
     pub backoff_jitter: f64,
-    /// SIGTERM to SIGKILL.
+    /// From SIGTERM to SIGKILL.
     pub stop_grace: Ms,
-    /// How long a save that is going on may delay a stop.
+    /// How long a running save may delay a stop.
     pub save_grace: Ms,
     /// How long a guard without a supervisor waits.
     pub orphan_grace: Ms,
     /// Depth of proof before a launch.
     pub depth: Depth,
-    /// A plan was told how deep to look: no step is proven deeper, whoever wrote it. Never set for a run.
+    /// Whether no step is proven deeper than `depth`, whoever wrote it: set when a plan was given a depth, never for a
+    /// run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub depth_is_fixed: bool,
-    /// `false` switches proof off (for demonstrations of what then happens).
+    /// `false` switches proof off (to demonstrate what happens without it).
     pub prove: bool,
-    /// Names that a checkpoint may import although nothing else is known of them: `module.name`, `module.*`, `*`.
+    /// Imports that a checkpoint may contain although they are unknown: `module.name`, `module.*`, `*`.
     #[serde(default)]
     pub trust_globals: Vec<String>,
-    /// A name on the danger list does not condemn.
+    /// Whether a name on the danger list is accepted.
     #[serde(default)]
     pub trust_unsafe: bool,
-    /// Users beside root and the run's own whose files a checkpoint may hold, by their numbers.
+    /// Uids, besides root and the run's own, that may own a checkpoint's files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trust_owners: Vec<u32>,
-    /// Bytes a second that a proof in the background may read; 0 for no limit.
+    /// Bytes per second that a background proof may read; 0: no limit.
     #[serde(default)]
     pub background_rate: u64,
-    /// Bytes of memory that looking into checkpoints may take, in each process; 0 for what is built in.
+    /// Bytes of memory that each process may use to check checkpoints; 0: the built-in limit.
     #[serde(default)]
     pub memory: u64,
     /// State that may be lost without asking.
     pub degraded: DegradedPolicy,
-    /// A step that another number of ranks saved is cut anew for those of the run.
+    /// Whether a step saved by another number of ranks is resharded for this run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub elastic: bool,
-    /// Start-up may take this long before it counts as a stall.
+    /// How long start-up may take before it counts as a stall.
     pub stall_startup: Ms,
-    /// A step may take this many times what one in a thousand exceeds.
+    /// A step may take this many times the 99.9th percentile.
     pub stall_factor: f64,
-    /// ... but never less than this.
+    /// Lower limit of that time.
     pub stall_minimum: Ms,
-    /// A save may take this long.
+    /// How long a save may take.
     pub stall_save: Ms,
-    /// Without progress for so long, an attempt is ended whatever its processes do.
+    /// An attempt without progress for this long is ended, whatever its processes do.
     #[serde(default)]
     pub stall_hard: HardLimit,
-    /// The user's pattern of lines that tell a step.
+    /// The user's pattern of lines that show a step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// Keep the user's number of steps true by deleting older ones.
+    /// Whether older steps are deleted to keep the number of steps the user set.
     pub prune: bool,
-    /// The trainer's own number is raised by this many.
+    /// How much the trainer's own number of kept steps is raised by.
     pub keep_raise: u32,
-    /// Starting from nothing is allowed where nothing is provable.
+    /// Whether a fresh start is allowed if nothing can be proven.
     pub allow_fresh: bool,
-    /// Start from nothing on purpose; what is there goes aside.
+    /// Whether to start fresh on purpose; existing steps are moved aside.
     pub fresh: bool,
-    /// The user's choice among steps where a roll-back was suspected (`--from N`).
+    /// The step the user chose after a suspected roll-back (`--from N`).
     pub from: Option<Step>,
-    /// The trainer saves and resumes (`false`: `--no-recovery`).
+    /// Whether the trainer saves and resumes (`false`: `--no-recovery`).
     pub recovery: bool,
-    /// The trainer's own command switches its recovery off, and no setting does.
+    /// Whether the trainer's command itself, rather than a setting, switches recovery off.
     #[serde(default)]
     pub off_by_command: bool,
-    /// Launch once, then only say what would have been done.
+    /// Whether to launch once and then only report what would have been done.
     pub observe: bool,
-    /// Pause between scans of the checkpoint root while running.
+    /// Interval between scans of the checkpoint root while the run is running.
     pub scan_interval: Ms,
-    /// A run whose memory would not last until the save after next is restarted right after a save.
+    /// Whether a run whose memory would not last until the save after next is restarted right after a save.
     #[serde(default)]
     pub restart_for_memory: bool,
-    /// A relaunch is tried in advance, once workers run.
+    /// Whether a relaunch is rehearsed once the workers run.
     #[serde(default)]
     pub rehearse: bool,
-    /// How the trainer is helped to help itself.
+    /// Settings that are injected into the trainer.
     #[serde(default)]
     pub assist: Assist,
-    /// How the only checkpoint of a trainer is kept from being lost.
+    /// How a trainer's only checkpoint is protected.
     #[serde(default)]
     pub protect: Protect,
 }
@@ -432,27 +426,26 @@ impl Default for Policy {
     }
 }
 
-/// The time without progress that ends an attempt by itself.
+/// The time without progress that alone ends an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HardLimit {
     /// The larger of 60 minutes and 20 times the longest time between steps.
     #[default]
     Auto,
-    /// There is none.
+    /// No hard limit.
     Never,
-    /// This.
     After(Ms),
 }
 
-/// What is done where a relaunch prints other numbers than the attempt before it.
+/// What to do if a relaunch prints other metrics than the attempt before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResumeCheck {
-    /// It is said.
+    /// Report it.
     #[default]
     Report,
-    /// The run ends.
+    /// End the run.
     Stop,
 }
 
@@ -481,7 +474,7 @@ impl DegradedPolicy {
         }
     }
 
-    /// The least that allows losing `lost`, as the settings spell it; `None` where nothing does.
+    /// The strictest policy that allows losing `lost`, as the settings spell it; `None` if none does.
     #[must_use]
     pub fn that_allows(lost: &[StateKind]) -> Option<&'static str> {
         [(Self::DataOrder, "data_order"), (Self::ModelOnly, "model_only")]

@@ -1,26 +1,26 @@
-//! Model weights that are no finite numbers: what was found in a step, and what it means.
+//! Non-finite model weights: what was found in a step, and what it means.
 //!
-//! Masks and buffers may hold infinities by design. So a step is judged by those before it: its weights are not finite where a tensor
-//! is not that was finite in the last finite step of the run.
+//! Masks and buffers may contain infinities by design, so a step is compared with earlier ones: its weights are
+//! non-finite if a tensor is that was finite in the last finite step of the run.
 
 use crate::checkpoint::CkptId;
 use crate::id::Step;
 use serde::{Deserialize, Serialize};
 
-/// Names of tensors that are kept for one step.
+/// Most names of tensors kept per step.
 const NAMES: usize = 256;
 
-/// Tensors of a step's model that hold numbers which are not finite.
+/// Tensors of a step's model that contain non-finite values.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct OddTensors {
-    /// Tensors of floating-point numbers that were looked at.
+    /// Number of floating-point tensors that were checked.
     pub of: u64,
-    /// How many of them are not finite.
+    /// How many of them are non-finite.
     pub count: u64,
-    /// Hash over the names of those.
+    /// Hash over the names of the non-finite tensors.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub digest: u64,
-    /// Hashes of their names, sorted: the first of them.
+    /// Hashes of their names, sorted; only the first ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<u32>,
 }
@@ -31,7 +31,7 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl OddTensors {
-    /// Of so many tensors, these are not finite.
+    /// The given tensors out of `of` are non-finite.
     #[must_use]
     pub fn new(of: u64, mut names: Vec<u32>) -> Self {
         names.sort_unstable();
@@ -48,7 +48,7 @@ impl OddTensors {
         }
     }
 
-    /// Each of them is one of the others. Where not all names are known, only equal ones are.
+    /// Returns true if all of them are among `others`. If not all names are known, the sets must be equal.
     pub(crate) fn is_within(&self, others: &Self) -> bool {
         let all_known = |t: &Self| t.names.len() as u64 == t.count;
         let inside = || self.names.iter().all(|n| others.names.binary_search(n).is_ok());
@@ -57,44 +57,41 @@ impl OddTensors {
             || all_known(self) && all_known(others) && inside()
     }
 
-    /// Nothing is finite: no design leaves a model so.
+    /// Returns true if no tensor is finite, which no design explains.
     pub(crate) fn is_all(&self) -> bool {
         self.count > 0 && self.count >= self.of
     }
 }
 
-/// A look at the weights of a step.
+/// A check of the weights of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightsLook {
-    /// The step's directory.
     pub ckpt: CkptId,
-    /// The step.
     pub step: Step,
-    /// Files that hold numbers which are not finite; `None`: it could not be read.
+    /// Number of files with non-finite values; `None`: the step could not be read.
     pub files: Option<u32>,
-    /// Their tensors; `None`: the look did not tell them apart.
+    /// Their tensors; `None`: the check did not tell them apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensors: Option<OddTensors>,
 }
 
-/// What is known of a step's weights.
+/// What is known about a step's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finiteness {
-    /// They are finite, or as far from it as in the steps before.
+    /// Finite, or non-finite only in the way earlier steps are.
     Finite,
-    /// They are not.
+    /// Non-finite.
     Odd,
-    /// Nothing is known, or a look at an older step has to tell.
+    /// Not known, or an older step must be checked first.
     Unknown,
 }
 
-/// The newest step whose weights are finite, as far as looks tell.
+/// The newest step with finite weights, as far as the checks show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NewestFinite {
-    /// This one.
     Found(Step, CkptId),
-    /// That is known once this one is looked at.
+    /// This step must be checked first.
     After(CkptId),
-    /// None of those that are there.
+    /// None of the steps on disk.
     None,
 }

@@ -2,25 +2,24 @@
 
 use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
 
-/// The name of the live set, before the dot.
+/// Name of the live set, before the dot.
 pub const LIVE: &str = "live";
-/// The name of what an older build wrote in place, where a pointer hides it.
+/// Name of what an older build wrote in place, if a pointer hides it.
 pub const OLDER: &str = "older";
-/// How names of copies begin.
+/// Prefix of the names of copies.
 const KEPT: &str = "step_";
-/// How names of the trainer's own generations begin.
+/// Prefix of the names of the trainer's own generations.
 const OWN: &str = "generation_";
 
-/// Kinds of checkpoints in a scan, by their names.
+/// The kind of a checkpoint in a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CkptKind {
-    /// The live set.
     Live,
-    /// The set that an older build wrote in place, and a pointer hides.
+    /// The set that an older build wrote in place and that a pointer hides.
     Older,
-    /// A copy of ours.
+    /// One of our copies.
     Kept,
-    /// A generation that the trainer wrote by itself and does not name.
+    /// A generation that the trainer wrote and its pointer does not name.
     Own,
     /// A step in a directory of its own.
     Step,
@@ -41,44 +40,44 @@ impl CkptKind {
     }
 }
 
-/// Returns true if a step of a scan is the live set.
+/// Returns true if the checkpoint is the live set.
 #[must_use]
 pub fn is_live(id: &CkptId) -> bool {
     let rest = id.0.as_str().strip_prefix(LIVE);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Returns true if a step of a scan is what an older build wrote in place, and a pointer hides.
+/// Returns true if the checkpoint is the set that an older build wrote in place and a pointer hides.
 #[must_use]
 pub fn is_older(id: &CkptId) -> bool {
     CkptKind::of(id) == CkptKind::Older
 }
 
-/// Returns true if a step of a scan is a copy of ours.
+/// Returns true if the checkpoint is one of our copies.
 #[must_use]
 pub fn is_kept(id: &CkptId) -> bool {
     CkptKind::of(id) == CkptKind::Kept
 }
 
-/// Returns true if a step of a scan is a generation that the trainer wrote by itself and does not name.
+/// Returns true if the checkpoint is a generation that the trainer wrote and its pointer does not name.
 #[must_use]
 pub fn is_own(id: &CkptId) -> bool {
     CkptKind::of(id) == CkptKind::Own
 }
 
-/// The save that a live set or a generation is of.
+/// The save that a live set or a generation belongs to.
 #[must_use]
 pub fn save_of(id: &CkptId) -> Option<&str> {
     id.0.as_str().split_once('.').map(|(_, save)| save)
 }
 
-/// Returns true if two are copies of one save.
+/// Returns true if the two belong to the same save.
 #[must_use]
 pub fn is_same_save(a: &CkptId, b: &CkptId) -> bool {
     save_of(a).is_some() && save_of(a) == save_of(b)
 }
 
-/// The live set among the steps of a scan, if it is proven.
+/// The live set in a scan, if it is proven.
 #[must_use]
 pub fn whole_live(steps: &[CheckpointSummary]) -> Option<&CheckpointSummary> {
     steps

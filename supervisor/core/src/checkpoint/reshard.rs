@@ -1,18 +1,18 @@
-//! Steps that are cut anew for another number of ranks, and what comes of it.
+//! Resharding of steps for another number of ranks, and its result.
 
 use crate::checkpoint::{CkptId, PinsHash};
 use crate::id::Step;
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 
-/// A step to be cut anew, as it was proven.
+/// A step to reshard, as it was proven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReshardSpec {
-    /// The step's directory; what is cut has the same name.
+    /// Directory of the step; the result has the same name.
     pub ckpt: CkptId,
     /// The step.
     pub step: Step,
-    /// Its form when it was proven: another one is not touched.
+    /// Its pins when it was proven. If they differ, it is not touched.
     pub pins: PinsHash,
     /// Ranks that saved it.
     pub from: u32,
@@ -20,15 +20,15 @@ pub struct ReshardSpec {
     pub to: u32,
 }
 
-/// A step that was cut anew: derived from a proven one, whose values it has.
+/// A resharded step, with the values of the proven step that it was made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReshardedStep {
-    /// The step that it was cut from, and how.
+    /// The step that it was made from, and how.
     pub of: ReshardSpec,
-    /// Its own form.
+    /// Its own pins.
     pub pins: PinsHash,
-    /// Place where the step that it was cut from stands now, relative to the checkpoint root; `None`: a helper that did not
-    /// live to tell has moved it.
+    /// Where the original is now, relative to the checkpoint root; `None`: an I/O worker moved it but died before it
+    /// could report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Utf8PathBuf>,
 }

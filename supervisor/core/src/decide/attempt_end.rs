@@ -1,4 +1,4 @@
-//! After an attempt: what ended it, what it costs, whether there is another one.
+//! The end of an attempt: what ended it, what it costs, and whether another one follows.
 
 use super::Deciding;
 use super::non_finite::LastWeights;
@@ -18,11 +18,11 @@ use crate::state::{Attempt, RunMode};
 
 /// Deaths of our own guards without a new mark.
 const OWN_DEATHS: u32 = 20;
-/// Attempts in a row that others ended, without a new mark.
+/// Attempts in a row that were ended from outside, without a new mark.
 const SPARED: u32 = 20;
 
 impl Deciding<'_> {
-    /// All workers are gone: find out why, then look at the disk.
+    /// Handles the exit of all workers: finds the cause, then scans the disk.
     pub(super) fn find_out(&mut self) {
         let Some(a) = self.s.attempt.clone() else {
             return;
@@ -47,14 +47,13 @@ impl Deciding<'_> {
         self.choose(vec![reason]);
     }
 
-    /// Returns true if the training came to its end: all workers say so, or, where their exit code says nothing, the last planned step
-    /// was done.
+    /// Returns true if the training finished: all workers say so or, if their exit code means nothing, the last planned
+    /// step was done.
     fn went_well(&self, a: &Attempt) -> bool {
         let deaf = self.spec.saves.in_place().is_some_and(|l| l.exit_says_nothing);
         a.succeeded() || deaf && !a.end.guard_lost && self.is_done(a) || self.was_done(a)
     }
 
-    /// The last planned step was done.
     fn is_done(&self, a: &Attempt) -> bool {
         last_step(&self.s, self.spec).is_some_and(|last| a.training.step >= Some(last))
     }
@@ -67,13 +66,12 @@ impl Deciding<'_> {
         self.choose(vec![reason]);
     }
 
-    /// The run is not resumed by us.
     fn is_left_alone(&self) -> bool {
         !self.spec.policy.recovery || self.spec.policy.observe
     }
 
-    /// A run that is left alone ends with its attempt; its last save may be younger than the last scan. A disk that does not
-    /// answer soon delays no end.
+    /// Scans once more before a run that we do not resume ends, because its last save may be younger than the last
+    /// scan. A disk that does not answer soon does not delay the end.
     fn look_once_more(&mut self, a: &Attempt, reason: Reason) {
         let can_look =
             self.spec.root.is_some() && self.s.context.io_stalled.is_none() && !self.s.context.journal_stalled;
@@ -89,7 +87,7 @@ impl Deciding<'_> {
         self.wake(TimerKey::StateDeadline, super::stop::LAST_LOOK);
     }
 
-    /// The attempt of this term that ended, where only the last look at its checkpoints was waited for.
+    /// The ended attempt of this term, if only the last scan of its checkpoints was awaited.
     pub(super) fn looked_at(&self) -> Option<Attempt> {
         let a = self.s.attempt.as_ref()?;
         let over = a.term == self.s.term && a.end.gone && !a.end.settled && a.launch.launched.is_some();
@@ -98,7 +96,7 @@ impl Deciding<'_> {
         (waited && self.spec.root.is_some()).then(|| a.clone())
     }
 
-    /// The end of a run that is left alone; `looked`: what came of the last look.
+    /// Ends a run that we do not resume; `looked`: why the last scan failed.
     pub(super) fn end_left_alone(&mut self, a: &Attempt, looked: Option<Reason>) {
         let well = self.went_well(a);
         let mut reasons = vec![if well {
@@ -117,7 +115,7 @@ impl Deciding<'_> {
         self.finish(RunOutcome::GaveUp { why }, reasons);
     }
 
-    /// Charges the attempt that ended, once. `false`: the run ends, or waits, instead of a launch.
+    /// Charges the attempt that ended, once. Returns false if the run ends or waits instead of launching.
     pub(super) fn settle(&mut self) -> bool {
         let Some(a) = self.s.attempt.clone().filter(|a| a.end.gone && !a.end.settled) else {
             return true;
@@ -129,7 +127,7 @@ impl Deciding<'_> {
             let reason = if a.end.ended_by_us.is_some() {
                 Reason::new("ended_by_us", "the last attempt was ended by us: no retry is charged")
             } else {
-                // It ended between two terms, out of our sight: nothing is known to be wrong with it.
+                // It ended between two terms and was not observed: no fault is known.
                 Reason::new("ended_unseen", "the last attempt ended while no supervisor was there")
             };
             self.decided(
@@ -145,7 +143,7 @@ impl Deciding<'_> {
         self.judge(&a)
     }
 
-    /// `true`: go on at once. Otherwise the run waits, or has given up.
+    /// Returns true if the run should launch at once. Otherwise it waits or has given up.
     pub(super) fn after_charge(&mut self, reasons: Vec<Reason>, rest: Ms) -> bool {
         if self.s.budget.charged > self.spec.policy.retries {
             let n = self.s.budget.charged;
@@ -211,8 +209,8 @@ impl Deciding<'_> {
         false
     }
 
-    /// An attempt that resumed, ended well and never took a step, where nothing says that the run was over: resumed at the end
-    /// of an epoch, some trainers train nothing.
+    /// An attempt that resumed and succeeded without training a step, although nothing says that the run was over: some
+    /// trainers train nothing if resumed at the end of an epoch.
     fn trained_nothing(&self, a: &Attempt) -> Option<String> {
         let StartPoint::Step { ckpt, step, .. } = &a.order.from else {
             return None;
@@ -226,14 +224,12 @@ impl Deciding<'_> {
         ))
     }
 
-    /// Returns true if the trainer saves its last step. One with a checkpoint that it overwrites saves where its frequency says, and there
-    /// only.
+    /// Returns true if the trainer saves its last step. One that overwrites its checkpoint saves only at its interval.
     fn saves_last(&self, last: Step) -> bool {
         let c = &self.spec.cadence;
         self.spec.saves.is_steps() || c.at_end || c.every.is_some_and(|n| last.0.is_multiple_of(n.max(1)))
     }
 
-    /// An attempt that ended well, and the run with it, where this is the newest whole step.
     fn ends_with(&self, a: &Attempt, newest: Step) -> bool {
         match last_step(&self.s, self.spec) {
             None => self.trained_nothing(a).is_none(),
@@ -243,7 +239,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// The trainer ended its training by itself before the last planned step.
+    /// Why the trainer ended its training before the last planned step, if it did so itself.
     fn stopped_early(&self, a: &Attempt, last: Step) -> Option<String> {
         let newest = self.s.newest_whole();
         let note = newest
@@ -264,7 +260,6 @@ impl Deciding<'_> {
         })
     }
 
-    /// Exit code 0 everywhere: is the last planned step there?
     fn settle_success(&mut self, a: &Attempt) -> bool {
         let newest = self.s.newest_whole().map(|c| c.step);
         if let Some(step) = newest.filter(|n| self.ends_with(a, *n)) {
@@ -373,7 +368,7 @@ fn diagnosed(d: &Diagnosis) -> Reason {
     Reason::new("diagnosed", format!("{}: {}", d.class, d.text))
 }
 
-/// A script that would do the same again: a person has to change it.
+/// Why the script would do the same again, so that an operator has to change it.
 fn misconfigured(news: &ScriptNews) -> Option<String> {
     match news {
         ScriptNews::Refused { why } => Some(why.clone()),

@@ -1,4 +1,4 @@
-//! Launches that something outside of the run holds up: a cluster that is not free, a limit of the machine.
+//! Launches that something outside the run blocks: a cluster that is not free, or a limit of the machine.
 
 use super::Deciding;
 use super::start::LIMIT;
@@ -7,18 +7,18 @@ use crate::id::Ms;
 use crate::journal::reason::Reason;
 use crate::journal::record::{Decision, RunOutcome, WaitCondition};
 
-/// How often a cluster that holds something of the attempt before is asked again; more seldom the longer it does.
+/// How often a blocked cluster is queried again, with growing intervals up to `ASK_SELDOM`.
 const ASK_AGAIN: Ms = Ms::secs(10);
 const ASK_SELDOM: Ms = Ms::secs(120);
-/// A GPU that the looks before ([`crate::event::gpu::looks_again`]) found in use.
+/// A GPU that is still in use after the earlier checks ([`crate::event::gpu::looks_again`]).
 const GPU_AGAIN: Ms = Ms::secs(2);
-/// How long a limit may keep a launch from being made, and how often that is tried.
+/// How long a limit may prevent a launch, and how often it is retried.
 const LIMIT_PATIENCE: Ms = Ms::secs(20);
 const LIMIT_PAUSE: Ms = Ms::secs(4);
 
 impl Deciding<'_> {
-    /// Nobody's failure, so nothing is charged: the cluster alone knows when it has let go, its owner when it answers again. Idle
-    /// machines cost, so it is not waited for longer than for a disk.
+    /// Waits without charging a retry, because only the cluster knows when it has released the attempt, and its owner
+    /// when it answers again. Idle machines cost money, so the wait is no longer than for a disk.
     pub(super) fn on_held(&mut self, error: &ActError, reason: Reason) {
         let held = self.s.context.held_since.map_or(Ms(0), |at| self.e.at.since(at));
         if held >= super::CHOOSING_LIMIT {
@@ -36,7 +36,8 @@ impl Deciding<'_> {
         self.wake(TimerKey::Backoff, pause);
     }
 
-    /// Nobody's failure either. What dies may give it back in a moment; a limit that is simply too low never will.
+    /// Waits without charging a retry. Processes that exit may free the resource soon; a limit that is too low never
+    /// will.
     pub(super) fn on_limit(&mut self, error: &ActError, reason: Reason) {
         let refused = self.s.context.held_since.map_or(Ms(0), |at| self.e.at.since(at));
         if refused >= LIMIT_PATIENCE {

@@ -1,4 +1,4 @@
-//! What shrinks step by step: told once, and where it is wished, a restart right after a save.
+//! Resources that run out step by step: one notice and, if wanted, a restart right after a save.
 
 use super::Deciding;
 use crate::decide::danger::{RunDanger, dangers};
@@ -9,9 +9,9 @@ use crate::observe::creep::WatchedResource;
 use crate::resume::interval::save_interval;
 use crate::state::RunMode;
 
-/// Below this share of what there is, only the save that comes next counts: a heap that grows until it is collected is no danger.
+/// Below this share of the limit only the next save counts: a heap that grows until garbage collection is no danger.
 const FULL: f64 = 0.7;
-/// While the cadence of the saves is unknown, a resource that lasts for longer than this is not told.
+/// While the save interval is unknown, a resource that lasts longer than this is not reported.
 const SOON: Ms = Ms::secs(3600);
 
 impl Deciding<'_> {
@@ -28,7 +28,8 @@ impl Deciding<'_> {
         self.tell_of_slower();
     }
 
-    /// It does not last until the save after next, and is nearly full or does not last until the next one.
+    /// Returns true if it does not last until the save after next, and is nearly full or does not last until the next
+    /// one.
     fn is_soon(&self, d: &RunDanger, step: Step) -> bool {
         let f = &d.forecast;
         let Some(next) = self.save_after(step, 1) else {
@@ -41,13 +42,12 @@ impl Deciding<'_> {
         }
     }
 
-    /// The step of the nth save after this step.
     fn save_after(&self, step: Step, nth: u64) -> Option<Step> {
         let every = save_interval(&self.s, self.spec)?.max(1);
         Some(Step((step.0 / every).saturating_add(nth).saturating_mul(every)))
     }
 
-    /// Times that grew by much, each told once: no danger, and worth a look.
+    /// Reports each time that grew by much, once. It is no danger, but worth knowing.
     fn tell_of_slower(&mut self) {
         let slower = self.s.live().map(|a| a.training.creep.slower()).unwrap_or_default();
         for s in slower {
@@ -65,7 +65,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// A step was just proven, so that a restart costs nothing but its start. `true`: it is restarted.
+    /// Restarts right after a step was proven, when a restart costs only its start. Returns true if it does.
     pub(super) fn is_restarted_for_memory(&mut self) -> bool {
         let p = &self.spec.policy;
         let wanted = p.restart_for_memory
@@ -88,7 +88,8 @@ impl Deciding<'_> {
         let Some(d) = memory.find(|d| d.forecast.until < after_next) else {
             return false;
         };
-        // A step of its own, and nothing trained beyond it; else it waits for the next save, where it lasts until then.
+        // A step of this attempt with nothing trained beyond it; else wait for the next save, if the resource lasts
+        // until then.
         let every = save_interval(&self.s, self.spec).unwrap_or_default();
         let fresh = a.training.step.is_some_and(|s| s.0 <= mark.0.saturating_add(1));
         if !fresh && d.forecast.until.0 >= mark.0.saturating_add(every) {

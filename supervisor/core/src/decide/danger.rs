@@ -1,4 +1,4 @@
-//! The next thing that would end a run by running out, and when.
+//! What will next run out and end the run, and when.
 
 use crate::checkpoint::{CheckpointSummary, Verdict};
 use crate::id::{Ms, Step};
@@ -8,19 +8,19 @@ use crate::resume::last_step;
 use crate::spec::RunSpec;
 use crate::state::RunState;
 
-/// Something that ends the run before its planned end.
+/// A shortage that ends the run before its planned end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RunDanger {
-    /// What, and until which step it lasts.
+    /// The resource, and the last step it lasts for.
     pub forecast: Forecast,
-    /// The save that does not fit any more, of a disk.
+    /// For a disk, the first save that no longer fits.
     pub save: Option<Step>,
-    /// Time until then at the present pace, where that is known.
+    /// Time left at the current pace, if known.
     pub left: Option<Ms>,
 }
 
 impl RunDanger {
-    /// In words, a sentence.
+    /// A sentence for display.
     #[must_use]
     pub fn words(&self) -> String {
         let f = &self.forecast;
@@ -49,7 +49,7 @@ impl RunDanger {
     }
 }
 
-/// Bytes of the largest save that is whole; 0 where there is none.
+/// Bytes of the largest whole save; 0 if there is none.
 #[must_use]
 pub fn largest_save(s: &RunState) -> u64 {
     let steps = s.disk.scan.iter().flat_map(|scan| &scan.steps);
@@ -57,25 +57,24 @@ pub fn largest_save(s: &RunState) -> u64 {
     whole.map(|c| c.bytes).max().unwrap_or_default()
 }
 
-/// Room that the next save takes.
+/// Space that the next save needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaveRoom {
-    /// Bytes.
     pub bytes: u64,
-    /// Files and directories; 0: no save was seen yet.
+    /// Files and directories; 0 if no save was seen yet.
     pub files: u64,
 }
 
-/// The room that a save takes where none was seen yet: what a look at the disk tries at most.
+/// Space for a save if none was seen yet: the most that a disk check tries to allocate.
 const UNSEEN: u64 = 1 << 20;
 
-/// The room for the next save: as much as the largest that is whole, and a little more.
+/// Space for the next save: as much as the largest whole one needs, and a little more.
 #[must_use]
 pub fn save_room(s: &RunState) -> SaveRoom {
     let largest = largest_save(s);
     let steps = s.disk.scan.iter().flat_map(|scan| &scan.steps);
     let whole = steps.filter(|c| c.verdict == Verdict::Whole && !c.id.0.is_absolute());
-    // Its own directory, and one for each role.
+    // Its own directory, and one per role.
     let of = |c: &CheckpointSummary| u64::from(c.files).saturating_add(1 + c.roles.len() as u64);
     SaveRoom {
         bytes: match largest {
@@ -86,7 +85,7 @@ pub fn save_room(s: &RunState) -> SaveRoom {
     }
 }
 
-/// Dangers to the present attempt, the first first. A resource that outlasts the run is none.
+/// Shortages for the current attempt, soonest first. A resource that outlasts the run is none.
 #[must_use]
 pub fn dangers(s: &RunState, spec: &RunSpec) -> Vec<RunDanger> {
     let Some(a) = s.live() else {
@@ -107,7 +106,7 @@ pub fn dangers(s: &RunState, spec: &RunSpec) -> Vec<RunDanger> {
         .collect()
 }
 
-/// The next danger to the present attempt.
+/// The next shortage for the current attempt.
 #[must_use]
 pub fn next_danger(s: &RunState, spec: &RunSpec) -> Option<RunDanger> {
     dangers(s, spec).into_iter().next()

@@ -1,7 +1,7 @@
-//! Training that is done while its processes stay: a bounded wait, then success.
+//! Processes that stay after the training is done: a bounded wait, then success.
 //!
-//! Processes that neither compute nor print after the end wait for something that will not come, a peer that left its group for
-//! instance. Those that work are left alone: what is uploaded or evaluated after the last step is the user's.
+//! Processes that neither compute nor print after the end wait for something that will not happen, such as a peer that
+//! left its group. Those that work are left alone: uploads or evaluations after the last step belong to the user.
 
 use super::Deciding;
 use crate::id::Ms;
@@ -11,24 +11,23 @@ use crate::resume::last_step;
 use crate::spec::script::ScriptNews;
 use crate::state::Attempt;
 
-/// Processes that stay have so long; less where a step has less.
+/// Time that such processes get, or less if a step takes less.
 const STAY: Ms = Ms::secs(600);
-/// Those that neither computed nor printed for so long are still.
+/// Processes that neither computed nor printed for this long are still.
 const STILL: Ms = Ms::secs(30);
 
 impl Deciding<'_> {
-    /// The trainer said its end, or its last planned step is proven.
+    /// Returns true if the trainer announced its end, or its last planned step is proven.
     pub(super) fn is_over(&self, a: &Attempt) -> bool {
         let is_proven = |last| a.training.step >= Some(last) && self.s.progress.mark >= Some(last);
         a.output.ended || last_step(&self.s, self.spec).is_some_and(is_proven)
     }
 
-    /// It was over when it was ended: how its processes then went says nothing.
+    /// Returns true if the training was over when we stopped it, so that the exit status says nothing.
     pub(super) fn was_done(&self, a: &Attempt) -> bool {
         a.outstayed() && (self.is_over(a) || a.output.noticed.contains_key(&NoticeKind::DoneButStays))
     }
 
-    /// A training that finished is not all that its script was to do.
     pub(super) fn with_the_script(&self, outcome: RunOutcome) -> RunOutcome {
         let script = self.s.attempt.as_ref().and_then(|a| a.output.script.as_ref());
         match (outcome, script.and_then(ScriptNews::left_undone)) {
@@ -37,7 +36,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// Ends the processes that stay; `false`: they do not, or not for long enough.
+    /// Stops processes that stay. Returns false if there are none, or not for long enough.
     pub(super) fn end_what_stays(&mut self) -> bool {
         let Some(a) = self.s.live().filter(|a| self.is_over(a)) else {
             return false;

@@ -1,52 +1,48 @@
-//! Steps that are trained twice: the numbers of a relaunch compared with those of the attempt before it.
+//! Comparison of steps that are trained twice: the metrics of a relaunch against those of the previous attempt.
 //!
-//! A deterministic trainer prints the same. Another one prints what differs by no more than the run differs from step to step; the
-//! scale of that is taken from the steps before. Far more than that is a jump: what was resumed is not what was saved.
+//! A deterministic trainer prints the same metrics. Another one prints metrics that differ no more than the run's own
+//! steps do; that scale is taken from earlier steps. A much larger difference is a jump: what was resumed is not what
+//! was saved.
 
 use crate::id::Step;
 use crate::observe::numbers::{KEPT, StepNumbers, TrainingMetric};
 
-/// Differences from step to step that are needed to know a run's own scatter.
+/// Differences between steps needed to know a run's own scatter.
 const ENOUGH: usize = 8;
-/// A jump is so many times the usual difference between two steps,
+/// A jump is at least this many times the usual difference between two steps,
 const USUAL: f64 = 8.0;
-/// and so many times the largest one that was seen.
+/// and this many times the largest one seen.
 const LARGEST: f64 = 2.0;
-/// Numbers that differ by no more than this share of themselves were printed from the same value.
+/// Values whose relative difference is at most this were printed from the same value.
 const SAME: f64 = 1e-6;
 
 /// Result of the comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Equivalence {
-    /// Every number is the same, over so many steps.
     Equal {
-        /// Steps that both printed.
+        /// Number of steps that both printed.
         steps: usize,
     },
-    /// They differ, by no more than the run's own scatter.
+    /// They differ by no more than the run's own scatter.
     Within {
-        /// Steps that both printed.
+        /// Number of steps that both printed.
         steps: usize,
     },
-    /// They differ, and too few steps are known to say by how much a step differs from the next.
+    /// They differ, but too few steps are known to estimate the scatter.
     Unknown {
-        /// Steps that both printed.
+        /// Number of steps that both printed.
         steps: usize,
     },
     /// One of them jumped.
     Jump {
-        /// The quantity.
         what: TrainingMetric,
-        /// At which step.
         step: Step,
-        /// The number then.
         before: f64,
-        /// The number now.
         now: f64,
     },
 }
 
-/// Compares the steps that both printed; `None`: there are none.
+/// Compares the steps that both printed; `None` if there are none.
 #[must_use]
 pub fn compare(before: &[StepNumbers], now: &[StepNumbers]) -> Option<Equivalence> {
     let of = |step: Option<Step>| before.iter().find(|b| b.step == step && step.is_some());
@@ -104,7 +100,7 @@ fn judged(what: TrainingMetric, pairs: &[(Step, f64, f64)], before: &[StepNumber
         .map(|p| ((p.2 - p.1).abs(), *p))
         .collect();
     apart.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // One odd step among several is none: the middle one counts.
+    // One odd step among several is no jump: the median counts.
     match apart.get(apart.len() / 2) {
         Some((by, pair)) if *by > limit => jump(*pair),
         _ => Equivalence::Within { steps },
@@ -131,7 +127,7 @@ mod tests {
         values.iter().enumerate().map(one).collect()
     }
 
-    /// A generator of this test's own: uniform in 0..1.
+    /// A simple generator for this test: uniform in 0..1.
     struct Random(u64);
 
     impl Random {
@@ -143,7 +139,6 @@ mod tests {
             ((self.0 >> 11) as f64) / (1_u64 << 53) as f64
         }
 
-        /// Roughly normal.
         fn noise(&mut self) -> f64 {
             (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
         }
@@ -200,7 +195,7 @@ mod tests {
                 found += u32::from(is_jump(&jumped));
             }
             assert_eq!(false_alarms, 0, "kind {kind}");
-            // Where single steps scatter as widely as the jump is high, it is not told.
+            // If single steps scatter as much as the jump, it is not detected.
             assert!(found > if kind == 0 { 1999 } else { 1200 }, "kind {kind}: {found}");
         }
     }

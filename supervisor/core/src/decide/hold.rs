@@ -1,7 +1,7 @@
-//! A run that a person works on: what fails or hangs is left as it is, and nothing is launched.
+//! Holds: an operator works on the run, so failures and hangs are left alone and nothing is launched.
 //!
-//! A trainer that could destroy or spoil the last good state is ended all the same: it starts from nothing or goes back, or its weights
-//! are no numbers any more.
+//! A trainer that could destroy or spoil the last good state is stopped anyway: it starts fresh, goes back, or its
+//! weights are non-finite.
 
 use super::Deciding;
 use crate::event::TimerKey;
@@ -11,7 +11,7 @@ use crate::journal::record::{Decision, WaitCondition};
 use crate::state::RunMode;
 
 impl Deciding<'_> {
-    /// A launch waits until the run is left to the supervisor again. `false`: nobody holds it.
+    /// Delays a launch until the hold is released. Returns false if there is no hold.
     pub(super) fn waits_for_its_holder(&mut self) -> bool {
         let Some(held) = self.s.requests.held.clone().filter(|_| self.s.is_held()) else {
             return false;
@@ -22,7 +22,7 @@ impl Deciding<'_> {
         true
     }
 
-    /// Acts upon everything that happened meanwhile. Time that a debugger took is no stall.
+    /// Handles everything that happened during the hold. Time spent in a debugger is no stall.
     pub(super) fn on_unhold(&mut self, by: &str) {
         match &self.s.mode {
             RunMode::Waiting {

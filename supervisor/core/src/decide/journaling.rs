@@ -1,12 +1,12 @@
-//! Events that are news, and those that are not.
+//! Which events are worth recording.
 
 use super::ACTIVITY_EVERY;
 use crate::event::{EventKind, TrainerPhase};
 use crate::id::{Step, Tick};
 use crate::state::{Attempt, RunMode, RunState};
 
-/// Progress that changes nothing, wake-ups, scans that say the same again, and the last words of ranks that we end because they stand
-/// still are not journaled.
+/// Not recorded: progress that changes nothing, timers, unchanged scans, and the last output of ranks that we stop
+/// because they stalled.
 pub(super) fn worth_recording(s: &RunState, kind: &EventKind, at: Tick) -> bool {
     match kind {
         EventKind::Progress { .. } | EventKind::Sighted { .. } | EventKind::Numbers { .. } if are_last_words(s) => {
@@ -37,12 +37,13 @@ pub(super) fn worth_recording(s: &RunState, kind: &EventKind, at: Tick) -> bool 
     }
 }
 
-/// The present attempt is being ended because it stands still. A handler of its own for our signals may print, steps too.
+/// Returns true while the current attempt is being stopped because it stalled. A signal handler of its own may print,
+/// even steps.
 fn are_last_words(s: &RunState) -> bool {
     matches!(s.mode, RunMode::Stopping { .. }) && s.attempt.as_ref().is_some_and(Attempt::is_stuck)
 }
 
-/// A new step or phase of the present attempt, or a sign of progress within one.
+/// Returns true for a new step or phase of the current attempt, or a sign of progress within one.
 pub(super) fn is_step(s: &RunState, phase: TrainerPhase, step: Option<Step>, beats: u64) -> bool {
     let a = s.attempt.as_ref();
     a.is_some_and(|a| {

@@ -1,4 +1,4 @@
-//! The price of a failed attempt, and the decision for another one: the rows of the policy, applied.
+//! Applies the policy to a failed attempt: what it costs, and whether another one follows.
 
 use super::Deciding;
 use crate::checkpoint::Verdict;
@@ -13,7 +13,7 @@ use crate::rulebook::taxonomy::{Class, Family};
 use crate::state::{Attempt, PastFailure};
 
 impl Deciding<'_> {
-    /// Charges a failed attempt. `false`: the run ends, or waits, instead of a launch.
+    /// Charges a failed attempt. Returns false if the run ends or waits instead of launching.
     pub(super) fn judge(&mut self, a: &Attempt) -> bool {
         let lived = self.plain_progress(a);
         let advanced = self.note_advance();
@@ -79,14 +79,13 @@ impl Deciding<'_> {
         }
     }
 
-    /// The row for a failure, with the user's changes.
     pub(super) fn rule_for(&self, d: &Diagnosis) -> PolicyRule {
         let class = if d.at_start { AT_START.into() } else { d.class.clone() };
         let policy = &self.spec.policy;
         rule(&policy.rules, &policy.lines, &class, d.action)
     }
 
-    /// The cause of an attempt's end, with what the user says of such a failure.
+    /// The cause of an attempt's end, with the user's answer to such a failure.
     pub(super) fn find_cause(&self, a: &Attempt) -> Diagnosis {
         let mut d = diagnose(a);
         let answer = self.rule_for(&d).answer;
@@ -95,12 +94,12 @@ impl Deciding<'_> {
         d
     }
 
-    /// A command of which no step is known may do the same again.
+    /// Returns true if the command shows no steps and may fail in the same way again.
     fn is_free_to_repeat(&self, d: &Diagnosis, rule: &PolicyRule) -> bool {
         self.spec.root.is_none() && d.step.is_none() && rule.answer != crate::journal::record::FailureAction::Stop
     }
 
-    /// A plain command shows progress by living on.
+    /// A plain command shows progress by running for long enough.
     fn plain_progress(&self, a: &Attempt) -> bool {
         // What hung lived until it last got on.
         let hung = a.end.diagnosis.as_ref().is_some_and(|d| d.class.is_in(Family::Hang));
@@ -111,8 +110,8 @@ impl Deciding<'_> {
                 .is_some_and(|t| until.since(t) >= self.spec.policy.stall_minimum)
     }
 
-    /// The step of the last attempt, where it lies beyond those of all before and none can be proven. The first attempt says nothing: it may
-    /// print the same steps each time. That is recorded, once.
+    /// The step of the last attempt, if it is beyond all earlier ones in a run where none can be proven; recorded once.
+    /// The first attempt shows nothing, because it may print the same steps each time.
     pub(super) fn note_advance(&mut self) -> Option<Step> {
         let before = self.s.progress.reached.filter(|_| self.spec.root.is_none())?;
         let step = self.s.attempt.as_ref()?.training.step.filter(|step| *step > before)?;
@@ -148,7 +147,6 @@ impl Deciding<'_> {
         }
     }
 
-    /// A whole step below this one that may be resumed from.
     fn has_older(&self, from: Option<Step>) -> bool {
         let steps = self.s.disk.scan.iter().flat_map(|scan| &scan.steps);
         let mut usable = steps.filter(|c| {
@@ -157,7 +155,7 @@ impl Deciding<'_> {
         usable.any(|c| from.is_some_and(|f| c.step < f))
     }
 
-    /// The resume point failed to load, or may be the cause: it is not chosen again. Returns the step-backs so far.
+    /// Excludes the resume point, because it failed to load or may be the cause. Returns the step-backs so far.
     fn distrust(&mut self, a: &Attempt, verdict: FailureResponse, rule: Option<&PolicyRule>) -> u32 {
         let StartPoint::Step { ckpt, .. } = &a.order.from else {
             return self.s.budget.step_backs;
@@ -185,7 +183,8 @@ impl Deciding<'_> {
         self.s.budget.step_backs.saturating_add(1)
     }
 
-    /// The run had ended until a person looked at it. Whoever starts it again may have mended what kept the checkpoints from loading.
+    /// The run had ended until an operator checked it. Whoever restarts it may have repaired what kept checkpoints from
+    /// loading.
     pub(super) fn trust_again(&mut self) {
         let ckpts = self.s.disk.distrusted.clone();
         if ckpts.is_empty() && !self.s.went_back {
@@ -223,7 +222,7 @@ impl Deciding<'_> {
         )
     }
 
-    /// The same root cause again: nothing that could be done would help.
+    /// Ends the run, because nothing it can do would help against the same root cause.
     fn end(&mut self, d: &Diagnosis, rule: &PolicyRule, case: &FailureContext) {
         if d.class == Class::SchedCancel && rule.changed.is_none() {
             let reason = Reason::new("cancelled", format!("somebody cancelled it: {}", d.text));

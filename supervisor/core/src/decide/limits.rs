@@ -1,6 +1,6 @@
-//! Limits of a user and of the machine: what they are called where an error of the system speaks of one.
+//! Limits of a user and of the machine, as they appear in system errors.
 
-/// The system's number of an error, and what to look at.
+/// Error numbers, each with a hint.
 const LIMITS: [(i32, &str); 5] = [
     (
         11,
@@ -18,7 +18,7 @@ const LIMITS: [(i32, &str); 5] = [
     (27, "a file may not grow any more: see `ulimit -f`"),
 ];
 
-/// The place to look if an error of the system, in its own words, speaks of a limit; `None`: it speaks of none.
+/// A hint if the text of a system error mentions a limit.
 #[must_use]
 pub fn limit_hint(text: &str) -> Option<&'static str> {
     let speaks_of = |number: i32| text.contains(&format!("(os error {number})"));
@@ -28,7 +28,7 @@ pub fn limit_hint(text: &str) -> Option<&'static str> {
         .map(|(_, hint)| hint)
 }
 
-/// Returns true if an error of the system, in its own words, says that a disk or a quota is full.
+/// Returns true if the text of a system error says that a disk or a quota is full.
 #[must_use]
 pub fn says_full(text: &str) -> bool {
     ["(os error 28)", "(os error 122)"]

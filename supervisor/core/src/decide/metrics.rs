@@ -1,4 +1,4 @@
-//! Numbers that the trainer prints: what is not finite, and steps that are trained twice.
+//! Metrics that the trainer prints: non-finite values, and steps that are trained twice.
 
 use super::Deciding;
 use crate::decide::equivalence::{Equivalence, compare};
@@ -9,7 +9,6 @@ use crate::observe::numbers::{MetricValue, TrainingMetric};
 use crate::spec::ResumeCheck;
 use crate::state::{Attempt, EndCause, RunMode};
 
-/// A comparison of so many steps is enough.
 const ENOUGH: usize = 16;
 
 impl Deciding<'_> {
@@ -20,7 +19,7 @@ impl Deciding<'_> {
         self.tell_of_collapse();
     }
 
-    /// A person looks at it: what it means depends on what was wanted.
+    /// Leaves the judgement to the operator, because it depends on what is intended.
     fn tell_of_collapse(&mut self) {
         for c in self.s.progress.course.collapses() {
             let (what, name, before) = match c.what {
@@ -35,7 +34,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// A loss or a gradient that is no number is said once; it may pass.
+    /// Reports a non-finite loss or gradient once. It may pass.
     fn look_for_odd_numbers(&mut self) {
         let Some(a) = self.s.attempt.as_ref() else { return };
         let odd = |what: TrainingMetric| {
@@ -58,7 +57,7 @@ impl Deciding<'_> {
         self.notice(NoticeKind::NotFinite, text, reason);
     }
 
-    /// Once all steps that were trained before are trained again, or enough of them, or one of them jumped.
+    /// Compares once all steps trained before are trained again, or enough of them, or one of them jumped.
     fn compare_with_before(&mut self) {
         let Some((from, a)) = self.s.live().and_then(|a| Some((self.resumed_from()?, a))) else {
             return;
@@ -83,7 +82,8 @@ impl Deciding<'_> {
         }
     }
 
-    /// The attempt was ended because its numbers jumped, as the settings ask: a person has to look at it.
+    /// Ends the run if the attempt was stopped because its metrics jumped, as the settings ask: an operator has to
+    /// check it.
     pub(super) fn jumped(&mut self, a: &Attempt) -> bool {
         let Some(text) = a.output.noticed.get(&NoticeKind::ResumeJump) else {
             return false;

@@ -1,6 +1,6 @@
-//! Weights that are no numbers any more. While workers run: the loss says so for several records in a row, and the newest step holds
-//! them. At the end: the last step is looked at before the run counts as finished. The run goes back to the newest step whose weights
-//! are finite, once.
+//! Non-finite weights. While workers run: the loss is non-finite for several records in a row, and so are the weights
+//! of the newest step. At the end: the last step is checked before the run counts as finished. The run falls back once
+//! to the newest step with finite weights.
 
 use super::Deciding;
 use crate::checkpoint::CkptId;
@@ -18,25 +18,24 @@ use crate::resume::{ResumeChoice, choose};
 use crate::rulebook::taxonomy::Class;
 use crate::state::{Attempt, RunMode};
 
-/// Records in a row whose loss is no number.
 const IN_A_ROW: u32 = 3;
 
-/// The class whose row in the policy has to ask for it.
+/// The class whose policy rule has to ask for a fallback.
 const CLASS: Class = Class::NumNan;
 
-/// What the weights of the last step mean for an end.
+/// What the weights of the last step mean for the end of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastWeights {
-    /// It may end.
+    /// The run may end.
     Hold,
-    /// They are being looked at, or the run has ended otherwise.
+    /// They are being checked, or the run has ended otherwise.
     Later,
-    /// It goes on from an older step.
+    /// The run falls back to an older step.
     GoBack,
 }
 
 impl Deciding<'_> {
-    /// A trainer that skips a bad batch prints one such record; one whose weights are spoilt prints no other any more.
+    /// A trainer that skips a bad batch prints one such record; once its weights are non-finite, all further ones are.
     pub(super) fn ask_for_finite_weights(&mut self) {
         let lost = self.s.live().map_or(0, |a| a.training.lost);
         let Some((_, ckpt)) = self.s.sound_steps().into_iter().next() else {
@@ -53,7 +52,7 @@ impl Deciding<'_> {
         self.ask(WorldQuery::Finite { ckpt });
     }
 
-    /// Retention deletes nothing before it knows that a newer step is finite; and a step that is not has newer ones to be compared with.
+    /// Pruning waits until a newer step is known to be finite, and a non-finite step is compared with newer ones.
     pub(super) fn look_at_weights_before_prune(&mut self) {
         let odd = self.s.odd_steps();
         let newest = self.s.sound_steps().into_iter().next().map(|(_, ckpt)| ckpt);
@@ -67,12 +66,11 @@ impl Deciding<'_> {
         self.may_go_back() || self.guards_finite()
     }
 
-    /// The weights of a step were looked at.
     pub(super) fn on_finite(&mut self) {
         if self.is_choosing() {
             return self.on_choice();
         }
-        // A scan that says the same again leaves no record: it is made once more, now that the weights are known.
+        // A scan with the same result leaves no record, so scan again now that the weights are known.
         if self.chooses() {
             return self.scan();
         }
@@ -85,7 +83,7 @@ impl Deciding<'_> {
         }
         if is_lost || !odd.is_empty() {
             match self.s.newest_finite() {
-                // The next older one, until one is finite.
+                // Check the next older step, until one is finite.
                 NewestFinite::After(ckpt) if self.follows_weights() => return self.ask(WorldQuery::Finite { ckpt }),
                 NewestFinite::Found(step, _) => self.leave_odd_weights(step, is_lost),
                 NewestFinite::After(_) | NewestFinite::None => {}
@@ -97,8 +95,8 @@ impl Deciding<'_> {
         }
     }
 
-    /// Goes back to this step, or ends the attempt while it is still there. Where the loss shows nothing, two steps have to be odd:
-    /// a buffer may hold an infinity for a while.
+    /// Falls back to this step, or ends the attempt before it is deleted. If the loss is finite, two steps must be
+    /// non-finite, because a buffer may contain an infinity for a while.
     fn leave_odd_weights(&mut self, finite: Step, is_lost: bool) {
         let odd = self.newer_odd(finite);
         let Some(newest) = odd.first().filter(|_| is_lost || odd.len() > 1) else {
@@ -121,14 +119,14 @@ impl Deciding<'_> {
         self.stop(AfterStop::Diagnose, false, vec![Reason::new(BACK_TO_FINITE, text)]);
     }
 
-    /// The run does not go back, and the trainer itself deletes older steps: it must not come to the last finite one.
+    /// Returns true if the trainer itself deletes older steps and must be kept from deleting the last finite one.
     fn guards_finite(&self) -> bool {
         let p = &self.spec.policy;
         let keeps = self.spec.saves.is_steps() && self.spec.least_kept().is_some();
         keeps && p.recovery && p.prove && !p.observe && self.s.mode == RunMode::Running
     }
 
-    /// One more save, or two, and the trainer deletes the newest finite step.
+    /// Stops the attempt if the trainer would delete the newest finite step after one or two more saves.
     fn end_before_it_is_deleted(&mut self, finite: Step, found: &str) {
         if !self.guards_finite() {
             return;
@@ -152,7 +150,7 @@ impl Deciding<'_> {
         self.stop(AfterStop::Diagnose, false, vec![Reason::new(LAST_FINITE, text)]);
     }
 
-    /// The attempt was ended so: the run ends with it.
+    /// Ends the run if the attempt was stopped for this reason.
     pub(super) fn is_hopeless(&mut self, a: &Attempt) -> bool {
         let Some(cause) = a.end.ended_by_us.as_ref().filter(|_| a.end.hopeless) else {
             return false;
@@ -161,7 +159,7 @@ impl Deciding<'_> {
         true
     }
 
-    /// The attempt was ended because its weights are no numbers: nothing is resumed from that it saved after the newest finite step.
+    /// If the attempt was stopped because of non-finite weights, excludes its steps after the newest finite one.
     pub(super) fn leave_spoilt_steps(&mut self) {
         if self.s.attempt.as_ref().is_none_or(|a| !a.end.spoilt) {
             return;
@@ -178,7 +176,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// A run that would end with this step: its weights are looked at first, as a model of no numbers is no end of a training.
+    /// Checks the weights of the step that a run would end with, because a non-finite model is not a finished training.
     pub(super) fn last_weights(&mut self, last: Step) -> LastWeights {
         let Some(ckpt) = self.checked_at_the_end(last) else {
             return LastWeights::Hold;
@@ -196,14 +194,14 @@ impl Deciding<'_> {
                 self.ask(WorldQuery::Finite { ckpt: older });
                 LastWeights::Later
             }
-            // It could not be read: nothing is said of it.
+            // It could not be read, so nothing is known.
             _ if known == Finiteness::Unknown => LastWeights::Hold,
             NewestFinite::Found(step, _) => self.go_back_at_the_end(&ckpt, Some(step)),
             NewestFinite::None => self.go_back_at_the_end(&ckpt, None),
         }
     }
 
-    /// The disk was looked at, and what follows waits for something else.
+    /// Returns true if the disk was scanned and the choice waits for something else.
     fn is_choosing(&self) -> bool {
         self.chooses() && self.s.disk.looked
     }
@@ -219,7 +217,7 @@ impl Deciding<'_> {
         )
     }
 
-    /// The last step, where a choice has waited for its weights to be read until its time was over.
+    /// The last step, if a choice has waited too long for its weights to be read.
     pub(super) fn unlooked_end(&self) -> Option<Step> {
         let scan = self.s.disk.scan.as_ref().filter(|_| self.is_choosing())?;
         let lasted = self.e.at.since(self.s.since);
@@ -230,7 +228,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// The weights of the last step were not read in time: that is said, and the run ends as its trainer did.
+    /// The weights of the last step were not read in time: reports that, and ends the run as its trainer did.
     pub(super) fn end_unlooked(&mut self, last: Step) {
         let text = "the weights of the last step could not be read in time: `supervise verify --finite` looks into it";
         self.finish(
@@ -239,7 +237,7 @@ impl Deciding<'_> {
         );
     }
 
-    /// The last step, where this run saved it and its weights count.
+    /// The last step, if this run saved it and its weights are checked.
     fn checked_at_the_end(&self, last: Step) -> Option<CkptId> {
         let p = &self.spec.policy;
         let checks = p.recovery && p.prove && !p.observe && self.spec.saves.is_steps();
@@ -289,7 +287,7 @@ impl Deciding<'_> {
 
     fn end_as_lost(&mut self, a: &Attempt, why: String) {
         self.diagnosed_as_lost(a, &why, FailureAction::Stop);
-        // It is judged: a start that names a step does not judge it again.
+        // Charge it now, so that a start with `--from` does not judge it again.
         let charge = Decision::Charge {
             attempts: self.s.budget.charged,
             step_backs: self.s.budget.step_backs,
@@ -311,7 +309,7 @@ impl Deciding<'_> {
         self.decided(Decision::Diagnosed(d), vec![Reason::new("not_finite_end", text)]);
     }
 
-    /// The row of the policy asks for it, and it was not done before.
+    /// Returns true if the policy asks for a fallback and none was made yet.
     fn may_go_back(&self) -> bool {
         self.s.mode == RunMode::Running && self.is_to_go_back()
     }
@@ -324,7 +322,6 @@ impl Deciding<'_> {
         wanted && !self.s.went_back && self.s.budget.step_backs < p.step_backs
     }
 
-    /// Steps above this one that are known not to be finite, newest first.
     fn newer_odd(&self, above: Step) -> Vec<CkptId> {
         let newer = self.s.sound_steps().into_iter().filter(|(step, _)| *step > above);
         newer

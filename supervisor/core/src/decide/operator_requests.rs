@@ -1,4 +1,4 @@
-//! Wishes of a person for the next start: that it goes back to a step, that it goes on after an end that needed a person.
+//! Operator requests for the next start: roll back to a step, or clear a final failure.
 
 use super::Deciding;
 use crate::id::Step;
@@ -18,7 +18,7 @@ impl Deciding<'_> {
         self.end_with_the_wish(Reason::new("may_go_on", text));
     }
 
-    /// The next start obeys the wish; this term was begun to write it down, and ends with that.
+    /// Ends a term that was only started to record the request, which the next start obeys.
     fn end_with_the_wish(&mut self, reason: Reason) {
         let is_idle = matches!(self.s.mode, RunMode::Idle | RunMode::Choosing) && self.s.live().is_none();
         if is_idle {

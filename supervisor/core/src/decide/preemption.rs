@@ -1,4 +1,4 @@
-//! Machines that a scheduler takes away: the run stops in time, and goes on when the scheduler starts it again.
+//! Preemption: the run stops in time, and resumes when the scheduler restarts it.
 
 use super::Deciding;
 use super::start::BARREN_TERMS;
@@ -12,24 +12,23 @@ use crate::observe::durations::DurationKind;
 use crate::resume::interval::save_interval;
 use crate::resume::last_step;
 
-/// Without a notice of the scheduler's a run is handed back so long before the end, and the time that workers have to stop: a scheduler
-/// that looks at its limits twice a minute may be early.
+/// Without a notice from the scheduler, a run stops this long before the end of its job, plus the time its workers
+/// need. Schedulers check limits about twice a minute and may be early.
 const LEAD: Ms = Ms::secs(60);
-/// The scheduler is asked again within this: its limits may be changed.
+/// Longest time until the scheduler is queried again, because its limits may change.
 const ASK_AGAIN: Ms = Ms::secs(1800);
-/// And not sooner than this.
+/// Shortest time until the scheduler is queried again.
 const ASK_PAUSE: Ms = Ms::secs(5);
-/// A kill, the last records and the release of the lease need this.
+/// Time for a kill, the last records and the release of the lease.
 const LAST_ACTS: Ms = Ms::secs(5);
 
 impl Deciding<'_> {
-    /// The scheduler says when the machine is taken away.
     pub(super) fn on_allocation(&mut self, left: Option<Ms>) {
         let Some(left) = left.filter(|_| !self.s.is_to_stop() && !self.spec.policy.observe) else {
             return;
         };
         let lead = Ms(self.spec.last_grace().0.saturating_add(LEAD.0));
-        // A job that is shorter than this is used, too.
+        // Even a job that is shorter than this is used.
         if left <= lead && self.s.has_launched() {
             return self.hand_back("the scheduler's time limit", Some(left));
         }
@@ -37,7 +36,7 @@ impl Deciding<'_> {
         self.wake(TimerKey::AllocationEnd, wait.min(ASK_AGAIN).max(ASK_PAUSE));
     }
 
-    /// The machine is taken away: a save that comes before may end, then the workers are stopped.
+    /// Starts a preemption: a save may still finish, then the workers are stopped.
     pub(super) fn hand_back(&mut self, by: &str, left: Option<Ms>) {
         let text = match left {
             Some(left) => format!("{by}: the machine is taken away in {}", span_words(left)),
@@ -49,26 +48,26 @@ impl Deciding<'_> {
         self.end_run(reason, false);
     }
 
-    /// The grace, cut to the time until a scheduler ends everything by itself.
+    /// The grace period, cut to the time before the scheduler kills everything.
     pub(super) fn within(&self, grace: Ms) -> Ms {
         self.usable().map_or(grace, |usable| grace.min(usable))
     }
 
-    /// The time that is left, but for the last acts.
+    /// The time left, minus that for the last acts.
     fn usable(&self) -> Option<Ms> {
         let until = self.s.requests.stop.as_ref()?.until?;
         let left = until.since(self.e.at);
         Some(Ms(left.0 - LAST_ACTS.0.min(left.0 / 2)))
     }
 
-    /// How long a save may take now.
+    /// Until when a save may take.
     pub(super) fn drain_until(&self) -> Tick {
         let p = &self.spec.policy;
         let Some(usable) = self.usable() else {
             return self.e.at.after(p.save_grace);
         };
         let save = Ms(usable.0 - self.spec.last_grace().0.min(usable.0 / 2));
-        // Until then the machine would do nothing else.
+        // The machine would do nothing else until then.
         self.e.at.after(if self.hands_back() {
             save
         } else {
@@ -76,7 +75,6 @@ impl Deciding<'_> {
         })
     }
 
-    /// The time is shorter than was thought.
     pub(super) fn drain_sooner(&mut self, until: Tick, then: AfterStop, reason: Reason) {
         let sooner = self.drain_until();
         if sooner < until {
@@ -86,7 +84,7 @@ impl Deciding<'_> {
         self.wake(TimerKey::ScanDue, DRAIN_LOOK);
     }
 
-    /// The same, after SIGTERM.
+    /// Shortens the grace period after SIGTERM in the same way.
     pub(super) fn kill_sooner(&mut self, gently: bool) {
         if let Some(usable) = self.usable().filter(|_| gently) {
             let due = self.s.since.after(self.spec.last_grace());
@@ -94,7 +92,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// A newer step than the proven one is being saved before the machine is taken away.
+    /// Returns true if a newer step than the proven one is being saved before the preemption.
     pub(super) fn saves_for_the_end(&self) -> bool {
         self.hands_back() && (self.save_in_progress() || self.newest_unsaved().is_some())
     }
@@ -103,7 +101,7 @@ impl Deciding<'_> {
         self.s.requests.stop.as_ref().is_some_and(|w| w.hand_back)
     }
 
-    /// The newest step that is to be saved and was not proven: its save may not have begun yet.
+    /// The newest step that is due for a save but not proven: its save may not have started yet.
     fn newest_unsaved(&self) -> Option<u64> {
         let (a, every) = (self.s.live()?, save_interval(&self.s, self.spec)?.max(1));
         let at = a.training.step?.0;
@@ -111,8 +109,8 @@ impl Deciding<'_> {
         Some(at - at % every).filter(|newest| *newest > saved)
     }
 
-    /// A machine that is taken away: the next save begins and ends before, by what this run has shown. What is trained after the last
-    /// save is lost anyway.
+    /// Returns true if the next save should start and finish before the preemption, judging by what this run has shown.
+    /// Training after the last save is lost anyway.
     pub(super) fn save_is_due(&self, until: Tick) -> bool {
         let (Some(a), Some(every)) = (
             self.s.live().filter(|_| self.hands_back()),
@@ -133,7 +131,7 @@ impl Deciding<'_> {
         self.e.at.after(Ms(missing)) <= until
     }
 
-    /// The end that was asked for.
+    /// Finishes the run with the requested outcome.
     pub(super) fn finish_as_wished(&mut self, mut reasons: Vec<Reason>) {
         if !self.hands_back() {
             return self.finish(RunOutcome::Stopped, reasons);

@@ -1,11 +1,11 @@
-//! When a relaunch is tried in advance.
+//! When a relaunch is rehearsed.
 
 use crate::event::rehearsal::RehearsalResult;
 use crate::spec::RunSpec;
 use crate::state::RunState;
 
-/// Returns true if a rehearsal is to be asked for now that workers run: once for each configuration and release, and once more in
-/// a later term where it could not be tried.
+/// Returns true if a rehearsal is due now that workers run: once per configuration and release, and again in a later
+/// term if it could not be tried.
 #[must_use]
 pub(super) fn is_due(s: &RunState, spec: &RunSpec) -> bool {
     let relaunches = spec.policy.recovery && !spec.policy.observe;

@@ -1,4 +1,4 @@
-//! Steps that are cut anew for another number of ranks, where that was cut short.
+//! Interrupted reshards.
 
 use super::Deciding;
 use crate::journal::reason::Reason;
@@ -6,8 +6,8 @@ use crate::journal::record::{ActKind, Decision, DiskEdit};
 use crate::spec::ResumeIntent;
 
 impl Deciding<'_> {
-    /// Between two renames a step may stand nowhere that a scan looks: whatever was begun is ended before anything is chosen. What is
-    /// chosen then need not be a reshard again, so that nothing is cut for it.
+    /// Finishes an interrupted reshard before anything is chosen: between its two renames a scan may not see the step
+    /// at all. The choice may then be another step, so no new reshard is started here.
     pub(super) fn ends_a_reshard(&mut self) -> bool {
         let Some(cut) = self.s.disk.cutting.clone() else {
             return false;
@@ -23,7 +23,7 @@ impl Deciding<'_> {
         true
     }
 
-    /// The step is damaged, as the pass over all its bytes found: an older one is chosen, unless a person named this one.
+    /// Chooses an older step if reading all bytes showed that this one is damaged, unless the operator named it.
     pub(super) fn leaves_what_was_to_be_cut(&mut self, found: &Reason) -> bool {
         let asked = self.spec.policy.from.is_some() || matches!(self.spec.resume, ResumeIntent::Path { .. });
         let Some(ckpt) = self.s.disk.cutting.as_ref().map(|cut| cut.ckpt.clone()) else {

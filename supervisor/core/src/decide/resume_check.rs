@@ -1,7 +1,8 @@
-//! Proof of a resume: the trainer goes on where it was told to.
+//! Checks that the trainer resumed where it was ordered to.
 //!
-//! Its own words count, and its first training record, which after a resume from N is N+1. One that lies a save or more behind is a
-//! failed resume, ended before its first save can destroy what is there. Anything else that differs is said, and ends nothing.
+//! What counts is what it prints, and its first training record, which after a resume from N is N+1. A record that is a
+//! save or more behind is a failed resume, which is stopped before its first save can overwrite anything. Other
+//! differences are reported but end nothing.
 
 use super::Deciding;
 use crate::event::Sighting;
@@ -56,7 +57,7 @@ impl Deciding<'_> {
             let text = format!("the trainer says that it starts from nothing, but it was to resume from {from}");
             self.failed_resume(Reason::new("resumed_from_nothing", text));
         }
-        // A trainer with one checkpoint says which step it found before its first save overwrites it.
+        // A trainer with one checkpoint prints the step it found before its first save overwrites it.
         if *means == RuleKind::Resumed
             && self.spec.saves.is_in_place()
             && let (Some(from), Some(at)) = (self.resumed_from(), self.s.live().and_then(|a| a.output.resumed))
@@ -69,7 +70,6 @@ impl Deciding<'_> {
         }
     }
 
-    /// The first training record of the attempt.
     fn on_first_record(&mut self, means: &RuleKind, sighting: &Sighting) {
         let Some((order, first)) = self.s.live().and_then(|a| Some((&a.order.from, a.training.first?))) else {
             return;
@@ -94,7 +94,7 @@ impl Deciding<'_> {
             let text = format!("the first training record is step {first}, but {ordered}");
             (NoticeKind::UnconfirmedResume, text)
         } else if first > next && *means == RuleKind::Step {
-            // A bar draws what it finds when it draws.
+            // A progress bar shows whatever it finds when it is drawn.
             let text = format!(
                 "the first training record is step {first}, but {ordered}: it may have resumed from something else"
             );
@@ -117,7 +117,6 @@ impl Deciding<'_> {
         }
     }
 
-    /// Says something of the present attempt, once.
     pub(super) fn notice(&mut self, what: NoticeKind, text: String, reason: Reason) {
         let known = |a: &crate::state::Attempt| a.output.noticed.contains_key(&what);
         if !self.s.attempt.as_ref().is_none_or(known) {
@@ -125,9 +124,10 @@ impl Deciding<'_> {
         }
     }
 
-    /// The path that the present attempt was ordered to resume from. One with a space in it is broken over lines by who prints it.
+    /// The path that the current attempt was ordered to resume from; none if it contains a space, because printing may
+    /// break it over lines.
     fn ordered_path(&self) -> Option<String> {
-        // It is given no path.
+        // It is not given a path.
         if self.spec.resume == ResumeIntent::Tracker {
             return None;
         }
@@ -138,9 +138,9 @@ impl Deciding<'_> {
         (!path.contains(char::is_whitespace)).then_some(path)
     }
 
-    /// Ended before its first save can destroy what is there.
+    /// Stops the attempt before its first save can overwrite anything.
     fn failed_resume(&mut self, reason: Reason) {
-        // A step is offered to a program that was not asked whether it takes one.
+        // A recognized program is only offered a step; nobody asked whether it takes one.
         if self.s.seen.is_some() {
             return;
         }

@@ -1,4 +1,4 @@
-//! While workers run: exits, progress, alarms, marks.
+//! Events while workers run: exits, progress, matched lines, marks.
 
 use super::Deciding;
 use crate::event::ExitStatus;
@@ -45,8 +45,8 @@ impl Deciding<'_> {
         self.stop(then, false, reasons);
     }
 
-    /// A script that starts something else, or without our words, is ended before the first save of what it starts. What it does
-    /// beside the training that runs ends nothing.
+    /// Stops a script that starts something else, or without our words, before its first save. What it does besides the
+    /// running training ends nothing.
     pub(super) fn on_script(&mut self, news: &ScriptNews) {
         if !matches!(self.s.mode, RunMode::Running | RunMode::Draining { .. }) || self.spec.policy.observe {
             return;
@@ -74,7 +74,7 @@ impl Deciding<'_> {
         self.stop(AfterStop::Diagnose, false, vec![reason]);
     }
 
-    /// A step that the trainer saves as another user is not resumed from: better said now than when it is needed.
+    /// Warns at once that the trainer saves as another user, because such a step will not be resumed from.
     pub(super) fn warn_of_another_owner(&mut self) {
         let start = self.s.attempt.as_ref().map(|a| a.order.from.step());
         let steps = self.s.disk.scan.iter().flat_map(|scan| &scan.steps);
@@ -114,7 +114,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// Makes the user's number of steps true, if more are there. One deletion at a time.
+    /// Deletes surplus steps. One deletion at a time.
     pub(super) fn prune_now(&mut self) -> bool {
         let old = prune(&self.s, self.spec);
         let deletes = |a: &Act| matches!(a.kind, ActKind::Prune(_));

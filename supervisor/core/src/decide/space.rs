@@ -1,8 +1,8 @@
-//! Waiting for space on a disk that was full, before the relaunch that would fill it again.
+//! Waiting for free space on a full disk, before a relaunch that would fill it again.
 //!
-//! The pause before a relaunch comes first. Then the disk is asked, and asked again, for a bounded time: idle machines cost. A full
-//! disk is nobody's error: it costs no retry, however often it comes again. The pauses after it grow instead, and when they come to
-//! the limit, the run ends.
+//! The usual backoff comes first. Then the disk is queried repeatedly for a limited time, because idle machines cost
+//! money. A full disk is not charged as a retry, however often it happens. Instead the backoffs grow, and when their
+//! sum reaches the limit, the run ends.
 
 use super::words::span_words;
 use super::{CHOOSING_LIMIT, Deciding};
@@ -14,23 +14,21 @@ use crate::journal::record::{Decision, Diagnosis, FailureAction, RunOutcome, Wai
 use crate::rulebook::taxonomy::Class;
 use crate::state::RunMode;
 
-/// The class of a full disk or quota.
 pub(super) const CLASS: Class = Class::DiskFull;
-/// How often the disk is asked.
 const ASK_AGAIN: Ms = Ms::secs(15);
-/// The first pause after a full disk. Each in a row without a new step doubles it, up to the second.
+/// First backoff after a full disk. Each further one without a new step doubles it, up to `LONGEST_PAUSE`.
 const FIRST_PAUSE: Ms = Ms::secs(5);
 const LONGEST_PAUSE: Ms = Ms::secs(300);
 
 impl Deciding<'_> {
-    /// The pause is over, or the disk is asked once more. `false`: nothing waits for space.
+    /// Queries the disk when a backoff is over or while waiting for space. Returns false if nothing waits for space.
     pub(super) fn ask_for_space(&mut self) -> bool {
         let due = match &self.s.mode {
             RunMode::Waiting {
                 what: WaitCondition::Space,
                 until,
             } => Some(*until),
-            // A disk that does not answer is looked into at the next start.
+            // A disk that does not answer is dealt with at the next start.
             RunMode::Waiting {
                 what: WaitCondition::Backoff,
                 until,
@@ -51,7 +49,7 @@ impl Deciding<'_> {
         true
     }
 
-    /// So many bytes are free, so many files may be made, and a write works or does not.
+    /// Handles the answer: free bytes, free inodes, and whether a test write worked.
     pub(super) fn on_space(&mut self, free: Option<u64>, files: Option<u64>, works: Option<bool>) {
         let is_waiting = match &self.s.mode {
             RunMode::Waiting {
@@ -99,18 +97,17 @@ impl Deciding<'_> {
         }
     }
 
-    /// The last attempt, or a change of our own, ended because the disk was full, and the policy is to wait.
+    /// Returns true if the last attempt, or our own change, failed because of a full disk and the policy is to wait.
     fn filled_the_disk(&self) -> bool {
         let d = self.s.attempt.as_ref().and_then(|a| a.end.diagnosis.as_ref());
         self.s.disk.no_room || self.spec.root.is_some() && d.is_some_and(|d| self.waits_for_room(d))
     }
 
-    /// The disk was full, and the policy is to wait.
     pub(super) fn waits_for_room(&self, d: &Diagnosis) -> bool {
         d.class == CLASS && self.rule_for(d).answer == FailureAction::Wait
     }
 
-    /// A change of our own, or a launch, found no room: it waits as after a trainer that found none.
+    /// Handles a launch or a change of ours that found no free space: waits as after a trainer that found none.
     pub(super) fn on_no_room(&mut self, error: &ActError, reason: Reason) {
         let Some(pause) = self.pause_for_room() else {
             return self.give_up_on_space(error.what.clone());
@@ -121,7 +118,7 @@ impl Deciding<'_> {
         self.wake(TimerKey::Backoff, pause);
     }
 
-    /// The pause after a full disk; `None`: those before came to the limit.
+    /// The backoff after a full disk; `None` if the earlier ones reached the limit.
     pub(super) fn pause_for_room(&self) -> Option<Ms> {
         let before = self.s.disk.full.saturating_sub(1).min(64);
         let waited = (0..before).fold(0, |sum: u64, n| sum.saturating_add(nth_pause(n).0));
@@ -136,7 +133,6 @@ impl Deciding<'_> {
     }
 }
 
-/// The pause after so many full disks in a row before.
 fn nth_pause(before: u32) -> Ms {
     let doubled = FIRST_PAUSE.0.checked_shl(before.min(16)).unwrap_or(u64::MAX);
     Ms(doubled.min(LONGEST_PAUSE.0))

@@ -4,7 +4,7 @@ use super::words::event_word;
 use crate::event::EventKind;
 use crate::state::{RunMode, RunState};
 
-/// A late event of an older attempt, or the answer to an act of an older term.
+/// Detects an event of an older attempt, or the answer to an act of an older term.
 pub(super) fn stale(s: &RunState, kind: &EventKind) -> Option<(String, String)> {
     let (attempt, what) = match kind {
         EventKind::WorkerExited {

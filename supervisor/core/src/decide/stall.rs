@@ -1,7 +1,7 @@
 //! Stalls: when a lack of progress ends an attempt.
 //!
-//! *Soon*: progress is overdue by what this run has learnt of itself, and its processes show that they do not get on. *Late*: there
-//! was no progress for so long that this decides alone, whatever the processes do.
+//! *Soft limit*: progress is overdue by what this run has learned about itself, and its processes are shown to be
+//! stuck. *Hard limit*: there was no progress for so long that this alone decides, whatever the processes do.
 
 use super::Deciding;
 use crate::checkpoint::Verdict;
@@ -14,24 +14,24 @@ use crate::observe::durations::DurationKind;
 use crate::spec::HardLimit;
 use crate::state::{Attempt, RunMode, STALLED};
 
-/// How often progress is judged.
 const STALL_CHECK: Ms = Ms::secs(10);
-/// A tree that neither computed nor printed for this long counts as still. Looks at its ranks tell it before, and more.
+/// A process tree that neither computed nor printed for this long counts as still. Samples of its ranks usually show it
+/// earlier.
 const STILL: Ms = Ms::secs(50);
-/// A look at the ranks comes within this time, and names them.
+/// A sample of the ranks, which names them, arrives within this time.
 const LOOKS: Ms = Ms::secs(15);
-/// Time that a trainer which says that it failed has for its traceback, and its other ranks for theirs.
+/// Time for a trainer that reports a failure to print its traceback, and for its other ranks to print theirs.
 const LAST_WORDS: Ms = Ms(20_000);
-/// A save of which nothing was heard for so long is looked at for growth.
+/// A save that has been silent for this long is checked for growing files.
 const LONG_SAVE: Ms = Ms::secs(60);
-/// The hard limit where nobody set one: the larger of this and so many times the longest time between steps.
+/// Hard limit unless it is set: the larger of this and `HARD_FACTOR` times the longest time between steps.
 const HARD: Ms = Ms::secs(3600);
 const HARD_FACTOR: u64 = 20;
-/// A phase that this run has never seen end has this many times longer.
+/// Factor on the hard limit for a phase that has never ended in this run.
 const NEVER_ENDED: u64 = 4;
-/// Lines of a command that nobody pointed out tell steps once so many have risen, ...
+/// Without a configured pattern, a command's lines are taken to show steps once this many have risen, ...
 const GUESSED: u64 = 3;
-/// ... and are trusted as others are after so many.
+/// ... and are trusted like others after this many.
 const TRUSTED: u64 = 10;
 
 impl Deciding<'_> {
@@ -66,7 +66,6 @@ impl Deciding<'_> {
         self.judge_tree();
     }
 
-    /// How the ranks look, where there was no progress for a while.
     pub(super) fn on_look(&mut self, attempt: AttemptNo, look: &ActivitySample) {
         let watched = self
             .s
@@ -94,9 +93,9 @@ impl Deciding<'_> {
         self.stalled(text);
     }
 
-    /// No progress for the hard limit and `more`: that alone decides.
+    /// Returns true if there was no progress for the hard limit and `more`, which alone decides.
     fn is_late(&self, more: Ms) -> bool {
-        // What works on after the last step is the user's.
+        // Work after the last step belongs to the user.
         let Some(a) = self.s.live().filter(|a| !self.is_over(a) && !self.is_healing(a)) else {
             return false;
         };
@@ -115,12 +114,13 @@ impl Deciding<'_> {
         )
     }
 
-    /// Progress is overdue by what the run has shown. What waits for a file system that does not answer is not.
+    /// Returns true if progress is overdue by what the run has shown. Waiting for a file system that does not answer
+    /// does not count.
     fn is_overdue(&self, a: &Attempt) -> bool {
         self.s.context.io_stalled.is_none() && self.waited(a) >= self.soon_limit(a) && !self.is_healing(a)
     }
 
-    /// A part of the trainer is brought back in place: that may take as long as a start, however often it is said.
+    /// Returns true during an in-process restart, which may take as long as a start, however often it is announced.
     fn is_healing(&self, a: &Attempt) -> bool {
         let limit = || self.spec.policy.stall_startup.max(self.learnt(DurationKind::Startup));
         a.training
@@ -137,12 +137,13 @@ impl Deciding<'_> {
         )
     }
 
-    /// A save whose files are incomplete may take as long as a save may, whatever the output says.
+    /// Returns true if a save has incomplete files and is within its time limit, whatever the output says.
     fn may_save(&self, a: &Attempt) -> bool {
         self.save_in_progress() && self.waited(a) < self.soon_limit(a).max(self.spec.policy.stall_save)
     }
 
-    /// Judges by the tree as a whole, where nothing is known of its ranks: a crowd, or a guard of an older release.
+    /// Judges by the whole process tree if nothing is known about the ranks: too many of them, or a guard of an older
+    /// release.
     fn judge_tree(&mut self) {
         let Some(a) = self.s.live().filter(|a| self.is_overdue(a)) else {
             return;
@@ -167,7 +168,7 @@ impl Deciding<'_> {
                 Some(hard) => format!("; no progress for {} s ends it (stall.hard)", hard.0 / 1000),
                 None => String::new(),
             };
-            // It is not known here which of them do.
+            // It is not known here which of them worked.
             let text = format!(
                 "{what} for {} s (limit {} s), but some of its processes, or a GPU, worked {} s ago: it is watched{until}",
                 silent.0 / 1000,
@@ -179,7 +180,8 @@ impl Deciding<'_> {
         }
     }
 
-    /// The one place where a stall ends an attempt: what is to be kept of its processes is taken before the kill that this asks for.
+    /// Ends an attempt because of a stall. This is the only place that does, so the stacks of its processes are taken
+    /// before the kill that it requests.
     fn stalled(&mut self, mut text: String) {
         if let Some(since) = self.s.live().and_then(|a| a.training.pace.heals) {
             let ago = self.e.at.since(since).0 / 1000;
@@ -197,7 +199,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// Nothing is known of how a command gets on: none of its lines tells a step.
+    /// Returns true if no line of the command shows a step, so that nothing is known of its progress.
     fn is_unwatched(&self, a: &Attempt) -> bool {
         let wanted = if self.spec.policy.progress.is_some() {
             1
@@ -224,7 +226,7 @@ impl Deciding<'_> {
         self.decided(Decision::Unwatched { what }, vec![reason]);
     }
 
-    /// The time that a part of the run takes at most, by what it has shown, with the factor.
+    /// The longest time that a phase should take, by what the run has shown, with the stall factor.
     fn learnt(&self, clock: DurationKind) -> Ms {
         let high = self.s.clocks.of(clock).and_then(|d| d.high()).unwrap_or_default();
         Ms((high.0 as f64 * self.spec.policy.stall_factor) as u64)
@@ -237,7 +239,7 @@ impl Deciding<'_> {
         match clock {
             DurationKind::Startup => p.stall_startup.max(learnt(clock)),
             DurationKind::Save => p.stall_save.max(learnt(clock)),
-            // A validation that never ended is measured by nothing.
+            // If no validation has ended yet, there is no measured time for it.
             DurationKind::Validate if self.s.clocks.of(clock).is_none() => {
                 p.stall_startup.max(p.stall_minimum).max(learnt(DurationKind::Step))
             }
@@ -263,7 +265,8 @@ impl Deciding<'_> {
         Some(Ms(limit.0.saturating_mul(more)))
     }
 
-    /// A save whose files grow gets on, however long it takes. `seen`: the scan as it came, with the step that is being saved.
+    /// A save whose files grow makes progress, however long it takes. `seen`: the scan as it arrived, including the
+    /// step being saved.
     pub(super) fn on_growth(&mut self, seen: &Event) {
         let (EventKind::Checkpoints(report), RunMode::Running) = (&seen.kind, &self.s.mode) else {
             return;

@@ -1,4 +1,4 @@
-//! From the beginning of a term to running workers.
+//! From the start of a term to running workers.
 
 use super::Deciding;
 use super::non_finite::LastWeights;
@@ -17,17 +17,16 @@ use crate::state::RunMode;
 
 /// Terms in a row that launched without a new mark.
 pub(super) const BARREN_TERMS: u32 = 3;
-/// A step that was just saved is read as a whole after this.
+/// A new save is proven in the background after this time ...
 const PROVE_AFTER: Ms = Ms::secs(1);
-/// If saves follow each other faster, they are read so often.
+/// ... or at this interval if saves follow each other faster.
 const PROVE_AGAIN: Ms = Ms::secs(5);
-/// How often the live set is arranged for one launch at most.
 const ARRANGED: u32 = 3;
-/// How often a resource that is away is looked at again.
+/// Delay before an unreadable step is scanned again.
 const RETRY_SCAN: Ms = Ms::secs(5);
-/// How long one may keep the checkpoints from being read.
+/// How long a low limit may keep the checkpoints from being read.
 pub(super) const LIMIT_AT_A_READ: Ms = Ms::secs(60);
-/// The code of the reason that names one.
+/// Reason code that names such a limit.
 pub(super) const LIMIT: &str = "limit";
 
 impl Deciding<'_> {
@@ -64,7 +63,6 @@ impl Deciding<'_> {
         self.choose(vec![Reason::new("term_begins", "no earlier attempt lives")]);
     }
 
-    /// Keeps an eye on a running attempt.
     pub(super) fn watch(&mut self) {
         if self.spec.root.is_some() {
             self.wake(TimerKey::ScanDue, Ms(0));
@@ -129,12 +127,11 @@ impl Deciding<'_> {
         }
     }
 
-    /// Every byte of it is to be read, and was not yet.
     fn is_unproven(&self, step: Step) -> bool {
         self.spec.policy.depth > Depth::Structure && self.s.disk.read < Some(step)
     }
 
-    /// A file that was proven in the background need not be read again when it is needed.
+    /// A step that was proven in the background need not be read again when it is needed.
     pub(super) fn on_prove_due(&mut self) {
         if matches!(self.s.mode, RunMode::Running) {
             let whole = scan_width(&self.s, self.spec);
@@ -155,11 +152,11 @@ impl Deciding<'_> {
         let Some(scan) = self.s.disk.scan.clone().filter(|_| self.s.disk.cutting.is_none()) else {
             return;
         };
-        // What cannot be read now may be what the last attempt saved: it is not charged before that is known.
+        // The unreadable step may be the last attempt's save, so charge the attempt only once that is known.
         if let ResumeChoice::Unreadable { reasons } = choose(&self.s, self.spec, &scan) {
             return self.wait_until_readable(reasons);
         }
-        // A copy that is on its way may be the newest state there is: what it comes to is known when it ends.
+        // A copy in progress may become the newest state: wait until it ends.
         if self.s.is_keeping() && !is_from_live(&choose(&self.s, self.spec, &scan)) {
             return;
         }
@@ -246,11 +243,11 @@ impl Deciding<'_> {
         }
         let mut again = RETRY_SCAN;
         if !matches!(self.s.mode, RunMode::Waiting { .. }) {
-            // It was only not read so far: nothing has to be waited for.
+            // It was just not read yet: no need to wait.
             if reasons.first().is_some_and(|r| r.code == "not_proven_yet") {
                 again = Ms(0);
             }
-            // What is told first is what can be done about it.
+            // Put the hint first.
             if let Some(hint) = reasons.iter().find_map(|r| limit_hint(&r.text)) {
                 reasons.insert(0, Reason::new(LIMIT, hint));
             }
@@ -263,7 +260,8 @@ impl Deciding<'_> {
         self.wake(TimerKey::ScanDue, again);
     }
 
-    /// Only at the beginning of a term: one that has launched goes on by the retry budget.
+    /// Returns true, and ends the run, if too many terms proved nothing new. Only checked at the start of a term,
+    /// because after a launch the retry budget counts.
     fn is_barren(&mut self) -> bool {
         if self.s.budget.barren_terms < BARREN_TERMS || self.s.has_launched() || self.note_advance().is_some() {
             return false;
@@ -289,7 +287,7 @@ impl Deciding<'_> {
                 let reason = Reason::new("arranged", "the checkpoint root is arranged for the resume");
                 match self.s.requests.stop.clone() {
                     Some(_) => self.finish_as_wished(vec![reason]),
-                    // A step that was put back, or cut anew, is proven where it stands now.
+                    // A step that was put back or resharded is proven again in its new place.
                     None if self.spec.saves.is_in_place() || matches!(output, ActOutput::Resharded(_)) => {
                         self.choose(vec![reason])
                     }
@@ -309,14 +307,14 @@ impl Deciding<'_> {
             (RunMode::Choosing, Err(error)) if self.s.disk.cutting.is_some() => self.on_start_failed(error),
             // The user's number of steps was made true before the end, or a reshard has ended: look again.
             (RunMode::Choosing, _) => self.scan(),
-            // Ended while it was being launched, and nothing was.
+            // Stopped while it was being launched, and nothing was.
             (RunMode::Stopping { .. }, Err(_)) if self.s.live().is_none() => self.on_tree_gone(&[]),
             _ => {}
         }
     }
 
-    /// A copy of the live set came to its end. What was copied is proven as everything is; a choice that is being made must
-    /// know of it, so what was looked at before does not count.
+    /// Handles the end of a copy of the live set. The copy is proven like any step. A choice in progress must know
+    /// about it, so an earlier scan does not count.
     pub(super) fn on_kept(&mut self, done: bool) {
         match &self.s.mode {
             RunMode::Running if done => {
@@ -328,7 +326,6 @@ impl Deciding<'_> {
         }
     }
 
-    /// Events while the launch was under way.
     fn after_launch(&mut self) {
         if self.s.live().is_none() {
             return self.find_out();
@@ -350,7 +347,7 @@ impl Deciding<'_> {
                     ..
                 }
         ) {
-            // What was asked for before was given up with the I/O worker.
+            // The earlier query was dropped with the I/O worker.
             self.scan();
         }
     }
@@ -446,7 +443,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// A save of this attempt is on its way: its newest step is not whole yet.
+    /// Returns true if this attempt is saving: its newest step is not whole yet.
     pub(super) fn save_in_progress(&self) -> bool {
         let Some(scan) = &self.s.disk.scan else {
             return false;
@@ -468,7 +465,6 @@ impl Deciding<'_> {
             })
     }
 
-    /// The order of the present attempt starts from a step.
     pub(super) fn resumed_from(&self) -> Option<crate::id::Step> {
         match &self.s.attempt.as_ref()?.order.from {
             StartPoint::Step { step, .. } => Some(*step),
@@ -477,7 +473,7 @@ impl Deciding<'_> {
     }
 }
 
-/// How long something that cannot be read is waited for. Nobody gives back what a limit that is too low keeps.
+/// Timeout for reading a step. A limit that is too low will not go away, so it is waited for less long.
 pub(super) fn patience_of(reasons: &[Reason]) -> Ms {
     match limit_of(reasons) {
         Some(_) => LIMIT_AT_A_READ,
@@ -485,12 +481,10 @@ pub(super) fn patience_of(reasons: &[Reason]) -> Ms {
     }
 }
 
-/// The limit that the reasons name.
 pub(super) fn limit_of(reasons: &[Reason]) -> Option<&str> {
     reasons.iter().find(|r| r.code == LIMIT).map(|r| r.text.as_str())
 }
 
-/// The choice is to go on from the live set as it stands.
 fn is_from_live(choice: &ResumeChoice) -> bool {
     matches!(choice, ResumeChoice::Start { from: StartPoint::Step { ckpt, .. }, .. } if is_live(ckpt))
 }

@@ -1,4 +1,4 @@
-//! Ending workers: a save may finish, then SIGTERM, then the tree is killed.
+//! Stopping workers: a save may finish, then SIGTERM, then the process tree is killed.
 
 use super::Deciding;
 use crate::checkpoint::Depth;
@@ -9,17 +9,15 @@ use crate::journal::record::{ActKind, AfterStop, Decision, RunOutcome, WaitCondi
 use crate::resume::scan_width;
 use crate::state::RunMode;
 
-/// How often a save that may finish is looked at.
+/// How often a running save is checked during a drain.
 pub(super) const DRAIN_LOOK: Ms = Ms(500);
-/// A look at the disk may delay a stop by this much.
 pub(super) const LAST_LOOK: Ms = Ms::secs(3);
-/// A kill that nobody confirmed is repeated after this.
+/// A kill that was not confirmed is repeated after this time.
 pub(super) const KILL_AGAIN: Ms = Ms::secs(15);
-/// A first answer about a save in progress is waited for this long.
+/// How long to wait for the first scan during a drain.
 const FIRST_LOOK: Ms = Ms::secs(3);
 
 impl Deciding<'_> {
-    /// Ends the workers; SIGTERM first where `gently`.
     pub(super) fn stop(&mut self, then: AfterStop, gently: bool, reasons: Vec<Reason>) {
         self.decided(Decision::Stop { then, gently }, reasons.clone());
         if gently {
@@ -36,8 +34,8 @@ impl Deciding<'_> {
         self.on_timer(TimerKey::StateDeadline);
     }
 
-    /// Whatever the run is doing: it comes to an end within its graces. Nothing that may not answer (a disk, a helper, the
-    /// journal) is waited for without a deadline.
+    /// Stops the run within its grace periods, whatever it is doing. There is a time limit on everything that may not
+    /// answer (a disk, the I/O worker, the journal).
     pub(super) fn wish_to_stop(&mut self, by: &str, now: bool) {
         self.end_run(Reason::new("asked_to_stop", format!("{by} asked to stop")), now);
     }
@@ -49,10 +47,10 @@ impl Deciding<'_> {
             RunMode::Draining { .. } | RunMode::Stopping { .. } if now && self.s.live().is_some() => {
                 self.stop(AfterStop::Stopped, false, vec![reason]);
             }
-            // What was only just started, or is about to be, has nothing to save.
+            // What was just started, or is about to be, has nothing to save.
             RunMode::Launching { .. } if self.s.live().is_some() => self.stop(AfterStop::Stopped, false, vec![reason]),
             RunMode::Stopping { gently, .. } => {
-                // The end that is under way leads to a stop instead of a relaunch.
+                // The stop in progress now ends the run instead of leading to a relaunch.
                 let gently = *gently;
                 self.kill_sooner(gently);
                 self.decided(
@@ -70,9 +68,9 @@ impl Deciding<'_> {
             RunMode::Idle | RunMode::Choosing | RunMode::Waiting { .. } if self.s.live().is_none() => {
                 self.finish_as_wished(vec![reason]);
             }
-            // An edit that was begun may end, for a moment; one that was not is not begun any more.
+            // An edit in progress may finish shortly; no further one is started.
             RunMode::Arranging { .. } => self.wake(TimerKey::StateDeadline, LAST_LOOK),
-            // They are being killed: when that is over, or was not seen to be, it ends.
+            // They are being killed: end the run when that is done or times out.
             RunMode::Fencing | RunMode::Waiting { .. } => self.on_timer(TimerKey::StateDeadline),
             _ => {}
         }
@@ -144,8 +142,8 @@ impl Deciding<'_> {
         }
     }
 
-    /// State of the disk when nobody writes any more: what the last save left, and what a stranger adds later is known
-    /// by it. A disk that does not answer soon delays no stop.
+    /// Scans the disk once nobody writes any more: this shows the last save, and later what another writer adds. A disk
+    /// that does not answer soon does not delay a stop.
     fn last_look(&mut self) {
         let can_look = self.spec.root.is_some()
             && self.spec.policy.recovery
@@ -162,7 +160,6 @@ impl Deciding<'_> {
         self.wake(TimerKey::StateDeadline, LAST_LOOK);
     }
 
-    /// No worker lives, and somebody asked for an end.
     pub(super) fn stopped(&mut self, mut reasons: Vec<Reason>) {
         let wish = self.s.requests.stop.as_ref();
         let by = wish.map_or("an operator", |w| &w.by);
@@ -174,7 +171,7 @@ impl Deciding<'_> {
         self.finish_as_wished(reasons);
     }
 
-    /// Remains of an attempt that could not be ended, in words.
+    /// Describes processes of an attempt that could not be killed.
     pub(super) fn left_words(&self) -> String {
         let left = self
             .s
@@ -189,7 +186,7 @@ impl Deciding<'_> {
         }
     }
 
-    /// The workers are gone, and only the last look is waited for.
+    /// Returns true if the workers have exited and only the last scan is awaited.
     pub(super) fn is_last_look(&self) -> bool {
         matches!(
             self.s.mode,
@@ -213,7 +210,7 @@ impl Deciding<'_> {
                 self.on_timer(TimerKey::StateDeadline);
             }
             RunMode::Stopping { gently: false, .. } | RunMode::Fencing => {
-                // A guard that was stopped or hangs cannot end its tree: it is done without it.
+                // A guard that was stopped or hangs cannot kill its tree, so do it without the guard.
                 let reason = Reason::new("kill_again", "the tree was not reported gone: it is killed again");
                 self.act(ActKind::KillTree, vec![reason]);
                 self.wake(TimerKey::KillDue, KILL_AGAIN);
@@ -290,7 +287,6 @@ impl Deciding<'_> {
             AfterStop::Diagnose => self.find_out(),
         }
     }
-    /// The attempt ended before our eyes, not between two terms.
     fn was_seen_to_end(&self) -> bool {
         self.s
             .attempt

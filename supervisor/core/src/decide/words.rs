@@ -1,9 +1,8 @@
-//! Words of decisions: names of events, for records of what was not acted upon, and spans of time.
+//! Text for decisions: names of ignored events, and spans of time.
 
 use crate::event::EventKind;
 use crate::id::Ms;
 
-/// An event's name in words.
 pub(super) fn event_word(kind: &EventKind) -> &'static str {
     match kind {
         EventKind::TermStarted { .. } => "term started",
@@ -40,7 +39,6 @@ pub(super) fn event_word(kind: &EventKind) -> &'static str {
     }
 }
 
-/// A span of time in words.
 pub(super) fn span_words(span: Ms) -> String {
     match span.0 / 60_000 {
         0..3 => format!("{} seconds", span.0 / 1000),

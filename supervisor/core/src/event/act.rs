@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActOutput {
-    /// Done, nothing to say.
+    /// Done, with nothing to report.
     Done,
-    /// The steps that were to be deleted are gone.
+    /// The steps were deleted.
     Pruned,
-    /// A step was cut anew for another number of ranks; what it was stands aside.
+    /// A step was resharded for another number of ranks; the original was moved aside.
     Resharded(ReshardedStep),
-    /// Workers run.
+    /// The workers were started.
     Launched {
         /// The guard.
         guard: ProcRef,
@@ -22,31 +22,31 @@ pub enum ActOutput {
         workers: Vec<ProcRef>,
         /// The command of worker 0, secrets redacted.
         argv: Vec<String>,
-        /// Their interpreters had been started ahead: whether they went on.
+        /// Whether the workers' standby processes were used, if there were any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ahead: Option<StandbyResult>,
     },
 }
 
-/// Fate of interpreters that were started before the attempt whose workers they were to become.
+/// What became of the standby processes that were to become the workers of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StandbyResult {
     /// They became the workers.
     Went,
-    /// The driver's did; the one from which the workers of its Ray were to be forked did not.
+    /// The driver's became a worker, but the one from which its Ray workers were to be forked did not.
     WentAlone {
-        /// Why.
+        /// The cause.
         why: String,
-        /// Another would end for the same reason: none is started ahead any more.
+        /// Whether others would fail for the same reason: no standby is started any more.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         lasting: bool,
     },
-    /// At least one did not, and was started as ever.
+    /// At least one failed, and its worker was started in the usual way.
     Cold {
-        /// Why.
+        /// The cause.
         why: String,
-        /// Others would end for the same reason: none is started ahead any more.
+        /// Whether others would fail for the same reason: no standby is started any more.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         lasting: bool,
     },
@@ -55,15 +55,15 @@ pub enum StandbyResult {
 /// Why an act failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActError {
-    /// In words: what, where, why.
+    /// Description: what failed, where, why.
     pub what: String,
-    /// The same again may succeed.
+    /// Whether a retry may succeed.
     pub retryable: bool,
-    /// Kind of the failure, where it decides the exit code.
+    /// Kind of the failure, if it decides the exit code.
     pub kind: ActErrorKind,
 }
 
-/// Kinds of failed acts that are decided upon differently.
+/// Kinds of failed acts that lead to different decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActErrorKind {
@@ -71,23 +71,23 @@ pub enum ActErrorKind {
     Command,
     /// The resume point is not what was proven (pins differ).
     PinsChanged,
-    /// A cluster that somebody else started does not answer, or still holds something of the attempt before.
+    /// A cluster started by someone else does not answer, or still holds something of the previous attempt.
     Held,
     /// A GPU that the run names is in use.
     GpuBusy,
-    /// A GPU that the run names is not there, or must be reset.
+    /// A GPU that the run names is missing or must be reset.
     GpuUnfit,
-    /// A save began while the live set was copied.
+    /// A save started while the live set was copied.
     Voided,
-    /// There is no room: for a copy and the next save, or for a change of our own (the disk or a quota is full).
+    /// Not enough free space for a copy and the next save, or for our own changes (disk or quota full).
     NoRoom,
-    /// The step cannot be cut anew for another number of ranks.
+    /// The step cannot be resharded for another number of ranks.
     NotCut,
-    /// The step that was to be cut anew is damaged: a checksum does not fit, or a file is gone, whatever its proof said.
+    /// The step to reshard is damaged despite its proof: a checksum does not match, or a file is missing.
     NotWhole,
-    /// The disk refused (no space, read-only, permission).
+    /// A disk error (no space, read-only, permission).
     Disk,
-    /// A limit of this user or of the machine keeps a process, a thread or a file from being made.
+    /// A limit of this user or machine prevents creating a process, thread or file.
     Limit,
     /// Anything else.
     Other,

@@ -1,7 +1,8 @@
-//! A scan as the difference to the one before: what appeared, changed and went.
+//! A scan as the difference to the previous one: steps that appeared, changed or disappeared.
 //!
-//! A step that is new mostly repeats the one beside it (layout, roles, findings), so it is told by the fields in which it differs.
-//! A difference names the scan that it belongs to: applied to another one it gives nothing rather than a scan that never was.
+//! A new step mostly repeats the one next to it (layout, roles, findings), so only the fields that differ are written.
+//! A difference names the scan it belongs to: applied to another one it fails rather than giving a scan that never
+//! existed.
 
 mod fields;
 
@@ -17,42 +18,42 @@ use std::collections::BTreeMap;
 /// Changes from one scan to the next.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ScanDiff {
-    /// Tells the scan that this is a difference to.
+    /// Checksum of the scan that this is the difference to.
     pub since: u32,
-    /// Steps that are not there any more.
+    /// Steps that have disappeared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub went: Vec<CkptId>,
-    /// Steps about which something else is known now.
+    /// Steps whose summary changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<StepDiff>,
-    /// Steps that were not there, in the order of their places.
+    /// New steps, by position.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub came: Vec<StepDiff>,
-    /// The trainer's own pointer, where it says something else.
+    /// The trainer's pointer, if it changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracker: Option<TrackerState>,
-    /// Everything else, where it changed.
+    /// Everything else, if it changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<ScanRest>,
 }
 
-/// One step as the difference to one that was known before.
+/// One step as the difference to a known one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepDiff {
-    /// The step that it is told by: itself, or the one that a new one resembles; `None`: the first of that scan.
+    /// The step it is compared with: itself, or the one that a new step resembles; `None`: the first step of that scan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub like: Option<CkptId>,
-    /// Its place among all steps, where it is new; 0: the first.
+    /// Position of a new step among all steps; 0: the first.
     #[serde(default, skip_serializing_if = "is_first")]
     pub at: usize,
-    /// Fields that differ, by the names of a summary.
+    /// Fields that differ, named as in the summary.
     pub now: RawFields,
     /// Fields that it does not have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<String>,
 }
 
-/// Statements of a scan beside its steps and the pointer.
+/// What a scan says besides its steps and the pointer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanRest {
     /// As in the report.
@@ -72,7 +73,7 @@ fn is_first(place: &usize) -> bool {
 }
 
 impl ScanDiff {
-    /// The difference from one scan to another; `None` where it cannot be told, or is not worth it.
+    /// The difference between two scans; `None` if it cannot be expressed or is not worth it.
     #[must_use]
     pub fn between(old: &ScanReport, new: &ScanReport) -> Option<Self> {
         let was = places(&old.steps)?;
@@ -87,7 +88,7 @@ impl ScanDiff {
         for (at, step) in new.steps.iter().enumerate() {
             match was.get(&step.id) {
                 Some(place) => {
-                    // Those that stay are told in the order in which they stood.
+                    // Steps that stay must keep their order.
                     if last.is_some_and(|last| last > *place) {
                         return None;
                     }
@@ -112,13 +113,13 @@ impl ScanDiff {
         Some(out)
     }
 
-    /// How many steps it tells of: what it costs.
+    /// Number of steps it mentions, as a measure of its size.
     #[must_use]
     pub fn len(&self) -> usize {
         self.went.len() + self.changed.len() + self.came.len()
     }
 
-    /// Returns true if no step is another than before.
+    /// Returns true if no step differs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -161,7 +162,7 @@ impl StepDiff {
         Some(out)
     }
 
-    /// Gives a summary the fields that differ; `None`: no summary has them so.
+    /// Applies the differing fields to a summary; `None` if they do not fit one.
     fn patch(&self, c: &mut CheckpointSummary) -> Option<()> {
         for name in &self.without {
             fields::leave_out(c, name, &self.now)?;
@@ -171,7 +172,7 @@ impl StepDiff {
 }
 
 impl ScanReport {
-    /// The scan that a difference leads to; `None` where it belongs to another scan.
+    /// Applies a difference; `None` if it belongs to another scan.
     #[must_use]
     pub fn apply(mut self, d: &ScanDiff) -> Option<Self> {
         if self.mark() != d.since {
@@ -211,7 +212,7 @@ impl ScanReport {
         Some(self)
     }
 
-    /// A number that tells this scan from another one: what a difference names. A step's pins stand for its files.
+    /// A checksum that identifies this scan. A step's pins stand for its files.
     fn mark(&self) -> u32 {
         let mut told = Sum::new();
         for c in &self.steps {
@@ -225,7 +226,8 @@ impl ScanReport {
     }
 }
 
-/// A checksum of many short pieces, summed up together and without the heap: every look at a journal makes one for each scan in it.
+/// A checksum over many short pieces, batched and without heap allocation: reading a journal computes one for each scan
+/// in it.
 struct Sum {
     sum: crc32fast::Hasher,
     bytes: [u8; 2048],

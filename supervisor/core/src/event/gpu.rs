@@ -1,6 +1,7 @@
-//! GPUs before a launch: whether those that the run names are there, empty and sound, by the words of `nvidia-smi`.
+//! Checks of GPUs before a launch, from the output of `nvidia-smi`: whether those that the run names are present, free
+//! and healthy.
 //!
-//! Nothing follows from an answer that cannot be read: a launch is held up only by what is known.
+//! Output that cannot be read has no consequences: only known problems block a launch.
 
 mod pulses;
 pub use pulses::DeviceWindow;
@@ -11,64 +12,59 @@ use crate::observe::activity::DevicePulse;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Fields of a device, in the order in which they are asked for.
+/// Fields queried for each device, in order.
 pub const DEVICE_FIELDS: &str =
     "index,uuid,memory.used,memory.total,ecc.errors.uncorrected.volatile.total,retired_pages.pending";
-/// Fields of what became of broken rows of a device's memory, which GPUs of today have in place of retired pages.
+/// Fields about remapped memory rows, which current GPUs have instead of retired pages.
 pub const ROW_FIELDS: &str = "gpu_uuid,remapped_rows.pending,remapped_rows.failure";
-/// Fields of a process on a device.
+/// Fields queried for each process on a device.
 pub const OWNER_FIELDS: &str = "gpu_uuid,pid,process_name,used_memory";
-/// The argument that asks what devices do; older drivers know these fields as well.
+/// The argument that queries activity. Older drivers know these fields too.
 pub const FOLLOW: &str = "--query-gpu=index,power.draw,utilization.gpu,utilization.memory";
-/// A device of which more than one part in so many is in use is not empty: what monitors and displays take is less.
+/// A device with more than 1/20 of its memory in use is not free. Monitors and displays use less.
 const PART: u64 = 20;
-/// What a killed process held is given back in tenths of a second, most often: pauses before further looks, of which nothing is told.
+/// A killed process usually frees its memory within tenths of a second: delays before silent re-checks.
 const AGAIN: [Ms; 5] = [Ms(100), Ms(150), Ms(250), Ms(500), Ms(1000)];
-/// Devices and owners that are read at most.
+/// Most devices and processes that are read.
 const MOST: usize = 256;
-/// Owners of a device that are named.
+/// Most processes that a message names.
 const NAMED: usize = 4;
 
 /// A device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its number.
     pub index: u32,
-    /// Its name for life.
     pub uuid: String,
-    /// MiB in use.
+    /// Used memory in MiB.
     pub used: u64,
-    /// MiB that it has.
+    /// Total memory in MiB.
     pub total: u64,
-    /// Errors of its memory that were not corrected, since its driver was loaded; `None`: it does not count them.
+    /// Uncorrected memory errors since the driver was loaded; `None`: not counted.
     pub errors: Option<u64>,
-    /// Pages wait for a reset to be retired.
+    /// Whether pages wait for a reset to be retired.
     pub retiring: bool,
-    /// A row of its memory waits for a reset to be replaced; until then it is not used.
+    /// Whether a memory row waits for a reset to be replaced. It is not used until then.
     pub replacing: bool,
-    /// A row of its memory could not be replaced: no spare ones are left.
+    /// Whether a memory row could not be replaced because no spares are left.
     pub worn_out: bool,
 }
 
 /// A process that uses a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuProcess {
-    /// The device.
     pub uuid: String,
-    /// The process, as the driver counts.
     pub pid: i32,
-    /// Its program.
     pub name: String,
-    /// MiB that it holds, where that is told.
+    /// Memory it holds in MiB, if reported.
     pub used: Option<u64>,
 }
 
-/// Devices that a run names: numbers, or the beginnings of names for life.
+/// The devices that a run names: indices or prefixes of UUIDs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GpuIds(Vec<String>);
 
 impl GpuIds {
-    /// Reads the list that CUDA takes. CUDA itself reads it up to the first entry that is none.
+    /// Parses the list that CUDA takes. CUDA itself stops at the first invalid entry.
     #[must_use]
     pub fn read(list: &str) -> Self {
         let known = |word: &&str| word.parse::<u32>().is_ok() || word.starts_with("GPU-");
@@ -76,20 +72,20 @@ impl GpuIds {
         Self(words.take(MOST).map(str::to_owned).collect())
     }
 
-    /// The list without those of these names.
+    /// The list without the devices of these names.
     #[must_use]
     pub fn without(&self, left_out: &BTreeMap<String, String>) -> Self {
         let kept = self.0.iter().filter(|word| !left_out.contains_key(*word));
         Self(kept.cloned().collect())
     }
 
-    /// As CUDA takes it.
+    /// The list as CUDA takes it.
     #[must_use]
     pub fn list(&self) -> String {
         self.0.join(",")
     }
 
-    /// How many are named.
+    /// Number of devices named.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
@@ -102,7 +98,7 @@ impl GpuIds {
     }
 }
 
-/// Devices, by the lines of an answer; a line that is none is left out.
+/// Parses devices, one per line, and skips lines that do not parse.
 #[must_use]
 pub fn devices(text: &str) -> Vec<Device> {
     let device = |line: &str| {
@@ -121,7 +117,7 @@ pub fn devices(text: &str) -> Vec<Device> {
     text.lines().take(MOST).filter_map(device).collect()
 }
 
-/// Adds what an answer says of rows. Drivers write yes as a word, or as a number.
+/// Adds what a query says about remapped rows. Drivers write "yes" as a word or as a number.
 pub fn note_rows(devices: &mut [Device], text: &str) {
     for line in text.lines().take(MOST) {
         let Some([uuid, pending, failure]) = fields(line) else {
@@ -138,7 +134,7 @@ fn is_yes(word: &str) -> bool {
     word.eq_ignore_ascii_case("yes") || word == "1"
 }
 
-/// A remark about the devices, which keeps no launch from being made.
+/// A remark about the devices that does not block the launch.
 #[must_use]
 pub fn remark(named: &GpuIds, all: &[Device]) -> Option<String> {
     let wait = wanted(named, all).into_iter().filter(|d| d.replacing);
@@ -148,7 +144,7 @@ pub fn remark(named: &GpuIds, all: &[Device]) -> Option<String> {
         .then(|| format!("{who}: a broken row of memory is replaced when it is reset; do that at the next chance"))
 }
 
-/// Owners, by the lines of an answer.
+/// Parses the processes on the devices, one per line.
 #[must_use]
 pub fn owners(text: &str) -> Vec<GpuProcess> {
     let owner = |line: &str| {
@@ -163,12 +159,11 @@ pub fn owners(text: &str) -> Vec<GpuProcess> {
     text.lines().take(MOST).filter_map(owner).collect()
 }
 
-/// The last second of a device, by a line of an answer. One that does not tell how busy it is (a part of a device) tells
-/// nothing.
+/// Parses the last second of a device. A line without utilization (a MIG slice) shows nothing.
 #[must_use]
 pub fn pulse(line: &str) -> Option<DevicePulse> {
     let [index, watts, busy, memory] = fields(line)?;
-    // A share of a whole above which nothing is one, and more power than any device takes.
+    // Reject percentages above 100 and more power than any device draws.
     let number = |word: &str, most: f64, unit: f64| {
         let value: f64 = word.parse().ok().filter(|v| (0.0..=most).contains(v))?;
         Some((value * unit).round() as u32)
@@ -187,13 +182,13 @@ fn fields<const N: usize>(line: &str) -> Option<[&str; N]> {
     words.try_into().ok()
 }
 
-/// Their names as `nvidia-smi` takes them; `None`: all.
+/// The device list as `nvidia-smi` takes it; `None`: all.
 #[must_use]
 pub fn wanted_words(named: &GpuIds) -> Option<String> {
     (!named.is_empty()).then(|| named.list())
 }
 
-/// The devices of these that the run names.
+/// The devices in `all` that the run names.
 #[must_use]
 pub fn wanted<'a>(named: &GpuIds, all: &'a [Device]) -> Vec<&'a Device> {
     all.iter()
@@ -201,7 +196,7 @@ pub fn wanted<'a>(named: &GpuIds, all: &'a [Device]) -> Vec<&'a Device> {
         .collect()
 }
 
-/// Returns true if who uses the devices should be asked: one that is wanted is not empty.
+/// Returns true if a device that the run names is not free, so that its processes should be listed.
 #[must_use]
 pub fn is_any_in_use(named: &GpuIds, all: &[Device]) -> bool {
     wanted(named, all).iter().any(|d| d.is_in_use())
@@ -217,20 +212,18 @@ impl Device {
     }
 }
 
-/// A device that the run names and that is not fit for it.
+/// A device that the run names but cannot use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Unfit {
-    /// The name that the run gives it.
+    /// The run's name for it.
     word: String,
-    /// Its number and its name for life.
     who: String,
-    /// The reason.
     why: String,
-    /// The next thing for a person to do.
+    /// What the operator should do.
     advice: &'static str,
 }
 
-/// The first of them that is missing or broken; `before`: the errors that each device had counted when the term first looked.
+/// The first named device that is missing or broken; `before`: the error counts when the term first checked.
 fn unfit(named: &GpuIds, all: &[Device], before: &BTreeMap<String, u64>) -> Option<Unfit> {
     if all.is_empty() {
         return None;
@@ -271,7 +264,7 @@ fn unfit(named: &GpuIds, all: &[Device], before: &BTreeMap<String, u64>) -> Opti
     })
 }
 
-/// Those that are not fit, each with the reason, as long as so many are left as are `needed`.
+/// Unfit devices, each with the reason, as long as at least `needed` others remain.
 #[must_use]
 pub fn spared(
     named: &GpuIds,
@@ -290,7 +283,7 @@ pub fn spared(
     out
 }
 
-/// Why the launch cannot be made now; `before`: the errors that each device had counted when the term first looked.
+/// Why the launch is blocked; `before`: the error counts when the term first checked.
 #[must_use]
 pub fn in_the_way(
     named: &GpuIds,
@@ -319,7 +312,7 @@ pub fn in_the_way(
     Some(failed(what, ActErrorKind::GpuBusy))
 }
 
-/// The pause before the same launch looks once more, where so many looks found a device in use. `None`: it is told, and waited for.
+/// Delay before the launch silently re-checks a device in use, after `looks` checks. `None`: report it and wait.
 #[must_use]
 pub fn looks_again(error: &ActError, looks: usize) -> Option<Ms> {
     let pause = AGAIN.get(looks.checked_sub(1)?)?;
@@ -358,7 +351,7 @@ mod tests {
         assert_eq!(said("0", TWO, "", &[]), None);
         assert_eq!(said("", TWO, "", &[]), None);
         assert_eq!(said("-1", TWO, "", &[]), None);
-        // Parts of a device have names that this does not know.
+        // MIG slices have names that this does not know.
         assert_eq!(said("MIG-1234", TWO, "", &[]), None);
         for odd in [
             "",
@@ -378,7 +371,7 @@ mod tests {
             "1, 70.10, 0, 0",
             "0, 388.55, 19, 19",
             "1, [N/A], 10, 2",
-            // A part of a device, and what is no answer.
+            // A MIG slice, and invalid output.
             "2, 300.00, [N/A], [N/A]",
             "0, nan, inf, -1",
             "0, 1e300, 1000, 0",
@@ -434,7 +427,7 @@ mod tests {
                 .unwrap()
                 .starts_with("GpuUnfit: GPU 2: it is not there any more")
         );
-        // Errors of the time before the run are no reason; new ones are.
+        // Errors from before the run do not count; new ones do.
         assert!(said("1", TWO, "", &[("GPU-bb22", 2)]).unwrap().starts_with("GpuBusy"));
         assert!(
             said("1", TWO, "", &[("GPU-bb22", 1)])

@@ -1,10 +1,10 @@
-//! Lines that tell how a command gets on, where the trainer's own rules do not: the user's pattern, or the common forms. And lines that
-//! tell why it does not for a while: a part of it is started again in place.
+//! Rules for lines that show a command's progress if the trainer has no rules of its own: the user's pattern, or common
+//! forms. Also rules for lines that announce an in-process restart.
 
 use crate::event::scan::{RuleKind, ScanRule};
 
-/// Rules for the user's pattern. A trainer whose own steps are known is only seen to get on by it; of any other command it tells the
-/// step, and without one the common forms do.
+/// Rules for the user's pattern. For a trainer whose steps are known, a match is only a sign of progress; for any other
+/// command it gives the step. Without a pattern the common forms are used.
 #[must_use]
 pub fn progress_rules(pattern: Option<&str>, has_steps: bool) -> Vec<ScanRule> {
     let kind = if has_steps { RuleKind::Beat } else { RuleKind::Step };
@@ -30,19 +30,19 @@ const COMMON: [(&str, &str); 3] = [
         "progress.words",
         r"(?:^|[^\w/.:-])(?:[Gg]lobal |[Tt]rain(?:ing)? )?(?:[Ss]tep|STEP|[Ii]ter(?:ation)?)\s+#?(\d+)(?:\s*(?:/|of)\s*(\d+))?(?:$|[^\w.%])",
     ),
-    // `12%|█▏   | 12/100 [00:10<01:20, …`: a bar of no name, or of the training. Downloads and shards have bars, too.
+    // `12%|█▏   | 12/100 [00:10<01:20, …`: a progress bar without a name, or of the training. Downloads have bars too.
     (
         "progress.bar",
         r"^\s*(?:(?:[Tt]rain|[Ee]poch|[Ss]tep|[Ii]ter)[^:|]*:\s*)?\d+%\|[^|]*\|\s*(\d+)/(\d+) \[",
     ),
 ];
 
-/// Rules for a part that is started again in place, whoever does it. They are to come after those of failures, which are never hidden.
+/// Rules for an in-process restart of a part. They must come after the rules for failures, which must never be hidden.
 #[must_use]
 pub fn heal_rules() -> Vec<ScanRule> {
     let rule = |id, holds, pattern| ScanRule::holding(id, holds, pattern, RuleKind::Heals);
     vec![
-        // torchrun with `--max-restarts`, or with other nodes than before (torch 2.11).
+        // torchrun with `--max-restarts`, or after a change of nodes (torch 2.11).
         rule("heals.torchrun", "will restart worker group", ""),
         // `Restarting dead rollout engine 3`, `relaunching server gpu-07:8000`, `Replacing failed worker 2`
         rule(

@@ -1,60 +1,60 @@
-//! What an operator or a signal asks of a running supervisor.
+//! Requests that an operator or a signal makes of a running supervisor.
 
 use crate::id::{Ms, Step};
 use serde::{Deserialize, Serialize};
 
-/// Request of a person or the system.
+/// A request from an operator or from the system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperatorRequest {
-    /// End the run; `after_save`: at the next proven step.
+    /// Stop the run.
     Stop {
-        /// Wait for the next proven step first.
+        /// Whether to wait for the next proven step first.
         after_save: bool,
-        /// The asker: `operator`, `SIGTERM`, `SIGINT`, `hang-up`.
+        /// Who asked: `operator`, `SIGTERM`, `SIGINT`, `hang-up`.
         by: String,
-        /// A scheduler ends everything by itself after this.
+        /// Time until the scheduler kills everything.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         left: Option<Ms>,
     },
-    /// The machine is taken away soon: stop in time, and go on when the scheduler starts the run again.
+    /// Preemption: stop in time, and resume when the scheduler restarts the run.
     HandBack {
-        /// The asker: `SIGUSR1`.
+        /// Who asked: `SIGUSR1`.
         by: String,
-        /// Time until then, where it is known.
+        /// Time until the preemption, if known.
         left: Option<Ms>,
     },
-    /// A person works on the run: nothing of it is ended because it fails or hangs, and nothing is launched.
+    /// Hold: an operator works on the run. Failures and hangs end nothing, and nothing is launched.
     Hold {
-        /// The asker.
+        /// Who asked.
         by: String,
-        /// Its purpose, in their words.
+        /// Why, in their words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
-    /// The run is left to the supervisor again.
+    /// Release the hold.
     Unhold {
-        /// The asker.
+        /// Who asked.
         by: String,
     },
-    /// An end that needed a person counts no more: the next start goes on.
+    /// Clear a final failure, so that the next start resumes the run.
     Resume {
-        /// The asker.
+        /// Who asked.
         by: String,
-        /// That end, in words; not there: a hold alone stood against it.
+        /// The failure that is cleared, as text; missing if there was only a hold.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         was: Option<String>,
     },
-    /// The next launch resumes from exactly this step, once.
+    /// Resume from exactly this step at the next launch, once.
     RollBack {
-        /// The asker.
+        /// Who asked.
         by: String,
-        /// The step.
+        /// The step to resume from.
         to: Step,
     },
-    /// End the run now, without grace (second SIGINT).
+    /// Stop the run now, without a grace period (second SIGINT).
     StopNow {
-        /// The asker.
+        /// Who asked.
         by: String,
     },
 }

@@ -1,8 +1,8 @@
-//! A line as this version writes it, turned into records in one pass and without a detour over JSON values: a journal of a year is read
-//! at every look at a run.
+//! Parses a line as this version writes it into records, in one pass and without intermediate JSON values: every
+//! command reads the whole journal, which may be a year long.
 //!
-//! Only the exact shape that is written is taken: fields in their order, without spaces, kinds that are known. Anything else is `None` and goes
-//! the long way, which reads every version; what this way reads is what that one would.
+//! Accepts only the exact form that is written: fields in order, no spaces, known kinds. Anything else gives `None` and
+//! takes the slow path, which reads every version. Both paths give the same result.
 
 use super::{LineHeader, VERSION};
 use crate::event::{Event, EventKind};
@@ -14,12 +14,12 @@ use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// A line mostly holds fewer records.
+/// Most lines contain fewer records.
 const FEW: usize = 4;
-/// Between the first record of a line and the others of the same moment.
+/// Separates the first record of a line from the others of the same moment.
 const THEN: &[u8] = br#","then":["#;
 
-/// The line and its records, from all of it before its checksum; `None`: it is not as this version writes it.
+/// The header and records, from the line without its checksum; `None` if it is not as this version writes it.
 pub(super) fn read(open: &[u8]) -> Option<(LineHeader, Vec<JournalRecord>)> {
     let (v, rest) = number(open.strip_prefix(br#"{"v":"#)?)?;
     if v != u64::from(VERSION) {
@@ -40,7 +40,7 @@ pub(super) fn read(open: &[u8]) -> Option<(LineHeader, Vec<JournalRecord>)> {
         _ => return None,
     };
     let rest = rest.strip_prefix(br#"":"#)?;
-    // Inside a text its quotes would be escaped; inside a record it would cut that in two, which is then no JSON.
+    // Within a string its quotes would be escaped; within a record it would leave two halves that are not valid JSON.
     let then = memchr::memmem::find(rest, THEN);
     let (body, then) = rest.split_at(then.unwrap_or(rest.len()));
     let mut records = vec![whole(RecordBody(kind, moment), body)?];
@@ -57,7 +57,7 @@ pub(super) fn read(open: &[u8]) -> Option<(LineHeader, Vec<JournalRecord>)> {
     Some((line, records))
 }
 
-/// The number that a text begins with, as JSON writes one that is no less than zero, and what follows.
+/// A nonnegative JSON integer at the start of a text, and the rest.
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     let end = text.iter().position(|b| !b.is_ascii_digit())?;
     let (digits, rest) = text.split_at(end);
@@ -67,7 +67,7 @@ fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     Some((std::str::from_utf8(digits).ok()?.parse().ok()?, rest))
 }
 
-/// A text that is one value and nothing else.
+/// Deserializes a text that must be a single value.
 fn whole<'de, S: DeserializeSeed<'de>>(seed: S, text: &'de [u8]) -> Option<S::Value> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let value = seed.deserialize(&mut json).ok()?;
@@ -75,7 +75,7 @@ fn whole<'de, S: DeserializeSeed<'de>>(seed: S, text: &'de [u8]) -> Option<S::Va
     Some(value)
 }
 
-/// The times of a line, which its records have where they have no others.
+/// The times of a line, which its records inherit unless they have their own.
 #[derive(Clone, Copy)]
 struct Moment {
     tick: Tick,
@@ -91,7 +91,7 @@ enum RecordTag {
     Ignored,
 }
 
-/// Records of the same moment, each by the name of its kind.
+/// The further records of the same moment, each keyed by its kind.
 struct BatchedRecords<'a>(&'a mut Vec<JournalRecord>, Moment);
 
 impl<'de> DeserializeSeed<'de> for BatchedRecords<'_> {
@@ -111,7 +111,7 @@ impl<'de> Visitor<'de> for BatchedRecords<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         while let Some(record) = seq.next_element_seed(RecordSeed(self.1))? {
-            // Mostly one more or two: room for more than there are would cost more than they do.
+            // Usually there are one or two: reserving more would cost more than they do.
             if self.0.len() < FEW {
                 self.0.reserve_exact(1);
             }
@@ -153,7 +153,7 @@ fn alone<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
     }
 }
 
-/// A record of a kind, with the times of its line where it tells none.
+/// A record of a kind, with the times of its line as defaults.
 struct RecordBody(RecordTag, Moment);
 
 #[derive(Deserialize)]
@@ -210,7 +210,7 @@ impl<'de> DeserializeSeed<'de> for RecordBody {
     }
 }
 
-/// An event: by its name alone, what happened alone, or with times of its own.
+/// An event: its name alone, its kind alone, or with times of its own.
 struct Fact(Moment);
 
 impl<'de> Visitor<'de> for Fact {
@@ -263,7 +263,7 @@ impl Fact {
     }
 }
 
-/// A map of which the first key was read already.
+/// A map whose first key was already read.
 struct PeekedMap<'a, 'de, A>(Option<&'de str>, &'a mut A);
 
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for PeekedMap<'_, 'de, A> {

@@ -1,22 +1,22 @@
-//! Why: every decision carries at least one reason, and every reason names its evidence.
+//! Reasons: every decision has at least one, and every reason names its evidence.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A past fact that a decision rests on.
+/// A past fact that a decision is based on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// Stable name, snake_case (`worker_failed`, `newest_whole`).
+    /// Stable name in snake_case (`worker_failed`, `newest_whole`).
     pub code: Cow<'static, str>,
-    /// The fact in words.
+    /// The fact as text.
     pub text: String,
-    /// The evidence.
+    /// The evidence for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
 }
 
-/// A pointer to what shows a fact.
+/// Points to what shows a fact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
@@ -33,17 +33,17 @@ pub enum Evidence {
     File {
         /// Path relative to the checkpoint root.
         path: String,
-        /// Findings there.
+        /// What was found in it.
         finding: String,
     },
-    /// A setting, with where it came from.
+    /// A setting and its source.
     Setting(String),
-    /// How a worker ended.
+    /// How a worker exited.
     Exit(String),
 }
 
 impl Reason {
-    /// A reason without further evidence than its words.
+    /// A reason without evidence.
     #[must_use]
     pub fn new(code: &'static str, text: impl Into<String>) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Reason {
         }
     }
 
-    /// Adds what shows it.
+    /// Adds evidence.
     #[must_use]
     pub fn with(mut self, evidence: Evidence) -> Self {
         self.evidence.push(evidence);

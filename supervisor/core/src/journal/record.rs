@@ -1,7 +1,7 @@
 //! Records of the journal: facts, decisions with reasons, intents.
 //!
-//! `decide` writes records; `State::apply` reads them. *Guarded* acts change the world for good and wait for
-//! their intent to be durable. *Safety* acts stop harm and are performed at once. *Asks* change nothing.
+//! `decide` writes records; `State::apply` reads them. *Guarded* acts change files or processes for good, so they wait
+//! until their intent is durable. *Safety* acts stop harm and are performed at once. *Queries* change nothing.
 
 mod edit;
 mod notice;
@@ -22,7 +22,7 @@ use crate::spec::ResumeIntent;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One line of the journal.
+/// One record of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(
@@ -34,29 +34,29 @@ pub enum JournalRecord {
     Fact(Event),
     /// Something was decided.
     Decided {
-        /// When.
+        /// Time of the decision.
         at: Tick,
-        /// A description.
+        /// The decision.
         what: Decision,
-        /// Why; never empty.
+        /// The reasons; never empty.
         reasons: Vec<Reason>,
     },
     /// An act is about to be performed.
     Intended {
-        /// When.
+        /// Time of the intent.
         at: Tick,
-        /// A description.
+        /// The act.
         act: Act,
-        /// Why; never empty.
+        /// The reasons; never empty.
         reasons: Vec<Reason>,
     },
     /// An event was not acted upon.
     Ignored {
-        /// When.
+        /// Time of the event.
         at: Tick,
-        /// The event, in words.
+        /// The event, as text.
         what: String,
-        /// Why it does not count.
+        /// Why it was ignored.
         why: String,
     },
 }
@@ -66,15 +66,15 @@ pub enum JournalRecord {
 pub struct Act {
     /// Number within the run.
     pub id: ActId,
-    /// The term that intends it.
+    /// The term that performs it.
     pub term: Term,
     /// The attempt it belongs to.
     pub attempt: Option<AttemptNo>,
-    /// The change.
+    /// What is done.
     pub kind: ActKind,
 }
 
-/// Acts.
+/// The kinds of acts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActKind {
@@ -82,17 +82,17 @@ pub enum ActKind {
     Arrange(Vec<DiskEdit>),
     /// Start the workers (guarded).
     Launch(Box<LaunchOrder>),
-    /// Delete older steps to keep the user's number true (guarded).
+    /// Delete older steps to keep the number of steps the user set (guarded).
     Prune(Vec<CkptId>),
-    /// Copy the live set, which is proven, into a generation (guarded).
+    /// Copy the proven live set into a generation (guarded).
     Keep {
         /// The live set as it was proven.
         ckpt: CkptId,
         /// The step it holds.
         step: Step,
-        /// Its kind: the copy is void if it changes meanwhile.
+        /// Its pins: the copy is void if they change while it is made.
         pins: PinsHash,
-        /// Bytes a second at most; 0 for no limit.
+        /// Bytes per second at most; 0: no limit.
         rate: u64,
     },
     /// Send a signal to the workers (safety).
@@ -100,18 +100,18 @@ pub enum ActKind {
         /// Linux signal number.
         signal: i32,
     },
-    /// Kill every process of the attempt (safety).
+    /// Kill all processes of the attempt (safety).
     KillTree,
-    /// Stop the tree without ending it (safety).
+    /// Freeze the process tree without killing it (safety).
     Freeze,
-    /// Let a frozen tree go on (safety).
+    /// Thaw a frozen process tree (safety).
     Thaw,
-    /// End this supervisor (guarded: the last record is durable first).
+    /// Exit this supervisor (guarded: the last record must be durable first).
     Finish(RunOutcome),
 }
 
 impl ActKind {
-    /// Returns true if it waits for its intent to be durable.
+    /// Returns true if the act waits until its intent is durable.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
         matches!(
@@ -121,41 +121,41 @@ impl ActKind {
     }
 }
 
-/// The launch to make. The adapter turns it into argv and environment.
+/// A launch. The adapter turns it into argv and environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchOrder {
-    /// The attempt.
+    /// Number of the attempt.
     pub attempt: AttemptNo,
-    /// From where.
+    /// Where the attempt starts.
     pub from: StartPoint,
     /// State that will not be restored.
     pub lost: Vec<StateKind>,
-    /// Nodes that its workers are started on.
+    /// Number of nodes that its workers start on.
     #[serde(default = "crate::spec::one", skip_serializing_if = "crate::spec::is_one")]
     pub nodes: u32,
 }
 
-/// Place where an attempt starts from.
+/// Where an attempt starts from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StartPoint {
     /// From a proven step.
     Step {
-        /// Directory relative to the root, or absolute where the user named one elsewhere.
+        /// Directory relative to the root, or absolute if the user named one outside it.
         ckpt: CkptId,
         /// The step.
         step: Step,
-        /// Checked again right before the launch.
+        /// Pins of its files, checked again right before the launch.
         pins: PinsHash,
         /// Contents that every role loads (`model`, `optimizer`, `extra`).
         load: Vec<String>,
-        /// Contents that each role loads, where they do not load the same.
+        /// Contents that each role loads, if they differ between roles.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         roles: BTreeMap<String, Vec<String>>,
     },
-    /// From nothing.
+    /// From scratch.
     Fresh,
-    /// The command runs as the user wrote it: nothing is known of its checkpoints.
+    /// The command runs as the user wrote it, because nothing is known about its checkpoints.
     AsIs,
 }
 
@@ -174,246 +174,245 @@ impl StartPoint {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// Make sure no earlier attempt lives.
+    /// Make sure that no process of an earlier attempt is running.
     Fence {
-        /// Its number.
+        /// The earlier attempt.
         attempt: Option<AttemptNo>,
     },
-    /// Go on with the workers of a living guard.
+    /// Take over the workers of a running guard.
     TakeOver {
         /// Their attempt.
         attempt: AttemptNo,
     },
-    /// Look at the disk to choose where to start.
+    /// Scan the disk to choose where to start.
     Choose,
-    /// This is where the run starts, and what must be changed on disk first.
+    /// Where the run starts, and which disk edits are needed first.
     StartFrom {
         /// The order that will be launched.
         order: LaunchOrder,
-        /// Disk edits to be done before.
+        /// Disk edits to make before the launch.
         edits: Vec<DiskEdit>,
-        /// This is the step chosen when the run was taken into care.
+        /// Whether this step was chosen when the run was adopted.
         care: bool,
-        /// Request of the configuration then.
+        /// What the configuration requested at that time.
         intent: ResumeIntent,
     },
-    /// The edits are done: launch.
+    /// The disk edits are done: launch.
     Launch {
-        /// The order.
+        /// The order to launch.
         order: LaunchOrder,
     },
-    /// Workers run.
+    /// The workers are running.
     Run,
-    /// A save that is going on may finish first.
+    /// Let a running save finish first.
     Drain {
-        /// Until when.
+        /// Time limit.
         until: Tick,
-        /// The act that follows.
+        /// What follows.
         then: AfterStop,
     },
-    /// End the workers.
+    /// Stop the workers.
     Stop {
-        /// The act that follows.
+        /// What follows.
         then: AfterStop,
-        /// SIGTERM first (`false`: kill at once).
+        /// Whether SIGTERM comes first; `false`: kill at once.
         gently: bool,
     },
     /// The cause of the attempt's end was found.
     Diagnosed(Diagnosis),
-    /// The step that was resumed from failed to load: it is not chosen again.
+    /// The step that was resumed from failed to load and is not chosen again.
     Distrust {
-        /// The step's directory.
+        /// Directory of the step.
         ckpt: CkptId,
     },
-    /// A person started the run again after an end that needed one: what was not to be chosen again may be.
+    /// An operator restarted the run after an end that needed one: excluded steps may be chosen again.
     Trust {
-        /// The steps' directories.
+        /// Directories of the steps.
         ckpts: Vec<CkptId>,
     },
-    /// A retry is charged, or not.
+    /// A retry is charged or not.
     Charge {
-        /// Attempts without progress, after this one.
+        /// Attempts without progress, including this one.
         attempts: u32,
-        /// Step-backs, after this one.
+        /// Step-backs, including this one.
         step_backs: u32,
-        /// Others ended the attempt: it costs nothing.
+        /// Whether it is not charged, because the attempt was ended from outside.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         spared: bool,
     },
-    /// A plain command lived long: deaths of our own processes before it do not count any more.
+    /// A plain command ran for a long time: earlier deaths of our own processes no longer count.
     Refilled,
-    /// The attempt printed a step beyond those of all attempts before, in a run of which nothing can be proven: the retries count anew.
+    /// The attempt printed a step beyond all earlier attempts, in a run where nothing can be proven: the retry count
+    /// restarts.
     Advanced {
-        /// The step.
+        /// The step it printed.
         step: Step,
     },
     /// Wait for a condition.
     Wait {
-        /// For what.
+        /// The condition.
         what: WaitCondition,
-        /// Until when at most.
+        /// Time limit.
         until: Tick,
     },
-    /// A step became proven that is above the high-water mark.
+    /// A step above the high-water mark was proven.
     Mark {
-        /// The step.
+        /// The new high-water mark.
         step: Step,
     },
-    /// The run should stop at the next proven step.
+    /// Stop the run at the next proven step.
     StopAfterSave,
-    /// The run stops in time before the machine is taken away.
+    /// Stop the run before it is preempted.
     HandBack {
-        /// The one that said so.
+        /// Who announced the preemption.
         by: String,
-        /// When that is, where it is known.
+        /// Time of the preemption, if known.
         until: Option<Tick>,
     },
     /// The attempt looks stuck.
     Suspect {
-        /// In words.
+        /// Description.
         what: String,
     },
-    /// Something that a person should know of the attempt; by itself it ends nothing.
+    /// Something about the attempt that an operator should know. It does not end the attempt.
     Noticed {
-        /// The kind.
+        /// The kind of notice.
         what: NoticeKind,
-        /// In words.
+        /// Description.
         text: String,
     },
-    /// The files of a save that takes long grow.
+    /// The files of a long save are growing.
     SaveGrows {
-        /// The step that is saved.
+        /// The step that is being saved.
         step: Step,
-        /// Its bytes so far.
+        /// Bytes written so far.
         bytes: u64,
     },
-    /// An act that is left out because the run is only watched.
+    /// An act that was skipped because the run is only observed.
     WouldHave {
-        /// In words.
+        /// The act, as text.
         what: String,
     },
-    /// No line tells how the command gets on: a hang is not noticed.
+    /// No known line shows the progress of the command, so a hang is not detected.
     Unwatched {
-        /// In words.
+        /// Description.
         what: String,
     },
-    /// It is over.
+    /// The run is over.
     Finish {
-        /// How.
+        /// How it ended.
         outcome: RunOutcome,
     },
 }
 
-/// Code of the reason to ask what a step imports before it is loaded.
+/// Reason code: ask what a step imports before it is loaded.
 pub const UNFAMILIAR_GLOBALS: &str = "unfamiliar_globals";
-/// Code of the reason for which an attempt is ended whose weights are no numbers.
+/// Reason code: the attempt was stopped because its weights are non-finite.
 pub const BACK_TO_FINITE: &str = "back_to_finite";
-/// The same, where the run ends with it: the trainer would soon delete the last step whose weights are finite.
+/// Reason code: the run ends because its weights are non-finite and the trainer would soon delete the last finite step.
 pub const LAST_FINITE: &str = "last_finite";
 
-/// The act that follows once the workers are gone.
+/// What follows once the workers have exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterStop {
-    /// Find out why, decide on a relaunch.
+    /// Diagnose the end and decide whether to relaunch.
     Diagnose,
-    /// End with `Outcome::Stopped`.
+    /// Finish with `Outcome::Stopped`.
     Stopped,
-    /// End with the given outcome.
+    /// Finish because the lease was lost.
     LeaseLost,
-    /// Look at the disk and launch.
+    /// Scan the disk and launch.
     Choose,
 }
 
-/// The condition that is waited for.
+/// A condition that the run waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitCondition {
-    /// Time, as back-off.
+    /// The end of the backoff.
     Backoff,
-    /// A newer step can be read.
+    /// A newer step that cannot be read yet.
     Readable,
-    /// The journal can be written.
+    /// A writable journal.
     JournalWritable,
-    /// Processes that cannot be killed are gone.
+    /// The exit of unkillable processes.
     TreeGone,
-    /// A cluster that somebody else started answers, and has let go of the attempt before.
+    /// A cluster started by someone else: it must answer, and have released the previous attempt.
     ClusterFree,
-    /// The GPUs that the run names are empty.
+    /// The GPUs that the run names must be free.
     GpusFree,
-    /// There is room for a save.
+    /// Free space for a save.
     Space,
-    /// The person who holds the run is done with it.
+    /// The operator who holds the run must release it.
     Unheld,
 }
 
-/// Cause of the end of an attempt.
+/// The cause of an attempt's end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnosis {
-    /// Class as in the failure table (`mem.cuda_oom`, `kill.unknown`).
+    /// Class in the failure table (`mem.cuda_oom`, `kill.unknown`).
     pub class: FailureClass,
-    /// Answer of the table.
+    /// The answer in the table.
     pub action: FailureAction,
-    /// Answer of the user's policy, if it is another one.
+    /// The answer in the user's policy, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<FailureAction>,
-    /// Advice of the user's rule, for a class of the user's own.
+    /// Advice of the user's rule, for a class that the user defined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
-    /// Same root, same hash.
+    /// Hash of the root cause: equal causes have equal hashes.
     pub fingerprint: u64,
-    /// The step it happened at: the newest one that was printed, else the resume point.
+    /// The step at which it happened: the newest one printed, else the resume point.
     pub step: Option<Step>,
-    /// In words.
+    /// Description.
     pub text: String,
-    /// The node whose hardware it names: the next attempt is started without it, where another can take its place.
+    /// The node whose hardware it names. The next attempt avoids it if another node can take its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The worker whose output or end tells it.
+    /// The worker whose output or exit shows the cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerId>,
-    /// An error of the program before its first step: the policy has a row of its own for it (`code.at_start`).
+    /// Whether the program failed before its first step: the policy has a row for that (`code.at_start`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_start: bool,
 }
 
-/// Questions to the world: they change nothing and are not journaled.
+/// Queries: they change nothing and are not journaled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorldQuery {
-    /// Scan the checkpoint root and prove newest first until `whole` whole steps are found. A later scan that is
-    /// asked for replaces this one: its answer, begun too early, must not be delivered any more.
+    /// Scan the checkpoint root and prove steps, newest first, until `whole` whole steps are found. A later scan
+    /// replaces this one: its result started too early and must not be delivered.
     Scan {
-        /// Depth of proof.
         depth: Depth,
         /// How many whole steps are enough.
         whole: u32,
     },
-    /// Let the trainer compose the configuration of a relaunch, beside the training.
+    /// Let the trainer compose the configuration of a relaunch while the training runs.
     Rehearse,
-    /// How much of the disk of the checkpoint root is free.
+    /// Query the free space on the disk of the checkpoint root.
     Space,
-    /// When the scheduler's job ends.
+    /// Query when the scheduler's job ends.
     Allocation,
-    /// The finiteness of the numbers in a step: every byte is read.
+    /// Check the weights of a step for non-finite values, which reads every byte.
     Finite {
-        /// The step.
+        /// The step to check.
         ckpt: CkptId,
     },
-    /// Wake me.
+    /// Set a timer.
     WakeAt {
-        /// Replaces an earlier wake-up of this key.
+        /// Replaces an earlier timer with this key.
         key: TimerKey,
-        /// When.
         at: Tick,
     },
 }
 
-/// The result of deciding: what to record, and what to ask.
+/// The result of deciding: what to record and what to query.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DecideOutput {
-    /// To be applied and journaled in this order.
+    /// Applied and journaled in this order.
     pub records: Vec<JournalRecord>,
-    /// To be asked after.
+    /// Sent after the records.
     pub asks: Vec<WorldQuery>,
 }

@@ -1,6 +1,6 @@
 //! The checksum at the end of a line.
 
-/// Appends its checksum to a JSON object, and a newline.
+/// Appends a checksum to a JSON object, and a newline.
 #[must_use]
 pub fn seal(mut object: Vec<u8>) -> Vec<u8> {
     let crc = crc32fast::hash(&object);
@@ -9,16 +9,16 @@ pub fn seal(mut object: Vec<u8>) -> Vec<u8> {
     object
 }
 
-/// The JSON object in a line (without its newline) whose checksum matches.
+/// Checks the checksum of a line (without its newline) and returns its JSON object.
 ///
 /// # Errors
-/// In words, why it is none.
+/// Why the line has no valid checksum, as text.
 pub fn unseal(line: &[u8]) -> Result<Vec<u8>, String> {
     let open = sealed(line).map_err(|why| why.words().to_owned())?;
     Ok([open, b"}"].concat())
 }
 
-/// Why a line's checksum says nothing for it.
+/// Why a line's checksum cannot be confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Broken {
     Short,
@@ -36,7 +36,7 @@ impl Broken {
     }
 }
 
-/// The same without its last brace.
+/// The same, without the closing brace.
 pub(super) fn sealed(line: &[u8]) -> Result<&[u8], Broken> {
     const TAIL: usize = r#","crc":"00000000"}"#.len();
     let at = line.len().checked_sub(TAIL).ok_or(Broken::Short)?;

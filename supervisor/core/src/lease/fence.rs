@@ -1,27 +1,29 @@
-//! The holder's side where other machines may take the lease: until when its workers may go on, and whether it still holds it.
+//! The holder's side if other machines may take the lease: how long its workers may run, and whether it still holds the
+//! lease.
 //!
-//! A challenger elsewhere waits for [`Claim::fenced`](super::Claim::fenced) and then launches. Whatever befell the holder meanwhile (its
-//! machine or one of its processes was stopped, its file system did not answer), its workers are gone by then: their guard, which needs
-//! nobody for that, ends them. And a holder that comes back launches nothing before it knows that nobody came after it.
+//! A challenger elsewhere waits for [`LeaseClaim::fenced`](super::LeaseClaim::fenced) and then launches. Whatever
+//! happened to the holder meanwhile (its machine or a process was suspended, its file system did not answer), its
+//! workers have exited by then, because their guard kills them without needing anyone else. A holder that returns
+//! launches nothing before it knows that nobody took the lease.
 
 use super::{KILLING, STALE};
 use crate::id::{Ms, Tick};
 use serde::{Deserialize, Serialize};
 
-/// A guard leaves its supervisor so long to end the workers by itself, and to say why.
+/// How much earlier the supervisor acts than its guard, so that it can stop the workers itself and say why.
 const FIRST: Ms = Ms::secs(3);
 
-/// How long workers may go on after the last renewal.
+/// How long workers may run after the last renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FenceSpan {
-    /// While their supervisor is there.
+    /// While their supervisor is connected.
     pub led: Ms,
-    /// Once it is gone, whatever they are doing then.
+    /// After it has disconnected, whatever they are doing.
     pub alone: Ms,
 }
 
 impl FenceSpan {
-    /// By what the holder's claim says.
+    /// The spans for a holder with this TTL and duration.
     #[must_use]
     pub fn of(ttl: Ms, lasts: Ms) -> Self {
         Self {
@@ -30,7 +32,7 @@ impl FenceSpan {
         }
     }
 
-    /// The same as moments, by the clock of the renewal.
+    /// The same as points in time on the clock of the renewal.
     #[must_use]
     pub fn since(self, renewed: Tick) -> FenceDeadline {
         FenceDeadline {
@@ -40,12 +42,12 @@ impl FenceSpan {
     }
 }
 
-/// A [`Fence`] as moments.
+/// A [`FenceSpan`] as points in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FenceDeadline {
-    /// While their supervisor is there.
+    /// While their supervisor is connected.
     pub led: Tick,
-    /// Once it is gone.
+    /// After it has disconnected.
     pub alone: Tick,
 }
 
@@ -55,12 +57,12 @@ pub struct Renewals {
     ttl: Ms,
     last: Tick,
     proven: Tick,
-    /// The first renewal after a gap that was long enough for somebody else.
+    /// The first renewal after a gap in which another supervisor could have taken the lease.
     doubt: Option<Tick>,
 }
 
 impl Renewals {
-    /// Of a lease that was won by a look begun at this moment.
+    /// Starts with a lease that was won by a reading started at `looked`.
     #[must_use]
     pub fn from(looked: Tick, ttl: Ms) -> Self {
         Self {
@@ -71,7 +73,7 @@ impl Renewals {
         }
     }
 
-    /// It was renewed: asked for then, and answered now.
+    /// Notes a renewal that was requested at `asked` and confirmed at `now`.
     pub fn note(&mut self, asked: Tick, now: Tick) {
         if now.since(self.last) >= self.ttl {
             self.doubt = Some(asked);
@@ -82,8 +84,9 @@ impl Renewals {
         }
     }
 
-    /// After a gap a challenger may not have seen yet that the holder is back, and its term may not be seen from here yet; and where the
-    /// gap was before the term was won, the holder before may have come back meanwhile, and has its workers for so long.
+    /// How long renewals prove nothing after a gap. A challenger may not have seen the renewal yet, and its term may
+    /// not be visible here yet. If the gap was before the term was won, the previous holder may have returned, and its
+    /// workers may run for this long.
     fn doubtful(&self) -> Ms {
         let before = self.ttl.0.saturating_add(STALE.0).saturating_add(KILLING.0);
         Ms(before.max(2 * STALE.0))
@@ -95,7 +98,7 @@ impl Renewals {
         self.proven
     }
 
-    /// Nobody else can have taken it. Nothing is launched where that is not known.
+    /// Returns true if nobody else can have taken the lease. Otherwise nothing may be launched.
     #[must_use]
     pub fn is_held(&self, now: Tick) -> bool {
         now.since(self.proven) < self.ttl
@@ -113,7 +116,7 @@ mod tests {
         assert!(held.is_held(s(59)) && !held.is_held(s(60)));
         held.note(s(15), s(16));
         assert!(held.is_held(s(74)));
-        // Asked in time, and answered late.
+        // Requested in time but confirmed late.
         held.note(s(70), s(80));
         assert!(!held.is_held(s(80)));
         for at in [95, 110, 125, 140, 155, 170, 185, 199] {

@@ -1,41 +1,36 @@
-//! The cost of failures, and how long each attempt took to come back.
+//! The cost of failures, and how long each attempt took to recover.
 
 use super::parts::{TimeCategory, WaitFor};
 use crate::id::{AttemptNo, Ms, Step};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Classes that are told apart; further ones are counted together.
+/// Most classes counted separately; the others are counted together.
 const CLASSES: usize = 128;
-/// The name of those.
 const OTHERS: &str = "others";
 
 /// Cost of the failures of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cost {
-    /// Attempts that ended so.
+    /// Number of attempts that ended with it.
     pub ends: u64,
-    /// Steps that had to be trained again.
     pub lost_steps: u64,
-    /// Wall time from such an end until a step was trained that had not been before, without saves, without waiting for a
-    /// person and without what nobody saw.
+    /// Wall time from the failure until a new step was trained, without saves, without waiting for an operator and
+    /// without unobserved time.
     pub lost: Ms,
 }
 
-/// The failure that the time is charged to which is spent until the run is where it was before.
+/// The failure that pays for the time until the run is back where it was.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum CostOwner {
-    /// None.
     #[default]
     Nobody,
-    /// One whose class is not known yet, and the time so far.
+    /// A failure whose class is not known yet, and the time so far.
     Pending(Ms),
-    /// One of this class.
     Class(String),
 }
 
-/// Costs by class.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Costs {
     pub(super) by: BTreeMap<String, Cost>,
@@ -69,7 +64,7 @@ impl Costs {
         }
     }
 
-    /// The class of the newest failure is known now.
+    /// Names the class of the newest failure.
     pub(super) fn name(&mut self, class: &str) {
         if let CostOwner::Pending(sum) = self.blame {
             let cost = self.of(class);
@@ -80,39 +75,39 @@ impl Costs {
     }
 }
 
-/// How an attempt came to be: the time from the end of the one before to its first step, in parts.
+/// How an attempt recovered: the time from the end of the previous one to its first step, by phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RecoveryTime {
     /// The attempt that was launched last; 0: none yet.
     pub attempt: AttemptNo,
-    /// Class of the failure that made it necessary.
+    /// Class of the failure before it.
     pub after: Option<String>,
-    /// The failure of the attempt before, until it was noticed.
+    /// Until the failure was detected.
     pub notice: Ms,
-    /// Until no process of it was left.
+    /// Until all processes of the previous attempt had exited.
     pub end: Ms,
     /// Until a resume point was chosen.
     pub prove: Ms,
-    /// Waiting, but for a person.
+    /// Waiting, except for an operator.
     pub wait: Ms,
-    /// Until its workers ran.
+    /// Until its workers were running.
     pub launch: Ms,
     /// Until it printed its first step.
     pub first_step: Ms,
-    /// The run waited for a person, or was stopped by its people.
+    /// Time in which the run waited for an operator or was stopped by one.
     pub person: Ms,
-    /// Nobody saw.
+    /// Time that was not observed.
     pub unknown: Ms,
-    /// Steps of the attempt before that it trains again.
+    /// Steps of the previous attempt that it trains again.
     pub lost_steps: u64,
     /// The step it started from.
     pub from: Step,
-    /// It printed a step.
+    /// Whether it has printed a step.
     pub complete: bool,
 }
 
 impl RecoveryTime {
-    /// All of it, but for what people took.
+    /// The total, without the time that operators took.
     #[must_use]
     pub fn took(&self) -> Ms {
         let parts = [
@@ -127,7 +122,7 @@ impl RecoveryTime {
         Ms(parts.iter().fold(0, |sum, ms| sum.saturating_add(ms.0)))
     }
 
-    /// `loads`: the workers run.
+    /// Adds time to a phase. `loads`: the workers are running.
     pub(super) fn add(&mut self, part: TimeCategory, ms: u64, loads: bool) {
         let field = match part {
             TimeCategory::Noticing => &mut self.notice,

@@ -1,33 +1,29 @@
-//! The parts that the wall time of a run is split into.
+//! The categories that the wall time of a run is split into.
 
 use crate::id::Ms;
 use crate::journal::record::{RunOutcome, WaitCondition};
 use serde::{Deserialize, Serialize};
 
-/// Reasons to wait.
+/// What a run waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitFor {
-    /// A pause before the next attempt.
     Backoff,
     /// A step that cannot be read now.
     Readable,
-    /// A journal that can be written.
     Journal,
-    /// Processes that cannot be killed.
     Processes,
-    /// A cluster that does not answer, or still holds the attempt before.
+    /// A cluster that does not answer or still holds the previous attempt.
     Cluster,
-    /// Room for a save on the disk.
     Space,
-    /// The scheduler, which starts the run again.
+    /// The scheduler, which will restart the run.
     Scheduler,
-    /// A person: the run ended with an outcome that needs one, or one holds it.
+    /// An operator: the run ended with an outcome that needs one, or an operator holds it.
     Person,
 }
 
 impl WaitFor {
-    /// All of them, in the order they are shown in.
+    /// All of them, in display order.
     pub const ALL: [Self; 8] = [
         Self::Backoff,
         Self::Readable,
@@ -67,34 +63,33 @@ impl WaitFor {
     }
 }
 
-/// A part of a run's wall time.
+/// A category of a run's wall time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeCategory {
     /// Steps that were trained for the first time, and validations between them.
     Productive,
-    /// Steps that had been trained before, and a step that was cut short.
+    /// Steps that had been trained before, and interrupted steps.
     Repeated,
-    /// Saves that the training waited for.
     Saving,
-    /// From the first sign of a failure, or the last sign of progress before a stall, to the decision to end the attempt.
+    /// Detection: from the first sign of a failure, or the last sign of progress before a stall, to the decision to
+    /// stop the attempt.
     Noticing,
     /// From that decision until no process is left.
     Ending,
-    /// Looking at the checkpoints and choosing where to start.
+    /// Scanning the checkpoints and choosing where to start.
     Proving,
-    /// From the choice to the first sign of training: disk edits, start of the workers, loading.
+    /// From the choice to the first sign of training: disk edits, starting the workers, loading.
     Launching,
-    /// Nothing can be done before something else happens.
     Waiting(WaitFor),
-    /// The run was over or stopped by its people, and was started again later.
+    /// The run was over or stopped by its operators, and was restarted later.
     Stopped,
-    /// Nobody saw what went on: the supervisor was dead, or the machine slept.
+    /// Not observed: the supervisor was dead, or the machine slept.
     Unknown,
 }
 
 impl TimeCategory {
-    /// The ones beside waiting, in the order they are shown in; waiting comes before the last two.
+    /// The categories other than waiting, in display order; waiting comes before the last two.
     const PLAIN: [Self; 9] = [
         Self::Productive,
         Self::Repeated,
@@ -107,14 +102,14 @@ impl TimeCategory {
         Self::Unknown,
     ];
 
-    /// All of them, in the order they are shown in.
+    /// All of them, in display order.
     pub fn all() -> impl Iterator<Item = Self> {
         let waits = WaitFor::ALL.into_iter().map(Self::Waiting);
         let (work, rest) = Self::PLAIN.split_at(7);
         work.iter().copied().chain(waits).chain(rest.iter().copied())
     }
 
-    /// Its name in `--json` and in metrics; each kind of waiting has the name `waiting`.
+    /// Its name in `--json` and in metrics; every kind of waiting is named `waiting`.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -131,7 +126,7 @@ impl TimeCategory {
         }
     }
 
-    /// It is counted as the cost of a failure, where one was the newest event.
+    /// Returns true if it counts as a cost of the last failure, if there was one.
     pub(super) fn is_cost(self) -> bool {
         !matches!(
             self,
@@ -139,7 +134,7 @@ impl TimeCategory {
         )
     }
 
-    /// The part that follows the end of a run, until it is started again.
+    /// The category of the time between the end of a run and its restart.
     pub(super) fn after(outcome: Option<&RunOutcome>) -> Self {
         match outcome {
             Some(RunOutcome::Finished { .. } | RunOutcome::ScriptUnfinished { .. } | RunOutcome::Stopped) => {
@@ -152,14 +147,14 @@ impl TimeCategory {
     }
 }
 
-/// Wall time by part. The sum is the whole: there is no rest.
+/// Wall time by category. The sum is the total, with nothing left over.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TimeBreakdown {
     by: Vec<(TimeCategory, Ms)>,
 }
 
 impl TimeBreakdown {
-    /// The time of one part.
+    /// Time of one category.
     #[must_use]
     pub fn of(&self, part: TimeCategory) -> Ms {
         let found = self.by.iter().find(|(p, _)| *p == part);
@@ -181,14 +176,14 @@ impl TimeBreakdown {
         Ms(self.by.iter().map(|(_, ms)| ms.0).sum())
     }
 
-    /// Productive time as a share of the whole without what its people stopped, 0 to 1; `None` before there is any.
+    /// Productive time as a share of the total without operator stops, 0 to 1; `None` if there is no such time.
     #[must_use]
     pub fn goodput(&self) -> Option<f64> {
         let of = self.whole().0 - self.of(TimeCategory::Stopped).0;
         (of > 0).then(|| self.of(TimeCategory::Productive).0 as f64 / of as f64)
     }
 
-    /// The parts that there are, in the order they are shown in.
+    /// The categories with any time, in display order.
     pub fn iter(&self) -> impl Iterator<Item = (TimeCategory, Ms)> {
         TimeCategory::all().map(|p| (p, self.of(p))).filter(|(_, ms)| ms.0 > 0)
     }

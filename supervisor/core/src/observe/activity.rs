@@ -1,17 +1,19 @@
-//! The work of an attempt's processes, compared with their work while the attempt got on.
+//! Work of an attempt's processes, compared with their work while the attempt made progress.
 //!
-//! The guard counts, in windows of ten seconds, what each rank uses. Windows that were followed by progress are healthy: they make
-//! a profile of the rank in that phase. A later window is *still* or *spinning* only where two families of signs agree that it is
-//! unlike all of them: CPU (time, faults, switches) and traffic (bytes of files, pipes and network). Background traffic and threads
-//! that wake up are in the healthy windows as well, so that nothing is compared with zero. A rank that has no profile is still where
-//! it neither computes nor says anything.
+//! The guard counts in windows of ten seconds what each rank uses. Windows followed by progress are healthy: they form
+//! a profile of the rank in that phase. A later window is *still* or *spinning* only if two families of signs agree
+//! that it differs from all healthy ones: CPU (time, faults, switches) and traffic (bytes of files, pipes and network).
+//! Healthy windows contain background traffic and periodic wake-ups too, so nothing is compared with zero. A rank
+//! without a profile is still if it neither computes nor prints.
 //!
-//! GPUs are a third family, where they are told ([`devices`]): with either of the others it makes two, and one that works as in healthy
-//! windows is a sign of life of all ranks. Which rank uses which is not asked: in a step they wait for each other.
+//! GPUs are a third family, if they can be read ([`devices`]): together with either of the others they make two, and
+//! one GPU that works as in healthy windows is a sign of life for all ranks. Which rank uses which GPU does not matter,
+//! because in a step they wait for each other.
 //!
-//! A machine that is too busy slows everything down together. The time that a rank waited for a core is known, and what it did is
-//! taken as many times as it would have done in the whole window, had it not waited. What wakes up a hundred times a second to look
-//! around, as each process of Ray does, waits for a core each time and does no more without: it is not taken to be starved.
+//! An overloaded machine slows everything down. The time that a rank waited for a core is known, so its counts are
+//! scaled up to what it would have done without waiting. A process that wakes up a hundred times a second to poll, as
+//! each Ray process does, waits for a core each time but would do no more without waiting: it does not count as
+//! starved.
 
 use crate::id::WorkerId;
 use crate::observe::durations::DurationKind;
@@ -22,31 +24,32 @@ mod devices;
 use devices::Devices;
 pub use devices::{DEVICES_LIMIT, DeviceLook, DevicePulse};
 
-/// Most ranks, or processes of one driver, that are looked at one by one.
+/// Most ranks (or processes of one driver) that are sampled one by one.
 pub const RANKS_LIMIT: usize = 256;
-/// Healthy windows kept for a rank in a phase.
+/// Healthy windows kept per rank and phase.
 const KEPT: usize = 32;
-/// A profile of fewer says nothing.
+/// A profile with fewer windows is not used.
 const ENOUGH: usize = 4;
-/// Profiles kept: of all phases of ranks by the hundred.
+/// Profiles kept: enough for all phases of hundreds of ranks.
 const PROFILES: usize = 16 * RANKS_LIMIT;
 /// Windows that wait for progress.
 const PENDING: usize = 64;
-/// Starving takes what is seen at most so many times. Of a rank that had even less of a core, nothing can be told.
+/// Largest factor by which the counts of a starved rank are scaled. If a rank had even less of a core, nothing can be
+/// said about it.
 const STARVED: f64 = 20.0;
-/// Below this share of a core nothing is computed, ...
+/// Below this share of a core a rank computes nothing, ...
 const IDLE: f64 = 0.01;
-/// ... or below this, where the rank uses ten times as much in healthy windows: threads that wake up to look around are not nothing.
+/// ... or below this one, if it uses ten times as much in healthy windows: threads that wake up to poll use some CPU.
 const LOOKS_AROUND: f64 = 0.02;
-/// A share of a core that a healthy rank uses, at least, to be one that matters and can be told by it.
+/// Least share of a core that a rank must use in healthy windows to matter.
 const USES: f64 = 0.05;
 /// From this share of a core on a rank is busy.
 const BUSY: f64 = 0.03;
-/// A sign that a healthy rank shows so often in a second, at least, can be missed.
+/// A count that is at least this high per second in healthy windows can be missed.
 const OFTEN: f64 = 2.0;
-/// Bytes in a second that a healthy rank moves, at least, to be missed.
+/// Bytes per second that a healthy rank must move for their absence to count.
 const FLOWS: f64 = 1024.0;
-/// Share of the least of the healthy windows below which a window is unlike them.
+/// A window differs from the healthy ones if a count is below this share of their minimum.
 const LOW: f64 = 0.4;
 const VERY_LOW: f64 = 0.1;
 /// Windows in a row before a sign counts.
@@ -55,53 +58,50 @@ pub const IN_A_ROW: u32 = 3;
 /// Counters of one rank over a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RankSample {
-    /// The worker it belongs to.
     pub worker: WorkerId,
-    /// The rank's first process.
+    /// First process of the rank.
     pub pid: i32,
     /// State letter of that process at the end of the window.
     pub state: u8,
-    /// CPU time of its tree, in milliseconds.
+    /// CPU time of its process tree, in milliseconds.
     pub cpu_ms: u64,
     /// Time that it waited for a core, in milliseconds.
     pub wait_ms: u64,
-    /// Times that it gave up its core.
+    /// Context switches by which it gave up its core.
     pub switches: u64,
-    /// Page faults of its tree that needed no disk.
+    /// Minor page faults of its process tree.
     pub faults: u64,
-    /// Bytes that its tree read and wrote.
+    /// Bytes that its process tree read and wrote.
     pub bytes: u64,
 }
 
-/// One window.
+/// Counters of all ranks and devices over one window.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ActivityWindow {
-    /// Its length in milliseconds.
     pub over_ms: u64,
-    /// Bytes on the network, of everybody who shares it; `None`: not all of them could be counted.
+    /// Bytes on the network, by everyone who shares it; `None`: not all could be counted.
     pub network: Option<u64>,
-    /// Bytes of output of all workers.
+    /// Bytes that all workers printed.
     pub output: u64,
-    /// The ranks.
     pub pulses: Vec<RankSample>,
-    /// The GPUs, where they are told.
+    /// The GPUs, if they can be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DevicePulse>,
 }
 
 impl ActivityWindow {
-    /// Returns true if a rank was ready to compute for most of the window, and had no core.
+    /// Returns true if a rank was runnable for most of the window but got no core.
     #[must_use]
     pub fn is_starved(&self) -> bool {
         self.pulses.iter().any(|p| p.wait_ms.saturating_mul(2) > self.over_ms)
     }
 }
 
-/// The judgement of a rank's windows.
+/// Verdict on a rank, from its windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RankState {
-    /// It works, or it cannot be told.
+    /// It works, or nothing can be said.
     Alive,
     /// It waits for a disk or a device, where no signal reaches it.
     Disk,
@@ -111,30 +111,30 @@ pub enum RankState {
     Spinning,
     /// A signal stopped it.
     Stopped,
-    /// Its process is gone, and the others stay.
+    /// Its process exited while the others keep running.
     Gone,
 }
 
-/// A rank in a look.
+/// One rank in a sample.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankLook {
     /// The worker.
     pub worker: WorkerId,
-    /// Its process.
+    /// First process of the rank.
     pub pid: i32,
-    /// The sign.
+    /// Verdict on it.
     pub sign: RankState,
-    /// For so many windows in a row.
+    /// For how many windows in a row.
     pub windows: u32,
-    /// Hundredths of a core.
+    /// CPU use in hundredths of a core.
     pub cpu: u32,
-    /// The name of its process, where one driver starts the rest.
+    /// Name of its process, if one driver starts the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The call that its first thread waits in, where the kernel tells.
+    /// The system call that its first thread waits in, if the kernel reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
-    /// The node that it runs on, where the ranks are on several.
+    /// The node it runs on, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
 }
@@ -142,7 +142,7 @@ pub struct RankLook {
 /// The ranks that matter, after a window.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ActivitySample {
-    /// By worker and process.
+    /// Ranks, by worker and process.
     pub ranks: Vec<RankLook>,
     /// The GPUs that the attempt uses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -150,7 +150,7 @@ pub struct ActivitySample {
 }
 
 impl ActivitySample {
-    /// Returns true if a rank is stopped or gone, or no rank that matters is alive, each for long enough.
+    /// Returns true if a rank has been stopped or gone, or all ranks that matter have been idle, for long enough.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         let lasts = |r: &RankLook| r.windows >= IN_A_ROW;
@@ -159,7 +159,7 @@ impl ActivitySample {
         self.ranks.iter().any(lost) || !self.ranks.is_empty() && self.ranks.iter().all(idle)
     }
 
-    /// The ranks in words, the one that others may wait for first.
+    /// The ranks as text, first the one that the others may be waiting for.
     #[must_use]
     pub fn words(&self) -> String {
         const TOLD: usize = 4;
@@ -173,7 +173,7 @@ impl ActivitySample {
         out.join("; ")
     }
 
-    /// Returns true if a GPU works as it does in healthy windows.
+    /// Returns true if a GPU works as in healthy windows.
     #[must_use]
     pub fn is_device_at_work(&self) -> bool {
         devices::all(&self.devices) == Some(RankState::Alive)
@@ -197,7 +197,6 @@ impl RankLook {
     }
 }
 
-/// Signs of one window, in a second.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     cpu: f64,
@@ -234,14 +233,15 @@ impl Profile {
         (VERY_LOW * self.mean_cpu()).clamp(IDLE, LOOKS_AROUND)
     }
 
-    /// The rank does nothing, or computes to no end: two families say so. `devices`: what all GPUs come to.
+    /// Finds out whether the rank is still or spins, which takes two families. `devices`: the verdict on all GPUs
+    /// together.
     fn judge(&self, now: &Sample, devices: Option<RankState>) -> RankState {
-        // Each sign as it is, and the least of the healthy windows.
+        // Each count now, and its minimum over the healthy windows.
         let cpu = (now.cpu, self.least(|s| s.cpu));
         let faults = (now.faults, self.least(|s| s.faults));
         let switches = (now.switches, self.least(|s| s.switches));
         let bytes = (now.bytes, self.least(|s| s.bytes));
-        // A network that was not counted is no sign.
+        // If the network was not counted, it is no sign.
         let counted: Vec<f64> = self.windows.iter().filter_map(|s| s.network).collect();
         let least = counted
             .iter()
@@ -251,24 +251,25 @@ impl Profile {
         let network = now.network.zip(least).unwrap_or_default();
         let few_faults = faults.1 < OFTEN || is_below(faults, LOW);
         let idles = now.cpu < self.idle() || cpu.1 >= USES && is_below(cpu, LOW) && few_faults;
-        // Other threads that look around go on switching, and those of Python fight the one that spins for its lock.
+        // Other threads that poll keep switching, and Python's threads compete with the spinning one for its lock.
         let is_cut_off = network.1 >= FLOWS && is_below(network, VERY_LOW);
         let moves_nothing = match (faults.1 >= OFTEN, bytes.1 >= FLOWS) {
             (true, true) => few_faults && is_below(bytes, VERY_LOW),
-            // Bytes through sockets alone are told by the network.
+            // Traffic on sockets alone shows in the network count.
             (true, false) => is_below(faults, VERY_LOW) && is_cut_off,
-            // On a busy machine a healthy window may hold few faults and switches: all that it moves has to have stopped.
+            // On a busy machine a healthy window may contain few faults and switches, so all of its traffic must have
+            // stopped.
             (false, true) => faults.0 < OFTEN && is_below(bytes, VERY_LOW) && is_cut_off,
             (false, false) => false,
         };
         let spins = now.cpu >= BUSY && (are_below([faults, switches], OFTEN, VERY_LOW) || moves_nothing);
         let is_dry = are_below([bytes, network], FLOWS, LOW);
-        // Somebody else's traffic is on the network as well, none on the files and pipes of this rank.
+        // Others also use the network, but not the files and pipes of this rank.
         let has_stopped = bytes.1 >= FLOWS && is_below(bytes, VERY_LOW);
         let two_say_so = match devices {
             Some(RankState::Alive) => false,
             Some(RankState::Spinning) => spins || idles || is_dry || has_stopped,
-            // A GPU that waits while a process computes as ever is no hang: a metric, a tokenizer, a compiler.
+            // A GPU that waits while a process computes as usual is no hang: a metric, a tokenizer, a compiler.
             Some(_) => spins || idles,
             None => (spins || idles) && is_dry,
         };
@@ -281,12 +282,12 @@ impl Profile {
     }
 }
 
-/// A sign is below a share of the least of the healthy windows.
+/// Returns true if a count is below a share of its healthy minimum.
 fn is_below((now, least): (f64, f64), share: f64) -> bool {
     now < share * least
 }
 
-/// Each of the signs that healthy windows show so often is below a share of their least, and one of them does.
+/// Returns true if each count that is frequent in healthy windows is below a share of its minimum, and there is one.
 fn are_below(signs: [(f64, f64); 2], often: f64, share: f64) -> bool {
     let mut told = signs.into_iter().filter(|(_, least)| *least >= often).peekable();
     told.peek().is_some() && told.all(|sign| is_below(sign, share))
@@ -301,13 +302,13 @@ pub struct Watcher {
     devices: Devices,
 }
 
-/// A rank: its worker, and its process where one worker starts them all.
+/// A rank: its worker, and its process if one worker starts them all.
 type RankKey = (WorkerId, i32);
 
 impl Watcher {
-    /// The attempt got on: what was seen since it last did was healthy.
+    /// Takes in progress: all windows since the last progress were healthy.
     pub fn progress(&mut self) {
-        // Processes come and go: where there is no room, those that are gone make it.
+        // Processes come and go: if the table is full, drop those that exited.
         if let Some((last, _)) = self.pending.back().filter(|_| self.profiles.len() >= PROFILES) {
             let there: BTreeSet<RankKey> = last.pulses.iter().map(|p| (p.worker, p.pid)).collect();
             self.profiles.retain(|(key, _), _| there.contains(key));
@@ -349,7 +350,8 @@ impl Watcher {
                 Some(p) => p.mean_cpu() >= USES.min(most) && p.mean_cpu() >= VERY_LOW * most,
                 None => most == 0.0,
             };
-            // It may have had nothing to do for as long as a profile remembers: who generates waits while the others train.
+            // It may have been idle for as long as the profile remembers: a generating process waits while the others
+            // train.
             let matters = is_known || sign == RankState::Alive && now.cpu >= USES;
             let before = self.streaks.get(&key).filter(|(s, _)| same(*s, sign));
             let windows = before.map_or(1, |(_, n)| n.saturating_add(1));
@@ -370,12 +372,12 @@ impl Watcher {
                 aside.push(rank);
             }
         }
-        // They had nothing to do while the run got on: they decide nothing, and are named beside those that do.
+        // They were idle while the run made progress, so they decide nothing, but are listed next to those that do.
         if !ranks.is_empty() {
             ranks.append(&mut aside);
         }
         if ranks.len() > RANKS_LIMIT {
-            // One that is lost, or works, decides: it is told.
+            // A rank that is lost or works decides: keep it.
             ranks.sort_by_key(|r: &RankLook| {
                 matches!(r.sign, RankState::Still | RankState::Spinning) && r.windows >= IN_A_ROW
             });
@@ -403,7 +405,7 @@ impl Watcher {
     }
 }
 
-/// Still and spinning are both no sign of life: one may turn into the other.
+/// Still and spinning both mean no sign of life, and one may turn into the other.
 fn same(a: RankState, b: RankState) -> bool {
     let idle = |s| matches!(s, RankState::Still | RankState::Spinning);
     a == b || idle(a) && idle(b)
@@ -430,7 +432,7 @@ fn judge(
     }
 }
 
-/// How many times more the ranks would have done, each on a core of its own.
+/// How much more the ranks would have done with a core each, as a factor.
 fn starved(window: &ActivityWindow) -> f64 {
     let times = window.pulses.iter().map(|p| starving(window.over_ms, p));
     times.fold(1.0, f64::max)

@@ -1,37 +1,35 @@
-//! Collapse of a policy: its entropy or its reward, followed over the training records of a run.
+//! Collapse of a policy: follows its entropy and reward over the training records of a run.
 //!
-//! A person is told, nothing is ended: a policy that is sure of itself, or a harder part of the data, may be what was wanted. Both are
-//! measured by the run itself, so that no unit and no scale of a reward is taken for granted. A streak of records has to show it,
-//! whose every number counts: one that is odd breaks it.
+//! The operator is notified, but nothing is ended: a confident policy, or a harder part of the data, may be intended.
+//! Both are compared with the run's own history, so no unit or scale of a reward is assumed. A whole streak of records
+//! must show it; a single non-finite value breaks the streak.
 
 use crate::id::Step;
 use crate::observe::numbers::{MetricValue, StepNumbers, TrainingMetric};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Records by which a run is measured at first.
+/// Records from which the initial values are taken.
 const EARLY: usize = 16;
-/// Records in a row that have to show a collapse.
+/// Records in a row that must show a collapse.
 pub const STREAK: usize = 20;
 /// An entropy below this share of the early median has collapsed.
 const LEFT: f64 = 0.05;
-/// A reward within this share of its range above the lowest one is at its floor.
+/// A reward within this share of its range above the lowest value is at its floor.
 const FLAT: f64 = 0.02;
 
 /// A collapse that the newest records show.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Collapse {
-    /// The entropy or the reward.
     pub what: TrainingMetric,
-    /// The step at which the streak began.
+    /// The first step of the streak.
     pub since: Step,
-    /// The measure of better times: the early median of an entropy, the best median of a streak of rewards.
+    /// What it is compared with: the early median of the entropy, or the best median of a streak of rewards.
     pub before: f64,
-    /// The newest number.
     pub now: f64,
 }
 
-/// The course of a run's entropy and reward, in bounded memory.
+/// The history of a run's entropy and reward, in bounded memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CollapseTracker {
     step: Option<Step>,
@@ -43,13 +41,13 @@ pub struct CollapseTracker {
 }
 
 impl CollapseTracker {
-    /// Nothing was taken in.
+    /// Returns true if no record was taken in.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.step.is_none()
     }
 
-    /// Takes training records in. One that lies behind the newest belongs to a run that went back: no streak goes over that.
+    /// Takes in training records. If one is older than the newest, the run went back, so the streak restarts.
     pub fn note(&mut self, records: &[StepNumbers]) {
         for record in records {
             let Some(step) = record.step else { continue };
@@ -91,7 +89,8 @@ impl CollapseTracker {
         let (lowest, best) = (self.lowest?.0, self.best?.0);
         let range = best - lowest;
         let limit = lowest + FLAT * range;
-        // What was never above its floor has not learnt yet; far from zero, rounding is no range.
+        // A reward that was never above its floor has not been learned yet; far from zero, rounding errors are no
+        // range.
         let has_learnt = range > FLAT * best.abs().max(lowest.abs()) && limit > lowest;
         let lies_flat = streak(&self.rewards)?.iter().all(|n| *n <= limit);
         collapse(TrainingMetric::Reward, &self.rewards, best).filter(|_| has_learnt && lies_flat)
@@ -120,7 +119,6 @@ fn best_of(known: Option<MetricValue>, n: f64, choose: impl Fn(f64, f64) -> f64)
     Some(MetricValue(chosen)).filter(|r| r.0.is_finite()).or(known)
 }
 
-/// The numbers of a whole streak, none of which is odd.
 fn streak(of: &VecDeque<(Step, MetricValue)>) -> Option<Vec<f64>> {
     let numbers: Vec<f64> = of.iter().map(|(_, n)| n.0).collect();
     (numbers.len() >= STREAK && numbers.iter().all(|n| n.is_finite())).then_some(numbers)
@@ -175,7 +173,7 @@ mod tests {
             let told = told(fell);
             assert_eq!((told[0].0, told[0].1.since), (79, Step(60)), "{floor}");
         }
-        // Nothing is solved yet, but for a lucky batch.
+        // Nothing is solved yet, except for a lucky batch.
         let sparse = (0..1000).map(|n| reward(if n % 90 == 7 { 0.25 } else { 0.0 }));
         assert_eq!(told(sparse), []);
         assert_eq!(told((0..100).map(|_| reward(1.0))), []);
@@ -204,7 +202,7 @@ mod tests {
     }
 
     proptest! {
-        /// An entropy that scatters by a factor of four either way and sinks to a fifth is a training as it should be.
+        /// An entropy that scatters by a factor of four either way and sinks to a fifth is normal training.
         #[test]
         fn an_entropy_that_sinks_slowly_is_no_collapse(
             scale in -6.0..6.0_f64,
@@ -215,7 +213,7 @@ mod tests {
             prop_assert_eq!(told(series), []);
         }
 
-        /// A reward that scatters about any level of any scale, at a floor of its own, is none.
+        /// A reward that scatters about any level, at any scale, with a floor of its own, is no collapse.
         #[test]
         fn a_reward_that_scatters_is_no_collapse(
             center in -1e3..1e3_f64,
@@ -226,7 +224,7 @@ mod tests {
             prop_assert_eq!(told(series), []);
         }
 
-        /// Any numbers at all: no panic, and nothing is told of a run too short to be measured.
+        /// Any values: no panic, and nothing is reported for a run that is too short.
         #[test]
         fn odd_numbers_do_no_harm(numbers in prop::collection::vec(any::<f64>(), 0..80)) {
             let found = told(numbers.iter().map(|n| entropy(*n)).chain(numbers.iter().map(|n| reward(*n))));

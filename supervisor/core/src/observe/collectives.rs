@@ -1,8 +1,9 @@
-//! Collective calls of all ranks at a standstill, and the rank that the others wait for.
+//! Collective calls of all ranks during a hang, and the rank that the others wait for.
 //!
-//! Read is what PyTorch's flight recorder kept of each rank: the calls of each process group, by number. A rank is named where others wait in
-//! a call that it did not enter and it waits for nobody itself, where it entered another call than the others, or where it alone did not
-//! finish what its group finished. Everything else is left open: who stands still together tells nothing.
+//! Reads what PyTorch's flight recorder kept for each rank: the calls of each process group, by number. A rank is named
+//! if others wait in a call that it did not enter and it waits for nobody itself, if it entered another call than the
+//! others, or if it alone did not finish a call that its group finished. In all other cases no rank is named: if all
+//! wait together, the calls show nothing.
 
 mod graph;
 mod words;
@@ -13,27 +14,24 @@ use crate::observe::collectives::graph::WaitGraph;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ranks that are named at most.
+/// Most ranks that are named.
 const NAMED: usize = 8;
 
 /// A call of a rank, in the order of its process group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectiveCall {
-    /// Name of the process group.
     pub group: String,
-    /// Its number in the group.
     pub number: u64,
     /// The operation, as recorded: `nccl:all_reduce`, `nccl:send 0->1`.
     pub op: String,
-    /// Elements of each input; of a call between two ranks none.
+    /// Number of elements of each input; empty for a call between two ranks.
     pub inputs: Vec<u64>,
-    /// Types of the inputs.
     pub types: Vec<String>,
-    /// It is between two ranks, and numbered apart.
+    /// Whether it is between two ranks, which are numbered separately.
     pub is_p2p: bool,
-    /// It came to its end on this rank.
+    /// Whether it finished on this rank.
     pub is_done: bool,
-    /// Place in the program that made it: `file:line`.
+    /// The line of the program that made it: `file:line`.
     pub place: Option<String>,
 }
 
@@ -48,24 +46,22 @@ impl CollectiveCall {
 /// A process group as one rank knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessGroup {
-    /// Its purpose, as the program said.
+    /// Its purpose, as the program describes it.
     pub desc: String,
-    /// Its ranks; empty where that was not recorded.
+    /// Its ranks; empty if they were not recorded.
     pub ranks: Vec<u32>,
-    /// The newest call that the rank entered, and the newest that it finished, where that is counted.
+    /// The newest call that the rank entered, if counted.
     pub entered: Option<u64>,
-    /// The newest that it finished.
+    /// The newest call that it finished, if counted.
     pub done: Option<u64>,
 }
 
-/// All that one rank recorded.
+/// Everything that one rank recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RankTrace {
-    /// The rank among all.
+    /// Global rank.
     pub rank: u32,
-    /// Its process groups by name.
     pub groups: BTreeMap<String, ProcessGroup>,
-    /// Its calls, oldest first.
     pub calls: Vec<CollectiveCall>,
 }
 
@@ -77,27 +73,27 @@ pub enum CollectiveFault {
     NotEntered,
     /// It entered another operation, size or type than the others.
     Mismatch,
-    /// It did not finish what others of the group finished.
+    /// It did not finish a call that others in the group finished.
     Unfinished,
     /// It waits for a rank that waits for it.
     Deadlock,
 }
 
-/// A rank that is named.
+/// A rank that is named as the cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Culprit {
-    /// The rank.
+    /// Global rank.
     pub rank: u32,
-    /// Why.
+    /// Why it is named.
     pub fault: CollectiveFault,
-    /// The call, its group, who waits there, and where the rank stands, in words.
+    /// Description: the call, its group, which ranks wait in it, and where this rank is.
     pub text: String,
 }
 
-/// Result of reading the ranks' calls.
+/// Result of comparing the ranks' calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Collectives {
-    /// Ranks that left a record.
+    /// Number of ranks that left a record.
     pub ranks: u32,
     /// The ranks that are named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -107,7 +103,8 @@ pub struct Collectives {
     pub open: Option<String>,
 }
 
-/// One process group, with what each rank recorded of it. Calls between two ranks are told apart by the ranks' own numbers.
+/// One process group, with what each rank recorded of it. Calls between two ranks are identified by the ranks' own
+/// numbers.
 struct GroupRecords<'a> {
     name: String,
     desc: &'a str,
@@ -116,7 +113,6 @@ struct GroupRecords<'a> {
     by: BTreeMap<u32, RankRecords<'a>>,
 }
 
-/// The part of one rank in a group.
 #[derive(Default)]
 struct RankRecords<'a> {
     entered: Option<u64>,
@@ -128,7 +124,7 @@ struct RankRecords<'a> {
     p2p: bool,
 }
 
-/// Reads what all ranks recorded.
+/// Compares what all ranks recorded.
 #[must_use]
 pub fn read(traces: &[RankTrace]) -> Collectives {
     let groups = shared(traces);
@@ -161,7 +157,7 @@ pub fn read(traces: &[RankTrace]) -> Collectives {
     out
 }
 
-/// The groups, by name and by their ranks: a name alone may be used twice.
+/// The groups, by name and ranks, because a name alone may be used twice.
 fn shared(traces: &[RankTrace]) -> Vec<GroupRecords<'_>> {
     let mut groups: BTreeMap<(&str, &[u32]), GroupRecords<'_>> = BTreeMap::new();
     for trace in traces {
@@ -188,7 +184,7 @@ fn shared(traces: &[RankTrace]) -> Vec<GroupRecords<'_>> {
     }
     let mut groups: Vec<GroupRecords<'_>> = groups.into_values().collect();
     for group in &mut groups {
-        // Where two ranks talk to each other, the counters of the group count that as well.
+        // If the group has calls between two ranks, its counters include them.
         if group.by.values().any(|own| own.p2p) {
             for own in group.by.values_mut() {
                 own.entered = own.calls.keys().next_back().copied();
@@ -215,14 +211,13 @@ impl<'a> RankRecords<'a> {
         }
     }
 
-    /// The oldest call of the whole group that it did not finish.
     fn waits_in(&self) -> Option<&'a CollectiveCall> {
         let open = self.open.iter().filter(|c| !c.is_p2p);
         open.min_by_key(|c| c.number).copied()
     }
 }
 
-/// Operations that each rank gives the same amount to.
+/// Returns true if every rank passes the same amount of data to the operation.
 fn is_even(name: &str) -> bool {
     let even = [
         "all_reduce",
@@ -234,7 +229,7 @@ fn is_even(name: &str) -> bool {
     even.contains(&name)
 }
 
-/// Operations that end on no rank before each one took part.
+/// Returns true if the operation cannot finish on any rank before all have entered it.
 fn needs_all(name: &str) -> bool {
     is_even(name)
         || [
@@ -247,7 +242,7 @@ fn needs_all(name: &str) -> bool {
         .contains(&name)
 }
 
-/// Ranks that entered another call under the same number. Where no side is larger, both are named.
+/// Ranks that entered another call under the same number. If neither side is larger, both are named.
 fn mismatches(groups: &[GroupRecords<'_>]) -> Vec<Culprit> {
     let mut out: BTreeMap<u32, Culprit> = BTreeMap::new();
     for group in groups {
@@ -291,7 +286,7 @@ fn mismatches(groups: &[GroupRecords<'_>]) -> Vec<Culprit> {
     out.into_values().collect()
 }
 
-/// Ranks that hold a call as unfinished which others finished, though each had to take part, and that wait for nobody.
+/// Ranks with an unfinished call that others finished, although every rank had to take part, and that wait for nobody.
 fn unfinished(groups: &[GroupRecords<'_>], waits: &WaitGraph) -> Vec<Culprit> {
     let mut out: BTreeMap<u32, Culprit> = BTreeMap::new();
     for group in groups {

@@ -1,7 +1,7 @@
-//! Creep: what shrinks step by step, and the step at which none is left.
+//! Forecasts of resources that run out step by step.
 //!
-//! A few samples of each attempt are kept, thinned as they get more; [`trend`] says what counts as a trend. What levels off, as caches do,
-//! ends no run and is not told.
+//! Keeps a few samples per attempt and thins them out as they accumulate; [`trend`] says what counts as a trend. Usage
+//! that levels off, as caches do, ends no run and is not reported.
 
 mod trend;
 
@@ -10,41 +10,40 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use trend::{Trend, trend};
 
-/// Samples that are kept of one resource.
 const SAMPLES: usize = 48;
-/// The first samples come at least so far apart.
+/// The first samples are at least this far apart.
 const APART: Ms = Ms(250);
 /// Growth below this share of the limit is noise.
 const NOISE: f64 = 0.05;
-/// Steps or saves are slower where the trend added this share of what they took at first.
+/// Steps or saves are slower if the trend added this share of the initial time ...
 const SLOWER: f64 = 0.5;
-/// And so much in milliseconds.
+/// ... and at least this many milliseconds.
 const SLOWER_MS: f64 = 1000.0;
 
-/// Things that can run out, and times that can grow.
+/// Resources that can run out, and times that can grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WatchedResource {
-    /// Memory of the workers' control group, where that has a limit.
+    /// Memory of the workers' control group, if it has a limit.
     Memory,
     /// Memory of the machine.
     Node,
-    /// Memory that Ray lets its workers have: it kills them beyond.
+    /// Memory that Ray allows its workers: it kills them beyond that.
     Ray,
-    /// Room in `/dev/shm`.
+    /// Space in `/dev/shm`.
     Shm,
-    /// Room on the file system of the checkpoints, sampled at saves.
+    /// Space on the file system of the checkpoints, sampled at saves.
     Disk,
-    /// Open files of the process that is nearest to its limit.
+    /// Open files of the process that is closest to its limit.
     Files,
-    /// Milliseconds that a step takes, with all that happens between steps. No limit.
+    /// Milliseconds per step, including everything between steps. No limit.
     StepTime,
-    /// Milliseconds that a save takes. No limit.
+    /// Milliseconds per save. No limit.
     SaveTime,
 }
 
 impl WatchedResource {
-    /// In words.
+    /// Its name in messages.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -59,26 +58,26 @@ impl WatchedResource {
         }
     }
 
-    /// A relaunch gives it back.
+    /// Returns true if a relaunch frees it.
     #[must_use]
     pub fn is_memory(self) -> bool {
         matches!(self, Self::Memory | Self::Node | Self::Ray)
     }
 
-    /// It is sampled at saves, whatever the pace of the others.
+    /// Returns true if it is sampled at saves, independently of the others.
     fn is_of_saves(self) -> bool {
         matches!(self, Self::Disk | Self::SaveTime)
     }
 }
 
-/// How much of something is used.
+/// Usage of one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceUsage {
-    /// Of what.
+    /// The resource.
     pub what: WatchedResource,
     /// Bytes or files in use.
     pub used: u64,
-    /// Bytes or files that there are.
+    /// Limit in bytes or files.
     pub of: u64,
 }
 
@@ -86,33 +85,31 @@ pub struct ResourceUsage {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Creep {
     samples: BTreeMap<WatchedResource, Vec<(Step, u64, u64)>>,
-    /// When the last ones were taken at a step, and how far apart they are.
+    /// Time of the last samples taken at a step, and the distance between samples.
     #[serde(default)]
     last: Option<Tick>,
     #[serde(default)]
     apart: Ms,
-    /// The step of the last ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last_step: Option<Step>,
 }
 
-/// When something runs out.
+/// When a resource runs out.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
-    /// The resource.
     pub what: WatchedResource,
-    /// Bytes or files more with each step.
+    /// Growth per step, in bytes or files.
     pub per_step: f64,
     /// Bytes or files in use.
     pub used: u64,
-    /// Bytes or files that there are.
+    /// Limit in bytes or files.
     pub of: u64,
     /// The last step that it lasts for.
     pub until: Step,
 }
 
 impl Forecast {
-    /// Bytes or files that are left.
+    /// Bytes or files left.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.of.saturating_sub(self.used)
@@ -122,36 +119,35 @@ impl Forecast {
 /// A time that grew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slower {
-    /// Of what.
     pub what: WatchedResource,
-    /// By the trend, at the first sample.
+    /// The trend's value at the first sample.
     pub from: Ms,
-    /// By the trend, now.
+    /// The trend's value now.
     pub to: Ms,
 }
 
 impl Creep {
-    /// Nothing was sampled.
+    /// Returns true if there are no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
 
-    /// A sample at this step is of use.
+    /// Returns true if a sample should be taken at this step.
     #[must_use]
     pub fn is_due(&self, step: Step, now: Tick) -> bool {
         self.last_step.is_none_or(|last| step > last)
             && self.last.is_none_or(|last| now.since(last) >= self.apart.max(APART))
     }
 
-    /// A sample of the disk at this saved step is of use.
+    /// Returns true if the disk should be sampled after this saved step.
     #[must_use]
     pub fn is_disk_due(&self, saved: Step) -> bool {
         let disk = self.samples.get(&WatchedResource::Disk).and_then(|s| s.last());
         disk.is_none_or(|(last, ..)| saved > *last)
     }
 
-    /// Takes samples in.
+    /// Adds samples.
     pub fn note(&mut self, step: Step, at: Tick, usage: &[ResourceUsage]) {
         let mut is_full = false;
         for u in usage {
@@ -166,7 +162,7 @@ impl Creep {
             self.add(WatchedResource::StepTime, step, each, 0);
         }
         if is_full {
-            // Steps may be further apart than that by themselves.
+            // The steps themselves may be further apart.
             let own = self.step_time().unwrap_or_default().0.saturating_mul(steps);
             self.apart = Ms(self.apart.max(APART).0.max(own).saturating_mul(2));
         }
@@ -174,17 +170,17 @@ impl Creep {
         self.last_step = Some(step);
     }
 
-    /// A save after this step took so long.
+    /// Notes how long a save after this step took.
     pub fn note_save(&mut self, step: Step, took: Ms) {
         self.add(WatchedResource::SaveTime, step, took.0, 0);
     }
 
-    /// Another clock: what lies between is not measured.
+    /// Starts another clock: the time in between is not measured.
     pub fn restart(&mut self) {
         self.last = None;
     }
 
-    /// `true`: there were too many samples, and every other one went.
+    /// Adds a sample. Returns true if there were too many, in which case every other one was dropped.
     fn add(&mut self, what: WatchedResource, step: Step, used: u64, of: u64) -> bool {
         let samples = self.samples.entry(what).or_default();
         if samples.last().is_none_or(|(last, ..)| step > *last) {
@@ -201,7 +197,7 @@ impl Creep {
         is_full
     }
 
-    /// Resources that run out, the first first. `save`: bytes of one save.
+    /// Resources that run out, soonest first. `save`: bytes of one save.
     #[must_use]
     pub fn forecasts(&self, save: u64) -> Vec<Forecast> {
         let all = self.samples.iter();
@@ -219,7 +215,7 @@ impl Creep {
             .collect()
     }
 
-    /// Time of a step of late, with all that happens between steps; `None` where that is not known.
+    /// Recent time per step, including everything between steps; `None` if not known.
     #[must_use]
     pub fn step_time(&self) -> Option<Ms> {
         let times = self.samples.get(&WatchedResource::StepTime)?;
@@ -247,7 +243,8 @@ fn forecast(what: WatchedResource, samples: &[(Step, u64, u64)], save: u64) -> O
             .flatten()
     };
     let Trend { per_step, grown, .. } = trend(&points(samples)).or_else(filled)?;
-    // A file system may be so large that no growth is a share of it: there the room that was left counts.
+    // On a huge file system no growth is a large share of the total, so compare with the free space at the first
+    // sample.
     let room = if what == WatchedResource::Disk {
         first.2.saturating_sub(first.1)
     } else {
@@ -259,7 +256,7 @@ fn forecast(what: WatchedResource, samples: &[(Step, u64, u64)], save: u64) -> O
     }
     let mut left = last.2.saturating_sub(last.1);
     if what == WatchedResource::Disk {
-        // Where old steps are deleted, a save still needs its room beside them while it is written.
+        // Even if old steps are deleted, a save needs space next to them while it is written.
         let saves = (samples.len() - 1) as f64;
         let each = per_step * (last.0.0 - first.0.0) as f64 / saves.max(1.0);
         if each * 2.0 < save as f64 {
@@ -275,7 +272,7 @@ fn forecast(what: WatchedResource, samples: &[(Step, u64, u64)], save: u64) -> O
     })
 }
 
-/// A disk that nothing is deleted from: few samples do where each is about a save more than the one before.
+/// Detects a disk where nothing is deleted: four samples are enough if each save adds about its own size.
 fn filled_by_saves(samples: &[(Step, u64, u64)], save: u64) -> Option<Trend> {
     let late = samples.get(samples.len().checked_sub(4)?..)?;
     let (first, last) = (late.first()?, late.last()?);
@@ -328,7 +325,7 @@ mod tests {
         creep.forecasts(0).first().copied()
     }
 
-    /// Free bytes after the save of every tenth step, of a disk of 1 TiB.
+    /// Free bytes after the save of every tenth step, on a disk of 1 TiB.
     fn saved(n: u64, free: impl Fn(u64) -> u64) -> Creep {
         let mut creep = Creep::default();
         for save in 1..=n {
@@ -397,16 +394,16 @@ mod tests {
 
     #[test]
     fn a_disk_that_fills_with_saves_ends_at_the_save_that_does_not_fit() {
-        // 20 GiB more with each save, and 35 GiB are left after the eighth.
+        // Each save takes 20 GiB more; 35 GiB are left after the eighth.
         let creep = saved(8, |save| (195 - save * 20) << 30);
         let f = first(&creep).unwrap();
         assert_eq!((f.what, f.until.0), (WatchedResource::Disk, 80 + 17));
-        // The trainer deletes old ones, and a little is left behind each time: a save of 20 GiB needs its room.
+        // The trainer deletes old steps but leaves a little behind each time: a save of 20 GiB needs its space.
         let creep = saved(8, |save| (100 - save * 5) << 30);
         let until = |save: u64| creep.forecasts(save << 30).first().map(|f| f.until.0);
         assert_eq!((until(20), until(0)), (Some(80 + 80), Some(80 + 120)));
         assert_eq!(first(&saved(40, |_| 30 << 30)), None);
-        // Four saves that nothing makes room for are enough.
+        // Four saves with nothing deleted are enough.
         let few = |n, size: u64| saved(n, |save| (100 - save * 20) << 30).forecasts(size << 30);
         assert_eq!(few(4, 20).first().map(|f| f.until.0), Some(40 + 10));
         assert_eq!((few(3, 20), few(4, 50)), (vec![], vec![]));
@@ -436,7 +433,7 @@ mod tests {
             "{found:?}"
         );
         assert_eq!(paced(&|step| 1000 + step % 7 * 100), []);
-        // Every tenth step is a long one.
+        // Every tenth step is long.
         assert_eq!(paced(&|step| if step % 10 == 0 { 9000 } else { 1000 }), []);
     }
 }

@@ -1,25 +1,25 @@
-//! How long things took: a small store of durations for each clock of a run, kept over all its attempts.
+//! Durations: a small store for each clock of a run, kept over all its attempts.
 //!
-//! Durations are counted in bins whose edges lie a factor of 1.19 apart, so that memory is bounded. Once a bin count is large all are
-//! halved: what is recent dominates, and a trend is followed. Few samples say little about a tail: it is extrapolated as that of a
-//! Pareto distribution, which gives way to what was seen as samples come.
+//! Durations are counted in bins whose edges are a factor of 1.19 apart, which bounds memory. Once the counts become
+//! large, all are halved, so recent durations dominate. A few samples say little about the tail, so it is extrapolated
+//! as that of a Pareto distribution, which counts less as samples accumulate.
 
 use crate::id::Ms;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Bins for a doubling.
+/// Bins per doubling.
 const BINS: f64 = 4.0;
-/// All counts are halved where they come to so many.
+/// All counts are halved when their sum reaches this.
 const WINDOW: u32 = 2048;
-/// Tail of what nothing is known of: a Pareto distribution with a tail index of 1.5.
+/// Prior for the tail: a Pareto distribution with a tail index of 1.5.
 const TAIL: f64 = 2.0 / 3.0;
-/// The weight of that, in samples of the tail.
+/// Weight of the prior, in samples of the tail.
 const PRIOR: f64 = 2.0;
-/// The tail of few samples ends at this many times the longest.
+/// With few samples the tail ends at this many times the longest one.
 const ROOM: f64 = 4.0;
 
-/// A clock of a run: it measures from one sign of progress to the next.
+/// A clock of a run, which measures from one sign of progress to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DurationKind {
@@ -27,11 +27,8 @@ pub enum DurationKind {
     Startup,
     /// The first step after another sign of life.
     FirstStep,
-    /// A step.
     Step,
-    /// A save.
     Save,
-    /// A validation.
     Validate,
     /// From the announced end to the exit.
     Exit,
@@ -45,7 +42,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Takes one in.
+    /// Adds a duration.
     pub fn note(&mut self, took: Ms) {
         let bin = self.bins.entry(bin_of(took)).or_default();
         *bin = bin.saturating_add(1);
@@ -59,13 +56,13 @@ impl Durations {
         }
     }
 
-    /// Samples that count.
+    /// Number of samples that count.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The duration that one in a thousand exceeds; `None` where nothing was seen.
+    /// The 99.9th percentile; `None` without samples.
     #[must_use]
     pub fn high(&self) -> Option<Ms> {
         let n = f64::from(self.count);
@@ -86,14 +83,14 @@ impl Durations {
         Some(Ms(extrapolated.min(room).max(seen) as u64))
     }
 
-    /// The duration that half of them exceed; `None` where nothing was seen.
+    /// The median; `None` without samples.
     #[must_use]
     pub fn median(&self) -> Option<Ms> {
         self.bins.keys().next()?;
         Some(Ms(self.nth_longest(self.count.div_ceil(2)) as u64))
     }
 
-    /// The upper edge of the bin that holds the nth longest, or the shortest.
+    /// Upper edge of the bin with the nth longest sample, or with the shortest.
     fn nth_longest(&self, nth: u32) -> f64 {
         let mut left = nth;
         for (bin, count) in self.bins.iter().rev() {
@@ -110,7 +107,7 @@ fn bin_of(took: Ms) -> u16 {
     ((took.0.max(1) as f64).log2() * BINS).floor() as u16
 }
 
-/// The upper edge of a bin in milliseconds.
+/// Upper edge of a bin in milliseconds.
 fn edge(bin: u16) -> f64 {
     ((f64::from(bin) + 1.0) / BINS).exp2()
 }
@@ -119,34 +116,33 @@ fn edge(bin: u16) -> f64 {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Clocks {
     by: BTreeMap<DurationKind, Durations>,
-    /// Longest time between two steps.
     longest: Ms,
 }
 
 impl Clocks {
-    /// Nothing was measured.
+    /// Returns true if nothing was measured.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by.is_empty()
     }
 
-    /// A clock came to its end.
+    /// Notes that a clock ended.
     pub fn note(&mut self, clock: DurationKind, took: Ms) {
         self.by.entry(clock).or_default().note(took);
     }
 
-    /// A step came so long after the one before.
+    /// Notes the time between two steps.
     pub fn note_gap(&mut self, gap: Ms) {
         self.longest = self.longest.max(gap);
     }
 
-    /// Longest time between two steps, whatever was between them.
+    /// Longest time between two steps, whatever happened in between.
     #[must_use]
     pub fn longest_gap(&self) -> Ms {
         self.longest
     }
 
-    /// Durations of a clock that ended at least once.
+    /// Durations of a clock; `None` if it never ended.
     #[must_use]
     pub fn of(&self, clock: DurationKind) -> Option<&Durations> {
         self.by.get(&clock)

@@ -1,29 +1,28 @@
-//! Exceptions that ended interpreters, as they left them: where the output does not tell the cause, they do.
+//! Exceptions that ended Python interpreters, as the interpreters recorded them: they show the cause if the output does
+//! not.
 //!
-//! They are read as the traceback that they would have been printed as, by the same rules: both ways come to the same class.
+//! They are formatted like a printed traceback and matched by the same rules, so both ways lead to the same class.
 
 use crate::id::WorkerId;
 use crate::observe::stacks::PyFrame;
 use serde::{Deserialize, Serialize};
 
-/// Exceptions of a chain.
 const CHAIN: usize = 4;
-/// Frames of one.
 const FRAMES: usize = 32;
-/// Bytes of a message, and of a name.
+/// Longest message and longest name kept, in bytes.
 const MESSAGE: usize = 4000;
 const NAME: usize = 400;
-/// Interpreters that are told of.
+/// Most interpreters that are reported.
 pub const ENDINGS: usize = 64;
-/// Longest line about one.
+/// Longest line about one interpreter, in bytes.
 pub const LINE: usize = 256 << 10;
 
 /// The exception that ended an interpreter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerException {
-    /// The worker.
+    /// The worker it belongs to.
     pub worker: WorkerId,
-    /// The exception, and then those during whose handling it came.
+    /// The exception, followed by those it was raised while handling.
     pub chain: Vec<Raised>,
 }
 
@@ -35,19 +34,19 @@ pub struct Raised {
     pub kind: String,
     /// Its message.
     pub message: String,
-    /// Frames, the outermost first.
+    /// Frames, outermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<PyFrame>,
 }
 
-/// A line as an interpreter writes it.
+/// A line as the interpreter writes it.
 #[derive(Deserialize)]
 struct RawException {
     pid: i32,
     chain: Vec<Raised>,
 }
 
-/// Reads lines that interpreters wrote; `worker` tells whose a process is. Lines that are anything else are left out.
+/// Parses lines that interpreters wrote; `worker` gives the worker of a process. Other lines are skipped.
 #[must_use]
 pub fn read(text: &str, worker: impl Fn(i32) -> Option<WorkerId>) -> Vec<WorkerException> {
     let mut out: Vec<WorkerException> = Vec::new();
@@ -91,7 +90,7 @@ impl Raised {
 }
 
 impl WorkerException {
-    /// The exception itself: `ValueError: no such split`.
+    /// The exception itself, such as `ValueError: no such split`.
     #[must_use]
     pub fn words(&self) -> String {
         self.chain.first().map(Raised::last_line).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! How processes end, and the names of signals.
+//! Exit statuses of processes, and names of signals.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,16 +7,17 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitStatus {
-    /// It called exit with this code.
+    /// It exited with this code.
     Code(i32),
-    /// A signal ended it.
+    /// A signal killed it.
     Signal(i32),
-    /// It ended out of our sight (its guard died).
+    /// Its end was not observed (its guard died).
     Unknown,
 }
 
 impl ExitStatus {
-    /// The number that `supervise diagnose --exit-code` takes: a signal is negative. `None`: it ended out of sight.
+    /// The number that `supervise diagnose --exit-code` takes, negative for a signal; `None` if the end was not
+    /// observed.
     #[must_use]
     pub fn number(self) -> Option<i32> {
         match self {
@@ -26,7 +27,7 @@ impl ExitStatus {
         }
     }
 
-    /// The end with this number.
+    /// The status for such a number.
     #[must_use]
     pub fn of_number(number: i32) -> Self {
         match number {
@@ -35,7 +36,7 @@ impl ExitStatus {
         }
     }
 
-    /// Exit code 0.
+    /// Returns true for exit code 0.
     #[must_use]
     pub fn is_success(self) -> bool {
         self == Self::Code(0)
@@ -43,7 +44,7 @@ impl ExitStatus {
 }
 
 impl ExitStatus {
-    /// The end of a sentence about a worker: `exited with code 1`, `was killed by SIGKILL`.
+    /// The predicate of a sentence about a worker: `exited with code 1`, `was killed by SIGKILL`.
     #[must_use]
     pub fn words(self) -> String {
         match self {
@@ -64,7 +65,7 @@ impl fmt::Display for ExitStatus {
     }
 }
 
-/// The name of a Linux signal number.
+/// The name of a Linux signal.
 #[must_use]
 pub fn signal_name(n: i32) -> String {
     let name = match n {

@@ -1,4 +1,4 @@
-//! Facts of the machine about the end of an attempt: the kernel's words, memory, room on disks.
+//! Facts about the machine when an attempt ended: the kernel log, memory, disk space.
 
 use crate::observe::collectives::Collectives;
 use crate::observe::exception::WorkerException;
@@ -6,45 +6,44 @@ use crate::observe::stacks::Stacks;
 use crate::rulebook::log_cause::LogCause;
 use serde::{Deserialize, Serialize};
 
-/// Lines of the kernel's log that are kept.
 const LINES: usize = 40;
-/// Longest of them, in bytes.
+/// Longest line kept, in bytes.
 const LINE: usize = 300;
 
 /// Facts about the machine when an attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MachineFacts {
-    /// Lines of the kernel's log since the launch that may say why.
+    /// Relevant lines of the kernel log since the launch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<KernelLine>,
-    /// Why its log could not be read, or says nothing of our processes.
+    /// Why the kernel log could not be read, or does not mention our processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread: Option<String>,
-    /// Bytes free in `/dev/shm`, and its size.
+    /// Free bytes in `/dev/shm`, and its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shm: Option<(u64, u64)>,
-    /// Bytes free where the checkpoints are, and the size of that.
+    /// Free bytes on the file system of the checkpoints, and its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<(u64, u64)>,
-    /// Bytes of memory that are available on this machine, and all of it.
+    /// Available bytes of memory on this machine, and the total.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<(u64, u64)>,
-    /// Calls of all ranks, as PyTorch's flight recorder kept them.
+    /// Collective calls of all ranks, from PyTorch's flight recorder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collectives: Option<Collectives>,
-    /// Places of the ranks in their programs before they were ended.
+    /// Python stacks of the ranks before they were killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacks: Option<Stacks>,
-    /// Exceptions that ended interpreters.
+    /// Exceptions that ended Python interpreters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endings: Vec<WorkerException>,
-    /// The cause that the logs tell, read whole after the last process was gone. It comes alone, after the rest.
+    /// The cause found in the complete logs after the last process exited. It arrives alone, after the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<LogCause>,
 }
 
 impl MachineFacts {
-    /// Takes in what came later: the logs alone leave the rest as it is.
+    /// Adds facts that came later. A cause from the logs alone leaves the rest unchanged.
     pub(crate) fn add(&mut self, later: &Self) {
         let logs_alone = Self {
             logs: later.logs.clone(),
@@ -58,30 +57,30 @@ impl MachineFacts {
     }
 }
 
-/// A line of the kernel's log.
+/// A line of the kernel log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelLine {
-    /// Its meaning.
+    /// What the line means.
     pub kind: KernelKind,
-    /// The process it names, where it names one.
+    /// The process it names, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
-    /// That is one of the attempt's.
+    /// Whether `pid` belongs to this attempt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ours: bool,
     /// The line, shortened.
     pub text: String,
 }
 
-/// Meaning of a line of the kernel's log.
+/// What a line of the kernel log means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KernelKind {
-    /// A process was killed for want of memory.
+    /// The OOM killer killed a process.
     Oom,
-    /// The driver of a GPU tells of an error, by its number.
+    /// A GPU driver reported an error with this number.
     Xid(u32),
-    /// Anything else of a GPU's driver.
+    /// Another message of a GPU driver.
     Gpu,
     /// A process crashed.
     Segfault,
@@ -89,17 +88,17 @@ pub enum KernelKind {
     Disk,
     /// A task hangs in the kernel.
     HungTask,
-    /// The hardware tells of an error.
+    /// The hardware reported an error.
     Hardware,
 }
 
-/// The lines of a kernel's log that may say why an attempt ended; `ours` tells the attempt's processes.
+/// The lines of a kernel log that may explain the end of an attempt; `ours` recognizes the attempt's processes.
 #[must_use]
 pub fn facts(log: &str, ours: impl Fn(i32) -> bool) -> Vec<KernelLine> {
     let mut found: Vec<KernelLine> = Vec::new();
     for text in log.lines() {
         let Some((kind, pid)) = read(text) else { continue };
-        // The first of a kind matter most, and what names one of ours.
+        // Keep the first lines, and all that name one of our processes.
         let ours = pid.is_some_and(&ours);
         if found.len() >= LINES && !ours {
             continue;
@@ -153,7 +152,7 @@ fn read(text: &str) -> Option<(KernelKind, Option<i32>)> {
     None
 }
 
-/// The number that a text begins with, blanks and quotes before it aside.
+/// The number at the start of a text, after any blanks and quotes.
 fn number(text: &str) -> Option<i32> {
     let text = text.trim_start_matches([' ', '\'']);
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -1,30 +1,27 @@
-//! Numbers that a trainer prints about a training step: the loss and what else tells that a run goes on as it did.
+//! Metrics that a trainer prints about training steps: the loss, and others that show whether a run continues as
+//! before.
 //!
-//! They are read from lines that a rule with keys matched, and from no others. Not-a-number is kept as it was printed.
+//! They are read only from lines that a rule with keys matched. NaN is kept as printed.
 
 use crate::id::Step;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 
-/// A quantity that trainers print under names of their own.
+/// A metric that each trainer prints under its own name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainingMetric {
-    /// The loss that is trained on.
     Loss,
-    /// The mean reward.
     Reward,
-    /// The norm of the gradient.
     GradNorm,
     /// The mean entropy of the policy.
     Entropy,
-    /// The mean length of what was generated.
+    /// The mean length of the generated responses.
     Length,
-    /// Any other number by which a line is known to be about a training step; it is not kept.
+    /// Any other number that marks a line as a training record; it is not kept.
     Mark,
 }
 
-/// Quantities that are kept.
 pub const KEPT: [TrainingMetric; 5] = [
     TrainingMetric::Loss,
     TrainingMetric::Reward,
@@ -34,7 +31,7 @@ pub const KEPT: [TrainingMetric; 5] = [
 ];
 
 impl TrainingMetric {
-    /// Its name in sentences.
+    /// Its name in messages.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -48,7 +45,7 @@ impl TrainingMetric {
     }
 }
 
-/// A number as it was printed. Two of them are the same where their bits are, so that not-a-number equals itself.
+/// A number as printed. Two are equal if their bits are, so NaN equals itself.
 #[derive(Debug, Clone, Copy)]
 pub struct MetricValue(pub f64);
 
@@ -81,7 +78,7 @@ impl Serialize for MetricValue {
     }
 }
 
-/// A reader of JSON may be off by the last bit; what it would not read as it is goes as a string.
+/// A JSON parser may be off by the last bit; a number that does not survive the round trip is written as a string.
 fn reads_back(n: f64) -> bool {
     let read = serde_json::to_string(&n)
         .ok()
@@ -122,7 +119,7 @@ impl<'de> Deserialize<'de> for MetricValue {
     }
 }
 
-/// Numbers of one line.
+/// Metrics of one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StepMetrics {
     /// The loss.
@@ -131,7 +128,7 @@ pub struct StepMetrics {
     /// The mean reward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<MetricValue>,
-    /// The norm of the gradient.
+    /// The gradient norm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<MetricValue>,
     /// The mean entropy.
@@ -143,7 +140,7 @@ pub struct StepMetrics {
 }
 
 impl StepMetrics {
-    /// One of them.
+    /// The value of one metric.
     #[must_use]
     pub fn get(&self, what: TrainingMetric) -> Option<f64> {
         let found = match what {
@@ -157,7 +154,7 @@ impl StepMetrics {
         found.map(|r| r.0)
     }
 
-    /// Keeps one, unless it is there already: the first key that an adapter names counts.
+    /// Sets a metric unless it is set: the first key that an adapter names counts.
     pub fn set(&mut self, what: TrainingMetric, n: f64) {
         let place = match what {
             TrainingMetric::Loss => &mut self.loss,
@@ -170,28 +167,28 @@ impl StepMetrics {
         place.get_or_insert(MetricValue(n));
     }
 
-    /// Nothing is kept.
+    /// Returns true if no metric is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Numbers of a line about a step.
+/// Metrics of a line about a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepNumbers {
-    /// The step, where the line itself names it.
+    /// The step, if the line names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
-    /// The numbers.
+    /// The metrics.
     #[serde(flatten)]
     pub of: StepMetrics,
 }
 
-/// Steps of which numbers are kept.
+/// Steps whose metrics are kept.
 pub const KEPT_STEPS: usize = 256;
 
-/// Adds newer numbers to those that are kept: the newest of a step counts, and the newest steps.
+/// Adds newer metrics. The newest line of a step counts, and the newest steps are kept.
 pub fn keep(kept: &mut Vec<StepNumbers>, newer: &[StepNumbers]) {
     let numbered = newer.iter().filter(|n| n.step.is_some());
     for n in numbered {
@@ -203,7 +200,7 @@ pub fn keep(kept: &mut Vec<StepNumbers>, newer: &[StepNumbers]) {
     kept.drain(..over);
 }
 
-/// The number that stands behind a key in a line: `key:1.5`, `'key': 1.5`, `key=1.5`, `key:np.float64(1.5)`, `"key": "nan"`.
+/// The number after a key in a line: `key:1.5`, `'key': 1.5`, `key=1.5`, `key:np.float64(1.5)`, `"key": "nan"`.
 #[must_use]
 pub fn number_of(line: &[u8], key: &str) -> Option<f64> {
     memchr::memmem::find_iter(line, key.as_bytes()).find_map(|at| {
@@ -225,7 +222,7 @@ fn number(text: &[u8], is_typed: bool) -> Option<f64> {
         .iter()
         .position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.' | b'_')));
     let word = text.get(..end.unwrap_or(text.len()))?;
-    // A scalar of an array library is printed with its type around it.
+    // Array libraries print a scalar with its type around it.
     match text.get(word.len()) {
         Some(b'(') if is_typed => number(text.get(word.len() + 1..)?, false),
         _ => std::str::from_utf8(word).ok()?.parse().ok(),

@@ -1,8 +1,8 @@
-//! Python stacks of ranks that stand still: which stands where, and which is unlike the others.
+//! Python stacks of ranks in a hang: where each one is, and which one differs from the others.
 //!
-//! Read are the dumps of faulthandler and of py-spy, as the processes of an attempt left them before they were ended. Ranks with the
-//! same stack are one group. A rank that stands in the program while others wait in a collective is named first: who waits is told
-//! by the innermost frame alone.
+//! Read from the dumps of faulthandler and py-spy that the processes of an attempt left before they were killed. Ranks
+//! with the same stack form a group. A rank that is in the program while others wait in a collective is listed first.
+//! Whether a rank waits depends only on its innermost frame.
 
 mod dump;
 mod words;
@@ -13,25 +13,22 @@ use crate::id::WorkerId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Frames of a stack that are kept.
 pub const FRAMES: usize = 32;
-/// Different stacks that are kept.
 const GROUPS: usize = 16;
-/// Processes that are kept of each.
 const MEMBERS: usize = 64;
 
-/// A frame of Python.
+/// A Python frame.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PyFrame {
-    /// The file.
+    /// Path of the source file.
     pub file: String,
-    /// Its line.
+    /// Line number.
     pub line: u32,
-    /// The function.
+    /// Name of the function.
     pub function: String,
 }
 
-/// As a traceback of Python's shows it.
+/// Formats the frame as in a Python traceback.
 impl fmt::Display for PyFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  File \"{}\", line {}, in {}", self.file, self.line, self.function)
@@ -41,40 +38,38 @@ impl fmt::Display for PyFrame {
 /// A process and its stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankStack {
-    /// The process.
     pub who: RankProcess,
-    /// Frames of the thread that counts, the innermost first.
     pub frames: Vec<PyFrame>,
 }
 
 /// A process of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RankProcess {
-    /// Its worker.
+    /// The worker it belongs to.
     pub worker: WorkerId,
-    /// Its number.
+    /// Process id.
     pub pid: i32,
-    /// How far it descends from that; 0: it is the worker itself.
+    /// How many generations below the worker it is; 0: the worker itself.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub depth: u64,
 }
 
-/// Processes that stand at the same place.
+/// Processes with the same stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackGroup {
     /// The processes.
     pub who: Vec<RankProcess>,
-    /// More of them.
+    /// How many more there are.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u64,
-    /// Frames, the innermost first.
+    /// Frames, innermost first.
     pub frames: Vec<PyFrame>,
 }
 
 /// Stacks of an attempt's ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stacks {
-    /// The one that others may wait for first.
+    /// The groups, first the one that the others may be waiting for.
     pub groups: Vec<StackGroup>,
     /// Workers that left no stack.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -86,7 +81,7 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// A rank waits for others, as its innermost frame tells.
+/// Whether a rank waits for others, judging by its innermost frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum WaitKind {
     /// It does something itself.
@@ -97,7 +92,7 @@ enum WaitKind {
     Together,
 }
 
-/// Places that tell of a wait, below some directory of installed modules.
+/// Paths that indicate a wait, below a directory of installed modules.
 const TOGETHER: [&str; 2] = ["/torch/distributed/", "/deepspeed/comm/"];
 const APART: [&str; 13] = [
     "/asyncio/",
@@ -129,13 +124,13 @@ fn waits(frames: &[PyFrame]) -> WaitKind {
 }
 
 impl Stacks {
-    /// Puts together who stands at the same place. `workers`: all of them.
+    /// Groups processes with the same stack. `workers`: all of them.
     #[must_use]
     pub fn of(stands: Vec<RankStack>, workers: &[WorkerId]) -> Self {
         let left = |w: &WorkerId| stands.iter().any(|s| s.who.worker == *w);
         let silent = workers.iter().filter(|w| !left(w)).take(MEMBERS).copied().collect();
         let mut groups: Vec<StackGroup> = Vec::new();
-        // A process that a worker started and that waits for work tells nothing.
+        // A child process that waits for work shows nothing.
         let telling = |s: &RankStack| s.who.depth == 0 || waits(&s.frames) != WaitKind::Apart;
         for mut stand in stands.into_iter().filter(|s| telling(s) && !s.frames.is_empty()) {
             stand.frames.truncate(FRAMES);
@@ -154,7 +149,7 @@ impl Stacks {
         Self { groups, silent }
     }
 
-    /// The worker that is unlike the others, where one is.
+    /// The worker that differs from the others, if there is one.
     #[must_use]
     pub fn odd(&self) -> Option<WorkerId> {
         let [first, second, ..] = self.groups.as_slice() else {

@@ -1,10 +1,10 @@
-//! The pause before a relaunch.
+//! The backoff before a relaunch.
 
 use crate::id::Ms;
 use crate::spec::Policy;
 
-/// The pause before the relaunch that follows `charged` attempts without progress; none after progress.
-/// `entropy` spreads it by the policy's jitter.
+/// The backoff after `charged` attempts without progress; none after progress. `entropy` spreads it by the policy's
+/// jitter.
 #[must_use]
 pub fn pause(p: &Policy, charged: u32, entropy: u64) -> Ms {
     if charged == 0 {

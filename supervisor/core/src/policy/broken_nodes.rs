@@ -1,4 +1,4 @@
-//! Nodes whose hardware ended an attempt: the next ones are started without them, where others can take their place.
+//! Nodes whose hardware ended an attempt: later ones avoid them if other nodes can take their place.
 
 use crate::diagnosis::teller;
 use crate::journal::record::Diagnosis;
@@ -7,7 +7,7 @@ use crate::rulebook::taxonomy::{Class, Family};
 use crate::spec::{GangSpec, LauncherKind};
 use crate::state::{Attempt, PastFailure};
 
-/// The node on which the worker runs that told of broken hardware.
+/// The node of the worker that reported broken hardware.
 #[must_use]
 pub fn broken_node(a: &Attempt, d: &Diagnosis, gang: &GangSpec) -> Option<String> {
     let is_hardware = d.class.is_in(Family::Gpu) || d.class == Class::NodePcie;
@@ -18,7 +18,7 @@ pub fn broken_node(a: &Attempt, d: &Diagnosis, gang: &GangSpec) -> Option<String
     a.nodes.on.get(usize::try_from(at).ok()?).cloned()
 }
 
-/// Nodes whose hardware ended an attempt since the configuration last changed, each with the class of that failure.
+/// Nodes whose hardware ended an attempt since the last configuration change, each with the class of the failure.
 #[must_use]
 pub fn broken_nodes(failures: &[PastFailure]) -> Vec<(String, String)> {
     let told = failures.iter().map(|f| &f.diagnosis);

@@ -1,7 +1,7 @@
-//! If no step is whole: a step of which enough is left, if the policy allows to lose the rest.
+//! Resuming from an incomplete step, if no step is whole and the policy allows losing the rest.
 //!
-//! A whole step that has everything always comes first, however old. Nothing is taken here that is not proven as deep as a
-//! whole step would have to be.
+//! A whole step with everything always comes first, however old it is. Contents must be proven as deep as a whole step
+//! would have to be.
 
 use super::step::{LoadedParts, from_loaded, named};
 use super::{ResumeChoice, depth_of, is_elsewhere, last_step};
@@ -13,7 +13,7 @@ use crate::journal::record::{DiskEdit, RunOutcome};
 use crate::spec::{DegradedPolicy, RunSpec};
 use crate::state::RunState;
 
-/// The newest step of which a proven part is left; the one that was asked for, where one was.
+/// The newest step with proven contents, or the requested one.
 fn best<'a>(
     s: &RunState,
     spec: &RunSpec,
@@ -33,8 +33,8 @@ fn best<'a>(
         })
 }
 
-/// Use of the parts that are left, where a refusal or a start from nothing would come else: go on with it where the policy
-/// allows that, or tell what could be had.
+/// Replaces a refusal or a fresh start: resumes from the remaining contents if the policy allows it, else mentions what
+/// could be kept.
 pub(super) fn or_degraded(
     s: &RunState,
     spec: &RunSpec,
@@ -107,7 +107,6 @@ fn go_on(
     )
 }
 
-/// Text for a person who has to agree.
 fn offer(spec: &RunSpec, c: &CheckpointSummary, part: &PartialStep, from: Option<Step>) -> String {
     let found = c.why().map_or_else(String::new, |f| format!(" ({f})"));
     let lost = named(&part.lost);

@@ -1,4 +1,4 @@
-//! A step that the run is to go on from: whether it can, as it is or cut anew.
+//! Whether the run can resume from a step, as it is or resharded.
 
 use super::reshard::{cut_anew, wanted};
 use super::spread::{self, SpreadChange};
@@ -12,8 +12,8 @@ use crate::spec::RunSpec;
 use crate::state::RunState;
 use camino::Utf8PathBuf;
 
-/// From this step, which is whole and proven. `care`: the run is taken into care here; `foreign`: the steps
-/// above it are another run's.
+/// Resumes from this step, which is whole and proven. `care`: the run is adopted here; `foreign`: the steps above it
+/// belong to another run.
 pub(super) fn from_step(
     s: &RunState,
     spec: &RunSpec,
@@ -79,7 +79,7 @@ pub(super) fn from_path(s: &RunState, spec: &RunSpec, scan: &ScanReport, path: &
     }
 }
 
-/// Losses at a resume from this step, or why it is not allowed.
+/// What a resume from this step loses, or why it is not allowed.
 fn fitness(
     s: &RunState,
     spec: &RunSpec,

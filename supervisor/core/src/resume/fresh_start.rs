@@ -1,4 +1,4 @@
-//! From nothing: by wish, into an empty root, or not at all.
+//! Fresh starts: on request, into an empty root, or refused.
 
 use super::step::move_aside;
 use super::{ResumeChoice, is_elsewhere, refusal_reason, start};
@@ -9,7 +9,7 @@ use crate::journal::record::{DiskEdit, RunOutcome, StartPoint};
 use crate::spec::RunSpec;
 use crate::state::RunState;
 
-/// Copies of the only checkpoint whose trouble is said, the live set among them.
+/// Most copies of the only checkpoint whose problems are reported, including the live set.
 const KEPT: usize = 4;
 
 pub(super) fn fresh_by_wish(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> ResumeChoice {
@@ -25,7 +25,7 @@ pub(super) fn fresh_by_wish(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> 
     fresh(s, scan, true, true, reasons)
 }
 
-/// A fresh start was decided, and its disk edits were not finished.
+/// Resumes a fresh start that was decided but whose disk edits were not finished.
 pub(super) fn go_on_clearing(s: &RunState, scan: &ScanReport) -> ResumeChoice {
     let text = "a fresh start was decided before, and other steps are still to be moved aside";
     fresh(s, scan, true, true, vec![Reason::new("fresh_unfinished", text)])
@@ -44,15 +44,15 @@ fn fresh(s: &RunState, scan: &ScanReport, foreign: bool, care: bool, reasons: Ve
     start(StartPoint::Fresh, edits, Vec::new(), care, reasons)
 }
 
-/// More than one save that was cut short stands there: a step that nothing here can judge may be whole, and of two that
-/// lack something at most the newest was cut short.
+/// Returns true if there may be work to lose. A step in an unknown layout may be whole. And if two steps are
+/// incomplete, at most the newest one can be an interrupted save.
 fn holds_work(spec: &RunSpec, scan: &ScanReport) -> bool {
     let own = || scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id));
     let in_part = own().filter(|c| c.part.is_some()).count();
     spec.saves.is_steps() && (own().any(|c| c.verdict == Verdict::Unknown && c.other_owner.is_none()) || in_part > 1)
 }
 
-/// No step is provable: a fresh start where nothing can be lost by it, a refusal elsewhere.
+/// If no step can be proven: a fresh start if nothing can be lost by it, else a refusal.
 pub(super) fn from_nothing(s: &RunState, spec: &RunSpec, scan: &ScanReport, mut reasons: Vec<Reason>) -> ResumeChoice {
     let steps = scan.steps.iter().filter(|c| !c.husk && !is_elsewhere(&c.id)).count();
     if s.progress.mark.is_none() {
@@ -85,7 +85,7 @@ pub(super) fn from_nothing(s: &RunState, spec: &RunSpec, scan: &ScanReport, mut 
         }
         (None, n, _) => format!("none of the {n} steps in the root is provable"),
     };
-    // The newest one says most; of the only checkpoint, each copy is asked for.
+    // The newest step says most; for the only checkpoint, report each copy.
     let said = if spec.saves.is_in_place() { KEPT } else { 1 };
     let why = reasons.iter().take(said).fold(why, |why, r| format!("{why}; {r}"));
     let why = format!("{why}. To begin at step 0 all the same: --fresh, which moves aside what is there");

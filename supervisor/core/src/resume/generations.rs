@@ -1,11 +1,11 @@
-//! The one checkpoint of a trainer that overwrites it, and the generations that are kept of it.
+//! The only checkpoint of a trainer that overwrites it, and the generations kept of it.
 //!
-//! Both are steps of a scan: the live set as `live.SAVE`, a generation as `step_N.SAVE`. SAVE tells one save from all others
-//! and is the same in a copy, so that what failed to load is known again in each copy of it.
+//! Both are steps of a scan: the live set as `live.SAVE`, a generation as `step_N.SAVE`. SAVE identifies one save and
+//! is the same in a copy, so a save that failed to load is recognized in all of its copies.
 //!
-//! Newer builds of AReaL write each save into a directory of its own and delete the one before: the live set is then the one that
-//! their pointer names. Others that stand there are `generation_stepN.SAVE`, and what the pointer hides, because an older build
-//! wrote it in place, is `older.SAVE`. Both stand where AReaL looks: it goes on from them when the pointer is changed.
+//! Newer builds of AReaL write each save into its own directory and delete the previous one: the live set is the one
+//! their pointer names. Others that are there are named `generation_stepN.SAVE`, and what an older build wrote in
+//! place, which the pointer hides, is `older.SAVE`. AReaL can resume from both if the pointer is changed.
 
 use crate::checkpoint::kind::{is_kept, is_live, is_same_save, save_of, whole_live};
 use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash, Verdict};
@@ -15,14 +15,14 @@ use crate::journal::record::{DiskEdit, StartPoint};
 use crate::spec::RunSpec;
 use crate::state::{NotKept, RunState};
 
-/// Copies in a row that a save voided, after which a copy no longer holds back ...
+/// After this many copies in a row that a save voided, a copy is no longer rate-limited ...
 const HURRY: u32 = 2;
-/// ... and after which only every so many saves is copied.
+/// ... and after this many, only one in `EVERY` saves is copied.
 const SPARE: u32 = 4;
 const EVERY: u64 = 4;
 
-/// While our trainer lives, its only checkpoint holds an earlier step than it resumed from, or than was seen there, or another
-/// save of that step: another trainer writes it. One that lives saves each step once.
+/// Detects another trainer: while ours is running, its only checkpoint has an earlier step than it resumed from or than
+/// was seen there, or another save of that step. A running trainer saves each step once.
 pub(crate) fn went_back(s: &RunState, spec: &RunSpec) -> Option<String> {
     let a = s.live().filter(|_| spec.saves.is_in_place())?;
     let live = s.disk.scan.as_ref().and_then(|r| whole_live(&r.steps))?;
@@ -41,15 +41,14 @@ pub(crate) fn went_back(s: &RunState, spec: &RunSpec) -> Option<String> {
     ))
 }
 
-/// A state that no trainer with a saved step leaves in its only checkpoint.
+/// A live set that no trainer leaves after the saved step.
 pub(crate) enum UnexpectedSet {
-    /// An earlier step.
     Older,
     /// The same step, saved once more.
     Another,
 }
 
-/// Returns true if the live set is not what the trainer left that had saved `step` as `ckpt`.
+/// Compares the live set with what the trainer left that had saved `step` as `ckpt`; `None` if they agree.
 pub(crate) fn strange(live: &CheckpointSummary, step: Step, ckpt: &CkptId) -> Option<UnexpectedSet> {
     if live.step < step {
         return Some(UnexpectedSet::Older);
@@ -58,8 +57,8 @@ pub(crate) fn strange(live: &CheckpointSummary, step: Step, ckpt: &CkptId) -> Op
     (live.step == step && named && !is_same_save(&live.id, ckpt)).then_some(UnexpectedSet::Another)
 }
 
-/// The live set holds a step beyond what the last attempt spoke of. It prints a step right after its save; what it printed
-/// last may be lost with it.
+/// Reports a live set with a step beyond the last one that the attempt printed. A step is printed right after its save,
+/// and the last output may be lost with it.
 pub(crate) fn beyond(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Option<Reason> {
     let a = s
         .attempt
@@ -75,26 +74,22 @@ pub(crate) fn beyond(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Opt
     })
 }
 
-/// Returns true if a step failed to load before, or what it is a copy of.
+/// Returns true if the step, or one that it is a copy of, failed to load before.
 pub(crate) fn is_distrusted(s: &RunState, spec: &RunSpec, id: &CkptId) -> bool {
     let copy = |d: &CkptId| spec.saves.is_in_place() && is_same_save(d, id);
     s.disk.distrusted.iter().any(|d| d == id || copy(d))
 }
 
-/// The copy to be made now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GenerationCopy {
-    /// The live set.
     pub(crate) ckpt: CkptId,
-    /// Its step.
     pub(crate) step: Step,
-    /// Its form when it was proven.
     pub(crate) pins: PinsHash,
-    /// Bytes a second at most; 0 for no limit.
+    /// Bytes per second at most; 0: no limit.
     pub(crate) rate: u64,
 }
 
-/// The live set, where it is proven and no generation holds it yet.
+/// The live set, if it is proven and no generation holds it yet.
 pub(crate) fn to_keep(s: &RunState, spec: &RunSpec) -> Option<GenerationCopy> {
     let p = &spec.policy;
     let wanted = p.protect.enabled && p.prove && p.recovery && !p.observe && spec.saves.is_in_place();
@@ -108,7 +103,7 @@ pub(crate) fn to_keep(s: &RunState, spec: &RunSpec) -> Option<GenerationCopy> {
         .steps
         .iter()
         .any(|c| is_kept(&c.id) && is_same_save(&c.id, &live.id) && c.verdict == Verdict::Whole);
-    // A save may be found whole before its own last write: what it is then is another thing to copy.
+    // A save may be found whole before its last write. After that write there is something new to copy.
     let in_vain = |f: &NotKept| f.ckpt == live.id && f.pins == live.pins;
     if !proven || kept || s.disk.keep_failed.as_ref().is_some_and(in_vain) || is_distrusted(s, spec, &live.id) {
         return None;
@@ -125,7 +120,7 @@ pub(crate) fn to_keep(s: &RunState, spec: &RunSpec) -> Option<GenerationCopy> {
     })
 }
 
-/// Generations beyond those that are kept, oldest first: only where as many newer ones are whole, and never the resume point.
+/// Surplus generations, oldest first: only if enough newer ones are whole, and never the resume point.
 pub(crate) fn spare_generations(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     let p = &spec.policy;
     let Some(scan) = s
@@ -144,11 +139,11 @@ pub(crate) fn spare_generations(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     let resume = s.attempt.as_ref().map(|a| a.order.from.step());
     let began = s.requests.care.as_ref().and_then(|c| c.step);
     let mut good: Vec<&CheckpointSummary> = scan.steps.iter().filter(is_good).collect();
-    // Where saves come faster than bytes are read, the newest one of which every byte was read stays as well.
+    // If saves come faster than they can be proven in full, keep the newest fully proven one too.
     if let Some(at) = good.iter().position(|c| c.is_proven(p.depth)).filter(|at| *at >= keep) {
         good.remove(at);
     }
-    // Two copies of one step are one generation: a step that is saved twice must not push out the ones before it.
+    // Two copies of one step are one generation: a step saved twice must not push out the ones before it.
     let mut steps: Vec<Step> = good.iter().map(|c| c.step).collect();
     steps.dedup();
     let oldest = steps.get(keep - 1).copied();
@@ -156,7 +151,7 @@ pub(crate) fn spare_generations(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
         .iter()
         .filter(|c| oldest.is_some_and(|step| c.step < step))
         .filter(|c| Some(c.step) != resume)
-        // What stood below the step taken into care is an older run's.
+        // Generations below the step at which the run was adopted belong to an older run.
         .filter(|c| began.is_none_or(|step| c.step >= step))
         .map(|c| c.id.clone())
         .collect();
@@ -164,7 +159,7 @@ pub(crate) fn spare_generations(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     out
 }
 
-/// Changes to make on disk before a launch from this step: nothing, where it is the live set.
+/// Disk edits before a launch from this step; none if it is the live set.
 pub(crate) fn arranged(
     s: &RunState,
     steps: &[CheckpointSummary],
@@ -172,7 +167,7 @@ pub(crate) fn arranged(
     foreign: bool,
 ) -> Vec<DiskEdit> {
     let mut out = put_back(steps, from);
-    // What was kept of later steps is another state's from now on.
+    // Copies of later steps no longer belong to this state.
     let above = steps
         .iter()
         .filter(|c| !is_live(&c.id) && c.step > from.step && !s.is_immovable(&c.id));
@@ -183,7 +178,7 @@ pub(crate) fn arranged(
         others: c.other_owner.is_some(),
         why: format!("above the resume point {}", from.step),
     }));
-    // Once for each launch: what cannot be changed is left as it is.
+    // Once per launch: if it cannot be changed, it is left as it is.
     let stored = from.findings.iter().any(|f| f.code == "frequency_stored");
     out.extend((stored && s.disk.arranged == 0).then_some(DiskEdit::SetFrequencies));
     out
@@ -193,7 +188,7 @@ fn put_back(steps: &[CheckpointSummary], from: &CheckpointSummary) -> Vec<DiskEd
     if is_live(&from.id) {
         return Vec::new();
     }
-    // Beside a generation of its own, a whole one of an earlier step is not in the way.
+    // If the generation has a directory of its own, a whole one of an earlier step may stay.
     let stays = |c: &CheckpointSummary| !is_kept(&from.id) && c.step <= from.step && c.verdict == Verdict::Whole;
     let goes = |c: &&CheckpointSummary| is_live(&c.id) && !stays(c);
     let aside = steps.iter().filter(goes).map(|c| DiskEdit::MoveAside {

@@ -1,17 +1,16 @@
-//! How often a trainer saves: one that resumes may go on with the number that its step holds, whatever its configuration says.
+//! The save interval: a trainer that resumes may keep the one stored in its step, whatever its configuration says.
 
 use crate::checkpoint::CheckpointSummary;
 use crate::journal::reason::Reason;
 use crate::spec::RunSpec;
 use crate::state::RunState;
 
-/// Steps between the saves of the last attempt.
 pub(crate) fn save_interval(s: &RunState, spec: &RunSpec) -> Option<u64> {
     let every = spec.cadence.every?;
     Some(s.attempt.as_ref().and_then(|a| a.launch.save_every).unwrap_or(every))
 }
 
-/// The step holds another number than the configuration.
+/// Reports that the step contains another interval than the configuration.
 pub(crate) fn kept_interval(spec: &RunSpec, c: &CheckpointSummary) -> Option<Reason> {
     let (now, kept) = (spec.cadence.every?, c.trainer_note?.save_every?);
     let text = format!(

@@ -1,5 +1,5 @@
-//! Questions that only a person can answer: somebody else writes here; the tracker was set back; a checkpoint would import
-//! or run what is not known to be the trainer's.
+//! Questions that only an operator can answer: another writer; a tracker that was set back; a checkpoint that would
+//! import or run something unknown.
 
 use super::{ResumeChoice, is_elsewhere};
 use crate::checkpoint::kind::{is_kept, is_live, is_own, is_same_save, whole_live};
@@ -11,8 +11,8 @@ use crate::resume::generations::{UnexpectedSet, is_distrusted, strange};
 use crate::spec::RunSpec;
 use crate::state::{RunState, StepOrigin};
 
-/// A link in the place of the only checkpoint, or of one of its directories: whatever was wished for, nothing of it can be put
-/// away or put back, and the trainer would write through it.
+/// Refuses a link in place of the only checkpoint or one of its directories: nothing can be moved aside or put back
+/// there, whatever was requested, and the trainer would write through it.
 pub(super) fn linked(spec: &RunSpec, scan: &ScanReport) -> Option<ResumeChoice> {
     let live = scan.steps.iter().find(|c| spec.saves.is_in_place() && is_live(&c.id))?;
     let found = live.findings.iter().find(|f| f.code == "linked")?;
@@ -26,7 +26,7 @@ pub(super) fn linked(spec: &RunSpec, scan: &ScanReport) -> Option<ResumeChoice> 
     })
 }
 
-/// Steps that appeared while no attempt of this run lived.
+/// Refuses steps that appeared while no attempt of this run was running.
 pub(super) fn stranger(s: &RunState, scan: &ScanReport) -> Option<ResumeChoice> {
     let settled = s.disk.settled.as_ref()?;
     // What we put back ourselves is nobody else's.
@@ -34,7 +34,7 @@ pub(super) fn stranger(s: &RunState, scan: &ScanReport) -> Option<ResumeChoice> 
         return None;
     }
     let c = scan.steps.iter().find(|c| {
-        // Which save a directory of the trainer's own holds is told when it is proven.
+        // Which save is in one of the trainer's own directories is known once it is proven.
         let is_it = |s: &CkptId| is_own(s) && is_own(&c.id) && before_dot(s) == before_dot(&c.id);
         !settled.iter().any(|s| *s == c.id || is_same_save(s, &c.id) || is_it(s))
             && s.progress.mark.is_none_or(|m| c.step > m)
@@ -58,7 +58,7 @@ fn before_dot(id: &CkptId) -> Option<&str> {
     id.0.as_str().split('.').next()
 }
 
-/// The tracker names less than the newest whole step by more than one save.
+/// The tracker names a step more than one save below the newest whole step.
 pub(super) fn rolled_back(
     s: &RunState,
     spec: &RunSpec,
@@ -68,7 +68,7 @@ pub(super) fn rolled_back(
     let TrackerState::Step(named) = scan.tracker else {
         return None;
     };
-    // Where a live set is compared with copies of it, they say it themselves.
+    // A live set and its copies name their own steps.
     if spec.saves.is_in_place() && (is_live(&c.id) || is_kept(&c.id)) {
         return None;
     }
@@ -76,7 +76,7 @@ pub(super) fn rolled_back(
     if named.0.saturating_add(one_save) >= c.step.0 {
         return None;
     }
-    // The trainer itself skips the tracker only in a save that is killed: one save at most.
+    // The trainer skips the tracker only if a save is killed, so by one save at most.
     let there = scan
         .steps
         .iter()
@@ -95,7 +95,7 @@ pub(super) fn rolled_back(
     })
 }
 
-/// The live set is whole and older than the newest generation, and it was not us who put it there.
+/// The live set is whole and older than the newest generation, and we did not put it there.
 pub(super) fn set_back(s: &RunState, spec: &RunSpec, scan: &ScanReport, c: &CheckpointSummary) -> Option<ResumeChoice> {
     let live = scan.steps.iter().find(|x| is_live(&x.id))?;
     let older = spec.saves.is_in_place() && is_kept(&c.id) && live.verdict == Verdict::Whole && live.step < c.step;
@@ -117,7 +117,8 @@ pub(super) fn set_back(s: &RunState, spec: &RunSpec, scan: &ScanReport, c: &Chec
     })
 }
 
-/// The live set is whole and older than what the last attempt left in it, or another save of that step, and no copy of ours.
+/// The live set is whole but older than what the last attempt left, or another save of that step, and not one of our
+/// copies.
 pub(super) fn went_back(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> Option<ResumeChoice> {
     let live = whole_live(&scan.steps).filter(|_| spec.saves.is_in_place())?;
     let a = s.attempt.as_ref().filter(|_| !s.disk.arranging)?;
@@ -156,10 +157,10 @@ pub(super) fn went_back(s: &RunState, spec: &RunSpec, scan: &ScanReport) -> Opti
     })
 }
 
-/// Names shown in a question; the rest is counted.
+/// Names listed in a question; the rest is counted.
 const NAMES: usize = 4;
 
-/// Why a step that loading would make dangerous stops everything.
+/// Why a step that is unsafe to load stops the run.
 pub(super) fn unsafe_step(s: &RunState, c: &CheckpointSummary) -> String {
     let found = c.why().map_or_else(String::new, |f| format!(": {f}"));
     let whose = match s.origin_of(c) {
@@ -173,9 +174,9 @@ pub(super) fn unsafe_step(s: &RunState, c: &CheckpointSummary) -> String {
     )
 }
 
-/// A step of others whose files name what neither torch nor a person vouches for: asked once, before the run is taken into
-/// care with it. A setting to copy is given for the user's own modules only: a library's name may be harmless or the way to run
-/// anything, and nobody who reads it here can tell.
+/// A step that we did not write and whose files import names that neither torch nor an operator vouches for: asked
+/// once, before the run is adopted with it. A setting to copy is only suggested for the user's own modules: a library's
+/// name may be harmless or able to run anything, and nobody reading it here can know.
 pub(super) fn unfamiliar(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> Option<(RunOutcome, Reason)> {
     let first = c.unfamiliar.first().filter(|_| s.origin_of(c) != StepOrigin::Own)?;
     let names = listed(c.unfamiliar.iter());

@@ -5,7 +5,7 @@ use crate::journal::record::{JournalRecord, RunOutcome};
 use crate::spec::RunSpec;
 use crate::state::RunState;
 
-/// The state as a term finds it that would begin now, on a machine that was booted so: another configuration, or a reboot, counts there.
+/// The state that a term would find if it started now with this boot id: a changed configuration or a reboot counts.
 #[must_use]
 pub fn in_next_term(mut state: RunState, spec: &RunSpec, boot: String) -> RunState {
     if state.outcome.as_ref().is_some_and(RunOutcome::needs_a_person) {

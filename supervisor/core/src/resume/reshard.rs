@@ -1,4 +1,4 @@
-//! A step that other ranks saved than the run has: cut anew for them where the settings say so.
+//! Steps saved by another number of ranks: resharded if the settings say so.
 
 use super::step::{LoadedParts, allowed, from_loaded};
 use super::{ResumeChoice, is_elsewhere};
@@ -10,14 +10,14 @@ use crate::journal::record::{DiskEdit, RunOutcome};
 use crate::spec::RunSpec;
 use crate::state::RunState;
 
-/// How the step would have to be cut, where the settings allow it. A step elsewhere is not ours to change.
+/// How the step would have to be resharded, if the settings allow it. A step outside the root is not ours to change.
 pub(super) fn wanted<'a>(spec: &RunSpec, c: &'a CheckpointSummary) -> Option<&'a ReshardOffer> {
     let unfit = matches!(c.resume, Resumability::Not { .. });
     let here = spec.policy.elastic && spec.saves.is_steps() && !is_elsewhere(&c.id);
     c.reshard.as_ref().filter(|_| unfit && here)
 }
 
-/// Cuts it anew, and looks at it again: what is launched from is proven as any step is.
+/// Reshards the step and scans again, because every start must be proven.
 #[expect(
     clippy::too_many_arguments,
     reason = "one choice, all of whose parts come from the caller"
@@ -67,7 +67,7 @@ pub(super) fn cut_anew(
     from_loaded(s, spec, scan, c, loaded, care, foreign, reasons)
 }
 
-/// Why it is not cut, although it could be.
+/// Why it is not resharded, although it could be.
 fn hinder(s: &RunState, spec: &RunSpec, c: &CheckpointSummary, reshard: &ReshardOffer) -> Option<String> {
     if let Some(d) = s.derivation(c).filter(|d| d.of.to == reshard.to) {
         return Some(format!(

@@ -1,4 +1,4 @@
-//! The steps that may be deleted so that the user's number of kept steps stays true.
+//! Steps that may be deleted to keep the number of steps the user set.
 
 mod roles;
 
@@ -9,12 +9,12 @@ use crate::resume::generations::spare_generations;
 use crate::spec::RunSpec;
 use crate::state::RunState;
 
-/// A user who keeps so many steps has room for one more.
+/// A user who keeps this many steps has space for one more.
 const MANY: u32 = 10;
 
-/// Steps to delete, oldest first: only whole or husk steps of this lineage, below two that are proven as deep as the policy asks for,
-/// never the newest two whole ones, and only below a step whose weights are known to be finite. Where the trainer keeps another number of
-/// each role, roles of steps.
+/// Steps to delete, oldest first: only whole steps and pruned remnants of this run, below two that are proven to the
+/// policy's depth, never the newest two whole ones, and only below a step whose weights are known to be finite. If the
+/// trainer keeps different numbers per role, roles of steps.
 #[must_use]
 pub fn prune(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     if spec.saves.is_in_place() {
@@ -22,7 +22,8 @@ pub fn prune(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     }
     let mut out = Surplus::of(s, spec).map_or_else(Vec::new, |surplus| surplus.free(s));
     out.reverse();
-    // While workers run, the trainer's own number leaves room: of many small deletions some go together.
+    // While workers run, the trainer's own raised number leaves some slack, so several small deletions are made
+    // together.
     let together = if s.live().is_some() && spec.keep >= Some(MANY) && spec.policy.keep_raise > 1 {
         2
     } else {
@@ -34,25 +35,25 @@ pub fn prune(s: &RunState, spec: &RunSpec) -> Vec<CkptId> {
     out
 }
 
-/// The step whose weights have to be looked at before older steps can go. A look at the newest step serves until as many steps as
-/// the user keeps are newer, so a run that keeps K steps reads the weights of about one save in K.
+/// The step whose weights must be checked before older steps can be deleted. A check of the newest step serves until as
+/// many newer steps exist as the user keeps, so a run that keeps K steps reads the weights of about one save in K.
 #[must_use]
 pub fn look_before_prune(s: &RunState, spec: &RunSpec) -> Option<CkptId> {
     let surplus = Surplus::of(s, spec).filter(|_| !spec.saves.is_in_place())?;
     surplus.waits_for(s)
 }
 
-/// One of the steps above the user's number, or a role of one.
+/// One of the surplus steps, or a role of one.
 struct Spare {
     step: Step,
     id: CkptId,
     is_husk: bool,
 }
 
-/// Steps above the user's number, newest first.
+/// Surplus steps, newest first.
 struct Surplus {
     steps: Vec<Spare>,
-    /// So many wait for a look at their weights that no more can.
+    /// Whether the limit of steps that wait for a check of their weights is reached.
     is_full: bool,
 }
 
@@ -78,27 +79,28 @@ impl Surplus {
         let whole = || ours().filter(|c| is_whole(c));
         let kept = (keep as usize).max(2);
         let doubtful = |c: &CheckpointSummary| s.is_doubtful(c);
-        // A step whose weights may be no numbers is no reason to let an older one go.
+        // A step whose weights may be non-finite does not replace an older one.
         let sound = || whole().filter(|c| !doubtful(c));
-        // What was only looked at while workers run does not let a proven one go: two that are proven stay, and all above them.
+        // Steps that were only checked for structure do not replace proven ones: two proven steps stay, and all above
+        // them.
         let proven = sound().filter(|c| c.is_proven(p.depth)).nth(1);
         let below = sound()
             .nth(kept - 1)
             .zip(proven)
             .map(|(kept, proven)| kept.step.min(proven.step));
-        // A trainer that loads its best step at the end loads it from there.
+        // A trainer that loads its best step at the end still needs it.
         let best = whole().next().and_then(|c| c.trainer_note).and_then(|note| note.best);
         let newest: Vec<&CkptId> = whole().take(2).map(|c| &c.id).collect();
-        // Two newer ones are proven: what the attempt began from is no longer needed.
+        // Once two newer steps are proven, the attempt's start is no longer needed.
         let is_above = |c: &CheckpointSummary| below.is_some_and(|below| c.step < below);
-        // So many wait for a look at their weights; beyond that the two newest of all do.
+        // At most this many steps wait for a check of their weights; beyond that the two newest of all stay.
         let most = keep.saturating_add(p.keep_raise) as usize;
         let (waiting, has_sound) = (whole().filter(|c| doubtful(c)).count(), sound().next().is_some());
         let spoilt = |c: &CheckpointSummary| waiting > most && doubtful(c) && has_sound && Some(c.step) != resume;
         let steps = ours()
             .filter(|c| is_above(c) || spoilt(c))
             .filter(|c| Some(c.step) != best && !newest.contains(&&c.id))
-            // What stood below the step taken into care is an older run's.
+            // Steps below the one where the run was adopted belong to an older run.
             .filter(|c| care.step.is_none_or(|s| c.step >= s))
             .filter(|c| c.husk || is_whole(c))
             .map(|c| Spare {
@@ -112,14 +114,13 @@ impl Surplus {
         })
     }
 
-    /// Those that may go now.
     fn free(self, s: &RunState) -> Vec<CkptId> {
-        // All go together once the newest step is known.
+        // All are deleted together once the newest step is known.
         if !self.is_full && self.waits_for(s).is_some() {
             return Vec::new();
         }
         let finite = newest_known(s);
-        // Where no look tells anything, none is waited for.
+        // If checks show nothing, do not wait for one.
         let blind = s.newest_finite() == NewestFinite::None && s.odd_steps().is_empty();
         let goes = |c: &Spare| {
             let below = finite.is_some_and(|f| c.step < f);
@@ -128,7 +129,7 @@ impl Surplus {
         self.steps.iter().filter(|c| goes(c)).map(|c| c.id.clone()).collect()
     }
 
-    /// The step that has to be looked at before all of them can go.
+    /// The step that must be checked before all of them can be deleted.
     fn waits_for(&self, s: &RunState) -> Option<CkptId> {
         let finite = newest_known(s);
         let waits = self.steps.iter().any(|c| finite.is_none_or(|f| c.step >= f));
@@ -139,7 +140,6 @@ impl Surplus {
     }
 }
 
-/// The newest step whose weights are known to be finite.
 fn newest_known(s: &RunState) -> Option<Step> {
     let steps = s.disk.scan.iter().flat_map(|scan| &scan.steps);
     steps
@@ -148,7 +148,7 @@ fn newest_known(s: &RunState) -> Option<Step> {
         .map(|c| c.step)
 }
 
-/// Looked at, and nothing of it is missing.
+/// Checked, and nothing is missing.
 fn is_whole(c: &CheckpointSummary) -> bool {
     c.is_proven(Depth::Structure)
 }

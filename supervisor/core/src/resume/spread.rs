@@ -1,4 +1,4 @@
-//! A save of a run that was spread over ranks otherwise than it is now.
+//! Saves that were spread over ranks in another way than the run is now.
 
 use crate::checkpoint::kind::save_of;
 use crate::checkpoint::{CheckpointSummary, StateKind};
@@ -6,24 +6,22 @@ use crate::journal::reason::Reason;
 use crate::spec::{RoleSpread, RunSpec};
 use crate::state::RunState;
 
-/// Comparison of a save with the run that is to load it.
+/// How a save compares with the run that is to load it.
 pub(super) enum SpreadChange {
     /// There is nothing to compare, or it is the same.
     None,
-    /// It can be loaded, and this is lost.
+    /// It can be loaded, but some state is lost.
     Sizes {
-        /// State that is lost.
         lost: Vec<StateKind>,
-        /// What differs, in words.
+        /// What differs, as text.
         text: String,
     },
-    /// It cannot be loaded: why.
+    /// It cannot be loaded, with the reason.
     Backend(String),
-    /// Nobody recorded who wrote it.
+    /// It is not recorded who wrote it.
     NotRecorded(Reason),
 }
 
-/// The difference between this save and the run.
 pub(super) fn change(s: &RunState, spec: &RunSpec, c: &CheckpointSummary) -> SpreadChange {
     let Some(place) = spec.saves.in_place().filter(|place| !place.spread.is_empty()) else {
         return SpreadChange::None;

@@ -1,4 +1,4 @@
-//! From one step: what is loaded, what is lost, which disk edits come first.
+//! Resuming from one step: what is loaded, what is lost, and which disk edits come first.
 
 use super::needs_operator::unfamiliar;
 use super::{ResumeChoice, is_elsewhere, refusal_reason, start};
@@ -12,21 +12,20 @@ use crate::spec::{DegradedPolicy, RunSpec};
 use crate::state::RunState;
 use std::collections::BTreeMap;
 
-/// Parts of a step that are loaded.
+/// Contents of a step that are loaded.
 pub(super) struct LoadedParts<'a> {
-    /// Content of each role.
     pub(super) holds: &'a BTreeMap<String, Vec<String>>,
-    /// Other contents of a role.
+    /// Contents of the roles that `holds` does not list.
     pub(super) every: &'a [String],
-    /// State that is lost because it is not there.
+    /// State that is lost because the step does not contain it.
     pub(super) lost: Vec<StateKind>,
-    /// The pins of the files that are there at the launch.
+    /// Pins of the files at the launch.
     pub(super) pins: PinsHash,
-    /// Parts of the step itself that go aside.
+    /// Files of the step itself that are moved aside.
     pub(super) put_away: Vec<DiskEdit>,
 }
 
-/// From this step, of which so much is loaded.
+/// Resumes from this step, loading these contents.
 #[expect(
     clippy::too_many_arguments,
     reason = "one choice, all of whose parts come from the caller"
@@ -45,7 +44,7 @@ pub(super) fn from_loaded(
     let goes = |x: &&CheckpointSummary| (x.step > c.step || in_place(x)) && !is_elsewhere(&x.id);
     let above = scan.steps.iter().filter(goes);
     if let Some(x) = above.into_iter().find(|x| x.verdict == Verdict::Unreadable) {
-        // It would have to go aside, and nothing is known of it.
+        // It would have to be moved aside, and nothing is known about it.
         reasons.insert(0, refusal_reason("unreadable", x));
         return ResumeChoice::Unreadable { reasons };
     }
@@ -105,7 +104,6 @@ pub(super) fn from_loaded(
     start(from, edits, lost, care, reasons)
 }
 
-/// The losses, where the settings allow them.
 pub(super) fn allowed(
     spec: &RunSpec,
     c: &CheckpointSummary,
@@ -129,8 +127,8 @@ pub(super) fn allowed(
     ))
 }
 
-/// State that each role loads: what the step holds of it, narrowed by the user's own wish for the first resume. What every role
-/// loads comes first, then those that differ.
+/// Contents that each role loads: what the step contains, limited by the user's own choice for the first resume. The
+/// first result is what every role loads, the second lists all roles if they differ.
 fn load_contents(
     s: &RunState,
     spec: &RunSpec,
@@ -164,7 +162,7 @@ fn held<'a>(loaded: &'a LoadedParts<'_>, role: &str) -> &'a [String] {
     loaded.holds.get(role).map_or(loaded.every, Vec::as_slice)
 }
 
-/// Exported weights have no name of their own at a resume.
+/// Exported weights cannot be named at a resume.
 fn narrowed(held: &[String], wish: Option<&Vec<String>>) -> Vec<String> {
     held.iter()
         .filter(|c| *c != "hf_model" && wish.is_none_or(|w| w.contains(c)))
@@ -172,7 +170,7 @@ fn narrowed(held: &[String], wish: Option<&Vec<String>>) -> Vec<String> {
         .collect()
 }
 
-/// Contents of the step that the user asked not to load.
+/// State that is lost because the user asked not to load it.
 fn left_out(
     spec: &RunSpec,
     load: &[String],
@@ -184,7 +182,7 @@ fn left_out(
     for role in &spec.roles {
         let list = roles.get(&role.name).map_or(load, Vec::as_slice);
         for content in held(loaded, &role.name).iter().filter(|c| !list.contains(c)) {
-            // Megatron keeps the schedule with the optimizer, FSDP with the rest.
+            // Megatron saves the schedule with the optimizer, FSDP with the rest.
             out.extend_from_slice(match (content.as_str(), role.megatron.is_some()) {
                 ("optimizer", false) => &[Optimizer],
                 ("optimizer", true) => &[Optimizer, LrSchedule],
@@ -197,8 +195,8 @@ fn left_out(
     out
 }
 
-/// Every step above the start goes aside: the trainer would write into it, and its marks survive a re-save. So does another name for the
-/// same step, which the trainer could take for it.
+/// Moves every step above the start aside, because the trainer would write into it and its markers survive a re-save.
+/// The same goes for a second name of the start step, which the trainer could mistake for it.
 pub(super) fn move_aside(
     s: &RunState,
     scan: &ScanReport,
@@ -236,13 +234,11 @@ fn unique(mut kinds: Vec<StateKind>) -> Vec<StateKind> {
     kinds
 }
 
-/// Kinds of state in words.
 pub(super) fn named(lost: &[StateKind]) -> String {
     let words: Vec<&str> = lost.iter().map(|k| k.words()).collect();
     words.join(", ")
 }
 
-/// Losses of a resume from a step that was cut anew.
 fn derived_words(c: &CheckpointSummary) -> String {
     format!(
         "{} was cut anew from the step of that number: its ranks go on with the random numbers of those that saved it, as far as these reach",

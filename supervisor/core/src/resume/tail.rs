@@ -1,4 +1,4 @@
-//! What a command does after its last planned step.
+//! Work of a command after its last planned step.
 
 use super::last_step;
 use crate::id::Step;
@@ -7,7 +7,7 @@ use crate::journal::record::NoticeKind;
 use crate::spec::RunSpec;
 use crate::state::{Attempt, RunState};
 
-/// Why what the command does after its last step is not done, where that counts.
+/// Why the work after the last step is not done, if it counts.
 pub(super) fn undone_tail(s: &RunState, spec: &RunSpec) -> Option<Reason> {
     let is_open = |a: &&Attempt| {
         spec.has_tail
@@ -25,7 +25,8 @@ pub(super) fn undone_tail(s: &RunState, spec: &RunSpec) -> Option<Reason> {
     Some(Reason::new("tail_failed", text))
 }
 
-/// A trainer that is resumed at its last planned step may train on before it comes to its end: that step is no progress of the run.
+/// Returns true if a trainer that was resumed at its last planned step trained on before it ended: such a step is no
+/// progress.
 #[must_use]
 pub fn is_overrun(s: &RunState, spec: &RunSpec, step: Step) -> bool {
     let from = s.attempt.as_ref().map(|a| a.order.from.step());

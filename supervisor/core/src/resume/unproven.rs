@@ -1,4 +1,4 @@
-//! With proof switched off, for demonstrations of what then happens.
+//! The choice with proof switched off, to demonstrate what happens without it.
 
 use super::{ResumeChoice, is_elsewhere, start};
 use crate::checkpoint::CheckpointSummary;
@@ -9,10 +9,10 @@ use crate::journal::reason::Reason;
 use crate::journal::record::StartPoint;
 use crate::spec::RunSpec;
 
-/// With proof switched off: the highest number wins, as any restart loop would have it.
+/// Takes the highest number, as any restart loop would.
 pub(super) fn unproven(spec: &RunSpec, scan: &ScanReport, care: bool) -> ResumeChoice {
     let reason = |text: String| vec![Reason::new("proof_off", text)];
-    // Of a trainer that goes on from one place only, what stands there.
+    // A trainer with only one checkpoint loads what is there.
     let would_load = |c: &CheckpointSummary| spec.saves.is_steps() || is_live(&c.id);
     match scan
         .steps

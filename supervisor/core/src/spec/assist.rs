@@ -1,22 +1,22 @@
-//! How a trainer is helped to help itself.
+//! Settings that are injected into the trainer.
 
 use serde::{Deserialize, Serialize};
 
-/// Helps, each of which can be switched off. What the user set is never changed by one.
+/// Injected settings, each of which can be switched off. They never change what the user set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Assist {
-    /// A trainer that saves before its machine is taken away is told when that is.
+    /// Tell the time of the preemption to a trainer that saves before it.
     pub expiry: bool,
-    /// Metrics that can be read are switched on where none are.
+    /// Switch on metrics that can be read, if there are none.
     pub logger: bool,
-    /// A relaunch leaves out the validation before the first step.
+    /// Skip the validation before the first step at a relaunch.
     pub skip_validation: bool,
-    /// Output that tells what went wrong, at once.
+    /// Make errors and output appear in full and at once.
     pub environment: bool,
-    /// All attempts go on in one run of each tool that keeps metrics.
+    /// Continue one run of each metrics tool over all attempts.
     pub wandb: bool,
-    /// When the machine is taken away, in seconds since 1970; `None`: not known.
+    /// Time of the preemption in seconds since 1970; `None`: not known.
     pub deadline: Option<u64>,
 }
 

@@ -1,51 +1,51 @@
-//! Gangs: the environment of their workers, which torch elastic sets and trainers read, and the nodes that they are on.
+//! Gangs: the environment of their workers, which torch elastic sets and trainers read, and the nodes they run on.
 
 use crate::id::Rank;
 use crate::spec::{GangSpec, LauncherKind};
 use serde::{Deserialize, Serialize};
 
-/// News of the nodes of an attempt.
+/// News about the nodes of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodesNews {
-    /// It is started on these.
+    /// The nodes that it starts on.
     On {
-        /// Their names, in the order of the ranks.
+        /// Their names, in rank order.
         nodes: Vec<String>,
-        /// Nodes of the allocation that are lost, each with the scheduler's word for its state, or left out, each with the class of the
-        /// failure that its hardware caused.
+        /// Nodes of the allocation that are lost, with the scheduler's name for their state, or excluded, with the
+        /// class of the failure that their hardware caused.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         lost: Vec<(String, String)>,
     },
-    /// Nothing of it lives here, and its end on the nodes is waited for.
+    /// Nothing of it is running here, but its end on the nodes is awaited.
     Wait {
-        /// For what, in words.
+        /// What is awaited, as text.
         what: String,
     },
 }
 
-/// The nodes of an attempt, where it has several.
+/// The nodes of an attempt, if it has several.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AttemptNodes {
-    /// Their names, in the order of the ranks.
+    /// Their names, in rank order.
     #[serde(default)]
     pub on: Vec<String>,
-    /// Nodes of the allocation that were lost before, each with its state, or left out, each with the failure that it caused.
+    /// Nodes of the allocation that were lost before, with their state, or excluded, with the failure they caused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<(String, String)>,
-    /// Its end there is waited for.
+    /// What is awaited on the nodes before the attempt has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
 }
 
-/// Nodes that are lost, each with the scheduler's word for its state.
+/// Describes lost nodes, with the scheduler's name for their state.
 #[must_use]
 pub fn lost_words(lost: &[(String, String)]) -> String {
     let words: Vec<String> = lost.iter().map(|(node, state)| format!("{node} ({state})")).collect();
     words.join(", ")
 }
 
-/// Said of nodes that are waited for since nothing is heard from them.
+/// Describes the wait for nodes that are silent.
 #[must_use]
 pub fn silence_words(names: &[&str]) -> String {
     format!("{SILENT}{}{UNHEARD}", names.join(", "))
@@ -55,19 +55,19 @@ const SILENT: &str = "the ranks on ";
 const UNHEARD: &str = " to end by themselves: nothing is heard from there";
 
 impl AttemptNodes {
-    /// Names of the nodes from which nothing was heard when the attempt was to end.
+    /// Names of the nodes that were silent when the attempt was to end.
     #[must_use]
     pub fn silent(&self) -> Option<&str> {
         self.wait.as_deref()?.strip_prefix(SILENT)?.strip_suffix(UNHEARD)
     }
 
-    /// Returns true if nothing is known of any.
+    /// Returns true if nothing is known about any node.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Takes the news.
+    /// Takes in news.
     pub fn note(&mut self, news: &NodesNews) {
         match news {
             NodesNews::On { nodes, lost } => {
@@ -82,7 +82,7 @@ impl AttemptNodes {
     }
 }
 
-/// Environment of worker `rank` of a gang. `master` is where rank 0 runs, with a port that is fresh for each attempt.
+/// Environment of worker `rank` of a gang. `master` is the address of rank 0, with a new port for each attempt.
 ///
 /// Source of the names: `torch/distributed/elastic/agent/server/local_elastic_agent.py` (torch 2.11).
 #[must_use]
@@ -109,7 +109,7 @@ pub fn worker_env(gang: &GangSpec, rank: Rank, master: (&str, u16), attempt: u32
         set("TORCHELASTIC_USE_AGENT_STORE", "False".into());
         set("TORCHELASTIC_RUN_ID", format!("supervise-{attempt}"));
     }
-    // With Ray that is where our own processes meet, which keep it to themselves.
+    // With Ray this address is only used between our own processes.
     if gang.launcher != LauncherKind::Driver {
         set("MASTER_ADDR", master.0.to_owned());
         set("MASTER_PORT", master.1.to_string());
@@ -120,14 +120,13 @@ pub fn worker_env(gang: &GangSpec, rank: Rank, master: (&str, u16), attempt: u32
     env
 }
 
-/// GPUs of one worker: all for a driver; for a gang every worker sees all and picks by LOCAL_RANK, as under
-/// torchrun.
+/// GPUs of one worker: all for a driver; in a gang every worker sees all and picks one by LOCAL_RANK, as with torchrun.
 fn devices(gang: &GangSpec) -> String {
     let names: Vec<String> = gang.gpus.iter().map(u32::to_string).collect();
     names.join(",")
 }
 
-/// Variables that Slurm sets for each node: a rank gets those of its own.
+/// Returns true for variables that Slurm sets per node: a rank gets those of its own node.
 #[must_use]
 pub fn is_of_a_node(name: &str) -> bool {
     const DEVICES: [&str; 4] = [

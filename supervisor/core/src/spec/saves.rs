@@ -1,39 +1,39 @@
-//! The places of a trainer's saves: a directory for each step, or one checkpoint that is overwritten.
+//! Where a trainer saves: into a directory per step, or into one checkpoint that it overwrites.
 //!
-//! The checkpoint in that one place is the *live set*: the state of each engine and what is kept of the run beside it.
-//! Copies of it that were proven are *generations*. A launch starts from the live set; where that is not whole, a
-//! generation is put in its place first.
+//! The checkpoint in that one place is the *live set*: the state of each engine and the run's own state next to it.
+//! Proven copies of it are *generations*. A launch starts from the live set; if that is not whole, a generation is put
+//! back first.
 
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The places of a trainer's saves. Written as `live` of a specification, which is there for [`SavePolicy::InPlace`] only.
+/// Where a trainer saves. Serialized as the field `live` of the specification, only for [`SavePolicy::InPlace`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Option<InPlaceSpec>", into = "Option<InPlaceSpec>")]
 pub enum SavePolicy {
-    /// In a directory for each step.
+    /// Into a directory per step.
     #[default]
     Steps,
-    /// In one place, which each save overwrites.
+    /// Into one place, which each save overwrites.
     InPlace(InPlaceSpec),
 }
 
 impl SavePolicy {
-    /// Each step has a directory.
+    /// Returns true if each step has a directory.
     #[must_use]
     pub fn is_steps(&self) -> bool {
         *self == Self::Steps
     }
 
-    /// One checkpoint is overwritten.
+    /// Returns true if one checkpoint is overwritten.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         !self.is_steps()
     }
 
-    /// The one checkpoint that is overwritten.
+    /// The checkpoint that is overwritten.
     #[must_use]
     pub fn in_place(&self) -> Option<&InPlaceSpec> {
         match self {
@@ -42,7 +42,7 @@ impl SavePolicy {
         }
     }
 
-    /// How each role is spread over ranks; empty where saves tell it.
+    /// How each role is spread over ranks; empty if saves show it.
     #[must_use]
     pub fn spread(&self) -> BTreeMap<String, RoleSpread> {
         self.in_place().map(|place| place.spread.clone()).unwrap_or_default()
@@ -52,11 +52,11 @@ impl SavePolicy {
 /// How a role is spread over ranks when it saves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleSpread {
-    /// What runs it: another one cannot load what this one saved.
+    /// The engine that runs it. Another one cannot load its saves.
     pub backend: String,
-    /// Its parallel sizes, as the trainer writes them, each spread in one way only.
+    /// Its parallel sizes, as the trainer writes them, in canonical form.
     pub sizes: String,
-    /// Shares that the data is dealt out in, each with a place of its own.
+    /// Number of shares that the data is divided into, each with its own position.
     pub shares: u32,
 }
 
@@ -75,15 +75,16 @@ impl From<SavePolicy> for Option<InPlaceSpec> {
     }
 }
 
-/// The only checkpoint of a trainer, and where it is kept.
+/// A trainer's only checkpoint, and where copies of it are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InPlaceSpec {
-    /// Directory for generations and for what goes aside: on the file system of the checkpoint root, outside of it.
+    /// Directory for generations and for what is moved aside: on the file system of the checkpoint root, but outside of
+    /// it.
     pub store: Utf8PathBuf,
-    /// The command ends with an error even where the training came to its end.
+    /// Whether the command exits with an error even if the training finished.
     #[serde(default)]
     pub exit_says_nothing: bool,
-    /// How each role is spread over ranks, where its saves do not tell it.
+    /// How each role is spread over ranks, if its saves do not show it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spread: BTreeMap<String, RoleSpread>,
     /// Fields that only the trainer's adapter reads.
@@ -91,18 +92,18 @@ pub struct InPlaceSpec {
     pub own: Map<String, Value>,
 }
 
-/// How the only checkpoint of a trainer is kept from being lost.
+/// How a trainer's only checkpoint is protected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Protect {
-    /// Each proven save is copied.
+    /// Whether each proven save is copied.
     pub enabled: bool,
-    /// Generations that are kept, two at least.
+    /// Generations to keep, at least two.
     pub keep: u32,
-    /// Bytes a second that a copy may read; 0 for no limit.
+    /// Bytes per second that a copy may read; 0: no limit.
     pub rate: u64,
-    /// Bytes that stay free beside a copy and the next save.
+    /// Bytes that must stay free besides a copy and the next save.
     pub reserve: u64,
-    /// True if weights may be newer than the counters and the place in the data.
+    /// Whether weights may be newer than the counters and the position in the data.
     pub ahead: AcceptAhead,
 }
 
@@ -118,15 +119,15 @@ impl Default for Protect {
     }
 }
 
-/// True if a live set is resumed from whose weights are newer than its counters: a save was cut short between the two, and the
-/// steps between them would be trained again, on newer weights.
+/// Whether to resume from a live set whose weights are newer than its counters, because a save was interrupted in
+/// between. The steps in between would be trained again, on newer weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AcceptAhead {
     /// It counts as unfinished.
     Never,
-    /// It counts as unfinished; where nothing else is left, the run ends with a question.
+    /// It counts as unfinished; if nothing else is left, the run ends with a question.
     Ask,
-    /// It is resumed from, and what is repeated is said.
+    /// It is resumed from, and the repeated steps are reported.
     Always,
 }

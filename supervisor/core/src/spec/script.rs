@@ -1,7 +1,7 @@
-//! A script that starts the trainer: what was learnt of it, what is to be put into the call it makes, what became of that.
+//! Launch scripts: the trainer call that was learned from one, what is injected into that call, and how it went.
 //!
-//! Most users start verl with a shell script. What it calls is known only by running it: once under a recorder that ends it
-//! where it would start the trainer, and then, at every launch, with our words put into that one call.
+//! Most users start verl with a shell script. What it calls is only known by running it: once under a recorder that
+//! stops it where it would start the trainer, and then at every launch with our words injected into that one call.
 
 mod book;
 mod dates;
@@ -15,111 +15,108 @@ use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The call of the trainer that a script made when it was run to learn it. It is read, never executed. In memory it is whole, for
-/// its configuration is read from it; on disk values that look like secrets are not in it.
+/// The trainer call that a script made when it was run to learn it. It is read, never executed. In memory it is
+/// complete, because its configuration is read from it; on disk, values that look like secrets are removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearnedCall {
-    /// The call, word by word.
     pub command: Vec<String>,
-    /// Words that the user's YAML adds right behind the entry point.
+    /// Words that the user's YAML adds right after the entry point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<String>,
-    /// The directory it was made in.
     pub cwd: Utf8PathBuf,
-    /// Variables that its configuration mentions, or by which its interpreter is found.
+    /// Variables that its configuration mentions, or that its interpreter is found by.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// The script ran `ray start` before the call: the trainer finds that cluster by itself.
+    /// Whether the script ran `ray start` before the call, so that the trainer finds that cluster.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub starts_ray: bool,
-    /// The call went past our programs: only `{overrides}` in the command can carry our words.
+    /// Whether the call bypassed our programs, so that only `{overrides}` in the command can carry our words.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub past: bool,
 }
 
-/// The order for the call of the trainer in one attempt.
+/// What to inject into the trainer call of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CallOrder {
-    /// The entry point that was learnt.
     pub entry: String,
-    /// Settings that must be said as they were learnt: key and value.
+    /// Settings that must be the same as when the call was learned.
     pub expect: BTreeMap<String, String>,
-    /// Keys that are not compared: ours decide them.
+    /// Keys that are not compared because we set them.
     pub pinned: Vec<String>,
-    /// Right behind the entry point.
+    /// Words to insert right after the entry point.
     pub ahead: Vec<String>,
-    /// At the end, exactly once.
+    /// Words to append exactly once.
     pub ours: Vec<String>,
-    /// The name of the job, where the call submits one to a cluster.
+    /// Name of the job, if the call submits one to a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submission: Option<String>,
-    /// Settings that tell this training from another, as the script wrote them when it was learnt.
+    /// Settings that identify this training, as the script wrote them when it was learned.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub root: String,
-    /// The step to resume from: what the script does before its call may have removed it.
+    /// The step to resume from, which the script may have removed before its call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Utf8PathBuf>,
 }
 
-/// Acts of a script at a launch.
+/// What a script did at a launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScriptNews {
-    /// It calls something else than was learnt: nothing was started.
+    /// It calls something other than was learned: nothing was started.
     Refused {
-        /// In words.
+        /// Description.
         why: String,
     },
-    /// A trainer runs that was not given our words.
+    /// A trainer is running without our words.
     Unmarked {
         /// Its command line, secrets redacted.
         what: String,
     },
-    /// It starts a trainer again, in the same attempt: that was not done.
+    /// It started a trainer again in the same attempt: that was refused.
     Again,
-    /// The call of the trainer begins.
+    /// The trainer call starts.
     Called {
         /// The worker that runs the script.
         worker: WorkerId,
-        /// Lines that the script had printed before.
+        /// Number of lines that the script had printed before.
         line: u64,
         /// The call, shortened, secrets redacted.
         what: String,
     },
-    /// A call of the trainer ended.
+    /// A trainer call ended.
     Returned {
         /// The call, shortened, secrets redacted.
         what: String,
-        /// How the trainer ended.
+        /// Exit status of the trainer.
         status: ExitStatus,
     },
-    /// Another training was called in the same script: it was not started.
+    /// The same script called another training, which was not started.
     HeldBack {
         /// The call, shortened, secrets redacted.
         what: String,
-        /// The first one was still running.
+        /// Whether the first training was still running.
         at_once: bool,
     },
-    /// The script changed the step to resume from before it called the trainer, which was not started.
+    /// The script changed the step to resume from before its trainer call, which was refused.
     Spoilt {
-        /// In words.
+        /// Description.
         what: String,
     },
-    /// Each training ended well, and the script did not.
+    /// Each training succeeded, but the script failed.
     Failed {
-        /// How the script ended.
+        /// Exit status of the script.
         status: ExitStatus,
     },
 }
 
 impl ScriptNews {
-    /// Whether it is a fault, rather than the course of a call.
+    /// Returns true if it is a fault rather than a normal event.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         !matches!(self, Self::Called { .. } | Self::Returned { .. })
     }
 
-    /// What the script left undone although its training ended well.
+    /// What the script did not do although its training succeeded.
     #[must_use]
     pub fn left_undone(&self) -> Option<String> {
         match self {
@@ -142,7 +139,7 @@ impl ScriptNews {
     }
 }
 
-/// Key of a script before it is known which run it is: the directory and the command it is started with.
+/// Key of a script before its run is known: its directory and the command that starts it.
 #[must_use]
 pub fn key(cwd: &Utf8Path, command: &[String]) -> String {
     let text = format!("{cwd}\0{}", command.join("\0"));

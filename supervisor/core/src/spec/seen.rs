@@ -1,37 +1,37 @@
-//! A trainer of which its command tells nothing, as it was seen to be while it ran.
+//! A trainer that the command does not name, as recognized while it ran.
 
 use crate::id::Step;
 use crate::spec::{RunSpec, TrainerKind};
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 
-/// The training that the processes of an attempt began.
+/// The training that the processes of an attempt started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainerSeen {
     /// The trainer.
     pub trainer: TrainerKind,
     /// Its checkpoint root, absolute.
     pub root: Utf8PathBuf,
-    /// It saves every so many steps, where that is said in steps.
+    /// Save interval in steps, if it is set in steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<u64>,
-    /// Its own number of steps to keep.
+    /// How many steps it keeps itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<u32>,
-    /// The last planned step, where it is said in steps.
+    /// The last planned step, if it is set in steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_step: Option<Step>,
-    /// It asks for a step to resume from by itself.
+    /// Whether it asks for a step to resume from.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asks: bool,
-    /// Why it is watched only, in words.
+    /// Why the run is only observed, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched: Option<String>,
 }
 
 impl TrainerSeen {
-    /// The specification of a run whose command tells nothing, with what was seen; the same where the run is watched only. Its own
-    /// number of steps to keep stays its own affair: nothing is deleted for it.
+    /// Adds what was recognized to the specification of a run whose command does not name it; unchanged if the run is
+    /// only observed. Nothing is deleted on behalf of the trainer's own number of kept steps.
     #[must_use]
     pub fn applied(&self, spec: &RunSpec) -> RunSpec {
         let mut out = spec.clone();
@@ -47,7 +47,7 @@ impl TrainerSeen {
         out
     }
 
-    /// What it means for the run, in words.
+    /// What this means for the run, for messages.
     #[must_use]
     pub fn words(&self) -> String {
         if let Some(why) = &self.watched {

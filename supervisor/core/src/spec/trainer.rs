@@ -1,17 +1,17 @@
-//! The name of a trainer framework, opaque here: what it stands for, its adapter knows.
+//! The name of a trainer framework. It is opaque here; only its adapter knows more.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 
-/// Bytes of the longest name.
+/// Longest name, in bytes.
 const LONGEST: usize = 24;
 
-/// The trainer framework an adapter speaks for, by the name that journals keep: lower-case letters, digits and `_`.
+/// A trainer framework, by the name that journals use: lower-case letters, digits and `_`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrainerKind([u8; LONGEST]);
 
 impl TrainerKind {
-    /// The kind of this name; the name is cut after 24 bytes.
+    /// The kind with this name, which is cut after 24 bytes.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         let bytes = name.as_bytes();
@@ -24,7 +24,7 @@ impl TrainerKind {
         Self(out)
     }
 
-    /// A name that was written; `None` where it can be none.
+    /// Parses a written name; `None` if it is not a valid one.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let is_plain = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_';
@@ -34,7 +34,7 @@ impl TrainerKind {
         (!bytes.is_empty() && bytes.iter().all(is_plain)).then_some(Self(out))
     }
 
-    /// The name as journals keep it.
+    /// The name as journals use it.
     #[must_use]
     pub fn name(&self) -> &str {
         let end = self.0.iter().position(|b| *b == 0).unwrap_or(LONGEST);
@@ -48,7 +48,7 @@ impl fmt::Debug for TrainerKind {
     }
 }
 
-/// As a person reads it, and as a run's identity is made of it: with dashes.
+/// For display, and for a run's identity: with dashes.
 impl fmt::Display for TrainerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.name().replace('_', "-"))
@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for TrainerKind {
 mod tests {
     use super::*;
 
-    /// Written by versions that listed the trainers here.
+    /// Names written by versions that listed the trainers here.
     #[test]
     fn names_stay_as_they_were_written() {
         for (name, shown) in [

@@ -1,4 +1,4 @@
-//! The fold: what each record makes of the state.
+//! Replay: what each record does to the state.
 
 use super::budget::FAILURES;
 use super::{AdoptionPoint, Attempt, EndCause, NotKept, RunMode, RunState, SchedulerJob};
@@ -16,7 +16,7 @@ use crate::rulebook::taxonomy::Class;
 use crate::spec::ResumeIntent;
 
 impl RunState {
-    /// Folds one record in. Total: no record is refused, none panics.
+    /// Applies one record. It is total: no record is refused, and none panics.
     pub fn apply(&mut self, r: &JournalRecord) {
         match r {
             JournalRecord::Fact(e) => self.on_fact(e),
@@ -37,7 +37,8 @@ impl RunState {
         }
     }
 
-    /// A decision long after the newest fact is of its own moment: wake-ups leave no fact, and only facts carry a wall clock.
+    /// Advances the wall clock with a decision that is much later than the newest fact: timers leave no fact, and only
+    /// facts have a wall clock.
     fn pass(&mut self, at: Tick) {
         let gone = i64::try_from(at.since(self.now).0).unwrap_or(i64::MAX);
         if self.wall != WallMs::default() {
@@ -131,7 +132,7 @@ impl RunState {
         self.note_saved();
     }
 
-    /// The content of the only checkpoint while an attempt lives is that attempt's, unless it goes back.
+    /// The content of the only checkpoint belongs to the running attempt, unless it goes back.
     fn note_saved(&mut self) {
         let live = self
             .disk
@@ -227,7 +228,7 @@ impl RunState {
     }
 
     fn on_attempt_fact(&mut self, e: &Event) {
-        // What a fence ended counts for whatever attempt was not seen to end.
+        // What a fence killed counts for any attempt that was not seen to end.
         let fencing = self.mode == RunMode::Fencing;
         let held = self.requests.held.is_some();
         let Some(a) = self.attempt.as_mut() else {
@@ -318,7 +319,7 @@ impl RunState {
             if self.attempt.as_ref().is_none_or(|a| a.term != self.term) {
                 self.budget.barren_terms = self.budget.barren_terms.saturating_add(1);
             }
-            // What stood above the start went aside: a step saved there again is another one.
+            // Steps above the start were moved aside; a step saved there again is a new one.
             let above: Vec<_> = self
                 .disk
                 .scan
@@ -347,7 +348,6 @@ impl RunState {
         }
     }
 
-    /// Steps between the saves of a trainer that resumes from there.
     fn interval_of(&self, from: &StartPoint) -> Option<u64> {
         let StartPoint::Step { ckpt, .. } = from else {
             return None;
@@ -450,7 +450,7 @@ impl RunState {
                 if *outcome == crate::journal::record::RunOutcome::Stopped {
                     self.budget.barren_terms = 0;
                 }
-                // One that came to no launch is as barren as one that came to no step.
+                // A term without a launch counts like one without a new step.
                 if *outcome == crate::journal::record::RunOutcome::OutOfTime && !self.has_launched() {
                     self.budget.barren_terms = self.budget.barren_terms.saturating_add(1);
                 }
@@ -459,7 +459,7 @@ impl RunState {
                 {
                     self.progress.finished = *step;
                 }
-                // A person let it go on, and it has come to another end.
+                // An operator cleared it, and it ended again.
                 if *outcome != crate::journal::record::RunOutcome::Stopped {
                     self.requests.let_go = None;
                 }

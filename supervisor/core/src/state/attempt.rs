@@ -1,4 +1,4 @@
-//! An attempt as it begins, and what its facts come to.
+//! How an attempt starts, and what its facts mean.
 
 use super::{Attempt, AttemptEnd, AttemptLaunch, AttemptOutput, AttemptProgress, AttemptTraining, EndCause};
 use crate::event::TrainerPhase;
@@ -11,7 +11,7 @@ use crate::spec::script::ScriptNews;
 use std::collections::BTreeMap;
 
 impl Attempt {
-    /// It trained a step beyond its resume point.
+    /// Returns true if it trained a step beyond its resume point.
     #[must_use]
     pub fn trained(&self) -> bool {
         let from = match &self.order.from {
@@ -21,7 +21,7 @@ impl Attempt {
         self.training.step > from
     }
 
-    /// All workers ended with success.
+    /// Returns true if all workers succeeded.
     #[must_use]
     pub fn succeeded(&self) -> bool {
         !self.launch.workers.is_empty()
@@ -30,7 +30,7 @@ impl Attempt {
             && (self.end.ended_by_us.is_none() || self.is_ended_behind_its_training())
     }
 
-    /// We ended its script when its training was over, because it called a trainer again.
+    /// Returns true if we stopped its script after the training because it called a trainer again.
     fn is_ended_behind_its_training(&self) -> bool {
         let later = matches!(
             self.output.script,
@@ -39,20 +39,20 @@ impl Attempt {
         later && !self.called.is_empty()
     }
 
-    /// We ended it, and none of its workers had failed before.
+    /// Returns true if we stopped it before any of its workers failed.
     #[must_use]
     pub fn was_ended_by_us(&self) -> bool {
         !matches!(self.end.ended_by_us, None | Some(EndCause::WorkerFailed(_)))
     }
 
-    /// The worker that tells why it ended.
+    /// The worker that shows why it ended.
     #[must_use]
     pub fn blamed(&self) -> Option<WorkerId> {
         let told = self.end.diagnosis.as_ref().and_then(|d| d.worker);
         told.or(self.end.first_failure.map(|(worker, _)| worker))
     }
 
-    /// We ended it because it did not get on, or stayed when it was over.
+    /// Returns true if we stopped it because it stalled or stayed after its end.
     #[must_use]
     pub fn outstayed(&self) -> bool {
         self.is_stuck() || self.output.noticed.contains_key(&NoticeKind::DoneButStays)
@@ -60,7 +60,6 @@ impl Attempt {
 }
 
 impl Attempt {
-    /// Keeps what lines about steps said.
     pub(super) fn note_numbers(&mut self, steps: &[StepNumbers]) {
         for loss in steps.iter().filter_map(|n| n.of.loss) {
             self.training.lost = if loss.0.is_finite() {
@@ -72,7 +71,7 @@ impl Attempt {
         keep(&mut self.training.numbers, steps);
     }
 
-    /// One that was ordered and not launched yet.
+    /// An attempt that was ordered but not launched yet.
     pub(super) fn begin(order: &LaunchOrder, term: Term, at: Tick, mark_before: Option<Step>) -> Self {
         Self {
             no: order.attempt,

@@ -3,7 +3,6 @@
 use super::{PastFailure, RunState};
 use crate::id::Step;
 
-/// Failures kept for one run.
 pub(super) const FAILURES: usize = 50;
 
 impl RunState {
@@ -19,7 +18,7 @@ impl RunState {
         self.disk.doubt &= self.live().is_none();
     }
 
-    /// A step beyond all before, where none can be proven.
+    /// Takes in a step beyond all earlier ones, in a run where none can be proven.
     pub(super) fn on_advance(&mut self, step: Step) {
         self.progress.reached = self.progress.reached.max(Some(step));
         self.budget.charged = 0;
@@ -28,7 +27,7 @@ impl RunState {
         self.budget.barren_terms = 0;
     }
 
-    /// Whoever changed something may have begun from nothing, or count otherwise.
+    /// After a change the run may start fresh, or count differently.
     pub(super) fn forget_steps(&mut self) {
         self.progress.reached = None;
         if let Some(a) = self.attempt.as_mut() {

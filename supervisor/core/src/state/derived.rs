@@ -1,15 +1,14 @@
-//! Steps that are cut anew for another number of ranks.
+//! Steps that were resharded for another number of ranks.
 
 use super::RunState;
 use crate::checkpoint::reshard::ReshardedStep;
 use crate::checkpoint::{CheckpointSummary, CkptId, PinsHash};
 use crate::journal::record::DiskEdit;
 
-/// Steps remembered for one run.
 const REMEMBERED: usize = 20;
 
 impl RunState {
-    /// From the intent on it may be begun: whoever comes next ends it first.
+    /// Notes an intended reshard: from now on it may have started, so a successor finishes it first.
     pub(super) fn note_cutting(&mut self, edits: &[DiskEdit]) {
         let cut = edits.iter().find_map(|edit| match edit {
             DiskEdit::Reshard(cut) => Some(cut.clone()),
@@ -26,7 +25,7 @@ impl RunState {
         self.disk.derived.push(derived.clone());
     }
 
-    /// The step as it stands there was cut anew in this run, and nobody touched it since.
+    /// The record of a reshard, if this run made the step with these pins.
     #[must_use]
     pub fn derived_from(&self, ckpt: &CkptId, pins: PinsHash) -> Option<&ReshardedStep> {
         self.disk.derived.iter().find(|d| d.of.ckpt == *ckpt && d.pins == pins)

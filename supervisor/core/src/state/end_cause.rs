@@ -1,36 +1,34 @@
-//! Why the supervisor ended an attempt.
+//! Why the supervisor stopped an attempt.
 
 use crate::journal::reason::Reason;
 use crate::journal::record::NoticeKind;
 use serde::{Deserialize, Serialize};
 
-/// Code of the reason to end the others after a worker failed.
+/// Reason code: the other workers are stopped because one failed.
 pub const WORKER_FAILED: &str = "worker_failed";
 
-/// Code of the reason to end an attempt that stands still.
+/// Reason code: the attempt stalled.
 pub const STALLED: &str = "stalled";
 
-/// Code of the reason to end an attempt that resumed from another step than it was ordered to.
+/// Reason code: the attempt resumed from another step than ordered.
 pub const RESUMED_ELSEWHERE: &str = "resumed_elsewhere";
 
-/// Why the supervisor ended an attempt, with the words of the reason.
+/// Why the supervisor stopped an attempt, with the text of the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndCause {
-    /// One of its workers had failed before.
+    /// One of its workers had failed.
     WorkerFailed(String),
-    /// It stood still. What its ranks print and how they end from then on is a consequence.
+    /// It stalled. What its ranks print afterwards, and how they exit, is a consequence.
     Stalled(String),
-    /// It did not resume from the step that it was ordered to.
+    /// It did not resume from the step it was ordered to.
     NotResumed(String),
-    /// Its numbers jumped at its resume point.
     Jumped(String),
-    /// Anything else.
     Other(String),
 }
 
 impl EndCause {
-    /// The cause that a reason names by its code.
+    /// The cause for a reason, by its code.
     #[must_use]
     pub fn of(reason: &Reason) -> Self {
         let text = reason.text.clone();
@@ -43,7 +41,7 @@ impl EndCause {
         }
     }
 
-    /// The words of the reason.
+    /// The text of the reason.
     #[must_use]
     pub fn words(&self) -> &str {
         match self {

@@ -1,4 +1,4 @@
-//! Invariants that every record must leave true. Numbers are those of the design's list.
+//! Invariants that hold after every record. The numbers are those of the design document.
 
 use super::{RunMode, RunState};
 use crate::checkpoint::Verdict;
@@ -9,9 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("invariant {number} is broken: {what}")]
 pub struct InvariantViolation {
-    /// Its number.
     pub number: u8,
-    /// Findings.
     pub what: String,
 }
 
@@ -23,7 +21,7 @@ fn broken(number: u8, what: impl Into<String>) -> Result<(), InvariantViolation>
 }
 
 impl RunState {
-    /// Checks what can be seen in one state. `prove` is the policy's switch.
+    /// Checks what can be seen in one state. `prove`: the policy's switch for proofs.
     ///
     /// # Errors
     /// The first invariant that does not hold.
@@ -36,7 +34,7 @@ impl RunState {
         self.finished_is_final()
     }
 
-    /// 1: no launch before every earlier attempt is gone.
+    /// 1: no launch before all earlier attempts have exited.
     fn one_attempt_at_a_time(&self) -> Result<(), InvariantViolation> {
         let order = match &self.mode {
             RunMode::Arranging { order } | RunMode::Launching { order } => order,
@@ -51,7 +49,7 @@ impl RunState {
         }
     }
 
-    /// 2: no launch from what is not proven; none from nothing where something provable existed.
+    /// 2: no launch from an unproven step, and no fresh start if something provable existed.
     fn proven_start(&self) -> Result<(), InvariantViolation> {
         let order = match &self.mode {
             RunMode::Arranging { order } | RunMode::Launching { order } => order,
@@ -73,7 +71,7 @@ impl RunState {
         }
     }
 
-    /// 7: at most one guarded act at a time, none of an earlier term.
+    /// 7: at most one guarded act at a time, and none of an earlier term.
     fn guarded_acts(&self) -> Result<(), InvariantViolation> {
         for act in self.pending.values() {
             if act.term != self.term {
@@ -94,7 +92,7 @@ impl RunState {
         Ok(())
     }
 
-    /// 3, 4: an end is an end, and a finished run names a proven step.
+    /// 3, 4: a finished run stays finished and names a proven step.
     fn finished_is_final(&self) -> Result<(), InvariantViolation> {
         if self.mode == RunMode::Finished {
             let may_leave = matches!(

@@ -1,7 +1,7 @@
 //! The steps that this run wrote, and how that is known.
 //!
-//! A step's number says nothing about who wrote it. A step is this run's if its files came to be what they are (their pins)
-//! while an attempt of this run was alive and watched, or if it was accepted as a resume point.
+//! A step's number does not show who wrote it. A step is this run's if its files got their pins while an attempt of
+//! this run was running and watched, or if it was accepted as a resume point.
 
 use super::RunState;
 use crate::checkpoint::kind::is_live;
@@ -11,22 +11,22 @@ use crate::journal::record::{DiskEdit, StartPoint};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A step of this run as it was last known to be untouched.
+/// A step of this run, as it was last known to be unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnStep {
-    /// Hash over what the file system said of its files.
+    /// Hash over the metadata of its files.
     pub pins: PinsHash,
-    /// Every byte was read while its files were so, and found right.
+    /// Whether every byte was read with these pins and found correct.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read: bool,
 }
 
-/// Who wrote a step, as far as the journal can tell.
+/// Who wrote a step, as far as the journal shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepOrigin {
-    /// This run, and nobody touched it since.
+    /// This run wrote it, and it was not changed since.
     Own,
-    /// This run wrote a step of that name, and its files changed while no attempt of this run was watched.
+    /// This run wrote a step of that name, but its files changed while no attempt of this run was watched.
     Changed,
     /// Nothing shows that this run wrote it.
     Unknown,
@@ -38,14 +38,14 @@ impl RunState {
     pub fn origin_of(&self, c: &CheckpointSummary) -> StepOrigin {
         match self.disk.own.get(c.id.0.as_str()) {
             Some(own) if own.pins == c.pins => StepOrigin::Own,
-            // Cut anew by this run, from a step that it had accepted.
+            // Resharded by this run, from a step that it had accepted.
             _ if self.derivation(c).is_some() => StepOrigin::Own,
             Some(_) => StepOrigin::Changed,
             None => StepOrigin::Unknown,
         }
     }
 
-    /// Takes note of the steps that a scan shows while what writes them is watched, or right after it ended.
+    /// Notes the steps of a scan made while their writer is watched, or right after it exited.
     pub(super) fn note_own(&mut self, report: &ScanReport) {
         if report.unreadable.is_some() {
             return;
@@ -87,7 +87,7 @@ impl RunState {
         }
     }
 
-    /// An attempt is launched: it did not write what is there now.
+    /// Notes the steps that exist before an attempt, which it did not write.
     pub(super) fn note_foreign(&mut self) {
         let steps = self.disk.scan.iter().flat_map(|scan| &scan.steps);
         self.disk.foreign = steps
@@ -96,7 +96,7 @@ impl RunState {
             .collect();
     }
 
-    /// A step was accepted as a resume point: it is this run's from now on.
+    /// Accepts a step as resume point, which makes it this run's.
     pub(super) fn accept(&mut self, from: &StartPoint) {
         let StartPoint::Step { ckpt, pins, .. } = from else {
             return;
@@ -111,7 +111,7 @@ impl RunState {
         self.disk.own.insert(ckpt.to_string(), OwnStep { pins: *pins, read });
     }
 
-    /// The checkpoint root was arranged: a live set that was put back is what was kept of it, and what could not be moved stays.
+    /// Notes disk edits: a live set that was put back is our copy, and a step that could not be moved stays.
     pub(super) fn note_arranged(&mut self, edits: &[DiskEdit]) {
         for edit in edits {
             match edit {
@@ -124,7 +124,7 @@ impl RunState {
         }
     }
 
-    /// Another user's step that was tried to be moved once, and is still there.
+    /// Returns true if this is another user's step that we once tried to move in vain.
     #[must_use]
     pub fn is_immovable(&self, id: &CkptId) -> bool {
         self.disk.immovable.contains(id)

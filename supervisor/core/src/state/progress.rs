@@ -1,4 +1,4 @@
-//! How an attempt gets on: when the present part of it began, and what counted as progress meanwhile.
+//! Progress of an attempt: when its current part started, and what counted as progress since.
 
 use super::Attempt;
 use crate::event::{Event, EventKind, TrainerPhase};
@@ -7,37 +7,36 @@ use crate::journal::record::Decision;
 use crate::observe::durations::{Clocks, DurationKind};
 use serde::{Deserialize, Serialize};
 
-/// Progress of an attempt beside its step and phase.
+/// Progress of an attempt besides its step and phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AttemptProgress {
-    /// When the present step, save or validation began.
+    /// When the current step, save or validation started.
     #[serde(default)]
     pub began: Tick,
-    /// When the newest step was printed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stepped: Option<Tick>,
-    /// How often a step rose.
+    /// How often the step rose.
     #[serde(default)]
     pub steps: u64,
-    /// Signs of progress within a phase: batches of a validation.
+    /// Signs of progress within a phase, such as batches of a validation.
     #[serde(default)]
     pub beats: u64,
-    /// Size of the save that goes on, where it grew.
+    /// Step and size of the running save, if it grew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grown: Option<(Step, u64)>,
-    /// The file system answers again since: what waited for it is given its time.
+    /// When the file system answered again: whatever waited for it gets its full time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excused: Option<Tick>,
-    /// The trainer said first, since it last got on, that it brings a part of itself back in place.
+    /// When the trainer first announced an in-process restart since its last progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heals: Option<Tick>,
-    /// The present stall was told already.
+    /// Whether the current stall was already reported.
     #[serde(default)]
     pub told: bool,
 }
 
 impl AttemptProgress {
-    /// Begins, at a launch or where another term takes over.
+    /// Starts at a launch, or when another term takes over.
     #[must_use]
     pub fn begin(at: Tick) -> Self {
         Self {
@@ -46,13 +45,13 @@ impl AttemptProgress {
         }
     }
 
-    /// The clock that runs in a phase.
+    /// The clock that measures a phase.
     #[must_use]
     pub fn clock(&self, phase: TrainerPhase) -> DurationKind {
         phase.clock(self.steps > 0)
     }
 
-    /// A new term has a clock of its own: what it does not know the beginning of is not measured.
+    /// Restarts on the clock of a new term. A part whose start is not known is not measured.
     pub(super) fn restart(&mut self, at: Tick) {
         self.began = at;
         self.stepped = None;
@@ -60,7 +59,7 @@ impl AttemptProgress {
         self.heals = None;
     }
 
-    /// The machine slept.
+    /// Shifts all times by a time gap.
     pub(super) fn shift(&mut self, missing: Ms) {
         self.began = self.began.after(missing);
         self.stepped = self.stepped.map(|t| t.after(missing));
@@ -68,10 +67,10 @@ impl AttemptProgress {
         self.heals = self.heals.map(|t| t.after(missing));
     }
 
-    /// A step rose, or another phase began.
+    /// Notes that a step rose or another phase started.
     fn advance(&mut self, clocks: &mut Clocks, phase: TrainerPhase, rose: bool, at: Tick) {
         let took = at.since(self.began);
-        // A repair shows nothing of how long a step takes.
+        // A step with an in-process restart says nothing about the time per step.
         let counts = self.heals.is_none();
         if counts && took > Ms(0) {
             clocks.note(self.clock(phase), took);
@@ -89,14 +88,14 @@ impl AttemptProgress {
 }
 
 impl Attempt {
-    /// A person held it up to now: nothing is measured by that, nothing is overdue.
+    /// An operator held the attempt until now: the time is not measured, and nothing is overdue.
     pub(super) fn excuse(&mut self, at: Tick) {
         self.training.last_progress = at;
         self.training.last_active = at;
         self.training.pace.restart(at);
     }
 
-    /// The guard told how far it is.
+    /// Takes in the guard's report of progress.
     pub(super) fn get_on(&mut self, clocks: &mut Clocks, e: &Event) {
         let EventKind::Progress {
             phase,
@@ -141,7 +140,6 @@ impl Attempt {
         }
     }
 
-    /// Takes in a decision upon the present part of it.
     pub(super) fn note_pace(&mut self, what: &Decision, at: Tick) {
         match what {
             Decision::SaveGrows { step, bytes } => {

@@ -1,4 +1,4 @@
-//! Wishes of people: that the run should end, that it should be left alone, that it should go back.
+//! Operator requests: stop the run, hold it, roll it back.
 
 use super::{LetGo, RollBack, RunHold, RunState, StopWish};
 use crate::event::OperatorRequest;
@@ -17,13 +17,13 @@ impl RunState {
         };
         let new = match request {
             OperatorRequest::Stop { after_save, by, left } => StopWish {
-                // A scheduler says so after its notice, too; a person means an end.
+                // A scheduler sends this after its own notice, too; from an operator it means a stop.
                 hand_back: left.is_some() && before.is_some_and(|w| w.hand_back),
                 until: sooner(left.map(|left| at.after(left)), before),
                 ..wish(*after_save, by)
             },
             OperatorRequest::StopNow { by } => wish(false, by),
-            // It is a wish once it is decided upon.
+            // It counts once it is decided upon.
             OperatorRequest::HandBack { .. } => return,
             OperatorRequest::Resume { by, was } => {
                 self.requests.let_go = Some(LetGo {
@@ -60,13 +60,13 @@ impl RunState {
         self.requests.stop = Some(new);
     }
 
-    /// A person works on the run, and nobody wants its end.
+    /// Returns true if an operator holds the run and nobody asked to stop it.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.requests.held.is_some() && self.requests.stop.is_none()
     }
 
-    /// A person's earlier wish counts: then the run ends for good.
+    /// Takes in a preemption. An operator's earlier request to stop still ends the run for good.
     pub(super) fn on_hand_back(&mut self, by: &str, until: Option<Tick>, at: Tick) {
         let before = self.requests.stop.as_ref();
         self.requests.stop = Some(StopWish {

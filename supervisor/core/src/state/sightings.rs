@@ -1,4 +1,4 @@
-//! Lines that matter, as an attempt heard them, and what became of the training after each.
+//! Matched lines of an attempt, and how the training continued after each.
 
 use super::{Attempt, EndCause};
 use crate::checkpoint::CkptId;
@@ -8,29 +8,26 @@ use crate::id::{Ms, Step, Tick};
 use crate::spec::script::ScriptNews;
 use serde::{Deserialize, Serialize};
 
-/// Sightings kept for one attempt.
 const SIGHTINGS: usize = 100;
 
-/// Steps whose numbers were looked at that are remembered.
+/// Most steps with checked weights that are remembered.
 const LOOKED_AT: usize = 64;
 
-/// New steps after which a line has ended nothing.
+/// After this many new steps a line did not end the training.
 const STEPS: u64 = 2;
 
-/// A trainer that ends may print the steps it held back after the words of its end: within so long these are no progress.
+/// A trainer that is ending may print buffered steps after its last error: within this time they are no progress.
 const HELD_BACK: Ms = Ms(10_000);
 
-/// The moment at which a line was heard.
+/// When a line was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SightingMoment {
-    /// Steps of the attempt until then.
+    /// How often the step of the attempt had risen by then.
     steps: u64,
-    /// When.
     at: Tick,
 }
 
 impl Attempt {
-    /// The numbers of a step were looked at.
     pub(super) fn note_finite(&mut self, ckpt: &CkptId, odd: Option<u32>) {
         self.training.looked_at.retain(|(id, _)| id != ckpt);
         self.training.looked_at.push((ckpt.clone(), odd));
@@ -39,7 +36,6 @@ impl Attempt {
         }
     }
 
-    /// Keeps what a line of output said.
     pub(super) fn note_sighting(&mut self, means: &RuleKind, sighting: &Sighting, at: Tick) {
         if *means == RuleKind::Failed {
             self.output.failed = self.output.failed.or(Some(at));
@@ -56,7 +52,8 @@ impl Attempt {
         }
     }
 
-    /// Keeps the first fault of a script, or a worse one. What it printed before it called the trainer is no cause of anything later.
+    /// Keeps the first fault of a script, or a worse one. What it printed before it called the trainer is not a cause
+    /// of later failures.
     pub(super) fn note_script(&mut self, news: &ScriptNews) {
         let is_worse = matches!(news, ScriptNews::Unmarked { .. } | ScriptNews::Spoilt { .. });
         if news.is_fault() && (is_worse || self.output.script.is_none()) {
@@ -76,7 +73,7 @@ impl Attempt {
         (self.output.failed, self.output.scratch, self.output.ended) = (None, false, false);
     }
 
-    /// Keeps a line, once. Where they are many, those that ended nothing give way.
+    /// Keeps a line once. If there are too many, those that ended nothing are dropped.
     fn keep(&mut self, means: &RuleKind, sighting: &Sighting, at: Tick) {
         let heard = SightingMoment {
             steps: self.training.pace.steps,
@@ -107,7 +104,7 @@ impl Attempt {
         self.output.heard.push(heard);
     }
 
-    /// True where the training went on after that sighting.
+    /// Whether the training continued after that line.
     fn went_on(&self, place: usize) -> bool {
         self.output.heard.get(place).is_some_and(|heard| {
             self.training.pace.steps >= heard.steps.saturating_add(STEPS)
@@ -115,13 +112,14 @@ impl Attempt {
         })
     }
 
-    /// We ended it because it did not get on. What its ranks say from then on is no cause of that, nor is how they end.
+    /// Returns true if we stopped it because it stalled. What its ranks print afterwards, and how they exit, is not the
+    /// cause.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         matches!(self.end.ended_by_us, Some(EndCause::Stalled(_)))
     }
 
-    /// Sightings after which the training did not go on.
+    /// Matched lines after which the training did not continue.
     pub fn standing(&self) -> impl Iterator<Item = &(RuleKind, Sighting)> {
         let all = self.output.sightings.iter().enumerate();
         all.filter(|(place, _)| !self.went_on(*place)).map(|(_, seen)| seen)

@@ -1,6 +1,6 @@
-//! How the roles of each save were spread over ranks, as far as the journal saw who wrote it.
+//! How the roles of each save were spread over ranks, if the journal saw who wrote it.
 //!
-//! Only where one checkpoint is overwritten: the name of such a save is the same in each copy of it.
+//! Only for a checkpoint that is overwritten: the name of such a save is the same in each copy of it.
 
 use super::RunState;
 use crate::checkpoint::kind::save_of;
@@ -9,23 +9,23 @@ use crate::spec::RoleSpread;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of the saves that are there.
+/// What is known about the saves on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spreads {
-    /// As the configuration of the term says.
+    /// As in the configuration of the term.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     term: BTreeMap<String, RoleSpread>,
-    /// As it said when the last attempt was launched.
+    /// As configured when the last attempt was launched.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     attempt: BTreeMap<String, RoleSpread>,
-    /// By save; empty where nobody saw who wrote it.
+    /// By save; empty if nobody saw who wrote it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     saves: BTreeMap<String, BTreeMap<String, RoleSpread>>,
 }
 
 impl Spreads {
-    /// Nothing is known.
+    /// Returns true if nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -40,7 +40,7 @@ impl Spreads {
         self.term.clone_from(spread);
     }
 
-    /// What is there before an attempt is not of that attempt.
+    /// Notes a new attempt: saves that exist before it are not its own.
     pub(super) fn begin_attempt(&mut self, scan: Option<&ScanReport>) {
         self.attempt.clone_from(&self.term);
         for save in scan.into_iter().flat_map(saves) {
@@ -54,7 +54,7 @@ fn saves(report: &ScanReport) -> impl Iterator<Item = &str> {
 }
 
 impl RunState {
-    /// A save that appears while an attempt is watched is of that attempt.
+    /// Notes new saves: one that appears while an attempt is watched belongs to that attempt.
     pub(super) fn note_spreads(&mut self, report: &ScanReport) {
         if report.unreadable.is_some() {
             return;

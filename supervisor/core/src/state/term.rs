@@ -1,4 +1,4 @@
-//! The fold of a term's beginning: what of the terms before it still counts.
+//! Replay of a term's start: what still counts from earlier terms.
 
 use super::{RunMode, RunState};
 use crate::event::{Event, EventKind};
@@ -86,7 +86,7 @@ impl RunState {
         }
     }
 
-    /// A term after a run that gave up is a person's wish to try again: it begins with a fresh budget.
+    /// A new term after a run that gave up is the operator's request to retry, so it starts with a full budget.
     fn after_an_end(&mut self) {
         let ended = self.outcome.take();
         if let Some(

@@ -1,4 +1,4 @@
-//! What looks at the weights of steps come to, and the numbers that the trainer printed beside them.
+//! What checks of weights show about steps, together with the metrics that the trainer printed.
 
 use super::RunState;
 use crate::checkpoint::finiteness::{Finiteness, NewestFinite, OddTensors, WeightsLook};
@@ -6,11 +6,10 @@ use crate::checkpoint::{CheckpointSummary, CkptId, Verdict};
 use crate::id::Step;
 use crate::observe::numbers::StepNumbers;
 
-/// Looks that are kept for one run.
 const LOOKS: usize = 64;
 
 impl RunState {
-    /// Keeps a look. The first one stays: others are compared with it.
+    /// Keeps a check. The first one is never dropped, because others are compared with it.
     pub(crate) fn note_weights(&mut self, look: WeightsLook) {
         self.progress.weights.retain(|l| l.ckpt != look.ckpt);
         self.progress.weights.push(look);
@@ -20,12 +19,12 @@ impl RunState {
         }
     }
 
-    /// What was saved above a step that is resumed from goes aside: what is saved there again is looked at anew.
+    /// Forgets checks of steps above a resume point: those steps are moved aside, and new saves must be checked again.
     pub(crate) fn forget_weights_above(&mut self, step: Step) {
         self.progress.weights.retain(|l| l.step <= step);
     }
 
-    /// What is known of the weights of a step.
+    /// What is known about the weights of a step.
     #[must_use]
     pub fn finiteness(&self, ckpt: &CkptId) -> Finiteness {
         let nothing = OddTensors::default();
@@ -58,7 +57,7 @@ impl RunState {
         Finiteness::Unknown
     }
 
-    /// The weights of a step are not finite, or may not be: nothing that is older is deleted because of it.
+    /// Returns true if the weights of a step are or may be non-finite, so that it is no reason to delete older ones.
     #[must_use]
     pub fn is_doubtful(&self, c: &CheckpointSummary) -> bool {
         match self.finiteness(&c.id) {
@@ -68,7 +67,7 @@ impl RunState {
         }
     }
 
-    /// Looks from the newest step down.
+    /// Searches from the newest step down.
     #[must_use]
     pub fn newest_finite(&self) -> NewestFinite {
         for (step, ckpt) in self.sound_steps() {
@@ -81,7 +80,7 @@ impl RunState {
         NewestFinite::None
     }
 
-    /// The whole steps whose weights are known not to be finite, newest first.
+    /// Whole steps whose weights are known to be non-finite, newest first.
     #[must_use]
     pub fn odd_steps(&self) -> Vec<CkptId> {
         let is_odd = |id: &CkptId| self.finiteness(id) == Finiteness::Odd;
@@ -89,7 +88,7 @@ impl RunState {
         steps.filter(is_odd).collect()
     }
 
-    /// Its weights were looked at, whether or not that told anything.
+    /// Returns true if its weights were checked, even without a result.
     #[must_use]
     pub fn was_looked_at(&self, ckpt: &CkptId) -> bool {
         self.progress.weights.iter().any(|l| l.ckpt == *ckpt)
@@ -112,7 +111,8 @@ impl RunState {
         self.sound_steps().iter().any(below)
     }
 
-    /// The attempt printed numbers that are not finite, and no loss behind the step shows that its weights are sound.
+    /// Returns true if the attempt printed non-finite values and no later loss shows that the step's weights are
+    /// finite.
     fn is_suspected(&self, saved: Step) -> bool {
         let Some(a) = &self.attempt else { return false };
         let from = a.order.from.step();

@@ -1,4 +1,4 @@
-//! Fields of a step in which it differs from another one: kept as the text that stands in the journal, and read when they are applied.
+//! Fields in which a step differs from another one, kept as journal text and parsed when they are applied.
 
 use crate::checkpoint::CheckpointSummary;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Fields by the names of a summary. A journal holds two or three for each save: into values first, most of the time of reading them
-/// would go there.
+/// Fields, named as in a summary. A journal contains two or three sets per save; parsing them into values first would
+/// take most of the reading time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "Box<RawValue>")]
 pub struct RawFields(Box<RawValue>);
@@ -32,7 +32,7 @@ impl TryFrom<Box<RawValue>> for RawFields {
 }
 
 impl RawFields {
-    /// These fields; `None`: JSON cannot express them (none is known).
+    /// Serializes fields; `None` if JSON cannot express them (none is known).
     #[must_use]
     pub fn new(fields: &Map<String, Value>) -> Option<Self> {
         to_raw_value(fields).ok().map(Self)
@@ -43,17 +43,18 @@ impl RawFields {
         names.is_some_and(|names| names.contains_key(name))
     }
 
-    /// Gives a summary these fields; `None`: one has another value than such a field can have.
+    /// Sets these fields in a summary; `None` if one has a value that the field cannot have.
     pub(super) fn put(&self, c: &mut CheckpointSummary) -> Option<()> {
         let mut text = serde_json::Deserializer::from_slice(self.0.get().as_bytes());
         text.deserialize_map(Put(c)).ok()
     }
 }
 
-/// Takes the values of fields into a summary as they are read.
+/// Sets the fields of a summary as they are read.
 struct Put<'a>(&'a mut CheckpointSummary);
 
-/// Reads fields into a summary as if all of it were read from JSON. Those behind the semicolon can be missing in what is written.
+/// Reads fields into a summary as if the whole summary were parsed from JSON. Those after the semicolon may be missing
+/// in what is written.
 macro_rules! fields {
     ($($always:ident)* ; $($often:ident)*) => {
         #[expect(non_camel_case_types, reason = "named as the fields are")]
@@ -73,7 +74,7 @@ macro_rules! fields {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-                // One that is forgotten here does not compile.
+                // A forgotten field does not compile.
                 let CheckpointSummary { $($always,)* $($often,)* } = self.0;
                 while let Some(name) = map.next_key()? {
                     match name {
@@ -86,7 +87,7 @@ macro_rules! fields {
             }
         }
 
-        /// Takes a field from a summary; `None`: each has it, and it is not among the ones that come.
+        /// Clears a field that is left out; `None` if the field is always written and is not about to be set.
         pub(super) fn leave_out(c: &mut CheckpointSummary, name: &str, to_come: &RawFields) -> Option<()> {
             match name {
                 $(stringify!($often) => c.$often = Default::default(),)*

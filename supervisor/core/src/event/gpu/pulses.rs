@@ -1,4 +1,4 @@
-//! The work of devices, second by second, until it is told.
+//! Activity of devices, collected per second until it is reported.
 
 use crate::observe::activity::{DEVICES_LIMIT, DevicePulse};
 use std::collections::BTreeMap;
@@ -9,11 +9,10 @@ pub struct DeviceWindow {
     sums: BTreeMap<u32, Sums>,
 }
 
-/// Of one device.
 #[derive(Debug, Default)]
 struct Sums {
     milliwatts: u64,
-    /// Seconds in which the power was told.
+    /// Seconds in which the power was reported.
     powered: u64,
     busy: u64,
     memory: u64,
@@ -22,7 +21,7 @@ struct Sums {
 }
 
 impl DeviceWindow {
-    /// Adds a second of one of them, or several of them that count as one.
+    /// Adds one second of a device, or of several that count as one.
     pub fn add(&mut self, p: DevicePulse) {
         if self.sums.len() >= DEVICES_LIMIT && !self.sums.contains_key(&p.index) {
             return;
@@ -40,7 +39,7 @@ impl DeviceWindow {
         }
     }
 
-    /// The mean of each, and begins anew.
+    /// Returns the mean for each device and starts over.
     pub fn take(&mut self) -> Vec<DevicePulse> {
         let mean = |sum: u64, seconds: u64| u32::try_from(sum / seconds.max(1)).unwrap_or(u32::MAX);
         let pulse = |(index, s): (u32, Sums)| DevicePulse {

@@ -1,48 +1,48 @@
-//! Things that are noticed of an attempt and end nothing by themselves.
+//! Notices about an attempt, which do not end it.
 
 use serde::{Deserialize, Serialize};
 
-/// Things that are noticed of an attempt, each once.
+/// The kinds of notices. Each is given once per attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
     /// The first training record is the one after the resume point.
     ResumeConfirmed,
-    /// The first training record lies behind it: what was trained already is trained again, from something else.
+    /// The first training record is before the resume point: trained steps are repeated, from something else.
     UnconfirmedResume,
-    /// The first training record lies ahead of it.
+    /// The first training record is beyond the one expected after the resume point.
     ResumeAhead,
-    /// The training is over, and its processes stay.
+    /// The training is over, but its processes keep running.
     DoneButStays,
-    /// Memory runs out soon.
+    /// Memory will run out soon.
     Creep,
-    /// Room in `/dev/shm` runs out soon.
+    /// Space in `/dev/shm` will run out soon.
     CreepShm,
-    /// Room for checkpoints runs out soon.
+    /// Space for checkpoints will run out soon.
     CreepDisk,
-    /// Open files run out soon.
+    /// Open files will run out soon.
     CreepFiles,
     /// Steps take much longer than at first.
     SlowerSteps,
     /// Saves take much longer than at first.
     SlowerSaves,
-    /// A loss or a gradient is no finite number.
+    /// A loss or a gradient is non-finite.
     NotFinite,
-    /// The loss was no finite number for several records in a row: the newest steps are looked into.
+    /// The loss was non-finite for several records in a row: the newest steps are checked.
     NotFiniteInARow,
-    /// A saved step holds weights that are not finite.
+    /// A saved step has non-finite weights.
     OddWeights,
-    /// A step that was saved belongs to another user: it will not be resumed from.
+    /// A saved step belongs to another user and will not be resumed from.
     AnotherOwner,
-    /// The entropy of the policy is a small part of what it was at first.
+    /// The entropy of the policy is a small part of its initial value.
     EntropyCollapse,
-    /// The reward lies flat at the lowest that it ever was.
+    /// The reward stays at the lowest value so far.
     RewardCollapse,
-    /// Steps that were trained twice printed the same numbers.
+    /// Steps that were trained twice printed the same metrics.
     ResumeEqual,
-    /// They printed others, and that shows nothing.
+    /// They printed different metrics, which shows nothing.
     ResumeWithin,
-    /// They printed others, far beyond the run's own scatter.
+    /// They printed different metrics, far beyond the run's own scatter.
     ResumeJump,
 }
 
@@ -73,7 +73,7 @@ impl NoticeKind {
         }
     }
 
-    /// Something is not as it should be, though nothing is done about it.
+    /// Returns true if something is wrong, even if nothing is done about it.
     #[must_use]
     pub fn is_warning(self) -> bool {
         let odd = matches!(self, Self::NotFinite | Self::NotFiniteInARow | Self::OddWeights);
@@ -87,7 +87,7 @@ impl NoticeKind {
             )
     }
 
-    /// It says what came of steps that were trained twice.
+    /// Returns true if it is the result of comparing steps that were trained twice.
     #[must_use]
     pub fn is_comparison(self) -> bool {
         matches!(self, Self::ResumeEqual | Self::ResumeWithin | Self::ResumeJump)

@@ -1,4 +1,4 @@
-//! How a run ends, and its exit code.
+//! Outcomes of a run, with their exit codes.
 
 use crate::id::Step;
 use serde::{Deserialize, Serialize};
@@ -7,57 +7,58 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunOutcome {
-    /// The last planned step is proven; `None`: the trainer ended well, its last step cannot be known.
+    /// The last planned step is proven; `None`: the trainer succeeded, but its last step is not known.
     Finished {
-        /// The step.
+        /// The last step.
         step: Option<Step>,
     },
-    /// The training finished, and its launch script did not: it failed later, or another training of it was held back.
+    /// The training finished, but its launch script did not: it failed later, or another of its trainings was held
+    /// back.
     ScriptUnfinished {
-        /// The last step, where it is known.
+        /// The last step, if known.
         step: Option<Step>,
-        /// In words.
+        /// Description.
         why: String,
     },
     /// An operator stopped it.
     Stopped,
-    /// The machine was about to be taken away; the run goes on when the scheduler starts it again.
+    /// The machine was about to be preempted; the run resumes when the scheduler restarts it.
     OutOfTime,
-    /// The same failure again: relaunching will not help.
+    /// The same failure again: a relaunch would not help.
     Deterministic {
-        /// A description.
+        /// Description.
         why: String,
     },
-    /// Nothing provable, and starting over is not allowed.
+    /// Nothing can be proven, and a fresh start is not allowed.
     NoProof {
-        /// A description.
+        /// Description.
         why: String,
     },
-    /// Another supervisor works here.
+    /// Another supervisor runs here.
     LeaseHeld {
-        /// Who.
+        /// Which one.
         by: String,
     },
-    /// Somebody else wrote, or put something, among the checkpoints.
+    /// Another writer changed or added something among the checkpoints.
     Stranger {
-        /// In words.
+        /// Description.
         what: String,
-        /// The step that it is, where it is one.
+        /// The step it concerns, if it is one.
         step: Option<Step>,
     },
-    /// Retries used up.
+    /// The retries are used up.
     GaveUp {
-        /// In words.
+        /// Description.
         why: String,
     },
-    /// The machine or the file system does not allow it.
+    /// The machine or the file system prevents it.
     Environment {
-        /// In words.
+        /// Description.
         why: String,
     },
-    /// The command does not start what it has to start.
+    /// The command does not start what it should.
     Config {
-        /// In words.
+        /// Description.
         why: String,
     },
 }
@@ -80,7 +81,7 @@ impl RunOutcome {
         }
     }
 
-    /// Nothing is started any more before a person says so (`--again`).
+    /// Returns true if nothing starts until an operator says so (`--again`).
     #[must_use]
     pub fn needs_a_person(&self) -> bool {
         matches!(

@@ -1,50 +1,50 @@
-//! The work of GPUs in a window, as a third family of signs.
+//! Activity of GPUs in a window, as a third family of signs.
 //!
-//! A kernel that waits for others, as those of NCCL do, keeps its device busy all the time and moves next to nothing of its memory, at a
-//! third of the power of a step; a device whose process sleeps does nothing. Measured on two H100 (`tests/fixtures/activity/cuda*.json`):
-//! a step of training 0 to 84 % busy, 0 to 59 % of the time at its memory, 127 to 405 W; a kernel that spins 100 %, 0 %, 124 to 133 W.
-//! The shares are samples: a step of 350 W may show 0 % in a window, which its power tells from a device that does nothing.
+//! A kernel that waits for others, as NCCL's do, keeps its device busy all the time but hardly uses its memory, and
+//! draws a third of the power of a step; a device whose process sleeps does nothing. Measured on two H100
+//! (`tests/fixtures/activity/cuda*.json`): a training step is 0 to 84 % busy, uses its memory 0 to 59 % of the time and
+//! draws 127 to 405 W; a spinning kernel is 100 % busy, 0 %, 124 to 133 W. The shares are samples: a step of 350 W may
+//! show 0 % in a window, but its power tells it from an idle device.
 
 use super::{ENOUGH, KEPT, LOW, RankState, VERY_LOW};
 use crate::observe::durations::DurationKind;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Most devices that are looked at.
 pub const DEVICES_LIMIT: usize = 64;
-/// A share that a healthy device shows, at least, can be missed, in thousandths.
+/// A share that is at least this high in healthy windows can be missed, in thousandths.
 const SHOWS: u32 = 20;
-/// From this share of the time on a device is busy all the time, ...
+/// From this share of the time on, a device is constantly busy, ...
 const ALL: u32 = 950;
-/// ... and below this one it leaves its memory alone.
+/// ... and below this one it does not use its memory.
 const NOTHING: u32 = 10;
-/// A device that nothing is known of works where it is at its memory for this share of the time.
+/// A device without a profile works if it uses its memory for this share of the time.
 const WORKS: u32 = 50;
-/// Share of the least power of healthy windows below which a device computes nothing.
+/// A device that draws less than this share of the least power of healthy windows computes nothing.
 const LOW_POWER: f64 = 0.6;
 
 /// One device over a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DevicePulse {
-    /// Its number.
+    /// Device index.
     pub index: u32,
-    /// Its power, in milliwatts; 0: not told.
+    /// Power in milliwatts; 0: not reported.
     pub milliwatts: u32,
     /// Share of the time in which any kernel ran, in thousandths.
     pub busy: u32,
     /// Share of the time in which its memory was read or written, in thousandths.
     pub memory: u32,
-    /// The run names it. Of others, work is no sign of the run's life: somebody else may do it.
+    /// Whether the run names it. Work of other devices is no sign of life, because it may be someone else's.
     #[serde(default)]
     pub own: bool,
 }
 
-/// A device in a look.
+/// A device in a sample.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceLook {
     /// The window.
     pub pulse: DevicePulse,
-    /// The sign; `None`: it cannot be told.
+    /// Verdict on it; `None`: not known.
     pub sign: Option<RankState>,
 }
 
@@ -104,7 +104,7 @@ impl Devices {
     }
 }
 
-/// All devices together: alive if one is, still or spinning if none does anything, `None` if it cannot be told.
+/// All devices together: alive if one is, still or spinning if none does anything, `None` if not known.
 pub(super) fn all(looked: &[DeviceLook]) -> Option<RankState> {
     if looked.iter().any(|d| d.sign == Some(RankState::Alive)) {
         return Some(RankState::Alive);
@@ -121,7 +121,8 @@ fn is_below(now: u32, least: u32, share: f64) -> bool {
     f64::from(now) < share * f64::from(least)
 }
 
-/// It draws what no healthy window did. One that is throttled draws little as well, and goes on at its memory.
+/// Returns true if it draws less power than in any healthy window. A throttled device draws little too, but keeps using
+/// its memory.
 fn is_powerless(now: &DevicePulse, healthy: &VecDeque<DevicePulse>) -> bool {
     let power = healthy.iter().map(|h| h.milliwatts).min().unwrap_or_default();
     now.memory < WORKS && now.milliwatts > 0 && is_below(now.milliwatts, power, LOW_POWER)
@@ -135,7 +136,7 @@ fn judge(now: &DevicePulse, healthy: &VecDeque<DevicePulse>) -> Option<RankState
     if now.busy >= ALL && powerless || moves_nothing(now) && !healthy.iter().any(moves_nothing) {
         return Some(RankState::Spinning);
     }
-    // Somebody else's device that is idle now tells nothing of this run.
+    // An idle device that is not ours shows nothing about this run.
     if now.busy < SHOWS && powerless && now.own || busy >= SHOWS && is_below(now.busy, busy, VERY_LOW) {
         return Some(RankState::Still);
     }

@@ -1,4 +1,4 @@
-//! Windows of healthy ranks, and of such that hang.
+//! Windows of healthy ranks, and of ranks that hang.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn window(pulses: &[RankSample], network: u64) -> ActivityWindow {
     }
 }
 
-/// After a minute of two healthy ranks, so many windows of others.
+/// Simulates a minute of two healthy ranks, then `windows` windows of others.
 fn after(pulses: &[RankSample], network: u64, windows: u32) -> ActivitySample {
     let mut w = Watcher::default();
     for _ in 0..6 {
@@ -85,9 +85,9 @@ fn a_rank_that_spins_while_the_other_waits_is_stuck_after_half_a_minute() {
 fn one_rank_that_works_is_enough_to_be_left_alone() {
     assert!(!after(&[HEALTHY, WAITS], 3000, 9).is_stuck());
     assert!(!after(&[HEALTHY, SPINS], 3000, 9).is_stuck());
-    // Busy as ever, but nothing is sent: it computes on its own.
+    // It is as busy as ever but sends nothing: it computes on its own.
     assert!(!after(&[HEALTHY, HEALTHY], 0, 9).is_stuck());
-    // It spins, and the network is as it was: somebody talks.
+    // It spins while the network is as before: some rank communicates.
     assert!(
         !after(
             &[
@@ -121,7 +121,7 @@ fn a_stopped_rank_is_stuck_whatever_the_others_do_and_one_that_waits_for_a_disk_
     assert!(!after(&[disk, disk], 0, 9).is_stuck());
 }
 
-/// A rollout that takes longer than any before, after a training that was longer than what is remembered.
+/// A rollout that takes longer than any before, after a training that was longer than the profile remembers.
 #[test]
 fn a_rank_that_works_now_is_enough_though_it_had_nothing_to_do_while_the_run_got_on() {
     let mut w = Watcher::default();
@@ -174,8 +174,8 @@ fn a_machine_that_is_too_busy_is_no_stall() {
     assert!(after(&[RankSample { wait_ms: 8000, ..SPINS }, WAITS], 3000, 3).is_stuck());
 }
 
-/// On cores that ten others want a healthy rank may get through a window with hardly a fault or a switch, and each thread that the one
-/// that spins lets in for a moment counts five times.
+/// If ten others want the cores, a healthy rank may go through a window with hardly a fault or a switch, and each
+/// thread that the spinning one lets in for a moment counts five times.
 #[test]
 fn a_rank_that_spins_is_found_where_healthy_windows_hold_few_faults_and_switches() {
     let starving = RankSample {
@@ -207,7 +207,7 @@ fn a_rank_that_spins_is_found_where_healthy_windows_hold_few_faults_and_switches
         found.is_stuck() && found.words().starts_with("worker 0 (pid 100) spins: 20 %"),
         "{found:?}"
     );
-    // Something still comes of it: memory is touched, a file is read, somebody talks.
+    // There are still signs of work: memory is touched, a file is read, a rank communicates.
     for (alive, network) in [
         (RankSample { faults: 5, ..spins }, 3000),
         (RankSample { bytes: 50_000, ..spins }, 3000),
@@ -241,7 +241,7 @@ fn processes_that_come_and_go_leave_room_for_those_that_stay() {
     assert!(look.is_stuck(), "{look:?}");
 }
 
-/// A look holds so many ranks at most: what it leaves out may not turn it.
+/// A sample is limited to some number of ranks: what it omits must not change the verdict.
 #[test]
 fn one_that_works_among_many_that_wait_is_told() {
     let ranks = |last| {
@@ -265,7 +265,7 @@ fn one_that_works_among_many_that_wait_is_told() {
     assert!(stuck.is_stuck() && stuck.ranks.len() == RANKS_LIMIT);
 }
 
-/// Cards that do not answer: what is left decides, and where that is nothing, nothing is decided.
+/// If network cards do not answer, the rest decides; if nothing is left, nothing is decided.
 #[test]
 fn a_network_that_could_not_be_counted_is_no_sign() {
     let stuck = |healthy: RankSample, counted: bool, hung: Option<u64>| {
@@ -308,7 +308,7 @@ fn without_a_profile_only_stillness_is_told() {
     assert!(!ActivitySample::default().is_stuck());
 }
 
-/// A job beside this one sends as much, on a machine that is otherwise quiet: the CPU tells nothing, and the network goes on.
+/// Another job sends as much on an otherwise quiet machine: the CPU shows nothing, and the network traffic continues.
 #[test]
 fn a_spin_beside_the_traffic_of_others_is_told_by_its_gpu_and_what_it_moves_itself() {
     let gpu = |busy, memory, milliwatts| DevicePulse {
@@ -331,7 +331,7 @@ fn a_spin_beside_the_traffic_of_others_is_told_by_its_gpu_and_what_it_moves_itse
     let silent = RankSample { bytes: 0, ..quiet };
     let cases = [
         (Some(works), Some(spins), silent, true),
-        // It goes on writing, its device works, or nobody tells of devices.
+        // It keeps writing, its device works, or devices are not reported.
         (Some(works), Some(spins), quiet, false),
         (Some(works), Some(works), silent, false),
         (None, None, silent, false),

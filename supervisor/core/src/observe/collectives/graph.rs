@@ -1,15 +1,16 @@
-//! Who waits for whom.
+//! Graph of which rank waits for which.
 
 use super::{CollectiveCall, CollectiveFault, Culprit, GroupRecords, words};
 use std::collections::BTreeMap;
 
-/// Edges from a rank to the ranks that it waits for, each with the group and the call it waits in.
+/// Edges from a rank to those it waits for, each with the group and the call it waits in.
 pub(super) struct WaitGraph {
     edges: BTreeMap<u32, BTreeMap<u32, (usize, CollectiveCall)>>,
 }
 
 impl WaitGraph {
-    /// The edges that all groups show. A rank that left no record is waited for by nobody: nothing is known of it.
+    /// The edges that all groups show. A rank without a record has no incoming edges, because nothing is known about
+    /// it.
     pub(super) fn of(groups: &[GroupRecords<'_>]) -> Self {
         let mut edges: BTreeMap<u32, BTreeMap<u32, (usize, CollectiveCall)>> = BTreeMap::new();
         let mut add = |from: u32, to: u32, at: usize, call: &CollectiveCall| {
@@ -22,7 +23,7 @@ impl WaitGraph {
         for (at, group) in groups.iter().enumerate() {
             for (rank, own) in &group.by {
                 if let Some(call) = own.waits_in() {
-                    // Of one whose calls are not counted nothing is known.
+                    // If its calls are not counted, nothing is known about it.
                     let behind = |o: &super::RankRecords<'_>| o.entered.is_some_and(|n| n < call.number);
                     let missing = group.by.iter().filter(|(other, o)| *other != rank && behind(o));
                     missing.for_each(|(other, _)| add(*rank, *other, at, call));
@@ -44,7 +45,6 @@ impl WaitGraph {
         Self { edges }
     }
 
-    /// It waits for another rank.
     pub(super) fn waits(&self, rank: u32) -> bool {
         self.edges.get(&rank).is_some_and(|to| !to.is_empty())
     }
@@ -72,7 +72,7 @@ impl WaitGraph {
         named.into_iter().filter_map(of).collect()
     }
 
-    /// Ranks that wait for each other in calls of whole groups: they made their calls in another order.
+    /// Ranks that wait for each other in calls of whole groups, because they made them in a different order.
     pub(super) fn deadlock(&self, groups: &[GroupRecords<'_>]) -> Vec<Culprit> {
         let collective = |from: u32| {
             let to = self.edges.get(&from).into_iter().flatten();
@@ -97,7 +97,7 @@ impl WaitGraph {
     }
 }
 
-/// The other rank of a call between two: `send 0->1`, `recv 1<-0`, in the numbers of the group.
+/// The other rank of a call between two (`send 0->1`, `recv 1<-0`, numbered within the group).
 fn peer(call: &CollectiveCall, rank: u32, ranks: &[u32]) -> Option<u32> {
     let pair = call.op.rsplit(' ').next()?;
     let (own, other) = pair.split_once("->").or_else(|| pair.split_once("<-"))?;

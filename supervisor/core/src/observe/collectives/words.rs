@@ -1,15 +1,13 @@
-//! What the ranks' calls show, in words.
+//! Text about the ranks' calls.
 
 use super::{CollectiveCall, Collectives, GroupRecords, RankTrace};
 use std::collections::BTreeSet;
 
-/// Ranks that are listed.
 const LISTED: usize = 6;
-/// Ranks that are told of.
 const TOLD: usize = 3;
 
 impl Collectives {
-    /// The ranks that are named, and why; `None`: none is.
+    /// The ranks that are named, and why; `None` if there are none.
     #[must_use]
     pub fn named(&self) -> Option<String> {
         let texts: Vec<&str> = self.culprits.iter().take(TOLD).map(|c| c.text.as_str()).collect();
@@ -20,7 +18,7 @@ impl Collectives {
         (!texts.is_empty()).then(|| format!("{}{more}", texts.join("; ")))
     }
 
-    /// In one sentence; `None` where no rank recorded anything.
+    /// One sentence; `None` if no rank recorded anything.
     #[must_use]
     pub fn words(&self) -> Option<String> {
         if self.ranks == 0 {
@@ -36,7 +34,7 @@ impl Collectives {
     }
 }
 
-/// Each rank's oldest unfinished call in each group, a line each.
+/// Each rank's oldest unfinished call in each group, one per line.
 #[must_use]
 pub fn table(traces: &[RankTrace]) -> String {
     let mut out = String::new();
@@ -157,11 +155,10 @@ pub(super) fn deadlock(group: &GroupRecords<'_>, rank: u32, waits_in: &Collectiv
     )
 }
 
-/// Why no rank is named.
 pub(super) fn open(groups: &[GroupRecords<'_>], known: &BTreeSet<u32>) -> String {
     let waiting = |group: &&GroupRecords<'_>| group.by.values().any(|own| own.waits_in().is_some());
     let mut stuck = groups.iter().filter(waiting);
-    // The others of its ranks may wait elsewhere first.
+    // The others of its ranks may be waiting somewhere else first.
     let silent = |group: &&GroupRecords<'_>| group.ranks.iter().any(|rank| !known.contains(rank));
     if let Some(group) = stuck.clone().find(silent) {
         let silent: Vec<u32> = group

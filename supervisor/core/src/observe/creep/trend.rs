@@ -1,33 +1,29 @@
-//! The trend of a few samples, robust against bursts, collections and noise.
+//! The trend of a few samples, robust against bursts, garbage collection and noise.
 //!
-//! The slope is the median of the slopes between all pairs (Theil and Sen). It counts where Mann and Kendall's test leaves no doubt that the
-//! series rises, where it goes on in the later half, and where nothing fell far meanwhile: a heap that is collected begins anew.
+//! The slope is the median of the slopes between all pairs (Theil and Sen). It counts if Mann and Kendall's test leaves
+//! no doubt that the series rises, if it continues to rise in the later half, and if there was no deep fall: a heap
+//! after garbage collection starts over.
 
-/// Fewer samples tell nothing: eight in order by chance are one in 40 000.
+/// Fewer samples show nothing: eight in order by chance are one in 40 000.
 const FEW: usize = 8;
-/// With fewer samples than this no pair may fall.
+/// With fewer samples than this, no pair may fall.
 const SOME: usize = 10;
 /// Standard deviations of Mann and Kendall's statistic.
 const SURE: f64 = 4.0;
 /// No fall between two samples may be a larger share of the growth.
 const FALL: f64 = 0.5;
-/// At least this share of the pairs rises.
+/// At least this share of the pairs must rise.
 const RISING: f64 = 0.8;
 
-/// A trend upwards.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Trend {
-    /// Growth with each step.
     pub(super) per_step: f64,
-    /// Growth over all samples.
     pub(super) grown: f64,
-    /// The trend's value at the first sample.
     pub(super) from: f64,
-    /// At the last.
     pub(super) to: f64,
 }
 
-/// The trend upwards of samples in the order of their steps; `None` where there is none that is sure.
+/// The upward trend of samples in step order; `None` if none is certain.
 pub(super) fn trend(points: &[(f64, f64)]) -> Option<Trend> {
     let (first, last) = (points.first()?, points.last()?);
     if points.len() < FEW {
@@ -40,11 +36,11 @@ pub(super) fn trend(points: &[(f64, f64)]) -> Option<Trend> {
     }
     let grown = slope * (last.0 - first.0);
     let high = points.iter().map(|p| p.1).fold(f64::MIN, f64::max);
-    // One that fell just now counts at once.
+    // A fall at the very end counts at once.
     if fall(points).max(high - last.1) > grown * FALL {
         return None;
     }
-    // The line goes through the middle of what lies around it.
+    // The line goes through the middle of the samples.
     let mut heights: Vec<f64> = points.iter().map(|(x, y)| y - slope * x).collect();
     heights.sort_unstable_by(f64::total_cmp);
     let base = median(&heights)?;
@@ -56,7 +52,7 @@ pub(super) fn trend(points: &[(f64, f64)]) -> Option<Trend> {
     })
 }
 
-/// Mann and Kendall: pairs that rise against pairs that fall.
+/// Mann and Kendall's test: rising pairs against falling ones.
 fn rises(slopes: &[f64], samples: usize) -> bool {
     let rising = slopes.iter().filter(|s| **s > 0.0).count() as f64;
     let falling = slopes.iter().filter(|s| **s < 0.0).count() as f64;
@@ -68,7 +64,7 @@ fn rises(slopes: &[f64], samples: usize) -> bool {
     rising - falling >= SURE * deviation && rising >= RISING * slopes.len() as f64
 }
 
-/// The deepest fall from one value to a later one. Single values count little: a burst is none.
+/// The deepest fall to a later value. Values are smoothed, because a burst is no fall.
 fn fall(points: &[(f64, f64)]) -> f64 {
     let smooth = points.windows(3).map(|three| {
         let mut values: Vec<f64> = three.iter().map(|p| p.1).collect();
@@ -83,7 +79,7 @@ fn fall(points: &[(f64, f64)]) -> f64 {
     deepest
 }
 
-/// The slopes between all pairs, in order.
+/// The slopes between all pairs, sorted.
 fn slopes(points: &[(f64, f64)]) -> Vec<f64> {
     let mut out = Vec::with_capacity(points.len() * points.len() / 2);
     for (n, (from, before)) in points.iter().enumerate() {

@@ -1,8 +1,7 @@
-//! Dumps of Python's stacks: by faulthandler, which a process writes itself, and by py-spy.
+//! Dumps of Python stacks: by faulthandler, which a process writes itself, and by py-spy.
 
 use super::{FRAMES, PyFrame, WaitKind, waits};
 
-/// Threads of a dump that are kept.
 const THREADS: usize = 128;
 /// Longest name of a file or function, in bytes.
 const NAME: usize = 400;
@@ -10,13 +9,13 @@ const NAME: usize = 400;
 /// A thread of a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Thread {
-    /// py-spy calls it the main thread. faulthandler's is the last one, whichever thread the signal came to.
+    /// Whether py-spy calls it the main thread. In a faulthandler dump it is the last one, whichever thread got the
+    /// signal.
     pub is_main: bool,
-    /// Its frames, the innermost first.
     pub frames: Vec<PyFrame>,
 }
 
-/// The threads of the dumps in a text, whatever stands between them.
+/// Parses the threads of all dumps in a text, ignoring anything in between.
 #[must_use]
 pub fn read(text: &str) -> Vec<Thread> {
     let mut threads: Vec<Thread> = Vec::new();
@@ -40,7 +39,7 @@ pub fn read(text: &str) -> Vec<Thread> {
     threads
 }
 
-/// The frames that count: where the main thread waits for another that computes gradients, those of that one; where it serves requests,
+/// The relevant frames. If the main thread waits for one that computes gradients, that one's; if it serves requests,
 /// those of the thread that is deepest in one.
 #[must_use]
 pub fn telling(threads: &[Thread]) -> Option<&[PyFrame]> {
@@ -48,7 +47,7 @@ pub fn telling(threads: &[Thread]) -> Option<&[PyFrame]> {
     let at = at.or(threads.len().checked_sub(1))?;
     let main = threads.get(at)?;
     let in_backward = |t: &Thread| t.frames.first().is_some_and(|f| f.function == "_engine_run_backward");
-    // Threads of Python begin there; those of the engine do not.
+    // Python threads start in `_bootstrap`; those of the autograd engine do not.
     let is_pythons = |t: &Thread| t.frames.last().is_some_and(|f| f.function == "_bootstrap");
     let mut others = (0..).zip(threads).filter(|(n, t)| *n != at && !t.frames.is_empty());
     let engine = others.find(|(_, t)| !is_pythons(t)).filter(|_| in_backward(main));
@@ -58,13 +57,13 @@ pub fn telling(threads: &[Thread]) -> Option<&[PyFrame]> {
     Some(other.unwrap_or(main).frames.as_slice())
 }
 
-/// Its main thread only hands requests to others, or runs a loop of asyncio's.
+/// Returns true if the main thread only dispatches requests, or runs an asyncio loop.
 fn serves(main: &Thread) -> bool {
     let is_of = |f: &PyFrame| f.file.ends_with("/socketserver.py") || f.file.ends_with("/asyncio/runners.py");
     waits(&main.frames) == WaitKind::Apart && main.frames.iter().any(is_of)
 }
 
-/// The head of a thread; true: it is called the main one.
+/// Parses the header of a thread; true if it is called the main thread.
 fn head(line: &str) -> Option<bool> {
     let line = line.trim_end();
     let written = line

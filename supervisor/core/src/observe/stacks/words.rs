@@ -1,23 +1,20 @@
-//! Stacks in words.
+//! Text about stacks.
 
 use super::{PyFrame, RankProcess, StackGroup, Stacks, WaitKind, waits};
 
-/// Groups that are told of.
 const TOLD: usize = 3;
-/// Processes of a group that are listed.
 const LISTED: usize = 6;
-/// Longest path of a file.
 const PATH: usize = 80;
 
 impl Stacks {
-    /// The one that is unlike the others, and these; or all, where they are at one place or two. `None`: too many to be told, or none.
+    /// The first two groups as text, if one rank differs or there are no more groups; else `None`.
     #[must_use]
     pub fn named(&self) -> Option<String> {
         let few = self.odd().is_some() || matches!(self.groups.len(), 1 | 2);
         few.then(|| self.told().take(2).collect::<Vec<_>>().join("; "))
     }
 
-    /// Groups in words, the one that others may wait for first.
+    /// Groups as text, first the one that the others may be waiting for.
     pub fn told(&self) -> impl Iterator<Item = String> {
         self.groups.iter().take(TOLD).map(StackGroup::words)
     }
@@ -88,7 +85,7 @@ fn list(names: impl Iterator<Item = String>) -> String {
     format!("{}{more}", first.join(", "))
 }
 
-/// It is of the trainer's own code, and of nothing that is installed.
+/// Returns true for code of the trainer itself rather than of an installed package.
 fn is_own(frame: &PyFrame) -> bool {
     let installed = ["/site-packages/", "/dist-packages/", "/lib/python", "/lib64/python"];
     !frame.file.starts_with('<') && !installed.iter().any(|part| frame.file.contains(part))
@@ -155,7 +152,7 @@ mod tests {
             "{}",
             found.table()
         );
-        // Two ranks: the one that waits is told by where it stands.
+        // Of two ranks, the one that waits is known from where it waits.
         assert_eq!(
             all(vec![stand(0, &spins), stand(1, &waits)], 2).odd(),
             Some(WorkerId(0))
@@ -171,7 +168,7 @@ mod tests {
         let same = all(vec![stand(0, &waits), stand(1, &waits)], 2);
         assert_eq!(same.odd(), None);
         assert!(same.named().unwrap().starts_with("workers 0, 1 wait in all_reduce "));
-        // One against one, both in a collective: who is wrong is not told.
+        // One against one, both in a collective: it is not known which one is wrong.
         assert_eq!(all(vec![stand(0, &waits), stand(1, &other)], 2).odd(), None);
         let many: Vec<_> = (0..3).map(|n| stand(n, &[frame("/me/train.py", n, "step")])).collect();
         assert_eq!((all(many, 3).named(), all(Vec::new(), 2).named()), (None, None));

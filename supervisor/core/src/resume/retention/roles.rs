@@ -1,4 +1,4 @@
-//! Retention where the trainer keeps another number of each role, or all of some.
+//! Retention if the trainer keeps different numbers per role, or all steps of some roles.
 
 use super::{Spare, Surplus, is_whole};
 use crate::checkpoint::{CheckpointSummary, CkptId};
@@ -6,7 +6,8 @@ use crate::id::Step;
 use crate::spec::RunSpec;
 use crate::state::RunState;
 
-/// Roles of steps above their number, or steps if all of theirs are, newest first. Two proven steps stay whole, and so does all above them.
+/// Surplus roles of steps, or whole steps if all their roles are surplus, newest first. Two proven steps stay complete,
+/// and all above them.
 pub(super) fn surplus(s: &RunState, spec: &RunSpec) -> Option<Surplus> {
     let (scan, care) = (s.disk.scan.as_ref()?, s.requests.care.as_ref()?);
     let ours = || {
@@ -14,12 +15,12 @@ pub(super) fn surplus(s: &RunState, spec: &RunSpec) -> Option<Surplus> {
             .iter()
             .filter(|c| !c.id.0.is_absolute() && !s.is_doubtful(c))
             .filter(|c| c.husk || is_whole(c))
-            // What stood below the step taken into care is an older run's.
+            // Steps below the one where the run was adopted belong to an older run.
             .filter(|c| care.step.is_none_or(|from| c.step >= from))
     };
     let second = ours().filter(|c| c.is_proven(spec.policy.depth)).nth(1)?;
     let holds = |c: &CheckpointSummary, role: &str| c.roles.iter().any(|r| r == role);
-    // Of each role, the oldest step that keeps it.
+    // The oldest step to keep, for each role.
     let oldest = |role: &str, keep: u32| -> Option<Step> {
         let last = ours().filter(|c| holds(c, role)).nth(keep.max(2) as usize - 1)?;
         Some(last.step.min(second.step))

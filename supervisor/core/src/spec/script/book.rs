@@ -1,19 +1,19 @@
-//! The calls of trainers that a script makes in one attempt, and which of them may start.
+//! The trainer calls that a script makes in one attempt, and which of them may start.
 //!
-//! One run is one training: a second one is held back. A call that failed ends the attempt whatever the script does next, and a
-//! training that ended well is not started again.
+//! A run is one training, so a second one is held back. A call that failed ends the attempt, whatever the script does
+//! next, and a training that succeeded is not started again.
 
 use crate::id::WorkerId;
 use crate::observe::exit::ExitStatus;
 use serde::{Deserialize, Serialize};
 
-/// Which part of a training a call is, where one call does not start all of it.
+/// Which part of a training a call is, if one call does not start all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CallPlace {
-    /// Rank of the script, where several run.
+    /// Rank of the script, if several run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// Rank of the node that the call stands for.
+    /// Rank of the node that the call is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
 }
@@ -21,31 +21,28 @@ pub struct CallPlace {
 /// A call that was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartedCall {
-    /// Its part of the training.
     pub place: CallPlace,
-    /// Settings that tell one training from another, as the script wrote them.
+    /// Settings that identify the training, as the script wrote them.
     pub root: String,
-    /// The call in words.
     pub what: String,
-    /// The same for the same call again, in the same directory, with the same files of settings.
+    /// Equal for a repetition of the call in the same directory with the same settings files.
     pub identity: String,
-    /// How it ended.
     pub end: Option<ExitStatus>,
 }
 
-/// What becomes of a call.
+/// The answer to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallAnswer {
-    /// It starts.
+    /// It may start.
     Start,
-    /// It is not what was learnt, or its root is another one, and no call that was has come so far: that may be on its way, where
-    /// two are started at once.
+    /// It is not the learned call, or its root differs, and the learned call has not come yet: if two are started at
+    /// once, it may be on its way.
     Wait,
-    /// The same training again after a good end: that is over.
+    /// The same training after it succeeded, which is over.
     Again,
-    /// Another training; `at_once`: the first still runs.
+    /// Another training.
     HoldBack {
-        /// The first still runs.
+        /// Whether the first one is still running.
         at_once: bool,
     },
     /// A call failed before: the attempt is over.
@@ -59,7 +56,7 @@ pub struct CallBook {
 }
 
 impl CallBook {
-    /// Decides about a call; `fits`: our words can be put into it; `is_learnt`: its root is the one that was learnt.
+    /// Answers a call. `fits`: our words can be injected into it; `is_learnt`: its root is the learned one.
     #[must_use]
     pub fn answer(&self, call: &StartedCall, fits: bool, is_learnt: bool) -> CallAnswer {
         let (place, root) = (call.place, &call.root);
@@ -83,20 +80,20 @@ impl CallBook {
         }
     }
 
-    /// Writes down a call that starts; returns its number.
+    /// Records a call that starts and returns its number.
     pub fn begin(&mut self, call: StartedCall) -> usize {
         self.calls.push(call);
         self.calls.len() - 1
     }
 
-    /// Writes down how a call ended, once.
+    /// Records how a call ended, once.
     pub fn end(&mut self, at: usize, status: ExitStatus) -> Option<&StartedCall> {
         let call = self.calls.get_mut(at).filter(|c| c.end.is_none())?;
         call.end = Some(status);
         Some(call)
     }
 
-    /// The calls.
+    /// The calls, in the order they started.
     #[must_use]
     pub fn calls(&self) -> &[StartedCall] {
         &self.calls
@@ -108,7 +105,7 @@ impl CallBook {
         all.filter(move |(_, c)| worker_of(c.place, workers) == worker)
     }
 
-    /// How a script counts that ended, by its calls: `None` while one of them runs.
+    /// The exit status that counts for a script that exited, given its calls; `None` while one of them is running.
     #[must_use]
     pub fn status(&self, worker: WorkerId, workers: usize, own: ExitStatus) -> Option<ExitStatus> {
         let ends: Vec<Option<ExitStatus>> = self.of(worker, workers).map(|(_, c)| c.end).collect();
@@ -123,14 +120,14 @@ impl CallBook {
     }
 }
 
-/// The worker whose script makes a call there.
+/// The worker whose script made the call.
 #[must_use]
 pub fn worker_of(place: CallPlace, workers: usize) -> WorkerId {
     let rank = place.rank.filter(|r| usize::try_from(*r).is_ok_and(|r| r < workers));
     WorkerId(rank.unwrap_or_default())
 }
 
-/// Two calls that are parts of one training: other ranks of the script, or of the node.
+/// Returns true if the calls are parts of one training: other ranks of the script or of the node.
 fn is_another_part(one: CallPlace, other: CallPlace) -> bool {
     let differ = |a: Option<u32>, b: Option<u32>| matches!((a, b), (Some(a), Some(b)) if a != b);
     differ(one.rank, other.rank) || differ(one.node, other.node)

@@ -1,12 +1,13 @@
-//! Dates, times and hashes in the name of a directory, which a script makes anew at each start.
+//! Dates, times and hashes in the name of a directory, which a script changes at each start.
 
 use regex::Regex;
 use std::sync::OnceLock;
 
-/// Six digits at least, with signs between them, or seven of a hash, where a word begins.
+/// At least six digits, with separators allowed, or seven of a hash, at the start of a word.
 const STAMP: &str = r"(^|[^0-9A-Za-z])(?:[0-9](?:[-_:.T]?[0-9]){5,}|[0-9a-f]{7,})";
 
-/// Two roots that are the same but for dates, times and hashes. A shorter counter may be another training, so it counts as a difference.
+/// Returns true if two roots differ only in dates, times and hashes. A shorter counter may mean another training, so it
+/// counts as a difference.
 #[must_use]
 pub fn differs_in_dates(one: &str, other: &str) -> bool {
     static FORM: OnceLock<Option<Regex>> = OnceLock::new();
