@@ -1,7 +1,8 @@
-//! Telling somebody: which records are an event, and what is told of it.
+//! Notifications: which records are events, and what is sent.
 //!
-//! [`notice`] is pure: a record and the state after it in, a [`Notice`] out. How often somebody is told is [`Pace`]'s business, how it
-//! reaches them that of [`send`], which runs in a helper: neither the training nor its supervisor waits for it.
+//! [`notice`] is pure: a record and the state after it in, a [`Notification`] out. [`NotifyThrottle`] limits how
+//! often events are sent. [`send`] delivers them in a separate process: neither the training nor its supervisor waits
+//! for it.
 
 mod pace;
 pub mod send;
@@ -20,60 +21,47 @@ use supervise_core::id::{Ms, Tick, WallMs};
 use supervise_core::journal::record::{Decision, JournalRecord, RunOutcome};
 use supervise_core::state::{Attempt, RunMode, RunState};
 
-/// A wait that lasts so long is told.
 const LONG: Ms = Ms::secs(600);
-/// Longest text of a notice, in bytes.
 const TEXT: usize = 1500;
 
-/// An event as it is told.
+/// An event as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notification {
-    /// Version of this shape.
     pub version: u32,
-    /// Kind of event.
     pub event: EventChoice,
-    /// Identity of the run.
     pub run: String,
-    /// Its checkpoint root.
     pub root: Option<String>,
-    /// The present attempt, or the last one.
     pub attempt: Option<u32>,
-    /// The newest step that was printed.
     pub step: Option<u64>,
-    /// The newest step that was proven.
     pub proven: Option<u64>,
-    /// The event in words.
     pub text: String,
-    /// Steps that a person can take, a line each.
+    /// What the operator can do, one line each.
     pub todo: Vec<String>,
-    /// The machine of the supervisor.
+    /// The supervisor's machine.
     pub host: String,
     /// When, in ms since 1970.
     pub wall: WallMs,
-    /// The same for people, in UTC.
+    /// The same in UTC, as text.
     pub time: String,
-    /// The exit code, where the run ended.
     pub exit_code: Option<u8>,
-    /// Events before it that nobody was told of, because there were too many.
+    /// Earlier events that were not sent because there were too many.
     pub left_out: u64,
-    /// Nothing happened: the ways are tried. Whoever is told gets `test` as the event.
+    /// A test of the targets: receivers get `test` as the event.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub test: bool,
 }
 
-/// The ways by which somebody is told.
+/// Where notifications go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotifyTargets {
-    /// A command that gets the notice on its standard input.
+    /// A command that gets the notification on standard input.
     pub command: Option<Vec<String>>,
-    /// An address that it is posted to.
     pub webhook: Option<String>,
-    /// The form in which that gets it.
     pub shape: WebhookShape,
 }
 
 impl NotifyTargets {
-    /// The ways that the settings name.
+    /// The targets in the settings.
     #[must_use]
     pub fn of(settings: &OnEvent) -> Self {
         Self {
@@ -83,7 +71,7 @@ impl NotifyTargets {
         }
     }
 
-    /// Nothing was tried, for this reason.
+    /// The result if nothing was sent.
     #[must_use]
     pub fn failed(&self, why: String) -> NotifyResult {
         let to = if self.command.is_some() { "command" } else { "webhook" };
@@ -94,36 +82,32 @@ impl NotifyTargets {
         }
     }
 
-    /// Nobody wants to be told.
+    /// Returns true if no target is configured.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.command.is_none() && self.webhook.is_none()
     }
 }
 
-/// The result of one way.
+/// The result of one target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotifyResult {
-    /// The way: `command`, `webhook`.
+    /// `command` or `webhook`.
     pub to: String,
-    /// It arrived.
     pub arrived: bool,
-    /// Words that came back.
     pub note: String,
 }
 
-/// The run of the events.
+/// The run that events belong to.
 #[derive(Debug, Clone, Copy)]
 pub struct EventRun<'a> {
-    /// Identity of the run.
     pub run: &'a str,
-    /// Its checkpoint root.
     pub root: Option<&'a str>,
     /// This machine.
     pub host: &'a str,
 }
 
-/// The event in a record, if it is one; `s` is the state after it.
+/// Returns the event in a record, if it is one; `s` is the state after it.
 #[must_use]
 pub fn notice(r: &JournalRecord, s: &RunState, whose: EventRun<'_>) -> Option<Notification> {
     let JournalRecord::Decided { what, reasons, .. } = r else {
@@ -138,7 +122,7 @@ pub fn notice(r: &JournalRecord, s: &RunState, whose: EventRun<'_>) -> Option<No
     Some(build(event, text, None, s, whose))
 }
 
-/// A wait that lasts long; `None` where nothing is waited for, or not for long yet.
+/// Returns an event if the run has been waiting for long.
 #[must_use]
 pub fn long_wait(s: &RunState, now: Tick, whose: EventRun<'_>) -> Option<Notification> {
     let what = match &s.mode {
@@ -156,7 +140,7 @@ pub fn long_wait(s: &RunState, now: Tick, whose: EventRun<'_>) -> Option<Notific
     })
 }
 
-/// A notice to try the ways with.
+/// Builds a test notification.
 #[must_use]
 pub fn trial(run: &str, host: &str, wall: WallMs) -> Notification {
     Notification {
@@ -178,7 +162,7 @@ pub fn trial(run: &str, host: &str, wall: WallMs) -> Notification {
     }
 }
 
-/// The run ends with it: nothing comes after.
+/// Returns true if the run ends with this event.
 #[must_use]
 pub fn is_end(event: EventChoice) -> bool {
     !matches!(
@@ -206,7 +190,7 @@ fn end(outcome: &RunOutcome) -> EventChoice {
     }
 }
 
-/// The event that a reason stands for, whatever decision it led to.
+/// The event for a reason code, whatever was decided.
 fn of_code(code: &str) -> Option<EventChoice> {
     let begins = |with: &[&str]| with.iter().any(|w| code.starts_with(w));
     if begins(&["stall"]) {

@@ -1,9 +1,10 @@
-//! The one place that prints. Whatever is printed is safe for a terminal and without secrets: see [`terminal`].
+//! All printing. Everything printed is safe for a terminal and free of secrets: see [`terminal`].
 //!
-//! On a terminal a run shows one line per decision and, below them, one that lives: step, rate, resume point, time to the next save. Into a pipe the same
-//! lines go without the bar, and a line about progress once a minute. `--json` gives one object per line. Where the lines go to
-//! systemd's journal they are entries of it, with fields. Whoever reads may be gone: what cannot be written is dropped, the training goes on. Whoever reads may also stop reading: from the
-//! first line of a run on, a thread of its own writes (`queue`), and nothing else waits for that.
+//! On a terminal, a run prints one line per decision and keeps a progress bar below: step, rate, resume point, time
+//! to the next save. A pipe gets the same lines without the bar, and a progress line once a minute. `--json` prints
+//! one object per line. If the output goes to systemd's journal, lines become journal entries with fields. If the
+//! reader has gone away, output is dropped and training continues. If the reader stops reading, only the printer
+//! thread waits (`queue`).
 
 mod bar;
 mod colour;
@@ -42,27 +43,25 @@ use supervise_core::state::RunState;
 use supervise_host::journald::Journald;
 use work::WorkProgress;
 
-/// In a pipe, progress is told so often at most.
+/// Shortest interval between progress lines in a pipe.
 const PROGRESS_LINE: Duration = Duration::from_secs(60);
-/// The weight of the newest step in the pace that is shown.
+/// The weight of the newest step in the displayed rate.
 const NEWEST: f64 = 0.3;
 
-/// Notes that are remembered as said.
+/// Notes remembered to avoid repeating them.
 const NOTES: usize = 1000;
 
-/// How much is printed, and in which form.
+/// How much is printed, and in which format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutputMode {
-    /// Lines for people.
     #[default]
     Text,
     /// Only what matters at the end.
     Quiet,
-    /// One JSON object per line.
     Json,
 }
 
-/// Prints what a run says.
+/// Prints the output of a run.
 #[derive(Debug)]
 pub struct Printer {
     output: OutputMode,
@@ -76,11 +75,11 @@ pub struct Printer {
     /// The day of the last line, in days since 1970.
     day: Option<i64>,
     notes: BTreeSet<String>,
-    /// The place of the next lines in the system's journal.
+    /// Fields of the next entries in systemd's journal.
     place: EntryFields,
 }
 
-/// Seconds per step, the newest counting most.
+/// Seconds per step, as a moving average.
 #[derive(Debug, Default)]
 struct StepRate {
     last: Option<(Step, Instant)>,
@@ -97,7 +96,7 @@ impl StepRate {
                 self.last = Some((step, now));
             }
             Some((before, _)) if step == before => {}
-            // The first step, or a resume further back: time between attempts is no step's time.
+            // The first step, or a resume from an earlier one: time between attempts does not count as step time.
             _ => self.last = Some((step, now)),
         }
     }
@@ -108,8 +107,8 @@ impl StepRate {
 }
 
 impl Printer {
-    /// A printer for this terminal or pipe; `tee`: the trainer's output stands between the lines, and no bar below them.
-    /// From now on nothing that is printed is waited for.
+    /// Creates a printer for this terminal or pipe. `tee`: the trainer's output is printed in between, so there is no
+    /// bar. From now on nothing waits for printed output.
     #[must_use]
     pub fn new(output: OutputMode, tee: bool) -> Self {
         QUEUE.get_or_init(|| {
@@ -134,13 +133,13 @@ impl Printer {
         }
     }
 
-    /// A record was applied: says it where it says something new.
+    /// Prints an applied record if it says something new.
     pub fn record(&mut self, r: &JournalRecord, s: &RunState, spec: &RunSpec) {
         self.place = EntryFields::of(s, &spec.run, spec.root.as_deref());
         match self.output {
             OutputMode::Quiet if !record::is_urgent(r) => {}
             OutputMode::Text | OutputMode::Quiet => {
-                // Several workers say the same at the same time: once is enough for a person.
+                // Several workers report the same at the same time: print it once.
                 if let Some(words) = record::words(r, s).filter(|w| *w != self.last) {
                     let at = self.moment(s);
                     let paragraph = terminal::paragraph(&words);
@@ -156,7 +155,7 @@ impl Printer {
         }
     }
 
-    /// Something happened: shows where the training is.
+    /// Updates the progress display.
     pub fn progress(&mut self, s: &RunState, spec: &RunSpec) {
         let live = s.live();
         let step = live.and_then(|a| a.training.step);
@@ -195,12 +194,12 @@ impl Printer {
         }
     }
 
-    /// Bytes of something long that are done, and all of them; `None`: it has ended.
+    /// Progress of a long operation, as bytes done and in total; `None`: it has finished.
     pub fn working(&mut self, so_far: Option<(u64, u64)>) {
         self.work = so_far.map(|so_far| WorkProgress::on(self.work.take(), so_far, Instant::now()));
     }
 
-    /// The time of day; with the date on the first line of each day.
+    /// The time of day, with the date on the first line of each day.
     fn moment(&mut self, s: &RunState) -> String {
         let day = Some(day(s.wall));
         match std::mem::replace(&mut self.day, day) == day {
@@ -209,14 +208,14 @@ impl Printer {
         }
     }
 
-    /// Something worth saying that is no record. What was said before is not said again.
+    /// Prints a note that is no record, unless it was printed before.
     pub fn note(&mut self, text: &str) {
         if self.output != OutputMode::Quiet {
             self.last_word(text);
         }
     }
 
-    /// A note that is all that is said: it is printed even where only the end is.
+    /// Prints a note even in quiet mode.
     pub fn last_word(&mut self, text: &str) {
         if self.notes.len() < NOTES && !self.notes.insert(text.to_owned()) {
             return;
@@ -227,7 +226,7 @@ impl Printer {
         }
     }
 
-    /// The last words of a term.
+    /// Prints the summary at the end of a term.
     pub fn finish(&mut self, s: &RunState, ledger: &TimeLedger, spec: &RunSpec) {
         let Some(queue) = QUEUE.get() else { return };
         if std::mem::take(&mut self.has_bar) {
@@ -245,11 +244,11 @@ impl Printer {
     }
 
     fn object(&self, value: &serde_json::Value) {
-        // A reader that is gone is no reason to end a training.
+        // A reader that has gone away is no reason to stop training.
         let _ = out_json(&value.to_string());
     }
 
-    /// A line; `head`: what stands before it where the reader does not know it anyway.
+    /// Prints a line; `head`: the prefix, which systemd's journal does not need.
     fn line(&self, head: &str, text: &str, of: Option<&JournalRecord>) {
         let line = format!("{head} {text}\n");
         match QUEUE.get().filter(|queue| queue.has_journal()) {
@@ -266,10 +265,10 @@ fn is_terminal() -> bool {
         && std::env::var_os("TERM").is_some_and(|t| t != "dumb")
 }
 
-/// Output of a run passes through here; other commands write themselves.
+/// Only the output of a run goes through here; other commands print directly.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// Text in the place where lines were dropped.
+/// Text shown in place of dropped lines.
 fn missing(lines: u64) -> String {
     let lines = crate::render::count(lines, "line");
     let text = format!("{lines} not shown: nobody read the output; `supervise explain` has everything");
@@ -279,26 +278,25 @@ fn missing(lines: u64) -> String {
     }
 }
 
-/// Waits a moment for whoever reads, at the end of the program.
+/// Waits briefly for the reader when the program exits.
 pub fn flush() {
     QUEUE.get().into_iter().for_each(Queue::flush);
 }
 
 /// Writes lines to standard output.
 pub fn out(text: &str) {
-    // A reader that is gone is no reason to end a training.
+    // A reader that has gone away is no reason to stop training.
     let _ = out_text(text);
 }
 
-/// Writes lines to standard output, for whoever must know that they arrived.
+/// Writes lines to standard output and reports failures.
 ///
 /// # Errors
-/// The reader is gone, or the file takes no more.
+/// The reader has gone away, or the file cannot take more.
 pub fn out_text(text: &str) -> io::Result<()> {
     out_bytes(colour::painted(&printable(text), &io::stdout()).as_bytes())
 }
 
-/// Without secrets, and safe for a terminal.
 fn printable(text: &str) -> String {
     terminal::block(&redact_text(text)).into_owned()
 }
@@ -306,15 +304,15 @@ fn printable(text: &str) -> String {
 /// Writes one JSON text and a newline to standard output.
 ///
 /// # Errors
-/// The reader is gone.
+/// The reader has gone away.
 pub fn out_json(text: &str) -> io::Result<()> {
     out_bytes((terminal::json(text) + "\n").as_bytes())
 }
 
-/// Writes bytes of a trainer's output, or of our own making, as they are.
+/// Writes trainer output, or bytes of our own, unchanged.
 ///
 /// # Errors
-/// The reader is gone.
+/// The reader has gone away.
 pub fn out_bytes(bytes: &[u8]) -> io::Result<()> {
     if let Some(queue) = QUEUE.get() {
         queue.text(StdStream::Out, bytes);
@@ -343,12 +341,12 @@ pub fn note(text: &str) {
     err(&format!("{} {text}\n", Lead::Note));
 }
 
-/// Writes a note to standard error that nothing else tells: it is not dropped.
+/// Writes a note to standard error that is never dropped: nothing else reports it.
 pub fn last_note(text: &str) {
     last_err(&format!("{} {text}\n", Lead::Note));
 }
 
-/// Writes lines to standard error that nothing else tells: they are not dropped.
+/// Writes lines to standard error that are never dropped: nothing else reports them.
 pub fn last_err(text: &str) {
     match QUEUE.get() {
         Some(queue) => {
@@ -362,23 +360,23 @@ pub fn last_err(text: &str) {
     }
 }
 
-/// The terminal is drawn on as a whole: lines and bars would stand across it.
+/// The whole screen is in use: lines and bars would corrupt it.
 static SCREEN_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Prints nothing beside what is drawn from now on, or again.
+/// Suppresses other output while the whole screen is in use.
 pub fn screen_is_taken(yes: bool) {
     SCREEN_TAKEN.store(yes, Ordering::Relaxed);
 }
 
-/// Errors are printed as JSON: `--json` was asked for.
+/// Errors are printed as JSON, because of `--json`.
 static ERRORS_AS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Prints errors as JSON from now on, or as text.
+/// Sets whether errors are printed as JSON.
 pub fn errors_as_json(yes: bool) {
     ERRORS_AS_JSON.store(yes, Ordering::Relaxed);
 }
 
-/// Writes an error to standard error, in the form that was asked for.
+/// Writes an error to standard error, as text or JSON.
 pub fn fail(e: &CliError) {
     match ERRORS_AS_JSON.load(Ordering::Relaxed) {
         true => last_err(&(terminal::json(&e.json()) + "\n")),
@@ -386,7 +384,7 @@ pub fn fail(e: &CliError) {
     }
 }
 
-/// A writer of lines to standard error, for what the program says of itself.
+/// A writer of lines to standard error, for log output.
 #[derive(Debug)]
 pub struct StderrWriter;
 
@@ -401,7 +399,7 @@ impl Write for StderrWriter {
     }
 }
 
-/// Asks on the terminal; anything but a yes is a no.
+/// Asks on the terminal; anything but yes means no.
 ///
 /// # Errors
 /// The answer cannot be read.

@@ -1,4 +1,4 @@
-//! Words for people, and the stable JSON beside them. Pure: values in, text out.
+//! Text for the terminal and the matching stable JSON. Pure: values in, text out.
 
 pub mod account;
 pub mod advice;
@@ -56,7 +56,7 @@ pub fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{s}")
 }
 
-/// Bytes in a unit that fits.
+/// Bytes in a suitable unit.
 #[must_use]
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -75,7 +75,7 @@ pub fn bytes(n: u64) -> String {
     format!("{value:.1} {unit}")
 }
 
-/// Doubts about the step that an attempt resumes from, each with the step in front of its file.
+/// Doubts about the step an attempt resumes from, each prefixed with the step.
 #[must_use]
 pub fn doubts(scan: &ScanReport, from: &StartPoint) -> Vec<Finding> {
     let StartPoint::Step { ckpt, .. } = from else {
@@ -95,7 +95,7 @@ pub fn doubts(scan: &ScanReport, from: &StartPoint) -> Vec<Finding> {
         .collect()
 }
 
-/// A table with its columns aligned; the last column is as long as it is.
+/// A table with aligned columns; the last column is not padded.
 #[must_use]
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let shown = |row: &Vec<String>| row.iter().map(|cell| terminal::shown(cell)).collect::<Vec<_>>();
@@ -125,7 +125,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// A line of output as it may be shown on a terminal: control characters escaped, without secrets, not endless.
+/// A line of output for a terminal: control characters escaped, secrets removed, length limited.
 #[must_use]
 pub fn one_line(text: &str, limit: usize) -> String {
     let clean = terminal::shown(text);

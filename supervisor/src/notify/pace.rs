@@ -1,17 +1,17 @@
-//! How often somebody is told: the same kind of event once in ten minutes, twenty events an hour. The end of a run is always told.
+//! Rate limit: the same kind of event once in ten minutes, twenty events an hour. The end of a run is always sent.
 
 use super::is_end;
 use std::collections::{BTreeMap, VecDeque};
 use supervise_config::settings::EventChoice;
 use supervise_core::id::{Ms, Tick};
 
-/// The same kind of event is told once in this time.
+/// The same kind of event is sent once in this time.
 const SAME: Ms = Ms::secs(600);
-/// So many events are told in [`SPAN`] at most.
+/// Most events in [`SPAN`].
 const MANY: usize = 20;
 const SPAN: Ms = Ms::secs(3600);
 
-/// Events that were told lately.
+/// Recently sent events.
 #[derive(Debug, Default)]
 pub struct NotifyThrottle {
     last: BTreeMap<EventChoice, Tick>,
@@ -20,7 +20,7 @@ pub struct NotifyThrottle {
 }
 
 impl NotifyThrottle {
-    /// Takes an event in. `Some`: it is told, with the number of those left out since the last one that was.
+    /// `Some`: send the event, with the number of events suppressed since the last one sent.
     pub fn tell(&mut self, event: EventChoice, at: Tick) -> Option<u64> {
         while self.told.front().is_some_and(|t| at.since(*t) >= SPAN) {
             self.told.pop_front();
@@ -31,7 +31,7 @@ impl NotifyThrottle {
             return None;
         }
         self.last.insert(event, at);
-        // Ends are few; beyond the limit they need not be remembered.
+        // Ends are rare; beyond the limit they need not be stored.
         if self.told.len() < MANY {
             self.told.push_back(at);
         }

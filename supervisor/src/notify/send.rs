@@ -1,7 +1,8 @@
-//! `supervise __notify`: the one place that starts a command or `curl` to tell somebody.
+//! `supervise __notify`: the only code that starts a command or `curl` to notify someone.
 //!
-//! A helper of its own, because the command may stand on a mount that hangs. It has a deadline for each way, ends what it started, and
-//! needs nobody to wait for it: the last words of a run are on their way when its supervisor is gone already.
+//! A separate process, because the command may be on a hung mount. Each target has a deadline, after which its
+//! process is killed. Nothing has to wait for it: a final notification may still be on its way after the supervisor
+//! has exited.
 
 use super::{Notification, NotifyResult, NotifyTargets};
 use crate::environment;
@@ -21,27 +22,24 @@ use supervise_core::event::ExitStatus;
 use supervise_host::process::capture::{CaptureCommand, CaptureError, CapturedOutput, capture};
 use supervise_host::process::own_program;
 
-/// A command, or `curl`, has this long.
 const LIMIT: Duration = Duration::from_secs(30);
-/// `curl` gives up before it is ended, and says why.
+/// `curl` gives up before it would be killed, and says why.
 const CURL_SECONDS: u32 = 25;
-/// Bytes of output that are taken.
+/// Bytes of output read.
 const OUTPUT: usize = 64 << 10;
-/// Longest part of it that is kept.
 const NOTE: usize = 300;
-/// Longest message that Discord takes, in characters, with room to spare.
+/// Longest message that Discord takes, in characters, with some margin.
 const DISCORD: usize = 1900;
 
-/// An order for the helper. It holds an address that is a secret, so it goes through a pipe only.
+/// An order for the process. Its URL is a secret, so it is passed through a pipe only.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct NotifyJob {
-    /// The ways.
     pub ways: NotifyTargets,
-    /// The event.
     pub notice: Notification,
 }
 
-/// The helper, to be started: it reads a [`Job`], a line, and answers with a list of [`Came`].
+/// Builds the command line of the process: it reads a [`NotifyJob`] as one line and answers with a list of
+/// [`NotifyResult`].
 #[must_use]
 pub fn command(exe: &OsStr) -> Command {
     let mut command = Command::new(own_program(Path::new(exe)));
@@ -50,12 +48,12 @@ pub fn command(exe: &OsStr) -> Command {
         .arg("__notify")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    // Out of reach of the terminal's interrupt.
+    // Keep it from receiving the terminal's interrupt.
     command.stderr(Stdio::null()).process_group(0);
     command
 }
 
-/// The helper itself. Returns the exit code.
+/// Runs the process. Returns the exit code.
 #[must_use]
 pub fn helper() -> i32 {
     let mut line = String::new();
@@ -67,13 +65,13 @@ pub fn helper() -> i32 {
         return 1;
     };
     if let Ok(text) = serde_json::to_string(&send(&job)) {
-        // Whoever wanted it may be gone.
+        // The reader may have exited.
         drop(printer::out_bytes(text.as_bytes()));
     }
     0
 }
 
-/// Tells it in every way, one after the other.
+/// Sends to every target, one after the other.
 #[must_use]
 pub fn send(job: &NotifyJob) -> Vec<NotifyResult> {
     let came = |to: &str, result: Result<String, String>| NotifyResult {
@@ -91,7 +89,7 @@ pub fn send(job: &NotifyJob) -> Vec<NotifyResult> {
     });
     let by_webhook = job.ways.webhook.as_ref().map(|address| {
         let said = post(address, &body(job.ways.shape, &job.notice));
-        // It may quote the address, which is a secret.
+        // The text may quote the URL, which is a secret.
         let hide = |text: String| text.replace(address.as_str(), "***");
         came("webhook", said.map(hide).map_err(hide))
     });
@@ -121,7 +119,7 @@ fn run(words: &[String], input: &[u8]) -> Result<CapturedOutput, CaptureError> {
     })
 }
 
-/// Address and text go in on standard input: whoever lists processes sees neither.
+/// URL and body are passed on standard input: process listings show neither.
 fn post(address: &str, body: &str) -> Result<String, String> {
     let argv = ["curl", "-q", "--config", "-"].map(str::to_owned);
     let config = config(address, body);
@@ -153,7 +151,7 @@ fn config(address: &str, body: &str) -> String {
     out + &format!("connect-timeout = 10\nmax-time = {CURL_SECONDS}\n")
 }
 
-/// A value between quotes, as a configuration of `curl` has it.
+/// A quoted value for a `curl` config file.
 fn quoted(value: &str) -> String {
     value
         .replace('\\', "\\\\")
@@ -162,7 +160,7 @@ fn quoted(value: &str) -> String {
         .replace('\r', "\\r")
 }
 
-/// The notice as it is told to a program. A test is no event of a run.
+/// The notification as a program gets it. A test is not an event of a run.
 fn plain(notice: &Notification) -> Value {
     let mut value = json!(notice);
     if notice.test {
@@ -171,12 +169,11 @@ fn plain(notice: &Notification) -> Value {
     value
 }
 
-/// The text that a webhook of this kind wants.
 fn body(shape: WebhookShape, notice: &Notification) -> String {
     let value = match shape {
         WebhookShape::Plain => plain(notice),
         WebhookShape::Slack => {
-            // These three have a meaning there.
+            // These three characters have a meaning there.
             let text = message(notice)
                 .replace('&', "&amp;")
                 .replace('<', "&lt;")
@@ -191,7 +188,6 @@ fn body(shape: WebhookShape, notice: &Notification) -> String {
     value.to_string()
 }
 
-/// A notice for people.
 fn message(n: &Notification) -> String {
     let mut out = format!("run {} on {}: {}\n", n.run, n.host, n.text);
     let number = |what: &str, n: Option<u64>| n.map(|n| format!("{what} {n}"));

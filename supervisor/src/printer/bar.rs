@@ -1,19 +1,18 @@
-//! The line below those of a run on a terminal, which lives, with a bar where the last step is known.
+//! The progress line at the bottom of the terminal, with a bar if the last step is known.
 
 use crate::render::live::LiveProgress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A line that stands on the terminal once there is something to show.
+/// Drawn once there is something to show.
 #[derive(Debug, Default)]
 pub(super) struct Bar(Option<ProgressBar>);
 
 impl Bar {
-    /// Shows where the training is now.
     pub(super) fn show(&mut self, live: &LiveProgress) {
         draw(self.0.get_or_insert_with(new_bar), live);
     }
 
-    /// Does something with the line out of the way.
+    /// Runs `what` while the line is hidden.
     pub(super) fn suspend(&self, what: impl FnOnce()) {
         match &self.0 {
             Some(bar) => bar.suspend(what),
@@ -21,7 +20,6 @@ impl Bar {
         }
     }
 
-    /// Takes it off the terminal.
     pub(super) fn end(&mut self) {
         if let Some(bar) = self.0.take() {
             bar.finish_and_clear();

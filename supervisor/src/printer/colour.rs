@@ -1,19 +1,18 @@
-//! Colours of our own lines, added last: what is printed is already safe, and a colour marks a line by how it begins.
+//! Colors of our own lines, added last: the text is already safe, and a line's beginning determines its color.
 
 use crate::lead::Lead;
 use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The colours of `--color`.
+/// When to use colors (`--color`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum ColourChoice {
     /// On a terminal, unless `NO_COLOR` is set.
     #[default]
     Auto,
-    /// Into a pipe too.
+    /// In a pipe too.
     Always,
-    /// Nowhere.
     Never,
 }
 
@@ -25,12 +24,12 @@ const PLAIN: &str = "\x1b[0m";
 
 static CHOICE: AtomicU8 = AtomicU8::new(ColourChoice::Auto as u8);
 
-/// From now on lines are printed so.
+/// Sets when lines are colored.
 pub fn choose_colour(choice: ColourChoice) {
     CHOICE.store(choice as u8, Ordering::Relaxed);
 }
 
-/// Returns true if what is drawn on this terminal may have colours.
+/// Returns true if this terminal may show colors.
 #[must_use]
 pub fn has_colours() -> bool {
     is_on(&std::io::stdout())
@@ -45,7 +44,7 @@ fn is_on(to: &impl IsTerminal) -> bool {
     }
 }
 
-/// Lines with their colours, where this stream shows some.
+/// Adds colors to lines, if this stream shows them.
 pub(super) fn painted<'a>(text: &'a str, to: &impl IsTerminal) -> Cow<'a, str> {
     if !is_on(to) {
         return Cow::Borrowed(text);

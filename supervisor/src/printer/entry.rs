@@ -1,4 +1,4 @@
-//! A line of a run as an entry of systemd's journal: who, where in the training, and what kind of line, as fields.
+//! A line of a run as an entry of systemd's journal: run, progress and kind of line become fields.
 
 use super::printable;
 use crate::render::journal::kind;
@@ -15,7 +15,7 @@ const ERROR: &str = "3";
 const WARNING: &str = "4";
 const INFO: &str = "6";
 
-/// The place in a run at which a line is said: fields that are the same for whatever is said there.
+/// Fields that all lines share at one point of a run.
 #[derive(Debug, Default)]
 pub(super) struct EntryFields {
     fields: Vec<(&'static str, String)>,
@@ -37,7 +37,7 @@ impl EntryFields {
         Self { fields, step }
     }
 
-    /// The entry of a line that is said here; `of`: the record that it tells.
+    /// Builds the entry of a line; `of`: the record it reports.
     pub(super) fn entry(&self, text: &str, of: Option<&JournalRecord>) -> Vec<u8> {
         let mut fields = vec![
             ("MESSAGE", printable(text)),
@@ -57,7 +57,6 @@ impl EntryFields {
     }
 }
 
-/// The step that it is about, where that is another than the newest one.
 fn proven(r: &JournalRecord) -> Option<Step> {
     match r {
         JournalRecord::Decided {
@@ -68,7 +67,6 @@ fn proven(r: &JournalRecord) -> Option<Step> {
     }
 }
 
-/// The code of the first reason.
 fn code(r: &JournalRecord) -> Option<String> {
     match r {
         JournalRecord::Decided { reasons, .. } | JournalRecord::Intended { reasons, .. } => {
@@ -78,7 +76,6 @@ fn code(r: &JournalRecord) -> Option<String> {
     }
 }
 
-/// The class of the failure that it names.
 fn class(r: &JournalRecord) -> Option<&str> {
     match r {
         JournalRecord::Decided {

@@ -1,4 +1,4 @@
-//! Things that take their time, on a terminal that would otherwise stand still.
+//! Progress of slow operations on a terminal.
 
 use super::bar::new_bar;
 use super::is_terminal;
@@ -6,7 +6,7 @@ use crate::render::bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
-/// Something that takes its time, on a terminal that would otherwise stand still.
+/// Shows how long a slow operation has taken.
 #[derive(Debug)]
 pub struct WaitSpinner {
     bar: Option<ProgressBar>,
@@ -14,7 +14,7 @@ pub struct WaitSpinner {
 }
 
 impl WaitSpinner {
-    /// For this; without a terminal it shows nothing.
+    /// Without a terminal it shows nothing.
     #[must_use]
     pub fn new(what: String) -> Self {
         Self {
@@ -23,7 +23,7 @@ impl WaitSpinner {
         }
     }
 
-    /// It has taken so long.
+    /// Updates the time taken so far.
     pub fn tell(&mut self, took: Duration) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("{}: {} s", self.what, took.as_secs()));
@@ -31,7 +31,7 @@ impl WaitSpinner {
         }
     }
 
-    /// Takes it off the terminal.
+    /// Removes it from the terminal.
     pub fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -39,17 +39,17 @@ impl WaitSpinner {
     }
 }
 
-/// Bytes read so far and how fast, on a terminal that would otherwise stand still.
+/// Shows bytes done so far and their rate.
 #[derive(Debug)]
 pub struct ByteMeter {
     bar: Option<ProgressBar>,
     began: Instant,
-    /// The word for how bytes are handled.
+    /// Past participle: `read` or `written`.
     word: &'static str,
 }
 
 impl ByteMeter {
-    /// A meter; without a terminal it shows nothing.
+    /// Without a terminal it shows nothing.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -59,7 +59,7 @@ impl ByteMeter {
         }
     }
 
-    /// A meter of bytes that are written.
+    /// A meter for written bytes.
     #[must_use]
     pub fn of_writing() -> Self {
         Self {
@@ -68,7 +68,7 @@ impl ByteMeter {
         }
     }
 
-    /// So many bytes were read, of so many where that is known.
+    /// Updates the count; `of`: the total, if known.
     pub fn tell(&mut self, done: u64, of: Option<u64>) {
         let Some(bar) = &self.bar else { return };
         if let Some(of) = of.filter(|of| bar.length() != Some(*of)) {
@@ -82,7 +82,7 @@ impl ByteMeter {
         bar.set_message(so_far(done, of, self.word, Some(rate)));
     }
 
-    /// Takes it off the terminal.
+    /// Removes it from the terminal.
     pub fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -90,7 +90,7 @@ impl ByteMeter {
     }
 }
 
-/// `1.2 GiB of 3.0 GiB read, 2.1 GiB/s, 1 s left`; `rate`: bytes a second, where it is known.
+/// `1.2 GiB of 3.0 GiB read, 2.1 GiB/s, 1 s left`; `rate`: bytes per second, if known.
 pub(super) fn so_far(done: u64, of: Option<u64>, word: &str, rate: Option<u64>) -> String {
     let left = of.and_then(|of| of.saturating_sub(done).checked_div(rate?));
     let left = left.map(|s| format!(", {s} s left")).unwrap_or_default();

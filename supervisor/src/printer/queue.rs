@@ -1,7 +1,7 @@
-//! Output of a run on its way to the reader: a thread of its own writes it, so that nothing waits for a reader who stopped reading.
+//! The output of a run: a separate thread writes it, so that nothing waits for a reader who stopped reading.
 //!
-//! Output that a terminal held by ^S or a full pipe does not take is kept up to [`LIMIT`], then dropped and counted; how many lines
-//! are missing is said where they would stand. The journal holds everything, whoever reads.
+//! If a terminal stopped by ^S or a full pipe takes no output, up to [`LIMIT`] is kept; more is dropped, and a line
+//! in its place says how many lines are missing. The journal has everything in any case.
 
 use super::bar::Bar;
 use crate::render::live::LiveProgress;
@@ -12,31 +12,26 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use supervise_host::system::write_some;
 
-/// Bytes that are kept for a reader who does not read.
+/// Bytes kept for a reader that does not read.
 const LIMIT: usize = 4 << 20;
-/// Bytes written at once: so much is a sign that somebody reads.
+/// Bytes per write: a completed write shows that the reader is reading.
 const PIECE: usize = 4096;
-/// At the end a reader who takes nothing is waited for so long.
+/// How long to wait at the end for a reader that takes nothing.
 const STILL: Duration = Duration::from_secs(1);
-/// And one who takes a little now and then so long.
+/// How long to wait at the end for a slow reader.
 const SLOW: Duration = Duration::from_secs(5);
-/// How often it is looked, where no word of it comes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// One of the two outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StdStream {
-    /// Standard output.
     Out,
-    /// Standard error.
     Err,
 }
 
-/// Something to be written.
 #[derive(Debug, PartialEq, Eq)]
 enum QueueItem {
     Text(StdStream, Vec<u8>),
-    /// An entry of the system's journal, and the text that is written where it is not taken.
+    /// An entry of systemd's journal, and the text to write if the journal does not take it.
     Entry(Vec<u8>, Vec<u8>),
     EndBar,
 }
@@ -51,13 +46,11 @@ impl QueueItem {
     }
 }
 
-/// Takes bytes as `write(2)` does.
 pub(super) type Sink = Box<dyn FnMut(StdStream, &[u8]) -> io::Result<usize> + Send>;
 
-/// The system's journal, where the lines of the run go to one: takes an entry, or does not.
+/// Systemd's journal, if the output goes there; returns false if it did not take the entry.
 pub(super) type JournaldSink = Box<dyn FnMut(&[u8]) -> bool + Send>;
 
-/// How many lines are missing, in the form of the output.
 pub(super) type DroppedLinesFn = fn(u64) -> String;
 
 #[derive(Debug, Default)]
@@ -72,7 +65,7 @@ struct QueueState {
 
 impl QueueState {
     fn push(&mut self, item: QueueItem, limit: usize, missing: DroppedLinesFn) {
-        // What is full takes nothing before there is room for more than one line.
+        // Once full, the queue takes nothing until it is half empty.
         self.dropping = match self.dropping {
             true => self.bytes > limit / 2,
             false => self.bytes + item.len() > limit && self.bytes > 0,
@@ -106,14 +99,14 @@ impl QueueState {
 struct QueueShared {
     waiting: Mutex<QueueState>,
     changed: Condvar,
-    /// Pieces that somebody took.
+    /// Writes that completed.
     taken: AtomicU64,
     screen: Mutex<TerminalState>,
     limit: usize,
     missing: DroppedLinesFn,
 }
 
-/// Bar and outputs: only whoever writes touches them.
+/// Bar and outputs: only the writing thread touches them.
 struct TerminalState {
     sink: Sink,
     journal: Option<JournaldSink>,
@@ -125,7 +118,7 @@ impl QueueShared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what is next; `false`: there is nothing.
+    /// Writes the next item; `false`: there was none.
     fn step(&self) -> bool {
         let mut waiting = self.lock();
         if waiting.items.is_empty() {
@@ -177,14 +170,14 @@ impl QueueShared {
             while self.step() {}
             let waiting = self.lock();
             if waiting.is_idle() {
-                // Woken for nothing, it finds nothing.
+                // A spurious wakeup is harmless.
                 drop(self.changed.wait(waiting));
             }
         }
     }
 }
 
-/// Writes everything, or nothing more where the reader is gone: that is no reason to end a training.
+/// Writes everything, or stops if the reader has gone away: that is no reason to stop training.
 fn write(sink: &mut Sink, to: StdStream, bytes: &[u8], taken: &AtomicU64) {
     let mut left = bytes;
     while !left.is_empty() {
@@ -195,14 +188,13 @@ fn write(sink: &mut Sink, to: StdStream, bytes: &[u8], taken: &AtomicU64) {
                 taken.fetch_add(1, Ordering::Relaxed);
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            // Whoever shares the output made it so.
+            // Another process sharing the output made it nonblocking.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(LOOK),
             Err(_) => return,
         }
     }
 }
 
-/// The queue and its thread.
 pub(super) struct Queue {
     shared: Arc<QueueShared>,
     threaded: bool,
@@ -210,7 +202,6 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Onto standard output and standard error, and into the system's journal.
     pub(super) fn new(missing: DroppedLinesFn, journal: Option<JournaldSink>) -> Self {
         let sink = |to, bytes: &[u8]| match to {
             StdStream::Out => write_some(io::stdout(), bytes),
@@ -235,7 +226,7 @@ impl Queue {
         });
         let its = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("printer".to_owned());
-        // Where no thread can be made, whoever prints writes.
+        // If no thread can be started, the printing thread writes.
         let threaded = thread.spawn(move || its.work()).is_ok();
         Self {
             shared,
@@ -244,35 +235,32 @@ impl Queue {
         }
     }
 
-    /// Text for one of the outputs, dropped where too much waits already.
     pub(super) fn text(&self, to: StdStream, bytes: &[u8]) {
         let item = QueueItem::Text(to, bytes.to_vec());
         self.with(|w, limit, missing| w.push(item, limit, missing));
     }
 
-    /// Lines of a run are entries of the system's journal.
     pub(super) fn has_journal(&self) -> bool {
         self.has_journal
     }
 
-    /// An entry of the system's journal, dropped as a text is.
+    /// Queues an entry of systemd's journal; dropped like text.
     pub(super) fn entry(&self, entry: Vec<u8>, text: &[u8]) {
         let item = QueueItem::Entry(entry, text.to_vec());
         self.with(|w, limit, missing| w.push(item, limit, missing));
     }
 
-    /// Text that is never dropped: how a run ended.
+    /// Queues text that is never dropped: how a run ended.
     pub(super) fn last_text(&self, to: StdStream, bytes: &[u8]) {
         let item = QueueItem::Text(to, bytes.to_vec());
         self.with(|w, _, missing| w.push_always(item, missing));
     }
 
-    /// The bar, which shows the newest alone.
+    /// Shows the bar; only the newest state is kept.
     pub(super) fn show(&self, shown: LiveProgress) {
         self.with(|w, _, _| w.bar = Some(shown));
     }
 
-    /// Takes the bar off the terminal.
     pub(super) fn end_bar(&self) {
         self.with(|w, _, missing| {
             w.bar = None;
@@ -288,7 +276,7 @@ impl Queue {
         }
     }
 
-    /// Waits until everything is written, for as long as somebody takes it.
+    /// Waits until everything is written, as long as the reader keeps reading.
     pub(super) fn flush(&self) {
         let end = Instant::now() + SLOW;
         let mut seen = self.shared.taken.load(Ordering::Relaxed);
@@ -318,12 +306,12 @@ mod tests {
         format!("{n} missing\n")
     }
 
-    /// A queue whose reader takes what it is let take, one write at a time.
+    /// A queue whose reader takes one write per `go`.
     fn held(limit: usize) -> (Queue, mpsc::Sender<()>, mpsc::Receiver<String>) {
         let (go, held) = mpsc::channel::<()>();
         let (told, heard) = mpsc::channel();
         let sink = move |_, bytes: &[u8]| {
-            // Without somebody who lets it go on, it goes on.
+            // If the test has dropped the sender, continue.
             let _ = held.recv();
             let _ = told.send(String::from_utf8_lossy(bytes).into_owned());
             Ok(bytes.len())
@@ -359,7 +347,7 @@ mod tests {
             go.send(()).unwrap();
             heard.recv().unwrap();
         }
-        // The thread takes the room off its account after the write.
+        // The thread updates the count after the write.
         while queue.shared.lock().bytes > 20 {
             std::thread::yield_now();
         }

@@ -1,21 +1,20 @@
-//! Something long that is done before a launch: how far it is, on the line of a run on a terminal.
+//! Progress of long work before a launch, on the run's progress line.
 
 use super::meter::so_far;
 use crate::render::live::LiveProgress;
 use std::time::Instant;
 
-/// How far it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkProgress {
     began: Instant,
-    /// Bytes that were done when it was first heard of.
+    /// Bytes already done when work was first reported.
     first: u64,
     done: u64,
     of: u64,
 }
 
 impl WorkProgress {
-    /// Takes how many bytes are done now, and of how many. A count that goes back is another work's.
+    /// Updates bytes done and total. A count that goes down belongs to new work.
     pub(super) fn on(before: Option<Self>, (done, of): (u64, u64), now: Instant) -> Self {
         match before.filter(|b| b.of == of && b.done <= done) {
             Some(before) => Self { done, ..before },
@@ -28,7 +27,6 @@ impl WorkProgress {
         }
     }
 
-    /// The line, with a bar.
     pub(super) fn line(&self, now: Instant) -> LiveProgress {
         let took = now.saturating_duration_since(self.began);
         let rate =
@@ -55,7 +53,7 @@ mod tests {
         let line = work.line(at(500));
         assert_eq!(line.words, "cut anew: 2.0 GiB of 4.0 GiB written, 2.0 GiB/s, 1 s left");
         assert_eq!(line.share, Some((2 << 30, 4 << 30)));
-        // Another step.
+        // New work.
         let work = WorkProgress::on(Some(work), (1 << 20, 4 << 20), at(900));
         assert_eq!(work.line(at(900)).words, "cut anew: 1.0 MiB of 4.0 MiB written");
     }

@@ -1,4 +1,4 @@
-//! The account of an attempt's end: what happened first and where, what shows it, what followed, what was ruled out, what to do.
+//! How an attempt failed: what happened first and where, the evidence, what followed, what was ruled out, what to do.
 
 use super::one_line;
 use super::time::stamp;
@@ -16,65 +16,51 @@ use supervise_core::rulebook::taxonomy::{Class, FailureClass};
 use supervise_core::state::Attempt;
 use supervise_host::evidence::error_file;
 
-/// Lines of evidence, and of what followed.
 const LINES: usize = 3;
-/// Decisions that are told.
 const DECISIONS: usize = 3;
-/// Longest line.
 const LONG: usize = 240;
 
-/// The account of one attempt that failed.
+/// How one attempt failed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FailureAccount {
-    /// The first event, in words.
+    /// The first event, as text.
     pub first: String,
-    /// The worker that failed first; in a gang it is the rank.
+    /// The worker that failed first; in a gang this is the rank.
     pub worker: Option<u32>,
-    /// The machine.
     pub host: Option<String>,
-    /// The newest step that was printed then.
     pub step: Option<Step>,
     /// When, in ms since 1970.
     pub at: Option<WallMs>,
-    /// The lines that show it.
     pub evidence: Vec<LineRef>,
-    /// Lines and ends that came of it.
+    /// Later lines and exits that it caused.
     pub followed: Vec<LineRef>,
-    /// Causes that the machine's facts speak against, and those that could not be looked at.
+    /// Causes that the machine facts rule out, and causes that could not be checked.
     pub ruled_out: Vec<String>,
-    /// Decisions, with why.
+    /// Decisions with their reasons.
     pub decided: Vec<String>,
-    /// Advice about the cause.
     pub todo: Option<String>,
 }
 
-/// A line, and where it stands.
+/// A line and its location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LineRef {
-    /// The file, below the run directory; `None`: it is no line of a file.
     pub file: Option<String>,
-    /// Line number from 1, where it is known.
+    /// Line number from 1, if known.
     pub line: Option<u64>,
-    /// The line.
     pub text: String,
 }
 
-/// A line of output that mattered.
+/// A matched line of output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SightingView {
-    /// Its meaning.
     pub means: RuleKind,
-    /// Whose output.
     pub worker: u32,
-    /// Line number from 1.
     pub line: u64,
-    /// The line.
     pub text: String,
-    /// How often.
     pub count: u64,
 }
 
-/// When and where the first failure was seen, and what was decided after it.
+/// When and where the first failure was seen, and the decisions after it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct FirstFailure {
     pub(super) host: Option<String>,
@@ -83,7 +69,6 @@ pub(super) struct FirstFailure {
 }
 
 impl SightingView {
-    /// It may be the cause of an end.
     pub(super) fn matters(&self) -> bool {
         matches!(self.means, RuleKind::Failure(_) | RuleKind::Exception)
     }
@@ -102,7 +87,6 @@ impl SightingView {
 }
 
 impl FirstFailure {
-    /// A decision after the end, in words.
     pub(super) fn decide(&mut self, words: String) {
         if self.decided.len() < DECISIONS && !self.decided.contains(&words) {
             self.decided.push(words);
@@ -111,7 +95,6 @@ impl FirstFailure {
 }
 
 impl FailureAccount {
-    /// The account of an attempt whose cause is known.
     pub(super) fn of(a: &Attempt, d: &Diagnosis, sightings: &[SightingView], seen: &FirstFailure) -> Self {
         let no = a.no.0;
         let failed = a.end.first_failure.map(|(w, _)| w.0);
@@ -123,7 +106,7 @@ impl FailureAccount {
         let root = sightings.iter().position(is_root);
         let stacks = a.end.evidence.as_ref().and_then(|facts| facts.stacks.as_ref());
         let stands = stacks.filter(|_| a.is_stuck());
-        // The ends of those that we ended tell nothing.
+        // How workers exited says nothing if we killed them.
         let failed = failed.filter(|_| !a.is_stuck());
         let odd = stands.and_then(Stacks::odd).map(|w| w.0);
         let seen_root = root.and_then(|at| sightings.get(at));
@@ -188,7 +171,6 @@ impl FailureAccount {
         }
     }
 
-    /// Its lines, each with a word in front.
     pub(super) fn lines(&self, class: &FailureClass) -> Vec<String> {
         let place = [
             self.worker.map(|w| format!("worker {w}")),
@@ -223,7 +205,6 @@ impl LineRef {
     }
 }
 
-/// Findings in the ranks' calls.
 fn collectives(no: u32, text: String) -> LineRef {
     LineRef {
         file: Some(format!("attempts/{no:04}/evidence/collectives.txt")),
@@ -232,7 +213,6 @@ fn collectives(no: u32, text: String) -> LineRef {
     }
 }
 
-/// The place at which ranks stood.
 fn stack(no: u32, text: String) -> LineRef {
     LineRef {
         file: Some(format!("attempts/{no:04}/evidence/stacks.txt")),
@@ -241,7 +221,6 @@ fn stack(no: u32, text: String) -> LineRef {
     }
 }
 
-/// The exception that a worker ended with.
 fn exception(no: u32, ending: &WorkerException) -> LineRef {
     let frame = ending.chain.first().and_then(|raised| raised.frames.last());
     let place = frame.map_or_else(String::new, |f| {
@@ -254,13 +233,11 @@ fn exception(no: u32, ending: &WorkerException) -> LineRef {
     }
 }
 
-/// The beginning of a line, as a diagnosis quotes it.
 fn head(text: &str) -> &str {
     let end = text.char_indices().nth(100).map_or(text.len(), |(at, _)| at);
     text[..end].trim()
 }
 
-/// The line of the logs that the diagnosis quotes.
 fn read_place<'a>(a: &'a Attempt, d: &Diagnosis) -> Option<&'a LogPlace> {
     let logs = a.end.evidence.as_ref()?.logs.as_ref()?;
     let causes = [Some(logs), logs.else_cause.as_deref()];
@@ -317,7 +294,6 @@ fn said(text: String) -> LineRef {
     }
 }
 
-/// Causes that the facts of the machine rule out.
 fn ruled_out(facts: &MachineFacts, class: &FailureClass) -> Vec<String> {
     let mut out = Vec::new();
     let has = |want: fn(KernelKind) -> bool| facts.lines.iter().any(|l| want(l.kind));

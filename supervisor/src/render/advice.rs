@@ -1,9 +1,10 @@
-//! The commands that help after an end.
+//! The commands that help after a run has stopped.
 
 use supervise_core::journal::reason::Reason;
 use supervise_core::journal::record::{RunOutcome, UNFAMILIAR_GLOBALS};
 
-/// Lines for a person, after an end for these reasons: where the reasons and the output stand, and how the run goes on. None where nothing failed.
+/// Lines of advice for this outcome and its reasons: where to find the reasons and the output, and how to resume.
+/// Empty if nothing failed.
 #[must_use]
 pub fn advice(outcome: &RunOutcome, why: &[Reason], run: &str, worker: Option<u32>) -> Vec<String> {
     let next = match outcome {

@@ -13,20 +13,15 @@ use supervise_core::id::WallMs;
 /// The stable JSON of a scan.
 #[derive(Debug, Serialize)]
 pub struct CheckpointsView<'a> {
-    /// Version of this shape.
     pub version: u32,
-    /// The root.
     pub root: &'a str,
     /// The trainer's own pointer.
     pub tracker: &'a TrackerState,
-    /// The newest proven step.
     pub newest_proven: Option<u64>,
-    /// Every step, newest first.
     pub steps: &'a [CheckpointSummary],
-    /// Exports of the weights, from which nothing is resumed.
+    /// Exports of the weights, which cannot be resumed from.
     #[serde(skip_serializing_if = "<[Export]>::is_empty")]
     pub exports: &'a [Export],
-    /// Things that belong to no step.
     pub remarks: &'a [String],
     /// Why the root could not be read.
     pub unreadable: Option<&'a str>,
@@ -35,19 +30,14 @@ pub struct CheckpointsView<'a> {
 /// One export.
 #[derive(Debug, Clone, Serialize)]
 pub struct Export {
-    /// Its directory, relative to the root.
     pub path: Utf8PathBuf,
-    /// The step that was trained last, counted from 1.
+    /// The last trained step, counted from 1.
     pub step: u64,
-    /// The facts about it.
     pub verdict: Verdict,
-    /// How deep the proof went.
     pub proven: Option<Depth>,
-    /// Bytes of its files.
     pub bytes: u64,
-    /// Always false: an export holds no optimizer, no counters and no place in the data.
+    /// Always false: an export has no optimizer, counters or dataloader position.
     pub resumable: bool,
-    /// Findings.
     pub findings: Vec<Finding>,
 }
 
@@ -72,7 +62,7 @@ impl<'a> CheckpointsView<'a> {
     }
 }
 
-/// The table for people.
+/// The table of steps and exports.
 #[must_use]
 pub fn text(root: &str, scan: &ScanReport, exports: &[Export]) -> String {
     let root = terminal::shown(root);
@@ -159,7 +149,7 @@ fn row(c: &CheckpointSummary) -> Vec<String> {
 
 fn resume_word(c: &CheckpointSummary) -> &'static str {
     match &c.resume {
-        // Nothing is resumed from what is not whole, but for what may be left of it.
+        // Only a whole step can be resumed from, or a partial one with a usable rest.
         _ if c.verdict != Verdict::Whole && c.part.is_none() => "no",
         Resumability::Exact => "exact",
         Resumability::Degraded { .. } => "degraded",
@@ -167,7 +157,7 @@ fn resume_word(c: &CheckpointSummary) -> &'static str {
     }
 }
 
-/// Meaning of a resume from it, in words.
+/// What a resume from it restores, as text.
 #[must_use]
 pub fn resume_words(r: &Resumability) -> String {
     match r {

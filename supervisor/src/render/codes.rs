@@ -1,11 +1,11 @@
-//! The codes of findings about steps, with what each means. Those about single files stand with their readers.
+//! The codes of findings about steps, with the meaning of each. Codes about single files are next to their readers.
 
 use std::collections::BTreeMap;
 use supervise_trainers::registry::adapters;
 
 pub use supervise_checkpoint::codes::CODES as FILE_CODES;
 
-/// Codes that are said of a step, a set or a configuration of any trainer, with their meanings, in alphabetical order.
+/// Finding codes about a step, a set or a configuration of any trainer, in alphabetical order.
 pub const STEP_CODES: &[(&str, &str)] = &[
     (
         "another_owner",
@@ -283,7 +283,7 @@ pub const STEP_CODES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Every code that is said of a step, a set or a configuration, with its meaning.
+/// All finding codes about a step, a set or a configuration, with the meaning of each.
 #[must_use]
 pub fn step_codes() -> BTreeMap<&'static str, &'static str> {
     let of_trainers = adapters().flat_map(|a| a.codes());

@@ -1,14 +1,14 @@
-//! A command as it may be shown: quoted, without secrets.
+//! Commands for display: quoted, without secrets.
 
 use supervise_config::{redact_word, redact_words};
 
-/// A word of a command as it may be shown: `key=secret` and `--key=secret` without the secret.
+/// A word without secrets: `key=secret` and `--key=secret` lose the secret.
 #[must_use]
 pub fn shown_word(word: &str) -> String {
     redact_word(word)
 }
 
-/// A whole command as it may be shown.
+/// A whole command, quoted and without secrets.
 #[must_use]
 pub fn shown_command(words: &[String]) -> String {
     let quoted = |word: String| {
@@ -28,7 +28,7 @@ pub fn shown_command(words: &[String]) -> String {
         .join(" ")
 }
 
-/// A command for a person to give: what is hidden in it, he fills in.
+/// A command for the operator to run, who fills in the hidden values.
 #[must_use]
 pub fn proposed(words: &[String]) -> String {
     let shown = shown_command(words);

@@ -1,4 +1,4 @@
-//! Result of a comparison of two models.
+//! Result of comparing two models.
 
 use super::count;
 use crate::exit::SuperviseExitCode;
@@ -8,25 +8,20 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use supervise_weights::compare::{CompareReport, Difference, DifferenceKind, Values};
 
-/// Differences that are told in words.
 const TOLD: usize = 20;
 
-/// Two models, compared.
+/// A comparison of two models.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CompareView {
-    /// Files or directories that they were read from.
+    /// File or directory of the first model.
     pub first: Utf8PathBuf,
-    /// The other.
+    /// File or directory of the second model.
     pub second: Utf8PathBuf,
-    /// Nothing differs.
     pub equal: bool,
-    /// Tensors that both have.
     pub tensors: u64,
-    /// Numbers that were compared.
     pub numbers: u64,
-    /// Numbers that are not a number, in the first and in the second.
+    /// NaN values in the first and in the second.
     pub nan: [u64; 2],
-    /// Differences, by the tensor's name.
     pub differences: Vec<Difference>,
 }
 
@@ -45,7 +40,7 @@ impl CompareView {
         }
     }
 
-    /// As `cmp` ends: 0 where nothing differs, 1 where something does.
+    /// Like `cmp`: 0 if the models are equal, 1 if they differ.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self.equal {
@@ -54,7 +49,7 @@ impl CompareView {
         }
     }
 
-    /// The same in words.
+    /// The comparison as text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();

@@ -1,8 +1,8 @@
-//! Conditions that a run waits for, in words.
+//! What a run waits for, as text.
 
 use supervise_core::journal::record::WaitCondition;
 
-/// In a line of what happens: waiting ...
+/// Completes "waiting …" in a timeline.
 pub(crate) fn until(what: &WaitCondition) -> &'static str {
     match what {
         WaitCondition::Backoff => "before the next attempt",
@@ -16,7 +16,7 @@ pub(crate) fn until(what: &WaitCondition) -> &'static str {
     }
 }
 
-/// In a headline: waiting for ...
+/// Completes "waiting for …" in a headline.
 pub(crate) fn thing(what: &WaitCondition) -> &'static str {
     match what {
         WaitCondition::Backoff => "the next attempt",
@@ -30,7 +30,7 @@ pub(crate) fn thing(what: &WaitCondition) -> &'static str {
     }
 }
 
-/// In a notice: has waited so long ...
+/// Completes "has waited 10m …" in a notification.
 pub(crate) fn awaited(what: &WaitCondition) -> &'static str {
     match what {
         WaitCondition::Backoff => "for time to pass",

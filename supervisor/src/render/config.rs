@@ -1,21 +1,17 @@
-//! Every value of a configuration and where it came from: as a table and as JSON of a stable shape. Secrets are hidden.
+//! Every configuration value and where it came from, as a table and as stable JSON. Secrets are hidden.
 
 use super::table;
 use serde::{Deserialize, Serialize};
 use supervise_config::settings::Settings;
 use supervise_config::{ConfigNode, ConfigTree, is_default_origin, python_str, redact, redact_text, redact_words};
 
-/// Stands for what is not shown.
 const HIDDEN: &str = "***";
 
-/// One value.
+/// One configuration value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigRow {
-    /// Its key.
     pub key: String,
-    /// Its value.
     pub value: String,
-    /// Place where it came from.
     pub origin: String,
 }
 
@@ -34,47 +30,40 @@ impl ConfigRow {
         }
     }
 
-    /// Nobody wrote it down for this run.
+    /// Returns true if nobody set it for this run.
     #[must_use]
     pub fn is_default(&self) -> bool {
         is_default_origin(&self.origin)
     }
 }
 
-/// All values.
+/// All configuration values, as stable JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigView {
-    /// Version of this shape.
     pub version: u32,
-    /// The supervisor's settings.
     pub settings: Vec<ConfigRow>,
-    /// The trainer's configuration.
     pub trainer: Vec<ConfigRow>,
-    /// The words by which the run was started; none where nothing was.
+    /// The command line that started the run; `null` if nothing was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<StartCommand>,
 }
 
-/// The words by which a run was started, without secrets.
+/// The command line that started a run, without secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartCommand {
-    /// The trainer's YAML, as it was named.
+    /// The trainer's YAML as given.
     pub config: Option<String>,
-    /// Overrides.
     pub set: Vec<String>,
-    /// The command after `--`.
     pub command: Vec<String>,
-    /// The working directory.
     pub cwd: String,
-    /// Something in them was hidden: with these words alone it is not started again.
+    /// Something was hidden: these words alone cannot start the run again.
     pub hidden: bool,
-    /// Files that `--settings` named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<String>,
 }
 
 impl StartCommand {
-    /// The words, secrets hidden.
+    /// Hides the secrets of a command line.
     #[must_use]
     pub fn new(config: Option<&str>, set: &[String], command: &[String], cwd: &str) -> Self {
         let (shown_set, shown_command) = (redact_words(set), redact_words(command));
@@ -88,7 +77,7 @@ impl StartCommand {
         }
     }
 
-    /// The arguments of a command of ours that speaks of this run.
+    /// Arguments with which a `supervise` command refers to this run.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let mut out: Vec<String> = self.set.iter().map(|set| format!("--set={set}")).collect();
@@ -107,7 +96,7 @@ impl StartCommand {
 }
 
 impl ConfigView {
-    /// The settings, and a trainer's configuration where there is one.
+    /// The view of the settings and, if known, the trainer's configuration.
     #[must_use]
     pub fn of(settings: &Settings, trainer: Option<&ConfigTree>) -> Self {
         let settings = settings.explained().iter();
@@ -120,7 +109,7 @@ impl ConfigView {
         }
     }
 
-    /// For people.
+    /// Both configurations as tables.
     #[must_use]
     pub fn text(&self) -> String {
         let rows = |lines: &[ConfigRow]| -> Vec<Vec<String>> {

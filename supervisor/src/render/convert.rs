@@ -7,31 +7,24 @@ use camino::Utf8PathBuf;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// A model that was written in another form.
+/// A model written in another format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConvertView {
-    /// Directory that it was read from.
     pub source: Utf8PathBuf,
-    /// Directory that was made.
     pub target: Utf8PathBuf,
     /// How layers are named: `stacked`, `layers` or `single`.
     pub keys: &'static str,
-    /// Its files.
     pub files: Vec<String>,
-    /// Tensors that were written.
     pub tensors: u64,
-    /// Bytes of weights that were written, with what stands around them.
+    /// Bytes of weight files written, including headers.
     pub bytes_written: u64,
-    /// Time from the first byte to the last, in milliseconds.
     pub milliseconds: u64,
-    /// Files that came through links.
     pub through_links: Vec<LinkedFile>,
-    /// Things a reader should know.
     pub notes: Vec<String>,
 }
 
 impl ConvertView {
-    /// The same in words.
+    /// The conversion as text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = format!(

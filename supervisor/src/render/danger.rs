@@ -1,4 +1,4 @@
-//! The next thing that would end a run by running out, for `status`.
+//! The next resource to run out and stop the run, for `status`.
 
 use serde::Serialize;
 use supervise_core::decide::danger::next_danger;
@@ -6,29 +6,25 @@ use supervise_core::observe::creep::WatchedResource;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::RunState;
 
-/// The next danger.
+/// A forecast shortage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DangerView {
-    /// The resource that runs out.
     pub what: WatchedResource,
-    /// Bytes or files in use, and how many there are.
     pub used: u64,
-    /// How many there are.
+    /// Bytes or files in total.
     pub of: u64,
-    /// Growth with each step.
     pub per_step: u64,
-    /// The last step that it lasts for.
+    /// The last step it suffices for.
     pub until_step: u64,
-    /// The save that does not fit any more, of a disk.
+    /// On a disk: the save that no longer fits.
     pub save: Option<u64>,
-    /// Time until then at the present pace, in ms.
+    /// Time left at the current rate, in ms.
     pub left_ms: Option<u64>,
-    /// In words.
     pub text: String,
 }
 
 impl DangerView {
-    /// The next danger to the present attempt.
+    /// The next shortage for the current attempt.
     #[must_use]
     pub fn of(s: &RunState, spec: &RunSpec) -> Option<Self> {
         let danger = next_danger(s, spec)?;

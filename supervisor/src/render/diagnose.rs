@@ -1,4 +1,4 @@
-//! The verdict on logs, in words and in JSON.
+//! The diagnosis of logs, as text and as JSON.
 
 use super::terminal::shown;
 use serde::Serialize;
@@ -8,42 +8,38 @@ use supervise_core::diagnosis::{LogLine, LogVerdict};
 use supervise_core::rulebook::failure_line::{FailureLine, said_of};
 use supervise_core::rulebook::taxonomy::{FailureClass, letter};
 
-/// A line of a log, without secrets.
+/// A log line without secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LineView {
-    /// The log, as it was named.
+    /// The log, as named on the command line.
     pub file: String,
-    /// Its line, from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// The line.
     pub text: String,
 }
 
-/// Why a run ended.
+/// Why a run stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DiagnoseView {
-    /// Class of the table, or `none`.
+    /// Failure class, or `none`.
     pub class: String,
-    /// The answer to a first occurrence, one of `R Rb R1 S N F W K`, or `none`.
+    /// The response to a first failure, one of `R Rb R1 S N F W K`, or `none`.
     pub action: String,
     /// `high`, `medium` or `low`.
     pub confidence: String,
-    /// The line that tells it; `null`: the exit code does, or nothing.
+    /// The line that shows it; `null`: the exit code does, or nothing.
     pub root: Option<LineView>,
-    /// Lines that follow from it.
+    /// Later lines that it caused.
     pub cascade: Vec<LineView>,
-    /// The next best class.
     pub runner_up: Option<String>,
-    /// The newest step that was printed before it.
     pub step: Option<u64>,
-    /// The next thing for a person to do.
     pub advice: Option<String>,
-    /// Why the logs may tell less than happened; `null`: they are text.
+    /// Why the logs may be incomplete; `null`: no doubt.
     pub doubt: Option<String>,
 }
 
 impl DiagnoseView {
-    /// Of logs with these names, read with these rules of the user.
+    /// Logs have these names; `rules` are the user's.
     #[must_use]
     pub fn of(v: &LogVerdict, names: &[String], rules: &[FailureLine]) -> Self {
         let place = |p: &LogLine| LineView {
@@ -70,14 +66,14 @@ impl DiagnoseView {
     }
 }
 
-/// The next thing for a person to do about a failure: the rulebook's advice, or that of the user's rule.
+/// What the operator should do about a failure: from the rulebook, or from the user's rule.
 #[must_use]
 pub fn advice_on(class: &FailureClass, rules: &[FailureLine]) -> Option<String> {
     let own = || said_of(rules, class, |line| line.advice.clone());
     class.row().map(|row| row.advice.to_owned()).or_else(own)
 }
 
-/// The cause first, then its evidence, then what followed, then what to do.
+/// The cause first, then its evidence, what followed, and what to do.
 #[must_use]
 pub fn words(v: &DiagnoseView) -> String {
     let mut out = String::new();
@@ -129,7 +125,6 @@ fn at(line: &LineView) -> String {
     format!("{}:{}: {}", shown(&line.file), line.line, shown(&line.text))
 }
 
-/// The meaning of a letter.
 fn meaning(letter: &str) -> &'static str {
     match letter {
         "R" => "relaunch",

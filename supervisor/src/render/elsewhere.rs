@@ -2,19 +2,18 @@
 
 use serde::Serialize;
 
-/// A supervisor of which only its lease tells.
+/// A supervisor known only by its lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RemoteSupervisor {
-    /// Host name.
     pub host: String,
-    /// Its process id there.
+    /// PID on its own machine.
     pub pid: i32,
-    /// Time since it was heard of, in milliseconds, by the clock of the file system.
+    /// Time since its last heartbeat, in ms, by the file system's clock.
     pub silent_ms: u64,
 }
 
 impl RemoteSupervisor {
-    /// For people.
+    /// Host, PID and silence as text.
     #[must_use]
     pub fn words(&self) -> String {
         format!(

@@ -1,4 +1,4 @@
-//! The story of a run's attempts: what was decided, what was seen, why it ended.
+//! The timeline of a run's attempts: decisions, observations, and why each ended.
 
 pub use super::account::SightingView;
 use super::account::{FailureAccount, FirstFailure};
@@ -18,63 +18,51 @@ use supervise_core::journal::reason::{Evidence, Reason};
 use supervise_core::journal::record::{Act, ActKind, Decision, Diagnosis, JournalRecord, StartPoint};
 use supervise_core::state::RunState;
 
-/// Lines kept of an attempt's beginning and of its end: a run of months has many.
+/// Lines kept from the start of an attempt (and as many more from its end): a run of months has many.
 const FIRST: usize = 50;
 const LAST: usize = 450;
 
-/// One line of the story.
+/// One line of the timeline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TimelineLine {
     /// When, in ms since 1970.
     pub at: WallMs,
-    /// In words, with the time of day.
     pub text: String,
-    /// Why, with the evidence.
     pub reasons: Vec<Reason>,
 }
 
 /// One attempt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AttemptStory {
-    /// Its number; 0 for what came before the first.
+    /// Attempt number; 0 for everything before the first.
     pub attempt: u32,
-    /// Place where it started.
     pub from: Option<StartPoint>,
-    /// When its workers ran.
+    /// When its workers started.
     pub launched: Option<WallMs>,
-    /// The command, secrets hidden.
     pub argv: Vec<String>,
-    /// The newest step it printed.
     pub step: Option<Step>,
-    /// How its workers ended.
     pub exits: Vec<(u32, ExitStatus)>,
-    /// Lines of output that mattered: class or meaning, worker, line number, text, times seen.
     pub sightings: Vec<SightingView>,
-    /// Why it was ended by us.
     pub ended_by_us: Option<String>,
-    /// Cause of its end.
     pub diagnosis: Option<Diagnosis>,
-    /// The account of its end, where it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<FailureAccount>,
-    /// Lines said meanwhile.
+    /// Lines of its timeline.
     pub told: Vec<TimelineLine>,
-    /// Lines that are left out after the first 50, where an attempt said more than 500.
+    /// Lines left out after the first 50, if there were more than 500.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u64,
-    /// The last lines, while the story is told.
+    /// The newest lines while reading.
     #[serde(skip)]
     last: VecDeque<TimelineLine>,
-    /// The last output of the worker that failed first, where nothing in it is known.
+    /// The last output of the worker that failed first, if no line in it is known.
     #[serde(skip)]
     output: Vec<String>,
-    /// The newest record, until no process was left.
+    /// Time of the newest record while any process was running.
     #[serde(skip)]
     until: WallMs,
-    /// None is.
     #[serde(skip)]
     gone: bool,
-    /// Further facts about its end.
     #[serde(skip)]
     seen: FirstFailure,
 }
@@ -85,7 +73,6 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl AttemptStory {
-    /// Keeps the first lines and the last ones.
     fn tell(&mut self, told: TimelineLine) {
         if self.told.len() < FIRST {
             return self.told.push(told);
@@ -98,39 +85,34 @@ impl AttemptStory {
     }
 }
 
-/// The whole story.
+/// The timeline of all attempts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExplainView {
-    /// Version of this shape.
     pub version: u32,
-    /// Identity.
     pub run: String,
     /// One per attempt, oldest first.
     pub attempts: Vec<AttemptStory>,
-    /// How the run ended, in words.
     pub outcome: Option<String>,
-    /// The exit code of that.
     pub exit_code: Option<u8>,
-    /// Reasons of the newest decision, and what came of the last rehearsal.
+    /// Reasons of the newest decision, and a refused rehearsal.
     #[serde(skip)]
     because: Vec<String>,
-    /// Advice.
     #[serde(skip)]
     advice: Vec<String>,
 }
 
-/// Folds records into stories.
+/// Builds the timeline from journal records.
 #[derive(Debug, Clone, Default)]
 pub struct StoryBuilder {
     state: RunState,
     stories: Vec<AttemptStory>,
-    /// Of the attempts before it only the end is known.
+    /// Earlier attempts are dropped: only their ends are known.
     first: AttemptNo,
     host: Option<String>,
 }
 
 impl StoryBuilder {
-    /// A story that is told from the middle on: from this attempt, whose first record this is.
+    /// Starts with this attempt, whose first record is at `at`.
     #[must_use]
     pub fn since(first: AttemptNo, at: &LineHeader) -> Self {
         let mut out = Self {
@@ -141,7 +123,7 @@ impl StoryBuilder {
         out
     }
 
-    /// Takes the next record in.
+    /// Adds the next record.
     pub fn add(&mut self, r: &JournalRecord) {
         let launches = |act: &Act| matches!(act.kind, ActKind::Launch(_));
         if matches!(r, JournalRecord::Intended { act, .. } if launches(act)) {
@@ -154,7 +136,7 @@ impl StoryBuilder {
             self.host = Some(one_line(host, 200));
         }
         let no = match r {
-            // What is chosen belongs to the attempt it will be.
+            // A start decision belongs to the attempt it will launch.
             JournalRecord::Decided {
                 what: Decision::StartFrom { order, .. },
                 ..
@@ -177,7 +159,8 @@ impl StoryBuilder {
         self.look(r);
     }
 
-    /// How long the present attempt has lived, when its first failure was seen, and what was decided once its cause was known.
+    /// Notes how long the current attempt has run, when its first failure was seen, and the decisions after its
+    /// diagnosis.
     fn look(&mut self, r: &JournalRecord) {
         let Some(a) = &self.state.attempt else { return };
         let (no, gone, wall) = (a.no.0, a.end.gone, self.state.wall);
@@ -195,7 +178,7 @@ impl StoryBuilder {
         let decided = (told && known).then(|| words(r, &self.state)).flatten();
         let at = self.place(no);
         let Some(story) = self.stories.get_mut(at) else { return };
-        // A pause after its end is no time that it ran.
+        // The pause after its end does not count as running.
         if !story.gone {
             (story.until, story.gone) = (wall, gone);
         }
@@ -212,6 +195,7 @@ impl StoryBuilder {
         &mut self.stories[at]
     }
 
+    /// Index of an attempt's timeline: usually the last one.
     fn place(&mut self, no: u32) -> usize {
         self.stories.iter().rposition(|s| s.attempt == no).unwrap_or_else(|| {
             self.stories.push(blank(no));
@@ -219,7 +203,7 @@ impl StoryBuilder {
         })
     }
 
-    /// Takes what the state knows of the present attempt: where another one begins, and at the end.
+    /// Copies what the state knows of the current attempt, before the next one starts and at the end.
     fn settle(&mut self) {
         let Some(a) = &self.state.attempt else { return };
         let no = a.no.0;
@@ -263,7 +247,7 @@ impl StoryBuilder {
         self.host.as_deref()
     }
 
-    /// The end of the story; `only`: one attempt.
+    /// Completes the timeline; `only`: a single attempt.
     #[must_use]
     pub fn finish(mut self, run: &str, only: Option<u32>) -> ExplainView {
         self.settle();
@@ -326,14 +310,14 @@ fn reasons(r: &JournalRecord) -> Vec<Reason> {
 }
 
 impl ExplainView {
-    /// The cause first, a line for each attempt, and what to do: for people.
+    /// The cause first, then one line per attempt, then advice.
     #[must_use]
     pub fn brief(&self) -> String {
         let mut out = match (&self.outcome, self.exit_code) {
             (Some(words), Some(code)) => format!("run {}: {} (exit code {code})\n", self.run, shown(words)),
             _ => format!("run {}: no end yet, see `supervise status {}`\n", self.run, self.run),
         };
-        // What the outcome says is not said twice.
+        // Do not repeat the outcome.
         for why in self
             .because
             .iter()
@@ -362,14 +346,14 @@ impl ExplainView {
         for story in self.attempts.iter().filter(|s| s.attempt > 0) {
             out.push_str(&story.brief());
         }
-        // The first of them names this command.
+        // The first line of advice names this command.
         for line in self.advice.iter().skip(1) {
             out.push_str(&format!("{line}\n"));
         }
         out
     }
 
-    /// Everything that was decided and seen, for people.
+    /// All decisions and observations.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = format!("run {}\n", self.run);
@@ -384,18 +368,16 @@ impl ExplainView {
 }
 
 impl AttemptStory {
-    /// When its workers had ended, or the newest moment that is known of it.
     pub(super) fn ended(&self) -> WallMs {
         self.seen.at.unwrap_or(self.until)
     }
 
-    /// How long its workers ran; of one that lives, so far. `None`: it was not launched.
+    /// How long its workers ran, or have been running. `None`: it was not launched.
     pub(super) fn ran(&self) -> Option<Ms> {
         let ran = self.ended().0.saturating_sub(self.launched?.0);
         Some(Ms(u64::try_from(ran).unwrap_or_default()))
     }
 
-    /// One line: start, length, step, end.
     pub(super) fn brief(&self) -> String {
         let mut out = format!("attempt {}", self.attempt);
         if let Some(from) = &self.from {

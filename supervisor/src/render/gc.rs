@@ -1,4 +1,4 @@
-//! Leftovers of a run, which of them go, in words and as JSON.
+//! Leftovers of a run and which of them to delete, as text and as JSON.
 
 use super::terminal::shown;
 use super::time::stamp;
@@ -9,14 +9,14 @@ use serde::Serialize;
 use supervise_core::id::WallMs;
 use supervise_host::io_worker::{Leftover, LeftoverKind};
 
-/// Leftovers that a person asked to delete.
+/// Which leftovers the operator asked to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GcSelection {
     /// Whole steps and those of other runs too.
     pub all: bool,
-    /// So many of the newest attempts stay.
+    /// Number of newest attempts to keep.
     pub keep_attempts: usize,
-    /// A whole step stands under the checkpoint root.
+    /// The checkpoint root has a whole step.
     pub has_whole: bool,
 }
 
@@ -25,16 +25,12 @@ pub struct GcSelection {
 pub struct LeftoverView {
     /// `torn`, `whole`, `foreign` or `attempt`.
     pub kind: &'static str,
-    /// Place of it.
     pub path: Utf8PathBuf,
-    /// Space on the disk.
     pub bytes: u64,
-    /// When it came there, in UTC.
+    /// When it was moved there, in UTC.
     pub since: String,
-    /// Reason it went aside.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// It is among those that go.
     pub delete: bool,
     #[serde(skip)]
     place: Utf8PathBuf,
@@ -43,23 +39,19 @@ pub struct LeftoverView {
 /// All leftovers of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GcView {
-    /// Version of this object.
     pub version: u32,
-    /// Identity of the run.
     pub run: String,
-    /// Every one, those to be deleted marked.
+    /// All of them, those to be deleted marked.
     pub leftovers: Vec<LeftoverView>,
-    /// Space that those to be deleted take, in bytes.
     pub bytes: u64,
-    /// They are deleted.
     pub deleted: bool,
-    /// Reason that whole steps stay although they were asked for.
+    /// Why whole steps are kept although the operator asked for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
 }
 
 impl GcView {
-    /// The view of leftovers, of which some are chosen.
+    /// The view of leftovers, with those to delete marked.
     #[must_use]
     pub fn of(run: &str, run_dir: &Utf8Path, store: &Utf8Path, found: Vec<Leftover>, choice: &GcSelection) -> Self {
         let attempts = found.iter().filter(|l| matches!(l.kind, LeftoverKind::Attempt(_)));
@@ -104,7 +96,7 @@ impl GcView {
         }
     }
 
-    /// Only these go: others were kept, or had gone already.
+    /// Restricts the deletion to these: others were kept, or no longer exist.
     pub fn narrow(&mut self, places: &[Utf8PathBuf]) {
         for l in &mut self.leftovers {
             l.delete = places.contains(&l.place);
@@ -112,14 +104,14 @@ impl GcView {
         self.bytes = self.leftovers.iter().filter(|l| l.delete).map(|l| l.bytes).sum();
     }
 
-    /// Places of those that go.
+    /// Locations of the leftovers to delete.
     #[must_use]
     pub fn chosen(&self) -> Vec<Utf8PathBuf> {
         let chosen = self.leftovers.iter().filter(|l| l.delete);
         chosen.map(|l| l.place.clone()).collect()
     }
 
-    /// For people.
+    /// The table of leftovers.
     #[must_use]
     pub fn text(&self) -> String {
         if self.leftovers.is_empty() {
@@ -142,14 +134,14 @@ impl GcView {
         out
     }
 
-    /// Asked before anything is deleted.
+    /// The question before anything is deleted.
     #[must_use]
     pub fn question(&self) -> String {
         let chosen = self.chosen().len() as u64;
         format!("delete {} ({})? [y/N] ", count(chosen, "leftover"), bytes(self.bytes))
     }
 
-    /// Said when they are deleted.
+    /// The message after the deletion.
     #[must_use]
     pub fn done(&self) -> String {
         let chosen = self.chosen().len() as u64;

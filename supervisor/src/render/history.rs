@@ -1,4 +1,4 @@
-//! One line an attempt: from where to where, how long, why it ended, how much time was lost.
+//! One line per attempt: start and end step, duration, why it ended, how much time was lost.
 
 use super::explain::{AttemptStory, ExplainView};
 use super::ledger::{ComebackView, LedgerView, totals};
@@ -16,22 +16,18 @@ use supervise_core::state::{RollBack, RunState};
 /// The history of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HistoryView {
-    /// Version of this shape.
     pub version: u32,
-    /// Identity.
     pub run: String,
     /// One per attempt, oldest first.
     pub attempts: Vec<AttemptRow>,
-    /// Time that the ends of attempts cost, all together, in ms.
+    /// Time lost at the ends of all attempts, in ms.
     pub lost_ms: u64,
-    /// The wall time by part; `null`: nothing was launched.
+    /// Wall time by category; `null`: nothing was launched.
     pub ledger: Option<LedgerView>,
-    /// The same as a line.
     #[serde(skip)]
     totals: Option<String>,
-    /// How the run ended, in words.
     pub outcome: Option<String>,
-    /// A person sent the run back: its next start resumes there.
+    /// The operator rolled the run back: the next start resumes there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roll_back: Option<RollBack>,
 }
@@ -39,44 +35,39 @@ pub struct HistoryView {
 /// One attempt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AttemptRow {
-    /// Its number.
     pub attempt: u32,
-    /// Place where it started, in words.
     pub from: Option<String>,
     /// The step it resumed from; 0 for a fresh start.
     pub from_step: Option<Step>,
-    /// The newest step that it printed.
     pub to_step: Option<Step>,
-    /// When its workers ran, in ms since 1970.
+    /// When its workers started, in ms since 1970.
     pub launched: Option<WallMs>,
-    /// How long, in ms; of one that lives, so far.
+    /// How long it ran, or has been running, in ms.
     pub ran_ms: u64,
-    /// Class of its end.
     pub class: Option<String>,
-    /// Cause of its end, in words.
     pub cause: Option<String>,
-    /// Time that its end cost, in ms: training after its last save that is done again, and the pause to the next launch, but for
-    /// what people took.
+    /// Time its end cost, in ms: training after its last save, which is repeated, and the pause to the next launch
+    /// without the operator's time.
     pub lost_ms: Option<u64>,
-    /// How it came to be.
+    /// Recovery time before it.
     pub comeback: Option<ComebackView>,
-    /// Whoever sent the run back to the step that it resumed from.
+    /// Who rolled the run back to the step it resumed from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent_back_by: Option<String>,
 }
 
-/// How each attempt came to be, gathered while a journal is read.
+/// How each attempt came about, collected while reading a journal.
 #[derive(Debug, Default)]
 pub struct AttemptOrigins {
     by: BTreeMap<AttemptNo, RecoveryTime>,
-    /// A person's wish that no launch has obeyed yet.
+    /// A requested rollback that no launch has carried out yet.
     roll_back: Option<RollBack>,
-    /// Attempts that did, and whose wish it was.
+    /// Attempts that carried out a rollback, with who requested it.
     sent_back: BTreeMap<AttemptNo, String>,
 }
 
 impl AttemptOrigins {
-    /// State and ledger took a record in.
+    /// Notes the state and the ledger after each record.
     pub fn note(&mut self, state: &RunState, ledger: &TimeLedger) {
         let before = std::mem::replace(&mut self.roll_back, state.requests.roll_back.clone());
         if let Some(wish) = before.filter(|_| self.roll_back.is_none()) {
@@ -94,7 +85,7 @@ impl AttemptOrigins {
 }
 
 impl HistoryView {
-    /// The history that a story tells; the ledger up to a moment where the run lives.
+    /// Builds the history; `until`: end of the ledger if the run is running.
     #[must_use]
     pub fn of(
         view: &ExplainView,
@@ -122,7 +113,7 @@ impl HistoryView {
         }
     }
 
-    /// A table, for people.
+    /// The history as a table.
     #[must_use]
     pub fn text(&self) -> String {
         let step = |s: Option<Step>| s.map_or_else(|| "-".to_owned(), |s| s.to_string());
@@ -197,7 +188,7 @@ fn past(s: &AttemptStory, next: Option<&AttemptStory>, ways: &AttemptOrigins) ->
     }
 }
 
-/// The share of this attempt that the next one does again, and the pause between them, but for what people took.
+/// Training that the next attempt repeats, plus the pause between them without the operator's time.
 fn lost(s: &AttemptStory, next: &AttemptStory, ran_ms: u64, ways: &AttemptOrigins) -> Option<u64> {
     let launched = next.launched?;
     let pause = u64::try_from(launched.0.saturating_sub(s.ended().0)).unwrap_or_default();
@@ -210,7 +201,7 @@ fn lost(s: &AttemptStory, next: &AttemptStory, ran_ms: u64, ways: &AttemptOrigin
     );
     let done = to.map_or(0, |to| to.saturating_sub(from));
     let kept = again.saturating_sub(from).min(done);
-    // Without a step of its own all of it was for nothing.
+    // Without a step of its own, the whole attempt was lost.
     let share = match done {
         0 => ran_ms,
         done => ran_ms / done * (done - kept),

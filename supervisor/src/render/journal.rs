@@ -1,4 +1,4 @@
-//! Records of a journal as they are shown to people and to other programs: one flat object each.
+//! Journal records for display and for other programs: one flat object each.
 
 use super::one_line;
 use super::time::stamp;
@@ -8,36 +8,31 @@ use supervise_core::id::{ActId, Seq, Tick, WallMs};
 use supervise_core::journal::record::JournalRecord;
 use supervise_core::journal::{Body, LineHeader};
 
-/// Longest line for people, in characters.
 const WIDTH: usize = 400;
 
 /// One record.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RecordView {
-    /// The term that wrote it.
     pub term: u32,
-    /// Its place in the term's file, from 1.
+    /// Its number in the term's file, from 1.
     pub seq: Seq,
     /// When, in ms since 1970.
     pub wall: WallMs,
-    /// When, in ms since the term began.
+    /// When, in ms since the term started.
     pub tick: Tick,
     /// `fact.progress`, `decided.mark`, `intended.launch`, `ignored`.
     pub kind: String,
-    /// Content of it, by its kind; `null`: nothing but that it happened.
+    /// Its content; `null` if the kind says everything.
     pub body: Value,
-    /// Why, of decisions and intents.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub reasons: Value,
-    /// The act's number, of intents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub act: Option<ActId>,
-    /// The attempt it is intended for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
 }
 
-/// The records of a line, in order, those of kinds that this version does not know too.
+/// The records of a line in order, including kinds that this version does not know.
 pub fn views(term: u32, line: &LineHeader, bodies: &[Body]) -> impl Iterator<Item = RecordView> {
     let numbered = bodies.iter().zip(line.seq.0..);
     numbered.map(move |(body, seq)| RecordView::of(term, line, Seq(seq), body))
@@ -90,13 +85,13 @@ impl RecordView {
         act.remove("kind")
     }
 
-    /// It is of this kind: `fact.progress`, `progress` or `fact`.
+    /// Returns true if its kind matches: `fact.progress`, `progress` or `fact`.
     #[must_use]
     pub fn is(&self, kind: &str) -> bool {
         self.kind == kind || self.kind.split_once('.').is_some_and(|(a, b)| a == kind || b == kind)
     }
 
-    /// One line, for people: when, where it stands, its kind, its content.
+    /// One line: time, location, kind, content.
     #[must_use]
     pub fn text(&self) -> String {
         let body = match &self.body {
@@ -129,7 +124,7 @@ pub fn kind(r: &JournalRecord) -> String {
     format!("{outer}.{}", tagged(inner).0)
 }
 
-/// The name of a variant and its content.
+/// Splits a serialized enum into variant name and content.
 fn tagged(value: Value) -> (String, Value) {
     match value {
         Value::String(name) => (name, Value::Null),

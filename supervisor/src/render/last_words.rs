@@ -1,4 +1,4 @@
-//! The end of a term, in words.
+//! The summary at the end of a term.
 
 use super::advice::advice;
 use super::count;
@@ -8,7 +8,7 @@ use super::terminal::shown;
 use supervise_core::spec::RunSpec;
 use supervise_core::state::RunState;
 
-/// The last words of a term: what came of the run and what no resume brought back.
+/// The summary at the end of a term: the outcome, and what no resume restored.
 #[must_use]
 pub fn last_words(s: &RunState, spec: &RunSpec) -> String {
     let mut out = match &s.outcome {

@@ -1,4 +1,4 @@
-//! The ledger of a run: as a line for people, and as JSON.
+//! The time ledger of a run, as a line of text and as JSON.
 
 use super::time::span;
 use serde::Serialize;
@@ -7,86 +7,75 @@ use supervise_core::id::{Ms, WallMs};
 use supervise_core::ledger::{RecoveryTime, TimeBreakdown, TimeCategory, TimeLedger, WaitFor, devices};
 use supervise_core::spec::RunSpec;
 
-/// Parts that a short line names.
 const MOST: usize = 3;
 
-/// The wall time of a run since its first attempt. The parts sum to the whole.
+/// The wall time of a run since its first attempt. The categories add up to the total.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LedgerView {
     /// When the first attempt was launched, in ms since 1970.
     pub began: WallMs,
-    /// All of it, in ms.
+    /// Total, in ms.
     pub whole_ms: Ms,
-    /// Productive time as a share of the whole without what its people stopped, 0 to 1.
+    /// Productive share of the total, 0 to 1; time the operator stopped the run does not count.
     pub goodput: Option<f64>,
-    /// Each part in ms, but for waiting.
+    /// Each category in ms, except waiting.
     pub parts_ms: BTreeMap<&'static str, Ms>,
-    /// Waiting in ms, by reason.
     pub waiting_ms: BTreeMap<&'static str, Ms>,
-    /// Steps.
     pub steps: StepsView,
-    /// GPUs, or workers where those are not known, that the costs are counted for.
+    /// Number of GPUs, or of workers if unknown, used for the costs.
     pub devices: Option<u32>,
-    /// The cost of failures, the dearest first.
     pub costs: Vec<CostView>,
 }
 
-/// Steps that were trained.
+/// Steps trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct StepsView {
-    /// For the first time.
     pub new: u64,
-    /// Again.
     pub again: u64,
-    /// Lost at the ends of attempts.
     pub lost: u64,
 }
 
-/// The cost of the failures of one class.
+/// What the failures of one class cost.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CostView {
-    /// The class, or the code of the reason for which the supervisor ended an attempt.
+    /// The failure class, or the reason code with which the supervisor stopped an attempt.
     pub class: String,
-    /// Attempts that ended so.
     pub ends: u64,
-    /// Steps that had to be trained again.
     pub lost_steps: u64,
-    /// Wall time, in ms.
     pub lost_ms: Ms,
-    /// The same times the number of devices.
+    /// Wall time times the number of devices, in hours.
     pub gpu_hours: Option<f64>,
 }
 
-/// How an attempt came to be: the time from the end of the one before to its first step, in ms.
+/// Recovery time of an attempt: from the end of the previous one to its first step, in ms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ComebackView {
-    /// Class of the failure that made it necessary.
     pub after: Option<String>,
-    /// All of it, but for what people took.
+    /// Total, without the operator's time.
     pub took_ms: Ms,
-    /// The failure, until it was noticed.
+    /// Until the failure was detected.
     pub notice_ms: Ms,
-    /// Until no process was left.
+    /// Until all processes had exited.
     pub end_ms: Ms,
     /// Until a resume point was chosen.
     pub prove_ms: Ms,
-    /// Waiting, but for a person.
+    /// Waiting, but not for the operator.
     pub wait_ms: Ms,
-    /// Until its workers ran.
+    /// Until its workers started.
     pub launch_ms: Ms,
     /// Until it printed its first step.
     pub first_step_ms: Ms,
-    /// Waiting for a person, or stopped by its people.
+    /// Waiting for the operator, or stopped by the operator.
     pub person_ms: Ms,
-    /// Nobody saw.
+    /// Time that no supervisor observed.
     pub unknown_ms: Ms,
-    /// It printed a step.
+    /// It printed a step, so the times are final.
     pub complete: bool,
 }
 
 impl LedgerView {
-    /// The ledger up to a moment, while what goes on goes on until then; without one, up to the newest record. `None`: nothing was
-    /// launched.
+    /// The ledger up to `until`, counting current activities up to then; without it, up to the newest record. `None`:
+    /// nothing was launched.
     #[must_use]
     pub fn of(ledger: &TimeLedger, spec: Option<&RunSpec>, until: Option<WallMs>) -> Option<Self> {
         let began = ledger.began()?;
@@ -130,7 +119,7 @@ impl LedgerView {
 }
 
 impl LedgerView {
-    /// Goodput and the parts that cost most, for people.
+    /// Goodput and the largest categories, as text.
     #[must_use]
     pub fn brief(&self) -> Option<String> {
         let goodput = 100.0 * self.goodput?;
@@ -157,7 +146,7 @@ impl LedgerView {
 }
 
 impl ComebackView {
-    /// The way back of one attempt.
+    /// The view of a recovery time.
     #[must_use]
     pub fn of(c: &RecoveryTime) -> Self {
         Self {

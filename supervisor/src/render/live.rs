@@ -1,4 +1,4 @@
-//! The live line of a run on a terminal: step, rate, resume point, time to the next save.
+//! The progress line of a run on a terminal: step, rate, resume point, time to the next save.
 
 use super::status::phase_word;
 use super::time::span;
@@ -7,17 +7,17 @@ use supervise_core::id::{Ms, Step};
 use supervise_core::spec::{RunSpec, SaveCadence};
 use supervise_core::state::{RunMode, RunState};
 
-/// Position of the training, in words and as a share.
+/// Training progress, as text and as a fraction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LiveProgress {
-    /// How far it is, and how far it goes: the newest step or the proven one, and the last planned one.
+    /// Newest printed or proven step, and the last planned step.
     pub share: Option<(u64, u64)>,
-    /// All of it, the most wanted first: a narrow terminal cuts the end off.
+    /// The most important first: a narrow terminal cuts off the end.
     pub words: String,
 }
 
 impl LiveProgress {
-    /// The line; `per_step`: seconds of a step as of late, `since`: time since the newest one.
+    /// `per_step`: recent seconds per step, `since`: time since the newest step.
     #[must_use]
     pub fn of(s: &RunState, spec: &RunSpec, per_step: Option<f64>, since: Duration) -> Self {
         let printed = s.live().and_then(|a| a.training.step);
@@ -46,7 +46,7 @@ impl LiveProgress {
             && let Some(save) = next_save(&spec.cadence, step, last)
         {
             let left = (save.0 - step.0) as f64 * seconds - since.as_secs_f64();
-            // A step that takes longer than usual moves the save on, nobody knows how far.
+            // A step slower than usual delays the save by an unknown time.
             let words = match left as u64 {
                 0 => format!("next save at {save}"),
                 left => format!("next save in {}", span(Ms(left * 1000))),
@@ -60,7 +60,7 @@ impl LiveProgress {
     }
 }
 
-/// The step after which the trainer saves next, where its configuration says.
+/// The step after which the trainer saves next, if its configuration says.
 fn next_save(cadence: &SaveCadence, step: Step, last: Option<Step>) -> Option<Step> {
     let every = cadence.every.filter(|n| *n > 0);
     let next = every.map(|n| Step((step.0 / n).saturating_add(1).saturating_mul(n)));

@@ -6,16 +6,14 @@ use camino::Utf8PathBuf;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// A file that came through a link.
+/// A file read through a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LinkedFile {
     /// Its name in the model.
     pub file: String,
-    /// Where the link leads.
     pub from: Utf8PathBuf,
 }
 
-/// Lists files that came through links.
 pub(super) fn links_text(links: &[LinkedFile]) -> String {
     links.iter().fold(String::new(), |mut out, link| {
         // Writing into a String cannot fail.
@@ -29,37 +27,29 @@ pub(super) fn links_text(links: &[LinkedFile]) -> String {
     })
 }
 
-/// A model that was written.
+/// A merged model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MergeView {
-    /// Directory that it was read from.
     pub source: Utf8PathBuf,
-    /// Step, where the directory tells.
+    /// The step, if the directory name has it.
     pub step: Option<u64>,
-    /// Role, where the step has roles.
+    /// The role, if the step has roles.
     pub role: Option<String>,
-    /// Directory that was made.
     pub target: Utf8PathBuf,
-    /// Its files.
     pub files: Vec<String>,
-    /// Tensors of the model.
     pub tensors: u64,
-    /// Files that have the checkpoint's own bytes: clones, or second names.
+    /// Files that share the checkpoint's bytes: reflinks or hard links.
     pub linked: u64,
-    /// Bytes of weights that were written.
     pub bytes_written: u64,
-    /// Bytes of the source that were compared with their checksums.
+    /// Source bytes verified by checksum.
     pub bytes_checked: u64,
-    /// Time from the first byte to the last, in milliseconds.
     pub milliseconds: u64,
-    /// Files that came through links.
     pub through_links: Vec<LinkedFile>,
-    /// Things a reader should know.
     pub notes: Vec<String>,
 }
 
 impl MergeView {
-    /// The same in words.
+    /// The merge as text.
     #[must_use]
     pub fn text(&self) -> String {
         let checked = match (self.bytes_checked, self.linked) {

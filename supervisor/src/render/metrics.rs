@@ -1,7 +1,7 @@
-//! Metrics of runs as Prometheus reads them, in its own text format (files of the node exporter) or as OpenMetrics. Pure.
+//! Metrics of runs for Prometheus, in its text format (node exporter files) or as OpenMetrics. Pure.
 //!
-//! Labels are bounded: a run, and words of which there is a fixed number (classes of failures: at most 128). Time by part is a gauge, not
-//! a counter: what a training is doing is settled by what comes after it, so a part may still become less.
+//! Labels are bounded: a run, and values from fixed sets (failure classes: at most 128). Time by category is a gauge,
+//! not a counter: later events decide how time counts, so a category may shrink.
 
 mod families;
 
@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use supervise_core::id::WallMs;
 
-/// The words of the modes.
 const MODES: [&str; 11] = [
     "idle",
     "fencing",
@@ -30,16 +29,15 @@ const MODES: [&str; 11] = [
     "unknown",
 ];
 
-/// Forms of the text.
+/// Output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Prometheus' own.
     Text,
-    /// OpenMetrics 1.0: families of counters are named without `_total`, and the text says where it ends.
+    /// OpenMetrics 1.0: counter families are named without `_total`, and the text ends with a marker.
     OpenMetrics,
 }
 
-/// The metrics of these runs, as they were found then.
+/// Renders the metrics of these runs at this time.
 #[must_use]
 pub fn metrics(runs: &[impl Borrow<StatusView>], at: WallMs, format: Format) -> String {
     let mut samples = Samples::default();
@@ -81,7 +79,7 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
 }
 
-/// A label's value: no secret, nothing that ends the line.
+/// Removes secrets from a label value and escapes it.
 fn escaped(value: &str) -> String {
     shown(value)
         .replace('\\', "\\\\")
@@ -186,7 +184,8 @@ impl Samples {
         }
         self.some("supervise_run_steps_lost_total", run, Some(l.steps.lost));
         self.some("supervise_run_devices", run, l.devices.map(u64::from));
-        // A class that was never seen has no number, and a number that begins at 1 has not risen: this one is there before the first failure.
+        // A class first appears with the value 1, which does not count as an increase; this total exists before the
+        // first failure.
         let failed = l.costs.iter().map(|cost| cost.ends).sum();
         self.some("supervise_run_failed_attempts_total", run, Some(failed));
         for cost in &l.costs {

@@ -1,4 +1,4 @@
-//! Results of converting roles, in words and as JSON.
+//! Results of converting roles, as text and as JSON.
 
 use super::count;
 use super::terminal::shown;
@@ -11,51 +11,39 @@ use supervise_trainers::verl::migrate::{LinkMode, MigrateOp};
 /// Result of one role.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MigrateStatus {
-    /// It is in the second layout now.
     Done {
         /// Changes and proofs.
         changes: usize,
     },
-    /// It was already.
     Nothing,
-    /// The act that would follow.
     Planned(Vec<MigrateOp>),
-    /// FSDP's manager wrote it.
     Fsdp,
-    /// Nothing of Megatron's is there.
+    /// Not a Megatron checkpoint.
     NotMegatron,
-    /// Nothing converts it.
     Refused(String),
-    /// It is not whole.
     NotWhole(Verdict, Vec<Finding>),
-    /// The file system refused.
     Failed(String),
 }
 
-/// One role.
+/// The result of one role.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RoleView {
-    /// Its directory.
     pub path: Utf8PathBuf,
-    /// Its result, in a word.
     pub status: &'static str,
-    /// Why, where it was not converted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// The act that would follow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plan: Vec<String>,
-    /// Findings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
-    /// The exit code that it alone would end with.
+    /// The exit code for this role alone.
     pub exit_code: u8,
     #[serde(skip)]
     left_alone: bool,
 }
 
 impl RoleView {
-    /// The view of a role.
+    /// The view of a role's result.
     #[must_use]
     pub fn new(path: Utf8PathBuf, status: MigrateStatus) -> Self {
         let left_alone = matches!(status, MigrateStatus::Fsdp | MigrateStatus::NotMegatron);
@@ -105,7 +93,7 @@ impl RoleView {
     }
 }
 
-/// One change, in words.
+/// One change, as text.
 #[must_use]
 pub fn words(op: &MigrateOp) -> String {
     match op {
@@ -128,19 +116,16 @@ pub fn words(op: &MigrateOp) -> String {
     }
 }
 
-/// All roles.
+/// The results of all roles.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MigrateView {
-    /// Nothing was changed.
     pub dry_run: bool,
-    /// The roles.
     pub roles: Vec<RoleView>,
-    /// The exit code.
     pub exit_code: u8,
 }
 
 impl MigrateView {
-    /// Below a root, what is not Megatron's is left alone without a fault, unless there is nothing else.
+    /// Below a root, roles that are not Megatron's are no error, unless there is nothing else.
     #[must_use]
     pub fn of(dry_run: bool, root: bool, roles: Vec<RoleView>) -> Self {
         let forgiven = root && roles.iter().any(|r| !r.left_alone);
@@ -156,7 +141,7 @@ impl MigrateView {
         }
     }
 
-    /// For a person.
+    /// The results as text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();

@@ -1,4 +1,4 @@
-//! The launch to come, as far as the journal tells: nothing is looked at anew.
+//! The next launch as far as the journal shows: nothing is checked again.
 
 use super::outcome::outcome_words;
 use super::record::{edit_because, start_point};
@@ -12,31 +12,26 @@ use supervise_core::resume::{ResumeChoice, answered_again, choose, in_next_term,
 use supervise_core::spec::RunSpec;
 use supervise_core::state::RunState;
 
-/// Length of a reason.
 const LONG: usize = 600;
 
-/// The launch to come.
+/// The next launch.
 #[derive(Debug, Clone, Default)]
 pub struct NextView {
-    /// The next start's doing, in words.
+    /// What the next start would do, as text.
     pub would: String,
-    /// Why.
     pub reasons: Vec<String>,
-    /// Changes on disk before it.
     pub edits: Vec<String>,
-    /// State that it would not bring back.
     pub lost: Vec<&'static str>,
-    /// The answer to a failure.
     pub failure: String,
-    /// The command, and where it is started.
+    /// The command and its working directory.
     pub command: String,
-    /// It ended and needs a person: a start acts with `--again` only.
+    /// The run needs attention: a start only acts with `--again`.
     pub again: bool,
     from: Option<CkptId>,
 }
 
 impl NextView {
-    /// As the journal tells, for a start on a machine that was booted so.
+    /// Derives it from the journal, for a start on a machine with this boot ID.
     #[must_use]
     pub fn of(state: &RunState, spec: &RunSpec, alive: RunLiveness, boot: &str) -> Self {
         let mut view = Self {
@@ -109,7 +104,7 @@ impl NextView {
         view
     }
 
-    /// The need of a step, and if it may be deleted by hand. `steps`: all there are, newest first.
+    /// Whether a step is still needed or may be deleted. `steps`: all of them, newest first.
     #[must_use]
     pub fn needs(&self, step: &CheckpointSummary, steps: &[CheckpointSummary]) -> String {
         if self.from.as_ref() == Some(&step.id) {
@@ -135,7 +130,7 @@ impl NextView {
     }
 }
 
-/// Said of a step that must be read before it is resumed from.
+/// Added for a step that must be read before resuming.
 fn first_proven(view: &NextView, scan: &ScanReport, needed: Depth) -> &'static str {
     let step = view
         .from

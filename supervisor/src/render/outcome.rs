@@ -1,9 +1,9 @@
-//! How a run ended, in words.
+//! How a run ended, as text.
 
 use crate::lead::Lead;
 use supervise_core::journal::record::RunOutcome;
 
-/// How a run ended, in words.
+/// How a run ended, as text.
 #[must_use]
 pub fn outcome_words(o: &RunOutcome) -> String {
     match o {

@@ -1,5 +1,5 @@
-//! Pages of `supervise serve`: values in, HTML out. Whatever comes from a run is escaped, and nothing of it is ever markup, style or
-//! script: the pages load nothing from elsewhere and hold no script of their own.
+//! Pages of `supervise serve`: values in, HTML out. Text from a run is escaped and never becomes markup, style or
+//! script. The pages load nothing from other sites and have no inline scripts.
 
 mod acts;
 mod attempts;
@@ -25,14 +25,14 @@ use maud::{DOCTYPE, Markup, html};
 
 /// The style of all pages.
 pub const STYLE: &str = include_str!("page/style.css");
-/// The script by which a page follows its run.
+/// The script that updates a page as its run progresses.
 pub const SCRIPT: &str = include_str!("page/live.js");
 
-/// Parts of the pages' answer to a browser: nothing but our own files, no script inside of a page, no frame around it.
+/// The content security policy: our own files only, no inline scripts, no framing.
 pub const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
                           frame-ancestors 'none'";
 
-/// A whole page; `live`: where its changes are told.
+/// A whole page; `live`: URL of its updates.
 fn whole(title: &str, live: Option<&str>, main: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -54,7 +54,7 @@ fn whole(title: &str, live: Option<&str>, main: &Markup) -> String {
     page.into_string()
 }
 
-/// A short page that says why there is no other.
+/// A short page in place of the requested one.
 #[must_use]
 pub fn message(title: &str, text: &str) -> String {
     whole(title, None, &html! { h1 { (shown(title)) } p { (shown(text)) } })
@@ -67,7 +67,7 @@ pub fn answer(run: &str, title: &str, text: &str) -> String {
     whole(title, None, &main)
 }
 
-/// Asks for the token.
+/// The page that asks for the token.
 #[must_use]
 pub fn door(place: &str) -> String {
     let form = html! {
@@ -81,7 +81,7 @@ pub fn door(place: &str) -> String {
     whole("supervise", None, &form)
 }
 
-/// Said once to a browser that came with the link: it has the cookie now.
+/// Shown once to a browser that followed the link: it has the cookie now.
 #[must_use]
 pub fn entered() -> String {
     let page = html! {
@@ -98,12 +98,11 @@ pub fn entered() -> String {
     page.into_string()
 }
 
-/// A place in a picture, in its own units.
 fn px(n: f64) -> String {
     format!("{n:.1}")
 }
 
-/// The sign beside a state's word: colour alone tells nobody anything.
+/// The state with a sign in front: color alone is not accessible.
 fn state(view: &super::status::StatusView) -> Markup {
     let (tone, sign) = sign(view);
     html! { span class={ "state " (tone.word()) } { span aria-hidden="true" { (sign) } " " (shown(&view.headline())) } }

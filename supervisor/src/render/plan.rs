@@ -1,4 +1,4 @@
-//! The launch to come, from where, why, what it changes, and what a crash can cost.
+//! The next launch: where it starts and why, what it changes, and what a crash can cost.
 
 use super::record::{edit_because, start_point};
 use super::terminal::shown;
@@ -17,95 +17,75 @@ use supervise_host::interpreter::PythonInfo;
 use supervise_host::io_worker::SaveSpace;
 use supervise_trainers::{InjectedSetting, LaunchPlan, adapter};
 
-/// Said where the workers of an attempt stand in no control group of their own.
+/// Shown if the workers of an attempt have no cgroup of their own.
 pub(crate) const OPEN_CASE: &str = "were supervisor, guard and keeper all killed in one moment, a process that had left \
      its session, hid its environment and was too young to be recorded would not be found";
 
 /// The stable JSON of a plan.
 #[derive(Debug, Serialize)]
 pub struct PlanView {
-    /// Version of this shape.
     pub version: u32,
-    /// Identity.
     pub run: String,
     /// `verl-ppo`, `verl-sft`, `plain`.
     pub trainer: String,
-    /// Version of the trainer; `null` where it is not known.
     pub trainer_version: Option<String>,
-    /// The trainer's package.
     #[serde(skip)]
     package: &'static str,
-    /// Answer of its interpreter; `null` where it was not asked or said nothing.
+    /// The interpreter's answer; `null` if it was not asked or did not answer.
     pub interpreter: Option<PythonInfo>,
-    /// Why the version is not known.
     pub version_unknown: Option<String>,
     /// Canonical checkpoint root.
     pub root: Option<String>,
-    /// Directory of the journal.
     pub run_dir: String,
     /// `launch`, `finished`, `wait`, `refuse`, `ended_before`, `held`, `take_over`.
     pub would: &'static str,
-    /// The exit code that `run` would end with at once; `null` where it would launch or wait.
+    /// The exit code `run` would exit with at once; `null` if it would launch or wait.
     pub exit_code: Option<u8>,
-    /// Place where it would start.
     pub from: Option<StartPoint>,
-    /// Why.
     pub reasons: Vec<Reason>,
-    /// Changes that would be made on disk first.
+    /// Changes it would first make on disk.
     pub edits: Vec<DiskEdit>,
-    /// Losses at this resume.
     pub lost: Vec<StateKind>,
-    /// State that is never restored.
     pub not_restored: Vec<StateKind>,
     /// The command, secrets hidden.
     pub argv: Vec<String>,
     /// The overrides in it, secrets hidden.
     pub overrides: Vec<String>,
-    /// Environment that would be set, secrets hidden.
+    /// Environment it would set, secrets hidden.
     pub env: Vec<(String, String)>,
-    /// How the workers would be started.
     pub gang: GangSpec,
-    /// Settings injected to improve the trainer's behaviour.
     pub helps: Vec<HelpView>,
-    /// Times of saves, and what a crash can cost.
     pub saves: SavesView,
-    /// Space for checkpoints, where it is known.
     pub room: Option<SaveSpace>,
-    /// Notes for a person.
     pub findings: Vec<Finding>,
-    /// Smaller things worth saying.
     pub notes: Vec<String>,
-    /// Settings files that were read, lowest first.
+    /// Settings files, lowest precedence first.
     pub settings_files: Vec<String>,
 }
 
-/// Something that the trainer is told so that it helps itself.
+/// A setting injected to improve the trainer's behavior.
 #[derive(Debug, Serialize)]
 pub struct HelpView {
     /// Overrides and variables, secrets hidden.
     pub set: Vec<String>,
-    /// Why.
     pub why: String,
-    /// The setting that switches it off.
     pub setting: &'static str,
 }
 
-/// Times of saves, and what a crash can cost.
+/// The save interval, and what a crash can cost.
 #[derive(Debug, Serialize)]
 pub struct SavesView {
-    /// Steps between two saves.
     pub every: Option<u64>,
-    /// The last step is saved in any case.
+    /// The last step is always saved.
     pub at_end: bool,
-    /// Milliseconds of the longest step that was seen.
+    /// Duration of the longest step so far, in ms.
     pub longest_step: Option<Ms>,
     /// Steps that a crash can cost at most; `null`: all of them.
     pub crash_costs_steps: Option<u64>,
-    /// The same in milliseconds, where a step was seen.
+    /// The same in ms, if a step was seen.
     pub crash_costs: Option<Ms>,
-    /// Steps between saves so that a crash costs less than ten minutes, where more would be lost now.
+    /// A save interval with which a crash costs less than ten minutes, if the current one costs more.
     pub proposed_every: Option<u64>,
-    /// The trainer's setting of that.
     #[serde(skip)]
     every_key: &'static str,
 }
@@ -130,7 +110,6 @@ impl SavesView {
         }
     }
 
-    /// Cost of a crash in time, for people.
     fn text(&self) -> Vec<String> {
         let Some(longest) = self.longest_step else {
             return Vec::new();
@@ -151,7 +130,7 @@ impl SavesView {
 }
 
 impl PlanView {
-    /// A plan from what was chosen and arranged. `longest`: the longest step that was seen.
+    /// Builds a plan from the resume point and the launch. `longest`: the longest step so far.
     #[must_use]
     pub fn of(
         p: &PreparedRun,
@@ -230,7 +209,7 @@ impl PlanView {
         }
     }
 
-    /// The run ended with an outcome that needs a person: what was chosen is only what `--again` would do.
+    /// The run needs attention: the plan shows what `--again` would do.
     pub fn ended_before(&mut self, outcome: &RunOutcome) {
         self.would = "ended_before";
         self.exit_code = Some(outcome.exit_code());
@@ -240,19 +219,19 @@ impl PlanView {
         );
     }
 
-    /// A supervisor of this run lives: what was chosen is only what a launch after its end would do.
+    /// Another supervisor holds this run: the plan shows what a launch after it would do.
     pub fn is_held(&mut self) {
         self.would = "held";
         self.exit_code = Some(SuperviseExitCode::LeaseHeld.code());
     }
 
-    /// Workers of this run live on without a supervisor.
+    /// Workers of this run are running without a supervisor.
     pub fn takes_over(&mut self) {
         self.would = "take_over";
         self.exit_code = None;
     }
 
-    /// For people.
+    /// The plan as text.
     #[must_use]
     pub fn text(&self, p: &PreparedRun) -> String {
         let mut out = format!("run {} ({})\n", self.run, self.trainer);
@@ -298,7 +277,6 @@ impl PlanView {
         format!("  {:<12} {}\n", self.package, one_line(&text, 600))
     }
 
-    /// Words besides the launch, by what it is about.
     fn sections(&self) -> [(&'static str, Vec<String>); 5] {
         let of = |wanted: &dyn Fn(&Finding) -> bool| -> Vec<String> {
             let found = self.findings.iter().filter(|f| wanted(f));
@@ -394,7 +372,6 @@ impl PlanView {
     }
 }
 
-/// A launch that is not the next thing to happen.
 fn after(when: &str, from: Option<&StartPoint>) -> String {
     let would = from.map_or_else(
         || "would refuse to start".to_owned(),
@@ -403,7 +380,6 @@ fn after(when: &str, from: Option<&StartPoint>) -> String {
     format!("{when}, it {would}")
 }
 
-/// Findings about saves.
 const SAVING: [&str; 8] = [
     "cadence",
     "generations",
@@ -414,7 +390,6 @@ const SAVING: [&str; 8] = [
     "critic_warmup",
     "hdfs_copies",
 ];
-/// Findings about state that is not restored.
 const RESTORED: [&str; 3] = ["not_restored", "resharding", "schedule_replayed"];
 
 impl HelpView {
@@ -423,7 +398,7 @@ impl HelpView {
     }
 }
 
-/// An interpreter and what it has installed beside the trainer.
+/// The interpreter and its packages other than the trainer.
 #[must_use]
 pub fn interpreter(said: &PythonInfo) -> String {
     let mut out = format!("Python {}", said.python);

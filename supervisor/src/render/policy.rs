@@ -1,4 +1,4 @@
-//! The rules of the policy: as a table and as JSON of a stable shape.
+//! The rules of the policy, as a table and as stable JSON.
 
 use super::diagnose::advice_on;
 use super::terminal::shown;
@@ -11,40 +11,34 @@ use supervise_core::rulebook::taxonomy::letter;
 /// One rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RuleView {
-    /// The class of failures.
     pub class: String,
-    /// Its nature, as a letter: T, D, H, C, O or ?.
+    /// Its nature as a letter: T, D, H, C, O or ?.
     pub nature: &'static str,
-    /// The answer, as the setting spells it.
+    /// The response, as spelled in the settings.
     pub answer: &'static str,
-    /// The same as a letter.
+    /// The response as a letter.
     pub letter: &'static str,
-    /// The same failure at the same step so many times ends the run; `null`: only the retries count.
+    /// After this many identical failures at the same step the run ends; `null`: only the retries count.
     pub ends_after: Option<u32>,
-    /// Twice before the first new step, the checkpoint is suspect.
+    /// A second failure before the first new step makes the checkpoint suspect.
     pub suspects_checkpoint: bool,
-    /// It costs a retry.
     pub costs_retry: bool,
     /// The shortest pause before a relaunch, in ms.
     pub pause_ms: u64,
-    /// The entry of the settings that changed it.
+    /// The setting that changed it.
     pub changed_by: Option<String>,
-    /// The next thing for a person to do.
     pub advice: String,
 }
 
-/// All rules.
+/// All rules of the policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicyView {
-    /// Version of this shape.
     pub version: u32,
     /// Attempts without progress before giving up.
     pub retries: u32,
-    /// Times a run may step back.
+    /// How often a run may step back to an earlier checkpoint.
     pub step_backs: u32,
-    /// A rule for each class.
     pub rules: Vec<RuleView>,
-    /// The user's lines that tell a failure.
     pub lines: Vec<FailureLine>,
 }
 
@@ -86,7 +80,7 @@ fn view(rule: PolicyRule, lines: &[FailureLine]) -> RuleView {
     }
 }
 
-/// Cells of a rule: class, answer, end, checkpoint, retry.
+/// Cells of a rule: class, response, end, checkpoint, retry.
 #[must_use]
 pub fn cells(r: &RuleView) -> [String; 5] {
     let ends = match r.ends_after {
@@ -108,7 +102,7 @@ pub fn cells(r: &RuleView) -> [String; 5] {
     ]
 }
 
-/// For people.
+/// The rules as a table.
 #[must_use]
 pub fn text(view: &PolicyView) -> String {
     let rows: Vec<Vec<String>> = view
@@ -119,7 +113,7 @@ pub fn text(view: &PolicyView) -> String {
             let mut row = cells(r).to_vec();
             row.push(match from {
                 None => "built in".to_owned(),
-                // `rules` or `policy` may say it.
+                // It may come from `rules` or from `policy`.
                 Some(key) if key.starts_with("user.") => "yours".to_owned(),
                 Some(key) => format!("yours: policy.{}", shown(key)),
             });

@@ -25,12 +25,10 @@ use supervise_core::rulebook::taxonomy::{Class, FailureClass};
 use supervise_core::spec::gang::{NodesNews, lost_words};
 use supervise_core::state::RunState;
 
-/// A longer wait is one without an end.
+/// A longer wait has no time limit.
 const LONGEST: supervise_core::id::Ms = supervise_core::id::Ms::secs(366 * 86_400);
-/// Longest piece of somebody else's text in a line.
 const FOREIGN: usize = 300;
 
-/// Reasons that are said beside the first one.
 const SAID: [&str; 7] = [
     "judged_anew",
     "vanished",
@@ -41,7 +39,7 @@ const SAID: [&str; 7] = [
     "spread_not_recorded",
 ];
 
-/// Words of a record for a person; `None` where it says nothing new. `s` is the state after it.
+/// A record as text; `None` if it says nothing new. `s` is the state after it.
 #[must_use]
 pub fn words(r: &JournalRecord, s: &RunState) -> Option<String> {
     match r {
@@ -52,7 +50,7 @@ pub fn words(r: &JournalRecord, s: &RunState) -> Option<String> {
     }
 }
 
-/// Returns true if a person should hear it even where only the end is printed: there is time to mend it now.
+/// Returns true if the record is shown even in quiet mode: there is still time to fix the problem.
 #[must_use]
 pub fn is_urgent(r: &JournalRecord) -> bool {
     match r {
@@ -74,7 +72,7 @@ pub fn line(r: &JournalRecord, s: &RunState) -> Option<String> {
     Some([&clock(s.wall), " ", &words].concat())
 }
 
-/// Result of a relaunch that was tried in advance.
+/// Result of a relaunch rehearsal.
 #[must_use]
 pub fn rehearsed(r: &RehearsalResult) -> String {
     match r {
@@ -202,7 +200,6 @@ fn fact(kind: &EventKind, s: &RunState) -> Option<String> {
     })
 }
 
-/// The trainer is another one than the last term's.
 fn other_release(s: &RunState) -> String {
     match (&s.context.trainer_before, &s.context.trainer_version) {
         (Some(before), Some(now)) if before != now => {
@@ -225,7 +222,7 @@ fn sighted(attempt: AttemptNo, means: &RuleKind, seen: &Sighting) -> Option<Stri
             one_line(&seen.text, FOREIGN)
         ),
         RuleKind::Failure(class) => {
-            // What others say of it stands in no line of its output.
+            // A report from elsewhere has no line number in the worker's output.
             let says = if seen.line > 0 { " says" } else { "" };
             format!(
                 "worker {}{says} ({class}): {}",
@@ -366,7 +363,7 @@ fn span_at_most(what: &WaitCondition, left: supervise_core::id::Ms) -> String {
     match what {
         WaitCondition::Backoff => span(left),
         WaitCondition::ClusterFree | WaitCondition::GpusFree => format!("asking again in {}", span(left)),
-        // What has no end is waited for until it comes.
+        // A wait without a time limit.
         _ if left > LONGEST => "however long it takes".to_owned(),
         _ => format!("for at most {}", span(left)),
     }
@@ -408,11 +405,11 @@ fn start(order: &LaunchOrder, edits: &[DiskEdit], reasons: &[Reason]) -> String 
     out
 }
 
-/// Place where an attempt starts from, in words.
+/// Where an attempt starts, as text.
 #[must_use]
 pub fn start_point(from: &StartPoint) -> String {
     match from {
-        // The only checkpoint's name does not say which step it holds.
+        // The name of the only checkpoint does not say which step it holds.
         StartPoint::Step { ckpt, step, .. } if is_live(ckpt) => format!("resume from {ckpt} (step {step})"),
         StartPoint::Step { ckpt, .. } => format!("resume from {ckpt}"),
         StartPoint::Fresh => "start from nothing".to_owned(),
@@ -420,7 +417,7 @@ pub fn start_point(from: &StartPoint) -> String {
     }
 }
 
-/// A diagnosis in words.
+/// A diagnosis as text.
 #[must_use]
 pub fn diagnosis(d: &Diagnosis) -> String {
     let step = d.step.map(|s| format!(" at step {s}")).unwrap_or_default();
@@ -436,7 +433,7 @@ pub fn diagnosis(d: &Diagnosis) -> String {
     )
 }
 
-/// Last lines of the worker that failed first, a line below the other, where nothing else tells why it ended.
+/// The last lines of the worker that failed first, if nothing else says why it exited.
 fn last_lines(s: &RunState) -> String {
     let Some(a) = &s.attempt else { return String::new() };
     let worker = a.end.first_failure.map_or(0, |(w, _)| w.0);
@@ -458,7 +455,7 @@ fn action(a: FailureAction) -> &'static str {
     }
 }
 
-/// The first reason, where the outcome's own words do not say it already.
+/// The first reason, unless the outcome already says it.
 fn finish_reason(o: &RunOutcome, reasons: &[Reason]) -> String {
     let words = outcome_words(o);
     let mut out = match reasons.first() {

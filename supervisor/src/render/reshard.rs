@@ -1,37 +1,31 @@
-//! Result of cutting a step anew.
+//! Result of resharding a step.
 
 use super::{bytes, count};
 use crate::render::terminal::shown;
 use camino::Utf8PathBuf;
 use serde::Serialize;
 
-/// A step that was written for another number of ranks.
+/// A step written for another number of ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReshardView {
-    /// Directory of the step that was read.
     pub source: Utf8PathBuf,
-    /// Its number.
     pub step: u64,
-    /// Directory that was made.
     pub target: Utf8PathBuf,
     /// Ranks that saved it.
     pub world_size_before: u64,
-    /// Ranks that can read it now.
+    /// Ranks that can load it now.
     pub world_size: u64,
-    /// Files that were written.
     pub files: u64,
-    /// Their bytes.
     pub bytes_written: u64,
-    /// Bytes of the source that were compared with their checksums.
+    /// Source bytes verified by checksum.
     pub bytes_checked: u64,
-    /// Time from the first byte to the last, in milliseconds.
     pub milliseconds: u64,
-    /// Losses of exactness, and work that is left to do.
+    /// What is not exact, and what is left to do.
     pub notes: Vec<String>,
 }
 
 impl ReshardView {
-    /// The same in words.
+    /// The resharding as text.
     #[must_use]
     pub fn text(&self) -> String {
         format!(

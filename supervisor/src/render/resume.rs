@@ -1,4 +1,4 @@
-//! A run that may go on, in words.
+//! The result of `supervise resume`, as text.
 
 use super::outcome::outcome_words;
 use super::terminal::shown;
@@ -6,25 +6,23 @@ use serde::Serialize;
 use supervise_core::journal::record::RunOutcome;
 use supervise_core::state::RunState;
 
-/// The answer, of a stable shape.
+/// The stable JSON of the result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ResumeView {
-    /// Version of this shape.
     pub version: u32,
-    /// Identity.
     pub run: String,
-    /// How its last supervisor ended, in one word as `status` has it; null: that is not known.
+    /// Outcome of its last supervisor, in the words of `status`; `null`: unknown.
     pub was: Option<&'static str>,
-    /// Its journal says so now; false: nothing stood against its next start.
+    /// A block was cleared in the journal; false: nothing blocked the next start.
     pub written: bool,
-    /// The next start's doing, as far as the journal tells.
+    /// What the next start would do, as far as the journal shows.
     pub next: String,
     #[serde(skip)]
     because: Vec<String>,
 }
 
 impl ResumeView {
-    /// The answer for a run as it was before; `written`: something stood against its next start, and does no more.
+    /// `before`: the state before clearing; `written`: a block was cleared.
     #[must_use]
     pub fn of(run: &str, before: &RunState, written: bool, next: String) -> Self {
         let was = before.outcome.as_ref();
@@ -49,7 +47,7 @@ impl ResumeView {
         }
     }
 
-    /// For people.
+    /// The result as text.
     #[must_use]
     pub fn text(&self) -> String {
         let said = match self.written {

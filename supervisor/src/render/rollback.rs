@@ -1,4 +1,4 @@
-//! The next start of a run that was sent back, in words.
+//! The next start of a run that was rolled back, as text.
 
 use super::count;
 use super::terminal::shown;
@@ -7,27 +7,22 @@ use supervise_core::checkpoint::StateKind;
 use supervise_core::journal::reason::Reason;
 use supervise_core::journal::record::{DiskEdit, StartPoint};
 
-/// The promise, of a stable shape.
+/// What the next start will do, as stable JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RollbackView {
-    /// Version of this shape.
     pub version: u32,
-    /// Identity.
     pub run: String,
-    /// The step.
     pub to: u64,
-    /// Its directory.
     pub checkpoint: Option<String>,
-    /// Steps that go aside before it is resumed from.
+    /// Steps to be moved aside first.
     pub aside: Vec<String>,
-    /// State that will not be restored.
     pub lost: Vec<StateKind>,
     /// Why that step can be resumed from.
     pub reasons: Vec<Reason>,
 }
 
 impl RollbackView {
-    /// The promise that a choice makes.
+    /// The view of the planned next start.
     #[must_use]
     pub fn of(run: &str, from: &StartPoint, edits: &[DiskEdit], lost: &[StateKind], reasons: Vec<Reason>) -> Self {
         let aside = edits.iter().filter_map(|edit| match edit {
@@ -48,7 +43,7 @@ impl RollbackView {
         }
     }
 
-    /// As JSON; `dry`: nothing was written down.
+    /// As JSON; `dry`: nothing was recorded.
     #[must_use]
     pub fn json(&self, dry: bool) -> serde_json::Value {
         let mut value = serde_json::to_value(self).unwrap_or_default();
@@ -58,7 +53,7 @@ impl RollbackView {
         value
     }
 
-    /// For people.
+    /// The same as text; `dry`: nothing was recorded.
     #[must_use]
     pub fn text(&self, dry: bool) -> String {
         let would = if dry { "would resume" } else { "resumes" };

@@ -1,4 +1,4 @@
-//! A batch script of Slurm's for one run.
+//! A Slurm batch script for one run.
 
 use super::words::{batch_word, shell_words};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -6,12 +6,12 @@ use std::fmt::{self, Display, Formatter, Write as _};
 use std::time::Duration;
 use supervise_trainers::MachineCount;
 
-/// Slurm looks at time limits twice a minute, and signals may come as much later.
+/// Slurm checks time limits twice a minute, and signals may be as late again.
 const GRID: Duration = Duration::from_secs(60);
-/// CPUs for each GPU, where nothing else is asked for: Slurm gives a task one CPU.
+/// CPUs per GPU, unless requested otherwise: Slurm gives a task one CPU.
 const CPUS_PER_GPU: u32 = 4;
 
-/// Options of sbatch 22.05 that no value follows as a word of its own.
+/// Options of sbatch 22.05 that take no separate value.
 const ALONE: [&str; 26] = [
     "-H",
     "-I",
@@ -44,27 +44,23 @@ const ALONE: [&str; 26] = [
 /// Parts of a batch script.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// Name of the job.
     pub name: String,
-    /// Machines, where the configuration says so.
     pub machines: Option<MachineCount>,
-    /// Its ranks, or Ray, are started on the machines by `supervise` itself.
+    /// `supervise` itself starts the ranks, or Ray, on the machines.
     pub gang: bool,
-    /// Nodes beyond those of its machines.
     pub spares: u32,
-    /// How long before the end of the job it hears of it.
+    /// How long before its end the job is signaled.
     pub notice: Duration,
-    /// The command that writes it.
+    /// The command that writes the script.
     pub origin: Vec<String>,
-    /// Absolute directory that the command is started in, from wherever the script is submitted.
+    /// Absolute working directory of the command, wherever the script is submitted from.
     pub cwd: Utf8PathBuf,
-    /// The program and its arguments.
     pub command: Vec<String>,
-    /// Options of sbatch, as a person wrote them: they count before ours.
+    /// Options of sbatch from the operator: they come before ours.
     pub options: Vec<String>,
 }
 
-/// How long before its end a job has to hear of it: a save that is due may end, then the workers are stopped.
+/// How long before its end a job must be signaled: a pending save may finish, then the workers are stopped.
 #[must_use]
 pub fn notice(save: Duration, stop: Duration) -> Duration {
     save.saturating_add(stop).saturating_add(GRID)
@@ -73,9 +69,8 @@ pub fn notice(save: Duration, stop: Duration) -> Duration {
 /// Why there is no script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BatchError {
-    /// What stands behind `--` is no option of sbatch.
+    /// A word after `--` is not an sbatch option.
     NoOption(String),
-    /// The script cannot hold a word.
     Word(String),
 }
 
@@ -88,10 +83,10 @@ impl Display for BatchError {
     }
 }
 
-/// The text of the script.
+/// Renders the script.
 ///
 /// # Errors
-/// A word that it cannot hold, and why.
+/// A word that it cannot contain, and why.
 pub fn sbatch(b: &Batch) -> Result<String, BatchError> {
     let mut out = format!("#!/bin/bash\n# {}\n", shell_words(&b.origin));
     let mut line = |option: &str| {
@@ -135,7 +130,7 @@ fn chdir(dir: &Utf8Path) -> Result<String, String> {
     })
 }
 
-/// One line for each option: a word that begins with a dash, with the value that may follow it.
+/// One line per option: a word that begins with a dash, with the value that may follow it.
 fn options(words: &[String]) -> Result<Vec<String>, BatchError> {
     let mut out: Vec<String> = Vec::new();
     let mut takes_a_value = false;

@@ -1,22 +1,20 @@
-//! The sign of a run's state: beside each word a sign and a colour, since colour alone tells not everybody anything.
+//! The sign of a run's state. Each state has a word, a sign and a color, because color alone is not accessible.
 
 use super::status::StatusView;
 
-/// How a state is meant.
+/// How good a state is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusTone {
-    /// As it should be.
     Good,
-    /// Over, as somebody wanted.
+    /// Stopped on request.
     Calm,
-    /// On its way, or with something to look at.
+    /// In transition, or worth a look.
     Odd,
-    /// Needs somebody.
     Bad,
 }
 
 impl StatusTone {
-    /// In a word.
+    /// The CSS class of the tone.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -28,7 +26,7 @@ impl StatusTone {
     }
 }
 
-/// The sign of a run as it is.
+/// The tone and the sign of a run.
 #[must_use]
 pub fn sign(view: &StatusView) -> (StatusTone, &'static str) {
     match (&view.outcome, view.lives()) {

@@ -1,4 +1,4 @@
-//! The status of a run: as text and as JSON of a stable shape.
+//! The status of a run, as text and as stable JSON.
 
 mod job;
 
@@ -27,135 +27,111 @@ use supervise_core::spec::gang::{AttemptNodes, lost_words};
 use supervise_core::state::{Attempt, LetGo, RollBack, RunHold, RunMode, RunState};
 use supervise_host::process::LeftoverProcess;
 
-/// True if a process is there.
+/// Whether a process is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Liveness {
-    /// It lives.
     pub alive: bool,
-    /// Its process id, where known.
     pub pid: Option<i32>,
 }
 
-/// The present attempt, or the last one.
+/// The current attempt, or the last one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AttemptView {
-    /// Its number.
     pub no: u32,
-    /// The newest step it printed.
     pub step: Option<u64>,
-    /// Its present activity; `null` where it is gone.
+    /// What it is doing; `null` if it has exited.
     pub phase: Option<TrainerPhase>,
-    /// The step it was started from; 0 from nothing, `null` as written.
+    /// The step it started from; 0 for a fresh start, `null` if it runs as written.
     pub resumed_from: Option<u64>,
-    /// Processes of its workers.
+    /// PIDs of its workers.
     pub workers: Vec<i32>,
-    /// Its nodes, where it has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<AttemptNodes>,
-    /// No process of it is left.
     pub gone: bool,
-    /// The last lines of the worker that failed first, where nothing that is known was seen in the output.
+    /// The last output of the worker that failed first, if no line in it is known.
     pub lines: Vec<String>,
 }
 
-/// How it ended.
+/// How the run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OutcomeView {
-    /// One word.
     pub word: &'static str,
-    /// The documented exit code.
     pub exit_code: u8,
-    /// In words.
     pub why: String,
 }
 
-/// How a run is. Fields are only ever added.
+/// The state of a run. Fields are only ever added.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StatusView {
-    /// Version of this shape.
     pub version: u32,
-    /// Identity.
     pub run: String,
     /// Canonical checkpoint root.
     pub root: Option<String>,
-    /// Directory of the journal.
     pub run_dir: Option<String>,
     /// `verl-ppo`, `verl-sft`, `plain`.
     pub trainer: Option<String>,
-    /// The present or last term.
     pub term: u32,
-    /// The supervisor's last activity.
+    /// What the supervisor did last.
     pub mode: &'static str,
-    /// The supervisor.
     pub supervisor: Liveness,
-    /// The supervisor, where it lives but cannot be reached from here.
+    /// The supervisor, if it runs on another machine or in another container and cannot be reached from here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<RemoteSupervisor>,
-    /// The guard of the workers.
     pub guard: Liveness,
-    /// Attempts launched over the life of the run.
+    /// Attempts launched over the whole run.
     pub attempts: u32,
-    /// The present one, or the last.
     pub attempt: Option<AttemptView>,
-    /// Highest step ever proven.
+    /// The highest step ever proven.
     pub mark: Option<u64>,
     /// Attempts without progress since then.
     pub charged: u32,
     /// How many of those are allowed.
     pub retries: Option<u32>,
-    /// How it ended.
     pub outcome: Option<OutcomeView>,
-    /// The newest decision's reasons.
     pub reasons: Vec<Reason>,
-    /// The last planned step.
     pub last_step: Option<u64>,
     /// Steps on disk by verdict, as last scanned.
     pub checkpoints: BTreeMap<&'static str, u32>,
-    /// Copies of the only checkpoint of a trainer that overwrites it; `null`: the trainer keeps each step by itself.
+    /// Copies of the only checkpoint, if the trainer overwrites it; `null`: the trainer keeps each step itself.
     pub kept: Option<KeptView>,
-    /// Since when the mode lasts, in ms since 1970.
+    /// When the mode began, in ms since 1970.
     pub since: Option<i64>,
-    /// When the present attempt last got on; `null`: nothing lives of it.
+    /// When the current attempt last made progress; `null`: none is running.
     pub last_progress: Option<WallMs>,
-    /// Why something could not be found out.
+    /// Why something could not be determined.
     pub problem: Option<String>,
-    /// Result of the last relaunch that was tried in advance; `null`: none was.
+    /// Result of the last relaunch rehearsal; `null`: there was none.
     pub rehearsal: Option<RehearsalResult>,
-    /// The scheduler's job that the present or last term runs in.
     pub scheduler: Option<JobView>,
-    /// The next danger of running out; `null`: nothing that is known.
+    /// The next forecast shortage; `null`: none known.
     pub danger: Option<DangerView>,
-    /// Processes that SIGKILL did not end, and that live.
+    /// Running processes that SIGKILL did not end.
     pub undead: Vec<LeftoverProcess>,
-    /// A person works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<RunHold>,
-    /// A person lets it go on after an end that needed one: its next start does.
+    /// The operator cleared a final failure: the next start resumes the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub let_go: Option<LetGo>,
-    /// A person sent it back: its next start resumes there.
+    /// The operator rolled the run back: the next start resumes there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roll_back: Option<RollBack>,
-    /// Its wall time by part; `null`: nothing was launched, or nothing is known.
+    /// Wall time by category; `null`: nothing was launched, or nothing is known.
     pub ledger: Option<LedgerView>,
-    /// The waiting, in words.
     #[serde(skip)]
     waits_for: Option<&'static str>,
     #[serde(skip)]
     pub(crate) now: Option<WallMs>,
-    /// The time at which it was looked at; ages are counted from it.
+    /// When the state was read; ages count from it.
     #[serde(skip)]
     pub looked: Option<WallMs>,
 }
 
-/// Copies of the only checkpoint.
+/// Copies of a checkpoint that the trainer overwrites.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KeptView {
-    /// The step of the live set, where that is whole.
     pub live: Option<u64>,
-    /// Steps of the generations that are whole, newest first.
+    /// Steps of the whole generations, newest first.
     pub generations: Vec<u64>,
-    /// Why the newest save has no copy.
     pub problem: Option<String>,
 }
 
@@ -187,17 +163,15 @@ impl KeptView {
     }
 }
 
-/// The processes that live.
+/// Which processes of a run are running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunLiveness {
-    /// The supervisor.
     pub supervisor: Liveness,
-    /// The guard.
     pub guard: Liveness,
 }
 
 impl StatusView {
-    /// A run of which nothing but its liveness is known.
+    /// A run of which only its processes are known.
     #[must_use]
     pub fn unknown(run: &str, alive: RunLiveness, problem: String) -> Self {
         let mut view = Self::of(run, &RunState::default(), None, alive);
@@ -207,7 +181,7 @@ impl StatusView {
         view
     }
 
-    /// A run as its journal, or its supervisor, tells.
+    /// The status from the run's state.
     #[must_use]
     pub fn of(run: &str, s: &RunState, spec: Option<&RunSpec>, alive: RunLiveness) -> Self {
         let ago = i64::try_from(s.now.since(s.since).0).unwrap_or(i64::MAX);
@@ -265,19 +239,18 @@ impl StatusView {
         }
     }
 
-    /// Reasons of the newest decision that the outcome does not tell already.
     pub(super) fn because(&self) -> impl Iterator<Item = &Reason> {
         let told = self.outcome.as_ref().map(|o| o.why.as_str()).unwrap_or_default();
         self.reasons.iter().filter(move |r| !told.contains(r.text.trim()))
     }
 
-    /// Its supervisor lives, here or elsewhere.
+    /// Returns true if its supervisor is running, here or on another machine.
     #[must_use]
     pub fn lives(&self) -> bool {
         self.supervisor.alive || self.elsewhere.is_some()
     }
 
-    /// The words of the first line: what is going on.
+    /// The first line: what the run is doing.
     #[must_use]
     pub fn headline(&self) -> String {
         if let Some(o) = &self.outcome {
@@ -296,7 +269,7 @@ impl StatusView {
         }
     }
 
-    /// All of it for people.
+    /// The status as text, one fact per line.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = format!("run {}: {}\n", self.run, self.headline());
@@ -308,7 +281,7 @@ impl StatusView {
             let ages = self
                 .age(held.since.0)
                 .map_or_else(String::new, |age| format!(" ({age})"));
-            // An end is an end; a start launches nothing before it is let go.
+            // After an outcome the hold keeps the next start from launching.
             let after = if self.outcome.is_some() {
                 "; its next start waits"
             } else {
@@ -331,7 +304,7 @@ impl StatusView {
         if let Some(place) = self.root.as_ref().or(self.run_dir.as_ref()) {
             row(if self.root.is_some() { "root" } else { "run dir" }, place.clone());
         }
-        // After an end nobody is to be expected.
+        // After the outcome no supervisor or guard is expected.
         if self.outcome.is_none() || self.supervisor.alive || self.guard.alive {
             match &self.elsewhere {
                 Some(e) => row("supervisor", format!("{}: it cannot be reached from here", e.words())),
@@ -401,7 +374,7 @@ impl StatusView {
         out
     }
 
-    /// The time since a moment, where it is known when the run was looked at.
+    /// The time since a moment; `None` if it is unknown when the state was read.
     pub(super) fn age(&self, at: i64) -> Option<String> {
         let ms = self.looked?.0.saturating_sub(at);
         Some(span(supervise_core::id::Ms(u64::try_from(ms).unwrap_or_default())))
@@ -428,7 +401,7 @@ impl StatusView {
     }
 }
 
-/// Fate of a run whose journal cannot be written, in words.
+/// What happens to a run whose journal cannot be written.
 pub(crate) fn without_a_journal(s: &RunState) -> &'static str {
     match s.live().is_some_and(|a| a.launch.launched.is_some()) {
         true => "the training goes on, nothing new is started",
@@ -436,7 +409,7 @@ pub(crate) fn without_a_journal(s: &RunState) -> &'static str {
     }
 }
 
-/// Work that a living supervisor cannot do now.
+/// What a running supervisor cannot do now.
 fn trouble(s: &RunState) -> Option<String> {
     let journal = format!("the journal cannot be written: {}", without_a_journal(s));
     match (&s.context.io_stalled, s.context.journal_stalled) {
@@ -484,7 +457,7 @@ fn attempt_text(a: &AttemptView) -> String {
     format!("{}{from}{step}{phase}{end}", a.no)
 }
 
-/// Activity of a trainer, in a word.
+/// A phase in one word.
 #[must_use]
 pub fn phase_word(p: TrainerPhase) -> &'static str {
     match p {

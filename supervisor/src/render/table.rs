@@ -3,7 +3,7 @@
 use super::status::StatusView;
 use super::terminal::shown;
 
-/// All runs, newest first, a line each.
+/// One line per run, newest first.
 #[must_use]
 pub fn table(views: &[StatusView]) -> String {
     let mut newest: Vec<&StatusView> = views.iter().collect();
@@ -19,7 +19,6 @@ pub fn table(views: &[StatusView]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// The state of a run, as short as it can be said.
 pub(super) fn state_word(view: &StatusView) -> String {
     match &view.outcome {
         Some(o) => o.word.replace('_', " "),
@@ -29,7 +28,6 @@ pub(super) fn state_word(view: &StatusView) -> String {
     }
 }
 
-/// One run.
 fn row(view: &StatusView) -> [String; 5] {
     let of = view.last_step.map(|l| format!("/{l}")).unwrap_or_default();
     let step = view.mark.map_or_else(|| "-".to_owned(), |m| format!("{m}{of}"));

@@ -1,29 +1,29 @@
-//! Foreign text on a terminal: what could move the cursor, hide or forge a line is shown as an escape.
+//! Untrusted text on a terminal: escapes everything that could move the cursor, or hide or forge a line.
 //!
-//! Names of files, arguments, variables, lines of workers and words of the system pass through here before they are
-//! shown, and lose what looks like a secret. Escaped are control characters (ESC, C1 and DEL included), the marks that turn the
-//! direction of text, and the separators that some terminals take for a new line.
+//! File names, arguments, variables, worker output and system messages pass through here before they are shown;
+//! likely secrets are removed. Escaped are control characters (including ESC, C1 and DEL), bidirectional text marks,
+//! and separators that some terminals treat as a newline.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use supervise_config::{redact_text, redacted};
 
-/// Integers beyond this are strings in JSON: readers that know only floating point would round them.
+/// Larger integers become strings in JSON: readers that use floating point would round them.
 const EXACT: u64 = 1 << 53;
 
-/// One line: newlines are escaped too.
+/// Escapes a single line, including newlines.
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// Lines of our own making: newlines stay.
+/// Escapes our own lines: newlines stay.
 #[must_use]
 pub fn block(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\n')
 }
 
-/// A line with continuations of our own, which are indented: no other newline stays.
+/// Escapes a line with indented continuation lines of our own: no other newline stays.
 #[must_use]
 pub fn paragraph(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -36,7 +36,7 @@ pub fn paragraph(text: &str) -> String {
     out
 }
 
-/// One line without what looks like a secret.
+/// Escapes one line and removes likely secrets.
 #[must_use]
 pub fn shown(text: &str) -> String {
     let open = redacted(text);
@@ -62,7 +62,7 @@ fn escaped(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns true if a terminal does something else with it than to show it where it stands.
+/// Returns true if a terminal does more with the character than display it in place.
 fn moves(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -79,7 +79,7 @@ fn escape(c: char, out: &mut String) {
     };
 }
 
-/// A JSON text as it is printed: strings without secrets, nothing in them that a terminal obeys, large integers as strings.
+/// Prepares JSON for printing: removes secrets, escapes what a terminal would obey, makes large integers strings.
 #[must_use]
 pub fn json(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 64);
@@ -107,7 +107,6 @@ pub fn json(text: &str) -> String {
     out
 }
 
-/// The length of a string with its quotes.
 fn string_length(text: &str) -> usize {
     let mut skip = false;
     for (at, b) in text.bytes().enumerate().skip(1) {
@@ -135,7 +134,7 @@ fn json_string(quoted: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if moves(c) {
-            // Every such character is below U+10000, where JSON has one escape for each.
+            // All these characters are below U+10000, where JSON has a single escape for each.
             let _ = write!(out, "\\u{:04x}", u32::from(c));
         } else {
             out.push(c);
@@ -144,32 +143,30 @@ fn json_string(quoted: &str) -> String {
     out
 }
 
-/// Place where a stream of output stands between two pieces.
+/// Parser state between two pieces of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Within {
     #[default]
     Text,
-    /// After ESC.
     Escape,
-    /// After `ESC [`.
     Sequence,
 }
 
-/// Longest sequence of parameters that may set a colour.
+/// Longest parameter sequence that may set a color.
 const PARAMETERS: usize = 32;
 
-/// Output of workers on its way to a terminal: colours pass, nothing else that a terminal would obey.
+/// Filters worker output for a terminal: only colors pass.
 #[derive(Debug, Default)]
 pub struct OutputFilter {
     within: Within,
-    /// Bytes of an escape sequence, or of a character, that are not whole yet.
+    /// Bytes of an unfinished escape sequence or character.
     held: Vec<u8>,
     coloured: bool,
     returned: bool,
 }
 
 impl OutputFilter {
-    /// The next piece as it may be shown.
+    /// Filters the next piece.
     #[must_use]
     pub fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len() + 16);
@@ -179,7 +176,7 @@ impl OutputFilter {
         out
     }
 
-    /// What is left at the end, and the terminal's own colours again.
+    /// Returns what is left at the end, and resets the colors.
     #[must_use]
     pub fn end(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -194,7 +191,7 @@ impl OutputFilter {
     }
 
     fn byte(&mut self, b: u8, out: &mut Vec<u8>) {
-        // A carriage return goes back over the line: what follows stands on a line of its own.
+        // A carriage return would overwrite the line: start a new line instead.
         if std::mem::take(&mut self.returned) && b != b'\r' {
             out.push(b'\n');
             if b == b'\n' {
@@ -237,7 +234,6 @@ impl OutputFilter {
         }
     }
 
-    /// A byte of a character that takes several.
     fn wide(&mut self, b: u8, out: &mut Vec<u8>) {
         self.held.push(b);
         match std::str::from_utf8(&self.held) {
@@ -250,7 +246,7 @@ impl OutputFilter {
         }
     }
 
-    /// The held bytes are nothing that may pass: its bytes are shown.
+    /// The held bytes may not pass: show them escaped.
     fn give_up(&mut self, out: &mut Vec<u8>) {
         self.within = Within::Text;
         for b in self.held.drain(..) {

@@ -1,8 +1,7 @@
-//! Moments and spans in words. Moments are given in UTC: a log from another machine reads the same.
+//! Times and durations as text. Times are in UTC, so that a log from another machine reads the same.
 
 use supervise_core::id::{Ms, WallMs};
 
-/// Seconds of a day.
 const DAY: i64 = 86_400;
 
 /// The time of day, `12:04:31Z`.
@@ -12,20 +11,20 @@ pub fn clock(at: WallMs) -> String {
     format!("{:02}:{:02}:{:02}Z", s / 3600, s / 60 % 60, s % 60)
 }
 
-/// The day of a moment, in days since 1970.
+/// Days since 1970.
 #[must_use]
 pub fn day(at: WallMs) -> i64 {
     at.0.div_euclid(1000 * DAY)
 }
 
-/// The whole moment, `2026-11-21T12:04:31Z`.
+/// Date and time, `2026-11-21T12:04:31Z`.
 #[must_use]
 pub fn stamp(at: WallMs) -> String {
     let (y, m, d) = date(at.0.div_euclid(1000).div_euclid(DAY));
     format!("{y:04}-{m:02}-{d:02}T{}", clock(at))
 }
 
-/// Days since 1970 as a date of the Gregorian calendar, counted in eras of 400 years from a 1st of March.
+/// Converts days since 1970 to a Gregorian date, counting eras of 400 years from March 1.
 fn date(days: i64) -> (i64, i64, i64) {
     const ERA: i64 = 146_097;
     let from_march = days.saturating_add(719_468);
@@ -38,7 +37,7 @@ fn date(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + i64::from(m <= 2), m, d)
 }
 
-/// A span in the two units that matter: `250 ms`, `3.5 s`, `4m 10s`, `2h 5m`, `3d 4h`.
+/// A duration in the two units that matter: `250 ms`, `3.5 s`, `4m 10s`, `2h 5m`, `3d 4h`.
 #[must_use]
 pub fn span(ms: Ms) -> String {
     let s = ms.0 / 1000;

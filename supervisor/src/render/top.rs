@@ -1,7 +1,7 @@
-//! `supervise top`: the screen, and what a key does to it. State in, lines out: nothing here knows a terminal.
+//! `supervise top`: the screen and its keys. State in, lines out: no terminal code here.
 //!
-//! Three places, one inside the other: all runs, one run, the output of one of its workers. Whatever comes from a run is escaped, and no
-//! line is wider than the screen.
+//! Three nested pages: all runs, one run, the output of one of its workers. Text from a run is escaped, and no line
+//! is wider than the screen.
 
 mod fold;
 mod log;
@@ -20,66 +20,47 @@ use supervise_core::id::WallMs;
 /// A key, by its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyPress {
-    /// One line up.
     Up,
-    /// One line down.
     Down,
-    /// A screen up.
     PageUp,
-    /// A screen down.
     PageDown,
-    /// To the first line.
     First,
-    /// To the last line.
     Last,
-    /// Into what is chosen.
     Open,
-    /// Out of it.
     Back,
-    /// The last letter of a search is taken back.
     Erase,
-    /// A letter.
     Letter(char),
     /// `^C`.
     Interrupt,
 }
 
-/// Facts that the screen shows now, and that have to be read.
+/// What the current page needs read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TopQuery {
-    /// All runs.
     #[default]
     Runs,
-    /// One run and its story.
     Run(String),
-    /// The end of an output.
     Log {
-        /// Identity of the run.
         run: String,
-        /// Its attempt.
         attempt: u32,
-        /// The worker.
         worker: u32,
-        /// Only lines with this.
+        /// Only lines that contain this.
         query: String,
     },
 }
 
-/// Lines of an output and where they were read from, or why they were not.
+/// Lines of an output and the file they come from, or why they could not be read.
 pub type LogTail = Result<(Vec<String>, String), String>;
 
-/// Answers to what was wanted.
+/// Answers to a [`TopQuery`].
 #[derive(Debug)]
 pub enum TopAnswer {
-    /// All runs, and how many are gone.
+    /// All runs, and how many have disappeared.
     Runs(Vec<StatusView>, usize),
-    /// One run as it is.
     Run(Box<StatusView>),
-    /// The story of a run, or why it cannot be told.
+    /// The timeline of a run, or why it cannot be read.
     Story(String, Result<Box<ExplainView>, String>),
-    /// The output that was wanted.
     Log(TopQuery, LogTail),
-    /// No run of this identity is known any more.
     Lost(String),
 }
 
@@ -95,7 +76,7 @@ enum TopPage {
 #[derive(Debug, Default)]
 pub struct TopState {
     place: TopPage,
-    /// Only this run is shown: there is no list behind it.
+    /// Only this run is shown; there is no list behind it.
     alone: bool,
     views: Vec<StatusView>,
     known: bool,
@@ -103,21 +84,20 @@ pub struct TopState {
     chosen: Option<String>,
     story: Option<(String, Result<Box<ExplainView>, String>)>,
     output: Option<(TopQuery, LogTail)>,
-    /// Attempt and worker whose output is shown; no attempt: the newest.
+    /// Attempt and worker whose output is shown; `None`: the newest attempt.
     attempt: Option<u32>,
     worker: u32,
     query: String,
-    /// A search that is being typed.
     typed: Option<String>,
-    /// Lines above the screen; in an output, lines below it.
+    /// Lines scrolled past above the screen; in an output, below it.
     scroll: usize,
     help: bool,
-    /// Lines of the last screen between head and foot.
+    /// Lines of the last screen between header and footer.
     page: usize,
 }
 
 impl TopState {
-    /// The list of runs; where one alone was named, that one.
+    /// Starts with the list of runs, or with one run if it was named.
     #[must_use]
     pub fn new(alone: Option<&str>) -> Self {
         Self {
@@ -128,7 +108,7 @@ impl TopState {
         }
     }
 
-    /// Facts that are shown now.
+    /// What the current page needs.
     #[must_use]
     pub fn wants(&self) -> TopQuery {
         match (self.place, &self.chosen) {
@@ -152,7 +132,7 @@ impl TopState {
         self.view().map_or(0, |v| v.attempts)
     }
 
-    /// Takes in what was read. What is not shown any more is only remembered.
+    /// Takes an answer. Data for another page is only stored.
     pub fn take(&mut self, data: TopAnswer) {
         match data {
             TopAnswer::Runs(mut views, gone) => {
@@ -166,7 +146,7 @@ impl TopState {
                 Some(known) => *known = *view,
                 None => self.views.push(*view),
             },
-            // A story that cannot be read on is not forgotten.
+            // Keep the old timeline if the new one cannot be read.
             TopAnswer::Story(run, story) => {
                 if story.is_ok() || self.story.as_ref().is_none_or(|(of, _)| *of != run) {
                     self.story = Some((run, story));
@@ -177,7 +157,7 @@ impl TopState {
         }
     }
 
-    /// Does what a key means; `false`: it is over.
+    /// Handles a key; `false` means quit.
     pub fn key(&mut self, key: KeyPress) -> bool {
         if key == KeyPress::Interrupt {
             return false;
@@ -234,7 +214,7 @@ impl TopState {
             let last = self.views.len().saturating_sub(1);
             self.chosen = self.views.get(to.min(last)).map(|v| v.run.clone());
         } else if self.place == TopPage::Log {
-            // The end of an output is what is looked at: lines are counted from there.
+            // An output is shown from its end: lines are counted from there.
             self.scroll = self.scroll.saturating_add_signed(by.saturating_neg());
         } else {
             self.scroll = self.scroll.saturating_add_signed(by);
@@ -284,7 +264,7 @@ impl TopState {
         }
     }
 
-    /// The screen: as many lines as it is high, none wider than it is.
+    /// Draws the screen: exactly `height` lines, none wider than `width`.
     pub fn draw(&mut self, width: usize, height: usize, now: WallMs) -> Vec<Line<'static>> {
         let page = height.saturating_sub(2);
         self.page = page;

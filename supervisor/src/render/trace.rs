@@ -1,8 +1,8 @@
 //! A run as trace events, for Perfetto and Chrome's tracing page.
 //!
-//! One track each for the supervisor, the attempts with their phases, faults and checkpoints. What lasts is a pair of `B` and `E`
-//! events that nest on their track. Time is counted as the ledger counts it: by the term's clock within a term, by the wall clock
-//! between terms, never backwards.
+//! Supervisor, attempts with their phases, faults and checkpoints have one track each. Durations are pairs of nested
+//! `B` and `E` events. Time is counted as in the ledger: by the term's clock within a term, by the wall clock between
+//! terms, never backwards.
 
 use super::{condition, one_line};
 use serde_json::{Value, json};
@@ -12,10 +12,8 @@ use supervise_core::id::WallMs;
 use supervise_core::journal::record::{Decision, JournalRecord};
 use supervise_core::state::{RunMode, RunState};
 
-/// Longest name of an event, in characters.
 const NAME: usize = 200;
 
-/// A track of the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Track {
     Supervisor = 1,
@@ -33,11 +31,10 @@ impl Track {
     ];
 }
 
-/// Folds records into trace events.
+/// Converts records to trace events.
 #[derive(Debug, Default)]
 pub struct TraceBuilder {
     state: RunState,
-    /// Time since the first record, in ms.
     now: u64,
     began: Option<WallMs>,
     mode: Option<String>,
@@ -46,11 +43,11 @@ pub struct TraceBuilder {
     step: Option<u64>,
 }
 
-/// Takes the events in.
+/// Receives the events.
 pub type EmitFn<'a> = dyn FnMut(&Value) + 'a;
 
 impl TraceBuilder {
-    /// The names of the tracks.
+    /// Emits the names of the tracks.
     pub fn begin(run: &str, emit: &mut EmitFn<'_>) {
         let named = |what: &str, tid: usize, name: &str| json!({"ph": "M", "name": what, "pid": 1, "tid": tid, "args": {"name": name}});
         emit(&named("process_name", 0, &format!("run {run}")));
@@ -59,13 +56,13 @@ impl TraceBuilder {
         }
     }
 
-    /// Takes the next record in.
+    /// Adds the next record.
     pub fn add(&mut self, r: &JournalRecord, emit: &mut EmitFn<'_>) {
         let (tick, wall) = (self.state.now, self.state.wall);
         self.state.apply(r);
         let starts = matches!(r, JournalRecord::Fact(e) if matches!(e.kind, EventKind::TermStarted { .. }));
         if starts {
-            // Until now nobody supervised.
+            // No supervisor was running until now.
             self.end_mode(emit);
         }
         if self.began.is_some() {
@@ -81,7 +78,7 @@ impl TraceBuilder {
         self.tell(r, emit);
     }
 
-    /// Ends what goes on, and tells when the first record was written.
+    /// Closes open events and returns when the first record was written.
     pub fn finish(mut self, emit: &mut EmitFn<'_>) -> Option<WallMs> {
         self.end_attempt(emit);
         self.end_mode(emit);
@@ -90,7 +87,7 @@ impl TraceBuilder {
 
     fn event(&self, phase: &str, track: Track, name: &str) -> Value {
         let name = one_line(name, NAME);
-        // In µs, as the format asks.
+        // The format wants µs.
         json!({"ph": phase, "name": name, "ts": self.now.saturating_mul(1000), "pid": 1, "tid": track as usize})
     }
 
@@ -167,7 +164,7 @@ impl TraceBuilder {
         }
     }
 
-    /// An event of a moment.
+    /// Emits an instant event.
     fn tell(&self, r: &JournalRecord, emit: &mut EmitFn<'_>) {
         let mark = |track, name: &str, args: Value| {
             let mut event = self.event("i", track, name);

@@ -1,4 +1,4 @@
-//! A systemd unit for one run: the template of `systemd/supervise@.service` with this run's lines in it.
+//! A systemd unit for one run: the template `systemd/supervise@.service` filled in.
 
 use camino::Utf8PathBuf;
 use std::fmt::Write as _;
@@ -9,42 +9,37 @@ const TEMPLATE: &str = include_str!("../../../systemd/supervise@.service");
 /// Parts of a unit.
 #[derive(Debug, Clone)]
 pub struct SystemdUnit {
-    /// `supervise-NAME.service`.
     pub name: String,
-    /// A user's own service.
     pub user: bool,
-    /// This program.
+    /// Path of this program.
     pub program: Utf8PathBuf,
     /// Working directory, absolute.
     pub cwd: Utf8PathBuf,
     /// The trainer's YAML, absolute.
     pub config: Utf8PathBuf,
-    /// Settings files that are named, absolute.
+    /// Named settings files, absolute.
     pub settings: Vec<Utf8PathBuf>,
-    /// The command after `--`.
     pub command: Vec<String>,
-    /// Variables that are set.
     pub env: Vec<(String, String)>,
-    /// The file for what may not stand in the unit, which everybody may read: absolute.
+    /// The file for secrets, because everyone can read the unit: absolute.
     pub secrets: Utf8PathBuf,
 }
 
 /// The texts of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitTexts {
-    /// The unit itself, without secrets.
     pub unit: String,
-    /// Variables that the unit takes from [`Unit::secrets`], where it has any.
+    /// Content of [`SystemdUnit::secrets`], if there are any secrets.
     pub secrets: Option<String>,
 }
 
-/// Name of the variable for the Nth word of the command. It tells that its value is a secret.
+/// Name of the variable for the Nth word of the command. The name marks its value as a secret.
 const WORD: &str = "SECRET_WORD_";
 
-/// The text of the unit, and of the file with its secrets.
+/// Renders the unit and the file with its secrets.
 ///
 /// # Errors
-/// A path or a word with a line break or another control character, which no unit can hold: named.
+/// Names a path or a word that a unit cannot contain: it has a line break or another control character.
 pub fn unit(u: &SystemdUnit) -> Result<UnitTexts, String> {
     let settings = u.settings.iter().flat_map(|file| ["--settings", file.as_str()]);
     let mut exec: Vec<String> = [u.program.as_str(), "run", u.config.as_str()]
@@ -75,7 +70,7 @@ pub fn unit(u: &SystemdUnit) -> Result<UnitTexts, String> {
     for line in TEMPLATE.lines() {
         let key = line.split('=').next().unwrap_or_default();
         match key {
-            // What it says of instances and of the system's places is not about this one.
+            // Comments about instances and system paths do not apply to this unit.
             _ if line.starts_with("# One run per")
                 || line.starts_with("# The command stands")
                 || line.starts_with("# `supervise install") => {}
@@ -96,7 +91,7 @@ pub fn unit(u: &SystemdUnit) -> Result<UnitTexts, String> {
             "StateDirectory" | "StateDirectoryMode" | "Environment" if u.user => {}
             _ if line.starts_with("# Services have no home") && u.user => {}
             "WantedBy" if u.user => out.push_str("WantedBy=default.target\n"),
-            // A user's manager knows no such units.
+            // A user's manager does not know these units.
             "After" | "Wants" if u.user => {}
             _ => {
                 out.push_str(line);
@@ -125,7 +120,7 @@ fn environment(u: &SystemdUnit, env: &[&(String, String)], secrets: bool, out: &
     Ok(())
 }
 
-/// A value in quotes, as systemd.exec(5) reads it in a file of variables.
+/// Quotes a value for an environment file, see systemd.exec(5).
 fn assigned(value: &str) -> String {
     let mut out = String::from("\"");
     for c in value.chars() {
@@ -137,7 +132,8 @@ fn assigned(value: &str) -> String {
     out + "\""
 }
 
-/// A word in quotes, as systemd.syntax(7) and systemd.service(5) read it: `%` starts a specifier, `$` in a command a variable.
+/// Quotes a word, see systemd.syntax(7) and systemd.service(5): `%` starts a specifier and, in a command, `$` a
+/// variable.
 fn quoted(word: &str, in_command: bool) -> Result<String, String> {
     let word = plain(word)?.replace('\\', "\\\\").replace('"', "\\\"");
     let word = if in_command { word.replace('$', "$$") } else { word };
@@ -237,7 +233,7 @@ mod tests {
         let of = |text: &'static str, key: &str| text.lines().find_map(|l| l.trim().strip_prefix(key)).unwrap();
         let codes = of(job, "values: ").trim_matches(['[', ']']);
         let codes: Vec<u8> = codes.split(", ").map(|c| c.parse().unwrap()).collect();
-        // A run that was stopped stays stopped: a pod that ends by itself, with whatever code, would be replaced.
+        // A stopped run must stay stopped: Kubernetes would replace a pod that exits by itself, whatever its code.
         let ended = ALL.iter().filter(|e| e.is_final() || **e == SuperviseExitCode::Stopped);
         assert_eq!(codes, ended.map(|e| e.code()).collect::<Vec<u8>>());
         let pod = of(job, "terminationGracePeriodSeconds: ");

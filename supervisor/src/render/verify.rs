@@ -1,4 +1,4 @@
-//! Findings in checked files, with their places and what they mean for a resume.
+//! Findings of `verify`, with their files and what they mean for a resume.
 
 use super::checkpoints::resume_words;
 use super::{bytes, count};
@@ -9,24 +9,24 @@ use supervise_checkpoint::torch::TorchTensor;
 use supervise_checkpoint::{FileKind, FileReport};
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Finding, FindingLevel, Verdict};
 
-/// Whole files named one by one; further ones are counted.
+/// Whole files listed by name; the rest are counted.
 const NAMED: usize = 24;
-/// Tensors shown of one file in text; `--json` gives all.
+/// Tensors shown per file in text; `--json` lists all.
 const TENSORS: usize = 200;
 
 /// One tensor of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TensorView {
-    /// Its name: keys joined by dots.
+    /// Keys joined by dots.
     pub name: String,
-    /// Type of its elements, where the file tells.
+    /// Element type, if the file says it.
     pub dtype: Option<String>,
     /// Its shape in this file.
     pub shape: Vec<u64>,
-    /// The shape of the whole, where it is spread over ranks.
+    /// The full shape, if it is sharded over ranks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub global: Option<Vec<u64>>,
-    /// How it is spread, one word for each dimension of the device mesh.
+    /// How it is sharded, one word per dimension of the device mesh.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub placement: Vec<String>,
 }
@@ -45,31 +45,24 @@ impl TensorView {
     }
 }
 
-/// One file that was looked into.
+/// One inspected file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FileView {
-    /// Its path, relative to what was named.
     pub path: String,
-    /// How it was read.
     pub kind: FileKind,
-    /// The facts about it.
     pub verdict: Verdict,
-    /// How deep it was read.
     pub checked: Depth,
-    /// Its length.
     pub bytes: u64,
-    /// CRC-32 of all its bytes in hexadecimal, where every byte was read.
+    /// CRC-32 of the whole file in hexadecimal, if every byte was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crc32: Option<String>,
-    /// Findings.
     pub findings: Vec<Finding>,
-    /// Its tensors, where they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tensors: Vec<TensorView>,
 }
 
 impl FileView {
-    /// The view of a report.
+    /// The view of a file's report.
     #[must_use]
     pub fn of(path: &str, report: &FileReport, tensors: Vec<TensorView>) -> Self {
         Self {
@@ -88,49 +81,37 @@ impl FileView {
 /// Files that belong together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SetView {
-    /// Its directory, relative to what was named; empty where that is it.
+    /// Its directory, relative to the path on the command line; empty if that is it.
     pub path: String,
     /// `dcp`, `megatron_dist`, `weights`, `recover_info`.
     pub kind: &'static str,
-    /// The facts about it.
     pub verdict: Verdict,
-    /// How deep the proof went.
     pub proven: Option<Depth>,
-    /// Bytes of its files.
     pub bytes: u64,
-    /// Number of files.
     pub files: u64,
-    /// Tensors it holds.
     pub tensors: u64,
-    /// Findings.
     pub findings: Vec<Finding>,
 }
 
 /// Result of one path of the command line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PathView {
-    /// The path as named.
+    /// The path as given.
     pub path: String,
     /// `file`, `step`, `role`, `root`, `dcp`, `megatron_dist`, `weights`, `recover_info`, `directory`, `scrub`, `special`, `unreadable`.
     pub what: &'static str,
-    /// The worst verdict in it.
     pub verdict: Verdict,
-    /// The steps that were judged.
     pub steps: Vec<CheckpointSummary>,
-    /// The sets that were judged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<SetView>,
-    /// The files that were looked into.
     pub files: Vec<FileView>,
-    /// Things that belong to no file.
     pub remarks: Vec<String>,
-    /// Questions that the files alone do not answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_provable: Vec<&'static str>,
 }
 
 impl PathView {
-    /// Nothing looked at yet.
+    /// A path with nothing inspected yet.
     #[must_use]
     pub fn new(path: &Utf8Path, what: &'static str, verdict: Verdict) -> Self {
         Self {
@@ -145,7 +126,7 @@ impl PathView {
         }
     }
 
-    /// What is called whole here and could not be told: which save weights are of, and bytes that nothing covers.
+    /// Doubts that remain about whole files: which save weights belong to, and bytes without a checksum.
     fn limits(&self) -> Vec<&'static str> {
         let whole = |kinds: &[FileKind]| {
             let mut files = self.files.iter().filter(|f| f.verdict == Verdict::Whole);
@@ -196,23 +177,18 @@ impl PathView {
     }
 }
 
-/// All of it.
+/// The result of `verify`, as stable JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VerifyView {
-    /// Version of this shape.
     pub version: u32,
-    /// The worst verdict.
     pub verdict: Verdict,
-    /// Its exit code.
     pub exit_code: u8,
-    /// Depth asked for.
     pub depth: Depth,
-    /// One per path.
     pub paths: Vec<PathView>,
 }
 
 impl VerifyView {
-    /// Joins what was found.
+    /// Combines the results of all paths.
     #[must_use]
     pub fn of(depth: Depth, mut paths: Vec<PathView>) -> Self {
         for path in &mut paths {
@@ -228,7 +204,7 @@ impl VerifyView {
         }
     }
 
-    /// For people.
+    /// The result as text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out: String = self.paths.iter().map(path_text).collect();
@@ -267,7 +243,7 @@ fn path_text(p: &PathView) -> String {
     out
 }
 
-/// A name, or words with names in them, as they may be shown on a terminal.
+/// Escapes a name, or text with names in it, for a terminal.
 fn name(path: &str) -> String {
     super::terminal::shown(path)
 }
@@ -351,7 +327,6 @@ fn proven(depth: Option<Depth>) -> String {
     depth.map_or_else(|| "unproven".to_owned(), |d| format!("proven: {}", d.word()))
 }
 
-/// Findings that do not stand with their files already.
 fn own_findings(findings: &[Finding], files: &[FileView]) -> String {
     let said: BTreeSet<_> = files
         .iter()
@@ -390,7 +365,7 @@ fn level(l: FindingLevel) -> &'static str {
     }
 }
 
-/// Checks, once for each kind of file and depth that occurred.
+/// What was checked, once per kind of file and depth.
 fn legend(paths: &[PathView]) -> String {
     let seen: BTreeSet<(&str, &str)> = paths
         .iter()
@@ -405,7 +380,7 @@ fn legend(paths: &[PathView]) -> String {
     format!("checked\n{lines}")
 }
 
-/// Files that a proof of this depth looks at in such a file.
+/// What a proof of this depth checks in a file of this kind.
 fn checks(kind: FileKind, depth: Depth) -> (&'static str, &'static str) {
     let full = depth == Depth::Full;
     match kind {

@@ -1,18 +1,18 @@
-//! Words as bash and sbatch read them: each gives back what was put in, or cannot be written.
+//! Words for bash and sbatch: each is quoted to survive unchanged, or refused.
 
 use std::fmt::Write as _;
 
-/// Longest line that sbatch of any release takes.
+/// Longest line that every sbatch release takes.
 const LINE: usize = 4096;
 
-/// Words of a command, as bash reads them: on one line, whatever they hold.
+/// Quotes the words of a command for bash, on one line.
 pub(crate) fn shell_words<'w>(words: impl IntoIterator<Item = &'w String>) -> String {
     let words: Vec<String> = words.into_iter().map(|word| shell_word(word)).collect();
     words.join(" ")
 }
 
-/// A word as bash reads it. What cannot be shown as it is, or would be taken for something else, is written by its bytes (`$'…'`):
-/// whatever carries the text further, a screen or an editor, changes nothing of it.
+/// Quotes a word for bash. Characters that are not displayed as they are, or could be mistaken for others, are
+/// written as bytes (`$'…'`), so that copying from a screen or an editor does not change them.
 pub(crate) fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.,:=/@%+-".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -31,7 +31,8 @@ pub(crate) fn shell_word(word: &str) -> String {
             c if is_shown(c) => out.push(c),
             c => {
                 for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-                    // Three digits: what follows is no part of the number. Writing into a String cannot fail.
+                    // Three digits, so that a following digit is not read as part of the number. Writing into a
+                    // String cannot fail.
                     let _ = write!(out, "\\{byte:03o}");
                 }
             }
@@ -40,13 +41,14 @@ pub(crate) fn shell_word(word: &str) -> String {
     out + "'"
 }
 
-/// A word in a line of `#SBATCH`.
+/// Quotes a word for an `#SBATCH` line.
 ///
-/// sbatch knows double quotes, a backslash before any character, and `#` for a comment; older releases end a line at `#` inside of
-/// quotes too, and newer ones blank out the words of a job of several parts wherever they stand.
+/// sbatch knows double quotes, a backslash before any character, and `#` for a comment; older releases end a line at
+/// `#` even inside quotes, and newer ones blank out the keywords of heterogeneous jobs (`packjob`, `hetjob`)
+/// anywhere.
 ///
 /// # Errors
-/// No line can hold it, in words.
+/// Why no line can contain it.
 pub(crate) fn batch_word(word: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.,:;=/@%+-[]()*&|!".contains(c);
     if !word.chars().all(is_shown) {
@@ -76,8 +78,8 @@ pub(crate) fn batch_word(word: &str) -> Result<String, String> {
     Ok(out + "\"")
 }
 
-/// Returns true if a character is seen for what it is: a blank other than the plain one, a control character, and what changes the
-/// order or the shape of others is not.
+/// Returns true if a character is displayed as itself: false for blanks other than the space, control characters, and
+/// characters that change the order or shape of others.
 fn is_shown(c: char) -> bool {
     let blank = c.is_whitespace() && c != ' ';
     let format = matches!(c,

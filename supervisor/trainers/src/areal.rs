@@ -1,4 +1,4 @@
-//! AReaL: one checkpoint that every save overwrites in place, and what is kept of the run beside it.
+//! AReaL: a single checkpoint that every save overwrites in place, with the run's own state next to it.
 
 mod arrange;
 mod backend;
@@ -44,13 +44,12 @@ use supervise_core::journal::reason::Reason;
 use supervise_core::journal::record::LaunchOrder;
 use supervise_core::spec::{AcceptAhead, RunSpec, SavePolicy, TrainerKind};
 
-/// Returns true if a command starts one of AReaL's launchers.
 fn is_called(command: &[String]) -> bool {
     call::launcher(command).is_some()
 }
 
-/// Returns true if a configuration is one of AReaL's: no other trainer here names its experiment at the top, or has so many of its
-/// sections (names may come from the command).
+/// Returns true if a configuration belongs to AReaL: no other known trainer names its experiment at the top level, or
+/// has so many of these sections (the names may come from the command).
 #[must_use]
 pub fn is_meant(root: &ConfigNode) -> bool {
     let has = |key: &str| root.child(key).is_some();
@@ -68,21 +67,19 @@ pub fn is_meant(root: &ConfigNode) -> bool {
     !has("trainer") && (named && found > 0 || found > 2)
 }
 
-/// Behind the last `checkpoints` that has a user, an experiment and a trial behind it.
+/// The position after the last `checkpoints` that is followed by user, experiment and trial.
 fn place_of_user(parts: &[&str]) -> Option<usize> {
     let at = parts.iter().rposition(|p| *p == "checkpoints")?;
     (parts.len() > at + 3).then_some(at + 1)
 }
 
-/// The value that `recover.mode` has to be given, whatever the file says.
+/// The value to force on `recover.mode`, whatever the file says.
 struct RecoverMode(Option<&'static str>);
 
-/// Expected form of a set of a run.
 #[derive(Debug, Clone, Default)]
 struct Sets {
-    /// Parts of the only checkpoint.
     live: Option<ArealSpec>,
-    /// Weights may be newer than the counters beside them.
+    /// Weights may be newer than the counters next to them.
     ahead: bool,
 }
 
@@ -92,7 +89,7 @@ impl Sets {
     }
 }
 
-/// AReaL, whichever of its trainers.
+/// AReaL, any of its trainers.
 pub const AREAL: TrainerKind = TrainerKind::new("areal");
 
 const WORDS: TrainerNames = TrainerNames {
@@ -140,7 +137,7 @@ impl TrainerAdapter for ArealAdapter {
     fn is_config(&self, text: &str, name: &str) -> bool {
         match parse_trainer_yaml(text, name) {
             Ok(root) => is_meant(&root),
-            // What is wrong with it is told when it is read.
+            // Reading it reports the error.
             Err(_) => ["experiment_name:", "trial_name:"]
                 .iter()
                 .all(|key| text.lines().any(|l| l.starts_with(key))),

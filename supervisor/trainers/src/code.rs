@@ -1,7 +1,8 @@
-//! What a Python script does, by its text: to learn what a launch script starts, nothing that trains may be run.
+//! Reads a Python script as text: to learn what a launch script starts, nothing that trains may be run.
 //!
-//! Guesses from a text are wrong in both directions. A script that trains and does not look like it, because it leaves that to another
-//! module, is run for as long as `learn_step` allows; one that looks like it and prepares only is named and refused.
+//! Guesses from text err in both directions. A script that trains but does not look like it, because another module
+//! does the work, runs for as long as `learn_step` allows; one that looks like it but only prepares is named and
+//! refused.
 
 use crate::python_command::is_python;
 use crate::started_file::started_file;
@@ -9,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// Classes that train tokenizers, which is preparation.
 const OF_TOKENIZERS: [&str; 4] = ["BpeTrainer", "UnigramTrainer", "WordLevelTrainer", "WordPieceTrainer"];
-/// Packages with loops that call `backward`, and with models that `fit`.
+/// Packages used in training loops that call `backward`, and with models that `fit`.
 const LOOPS: [&str; 4] = ["accelerate", "deepspeed", "torch", "unsloth"];
 const FITS: [&str; 5] = [
     "keras",
@@ -19,12 +20,12 @@ const FITS: [&str; 5] = [
     "torch_geometric",
 ];
 
-/// Python source without its comments and the contents of its strings.
+/// Python source without comments and string contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlainCode(String);
 
 impl PlainCode {
-    /// Leaves out what is not run.
+    /// Strips comments and string contents.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let mut out = String::with_capacity(text.len());
@@ -44,7 +45,7 @@ impl PlainCode {
         Self(out)
     }
 
-    /// It imports a package, or something of it.
+    /// Returns true if it imports a package or something from it.
     #[must_use]
     pub fn imports(&self, package: &str) -> bool {
         let of = |line: &str| {
@@ -64,7 +65,7 @@ impl PlainCode {
             .any(|line| of(line.trim_start()))
     }
 
-    /// It calls a method of this name of something.
+    /// Returns true if it calls a method of this name.
     #[must_use]
     pub fn calls(&self, method: &str) -> bool {
         let mut parts = self.0.split('.').skip(1);
@@ -75,20 +76,19 @@ impl PlainCode {
         })
     }
 
-    /// The names in it.
     fn names(&self) -> BTreeSet<&str> {
         let ends = |c: char| !(c.is_alphanumeric() || c == '_');
         self.0.split(ends).collect()
     }
 
-    /// It names a trainer class and calls `train()`: `SFTTrainer(…).train()`.
+    /// Returns true if it names a trainer class and calls `train()`: `SFTTrainer(…).train()`.
     #[must_use]
     pub fn has_trainer(&self) -> bool {
         let is_one = |name: &&str| name.ends_with("Trainer") && !OF_TOKENIZERS.contains(name);
         self.calls("train") && self.names().iter().any(is_one)
     }
 
-    /// It has a training loop of its own, or a model that fits itself.
+    /// Returns true if it has its own training loop, or a model that fits itself.
     #[must_use]
     pub fn has_loop(&self) -> bool {
         let imports = |all: &[&str]| all.iter().any(|package| self.imports(package));
@@ -96,12 +96,11 @@ impl PlainCode {
     }
 }
 
-/// Places where the Python code of a call may stand.
+/// Where a call's Python code is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CalledCode {
-    /// In its words.
     Text(String),
-    /// In one of these files, seen from its directory; none: nobody knows.
+    /// In one of these files, relative to its working directory; empty if unknown.
     Files(Vec<String>),
 }
 
@@ -127,7 +126,7 @@ pub fn called_code(call: &[String]) -> CalledCode {
     CalledCode::Files(file.into_iter().collect())
 }
 
-/// The switch of the interpreter that names the code, `c` or `m`, with its value; `None`: a file follows the switches.
+/// The interpreter's `-c` or `-m` switch with its value; `None`: a file follows the switches.
 fn code_switch(words: &[String]) -> Option<(char, &str)> {
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
@@ -149,7 +148,7 @@ fn code_switch(words: &[String]) -> Option<(char, &str)> {
     None
 }
 
-/// What comes behind the string that a text begins with.
+/// The rest of a text after the string it begins with.
 fn behind_string(text: &str) -> &str {
     let quote = text.get(..1).unwrap_or_default();
     let long = quote.repeat(3);
@@ -165,7 +164,7 @@ fn behind_string(text: &str) -> &str {
         if let Some(behind) = here.strip_prefix(end) {
             return behind;
         }
-        // A line's end ends a short string, whose quote was none.
+        // A short string cannot span lines: the quote did not open one.
         if end.len() == 1 && here.starts_with('\n') {
             return here;
         }
@@ -199,7 +198,7 @@ mod tests {
                 "x = 'it\\'s' # \"\nfrom trl import SFTTrainer\nSFTTrainer().train()\n",
                 true,
             ),
-            // Preparation.
+            // Preparation only.
             (
                 "from transformers import AutoTokenizer\nAutoTokenizer.from_pretrained('m').train_new_from_iterator(x, 9)\n",
                 false,
@@ -213,7 +212,7 @@ mod tests {
                 false,
             ),
             ("import torch\ntorch.save(torch.zeros(1), 'x')\n", false),
-            // Words that are not run.
+            // Names in comments and strings.
             ("from trl import SFTTrainer\n# SFTTrainer(model).train()\n", false),
             (
                 "\"\"\"\nfrom trl import SFTTrainer\nSFTTrainer(model).train()\n\"\"\"\n",

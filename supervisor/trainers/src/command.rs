@@ -1,20 +1,18 @@
-//! The command as a list of words: placeholders, the entry point in it, torchrun's own options.
+//! The command as a list of words: placeholders, entry point, torchrun's options.
 
 use crate::shell;
 
-/// Place where the supervisor's overrides go.
 pub(crate) const OVERRIDES: &str = "{overrides}";
-/// Place where the path of the trainer's YAML goes.
+/// Placeholder for the path of the trainer's YAML.
 pub const CONFIG: &str = "{config}";
 
-/// A trainer's module, as it is named after `-m`.
+/// A trainer's module, as named after `-m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryPoint {
-    /// `verl.trainer.main_ppo`, or what was to become its newer trainer.
     Ppo,
-    /// A relative of PPO with a configuration of its own, which saves and resumes as the older trainer does: one-step-off, DAPO.
+    /// A variant of PPO with its own configuration that saves and resumes like it: one-step-off, DAPO.
     Relative,
-    /// The fully asynchronous trainer: its steps are versions of the weights.
+    /// The fully asynchronous trainer, whose steps are weight versions.
     FullyAsync,
     /// `verl.trainer.sft_trainer`: one process per rank.
     Sft,
@@ -22,13 +20,12 @@ pub enum EntryPoint {
     SftRay,
     /// `verl.trainer.fsdp_sft_trainer`, up to 0.7.0: one process per rank.
     SftOld,
-    /// Another module of verl, which saves in a layout of its own.
     Other,
-    /// A module of somebody else's that is given verl's own keys: a trainer built on verl's classes.
+    /// A third-party module that takes verl's keys: a trainer built on verl's classes.
     Foreign,
 }
 
-/// Beginnings of keys that no other trainer's configuration has.
+/// Prefixes of keys that only verl's configuration has.
 const ONLY_VERLS: [&str; 6] = [
     "actor_rollout_ref.",
     "algorithm.adv_estimator",
@@ -38,12 +35,12 @@ const ONLY_VERLS: [&str; 6] = [
     "trainer.val_before_train",
 ];
 
-/// Finds the entry point and the place of its first argument.
+/// Finds the entry point and the position of its first argument.
 pub(crate) fn entry(command: &[String]) -> Option<(EntryPoint, usize)> {
     known_entry(command).or_else(|| Some((EntryPoint::Foreign, foreign(command)?)))
 }
 
-/// The place behind the last module or script before the first key that only verl has.
+/// The position after the last module or script before the first key that only verl has.
 fn foreign(command: &[String]) -> Option<usize> {
     let is_verls = |word: &String| ONLY_VERLS.iter().any(|key| override_key(word).starts_with(key));
     let first = command.iter().position(|w| is_override(w) && is_verls(w))?;
@@ -64,7 +61,6 @@ fn known_entry(command: &[String]) -> Option<(EntryPoint, usize)> {
     })
 }
 
-/// Kind of a module of verl's, or of its recipes.
 fn known(module: &str) -> Option<EntryPoint> {
     Some(match module {
         "verl.trainer.main_ppo" | "verl.trainer.main_ppo_sync" => EntryPoint::Ppo,
@@ -92,7 +88,7 @@ pub(crate) fn overrides_in(command: &[String]) -> Vec<&str> {
         .collect()
 }
 
-/// `key=value`, `+key=value`, `++key=value` or `~key`, and no flag or placeholder.
+/// `key=value`, `+key=value`, `++key=value` or `~key`, but no flag or placeholder.
 pub(crate) fn is_override(word: &str) -> bool {
     if word.starts_with('~') {
         return true;
@@ -104,22 +100,18 @@ pub(crate) fn is_override(word: &str) -> bool {
             .is_some_and(|at| at > 0 && !key[..at].contains([' ', '{', '/']))
 }
 
-/// The key an override is about.
 pub(crate) fn override_key(word: &str) -> &str {
     let key = word.trim_start_matches(['+', '~']);
     key.split_once('=').map_or(key, |(key, _)| key)
 }
 
-/// Hydra's own options by which a command names its configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct HydraConfig {
-    /// `--config-name`, without its extension.
     pub(crate) name: Option<String>,
     /// `--config-path` or `--config-dir` is given.
     pub(crate) elsewhere: bool,
 }
 
-/// Reads them; `None` where the command has none.
 pub(crate) fn hydra_config(command: &[String]) -> Option<HydraConfig> {
     let mut found = HydraConfig::default();
     for (i, word) in command.iter().enumerate() {
@@ -144,12 +136,12 @@ pub(crate) fn hydra_config(command: &[String]) -> Option<HydraConfig> {
     (found != HydraConfig::default()).then_some(found)
 }
 
-/// Returns true if the command says where overrides go.
+/// Returns true if the command marks the place for overrides.
 pub(crate) fn marks_overrides(command: &[String]) -> bool {
     command.iter().any(|w| w.contains(OVERRIDES))
 }
 
-/// Puts the overrides where the command says, else at its end; `{config}` becomes the file's path.
+/// Inserts the overrides at the placeholder, else at the end; `{config}` becomes the file's path.
 pub(crate) fn fill(command: &[String], overrides: &[String], config: Option<&str>) -> Vec<String> {
     let marked = marks_overrides(command);
     let mut out = Vec::with_capacity(command.len() + overrides.len());
@@ -188,7 +180,7 @@ fn torchrun(command: &[String]) -> Option<(usize, usize)> {
     Some((at, end))
 }
 
-/// The value of one of torchrun's options, spelled with dashes or underscores, with `=` or a space.
+/// The value of a torchrun option, spelled with dashes or underscores, with `=` or a space.
 fn torchrun_option<'a>(command: &'a [String], name: &str) -> Option<(usize, &'a str, bool)> {
     let (at, end) = torchrun(command)?;
     (at + 1..end).rev().find_map(|i| {
@@ -207,7 +199,7 @@ fn torchrun_option<'a>(command: &'a [String], name: &str) -> Option<(usize, &'a 
     })
 }
 
-/// How many ranks torchrun would start, where the command says it in numbers.
+/// Ranks that torchrun would start, if the command gives numbers.
 pub(crate) fn torchrun_world(command: &[String]) -> Option<u32> {
     torchrun(command)?;
     let number = |name: &str| match torchrun_option(command, name) {
@@ -217,12 +209,11 @@ pub(crate) fn torchrun_world(command: &[String]) -> Option<u32> {
     number("nproc-per-node")?.checked_mul(number("nnodes")?)
 }
 
-/// Returns true if torchrun starts the ranks.
 pub(crate) fn is_torchrun(command: &[String]) -> bool {
     torchrun(command).is_some()
 }
 
-/// torchrun must not start workers again on its own: it would resume behind our back. Returns what was changed, in words.
+/// Stops torchrun from restarting workers, which would bypass the supervisor. Returns the change as text.
 pub(crate) fn forbid_restarts(command: &mut Vec<String>, by_environment: bool) -> Option<String> {
     let found = torchrun_option(command, "max-restarts").map(|(i, value, joined)| (i, value.to_owned(), joined));
     match found {
@@ -248,7 +239,7 @@ pub(crate) fn forbid_restarts(command: &mut Vec<String>, by_environment: bool) -
     }
 }
 
-/// A job that nobody waits for would train out of our sight. Returns what was changed, in words.
+/// Makes `ray job submit` wait: otherwise the job would train unsupervised. Returns the change as text.
 pub(crate) fn wait_for_job(command: &mut Vec<String>) -> Option<String> {
     let end = command.iter().position(|w| w == "--").unwrap_or(command.len());
     let words = ["job", "submit"];

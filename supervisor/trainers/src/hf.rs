@@ -1,4 +1,4 @@
-//! Hugging Face's `Trainer`, and what is built on it: TRL, LLaMA-Factory, ms-swift.
+//! Hugging Face's `Trainer`, and programs built on it: TRL, LLaMA-Factory, ms-swift.
 
 mod arguments;
 mod arrange;
@@ -37,7 +37,7 @@ use supervise_core::spec::script::CallOrder;
 use supervise_core::spec::seen::TrainerSeen;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
-/// Hugging Face's `Trainer`, whichever of its relatives.
+/// Hugging Face's `Trainer`, including its variants.
 pub const HF: TrainerKind = TrainerKind::new("hf");
 
 const WORDS: TrainerNames = TrainerNames {
@@ -48,7 +48,7 @@ const WORDS: TrainerNames = TrainerNames {
     ..TrainerNames::NONE
 };
 
-/// Knowledge that is found here and nowhere else.
+/// Finding codes that only this adapter has, with the meaning of each.
 const CODES: [(&str, &str); 7] = [
     (
         "deepspeed_universal",
@@ -211,12 +211,10 @@ impl TrainerAdapter for HfAdapter {
     }
 }
 
-/// Returns true if a configuration with these keys can only be one of these.
 fn is_meant(has: &dyn Fn(&str) -> bool) -> bool {
     !has("trainer") && call::is_meant(has)
 }
 
-/// Cost of a crash.
 fn cadence(spec: &RunSpec, facts: &TrainerFacts) -> Option<Finding> {
     if !spec.policy.recovery {
         return None;

@@ -1,9 +1,9 @@
 //! Hydra's override grammar: `key=value`, `+key=value`, `++key=value`, `~key`.
 //!
-//! [`parse`] reads one command-line element as Hydra 1.3 reads it and refuses what Hydra refuses; sweeps (`a=1,2`), which Hydra accepts
-//! only for several runs, are refused with their place. [`apply`] changes a configuration as Hydra changes the composed one.
-//! [`encode_str`] and [`encode_list`] write any string so that it arrives unchanged, through Hydra's quoting and OmegaConf's
-//! interpolation.
+//! [`parse`] reads one command-line word as Hydra 1.3 does and refuses what Hydra refuses; sweeps (`a=1,2`), which
+//! Hydra accepts only for multirun, are refused with their position. [`apply`] changes a configuration as Hydra
+//! changes the composed one. [`encode_str`] and [`encode_list`] write any string so that it survives Hydra's quoting
+//! and OmegaConf's interpolation.
 
 mod apply;
 mod encode;
@@ -16,10 +16,10 @@ use supervise_config::{ConfigError, ConfigValue, ErrorKind, ValueOrigin};
 pub use apply::apply;
 pub use encode::{encode_list, encode_str};
 
-/// Effect of an override.
+/// What an override does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OverrideAction {
-    /// `key=value`: the key has to exist.
+    /// `key=value`: the key must exist.
     Change,
     /// `+key=value`: the key must not have a value yet.
     Add,
@@ -32,7 +32,6 @@ pub enum OverrideAction {
 /// One parsed override.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HydraOverride {
-    /// Its effect.
     pub action: OverrideAction,
     /// The dotted key, or the group.
     pub key: String,
@@ -40,19 +39,18 @@ pub struct HydraOverride {
     pub package: Option<String>,
     /// The value; `None` only for `~key`.
     pub value: Option<ConfigValue>,
-    /// The element as written.
     pub text: String,
 }
 
 impl HydraOverride {
-    /// The origin of the values it sets.
+    /// The origin of the value it sets.
     pub fn origin(&self) -> ValueOrigin {
         ValueOrigin::Override {
             text: self.text.clone(),
         }
     }
 
-    /// The choice it makes in the defaults list, where its key is a group and its value is not a mapping.
+    /// The choice it makes in the defaults list, if its key is a group and its value is not a mapping.
     pub fn as_group(&self, is_group: impl Fn(&str) -> bool) -> Result<Option<GroupOverride>, ConfigError> {
         if matches!(self.value, Some(ConfigValue::Map(_))) || !is_group(&self.key) {
             return Ok(None);
@@ -106,7 +104,7 @@ impl HydraOverride {
     }
 }
 
-/// Reads one override.
+/// Parses one override.
 pub fn parse(text: &str) -> Result<HydraOverride, ConfigError> {
     let (action, start) = match text.as_bytes() {
         [b'+', b'+', ..] => (OverrideAction::Force, 2),
@@ -151,7 +149,7 @@ fn parse_key(text: &str, start: usize, end: usize) -> Result<(String, Option<Str
     }
 }
 
-/// Empty, one name, or names and list indices with dots between them.
+/// Accepts an empty text, one name, or names and list indices joined by dots.
 fn is_package(text: &str) -> bool {
     let special = |part: &str| is_id(&part.replace('$', "_"));
     let index = |part: &str| matches!(literal::word(part), Some((TokenKind::Int, length)) if length == part.len() && !part.starts_with(['+', '-']));
@@ -165,7 +163,6 @@ fn is_id(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
 
-/// An error at a place of the override.
 fn refuse(text: &str, at: usize, message: &str) -> ConfigError {
     let column = u32::try_from(text[..at].chars().count() + 1).unwrap_or(u32::MAX);
     let message = format!("the override `{text}` is wrong at character {column}: {message}");

@@ -1,15 +1,15 @@
-//! `ray job submit … -- python3 -m verl…`: the command only waits for a job that lives on a cluster, and may die without it.
+//! `ray job submit … -- python3 -m verl…`: the command only waits for a job on a cluster, and may die without it.
 //!
-//! Each attempt's job gets a name of ours, so that it can be asked for and stopped whatever became of who submitted it.
+//! Each attempt's job gets an id from us, so that it can be queried and stopped whatever happened to the command that
+//! submitted it.
 
 use supervise_core::id::{AttemptNo, RunId};
 
-/// Options of `ray job submit` that say where the cluster is, and how it is reached; each has a value.
+/// Options of `ray job submit` that say how to reach the cluster; each has a value.
 const REACHING: [&str; 3] = ["--address", "--headers", "--verify"];
-/// Options that name a job.
 const NAMING: [&str; 2] = ["--submission-id", "--job-id"];
 
-/// The name of an attempt's job.
+/// The id of an attempt's job.
 #[must_use]
 pub fn id(run: &RunId, attempt: AttemptNo) -> String {
     format!("supervise-{run}-{attempt}")
@@ -25,13 +25,13 @@ fn submit(command: &[String]) -> Option<(usize, usize)> {
     Some((at, ours.map_or(command.len(), |n| at + n)))
 }
 
-/// `ray job submit …`, wherever in the command.
+/// Returns true if `ray job submit …` is anywhere in the command.
 #[must_use]
 pub fn submits(command: &[String]) -> bool {
     submit(command).is_some()
 }
 
-/// Names the job; one that the command names would be refused by Ray the second time. Returns what was changed, in words.
+/// Names the job; Ray would refuse an id from the command the second time. Returns the change as text.
 pub(crate) fn name(command: &mut Vec<String>, id: &str) -> Option<String> {
     let (at, end) = submit(command)?;
     let mut taken = None;
@@ -53,12 +53,12 @@ pub(crate) fn name(command: &mut Vec<String>, id: &str) -> Option<String> {
     })
 }
 
-/// The command that stops a job and waits until it has ended; `None`: the command submits none.
+/// Builds the command that stops a job and waits until it has stopped; `None` if the command submits none.
 #[must_use]
 pub fn stop(command: &[String], id: &str) -> Option<Vec<String>> {
     let (at, end) = submit(command)?;
     let mut out = command.get(..at + 2)?.to_vec();
-    // What stands before `ray` runs it (`env A=1`).
+    // Words before `ray` run it (`env A=1`).
     out.push("stop".to_owned());
     let mut n = at + 3;
     while n < end {
@@ -70,7 +70,7 @@ pub fn stop(command: &[String], id: &str) -> Option<Vec<String>> {
     Some(out)
 }
 
-/// One of these options at this place: its value, and how many words it takes.
+/// One of these options at this position: its value, and how many words it takes.
 fn option(command: &[String], at: usize, end: usize, names: &[&str]) -> Option<(String, usize)> {
     let word = command.get(at)?;
     let (name, value) = word
@@ -116,11 +116,11 @@ mod tests {
             );
             let named = "/v/bin/ray job submit --submission-id=ours-1 --address http://h:1 -- python3 -m m a=1";
             assert_eq!(command.join(" "), named);
-            // Our own is no news.
+            // Our own id is not reported.
             assert_eq!(name(&mut command, "ours-1"), None);
             assert_eq!(command.join(" "), named);
         }
-        // What stands behind `--` is the trainer's.
+        // Words after `--` belong to the trainer.
         let mut command = words("ray job submit -- python3 -m m --submission-id=x");
         assert_eq!(name(&mut command, "ours-1"), None);
         assert_eq!(

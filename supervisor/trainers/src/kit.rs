@@ -1,4 +1,4 @@
-//! Parts that adapters share, whichever trainer they speak for. Nothing in it knows one.
+//! Parts shared by all adapters. None of them knows a particular trainer.
 
 pub(crate) mod experiment;
 mod pins;
@@ -13,10 +13,8 @@ pub(crate) use reader::{ConfigReader, ScalarType};
 pub(crate) use summary::{blank, unknown_step};
 pub(crate) use trust::{allow, not_trusted};
 
-/// Strange names that are told.
 const REMARKS: usize = 20;
 
-/// The first of all that could be said of strange names, and how many more there are.
 pub(crate) fn first(mut remarks: Vec<String>) -> Vec<String> {
     let more = remarks.len().saturating_sub(REMARKS);
     remarks.truncate(REMARKS);

@@ -1,4 +1,4 @@
-//! The launcher: it starts and holds the processes of a trainer, whichever it is.
+//! Launchers: what starts and holds a trainer's processes.
 
 pub(crate) mod ray;
 

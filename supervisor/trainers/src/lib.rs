@@ -1,8 +1,9 @@
 //! One adapter per trainer framework.
 //!
-//! An [`Adapter`] answers what the rest of the program must not know: what lines of output mean, which steps are on disk and what each is worth,
-//! what goes into argv and environment so that a run starts exactly where it was decided. [`read`](mod@read) turns a trainer's configuration
-//! into the parts of a run's specification; [`hydra`] speaks the trainers' override grammar. Everything is computed from values handed in: no file is opened here, no clock is read.
+//! A [`TrainerAdapter`] knows what the rest of the program must not: what output lines mean, which steps are on disk and
+//! how good each is, which argv and environment start a run exactly where it was decided. [`read`](mod@read) turns a
+//! trainer's configuration into a run's specification; [`hydra`] implements the trainers' override grammar.
+//! Everything is computed from its arguments: nothing here opens a file or reads a clock.
 
 pub mod adapter;
 pub mod areal;

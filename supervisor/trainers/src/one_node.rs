@@ -1,11 +1,10 @@
-//! A command that starts the ranks of one node of several: each node needs it, and none starts it elsewhere.
+//! Commands that start the ranks of one node only: each node needs its own.
 
 /// The part of a training that a command starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodePart {
-    /// Nodes of the training.
     pub nodes: u32,
-    /// The one it stands for, where the command says it.
+    /// This node's rank, if the command says it.
     pub rank: Option<u32>,
 }
 
@@ -20,7 +19,7 @@ impl NodePart {
     }
 }
 
-/// Launchers that start the ranks of their own node, and how each is told the number of nodes.
+/// Launchers that start the ranks of their own node, and the option with the number of nodes.
 const LAUNCHERS: [(&str, &str); 4] = [
     ("torchrun", "nnodes"),
     ("torch.distributed.run", "nnodes"),
@@ -30,7 +29,7 @@ const LAUNCHERS: [(&str, &str); 4] = [
 /// Programs that start a command on all nodes.
 const STARTERS: [&str; 6] = ["srun", "mpirun", "mpiexec", "pdsh", "ibrun", "jsrun"];
 
-/// The part that a command starts; `None`: all of it, as far as its words say.
+/// The part that a command starts; `None` if it starts everything, as far as its words say.
 #[must_use]
 pub fn node_part(command: &[String]) -> Option<NodePart> {
     let name = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
@@ -59,7 +58,7 @@ pub fn node_part(command: &[String]) -> Option<NodePart> {
             None => (flag, own.get(n + 1).map(String::as_str)),
         };
         (key.replace('_', "-") == option).then_some(())?;
-        // `1:4`: as many as come.
+        // `1:4`: elastic, as many as join.
         value?.rsplit(':').next()?.parse::<u32>().ok()
     })?;
     (nodes > 1).then(|| NodePart {
@@ -68,10 +67,10 @@ pub fn node_part(command: &[String]) -> Option<NodePart> {
     })
 }
 
-/// Options of launchers by which a call says which node it stands for.
+/// Options that give the rank of the node.
 const NODE_OPTIONS: [&str; 2] = ["node-rank", "machine-rank"];
 
-/// The rank of the node that a call stands for, where it says so.
+/// The rank of the node that a call is for, if it says so.
 #[must_use]
 pub fn node_rank(words: &[String]) -> Option<u32> {
     let name = |word: &str| word.trim_start_matches('-').replace('_', "-");

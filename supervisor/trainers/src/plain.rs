@@ -1,4 +1,4 @@
-//! Any command: supervised, launched as it is, with nothing known of its checkpoints.
+//! Any command: supervised and launched as it is; nothing is known of its checkpoints.
 
 use crate::adapter::{ExpectedLayout, HostFacts, LaunchPlan, StepTracker, TrainerAdapter, TrainerFacts, TrainerNames};
 use crate::command;
@@ -16,7 +16,7 @@ use supervise_core::journal::reason::Reason;
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{GangSpec, LauncherKind, RunSpec, TrainerKind};
 
-/// Any command: supervised, but nothing is known of its checkpoints.
+/// Kind of a command that is no known trainer.
 pub const PLAIN: TrainerKind = TrainerKind::new("plain");
 
 /// The adapter of commands that are no known trainer.
@@ -116,10 +116,9 @@ impl TrainerAdapter for PlainAdapter {
     }
 }
 
-/// Without it Python holds lines back for minutes when its output is a pipe.
+/// Without it Python buffers output for minutes when writing to a pipe.
 const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 
-/// A trainer without steps.
 #[derive(Debug)]
 struct NoSteps;
 

@@ -1,48 +1,42 @@
-//! Words of a command that start the Python interpreter: what can be known of it without starting anything.
+//! Finding the Python interpreter in a command without running anything.
 //!
-//! Wrappers that run a command here and now are looked through (`nice`, `numactl`, `env NAME=value`, …); those that
-//! choose the interpreter themselves (`uv run`, `conda run`) are asked through. Whatever runs the command elsewhere
-//! or hides it in a script is not guessed at.
+//! Transparent wrappers are looked through (`nice`, `numactl`, `env NAME=value`, …); wrappers that choose the
+//! interpreter (`uv run`, `conda run`) are kept and asked. A command that runs elsewhere or hides in a script is not
+//! guessed at.
 
-/// Wrappers behind which the command stands as it would stand alone.
+/// Wrappers that run the command after them unchanged.
 const TRANSPARENT: [&str; 11] = [
     "nice", "ionice", "numactl", "taskset", "timeout", "nohup", "stdbuf", "setsid", "time", "chrt", "nsys",
 ];
-/// Wrappers that choose the environment of the command.
+/// Wrappers that choose the command's environment.
 const CHOOSING: [&str; 4] = ["uv", "conda", "mamba", "micromamba"];
-/// Options of the interpreter that decide where it looks for packages.
+/// Interpreter options that decide where it looks for packages.
 const ISOLATING: &str = "IsEPS";
-/// A first line is looked at so far.
+/// Bytes read of a first line.
 pub const SHEBANG_LIMIT: usize = 1024;
 
 /// How the interpreter of a command is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PythonCommand {
-    /// These words start it.
     Python(PythonArgv),
     /// The first line of this program names it.
     Script {
-        /// The program.
         program: String,
-        /// Variables that `env` sets for it.
         env: Vec<(String, String)>,
-        /// The started script, or a module (`None`), where it is torchrun; else it is the script itself.
+        /// For torchrun, the script it starts, or `None` for a module; otherwise the program itself.
         script: Option<String>,
     },
-    /// It cannot be known, for this reason.
     Unknown(String),
 }
 
-/// A Python interpreter, ready to be given something else to do.
+/// A Python interpreter that can be given other work.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PythonArgv {
-    /// The words that start it.
     pub words: Vec<String>,
-    /// Variables that `env` sets for it.
     pub env: Vec<(String, String)>,
-    /// Its own options, as far as they decide where it looks for packages.
+    /// Its own options that decide where it looks for packages.
     pub flags: Vec<String>,
-    /// The script that it runs: its directory is the first one it looks into. `None`: the working directory is.
+    /// The script it runs, whose directory it searches first. `None`: it searches the working directory.
     pub script: Option<String>,
 }
 
@@ -103,7 +97,7 @@ pub(crate) fn is_python(name: &str) -> bool {
     name.strip_prefix("python").is_some_and(version)
 }
 
-/// A word behind a wrapper's own options that is a program we know how to look through.
+/// Position of the program after a wrapper's options, if it is one we can look through.
 fn next_program(command: &[String], from: usize) -> Option<usize> {
     let known = |word: &String| {
         let name = base(word);
@@ -116,11 +110,11 @@ fn next_program(command: &[String], from: usize) -> Option<usize> {
     command.iter().skip(from).position(known).map(|n| from + n)
 }
 
-/// The assignments behind `env`, and how many words they are; `None` where options stand there.
+/// Reads the assignments after `env` and counts their words; `None` if there are options.
 fn assignments(words: &[String], env: &mut Vec<(String, String)>) -> Option<usize> {
     let mut count = 0;
     for word in words {
-        // The first line of a script has it, and means no more than that words follow.
+        // A shebang line has it to announce further words, nothing more.
         if word == "-S" || word == "--" {
             count += 1;
         } else if word.starts_with('-') {
@@ -172,7 +166,7 @@ fn chosen(command: &[String], env: Vec<(String, String)>) -> PythonCommand {
     })
 }
 
-/// The interpreter's own options that matter, and the script it runs.
+/// The interpreter options that matter, and the script it runs.
 fn options(words: &[String]) -> (Vec<String>, Option<String>) {
     let mut flags = Vec::new();
     let mut words = words.iter();
@@ -213,10 +207,10 @@ fn script_of_ranks(words: &[String]) -> Option<String> {
     end.ends_with(".py").then(|| end.clone())
 }
 
-/// The words of a script's first line, from the beginning of its file; `None` where it has none.
+/// Splits a script's shebang line, given the start of its file; `None` if it has none.
 ///
-/// A line that is too long for the kernel is written by installers as a shell script that executes the interpreter in
-/// its second line; that is seen through.
+/// If the line is too long for the kernel, installers write a shell script that executes the interpreter in its
+/// second line; that is understood too.
 #[must_use]
 pub fn shebang(start: &[u8]) -> Option<Vec<String>> {
     let start = start.get(..start.len().min(SHEBANG_LIMIT))?;

@@ -1,4 +1,4 @@
-//! The only list of trainer frameworks: adding one adds its line here.
+//! The only list of trainer frameworks: a new one adds its line here.
 
 use crate::adapter::{ExpectedLayout, TrainerAdapter, TrainerNames};
 use crate::code::PlainCode;
@@ -9,7 +9,7 @@ use supervise_config::{ConfigError, ErrorKind};
 use supervise_core::spec::seen::TrainerSeen;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
-/// Every adapter, in the order in which a run is asked whose it is; the last one takes what nobody else knows.
+/// Every adapter, in order of precedence; the last one accepts any command.
 static ADAPTERS: [&dyn TrainerAdapter; 5] = [
     &areal::ArealAdapter,
     &verl::VerlAdapter { sft: true },
@@ -18,15 +18,15 @@ static ADAPTERS: [&dyn TrainerAdapter; 5] = [
     &plain::PlainAdapter,
 ];
 
-/// The frameworks that the setting `trainer` can name, as a person lists them.
+/// The values of the setting `trainer`, in the order shown to users.
 pub const FRAMEWORKS: [&str; 4] = ["verl", "areal", "hf", "plain"];
 
-/// Every adapter.
+/// Every adapter, in order of precedence.
 pub fn adapters() -> impl Iterator<Item = &'static dyn TrainerAdapter> {
     ADAPTERS.into_iter()
 }
 
-/// The adapter of a trainer; of one that is not known here nothing is known, as of a plain command.
+/// The adapter of a trainer; an unknown one is treated as a plain command.
 #[must_use]
 pub fn adapter(kind: TrainerKind) -> &'static dyn TrainerAdapter {
     let found = adapters().find(|a| a.kind() == kind);
@@ -39,7 +39,7 @@ pub fn expect(spec: &RunSpec) -> ExpectedLayout {
     adapter(spec.trainer).expect(spec)
 }
 
-/// The trainer that the setting `trainer` names by itself; `None`: `auto`, or a framework with several trainers.
+/// The trainer that the setting `trainer` identifies; `None` for `auto` and for a framework with several trainers.
 #[must_use]
 pub fn named(framework: &str) -> Option<TrainerKind> {
     let mut of = adapters().filter(|a| a.framework() == framework);
@@ -47,52 +47,53 @@ pub fn named(framework: &str) -> Option<TrainerKind> {
     of.next().is_none().then(|| first.kind())
 }
 
-/// How a command tells which of a framework's trainers it starts, where there are several.
+/// How a command selects one of a framework's trainers, if there are several.
 pub fn entries(framework: &str) -> impl Iterator<Item = &'static str> {
     let mut of = adapters().filter(move |a| a.framework() == framework);
     of.find_map(TrainerAdapter::entries).into_iter()
 }
 
-/// The trainer of a run: what the command starts, or whose configuration it is.
+/// The trainer of a run, by its command or else by its configuration.
 #[must_use]
 pub fn detect(command: &[String], composed: Option<&ComposedConfig>) -> &'static dyn TrainerAdapter {
     let found = called(command).or_else(|| composed.and_then(meant));
     found.unwrap_or(&plain::PlainAdapter)
 }
 
-/// The trainer whose configuration this can only be.
+/// The trainer that this configuration can only belong to.
 #[must_use]
 pub fn meant(composed: &ComposedConfig) -> Option<&'static dyn TrainerAdapter> {
     adapters().find(|a| a.is_meant(composed))
 }
 
-/// The trainer of which examples are given.
+/// The trainer used in examples.
 #[must_use]
 pub fn usual() -> &'static dyn TrainerAdapter {
     &verl::VerlAdapter { sft: false }
 }
 
-/// The entry point of which examples are given, as `python3 -m` takes it.
+/// The entry point used in examples, as `python3 -m` takes it.
 #[must_use]
 pub fn entry() -> String {
     let (package, name) = usual().words().entry.unwrap_or_default();
     format!("{package}.{name}")
 }
 
-/// The trainer that a command starts, by its own words.
+/// The trainer that a command names.
 #[must_use]
 pub fn called(command: &[String]) -> Option<&'static dyn TrainerAdapter> {
     adapters().find(|a| a.is_called(command))
 }
 
-/// A Python script of this text trains by what it says itself.
+/// Returns true if a Python script of this text starts a known trainer with all settings in the code.
 #[must_use]
 pub fn trains_by_code(text: &str) -> bool {
     let code = PlainCode::of(text);
     code.has_loop() || adapters().any(|a| a.trains_by_code(&code))
 }
 
-/// Python that tells of the trainer in the interpreter of a command which tells nothing, and may hand it a step.
+/// Python to run first in an interpreter whose command does not reveal the trainer: it reports the trainer and may
+/// pass it a step.
 #[must_use]
 pub fn hook(spec: &RunSpec) -> Option<&'static str> {
     let own = adapter(spec.trainer);
@@ -102,26 +103,26 @@ pub fn hook(spec: &RunSpec) -> Option<&'static str> {
     }
 }
 
-/// The trainer of which that told. `known`: what it told in an attempt before.
+/// Parses the report of that Python. `known`: its report in an earlier attempt.
 #[must_use]
 pub fn seen(told: &str, known: Option<&TrainerSeen>) -> Option<TrainerSeen> {
     adapters().find_map(|a| a.seen(told, known))
 }
 
-/// The exception with which the Python that tells of a trainer failed, if it saw none because of that.
+/// The exception that kept that Python from seeing a trainer, if there was one.
 #[must_use]
 pub fn hook_failed(told: &str) -> Option<String> {
     adapters().find_map(|a| a.hook_failed(told))
 }
 
-/// The trainers that can be seen so, in words.
+/// The trainers it can identify, as text.
 #[must_use]
 pub fn seen_trainers() -> String {
     let all = adapters().filter(|a| a.is_seen()).map(|a| a.words().name);
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// The frameworks whose calls are known, in words.
+/// The frameworks whose calls are known, as text.
 #[must_use]
 pub fn frameworks() -> String {
     let of = |name: &&str| adapters().find(|a| a.framework() == *name).filter(|a| a.has_steps());
@@ -129,7 +130,7 @@ pub fn frameworks() -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The setting of each framework that says where checkpoints are, in words.
+/// Each framework's setting for the checkpoint root, as text.
 #[must_use]
 pub fn root_keys() -> String {
     let of = |name: &&str| adapters().find(|a| a.framework() == *name).map(TrainerAdapter::words);
@@ -138,7 +139,7 @@ pub fn root_keys() -> String {
     keys.collect::<Vec<_>>().join("; ")
 }
 
-/// The trainer whose step directories have such a name, and what the name begins with.
+/// The trainer whose step directories have such a name, and their prefix.
 #[must_use]
 pub fn of_step_name(name: &str) -> Option<(&'static dyn TrainerAdapter, &'static str)> {
     adapters().find_map(|a| {
@@ -148,23 +149,23 @@ pub fn of_step_name(name: &str) -> Option<(&'static dyn TrainerAdapter, &'static
     })
 }
 
-/// The trainer one of whose steps a directory of this name with these names in it is, and what such a step's name begins with.
+/// The trainer that has such a step directory, by its name and entries, and the prefix of its steps.
 #[must_use]
 pub fn of_step(name: &str, names: &[String]) -> Option<(&'static dyn TrainerAdapter, &'static str)> {
     adapters().find_map(|a| Some((a, a.step_prefix().filter(|_| a.is_step(name, names))?)))
 }
 
-/// The trainer that a directory of steps is taken for where no name in it tells, and what its steps' names begin with.
+/// The trainer assumed for a directory of steps if no name in it decides, and the prefix of its steps.
 #[must_use]
 pub fn first_with_steps() -> (&'static dyn TrainerAdapter, &'static str) {
     let mut with = adapters().filter_map(|a| Some((a, a.step_prefix()?)));
     with.next().unwrap_or((&plain::PlainAdapter, ""))
 }
 
-/// Reads a configuration, as the trainer does whose it is.
+/// Reads a configuration with its trainer's adapter.
 ///
 /// # Errors
-/// Everything that is wrong with it, each with its key, its place and what to do next.
+/// Everything that is wrong with it, each with its key, its location and a hint.
 pub fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
     if input.composed.is_none() && input.command.is_empty() {
         let nothing = ConfigError::new(ErrorKind::MissingKey, "neither a configuration nor a command is given");

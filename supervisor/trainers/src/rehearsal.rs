@@ -1,7 +1,7 @@
-//! Trying a launch in advance: Hydra composes and prints the configuration that the trainer would be given, and ends.
+//! Trying a launch in advance: Hydra composes and prints the trainer's configuration, and exits.
 //!
-//! Its output is compared with the overrides that were to be set, so that one this release does not know, or
-//! that something else wins over, is found before the failure that would need the relaunch.
+//! The output is compared with our overrides. One that this release does not know, or that another setting overrides,
+//! is found before a failure makes the relaunch necessary.
 
 use crate::LaunchPlan;
 use crate::command;
@@ -12,17 +12,16 @@ use supervise_config::{ConfigTree, ConfigValue, parse_trainer_yaml, python_str, 
 use supervise_core::spec::RunSpec;
 use supervise_core::spec::script::CallOrder;
 
-/// Lines before the configuration in which something else may have been printed.
+/// Lines of other output allowed before the configuration.
 const NOISE: usize = 500;
-/// Of them so many may look like its beginning.
+/// Lines tried as its beginning.
 const ATTEMPTS: usize = 20;
-/// Bytes of a configuration: verl's has 40 thousand.
+/// Bytes of a configuration: verl's has about 40,000.
 const LONGEST: usize = 1 << 20;
-/// Differences that are told.
 const TOLD: usize = 20;
 
-/// The words behind the interpreter that make an entry point print its configuration instead of training; `None`
-/// where the command names no entry point.
+/// Arguments after the interpreter that make an entry point print its configuration instead of training; `None` if
+/// the command names no entry point.
 #[must_use]
 pub fn rehearsed(argv: &[String]) -> Option<Vec<String>> {
     let mut words = composes(argv)?;
@@ -30,7 +29,7 @@ pub fn rehearsed(argv: &[String]) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// The same, with interpolations printed as they are written: what they name may be another value, or a secret, at each start.
+/// The same with interpolations unresolved: their values may differ at each start, or be secret.
 pub(crate) fn composes(argv: &[String]) -> Option<Vec<String>> {
     let (_, at) = command::entry(argv)?;
     let named = argv.get(at.checked_sub(1)?)?;
@@ -43,10 +42,10 @@ pub(crate) fn composes(argv: &[String]) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// The call of a launch with what it adds, and as the user wrote it.
+/// The call of a launch with our additions, and as the user wrote it.
 ///
 /// # Errors
-/// In words: what was learnt of a script cannot be filled.
+/// Why our additions do not fit the learned call.
 pub fn calls(spec: &RunSpec, plan: &LaunchPlan) -> Result<(Vec<String>, Vec<String>), String> {
     if let (Some(learnt), Some(order)) = (&spec.learnt, &plan.call) {
         let plain = CallOrder {
@@ -60,18 +59,18 @@ pub fn calls(spec: &RunSpec, plan: &LaunchPlan) -> Result<(Vec<String>, Vec<Stri
     Ok((plan.argv.clone(), command::fill(&spec.command, &[], config)))
 }
 
-/// Returns true if one of the overrides is about a key.
+/// Returns true if an override sets this key.
 #[must_use]
 pub fn sets(overrides: &[String], key: &str) -> bool {
     overrides.iter().any(|o| command::override_key(o) == key)
 }
 
-/// Overrides that are missing in the configuration that was printed, in words; `None`: none was printed.
+/// Overrides missing in the printed configuration, as text; `None`: none was printed.
 #[must_use]
 pub fn differences(overrides: &[String], printed: &str) -> Option<Vec<String>> {
     let tree = configuration(printed)?;
     let changes: Vec<hydra::HydraOverride> = overrides.iter().filter_map(|o| hydra::parse(o).ok()).collect();
-    // The last word about a key counts.
+    // The last override of a key wins.
     let counts =
         |(n, change): &(usize, &hydra::HydraOverride)| changes[n + 1..].iter().all(|later| later.key != change.key);
     let told = changes
@@ -89,7 +88,7 @@ fn difference(tree: &ConfigTree, change: &hydra::HydraOverride) -> Option<String
         return None;
     }
     let found = tree.get(key).map(|node| &node.value);
-    // What is told is kept: no value that may be a secret is in it.
+    // The text is stored: it must not contain a value that may be secret.
     let text = match change.text.split_once('=') {
         Some((name, value)) => format!("{name}={}", redact(key, value)),
         None => supervise_config::redact_text(&change.text),
@@ -106,7 +105,7 @@ fn difference(tree: &ConfigTree, change: &hydra::HydraOverride) -> Option<String
     }
 }
 
-/// A mapping may hold more than was set, and an interpolation is printed as what it comes to.
+/// A mapping may hold more than was set, and interpolations are printed resolved.
 fn is_same(wanted: &ConfigValue, found: &ConfigValue) -> bool {
     match (wanted, found) {
         (ConfigValue::Map(_), _) => true,
@@ -118,7 +117,7 @@ fn is_same(wanted: &ConfigValue, found: &ConfigValue) -> bool {
     }
 }
 
-/// The configuration in what was printed: modules may have said something before it.
+/// Finds the configuration in the output, after anything that modules printed.
 #[must_use]
 pub fn configuration(printed: &str) -> Option<ConfigTree> {
     beginnings(printed).find_map(parsed)
@@ -131,13 +130,13 @@ fn beginnings(printed: &str) -> impl Iterator<Item = &str> {
     texts.filter(may_be).take(ATTEMPTS)
 }
 
-/// Returns true if a mapping may begin here: with a name and a colon.
+/// Returns true if a mapping may begin here, with a name and a colon.
 fn begins(text: &str) -> bool {
     let name = text.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
     name.len() < text.len() && (name.starts_with(": ") || name.starts_with(":\n"))
 }
 
-/// A configuration as it was printed, or kept.
+/// Parses a configuration as printed or stored.
 #[must_use]
 pub fn parsed(text: &str) -> Option<ConfigTree> {
     let node = parse_trainer_yaml(text, "printed").ok()?;
@@ -145,8 +144,8 @@ pub fn parsed(text: &str) -> Option<ConfigTree> {
     is_one.then(|| ConfigTree::new(node))
 }
 
-/// The last thing that was complained of, by its first line. Hydra's advice on how to see more is none, and neither are the lists that
-/// it puts below, nor what OmegaConf adds of the place.
+/// The last error, by its first line, skipping Hydra's advice on full errors, its indented lists and OmegaConf's
+/// location lines.
 #[must_use]
 pub fn last_complaint(errors: &str) -> &str {
     let added = [
@@ -168,7 +167,7 @@ pub fn last_complaint(errors: &str) -> &str {
     lines().next().unwrap_or_default().trim()
 }
 
-/// The key that Hydra says it does not know, from the end of what it complained of.
+/// The key that Hydra rejects as unknown, from the end of its error output.
 #[must_use]
 pub fn refused_key(errors: &str) -> Option<&str> {
     let starts = [

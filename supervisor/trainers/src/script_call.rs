@@ -1,4 +1,5 @@
-//! The call by which a script starts a trainer: whether it is one, whether it is what was learnt, and our words in it.
+//! The call by which a script starts a trainer: recognizing it, comparing it with the learned one, and adding our
+//! overrides.
 
 use crate::adapter::TrainerAdapter;
 use crate::command;
@@ -6,18 +7,18 @@ use crate::registry::adapters;
 use std::collections::BTreeMap;
 use supervise_core::spec::script::CallOrder;
 
-/// Returns true if these words start a training of a trainer that is known.
+/// Returns true if these words start a known trainer.
 #[must_use]
 pub fn is_call(words: &[String]) -> bool {
     adapters().any(|a| a.starts(words))
 }
 
-/// Programs of trainers' own, by whose names scripts start them.
+/// The frameworks' own programs, by whose names scripts start them.
 pub fn programs() -> impl Iterator<Item = &'static str> {
     adapters().flat_map(TrainerAdapter::programs).copied()
 }
 
-/// Returns true if these words are a program that may be the trainer itself: an interpreter that calls an entry point.
+/// Returns true if these words may be the trainer process itself: an interpreter that calls an entry point.
 #[must_use]
 pub fn is_trainer(words: &[String]) -> bool {
     let program = words.first().map_or("", String::as_str);
@@ -25,13 +26,13 @@ pub fn is_trainer(words: &[String]) -> bool {
     (name.starts_with("python") || name.starts_with("pypy")) && is_call(words)
 }
 
-/// Returns true if a running trainer was given our words, all of them and last.
+/// Returns true if a running trainer got all our overrides.
 #[must_use]
 pub fn is_marked(words: &[String], ours: &[String]) -> bool {
     words.ends_with(ours) || ours.iter().all(|o| words.contains(o))
 }
 
-/// The words that the user's file has added right behind the entry point of a call.
+/// The words that the user's file added right after the entry point of a call.
 #[must_use]
 pub fn added(call: &[String], with_file: &[String]) -> Vec<String> {
     let at = command::entry(call).map_or(call.len(), |(_, at)| at);
@@ -39,33 +40,30 @@ pub fn added(call: &[String], with_file: &[String]) -> Vec<String> {
     with_file.iter().skip(at).take(count).cloned().collect()
 }
 
-/// A call as it is really made.
+/// A call with our overrides in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RewrittenCall {
-    /// Word by word.
     pub words: Vec<String>,
-    /// Other changes, in words.
     pub notes: Vec<String>,
 }
 
-/// Puts our words into a call: at its end and exactly once, wherever the script passed them on already.
+/// Appends our overrides to a call exactly once, even if the script already passed them on.
 ///
 /// # Errors
-/// In words: it is not the call that was learnt.
+/// Why this is not the call that was learned.
 pub fn fill(words: &[String], order: &CallOrder, restarts_by_environment: bool) -> Result<RewrittenCall, String> {
     let trainer = adapters().find(|a| a.starts(words));
     let trainer = trainer.ok_or_else(|| "the call starts no trainer that is known".to_owned())?;
     trainer.fill(words, order, restarts_by_environment)
 }
 
-/// The settings of a call that tell one training from another, as the script wrote them.
+/// The settings in a call that identify the training, as the script wrote them.
 #[must_use]
 pub fn root(words: &[String]) -> String {
     let trainer = adapters().find(|a| a.starts(words));
     trainer.map_or_else(String::new, |a| a.call_root(words))
 }
 
-/// The first thing that differs, in words.
 pub(crate) fn difference(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> String {
     let said = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), |v| format!("`{v}`"));
     before
@@ -76,7 +74,7 @@ pub(crate) fn difference(before: &BTreeMap<String, String>, now: &BTreeMap<Strin
         .unwrap_or_default()
 }
 
-/// Names of the variables that a configuration asks for: `${oc.env:NAME}`.
+/// Names of the variables that a configuration reads: `${oc.env:NAME}`.
 #[must_use]
 pub fn variables_in(text: &str) -> Vec<&str> {
     text.split("oc.env:")

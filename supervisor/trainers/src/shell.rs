@@ -1,6 +1,5 @@
-//! Quoting for a POSIX shell: needed only where a command is a script given as text.
+//! Quoting for a POSIX shell: needed only if a command is a script given as text.
 
-/// The word as a shell would have to be given it.
 pub(crate) fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,39 +1,38 @@
-//! Jobs that a trainer hands to Slurm: they outlive whoever submitted them. By what a job is known to be this run's, and what
-//! `squeue` says of them.
+//! Slurm jobs submitted by a trainer: they outlive the process that submitted them. Recognizes this run's jobs and
+//! parses `squeue`.
 //!
-//! A name proves nothing: two runs of one user may give their jobs the same. Each job that an attempt submits gets a comment that
-//! names the attempt and a key that stands in the run's own directory and nowhere else. Only such a job, with a name of the trainer's
-//! workers, is ever cancelled.
+//! A name proves nothing: two runs of one user may name their jobs alike. Each job that an attempt submits gets a
+//! comment that names the attempt and a key that is stored only in the run's directory. Only such a job, with a name
+//! of the trainer's workers, is ever cancelled.
 
 use camino::Utf8PathBuf;
 use serde::{Deserialize, Serialize};
 use supervise_core::id::{AttemptNo, RunId, Term};
 
-/// Fields that `squeue` is asked for: number, state, comment, script, name. What anybody may write freely stands last.
+/// Fields requested from `squeue`: number, state, comment, script, name. The name is last because it may contain
+/// anything.
 pub const FORMAT: &str = "%A|%T|%k|%o|%j";
-/// Jobs that are looked at; a user has hundreds at most.
+/// Jobs read at most; a user has hundreds.
 const JOBS: usize = 100_000;
 
-/// By what jobs look like those of a run. It is no proof: names and scripts are free.
+/// What a run's jobs look like. It proves nothing: names and scripts are free.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlurmJobs {
-    /// How their names begin.
     pub prefix: String,
-    /// The directory of the scripts that are submitted.
+    /// Directory of the submitted scripts.
     pub scripts: Utf8PathBuf,
 }
 
 /// The mark that proves a job to be this run's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobOwnership {
-    /// It stands in the run directory alone.
+    /// Stored only in the run directory.
     pub key: String,
-    /// The run.
     pub run: RunId,
 }
 
 impl JobOwnership {
-    /// The comment of the jobs that an attempt submits.
+    /// The comment for the jobs that an attempt submits.
     #[must_use]
     pub fn comment(&self, term: Term, attempt: AttemptNo) -> String {
         format!("{}{term}/{attempt}", self.head())
@@ -43,7 +42,7 @@ impl JobOwnership {
         format!("supervise:{}/{}/", self.key, self.run)
     }
 
-    /// The attempt of ours that a comment names.
+    /// The attempt of this run that a comment names.
     fn attempt(&self, comment: &str) -> Option<AttemptNo> {
         let (term, attempt) = comment.strip_prefix(&self.head())?.split_once('/')?;
         let _: u32 = term.parse().ok()?;
@@ -51,16 +50,13 @@ impl JobOwnership {
     }
 }
 
-/// A job that lives.
+/// A job that is queued or running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlurmJob {
-    /// Its number.
     pub id: u64,
-    /// Its state, in Slurm's word.
     pub state: String,
-    /// Its name.
     pub name: String,
-    /// The attempt of this run that submitted it; `None`: nothing proves where it comes from.
+    /// The attempt of this run that submitted it; `None` if its origin is unproven.
     pub attempt: Option<AttemptNo>,
 }
 
@@ -70,16 +66,16 @@ impl std::fmt::Display for SlurmJob {
     }
 }
 
-/// Jobs in words.
+/// Lists jobs as text.
 #[must_use]
 pub fn words(jobs: &[SlurmJob]) -> String {
     jobs.iter().map(SlurmJob::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The jobs of this run, and those that look like them but are not proven to be; all others are nobody's business here.
+/// Parses the jobs of this run and those that only look like them; all others are dropped.
 ///
 /// # Errors
-/// A line that cannot be understood: then nothing is known.
+/// A line could not be parsed: then nothing is known.
 pub fn read(output: &str, proof: &JobOwnership, known: &SlurmJobs) -> Result<Vec<SlurmJob>, String> {
     let is_title = |line: &&str| line.starts_with("CLUSTER:");
     if output.lines().filter(is_title).count() > 1 {
@@ -106,11 +102,11 @@ fn job(line: &str, proof: &JobOwnership, known: &SlurmJobs) -> Result<Option<Slu
         return Err(format!("squeue prints what cannot be understood: {shown}"));
     };
     let is_word = state.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    // What a user's script submits besides is meant to go on.
+    // Other jobs that the user's script submits may continue.
     let attempt = proof.attempt(comment).filter(|_| name.starts_with(&known.prefix));
-    // Another run that is supervised says so; one of this directory under another name is this one before it was moved.
+    // Another supervised run marks its jobs too; a mark with our key but another run is this run before it was moved.
     let anothers = comment.starts_with("supervise:") && !comment.starts_with(&format!("supervise:{}/", proof.key));
-    // AReaL submits a script that it writes beside its logs: below another file root it is another run's.
+    // AReaL submits a script from its log directory: one below another file root belongs to another run.
     let elsewhere = script.starts_with('/') && !script.starts_with(&format!("{}/", known.scripts));
     let namesake = name.starts_with(&known.prefix) && !elsewhere;
     let seen = attempt.is_some() || namesake && !anothers;
@@ -149,7 +145,7 @@ mod tests {
         for (comment, script, name, seen) in [
             (ours.as_str(), script, "exp_t0:actor", attempt),
             (ours.as_str(), "/elsewhere/x.sh", "exp_t0:my|job", attempt),
-            // Submitted by the trainer's script, and no worker of it.
+            // Submitted by the trainer's script, but not a worker.
             (ours.as_str(), script, "evaluation", None),
             // Started by hand, or by an `sbatch` that was called by its path.
             ("(null)", script, "exp_t0:actor", Some(None)),
@@ -158,7 +154,7 @@ mod tests {
             ("(null)", "/other/logs/me/exp/t0/actor.sh", "exp_t0:actor", None),
             ("(null)", "/files/logs/me/exp/t0x/actor.sh", "exp_t0:actor", None),
             ("supervise:4567/00ff/2/7", script, "exp_t0:actor", None),
-            // This one, before its root was moved.
+            // This run, before its root was moved.
             ("supervise:0123/00fe/2/7", script, "exp_t0:actor", Some(None)),
             ("(null)", script, "exp_t01:actor", None),
             ("supervise:0123/00ff/2/", script, "other", None),

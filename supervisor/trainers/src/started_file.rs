@@ -1,27 +1,24 @@
-//! The file that a command starts, where its words say so: a script behind its interpreter, its shell or its launcher.
+//! The file that a command starts, if its words say so: a script after its interpreter, shell or launcher.
 //!
-//! What runs elsewhere, or behind words that are not known here, names none: a file that is not there is a fault only where it is
-//! certain that this one would be opened.
+//! A command that runs elsewhere, or has words we do not know, yields no file: a missing file is an error only if
+//! that very file would be opened.
 
 use crate::python_command::is_python;
 
-/// Shells that take a script.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
-/// Modules of Python that start a script as torchrun does.
+/// Python modules that start a script as torchrun does.
 const RANK_MODULES: [&str; 2] = ["torch.distributed.run", "torch.distributed.launch"];
-/// The module behind `accelerate launch`.
 const ACCELERATE: &str = "accelerate.commands.launch";
 
 /// The file that a command starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartedFile<'a> {
-    /// Its path, as written.
     pub path: &'a str,
-    /// A shell looks for it in `PATH`, too.
+    /// A shell also searches `PATH` for it.
     pub in_path: bool,
 }
 
-/// Finds the file that a command starts; `None`: it starts none, or nobody knows.
+/// Finds the file that a command starts; `None` if none or unknown.
 #[must_use]
 pub fn started_file(command: &[String]) -> Option<StartedFile<'_>> {
     let mut words: Vec<&str> = command.iter().map(String::as_str).collect();
@@ -40,7 +37,7 @@ pub fn started_file(command: &[String]) -> Option<StartedFile<'_>> {
             "timeout" => {
                 let flags = ["--foreground", "--preserve-status", "-f", "-p", "-v", "--verbose"];
                 let rest = behind_options(rest, &flags, &["-s", "-k", "--signal", "--kill-after"])?;
-                // The time.
+                // The duration.
                 rest.get(1..)?
             }
             name if is_python(name) => return of_python(rest),
@@ -58,7 +55,7 @@ pub fn started_file(command: &[String]) -> Option<StartedFile<'_>> {
 }
 
 fn found(path: &str, in_path: bool) -> Option<StartedFile<'_>> {
-    // A place that is filled in later.
+    // A placeholder is filled in later.
     (!path.is_empty() && !path.contains(['{', '}'])).then_some(StartedFile { path, in_path })
 }
 
@@ -66,8 +63,8 @@ fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// The words behind a program's options; `None` where one of them is not known. `flags` stand alone; those in `valued` have a value, in
-/// the same word or the next.
+/// The words after a program's options; `None` if an option is unknown. `flags` take no value; those in `valued` have
+/// one, in the same word or the next.
 fn behind_options<'a, 'b>(words: &'b [&'a str], flags: &[&str], valued: &[&str]) -> Option<&'b [&'a str]> {
     let mut at = 0;
     while let Some(word) = words.get(at).filter(|w| w.starts_with('-') && w.len() > 1) {
@@ -89,7 +86,6 @@ fn behind_options<'a, 'b>(words: &'b [&'a str], flags: &[&str], valued: &[&str])
     words.get(at..)
 }
 
-/// The command behind `env`, its options and its assignments.
 fn behind_env<'a, 'b>(words: &'b [&'a str]) -> Option<&'b [&'a str]> {
     let flags = ["-i", "--ignore-environment", "-v", "--debug"];
     let lone = words.iter().position(|w| *w == "-").filter(|at| *at == 0);
@@ -102,7 +98,6 @@ fn behind_env<'a, 'b>(words: &'b [&'a str]) -> Option<&'b [&'a str]> {
     rest.get(assigned..)
 }
 
-/// The script that an interpreter runs.
 fn of_python<'a>(words: &[&'a str]) -> Option<StartedFile<'a>> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -139,7 +134,6 @@ fn of_python<'a>(words: &[&'a str]) -> Option<StartedFile<'a>> {
     None
 }
 
-/// The script that a shell runs.
 fn of_shell<'a>(words: &[&'a str]) -> Option<StartedFile<'a>> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -167,7 +161,7 @@ fn of_shell<'a>(words: &[&'a str]) -> Option<StartedFile<'a>> {
         let Some(letters) = word.strip_prefix(['-', '+']) else {
             return found(word, !word.contains('/'));
         };
-        // A command, or standard input.
+        // A command string, or standard input.
         if letters.contains(['c', 's']) {
             return None;
         }
@@ -178,14 +172,14 @@ fn of_shell<'a>(words: &[&'a str]) -> Option<StartedFile<'a>> {
     None
 }
 
-/// The script that a launcher of ranks starts: the first word that is one.
+/// The script that a launcher of ranks starts: the first `.py` word.
 fn of_ranks<'a>(words: &[&'a str]) -> Option<StartedFile<'a>> {
     let other = |w: &&str| matches!(*w, "-m" | "--module" | "--no-python" | "--no_python");
     let at = words
         .iter()
         .position(|w| other(w) || w.ends_with(".py") && !w.starts_with('-'))?;
     let script = words.get(at).filter(|w| !other(w))?;
-    // A word that is neither an option nor the value of one comes before it: that is the script.
+    // If a word before it is neither an option nor an option's value, that word is the script.
     let before = words.get(..at).unwrap_or_default();
     let takes_value = |w: &&str| w.starts_with('-') && !w.contains('=');
     let is_script = |n: usize| !before[n].starts_with('-') && (n == 0 || !takes_value(&before[n - 1]));

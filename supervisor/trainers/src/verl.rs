@@ -1,4 +1,4 @@
-//! verl: the PPO layout and the SFT trainer, saved by its FSDP or its Megatron checkpoint manager.
+//! verl: PPO and the SFT trainer, with checkpoints of its FSDP or its Megatron manager.
 
 mod arrange;
 mod assist;
@@ -68,15 +68,15 @@ use supervise_core::journal::record::LaunchOrder;
 use supervise_core::spec::script::CallOrder;
 use supervise_core::spec::{RunSpec, TrainerKind};
 
-/// Reads a configuration of verl's.
 pub(crate) type VerlConfigReader<'a> = crate::kit::ConfigReader<'a, &'a VerlBasis>;
 
-/// Layout of a run's steps. `None`: either will do.
+/// Layout of a run's steps. `None`: either is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layouts {
     /// The layout of the SFT trainer (`true`) or of PPO (`false`).
     pub sft: Option<bool>,
-    /// SFT keeps the dataloader's state in one `data.pt` (`true`, the older trainer) or in one `data_R.pt` per data-parallel rank.
+    /// SFT stores the dataloader state in one `data.pt` (`true`, the older trainer) or in one `data_R.pt` per
+    /// data-parallel rank.
     pub one_data_file: Option<bool>,
 }
 
@@ -86,7 +86,7 @@ impl Layouts {
     }
 }
 
-/// PPO and its relatives (`main_ppo`).
+/// PPO and its variants (`main_ppo`).
 pub const PPO: TrainerKind = TrainerKind::new("verl_ppo");
 /// The SFT trainer.
 pub const SFT: TrainerKind = TrainerKind::new("verl_sft");
@@ -109,7 +109,7 @@ const WORDS: TrainerNames = TrainerNames {
 /// The adapter of verl's trainers.
 #[derive(Debug)]
 pub struct VerlAdapter {
-    /// The SFT trainer; otherwise PPO and its relatives.
+    /// The SFT trainer; otherwise PPO and its variants.
     pub sft: bool,
 }
 
@@ -163,7 +163,7 @@ impl TrainerAdapter for VerlAdapter {
         Some("verl")
     }
 
-    /// Read in verl 0.9: the one setting of a library that it changes as it is imported, tensordict's, is read at each call.
+    /// Checked for verl 0.9: the only library setting it changes at import, tensordict's, is read at each call.
     fn imports_plainly(&self) -> bool {
         true
     }

@@ -9,7 +9,7 @@ use supervise_core::ledger::{TimeCategory, WaitFor};
 use supervise_core::observe::creep::WatchedResource;
 use supervise_core::state::RunState;
 
-/// A run of which everything is known that may be.
+/// A run with every field set.
 fn full() -> StatusView {
     let mut s = RunState {
         wall: WallMs(1_795_219_200_500),

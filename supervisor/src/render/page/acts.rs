@@ -1,4 +1,4 @@
-//! Acting on a run: the forms on its page, the question before it goes back, and the words that start it again.
+//! Actions on a run's page: the forms, the confirmation of a rollback, and the command that starts the run again.
 
 use super::super::config::StartCommand;
 use super::super::next::NextView;
@@ -9,36 +9,30 @@ use super::super::{bytes, count};
 use super::whole;
 use maud::{Markup, html};
 
-/// A proof that has got on with nothing for so many seconds waits for a file system.
+/// A proof without progress for this many seconds is waiting for a file system.
 const STILL: u64 = 5;
 
-/// A wish to go back that was made on a page and is not in the journal.
+/// A rollback requested on a page and not yet in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentBack {
-    /// The step.
     pub to: u64,
-    /// Seconds since it was asked for.
     pub seconds: u64,
     /// Bytes that its proof has read.
     pub read: u64,
-    /// Seconds for which it has got on with nothing.
     pub still: u64,
-    /// Why it was refused; none: it is still being proven.
+    /// Why it was refused; `None`: still being proven.
     pub refused: Option<String>,
 }
 
-/// The next start after a way back, as far as it is known before it is asked for.
+/// What the next start would do after a rollback, as far as known before it is requested.
 #[derive(Debug, Clone, Copy)]
 pub enum RollbackPreview<'a> {
-    /// It was looked at.
     Made(&'a RollbackView),
-    /// The proof of the step was not made in time.
+    /// The proof of the step was not done in time.
     Late,
-    /// It would be refused, and why.
     Refused(&'a str),
 }
 
-/// The forms for whoever may act.
 pub(super) fn forms(s: &StatusView, key: &str, steps: bool) -> Markup {
     let form = |verb: &str, more: Markup| {
         html! { form.act method="post" action={ "/run/" (s.run) "/act/" (verb) } { (hidden(key)) (more) } }
@@ -74,7 +68,6 @@ fn hidden(key: &str) -> Markup {
     html! { input type="hidden" name="key" value=(key); }
 }
 
-/// Said on the page of a run that was asked to go back.
 pub(super) fn sent_back(s: &StatusView, asked: Option<&SentBack>) -> Markup {
     html! {
         @if let Some(back) = s.roll_back.as_ref() {
@@ -91,7 +84,7 @@ pub(super) fn sent_back(s: &StatusView, asked: Option<&SentBack>) -> Markup {
     }
 }
 
-/// The question before a run goes back: what would happen, and what is lost.
+/// The confirmation page of a rollback: what would happen, and what is lost.
 #[must_use]
 pub fn rollback(s: &StatusView, to: u64, promise: RollbackPreview<'_>, key: &str) -> String {
     let name = s.root.as_ref().or(s.run_dir.as_ref()).unwrap_or(&s.run);
@@ -140,24 +133,21 @@ fn lost(s: &StatusView, to: u64) -> Markup {
     }
 }
 
-/// Facts of the page that tells how a run is started again.
+/// Content of the page that says how to start a run again.
 #[derive(Debug)]
 pub struct ResumePage<'a> {
-    /// The run as it is.
     pub status: &'a StatusView,
-    /// The launch to come, where it can be told.
     pub next: Option<&'a NextView>,
-    /// Options of its start that are to stand in the next one too.
+    /// Options of its start to repeat in the next one.
     pub options: &'a [&'a str],
-    /// The words of its start; or why they are not known.
+    /// The command that started it, or why it is unknown.
     pub started: Result<&'a StartCommand, &'a str>,
-    /// The machine of its last term, where that is known.
+    /// The machine of its last term, if known.
     pub ran_on: Option<&'a str>,
-    /// The machine of the server.
     pub here: &'a str,
 }
 
-/// The page.
+/// The page that says how to start a run again.
 #[must_use]
 pub fn resume(v: &ResumePage<'_>) -> String {
     let s = v.status;
@@ -205,7 +195,7 @@ fn command(started: &StartCommand, again: bool, options: &[&str]) -> Markup {
     words.extend(started.arguments());
     let words: Vec<String> = words.iter().map(|w| quoted(w)).collect();
     let text = format!("cd {} && {}", quoted(&started.cwd), words.join(" "));
-    // A line that a page cannot show as it is, nobody copies as it is.
+    // A line that the page cannot show unchanged must not be copied.
     let is_exact = !started.hidden && line(&text) == text;
     html! {
         pre { (shown(&text)) }
@@ -215,7 +205,7 @@ fn command(started: &StartCommand, again: bool, options: &[&str]) -> Markup {
     }
 }
 
-/// A word as every shell takes it, braces included.
+/// Quotes a word for any shell, braces included.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! Attempts on the page of a run: each with its story.
+//! Attempts on the page of a run, each with its timeline.
 
 use super::super::explain::AttemptStory;
 use super::super::one_line;
@@ -7,12 +7,9 @@ use super::super::terminal::{paragraph, shown};
 use super::super::time::{span, stamp};
 use maud::{Markup, html};
 
-/// Attempts that are shown, the newest ones.
 const SHOWN: usize = 100;
-/// Lines of a story that are shown, the newest ones.
 const LINES: usize = 120;
 
-/// All attempts, newest first.
 pub(super) fn attempts(run: &str, stories: &[AttemptStory]) -> Markup {
     let launched: Vec<&AttemptStory> = stories.iter().rev().filter(|s| s.attempt > 0).collect();
     let more = launched.len().saturating_sub(SHOWN);

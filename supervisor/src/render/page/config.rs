@@ -1,4 +1,4 @@
-//! The configuration of a run, with where each value came from, and the plan of its next start.
+//! The configuration of a run, with the origin of each value, and the plan of its next start.
 
 use super::super::config::{ConfigRow, ConfigView};
 use super::super::policy::{self, PolicyView, RuleView};
@@ -8,23 +8,21 @@ use super::table::{plain, wide};
 use super::whole;
 use maud::{Markup, html};
 
-/// Lines of one table: a trainer's configuration has a thousand.
+/// Lines per table: a trainer's configuration has a thousand.
 const LINES: usize = 5000;
 
-/// Facts of the page.
+/// Content of the page.
 #[derive(Debug)]
 pub struct ConfigPage<'a> {
-    /// The run.
     pub run: &'a str,
-    /// The configuration, with the term that began with it; or why there is none.
+    /// The configuration with the term that started with it, or why there is none.
     pub config: Result<(u32, &'a ConfigView), &'a str>,
-    /// Answers to failures.
     pub policy: Option<&'a PolicyView>,
-    /// The reader may have a plan made.
+    /// The user may request a plan.
     pub plans: bool,
 }
 
-/// The page.
+/// The page of a run's configuration.
 #[must_use]
 pub fn config(v: &ConfigPage<'_>) -> String {
     let main = html! {
@@ -106,7 +104,7 @@ fn answers(p: &PolicyView) -> Markup {
     }
 }
 
-/// The answer of `supervise plan`: its text and its exit code.
+/// The output of `supervise plan` and its exit code.
 #[must_use]
 pub fn plan(run: &str, said: Result<(&str, Option<i32>), &str>) -> String {
     let main = html! {

@@ -1,4 +1,4 @@
-//! Numbers that the trainer printed about its steps: loss, reward and what else an adapter reads, over the steps, each attempt a line of its own.
+//! Curves of the metrics that the trainer printed (loss, reward, …) over the steps, one line per attempt.
 
 use super::px;
 use super::thinned::Thinned;
@@ -6,14 +6,13 @@ use maud::{Markup, html};
 use supervise_core::id::Step;
 use supervise_core::observe::numbers::{KEPT, StepNumbers, TrainingMetric};
 
-/// Points of a curve that are kept.
 const POINTS: usize = 600;
-/// Size of a curve, in its own units.
+/// Size of a curve in SVG units.
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 130.0;
 const LEFT: f64 = 56.0;
 const ABOVE: f64 = 8.0;
-/// Room below for the axis.
+/// Height of the axis labels.
 const BELOW: f64 = 20.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,7 +22,6 @@ struct CurvePoint {
     value: f64,
 }
 
-/// A curve of each quantity that was printed.
 #[derive(Debug, Clone)]
 pub(super) struct Curves(Vec<(TrainingMetric, Thinned<CurvePoint>)>);
 
@@ -34,7 +32,7 @@ impl Default for Curves {
 }
 
 impl Curves {
-    /// Takes numbers in; `now` is the step for those that were printed without one.
+    /// Adds numbers; those without a step belong to step `now`.
     pub(super) fn add(&mut self, attempt: u32, now: Step, steps: &[StepNumbers]) {
         for numbers in steps {
             for (what, points) in &mut self.0 {
@@ -45,14 +43,14 @@ impl Curves {
                         value,
                     };
                     let first = points.last().is_none_or(|p| p.attempt != attempt);
-                    // People look for the one that is no number.
+                    // Always keep non-finite values: they are what users look for.
                     points.push(point, first || !value.is_finite());
                 }
             }
         }
     }
 
-    /// The curves; `None`: nothing was printed that an adapter reads.
+    /// `None`: no metric was printed.
     pub(super) fn drawn(&self) -> Option<Markup> {
         let drawn: Vec<Markup> = self.0.iter().filter_map(|(what, points)| one(*what, points)).collect();
         (!drawn.is_empty()).then(|| {
@@ -78,7 +76,7 @@ fn one(what: TrainingMetric, points: &Thinned<CurvePoint>) -> Option<Markup> {
     let from = all.iter().map(|p| p.step).min()?;
     let to = all.iter().map(|p| p.step).max()?.max(from + 1);
     let x = |step: u64| LEFT + (WIDTH - LEFT) * (step - from) as f64 / (to - from) as f64;
-    // Halves: the difference of the largest numbers that there are is none.
+    // Halved, because the difference of the largest finite numbers overflows.
     let span = (high / 2.0 - low / 2.0).max(f64::MIN_POSITIVE);
     let y = |value: f64| ABOVE + (HEIGHT - ABOVE - BELOW) * (1.0 - (value / 2.0 - low / 2.0) / span);
     let mut attempts: Vec<u32> = all.iter().map(|p| p.attempt).collect();
@@ -115,7 +113,7 @@ fn one(what: TrainingMetric, points: &Thinned<CurvePoint>) -> Option<Markup> {
     })
 }
 
-/// Four digits that count.
+/// Formats with four significant digits.
 fn short(n: f64) -> String {
     let size = n.abs();
     match () {

@@ -8,15 +8,14 @@ use super::{state, whole};
 use maud::{Markup, html};
 use std::borrow::Borrow;
 
-/// Runs on one page: a phone loads it over a poor line.
+/// Runs per page: it must load on a phone.
 const PAGE: usize = 100;
 
-/// The part of the list that is asked for.
+/// The requested part of the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListQuery {
-    /// Text in the place, the identity, the trainer or the state of a run; empty: any.
+    /// Text to find in location, identity, trainer or state of a run; empty: all runs.
     pub query: String,
-    /// Page, the first one 0.
     pub page: usize,
 }
 
@@ -50,7 +49,7 @@ impl ListQuery {
     }
 }
 
-/// The runs that were found, newest first; `gone`: runs whose directories are gone.
+/// The runs found, newest first; `gone`: number of runs whose directories no longer exist.
 #[must_use]
 pub fn list(views: &[impl Borrow<StatusView>], gone: usize, wanted: &ListQuery) -> String {
     let views: Vec<&StatusView> = views.iter().map(Borrow::borrow).collect();
@@ -97,7 +96,6 @@ fn entry(v: &StatusView) -> Markup {
     }
 }
 
-/// The figures that are asked for first.
 pub(super) fn facts(v: &StatusView) -> Markup {
     let of = v.last_step.map(|l| format!(" of {l}")).unwrap_or_default();
     let step = v.attempt.as_ref().and_then(|a| a.step);

@@ -4,24 +4,20 @@ use super::super::terminal::shown;
 use super::whole;
 use maud::html;
 
-/// The end of a worker's output, or the lines of it that hold a text.
+/// The end of a worker's output, or the lines that contain a text.
 #[derive(Debug)]
 pub struct LogView<'a> {
-    /// The run.
     pub run: &'a str,
-    /// The attempt.
     pub attempt: u32,
-    /// The worker.
     pub worker: u32,
-    /// The text that is looked for; empty: none.
+    /// The text to find; empty: none.
     pub query: &'a str,
-    /// Lines, oldest first.
     pub lines: &'a [String],
-    /// Place from which they were read.
+    /// The file they come from.
     pub about: &'a str,
 }
 
-/// The page.
+/// The page of a worker's output.
 #[must_use]
 pub fn log(v: &LogView<'_>) -> String {
     let title = format!("Attempt {}, worker {}", v.attempt, v.worker);

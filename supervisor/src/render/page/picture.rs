@@ -1,4 +1,4 @@
-//! The picture of a run: its step over wall time, attempts as bands, proven steps as marks, failures as lines.
+//! The chart of a run: its step over wall time, attempts as bands, proven steps as marks, failures as lines.
 
 use super::super::one_line;
 use super::super::time::stamp;
@@ -12,14 +12,12 @@ use supervise_core::id::{Step, WallMs};
 use supervise_core::journal::record::{Decision, JournalRecord};
 use supervise_core::state::RunState;
 
-/// Points that are kept: where there are more, every other one is left out.
+/// Points kept: if there are more, every other one is dropped.
 const POINTS: usize = 2000;
-/// Attempts and marks that are kept, the newest ones.
 const KEPT: usize = 500;
-/// Size of the picture, in its own units.
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 260.0;
-/// Room below for the axis.
+/// Height of the axis labels.
 const BELOW: f64 = 22.0;
 const LEFT: f64 = 48.0;
 
@@ -40,7 +38,7 @@ struct Band {
     gone: bool,
 }
 
-/// Facts of the picture, gathered while a journal is read.
+/// Data of the chart, collected while reading a journal.
 #[derive(Debug, Clone)]
 pub struct RunChart {
     points: Thinned<PicturePoint>,
@@ -61,7 +59,7 @@ impl Default for RunChart {
 }
 
 impl RunChart {
-    /// Takes a record in; `s` is the state after it.
+    /// Adds a record; `s` is the state after it.
     pub fn note(&mut self, s: &RunState, r: &JournalRecord) {
         if let JournalRecord::Decided {
             what: Decision::Mark { step },
@@ -110,12 +108,11 @@ impl RunChart {
         self.points.push(PicturePoint { attempt, at, step }, first);
     }
 
-    /// Loss, reward and what else was printed; `None`: nothing was.
     pub(super) fn curves(&self) -> Option<Markup> {
         self.curves.drawn()
     }
 
-    /// The picture; `None`: nothing was launched.
+    /// `None`: nothing was launched.
     pub(super) fn drawn(&self) -> Option<Markup> {
         let from = self.bands.front()?.from.0;
         let points: Vec<PicturePoint> = self.points.iter().filter(|p| p.at.0 >= from).collect();
@@ -142,7 +139,7 @@ impl RunChart {
                     rect.band x=(px(x(b.from))) y="8" width=(px((x(b.to) - x(b.from)).max(1.0))) height=(px(HEIGHT - BELOW - 8.0)) {
                         title { "attempt " (b.attempt) " from step " (b.start) }
                     }
-                    // The next attempt trains these again.
+                    // The next attempt repeats these steps.
                     @if let Some((high, next)) = next(n).and_then(|next| Some((top(&points, b.attempt)?, next))) {
                         @if high > next.start {
                             rect.lost x=(px(x(b.from))) y=(px(y(high))) width=(px((x(b.to) - x(b.from)).max(1.0))) height=(px(y(next.start) - y(high))) {

@@ -18,43 +18,37 @@ use maud::{Markup, html};
 use supervise_core::checkpoint::{CheckpointSummary, Depth, Verdict};
 use supervise_core::id::Ms;
 
-/// Steps on disk that are shown, newest first.
+/// Steps on disk shown, newest first.
 const STEPS: usize = 50;
-/// Width of the bar, in its own units.
 const BAR: f64 = 900.0;
 
-/// Facts of a run's page.
+/// Content of a run's page.
 #[derive(Debug)]
 pub struct RunView<'a> {
-    /// The run as it is.
     pub status: &'a StatusView,
-    /// Its attempts.
     pub story: &'a ExplainView,
-    /// Its picture.
     pub picture: &'a RunChart,
-    /// Steps on disk as last scanned.
     pub steps: &'a [CheckpointSummary],
-    /// The launch to come, where it can be told.
     pub next: Option<&'a NextView>,
-    /// The reader may have a plan made.
+    /// The user may request a plan.
     pub plans: bool,
     /// Why the page may be older than the run.
     pub stale: Option<&'a str>,
-    /// A wish to go back that is not in the journal.
+    /// A requested rollback that is not in the journal.
     pub sent_back: Option<&'a SentBack>,
-    /// Key of the forms by which the reader may act; none: they only read.
+    /// Key of the action forms; `None`: read-only.
     pub form_key: Option<&'a str>,
 }
 
 impl RunView<'_> {
-    /// A story that is not known.
+    /// An empty timeline.
     #[must_use]
     pub fn blank(run: &str) -> (ExplainView, RunChart) {
         (StoryBuilder::default().finish(run, None), RunChart::default())
     }
 }
 
-/// The page.
+/// The page of a run.
 #[must_use]
 pub fn run(v: &RunView<'_>) -> String {
     let s = v.status;

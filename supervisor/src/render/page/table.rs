@@ -1,16 +1,17 @@
-//! Tables: on a narrow screen the cells of a line stand below each other, and roles keep them tables for whoever hears them.
+//! Tables: a narrow screen shows the cells of a row below each other, and ARIA roles keep them tables for screen
+//! readers.
 
 use maud::{Markup, html};
 
-/// A cell: the class by which it is styled, or none, and its content.
+/// A cell: its CSS class, if any, and its content.
 pub(super) type Cell = (Option<&'static str>, Markup);
 
-/// A table whose cells tell on a narrow screen which column they are of; it can be scrolled where it is too wide, by keyboard too.
+/// A table with column labels in each cell for narrow screens; if too wide, it scrolls, also by keyboard.
 pub(super) fn wide(name: &str, heads: &[&str], rows: impl Iterator<Item = Vec<Cell>>) -> Markup {
     html! { div.wide tabindex="0" role="region" aria-label=(name) { (table(heads, rows, true)) } }
 }
 
-/// A table whose cells need no word about their column.
+/// A table whose cells need no column labels.
 pub(super) fn plain(heads: &[&str], rows: impl Iterator<Item = Vec<Cell>>) -> Markup {
     table(heads, rows, false)
 }

@@ -57,7 +57,7 @@ fn names_problems_and_output_are_text() {
     is_text(&door(EVIL));
 }
 
-/// A run that prints so many steps, one a second.
+/// A run that prints this many steps, one per second.
 fn long(steps: u64) -> (RunChart, RunState) {
     let (mut picture, mut s, mut teller) = (RunChart::default(), RunState::default(), StoryBuilder::default());
     let order = LaunchOrder {

@@ -1,11 +1,11 @@
-//! A list that never grows beyond a length, and tells of the whole all the same.
+//! A list of bounded length that still covers the whole range.
 
-/// Items in the order in which they came: where there are too many, every other one is left out, and the newest never is.
+/// Items in order of arrival: if there are too many, every other one is dropped, but never the newest.
 #[derive(Debug, Clone)]
 pub(super) struct Thinned<T> {
     kept: Vec<T>,
     last: Option<T>,
-    /// Every so many-th item is kept.
+    /// Every `every`-th item is kept.
     every: usize,
     seen: usize,
     limit: usize,
@@ -22,7 +22,7 @@ impl<T: Copy> Thinned<T> {
         }
     }
 
-    /// Takes one in; `always`: it is kept whatever its turn is.
+    /// Adds an item; `always`: keeps it out of turn.
     pub(super) fn push(&mut self, item: T, always: bool) {
         self.seen += 1;
         if !always && !self.seen.is_multiple_of(self.every) {
@@ -42,7 +42,6 @@ impl<T: Copy> Thinned<T> {
         }
     }
 
-    /// Items that are kept, the newest among them.
     pub(super) fn iter(&self) -> impl Iterator<Item = T> {
         self.kept.iter().copied().chain(self.last)
     }

@@ -1,4 +1,4 @@
-//! Changes under the checkpoint root in words.
+//! Changes under the checkpoint root, as text.
 
 use super::FOREIGN;
 use crate::render::{count, one_line};
@@ -7,7 +7,7 @@ use supervise_core::checkpoint::reshard::ReshardedStep;
 use supervise_core::journal::reason::Reason;
 use supervise_core::journal::record::DiskEdit;
 
-/// A change under the checkpoint root, in words.
+/// A change under the checkpoint root, as text.
 #[must_use]
 pub fn edit_words(edit: &DiskEdit) -> String {
     match edit {
@@ -29,7 +29,7 @@ pub fn edit_words(edit: &DiskEdit) -> String {
     }
 }
 
-/// The same with the reason why a step is not the resume point: that says more than that it stands above it.
+/// The same with the reason why a step is not the resume point, which says more than its being newer.
 #[must_use]
 pub fn edit_because(edit: &DiskEdit, reasons: &[Reason]) -> String {
     let DiskEdit::MoveAside { from, .. } = edit else {
@@ -46,7 +46,6 @@ pub fn edit_because(edit: &DiskEdit, reasons: &[Reason]) -> String {
     )
 }
 
-/// A step that was cut anew.
 pub(super) fn derived(derived: &ReshardedStep) -> String {
     let cut = &derived.of;
     let kept = derived

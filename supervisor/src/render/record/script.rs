@@ -1,9 +1,8 @@
-//! Acts of a script, in words.
+//! Actions of a launch script, as text.
 
 use crate::render::one_line;
 use supervise_core::spec::script::ScriptNews;
 
-/// Longest text of a script's that is shown.
 const FOREIGN: usize = 300;
 
 pub(super) fn words(news: &ScriptNews) -> String {

@@ -10,11 +10,10 @@ use supervise_core::id::WallMs;
 pub struct JobView {
     /// `slurm`.
     pub name: &'static str,
-    /// Its number.
     pub job: String,
-    /// How often it was started again.
+    /// How often it was requeued.
     pub restarts: u32,
-    /// Its end, in ms since 1970; `null`: it has none, or nobody says.
+    /// Its time limit, in ms since 1970; `null`: none, or unknown.
     pub ends: Option<i64>,
 }
 

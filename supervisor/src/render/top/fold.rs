@@ -1,4 +1,4 @@
-//! Text on a screen of so many columns.
+//! Fitting text into a number of columns.
 
 use super::super::sign::StatusTone;
 use ratatui::style::{Color, Modifier, Style};
@@ -31,7 +31,6 @@ pub(super) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// The first so many columns of a text.
 fn start_of(text: &str, columns: usize) -> &str {
     let mut used = 0;
     for (at, c) in text.char_indices() {
@@ -43,7 +42,7 @@ fn start_of(text: &str, columns: usize) -> &str {
     text
 }
 
-/// A text of so many columns at most; of one that is longer the beginning, marked.
+/// Truncates the end, with a mark.
 pub(super) fn begin_of(text: &str, columns: usize) -> String {
     match width(text) <= columns {
         true => text.to_owned(),
@@ -51,7 +50,7 @@ pub(super) fn begin_of(text: &str, columns: usize) -> String {
     }
 }
 
-/// A text of so many columns at most; of one that is longer the end, marked: paths differ there.
+/// Truncates the beginning, with a mark: paths differ at the end.
 pub(super) fn end_of(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -65,20 +64,19 @@ pub(super) fn end_of(text: &str, columns: usize) -> String {
     format!("…{}", &text[from..])
 }
 
-/// A text with blanks up to so many columns.
+/// Pads on the right.
 pub(super) fn padded(text: &str, columns: usize) -> String {
     let text = begin_of(text, columns);
     let gap = columns.saturating_sub(width(&text));
     text + &" ".repeat(gap)
 }
 
-/// Blanks up to so many columns, and a text.
+/// Pads on the left.
 pub(super) fn aligned(text: &str, columns: usize) -> String {
     let text = begin_of(text, columns);
     " ".repeat(columns.saturating_sub(width(&text))) + &text
 }
 
-/// A line without what stands beyond the screen.
 pub(super) fn clip(line: Line<'static>, columns: usize) -> Line<'static> {
     if line.width() <= columns {
         return line;
@@ -93,7 +91,7 @@ pub(super) fn clip(line: Line<'static>, columns: usize) -> Line<'static> {
     Line::from(spans).style(line.style)
 }
 
-/// A text over as many lines as it takes; those after the first begin with `indent` blanks.
+/// Wraps a text; lines after the first begin with `indent` spaces.
 pub(super) fn wrapped(text: &str, columns: usize, indent: usize) -> Vec<String> {
     let indent = if indent * 2 < columns { indent } else { 0 };
     let mut out = Vec::new();
@@ -106,7 +104,7 @@ pub(super) fn wrapped(text: &str, columns: usize, indent: usize) -> Vec<String> 
             return out;
         }
         let most = start_of(rest, room);
-        // Between words where that leaves no short line, else anywhere: a wide letter on a narrow screen goes by itself.
+        // Break between words unless that leaves a short line; take at least one character, even a wide one.
         let at = most.rfind(' ').map(|at| at + 1).filter(|at| *at * 2 > most.len());
         let at = at
             .unwrap_or(most.len())

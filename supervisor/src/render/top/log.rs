@@ -6,7 +6,6 @@ use super::{TopQuery, TopState};
 use crate::render::sign::StatusTone;
 use ratatui::text::Line;
 
-/// All that was read of it, as wide as the screen.
 pub(super) fn draw(top: &TopState, width: usize) -> Vec<Line<'static>> {
     let wants = top.wants();
     let TopQuery::Log {
@@ -42,7 +41,7 @@ pub(super) fn draw(top: &TopState, width: usize) -> Vec<Line<'static>> {
     out
 }
 
-/// A line as a terminal would leave it: of a bar that was drawn again and again the last state, without colours.
+/// A line as a terminal would leave it, without colors: of a redrawn progress bar only the last state.
 fn as_printed(line: &str) -> String {
     let last = line.rsplit('\r').find(|l| !l.is_empty()).unwrap_or_default();
     let mut out = String::with_capacity(last.len());
@@ -54,7 +53,7 @@ fn as_printed(line: &str) -> String {
         let end = body.find(|c: char| !matches!(c, '0'..='9' | ';' | ':'));
         match end.filter(|end| body[*end..].starts_with('m')) {
             Some(end) => rest = &body[end + 1..],
-            // No colour: it is shown as an escape.
+            // Not a color sequence: it is shown as an escape.
             None => {
                 out.push_str(&after[..2]);
                 rest = body;

@@ -1,4 +1,4 @@
-//! One run: how it is, its attempts, and what was seen and decided last.
+//! One run: its state, its attempts, and the latest observations and decisions.
 
 use super::super::sign::sign;
 use super::super::terminal::{line as escaped, paragraph};
@@ -6,10 +6,9 @@ use super::TopState;
 use super::fold::{plain, strong, toned, wrapped};
 use ratatui::text::Line;
 
-/// Lines of the newest attempt's story that are shown.
 const TOLD: usize = 40;
 
-/// All of it, as wide as the screen and as long as it is.
+/// Draws it at full length; scrolling cuts it.
 pub(super) fn draw(top: &TopState, width: usize) -> Vec<Line<'static>> {
     let Some(view) = top.view() else {
         return vec![Line::default(), Line::from(plain("  reading …"))];
@@ -18,7 +17,7 @@ pub(super) fn draw(top: &TopState, width: usize) -> Vec<Line<'static>> {
     let (tone, mark) = sign(view);
     for (n, text) in view.text().lines().enumerate() {
         let text = escaped(text);
-        // The sign stands before the first line.
+        // The sign is in front of the first line.
         let (room, indent) = if n == 0 {
             (width.saturating_sub(2), 2)
         } else {

@@ -1,4 +1,4 @@
-//! All runs: a line each, and below them more of the one that is chosen.
+//! All runs, one line each, with details of the selected one below.
 
 use super::super::one_line;
 use super::super::sign::sign;
@@ -10,9 +10,8 @@ use super::fold::{aligned, begin_of, end_of, faint, padded, plain, strong, toned
 use ratatui::style::Modifier;
 use ratatui::text::Line;
 
-/// Lines about the chosen run.
 const ABOUT: usize = 5;
-/// Columns of a screen on which everything is shown.
+/// Columns needed to show everything.
 const WIDE: usize = 120;
 
 pub(super) fn draw(top: &TopState, width: usize, page: usize) -> Vec<Line<'static>> {
@@ -53,7 +52,7 @@ pub(super) fn draw(top: &TopState, width: usize, page: usize) -> Vec<Line<'stati
     let mut out = vec![Line::from(faint(format!("    {head}")))];
     let rows = page.saturating_sub(1 + ABOUT).max(1);
     let chosen = top.views.iter().position(|v| Some(&v.run) == top.chosen.as_ref());
-    // The chosen one stays on the screen, in its middle where there are more than fit.
+    // The selected run stays on screen, in the middle if not all runs fit.
     let most = top.views.len().saturating_sub(rows);
     let from = chosen.unwrap_or_default().saturating_sub(rows / 2).min(most);
     for (n, view) in top.views.iter().enumerate().skip(from).take(rows) {
@@ -129,7 +128,7 @@ impl RunRow {
     }
 }
 
-/// More about one run: its name, how it is, and what somebody should look at.
+/// Details of one run: name, state, and what needs a look.
 fn about(v: &StatusView, width: usize) -> Vec<Line<'static>> {
     let (tone, mark) = sign(v);
     let place = shown(v.root.as_ref().or(v.run_dir.as_ref()).unwrap_or(&v.run));

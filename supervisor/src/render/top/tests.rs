@@ -138,7 +138,7 @@ fn keys_lead_in_and_out_and_say_what_is_read() {
     press(&mut top, &[KeyPress::Letter('q')]);
     assert_eq!((top.wants(), top.chosen.as_deref()), (TopQuery::Runs, Some("runs")));
     assert!(!top.key(KeyPress::Letter('q')) && !top.key(KeyPress::Interrupt) && !top.key(KeyPress::Back));
-    // Of one that was named alone there is no list.
+    // With a single named run there is no list.
     assert!(!TopState::new(Some("done")).key(KeyPress::Back));
 }
 
@@ -200,7 +200,7 @@ fn an_output_is_shown_from_its_end_and_scrolled_from_there() {
     assert_eq!(shown(&mut top)[..2], ["line 0", "line 1"]);
     press(&mut top, &[KeyPress::Last]);
     assert_eq!(shown(&mut top)[2], "line 99");
-    // An answer for another place is not shown in this one.
+    // An answer for another page is not shown.
     press(&mut top, &[KeyPress::Letter('w')]);
     assert_eq!(shown(&mut top)[0], "attempt 0, worker 1: reading …");
 }

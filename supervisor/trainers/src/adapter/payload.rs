@@ -1,21 +1,21 @@
-//! State that an adapter keeps for itself in a value that others pass on.
+//! Adapter-private state in a value that others pass along.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// A value that only the adapter reads which put it in.
+/// A value that only the adapter that stored it reads.
 #[derive(Clone, Default)]
 pub struct AdapterPayload(Option<Arc<dyn Any + Send + Sync>>);
 
 impl AdapterPayload {
-    /// Packs a value.
+    /// Wraps a value.
     #[must_use]
     pub fn new<T: Any + Send + Sync>(value: T) -> Self {
         Self(Some(Arc::new(value)))
     }
 
-    /// The value, where it is of this type.
+    /// Returns the value if it has this type.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.as_deref()?.downcast_ref()

@@ -12,19 +12,19 @@ use supervise_core::journal::reason::Reason;
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{LauncherKind, RunSpec};
 
-/// The command that is started. AReaL has no override that names a checkpoint: it resumes from the live set, or from nothing where that is
-/// not there, so where it starts was arranged on disk before.
+/// Builds the launch. AReaL has no override that names a checkpoint: it resumes from the live set, or starts fresh if
+/// there is none, so the resume point has been arranged on disk before.
 pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
     let mut plan = LaunchPlan::default();
     plan.overrides.extend(host.trainer.settings.iter().cloned());
     plan.overrides.extend(ours(spec, order, host));
     let config = spec.config_file.as_ref().map(|p| p.as_str());
-    // What the user wrote word for word is not said again.
+    // Do not repeat what the user wrote verbatim.
     plan.overrides.retain(|o| !spec.command.contains(o));
     plan.argv = command::fill(&spec.command, &plan.overrides, config);
     plan.env = environment(spec, host);
     ray::arrange(&mut plan, spec, order, host);
-    // Before the first launch they may be of a run that we know nothing of.
+    // Before the first launch they may belong to a run that we do not know.
     let names = ArealSpec::of(&spec.saves).and_then(|live| live.names);
     plan.stale_names = names.filter(|_| order.attempt.0 > 1);
     if spec.policy.assist.environment {
@@ -48,7 +48,7 @@ pub(super) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     Ok(plan)
 }
 
-/// Overrides that every launch needs, once each. `++` is right whether or not the file has the key.
+/// Overrides that every launch needs, once each. `++` works whether or not the file has the key.
 fn ours(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<String> {
     let mut out = Vec::new();
     let recovers = order.from != StartPoint::AsIs;
@@ -58,14 +58,14 @@ fn ours(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<String> {
         (false, Some(mode)) => out.push(format!("++recover.mode={mode}")),
         (false, None) => {}
     }
-    // Its launchers would begin again behind our back, a finished run as well.
+    // Its launchers would restart without the supervisor, even a finished run.
     if recovers && call::launcher(&spec.command).is_some() {
         out.push("++recover.retries=0".to_owned());
     }
     out
 }
 
-/// The user's name is a part of the checkpoint root: whatever the next term's environment says, the root must not move.
+/// The user's name is part of the checkpoint root: the root must not move, whatever the next term's environment says.
 fn environment(spec: &RunSpec, host: &HostFacts) -> Vec<(String, String)> {
     let mut out = Vec::new();
     if let Some(ArealSpec { user, .. }) = ArealSpec::of(&spec.saves) {

@@ -1,16 +1,14 @@
-//! The spread of an engine over ranks, as AReaL writes it: `fsdp:d4t2`, `megatron:(attn:d1p2t4|ffn:d1p2e4)`.
+//! How an engine is spread over ranks, in AReaL's notation: `fsdp:d4t2`, `megatron:(attn:d1p2t4|ffn:d1p2e4)`.
 
-/// The backend that runs an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EngineBackend {
     Fsdp,
     Archon,
     Megatron,
-    /// sglang or vllm: it generates only.
+    /// sglang or vllm: generation only.
     Inference,
 }
 
-/// An engine's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Backend {
     pub(super) kind: EngineBackend,
@@ -22,7 +20,6 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    /// Ranks that it needs.
     pub(super) fn world(&self) -> Option<u32> {
         self.data
             .checked_mul(self.pipeline)?
@@ -30,7 +27,6 @@ impl Backend {
             .checked_mul(self.context)
     }
 
-    /// Its name and sizes, written in one way only.
     pub(super) fn canonical(&self) -> (&'static str, String) {
         let name = match self.kind {
             EngineBackend::Fsdp => "fsdp",
@@ -51,13 +47,12 @@ impl Backend {
         (name, format!("{name}:d{}{}", self.data, more.collect::<String>()))
     }
 
-    /// Returns true if schedule and random numbers are in its checkpoints.
     pub(super) fn is_megatron(&self) -> bool {
         self.kind == EngineBackend::Megatron
     }
 }
 
-/// Reads one; the error says what is wrong with it.
+/// Parses one; the error says what is wrong.
 pub(super) fn parse(text: &str) -> Result<Backend, String> {
     let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     if text.contains('+') {

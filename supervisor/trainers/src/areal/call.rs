@@ -1,38 +1,34 @@
-//! A command that starts AReaL: which way it goes, where its arguments begin, which YAML it names.
+//! A command that starts AReaL: how it launches ranks, where its arguments begin, which YAML it names.
 
 use crate::command;
 use crate::read::ReadInput;
 use supervise_config::{ConfigTree, ConfigValue, ValueOrigin};
 use supervise_core::spec::LauncherKind;
 
-/// AReaL's launchers of the older kind, by the names of their modules.
+/// AReaL's older launchers, by module name.
 const LAUNCHERS: [&str; 2] = ["areal.infra.launcher.", "areal.launcher."];
-/// The nodes that run their ranks.
+/// Where they run their ranks.
 const PLACES: [&str; 3] = ["local", "ray", "slurm"];
 
-/// The launcher of the ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArealLauncher {
-    /// One process that starts workers through a scheduler of AReaL's.
+    /// One process that starts workers through an AReaL scheduler.
     Controller,
-    /// A launcher of AReaL's that starts one process per rank; where.
+    /// An AReaL launcher that starts one process per rank; where.
     Launcher(String),
-    /// torchrun.
     Torchrun,
-    /// We do, or something that sets `AREAL_SPMD_MODE` for itself.
+    /// We start them, or something that sets `AREAL_SPMD_MODE` itself.
     Ranks,
-    /// It cannot be seen from the command.
     Unknown,
 }
 
 impl ArealLauncher {
-    /// Returns true if each rank trains by itself, and keeps its own place in the data.
+    /// Returns true if each rank trains by itself, with its own dataloader position.
     pub(super) fn is_spmd(&self) -> bool {
         matches!(self, Self::Launcher(_) | Self::Torchrun | Self::Ranks)
     }
 }
 
-/// Direction of the run.
 pub(super) fn form(input: &ReadInput<'_>) -> ArealLauncher {
     if let Some((place, _)) = launcher(input.command) {
         return ArealLauncher::Launcher(place);
@@ -50,12 +46,12 @@ pub(super) fn form(input: &ReadInput<'_>) -> ArealLauncher {
     }
 }
 
-/// `AREAL_SPMD_MODE`, as AReaL reads it.
+/// `AREAL_SPMD_MODE`, parsed as AReaL does.
 fn is_spmd(env: &dyn Fn(&str) -> Option<String>) -> bool {
     env("AREAL_SPMD_MODE").is_some_and(|v| matches!(v.to_lowercase().as_str(), "1" | "true"))
 }
 
-/// A variable as the trainer will find it: the command may begin with `env NAME=value`.
+/// A variable as the trainer will see it: the command may begin with `env NAME=value`.
 pub(super) fn env(input: &ReadInput<'_>, name: &str) -> Option<String> {
     let own =
         |word: &String| Some(word.split_once('=')?.1.to_owned()).filter(|_| word.starts_with(&format!("{name}=")));
@@ -68,7 +64,7 @@ pub(super) fn env(input: &ReadInput<'_>, name: &str) -> Option<String> {
     last.or_else(|| (input.env)(name))
 }
 
-/// One of AReaL's launchers, and the place behind it.
+/// One of AReaL's launchers, and the position after it.
 pub(super) fn launcher(command: &[String]) -> Option<(String, usize)> {
     command.iter().enumerate().find_map(|(i, word)| {
         let module = word
@@ -84,11 +80,11 @@ pub(super) fn launcher(command: &[String]) -> Option<(String, usize)> {
     })
 }
 
-/// Place where the arguments of the script begin; `None` where no Python program can be seen in the command.
+/// Where the script's arguments begin; `None` if the command shows no Python program.
 pub(super) fn arguments(command: &[String]) -> Option<usize> {
     let from = launcher(command).map_or(0, |(_, at)| at);
     let words = &command[from..];
-    // A word with a blank in it is a text for a shell.
+    // A word with a space is a text for a shell.
     let script = words.iter().position(|w| w.ends_with(".py") && !w.contains(' '));
     let module = words.iter().position(|w| w == "-m" || w == "--module").map(|at| at + 1);
     let is_launcher = |at: &usize| words.get(*at).is_some_and(|w| w.starts_with("torch."));
@@ -99,7 +95,6 @@ pub(super) fn arguments(command: &[String]) -> Option<usize> {
     (last < words.len()).then_some(from + last + 1)
 }
 
-/// The words behind the script that Hydra gets.
 pub(super) fn overrides(command: &[String]) -> Vec<&str> {
     let from = arguments(command).unwrap_or(command.len());
     let option = config_option(command);
@@ -111,18 +106,15 @@ pub(super) fn overrides(command: &[String]) -> Vec<&str> {
         .collect()
 }
 
-/// `--config FILE` in a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ConfigOption {
-    /// The place of the option.
     pub(super) at: usize,
     /// `--config=FILE`, in one word.
     pub(super) joined: bool,
-    /// The file as it is written.
     pub(super) file: String,
 }
 
-/// Finds it, in all spellings that argparse takes. The last one counts.
+/// Finds `--config` in any spelling that argparse accepts. The last one wins.
 pub(super) fn config_option(command: &[String]) -> Option<ConfigOption> {
     let from = arguments(command)?;
     (from..command.len()).rev().find_map(|at| {
@@ -140,13 +132,13 @@ pub(super) fn config_option(command: &[String]) -> Option<ConfigOption> {
     })
 }
 
-/// The command of a configuration that names none: the user's script, and a scheduler where the file names none.
+/// A command for a configuration without one: the user's script, and a scheduler if the file has none.
 pub(super) fn proposal(tree: &ConfigTree) -> Vec<String> {
     let scheduler = tree.get("scheduler.type");
     let is_written = scheduler.is_some_and(|node| !matches!(node.origin, ValueOrigin::Default { .. }));
     let local = match scheduler.map(|node| &node.value) {
         Some(ConfigValue::Str(_)) => None,
-        // Hydra wants a plus before a key that the file has not.
+        // Hydra wants a plus before a key that the file lacks.
         _ if is_written => Some("scheduler.type=local"),
         _ => Some("+scheduler.type=local"),
     };
@@ -154,7 +146,7 @@ pub(super) fn proposal(tree: &ConfigTree) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// The command with the file that is to be passed in place of the one it names, or added behind the script.
+/// The command with a placeholder for its YAML, replacing the file it names or added after the script.
 pub(super) fn with_config(command: &[String]) -> Vec<String> {
     let mut words = command.to_vec();
     match (config_option(command), arguments(command)) {

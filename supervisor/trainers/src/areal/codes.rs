@@ -1,4 +1,4 @@
-//! Codes of findings that only AReaL has, with what each means.
+//! Finding codes that only AReaL has, with the meaning of each.
 
 /// In alphabetical order.
 pub(super) const CODES: [(&str, &str); 11] = [

@@ -1,8 +1,8 @@
-//! The check that the parts of a set are of one save: what each counts, beside the others and beside generations that were proven.
+//! Whether the parts of a set belong to one save: compares their counts with each other and with proven generations.
 //!
-//! AReaL writes the engines' state first, then what is kept of the run, the place in the data last, all in place. Killed between
-//! two of these it leaves parts of two saves, each whole by itself, and resumes from them without a word. File times are no
-//! proof: a copy has others. What counts up tells, and so does the random number that each save of an engine carries.
+//! AReaL writes the engines' state first, then the run's state, the dataloader position last, all in place. If killed
+//! in between, it leaves parts of two saves, each whole by itself, and silently resumes from them. File times are no
+//! proof: a copy has different ones. Counters do show it, and so does the random number in each engine's save.
 
 use super::names::INFO;
 use super::set::{CHECKS, DATA, GIVEN, OPTIMIZER, save_mark, shard_mark};
@@ -11,26 +11,21 @@ use supervise_checkpoint::json::StepInfo;
 use supervise_checkpoint::{EarlierStep, StepCounters};
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// One set, with what it is compared with.
 #[derive(Debug)]
 pub(super) struct SetComparison<'a> {
-    /// The step it says it holds.
+    /// The step it claims to hold.
     pub(super) info: StepInfo,
-    /// Its counters.
     pub(super) marks: &'a StepCounters,
-    /// Engines that are in it.
     pub(super) engines: &'a BTreeSet<&'a str>,
-    /// Generations that were proven.
     pub(super) earlier: &'a [EarlierStep],
-    /// Updates that an optimizer makes in a step at most.
+    /// Most updates that an optimizer makes per step.
     pub(super) updates_per_step: Option<u32>,
-    /// An optimizer may have begun anew.
+    /// An optimizer may have restarted its count.
     pub(super) counts_anew: bool,
 }
 
-/// The table of an engine's state.
 pub(super) const METADATA: &str = ".metadata";
-/// Code of the finding that weights are newer than what is kept beside them.
+/// Finding code: weights are newer than the run's state next to them.
 pub(super) const AHEAD: &str = "ahead";
 
 impl SetComparison<'_> {
@@ -38,18 +33,16 @@ impl SetComparison<'_> {
         self.marks.counters.get(name).copied()
     }
 
-    /// Steps that were trained.
     fn done(&self) -> u64 {
         self.info.global_step.saturating_add(1)
     }
 
-    /// The newest generation of this step or of one before.
+    /// The newest generation of this step or an earlier one.
     fn before(&self) -> Option<&EarlierStep> {
         let not_above = self.earlier.iter().filter(|e| e.step.0 <= self.done());
         not_above.max_by_key(|e| e.step)
     }
 
-    /// All that does not fit.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut out: Vec<Finding> = [self.checks(), self.place_in_data()].into_iter().flatten().collect();
         for engine in self.engines {
@@ -64,7 +57,8 @@ impl SetComparison<'_> {
         out
     }
 
-    /// AReaL asks itself once a step whether to save, and counts: the counter is written two files after the step.
+    /// AReaL checks once per step whether to save, and counts the checks: the counter is written two files after the
+    /// step.
     fn checks(&self) -> Option<Finding> {
         let checks = self.count(CHECKS)?;
         let (expected, since) = match self.before().and_then(|e| Some((e, *e.marks.counters.get(CHECKS)?))) {
@@ -83,8 +77,9 @@ impl SetComparison<'_> {
         })
     }
 
-    /// Each save before has the place in the data that its step has: one that is another step's is no accident. Where batches are given out
-    /// ahead of the steps, as to rollouts, two steps may well have the same, and the time tells alone.
+    /// Returns true if every earlier save has the dataloader position of its step, so that another step's position is
+    /// no coincidence. If batches are returned ahead of the steps, for rollouts, two steps may share a position, and
+    /// only file times can tell.
     fn goes_by_steps(&self) -> bool {
         let epoch = self.info.steps_per_epoch.max(1);
         let given = |e: &EarlierStep| Some((e.step.0, *e.marks.counters.get(GIVEN)?));
@@ -92,7 +87,7 @@ impl SetComparison<'_> {
         all.all(|(step, given)| given % epoch == step % epoch)
     }
 
-    /// The place in the data is written last. At the same place of another epoch it may be the same.
+    /// The dataloader position is written last. It may repeat at the same point of another epoch.
     fn place_in_data(&self) -> Option<Finding> {
         let data = self.count(DATA).filter(|_| self.goes_by_steps())?;
         let epoch = self.info.steps_per_epoch.max(1);
@@ -111,7 +106,6 @@ impl SetComparison<'_> {
         )
     }
 
-    /// The engine's state is the one that was proven with another step.
     fn of_another_step(&self, engine: &str) -> Option<Finding> {
         let save = self.count(&save_mark(engine))?;
         let of = |e: &&EarlierStep| e.marks.counters.get(&save_mark(engine)) == Some(&save);
@@ -131,7 +125,7 @@ impl SetComparison<'_> {
         })
     }
 
-    /// Record of the same save of this engine, and of one of its shards.
+    /// The recorded CRC-32 of a shard in the same save of this engine.
     pub(super) fn recorded(&self, engine: &str, shard: &str) -> Option<u64> {
         let (save, shard) = (save_mark(engine), shard_mark(engine, shard));
         let own = self.count(&save)?;
@@ -142,7 +136,7 @@ impl SetComparison<'_> {
         same.filter_map(|e| e.marks.counters.get(&shard)).copied().next()
     }
 
-    /// Shards of an engine that are not what they were when this save was proven, and how many are.
+    /// Shards of an engine that differ from when this save was proven, and the number of unchanged ones.
     fn since_proven(&self, engine: &str) -> (Vec<&str>, usize) {
         let first = shard_mark(engine, "");
         let shards = self.marks.counters.iter();
@@ -154,7 +148,7 @@ impl SetComparison<'_> {
         (other.into_iter().map(|(shard, _)| shard).collect(), same.len())
     }
 
-    /// Some shards are others than when this save was proven. What they count does not always tell: what all ranks have is
+    /// Some shards differ from when this save was proven. Counts do not always show it: state common to all ranks is
     /// written by one of them.
     fn written_over(&self, engine: &str) -> Option<Finding> {
         let (other, same) = self.since_proven(engine);
@@ -166,7 +160,7 @@ impl SetComparison<'_> {
         Some(Finding::error("mixed_generations", Verdict::Damaged, detail).in_file(file))
     }
 
-    /// All shards are others, and nothing that counts says so.
+    /// All shards differ, and no count shows it.
     fn replaced(&self, engine: &str) -> Option<Finding> {
         let (other, _) = self.since_proven(engine);
         let detail = "the shards are not what they were when this save was proven: a later save wrote over them and was cut short";
@@ -193,7 +187,7 @@ impl SetComparison<'_> {
         })
     }
 
-    /// No more updates than a step that was trained before.
+    /// No more updates than at an earlier step.
     fn older(&self, engine: &str) -> Option<Finding> {
         let name = format!("{engine}.{OPTIMIZER}");
         let updates = self.count(&name)?;

@@ -1,10 +1,10 @@
-//! Defaults of AReaL's own classes, for the keys that are read here (1.0.4).
+//! Defaults of AReaL's own classes, for the keys read here (1.0.4).
 
 use supervise_config::{
     ConfigError, ConfigNode, ConfigTree, ConfigValue, MapKey, ValueOrigin, edit_distance, parse_scalar,
 };
 
-/// Key and default, as YAML; `???` has to be said.
+/// Key and default as YAML; `???` is mandatory.
 const DEFAULTS: &[(&str, &str)] = &[
     ("experiment_name", "???"),
     ("trial_name", "???"),
@@ -54,7 +54,6 @@ const TIMER: &[(&str, &str)] = &[
     ("freq_secs", "null"),
 ];
 
-/// Fields of an engine that trains.
 const ENGINE: &[(&str, &str)] = &[
     ("experiment_name", "???"),
     ("trial_name", "???"),
@@ -70,13 +69,11 @@ const ENGINE: &[(&str, &str)] = &[
     ("ppo_n_minibatches", "4"),
 ];
 
-/// Fields of an optimizer, where there is one.
 const OPTIMIZER: &[(&str, &str)] = &[("lr_scheduler_type", "constant"), ("warmup_steps_proportion", "0.001")];
 
-/// Fields of an engine that generates.
 const ROLLOUT: &[(&str, &str)] = &[("backend", "???"), ("_version", "v1"), ("max_head_offpolicyness", "0")];
 
-/// Sections of which all keys are known here: another key ends AReaL at its start.
+/// Sections whose keys are all known here: AReaL exits at start on any other key.
 pub(super) const CLOSED: &[(&str, &[&str])] = &[
     ("recover", &["mode", "retries", "no_save_optim", "no_load_optim"]),
     ("saver", &["mode"]),
@@ -99,10 +96,10 @@ pub(super) const CLOSED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Sections that have the keys of [`TIMER`] as well.
+/// Sections that also have the keys of [`TIMER`].
 const TIMERS: [&str; 3] = ["saver", "evaluator", "recover"];
 
-/// The defaults that lie beneath a configuration. What depends on whether a part is there is looked up in it.
+/// The defaults below a configuration. Which apply depends on the sections it has.
 pub(super) fn beneath(theirs: &ConfigTree) -> Result<ConfigTree, ConfigError> {
     let origin = ValueOrigin::Default { of: "AReaL".to_owned() };
     let mut tree = ConfigTree::empty(origin.clone());
@@ -131,7 +128,7 @@ pub(super) fn beneath(theirs: &ConfigTree) -> Result<ConfigTree, ConfigError> {
         add(engine, ENGINE)?;
         let optimizer = format!("{engine}.optimizer");
         if is_map(&optimizer) {
-            // The null that stands for "no training" gives way.
+            // The null that means "no training" is replaced.
             add(&optimizer, OPTIMIZER)?;
         }
     }
@@ -141,7 +138,6 @@ pub(super) fn beneath(theirs: &ConfigTree) -> Result<ConfigTree, ConfigError> {
     Ok(tree)
 }
 
-/// Keys of a closed section that AReaL does not know.
 pub(super) fn unknown(tree: &ConfigTree) -> Vec<String> {
     let mut out = Vec::new();
     for (section, known) in CLOSED {
@@ -159,7 +155,6 @@ pub(super) fn unknown(tree: &ConfigTree) -> Vec<String> {
     out
 }
 
-/// The key that was probably meant by one that AReaL does not know.
 pub(super) fn nearest(key: &str) -> Option<String> {
     let (section, name) = key.rsplit_once('.')?;
     let (_, known) = CLOSED.iter().find(|(of, _)| *of == section)?;

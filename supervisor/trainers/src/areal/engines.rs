@@ -1,4 +1,4 @@
-//! State that each engine saves, and the part of it that a resume brings back.
+//! The state each engine saves, and how much of it a resume restores.
 
 use super::backend::{Backend, EngineBackend};
 use super::fields::{INT, REAL, TEXT, is};
@@ -19,7 +19,7 @@ pub(super) fn roles(v: &mut ConfigReader<'_>, actor: Option<Backend>) -> Vec<Rol
     out
 }
 
-/// How each of them is spread over ranks. `shared`: the controller deals the data out, not the ranks.
+/// How each saved engine is spread over ranks. `shared`: the controller distributes the data, not the ranks.
 pub(super) fn spread(v: &mut ConfigReader<'_>, actor: Option<Backend>, shared: bool) -> BTreeMap<String, RoleSpread> {
     let of = |backend: Backend| {
         let (name, sizes) = backend.canonical();
@@ -77,7 +77,6 @@ fn role(
     }
 }
 
-/// State that no resume brings back.
 pub(super) fn not_restored(v: &mut ConfigReader<'_>, actor: Option<Backend>, is_rl: bool) -> Vec<StateKind> {
     let bare = is(v, "recover.no_save_optim") || is(v, "recover.no_load_optim");
     let megatron = actor.is_some_and(|a| a.is_megatron());
@@ -101,7 +100,6 @@ pub(super) fn not_restored(v: &mut ConfigReader<'_>, actor: Option<Backend>, is_
     out
 }
 
-/// Returns true if the learning rate changes from step to step.
 fn has_schedule(v: &mut ConfigReader<'_>) -> bool {
     if !v.is_set("actor.optimizer") {
         return false;
@@ -111,7 +109,6 @@ fn has_schedule(v: &mut ConfigReader<'_>) -> bool {
     kind.is_some_and(|k| k != "constant") || warmup.is_some_and(|w| w > 0.0)
 }
 
-/// Known failures, or to be lost, with such engines.
 pub(super) fn check(v: &mut ConfigReader<'_>, actor: Option<Backend>, is_rl: bool) {
     versions(v, is_rl);
     let megatron = actor.is_some_and(|a| a.is_megatron());
@@ -178,7 +175,7 @@ fn versions(v: &mut ConfigReader<'_>, is_rl: bool) {
     }
 }
 
-/// A schedule that is not saved begins again.
+/// An unsaved schedule restarts at a resume.
 fn schedule(v: &mut ConfigReader<'_>, actor: Option<Backend>) {
     let saved = actor.is_some_and(|a| !matches!(a.kind, EngineBackend::Fsdp | EngineBackend::Archon));
     if saved || !has_schedule(v) {
@@ -198,7 +195,6 @@ fn schedule(v: &mut ConfigReader<'_>, actor: Option<Backend>) {
     }
 }
 
-/// Files written beside the checkpoint.
 fn outputs(v: &mut ConfigReader<'_>) {
     let frequencies = ["freq_steps", "freq_epochs", "freq_secs"];
     let mut is_set = |part: &str| frequencies.iter().any(|f| v.get(&format!("{part}.{f}"), INT).is_some());

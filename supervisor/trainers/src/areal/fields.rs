@@ -1,17 +1,15 @@
-//! Values as AReaL's own classes take them: OmegaConf converts what a file says into the type that a field has.
+//! Conversion of values as in AReaL's own classes: OmegaConf converts each value to the field's type.
 
 use crate::kit::{ConfigReader, ScalarType};
 use supervise_config::{ConfigValue, python_str};
 
-/// A text. Numbers and truth values become what Python prints: `on` is `True`, `010` is `8`.
+/// Text. Numbers and booleans become what Python prints: `on` is `True`, `010` is `8`.
 pub(super) const TEXT: ScalarType<String> = ("a text", as_text);
-/// A whole number.
 pub(super) const INT: ScalarType<i64> = ("an integer", as_number);
-/// A number.
 pub(super) const REAL: ScalarType<f64> = ("a number", as_real);
 const FLAG: ScalarType<bool> = ("true or false", as_truth);
 
-/// A truth value; missing ones are false.
+/// A boolean; missing ones are false.
 pub(super) fn is(v: &mut ConfigReader<'_>, key: &str) -> bool {
     v.has(key) && v.needed(key, FLAG).unwrap_or(false)
 }

@@ -1,7 +1,7 @@
-//! The frequency at which AReaL saves, exports and evaluates after a resume.
+//! How often AReaL saves, exports and evaluates after a resume.
 //!
-//! A resume brings back the frequencies that counted when the save was made, and they win over the configuration's: to change
-//! one across a relaunch, the files beside the checkpoint have to say it too.
+//! A resume restores the frequencies in effect when the save was made, and they override the configuration: to change
+//! one across a relaunch, the files next to the checkpoint must be edited too.
 
 use super::fields::INT;
 use crate::kit::ConfigReader;
@@ -9,23 +9,21 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use supervise_checkpoint::Frequencies;
 
-/// Files beside the checkpoint, and the section of the configuration that each is about.
+/// Files next to the checkpoint, and the configuration section of each.
 const FILES: [(&str, &str); 3] = [
     ("checkpoint_info.json", "recover"),
     ("saver_info.json", "saver"),
     ("evaluator_info.json", "evaluator"),
 ];
 
-/// A file as it has to be for the configuration to count.
+/// A file edited to match the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EditedFile {
-    /// Its bytes: only frequencies are others.
+    /// Only frequencies have changed.
     pub bytes: Vec<u8>,
-    /// Differences, in words.
     pub what: String,
 }
 
-/// The wishes of a configuration, by the file that keeps them.
 pub(super) fn wanted(v: &mut ConfigReader<'_>) -> BTreeMap<String, Frequencies> {
     let mut of = |section: &str| {
         let mut get = |key: &str| v.get(&format!("{section}.{key}"), INT);
@@ -41,10 +39,10 @@ pub(super) fn wanted(v: &mut ConfigReader<'_>) -> BTreeMap<String, Frequencies> 
         .collect()
 }
 
-/// The file with the frequencies that are wanted; `None`: it says them already.
+/// Edits the frequencies in a file; `None` if they match already.
 ///
 /// # Errors
-/// Why the file cannot be changed, in words: it is not what AReaL writes.
+/// Why the file cannot be changed: AReaL did not write it like this.
 pub fn with_frequencies(bytes: &[u8], wanted: &Frequencies) -> Result<Option<EditedFile>, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let places = [
@@ -79,7 +77,7 @@ pub fn with_frequencies(bytes: &[u8], wanted: &Frequencies) -> Result<Option<Edi
     }))
 }
 
-/// Place where the plain value of `section.key` stands in a JSON text of two levels.
+/// The byte range of the scalar `section.key` in a JSON text of two levels.
 fn value_of(text: &str, section: &str, key: &str) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let (mut depth, mut at) = (0_u32, 0);

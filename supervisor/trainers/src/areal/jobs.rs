@@ -1,4 +1,4 @@
-//! Slurm: AReaL's scheduler and its launcher there submit jobs, which outlive the process that did.
+//! Slurm: AReaL's scheduler and launcher submit jobs that outlive the submitting process.
 
 use super::call::ArealLauncher;
 use super::fields::TEXT;
@@ -6,7 +6,6 @@ use crate::kit::ConfigReader;
 use crate::read::ReadInput;
 use crate::slurm::SlurmJobs;
 
-/// Returns true if its workers are jobs of Slurm's.
 pub(super) fn submits(v: &mut ConfigReader<'_>, form: &ArealLauncher) -> bool {
     match form {
         ArealLauncher::Launcher(place) => place == "slurm",
@@ -15,7 +14,6 @@ pub(super) fn submits(v: &mut ConfigReader<'_>, form: &ArealLauncher) -> bool {
     }
 }
 
-/// Notes for a person about them.
 pub(super) fn check(v: &mut ConfigReader<'_>, form: &ArealLauncher) {
     if !submits(v, form) {
         return;
@@ -28,7 +26,6 @@ pub(super) fn check(v: &mut ConfigReader<'_>, form: &ArealLauncher) {
     v.note("slurm_jobs", if launcher { "" } else { "scheduler.type" }, text);
 }
 
-/// Form of its jobs.
 pub(super) fn known(
     v: &mut ConfigReader<'_>,
     input: &ReadInput<'_>,

@@ -1,4 +1,4 @@
-//! The verdict on a set, and the answer whether this run can go on from it.
+//! The verdict on a set, and whether this run can resume from it.
 
 use super::Sets;
 use super::consistency::{AHEAD, METADATA, SetComparison};
@@ -16,14 +16,12 @@ use supervise_core::checkpoint::{
 };
 use supervise_core::id::Step;
 
-/// Findings kept of a set; the rest is counted.
 const FINDINGS: usize = 64;
 
-/// One set, with all that may be looked at.
+/// A set to judge, with everything that may be considered.
 #[derive(Debug)]
 pub(super) struct ArealSetInput<'a> {
     pub(super) id: &'a CkptId,
-    /// The step that its name says, if it has one.
     pub(super) named: Option<Step>,
     pub(super) files: &'a SetFiles,
     pub(super) reports: SetReports<'a>,
@@ -31,7 +29,6 @@ pub(super) struct ArealSetInput<'a> {
     pub(super) earlier: &'a [EarlierStep],
 }
 
-/// Judges a set.
 pub(super) fn judge(case: &ArealSetInput<'_>) -> CheckpointSummary {
     let mut out = crate::kit::unknown_step(case.id);
     out.findings.clear();
@@ -55,7 +52,7 @@ pub(super) fn judge(case: &ArealSetInput<'_>) -> CheckpointSummary {
     missing_engines(case, &engines, &mut out.findings);
     let info = info_of(case);
     out.step = step_of(case, info, &mut out.findings);
-    // Parts that are whole by themselves may be of different saves; where one is not, that is what is said.
+    // Whole parts may still come from different saves; if one is not whole, that is reported instead.
     let is_whole = out.findings.iter().all(|f| f.effect() == Verdict::Whole);
     if let Some(info) = info.filter(|_| is_whole) {
         compare(case, info, &engines, &mut out.findings);
@@ -83,7 +80,7 @@ pub(super) fn judge(case: &ArealSetInput<'_>) -> CheckpointSummary {
     out
 }
 
-/// Files that AReaL would load and that are missing, or cannot be told.
+/// A set that AReaL would load but that is missing or unreadable.
 pub(super) fn no_set(step: Step, finding: Finding) -> CheckpointSummary {
     let mut out = crate::kit::unknown_step(&CkptId(String::new().into()));
     out.step = step;
@@ -107,7 +104,7 @@ fn odd(path: &str) -> Finding {
     Finding::error("symlink", Verdict::Unknown, detail).in_file(path)
 }
 
-/// A link where a directory of the set belongs. What else is linked beside them is none of ours.
+/// A link in place of a directory of the set. Other links do not matter.
 fn linked(case: &ArealSetInput<'_>) -> Option<Finding> {
     let wanted = case.expect.roles.iter().flatten().map(|r| r.name.as_str());
     let mut ours = wanted.chain([INFO, DEFAULT]);
@@ -125,7 +122,7 @@ fn info_of(case: &ArealSetInput<'_>) -> Option<StepInfo> {
     case.reports.of(&format!("{INFO}/step_info.json"))?.facts.step_info
 }
 
-/// The step: what the set itself says; a generation's name says the same.
+/// The step that the set claims; a generation's name must agree.
 fn step_of(case: &ArealSetInput<'_>, info: Option<StepInfo>, findings: &mut Vec<Finding>) -> Step {
     let said = info.map(|i| Step(i.global_step.saturating_add(1)));
     if let (Some(named), Some(said)) = (case.named, said)
@@ -138,7 +135,7 @@ fn step_of(case: &ArealSetInput<'_>, info: Option<StepInfo>, findings: &mut Vec<
     case.named.or(said).unwrap_or_default()
 }
 
-/// Every engine of the run must be there; without a configuration, the one that always is.
+/// Every engine of the run must exist; without a configuration, the one that always does.
 fn missing_engines(case: &ArealSetInput<'_>, engines: &BTreeSet<&str>, findings: &mut Vec<Finding>) {
     let wanted: Vec<&str> = match &case.expect.roles {
         Some(roles) if !roles.is_empty() => roles.iter().map(|r| r.name.as_str()).collect(),
@@ -187,7 +184,7 @@ fn compare(case: &ArealSetInput<'_>, info: StepInfo, engines: &BTreeSet<&str>, f
     findings.append(&mut found);
 }
 
-/// The table is written when all shards are: one that is newer belongs to a later save, unless it is known to be this one's.
+/// The table is written after all shards: a newer shard belongs to a later save, unless it is known to be this one's.
 fn after_table(case: &ArealSetInput<'_>, compared: &SetComparison<'_>, engine: &str) -> Option<Finding> {
     let mut late = case.files.after_table(engine).into_iter();
     let (shard, by) = late.find(|(shard, _)| {
@@ -202,8 +199,9 @@ fn after_table(case: &ArealSetInput<'_>, compared: &SetComparison<'_>, engine: &
     Some(Finding::error("shard_after_metadata", Verdict::Incomplete, detail).in_file(file))
 }
 
-/// No batch is trained before it is given out; where batches are fetched far ahead, a new epoch may have begun to count. The
-/// place in the data is written last, by the process that writes the step: one that is older is of the save before.
+/// No batch is trained before it is returned; if batches are fetched far ahead, the count may be that of a new epoch.
+/// The dataloader position is written last, by the process that writes the step: an older file belongs to the
+/// previous save.
 fn data_behind(case: &ArealSetInput<'_>, info: StepInfo) -> Option<Finding> {
     let file = format!("{INFO}/dataloader_info.pkl");
     let given = case.reports.of(&file)?.facts.batches;
@@ -229,8 +227,8 @@ fn data_behind(case: &ArealSetInput<'_>, info: StepInfo) -> Option<Finding> {
     })
 }
 
-/// Megatron can save in the background: AReaL then writes what describes a save before its data is there. `metadata.json` is
-/// written last; where it is older than `.metadata`, the save before this one wrote it. Times are all that is left to go by.
+/// Megatron can save in the background: AReaL then writes the description of a save before its data. `metadata.json`
+/// is written last; if it is older than `.metadata`, it belongs to the previous save. Only file times can tell.
 fn unfinished_background(case: &ArealSetInput<'_>, parts: &[(String, SetReport)], findings: &mut Vec<Finding>) {
     if !Sets::live(case.expect).is_some_and(|l| l.async_save) {
         return;
@@ -248,7 +246,7 @@ fn unfinished_background(case: &ArealSetInput<'_>, parts: &[(String, SetReport)]
     }
 }
 
-/// A resume brings back how often AReaL acted when it saved.
+/// A resume restores how often AReaL acted when it saved.
 fn stored_frequencies(case: &ArealSetInput<'_>, findings: &mut Vec<Finding>) {
     for (name, wanted) in Sets::live(case.expect).into_iter().flat_map(|l| &l.frequencies) {
         let file = format!("{INFO}/{name}");
@@ -284,7 +282,6 @@ fn unfamiliar(case: &ArealSetInput<'_>) -> Vec<String> {
     not_trusted(case.expect, facts)
 }
 
-/// Content of each engine's state.
 fn holds(
     case: &ArealSetInput<'_>,
     parts: &[(String, SetReport)],
@@ -317,7 +314,7 @@ fn in_all(holds: &BTreeMap<String, Vec<String>>) -> Vec<String> {
         .collect()
 }
 
-/// Megatron's files are others than those of FSDP and Archon.
+/// Refuses state saved by Megatron for FSDP or Archon, and the reverse: the files differ.
 fn other_writer(case: &ArealSetInput<'_>) -> Option<String> {
     let parts = case.files.parts();
     let mut roles = case.expect.roles.iter().flatten();
@@ -336,7 +333,6 @@ fn other_writer(case: &ArealSetInput<'_>) -> Option<String> {
     })
 }
 
-/// Returns true if this run can be resumed from it.
 fn resumability(case: &ArealSetInput<'_>, c: &CheckpointSummary, info: Option<StepInfo>) -> Resumability {
     let live = Sets::live(case.expect);
     if let (Some(wrote), Some(ranks)) = (c.world, live.and_then(|l| l.data_ranks))
@@ -361,8 +357,8 @@ fn resumability(case: &ArealSetInput<'_>, c: &CheckpointSummary, info: Option<St
             return Resumability::Not { why };
         }
     }
-    // AReaL begins the data's order anew at each start, so that only the first epoch, and what is resumed
-    // at its very end, is as it would have been.
+    // AReaL restarts the data order at each start, so that only the first epoch, including a resume at its very end,
+    // is exact.
     let later = info.is_some_and(|i| i.global_step.saturating_add(1) > i.steps_per_epoch);
     let ahead = c.findings.iter().any(|f| f.code == AHEAD);
     match later || ahead {

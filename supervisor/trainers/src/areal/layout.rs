@@ -1,11 +1,10 @@
-//! The layout of the only checkpoint, for those who copy it and put it back.
+//! The layout of the only checkpoint, for the code that copies and restores it.
 
 use super::{Sets, frequency, judge, names};
 use crate::adapter::{ExpectedLayout, InPlaceLayout};
 use supervise_core::checkpoint::{CheckpointSummary, Finding};
 use supervise_core::id::Step;
 
-/// Place of the parts of a set.
 #[derive(Debug)]
 pub(super) struct ArealLayout;
 

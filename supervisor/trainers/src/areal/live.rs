@@ -1,4 +1,4 @@
-//! Part of a specification about the only checkpoint, for this adapter alone.
+//! The AReaL-specific part of a specification: the only checkpoint.
 
 use crate::slurm::SlurmJobs;
 use camino::Utf8PathBuf;
@@ -8,40 +8,40 @@ use std::collections::BTreeMap;
 use supervise_checkpoint::Frequencies;
 use supervise_core::spec::SavePolicy;
 
-/// Settings given to AReaL, and what its only checkpoint is expected to be. Names of fields are those of specifications.
+/// Settings given to AReaL, and what its only checkpoint should be. Field names are part of the specification format.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ArealSpec {
-    /// The name by which AReaL knows its user: it is a part of the checkpoint root.
+    /// AReaL's name for its user, which is part of the checkpoint root.
     pub user: String,
-    /// Directory of the records by which the processes of this trial find each other, where they are files.
+    /// Directory of the records by which the trial's processes find each other, if they are files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Utf8PathBuf>,
-    /// Processes that write their place in the data, where known: AReaL begins anew if another number loads it.
+    /// Processes that write a dataloader position, if known: AReaL starts fresh if another number loads it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_ranks: Option<u32>,
-    /// Updates that the optimizer of an engine makes in one step at most, where known.
+    /// Most updates that an engine's optimizer makes per step, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updates_per_step: Option<u32>,
-    /// Engines that save in the background: what describes a save may be there before its data.
+    /// Engines save in the background: the description of a save may exist before its data.
     #[serde(default)]
     pub async_save: bool,
-    /// How often AReaL is to act, by the file beside its checkpoint that would otherwise say it.
+    /// How often AReaL should act, by the file next to its checkpoint that would override it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub frequencies: BTreeMap<String, Frequencies>,
-    /// By what its jobs are known, where its workers are jobs of Slurm's.
+    /// How to recognize its jobs, if its workers are Slurm jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm: Option<SlurmJobs>,
 }
 
 impl ArealSpec {
-    /// The part that a specification keeps; `None`: another trainer wrote it.
+    /// Reads the part from a specification; `None`: another trainer wrote it.
     #[must_use]
     pub fn of(saves: &SavePolicy) -> Option<Self> {
         let own = saves.in_place()?.own.clone();
         serde_json::from_value(Value::Object(own)).ok()
     }
 
-    /// As a specification keeps it.
+    /// Converts it to its form in a specification.
     #[must_use]
     pub fn own(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
@@ -55,7 +55,7 @@ impl ArealSpec {
 mod tests {
     use super::*;
 
-    /// As every field of it was written before it was this adapter's own.
+    /// Keeps the field names from before this part was the adapter's own.
     #[test]
     fn what_specifications_say_is_read_and_written_by_the_same_names() {
         let written: Value = serde_json::from_str(

@@ -1,32 +1,28 @@
-//! Names of what AReaL keeps of a run, and of the copies that are kept of it.
+//! Names of AReaL's files of a run, and of their copies.
 
 use supervise_checkpoint::latest_file::generation_step;
 use supervise_core::id::Step;
 
-/// The directory of the steps, counters and the place in the data.
+/// Directory of step, counters and dataloader position.
 pub(super) const INFO: &str = "recover_info";
-/// The directory of an engine's state, below the engine's name.
+/// Directory of an engine's state, below the engine's name.
 pub(super) const STATE: &str = "recover_checkpoint";
-/// The engine that is always there: the actor, whatever is trained.
+/// The engine that always exists: the actor, whatever is trained.
 pub(super) const DEFAULT: &str = "default";
 
-/// The same two in a generation that a newer AReaL wrote by itself, where an engine has its name below the second.
+/// [`INFO`] in a generation written by a newer AReaL.
 pub(super) const MANIFEST: &str = "manifest";
-/// Place where the state of each engine stands there, in a directory of its name.
+/// Directory in such a generation with a directory of state for each engine.
 pub(super) const PAYLOADS: &str = "payloads";
 
-/// Kind of a path below a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SetPath<'a> {
-    /// A file of `recover_info`.
     Info(&'a str),
-    /// A file of an engine's state.
     State(&'a str, &'a str),
-    /// Anything else: exports, weights on their way to the rollout, directories that path helpers make.
+    /// Anything else: exports, weights on their way to the rollout, directories created by path helpers.
     Other,
 }
 
-/// Sorts a path below a set.
 pub(super) fn part(path: &str) -> SetPath<'_> {
     let Some((head, rest)) = path.split_once('/') else {
         return SetPath::Other;
@@ -44,28 +40,27 @@ pub(super) fn part(path: &str) -> SetPath<'_> {
     }
 }
 
-/// Returns true if a directory of a set may stand here: `recover_info`, an engine's, its state's.
+/// Returns true if a path can be a directory of a set: `recover_info`, an engine, its state.
 pub(super) fn is_place(path: &str) -> bool {
     !path.is_empty() && path.split_once('/').is_none_or(|(_, rest)| rest == STATE)
 }
 
-/// Place where an engine's state stands in a set.
 pub(super) fn state_dir(engine: &str) -> String {
     format!("{engine}/{STATE}")
 }
 
-/// Returns true if a file of an engine's state holds a part of it. Megatron keeps what all ranks have in common, the learning-rate
-/// schedule among it, in a file that it writes before all shards.
+/// Returns true if a file of an engine's state is a shard. Megatron writes state common to all ranks, including the
+/// learning-rate schedule, to a file before all shards.
 pub(super) fn is_shard(file: &str) -> bool {
     file.ends_with(".distcp") || file == "common.pt"
 }
 
-/// The step of a set, by the name of its directory: a copy of ours, or a generation of AReaL's own.
+/// The step of a set, by its directory name: our copy, or AReaL's own generation.
 pub(super) fn step(name: &str) -> Option<Step> {
     generation(name).or_else(|| generation_step(name))
 }
 
-/// Place where a path of AReaL's own generation would stand in a live set.
+/// Maps a path of AReaL's own generation to its path in a live set.
 #[must_use]
 pub fn as_live(path: &str) -> Option<String> {
     let (head, rest) = path.split_once('/').unwrap_or((path, ""));
@@ -80,7 +75,7 @@ pub fn as_live(path: &str) -> Option<String> {
     }
 }
 
-/// Place where a path of a live set stands in a generation of AReaL's own.
+/// Maps a path of a live set to its path in AReaL's own generation.
 #[must_use]
 pub fn as_own(path: &str) -> String {
     match path.split_once('/') {
@@ -94,7 +89,7 @@ pub fn as_own(path: &str) -> String {
     }
 }
 
-/// The step of a generation, by the name of its directory: `step_N.SAVE`.
+/// The step of a generation, by its directory name: `step_N.SAVE`.
 pub(super) fn generation(name: &str) -> Option<Step> {
     let (number, save) = name.strip_prefix("step_")?.split_once('.')?;
     let plain = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
@@ -118,7 +113,7 @@ mod tests {
                 "critic/recover_checkpoint/__0_0.distcp",
                 SetPath::State("critic", "__0_0.distcp"),
             ),
-            // check_if_auto_recover makes this one, empty.
+            // check_if_auto_recover creates this one, empty.
             ("recover_info/recover_checkpoint", SetPath::Info("recover_checkpoint")),
             ("recover_info/recover_checkpoint/x", SetPath::Other),
             ("default/epoch0epochstep1globalstep1/config.json", SetPath::Other),

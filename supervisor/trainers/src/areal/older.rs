@@ -1,6 +1,6 @@
-//! Releases of AReaL before those that are known here: named, and supervised as they are where recovery is off.
+//! AReaL releases older than we support: recognized, and supervised as they are if recovery is off.
 //!
-//! Until 0.5.3 keys, defaults and the way to a resume are others: what is read here would be wrong there.
+//! Until 0.5.3 keys, defaults and resuming differ: what is read here would be wrong for them.
 
 use super::call::{self, ArealLauncher};
 use super::live::ArealSpec;
@@ -12,10 +12,9 @@ use supervise_config::{ConfigError, ConfigTree, ErrorKind, ValueOrigin};
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::{GangSpec, InPlaceSpec, LauncherKind};
 
-/// The oldest series that is known.
 const KNOWN: &str = "1.0";
 
-/// The release, in words, where it is older than what is known.
+/// The release as text, if it is too old.
 pub(super) fn release(input: &ReadInput<'_>) -> Option<String> {
     match input.version {
         Some(version) => is_older(version).then(|| format!("AReaL {version}")),
@@ -28,14 +27,14 @@ fn is_older(version: &str) -> bool {
     first == Some("0")
 }
 
-/// Since 1.0 each engine says its own backend.
+/// Since 1.0 each engine names its own backend.
 fn has_its_keys(input: &ReadInput<'_>) -> bool {
     let written = call::overrides(input.command).into_iter();
     let mut said = written.chain(input.set.iter().map(String::as_str));
     input.composed.is_some_and(|c| is_configured(&c.tree)) && !said.any(|text| text.contains("actor.backend"))
 }
 
-/// The file says `allocation_mode`, and no backend of an engine.
+/// Returns true if the file sets `allocation_mode` and no backend of an engine.
 pub(super) fn is_configured(tree: &ConfigTree) -> bool {
     let is_written = |key: &str| {
         let node = tree.get(key);
@@ -44,16 +43,15 @@ pub(super) fn is_configured(tree: &ConfigTree) -> bool {
     is_written("allocation_mode") && !is_written("actor.backend")
 }
 
-/// The command that starts it on one machine.
 pub(super) fn proposal() -> Vec<String> {
     let words = ["python3", "-m", "areal.launcher.local", "YOUR_SCRIPT.py"];
     words.map(str::to_owned).into()
 }
 
-/// Its run, of which nothing is protected.
+/// Reads a run without any protection.
 ///
 /// # Errors
-/// Recovery is on, and how it saves and resumes is not known.
+/// Recovery is on, but how it saves and resumes is unknown.
 pub(super) fn read(input: &ReadInput<'_>, release: &str, env: Env<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
     if input.recovery {
         let text = format!(

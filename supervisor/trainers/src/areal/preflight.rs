@@ -1,4 +1,4 @@
-//! Notes for a person before a launch. What depends on the configuration alone is said when it is read.
+//! Notes for the operator before a launch. What depends only on the configuration is reported when it is read.
 
 use crate::adapter::TrainerFacts;
 use crate::launch::RayMode;
@@ -6,7 +6,6 @@ use crate::launch::ray;
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::spec::RunSpec;
 
-/// Notes.
 pub(super) fn preflight(spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
     let mut out: Vec<Finding> = ray::findings(&facts.ray).into_iter().collect();
     out.extend((facts.ray == RayMode::Submitted).then(submitted));
@@ -19,7 +18,7 @@ pub(super) fn preflight(spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
     out
 }
 
-/// The job's driver runs on the cluster, in an environment of its own.
+/// The job's driver process runs on the cluster, in its own environment.
 fn submitted() -> Finding {
     Finding::note(
         "ray_job",
@@ -44,7 +43,6 @@ fn cadence(spec: &RunSpec) -> Option<Finding> {
     })
 }
 
-/// State that comes back, engine by engine, and what does not.
 fn restored(spec: &RunSpec) -> Vec<Finding> {
     let mut out = Vec::new();
     let optimizer = |contents: &[String]| contents.iter().any(|c| c == "optimizer");

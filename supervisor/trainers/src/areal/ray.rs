@@ -1,4 +1,5 @@
-//! Ray: AReaL's launcher and its scheduler there say `ray.init()` and nothing else, so the environment decides which cluster it is.
+//! Ray: AReaL's launcher and its scheduler call `ray.init()` without arguments, so the environment selects the
+//! cluster.
 
 use super::call::{self, ArealLauncher};
 use super::fields::{INT, TEXT};
@@ -13,7 +14,6 @@ use supervise_core::spec::RunSpec;
 
 const NODES: &str = "cluster.n_nodes";
 
-/// Reads it from configuration, command and environment.
 pub(super) fn read(v: &mut ConfigReader<'_>, input: &ReadInput<'_>, form: &ArealLauncher) -> RayMode {
     if job::submits(input.command) {
         return RayMode::Submitted;
@@ -26,7 +26,7 @@ pub(super) fn read(v: &mut ConfigReader<'_>, input: &ReadInput<'_>, form: &Areal
     if !is_used {
         return RayMode::Unused;
     }
-    // AReaL's own defaults (32 nodes) are nobody's wish.
+    // AReaL's own default (32 nodes) is not the user's choice.
     let mut number = |key| {
         let n = v.get(key, INT).and_then(|n| u32::try_from(n).ok());
         n.filter(|_| v.is_said(key))
@@ -66,7 +66,7 @@ pub(super) fn read(v: &mut ConfigReader<'_>, input: &ReadInput<'_>, form: &Areal
     }
 }
 
-/// Keeps a cluster of the run's own apart from every other; one that is meant is left as it was said.
+/// Isolates a cluster of the run's own; one named by the user is left as configured.
 pub(super) fn arrange(plan: &mut LaunchPlan, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) {
     let apart = match host.trainer.ray {
         RayMode::Own { apart } => {

@@ -1,7 +1,8 @@
-//! AReaL's configuration as the parts of a run's specification.
+//! Reading AReaL's configuration into a run's specification.
 //!
-//! AReaL reads one YAML through Hydra and lays it over classes of its own, so that an unknown key ends it; overrides stand behind
-//! the script. Where its only checkpoint is follows from `recover`, not from the names above it, and from the user's name.
+//! AReaL reads one YAML through Hydra and merges it into its own classes, so it exits on an unknown key; overrides
+//! come after the script. The location of its only checkpoint follows from `recover`, not from the names at the top
+//! level, and from the user's name.
 
 use super::RecoverMode;
 use super::backend::{self, Backend};
@@ -92,7 +93,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
         slurm: jobs::known(v, input, &form, &place.user),
         async_save: actor.is_some_and(|a| a.is_megatron()) && is(v, "actor.megatron.async_save"),
     });
-    // Its id at Weights & Biases is always the same.
+    // Its id at Weights & Biases never changes.
     let swanlab = v
         .get("stats_logger.swanlab.mode", TEXT)
         .is_some_and(|mode| mode != "disabled");
@@ -104,17 +105,17 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     if !problems.is_empty() {
         return Err(problems);
     }
-    // What is wrong with one is told already.
+    // A wrong value is already reported.
     let frequencies = frequency::wanted(v);
     let in_place = place.as_ref().zip(live).map(|(place, live)| InPlaceSpec {
         store: place.store.clone(),
-        // In which way the command starts the ranks is not known, so neither is who deals the data out.
+        // If the launcher is unknown, so is who distributes the data.
         spread: if form == ArealLauncher::Unknown {
             BTreeMap::new()
         } else {
             spread
         },
-        // They end with an error whatever happened.
+        // They always exit with an error.
         exit_says_nothing: matches!(form, ArealLauncher::Launcher(_)),
         own: ArealSpec { frequencies, ..live }.own(),
     });
@@ -145,8 +146,8 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     })
 }
 
-/// The configuration as it counts: AReaL's defaults, the file, overrides in the command, `--set`. A key that neither the file nor
-/// `+` brings is refused, as Hydra does.
+/// The effective configuration: AReaL's defaults, the file, overrides in the command, `--set`. As in Hydra, a key
+/// that neither the file nor `+` introduces is refused.
 fn effective(input: &ReadInput<'_>) -> Result<ConfigTree, Vec<ConfigError>> {
     let Some(composed) = input.composed else {
         let nothing = ConfigError::new(
@@ -191,7 +192,7 @@ fn apply(
     Ok(())
 }
 
-/// AReaL cuts the file's name at its first `.yaml` and adds that again.
+/// AReaL truncates the file name at its first `.yaml` and appends that again.
 fn check_file(v: &mut ConfigReader<'_>, input: &ReadInput<'_>) {
     let Some(file) = input.config_file else { return };
     let name = file.file_name().unwrap_or_default();
@@ -221,7 +222,7 @@ fn check_form(v: &mut ConfigReader<'_>, form: &ArealLauncher) {
     }
 }
 
-/// Mistakes that end AReaL before any work, although nothing here depends on it.
+/// Mistakes on which AReaL exits at once, although nothing here depends on them.
 fn check_keys(v: &mut ConfigReader<'_>, tree: &ConfigTree) {
     for key in defaults::unknown(tree) {
         let meant = defaults::nearest(&key).map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
@@ -280,7 +281,7 @@ fn check_keys(v: &mut ConfigReader<'_>, tree: &ConfigTree) {
     }
 }
 
-/// The command itself, or `--set`, says that nothing is to be recovered. A file that says so is often an example that was copied.
+/// Returns true if the command itself, or `--set`, turns recovery off. A file that does so is often a copied example.
 fn is_switched_off(tree: &ConfigTree, env: Env<'_>) -> bool {
     let mut values = ConfigReader::new(tree, (), env, false);
     let by_hand = matches!(
@@ -291,7 +292,7 @@ fn is_switched_off(tree: &ConfigTree, env: Env<'_>) -> bool {
     by_hand && said.is_some_and(|mode| matches!(mode.as_str(), "off" | "disabled" | "False"))
 }
 
-/// Content of `recover.mode`, and how it has to be written for AReaL where it is not what the file says.
+/// Reads `recover.mode`; returns the value to force on AReaL if it is not the file's.
 fn mode(v: &mut ConfigReader<'_>) -> Option<&'static str> {
     let said = v.needed("recover.mode", TEXT)?;
     let wants = match said.as_str() {
@@ -333,7 +334,7 @@ fn mode(v: &mut ConfigReader<'_>) -> Option<&'static str> {
     }
 }
 
-/// Tools that AReaL's schedulers and launchers look for before they start anything.
+/// Directories that AReaL's schedulers and launchers expect to exist before they start anything.
 fn must_exist(v: &mut ConfigReader<'_>, input: &ReadInput<'_>, form: &ArealLauncher) -> Vec<(String, Utf8PathBuf)> {
     let looks = match form {
         ArealLauncher::Controller => v.get("scheduler.type", TEXT).is_some_and(|s| s != "ray"),
@@ -348,7 +349,7 @@ fn must_exist(v: &mut ConfigReader<'_>, input: &ReadInput<'_>, form: &ArealLaunc
         .collect()
 }
 
-/// When it saves. A frequency of 0 or less holds at every step.
+/// When it saves. A frequency of 0 or less applies at every step.
 fn cadence(v: &mut ConfigReader<'_>) -> SaveCadence {
     let wrong = v.problems.len();
     let [steps, epochs, secs] =
@@ -362,7 +363,7 @@ fn cadence(v: &mut ConfigReader<'_>) -> SaveCadence {
     let cut = v.get("total_train_steps", INT).is_some();
     let at_end = every == Some(1) || !cut && epochs.is_some_and(|n| n > 0 && all_epochs % n == 0);
     match (every, epochs, secs) {
-        // What is wrong with a frequency is told already.
+        // A wrong frequency is already reported.
         _ if v.problems.len() > wrong => {}
         (None, None, None) => v.no_recovery(
             "never_saved",
@@ -391,7 +392,6 @@ fn cadence(v: &mut ConfigReader<'_>) -> SaveCadence {
     SaveCadence { every, at_end }
 }
 
-/// How an engine is spread over ranks.
 fn engine(v: &mut ConfigReader<'_>, name: &str) -> Option<Backend> {
     let key = format!("{name}.backend");
     let text = v.needed(&key, TEXT)?;
@@ -416,7 +416,6 @@ fn engine(v: &mut ConfigReader<'_>, name: &str) -> Option<Backend> {
     }
 }
 
-/// How the workers are started.
 fn gang(
     v: &mut ConfigReader<'_>,
     input: &ReadInput<'_>,
@@ -445,7 +444,7 @@ fn gang(
     }
 }
 
-/// Machines that it asks for. What hands its workers to Slurm as jobs of their own needs none for itself.
+/// Machines that it asks for. If its workers become Slurm jobs of their own, it needs none itself.
 fn machines(v: &mut ConfigReader<'_>, form: &ArealLauncher) -> Option<MachineCount> {
     if jobs::submits(v, form) {
         return Some(MachineCount { nodes: 1, gpus: 0 });

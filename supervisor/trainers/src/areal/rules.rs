@@ -1,10 +1,11 @@
-//! The meaning of AReaL's lines of output. They begin with `(AReaL) DATE TIME LOGGER LEVEL: `, in worker logs with a role before that.
+//! The meaning of AReaL's output lines. They begin with `(AReaL) DATE TIME LOGGER LEVEL: `, in worker logs with a
+//! role in front.
 
 use supervise_core::event::TrainerPhase;
 use supervise_core::event::scan::{RuleKind, ScanRule};
 
-/// The rules. A step counts from 1 here, as in AReaL's log: step N was done when `global_step` N-1 was. "Training completes!" is
-/// no rule: it is printed after a failure as well.
+/// Steps count from 1 here, as in AReaL's log: step N is finished when `global_step` is N-1. "Training completes!" is
+/// not a rule: it is also printed after a failure.
 pub(super) fn rules() -> Vec<ScanRule> {
     vec![
         ScanRule::new("areal.step", r"Train step (\d+)/(\d+) done\.", RuleKind::Step),
@@ -24,7 +25,7 @@ pub(super) fn rules() -> Vec<ScanRule> {
             r"Saved recover checkpoint to ",
             RuleKind::Enters(TrainerPhase::Save),
         ),
-        // The processes that compute rewards, the one part that AReaL 1.0.4 starts again in place.
+        // The reward processes are the only part that AReaL 1.0.4 restarts in place.
         ScanRule::new(
             "areal.heals",
             r"ProcessPoolExecutor broken \(attempt \d+/\d+\)\. Attempting to recreate",

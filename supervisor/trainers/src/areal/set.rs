@@ -1,4 +1,4 @@
-//! The files of one set, sorted: what is kept of the run, and the state of each engine.
+//! The files of one set, sorted: the run's state, and the state of each engine.
 
 use super::names::{self, DEFAULT, INFO, SetPath};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -9,18 +9,16 @@ use supervise_checkpoint::{FileReport, RequiredFile, StepCounters};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding, PinsHash};
 use supervise_core::id::WallMs;
 
-/// All files of a set, by path relative to it, and what is found odd in its directories.
+/// All files of a set by path relative to it, and odd entries in its directories.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SetFiles {
     files: BTreeMap<String, FileFact>,
-    /// Symbolic links and entries that are neither files nor directories.
     pub(super) odd: BTreeSet<String>,
-    /// Links in the place of directories that a set may consist of.
+    /// Links in place of directories that a set may have.
     pub(super) linked: BTreeSet<String>,
 }
 
 impl SetFiles {
-    /// Takes one entry in; `path` is relative to the set.
     pub(super) fn note(&mut self, path: &str, fact: &FileFact) {
         if names::is_place(path) {
             match fact.kind {
@@ -47,12 +45,11 @@ impl SetFiles {
         }
     }
 
-    /// Nothing of a set is here. Directories prove nothing: path helpers make them.
+    /// Returns true if there is no file of a set. Directories prove nothing: path helpers create them.
     pub(super) fn is_empty(&self) -> bool {
         self.files.is_empty() && self.odd.is_empty() && self.linked.is_empty()
     }
 
-    /// Engines that have files here.
     pub(super) fn engines(&self) -> BTreeSet<&str> {
         let of = |path| match names::part(path) {
             SetPath::State(engine, _) => Some(engine),
@@ -61,7 +58,6 @@ impl SetFiles {
         self.files.keys().filter_map(|path| of(path.as_str())).collect()
     }
 
-    /// Number of files, their bytes, the newest modification.
     pub(super) fn sum(&self) -> (u32, u64, WallMs) {
         let bytes = self.files.values().fold(0_u64, |sum, f| sum.saturating_add(f.size));
         let newest = self
@@ -77,12 +73,11 @@ impl SetFiles {
         )
     }
 
-    /// A hash over what the file system says of every file.
     pub(super) fn pins(&self) -> PinsHash {
         crate::kit::pins(self.files.iter().map(|(path, fact)| (path.as_str(), fact)))
     }
 
-    /// Shards of an engine that were written after its table, by more than clocks differ. The table is written last.
+    /// Shards of an engine written after its table by more than the clock tolerance. The table is written last.
     pub(super) fn after_table(&self, engine: &str) -> Vec<(String, i64)> {
         let dir = names::state_dir(engine);
         let Some(table) = self.modified(&format!("{dir}/.metadata")) else {
@@ -93,12 +88,10 @@ impl SetFiles {
         late.filter(|(by, _)| *by > CLOCKS).map(|(by, n)| (n, by)).collect()
     }
 
-    /// Modification time of one file.
     pub(super) fn modified(&self, path: &str) -> Option<i64> {
         self.files.get(path).map(|f| f.mtime)
     }
 
-    /// The names directly in a directory of the set, with their sizes.
     fn inside(&self, dir: &str) -> BTreeMap<String, u64> {
         let name = |path: &str| path.strip_prefix(dir)?.strip_prefix('/').map(str::to_owned);
         let sized = self
@@ -108,7 +101,6 @@ impl SetFiles {
         sized.collect()
     }
 
-    /// The directories of the set that are judged, each by its kind.
     pub(super) fn parts(&self) -> Vec<(String, SetKind, BTreeMap<String, u64>)> {
         let mut out = vec![(INFO.to_owned(), SetKind::RecoverInfo, self.inside(INFO))];
         for engine in self.engines() {
@@ -121,7 +113,6 @@ impl SetFiles {
         out
     }
 
-    /// Files that a proof looks into, relative to the set.
     pub(super) fn needs(&self) -> Vec<RequiredFile> {
         let parts = self.parts();
         let below = |(dir, kind, files): &(String, SetKind, BTreeMap<String, u64>)| {
@@ -135,28 +126,23 @@ impl SetFiles {
     }
 }
 
-/// The reports on a set's files.
 #[derive(Debug)]
 pub(super) struct SetReports<'a> {
     dir: &'a str,
-    /// It is a generation of AReaL's own.
     own: bool,
     all: &'a BTreeMap<Utf8PathBuf, FileReport>,
 }
 
 impl<'a> SetReports<'a> {
-    /// Those below `dir`, of reports with paths relative to the root.
     pub(super) fn new(dir: &'a str, all: &'a BTreeMap<Utf8PathBuf, FileReport>) -> Self {
         let own = generation_step(dir).is_some();
         Self { dir, own, all }
     }
 
-    /// Nothing was looked into.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The report on one file, by its path relative to the set.
     pub(super) fn of(&self, path: &str) -> Option<&'a FileReport> {
         let dir = Utf8Path::new(self.dir);
         match self.own {
@@ -165,7 +151,7 @@ impl<'a> SetReports<'a> {
         }
     }
 
-    /// Names the places of findings as they are on disk.
+    /// Rewrites the paths of findings to those on disk.
     pub(super) fn place(&self, findings: &mut [Finding]) {
         for finding in findings.iter_mut().filter(|_| self.own) {
             finding.file = finding.file.take().map(|file| names::as_own(file.as_str()).into());
@@ -173,14 +159,13 @@ impl<'a> SetReports<'a> {
         }
     }
 
-    /// Judges one directory of the set.
     pub(super) fn judge(&self, dir: &str, kind: SetKind, files: &BTreeMap<String, u64>) -> SetReport {
         let report = |name: &String| Some((name.clone(), self.of(&format!("{dir}/{name}"))?.clone()));
         let reports = files.keys().filter_map(report).collect();
         set::judge(kind, files, &reports)
     }
 
-    /// Counters that rise from save to save, and what tells one save from another.
+    /// Counters that rise from save to save, and values that identify a save.
     pub(super) fn marks(&self, files: &SetFiles) -> StepCounters {
         let mut counters = BTreeMap::new();
         let mut put = |name: String, value: Option<u64>| counters.extend(value.map(|n| (name, n)));
@@ -210,7 +195,6 @@ impl<'a> SetReports<'a> {
         StepCounters { counters, digest: None }
     }
 
-    /// Updates that the optimizer of an engine has made.
     fn updates(&self, files: &SetFiles, dir: &str) -> Option<u64> {
         let reports = files
             .inside(dir)
@@ -221,7 +205,7 @@ impl<'a> SetReports<'a> {
             .max()
     }
 
-    /// Key that tells this save from all others, and is the same in a copy: none before everything that tells was read.
+    /// A key that identifies this save and is the same in a copy; `None` until all identifying files have been read.
     pub(super) fn save(&self, files: &SetFiles) -> Option<String> {
         let mut sum = crc32fast::Hasher::new();
         let mut add = |path: &str| -> Option<()> {
@@ -229,7 +213,7 @@ impl<'a> SetReports<'a> {
             sum.update(&self.of(path)?.crc?.to_le_bytes());
             Some(())
         };
-        // What else is kept there says how often AReaL acts, which may be changed.
+        // Other files there contain frequencies, which may be changed.
         for name in ["step_info.json", "dataloader_info.pkl"] {
             add(&format!("{INFO}/{name}"))?;
         }
@@ -243,23 +227,21 @@ impl<'a> SetReports<'a> {
     }
 }
 
-/// Difference allowed between the clocks of two machines, in nanoseconds. Two saves are at least one step apart.
+/// Tolerance between the clocks of two machines, in nanoseconds. Two saves are at least one step apart.
 pub(super) const CLOCKS: i64 = 1_000_000_000;
-/// How often AReaL asked itself whether to save: once a step.
+/// How often AReaL checked whether to save: once per step.
 pub(super) const CHECKS: &str = "checks";
-/// The CRC-32 of the place in the data.
+/// CRC-32 of the dataloader position.
 pub(super) const DATA: &str = "data";
-/// Batches of the epoch that were given out.
+/// Batches of the epoch that were returned.
 pub(super) const GIVEN: &str = "given";
-/// Updates of an engine's optimizer.
 pub(super) const OPTIMIZER: &str = "optimizer";
 
-/// The name under which the CRC-32 of an engine's table stands: it holds a random number of each save.
+/// The counter name for the CRC-32 of an engine's table, which contains a random number per save.
 pub(super) fn save_mark(engine: &str) -> String {
     format!("{engine}.save")
 }
 
-/// The name under which the CRC-32 of one shard stands.
 pub(super) fn shard_mark(engine: &str, shard: &str) -> String {
     format!("{engine}.shard.{shard}")
 }

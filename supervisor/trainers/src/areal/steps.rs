@@ -1,4 +1,4 @@
-//! The live set and its generations, folded from file facts: each is a directory under the root that is looked at.
+//! The live set and its generations, built from file facts: each is a directory under the root.
 
 use super::judge::{self, ArealSetInput};
 use super::names;
@@ -12,7 +12,6 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Fi
 use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 
-/// The sets under one root.
 #[derive(Debug)]
 pub(super) struct ArealSteps {
     expect: ExpectedLayout,
@@ -23,17 +22,16 @@ pub(super) struct ArealSteps {
 #[derive(Debug, Default)]
 struct ArealSet {
     files: SetFiles,
-    /// Counters at the last judgement that proved it.
+    /// Counters when last proven.
     marks: Option<StepCounters>,
 }
 
-/// Returns true if a set is a generation that AReaL wrote by itself: its parts have other names there.
+/// Returns true if AReaL itself wrote the set as a generation: its parts then have other names.
 fn is_own(name: &str) -> bool {
     generation_step(name).is_some()
 }
 
 impl ArealSteps {
-    /// Nothing noted yet.
     pub(super) fn new(expect: ExpectedLayout) -> Self {
         Self {
             expect,
@@ -49,13 +47,13 @@ impl ArealSteps {
         }
     }
 
-    /// Generations that were proven: as they are on disk now before what was remembered.
+    /// Proven generations: what is on disk now takes precedence over what was remembered.
     fn others(&self, than: &str) -> Vec<EarlierStep> {
         let mut known: BTreeMap<Step, StepCounters> = self.earlier.iter().map(|e| (e.step, e.marks.clone())).collect();
         let own = names::step(than);
         for (name, set) in self.sets.iter().filter(|(name, _)| *name != than) {
             if let (Some(step), Some(marks)) = (names::step(name), &set.marks) {
-                // A look that read less takes nothing away from what is recorded of the same save.
+                // Having read less does not discard what is recorded of the same save.
                 let recorded = known.remove(&step).filter(|r| {
                     marks
                         .counters
@@ -67,7 +65,7 @@ impl ArealSteps {
                 known.insert(step, all);
             }
         }
-        // What is recorded of a generation is not compared with itself.
+        // A generation is not compared with its own record.
         let other = |step: &Step| own != Some(*step);
         known
             .into_iter()

@@ -1,4 +1,4 @@
-//! Directories of a trial: its only checkpoint, what is kept of it, its records.
+//! Directories of a trial: its only checkpoint, the copies of it, its records.
 
 use super::call;
 use super::fields::TEXT;
@@ -6,10 +6,9 @@ use crate::kit::ConfigReader;
 use crate::read::ReadInput;
 use camino::Utf8PathBuf;
 
-/// By which variables Python knows its user, in this order.
+/// Variables from which Python takes the user's name, in this order.
 const USER: [&str; 4] = ["LOGNAME", "USER", "LNAME", "USERNAME"];
 
-/// Directories of a trial.
 pub(super) struct TrialDirs {
     pub(super) root: Utf8PathBuf,
     pub(super) store: Utf8PathBuf,

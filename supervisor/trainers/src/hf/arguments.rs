@@ -5,7 +5,7 @@ use crate::read::ReadInput;
 use std::collections::BTreeMap;
 use supervise_config::ConfigValue;
 
-/// Settings by name: of the YAML, of the command over it, of `--set` over both.
+/// From the YAML, overridden by the command, overridden by `--set`.
 pub(super) struct TrainingArguments(pub(super) BTreeMap<String, String>);
 
 impl TrainingArguments {

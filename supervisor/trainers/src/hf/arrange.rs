@@ -1,7 +1,7 @@
 //! Command and environment of a launch.
 //!
-//! If the program takes flags of `TrainingArguments`, the step is named; elsewhere every newer step went aside before, so that
-//! `get_last_checkpoint` finds the right one, and nothing where the run is to begin anew.
+//! If the program takes flags of `TrainingArguments`, the step is named; otherwise every newer step was moved aside
+//! before, so that `get_last_checkpoint` finds the right one, or none for a fresh start.
 
 use super::call::{self, ArgStyle};
 use super::script;
@@ -17,11 +17,10 @@ use supervise_core::spec::{ResumeIntent, RunSpec};
 /// A switch of ms-swift.
 pub(super) const RESUME_ONLY_MODEL: &str = "resume_only_model";
 
-/// The command that is started.
 pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
     let mut plan = LaunchPlan::default();
     let style = call::style(spec.trainer_command());
-    // A script's words are its own: ours stand in the call that it makes, or where the command says.
+    // A script's own arguments stay: our overrides go into its trainer call, or where the command says.
     let is_ours = spec.learnt.is_none();
     let without = |name: &str| match is_ours {
         true => call::without(&spec.command, name),
@@ -69,7 +68,7 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     if order.from != StartPoint::AsIs {
         retention(style, spec, host, &mut plan);
     }
-    // A script may put the time into its name, or the number of its job.
+    // A script may put the time or its job id into the directory name.
     if let Some(root) = spec
         .root
         .as_deref()
@@ -87,7 +86,7 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     if spec.policy.assist.environment {
         plan.help(vec![told_in_time()], spec, host);
     }
-    // What else a script starts would go on in the same experiment.
+    // Other processes that the script starts would continue the same experiment.
     if is_ours {
         experiment::go_on(&mut plan, &host.trainer.trackers, spec, order, host);
     }
@@ -97,7 +96,8 @@ pub(crate) fn arrange(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> 
     Ok(plan)
 }
 
-/// ms-swift's `resume_only_model` is a wish for the step that the user named: of a step of the run's own nothing is to be lost.
+/// ms-swift's `resume_only_model` is meant for the step the user named: a resume from the run's own step must lose
+/// nothing.
 fn with_all_state(style: ArgStyle, spec: &RunSpec, step: &Utf8Path, plan: &mut LaunchPlan) {
     let is_named = matches!(&spec.resume, ResumeIntent::Path { path, .. } if path == step);
     let said = call::settings(spec.trainer_command());
@@ -113,7 +113,8 @@ fn with_all_state(style: ArgStyle, spec: &RunSpec, step: &Utf8Path, plan: &mut L
     }
 }
 
-/// `save_total_limit` goes by time of modification and counts torn steps too: it is raised, and the supervisor keeps the user's number.
+/// `save_total_limit` goes by modification time and counts torn steps too: it is raised, and the supervisor retains
+/// the user's number.
 fn retention(style: ArgStyle, spec: &RunSpec, host: &HostFacts, plan: &mut LaunchPlan) {
     if !spec.policy.prune || spec.policy.observe || spec.policy.keep_raise == 0 {
         return;

@@ -1,4 +1,4 @@
-//! A command that starts a training on Hugging Face's `Trainer`: what it says, and how it is told more.
+//! A command that starts a training with Hugging Face's `Trainer`: its settings, and how to add more.
 
 use super::program::{self, KnownProgram, program};
 use std::collections::BTreeMap;
@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 pub(crate) enum ArgStyle {
     /// `--key value`, as `HfArgumentParser` reads them.
     Flags,
-    /// `key=value` behind the configuration, as LLaMA-Factory reads them.
+    /// `key=value` after the configuration, as LLaMA-Factory reads them.
     Pairs,
-    /// Not seen to take any.
+    /// Not known to take any.
     None,
 }
 
-/// Flags of `TrainingArguments`. Other programs have one or the other of them, and are not known to have two.
+/// Flags of `TrainingArguments`. Other programs may have one of them; none is known to have two.
 const TELLING: [&str; 15] = [
     "per_device_train_batch_size",
     "save_strategy",
@@ -32,7 +32,7 @@ const TELLING: [&str; 15] = [
     "do_train",
     "ddp_find_unused_parameters",
 ];
-/// Further keys of `TrainingArguments` that files of other trainers do not have.
+/// Further keys of `TrainingArguments` that other trainers' files do not have.
 const TELLING_IN_FILES: [&str; 6] = [
     "num_train_epochs",
     "per_device_eval_batch_size",
@@ -41,17 +41,13 @@ const TELLING_IN_FILES: [&str; 6] = [
     "gradient_checkpointing_kwargs",
     "remove_unused_columns",
 ];
-/// Flags of scripts on accelerate alone: what they save has other names.
+/// Flags of scripts that use only accelerate: their saves have other names.
 const OTHERS: [&str; 2] = ["checkpointing_steps", "checkpoints_total_limit"];
-/// Shells: the words behind one are a script's, which hands them on or does not.
+/// Shells: the words after one belong to a script, which may or may not pass them on.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ksh"];
-/// Files in a command that are looked into.
 const FILES: usize = 8;
-/// The setting that names the step to resume from.
 pub(crate) const RESUME: &str = "resume_from_checkpoint";
-/// The setting that names the checkpoint root.
 pub(crate) const OUTPUT_DIR: &str = "output_dir";
-/// The switch that uploads the output directory.
 pub(crate) const PUSH_TO_HUB: &str = "push_to_hub";
 
 /// Returns true if a command starts such a training, by its program or by its flags.
@@ -59,18 +55,17 @@ pub(crate) fn is_called(command: &[String]) -> bool {
     program(command).is_some() || is_called_by_flags(command)
 }
 
-/// Returns true if nothing but its flags tells that a command starts such a training.
+/// Returns true if only its flags show that a command starts such a training.
 pub(crate) fn is_called_by_flags(command: &[String]) -> bool {
     program(command).is_none() && !is_script(command) && telling_flags(command) >= 2
 }
 
-/// Returns true if a command is a shell script, by its own words.
 fn is_script(command: &[String]) -> bool {
     let mut own = command.iter().take_while(|word| !word.starts_with("--"));
     own.any(|word| word.ends_with(".sh") || SHELLS.contains(&word.rsplit('/').next().unwrap_or(word)))
 }
 
-/// Identity of a command, for comparison: the program with its verb, else the script or the module.
+/// Identifies a command for comparison: the program with its verb, else the script or module.
 pub(crate) fn entry(command: &[String]) -> String {
     let base = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
     if let Some(found) = program(command) {
@@ -82,7 +77,7 @@ pub(crate) fn entry(command: &[String]) -> String {
     script.or(module).map(base).unwrap_or_default()
 }
 
-/// How many flags of `TrainingArguments` a command shows beside the output directory.
+/// Number of `TrainingArguments` flags in a command, besides the output directory.
 fn telling_flags(command: &[String]) -> usize {
     let flags = flags(command);
     let begins_elsewhere = flags.get(RESUME).is_some_and(|value| is_of_others(value));
@@ -92,34 +87,31 @@ fn telling_flags(command: &[String]) -> usize {
     TELLING.iter().filter(|name| flags.contains_key(**name)).count()
 }
 
-/// Returns true if a file that has these keys holds settings of such a training.
+/// Returns true if a file with these keys has settings of such a training.
 pub(crate) fn is_meant(has: impl Fn(&str) -> bool) -> bool {
     let mut telling = TELLING.iter().chain(&TELLING_IN_FILES);
     has(OUTPUT_DIR) && telling.any(|key| has(key)) && !OTHERS.iter().any(|key| has(key))
 }
 
-/// Returns true if scripts on accelerate alone resume from a step of this name.
 fn is_of_others(value: &str) -> bool {
     let name = value.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     name == "latest" || name.starts_with("step_") || name.starts_with("epoch_")
 }
 
-/// How settings are given to what a command starts.
 pub(crate) fn style(command: &[String]) -> ArgStyle {
     match program(command) {
         Some(found) => match found.program {
             KnownProgram::LlamaFactory if found.file(command).is_some() => ArgStyle::Pairs,
             KnownProgram::LlamaFactory | KnownProgram::Trl | KnownProgram::Swift => ArgStyle::Flags,
-            // Its options have changed from release to release; it finds the newest step by itself.
+            // Its options change from release to release; it finds the newest step itself.
             KnownProgram::Axolotl => ArgStyle::None,
         },
-        // Whoever says that it is one needs no second flag to be believed.
+        // The settings name this trainer, so one flag is enough.
         None if telling_flags(command) >= 1 => ArgStyle::Flags,
         None => ArgStyle::None,
     }
 }
 
-/// The file that a command reads its settings from, as it is written there.
 pub(crate) fn config_in(command: &[String]) -> Option<String> {
     let found = program(command)?;
     match found.program {
@@ -131,8 +123,8 @@ pub(crate) fn config_in(command: &[String]) -> Option<String> {
     }
 }
 
-/// Files that a command names and that may hold its settings, as they are written there: its own where its program is known, else all,
-/// which only their content tells.
+/// Files in a command that may have its settings, as written: the program's own if it is known, else all; their
+/// content decides.
 pub(crate) fn configs_in(command: &[String]) -> Vec<String> {
     if program(command).is_some() {
         return config_in(command).into_iter().collect();
@@ -148,7 +140,7 @@ pub(crate) fn configs_in(command: &[String]) -> Vec<String> {
     named.take(FILES).collect()
 }
 
-/// Settings in a command, by the name of each setting; the last one counts.
+/// Settings in a command by name; the last one wins.
 pub(crate) fn settings(command: &[String]) -> BTreeMap<String, String> {
     match style(command) {
         ArgStyle::Pairs => command
@@ -161,7 +153,7 @@ pub(crate) fn settings(command: &[String]) -> BTreeMap<String, String> {
     }
 }
 
-/// `--key value`, `--key=value`, and `--key` alone, which says `true`.
+/// `--key value`, `--key=value`, and `--key` alone, which means `true`.
 fn flags(command: &[String]) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     for (at, word) in command.iter().enumerate() {
@@ -180,7 +172,6 @@ fn flags(command: &[String]) -> BTreeMap<String, String> {
     out
 }
 
-/// The command without a flag of this name and its value.
 pub(crate) fn without(command: &[String], name: &str) -> Vec<String> {
     let is_it = |word: &str| {
         let flag = word.strip_prefix("--").unwrap_or_default();
@@ -202,17 +193,15 @@ pub(crate) fn without(command: &[String], name: &str) -> Vec<String> {
     out
 }
 
-/// Returns true if the command's own flags have the trainer upload its output directory.
+/// Returns true if the command's own flags make the trainer upload its output directory.
 pub(crate) fn pushes_to_hub(command: &[String]) -> bool {
     settings(command).get(PUSH_TO_HUB).is_some_and(|text| is_on(text))
 }
 
-/// Returns true if a switch of this value is on.
 pub(crate) fn is_on(text: &str) -> bool {
     matches!(text, "true" | "True" | "TRUE" | "1" | "yes")
 }
 
-/// One setting as the program takes it.
 pub(crate) fn spelt(style: ArgStyle, key: &str, value: &str) -> Option<String> {
     match style {
         ArgStyle::Flags => Some(format!("--{key}={value}")),

@@ -1,11 +1,10 @@
-//! One step directory as its listing says.
+//! One step directory, by its listing.
 
 use super::groups::StepListing;
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{EntryKind, FileFact, PinsHash};
 
-/// One step directory.
 #[derive(Debug, Default)]
 pub(crate) struct HfStepDir {
     pub(super) dir: Option<FileFact>,
@@ -13,12 +12,11 @@ pub(crate) struct HfStepDir {
 }
 
 impl HfStepDir {
-    /// Kind of the step's own name: a directory, or something that is not followed.
+    /// Kind of the step's own entry: a directory, or something that is not followed.
     pub(crate) fn kind(&self) -> EntryKind {
         self.dir.as_ref().map_or(EntryKind::Dir, |d| d.kind)
     }
 
-    /// Its regular files.
     pub(crate) fn regular(&self) -> impl Iterator<Item = (&str, &FileFact)> {
         let files = self.below.iter().filter(|(_, f)| f.kind == EntryKind::File);
         files.map(|(path, fact)| (path.as_str(), fact))
@@ -30,7 +28,6 @@ impl HfStepDir {
         }
     }
 
-    /// Links and special files.
     pub(crate) fn odd(&self) -> impl Iterator<Item = &str> {
         let odd = self
             .below
@@ -39,7 +36,6 @@ impl HfStepDir {
         odd.map(|(path, _)| path.as_str())
     }
 
-    /// Its directories.
     pub(crate) fn dirs(&self) -> impl Iterator<Item = &str> {
         let dirs = self.below.iter().filter(|(_, f)| f.kind == EntryKind::Dir);
         dirs.map(|(path, _)| path.as_str())
@@ -49,7 +45,6 @@ impl HfStepDir {
         crate::kit::pins(self.below.iter().map(|(path, fact)| (path.as_str(), fact)))
     }
 
-    /// The pins of the files that are left without these.
     pub(crate) fn pins_without(&self, gone: &[Utf8PathBuf]) -> PinsHash {
         let left = self
             .below
@@ -64,13 +59,14 @@ impl HfStepDir {
     }
 }
 
-/// Contents of finished steps beside one, which it should hold too.
+/// What neighbouring finished steps have, which this one should have too.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Siblings {
     pub(crate) optimizer: bool,
     pub(crate) schedule: bool,
     pub(crate) scaler: bool,
-    /// The finished step before it has this. The step after a change of the configuration is the only one that is taken for incomplete.
+    /// From the finished step directly before: after a configuration change, only the next step is taken for
+    /// incomplete.
     pub(crate) rollout: bool,
     pub(crate) entropy: bool,
 }

@@ -6,31 +6,21 @@ use supervise_checkpoint::set::{self, SetKind};
 use supervise_checkpoint::{FileKind, FileReport, RequiredFile};
 use supervise_core::checkpoint::{Depth, Finding};
 
-/// A part of the state that is saved in files of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StatePart {
     /// Position of the run: step, epoch, logs.
     State,
-    /// Weights, or adapters.
     Weights,
-    /// The optimizer's state.
     Optimizer,
-    /// The learning-rate schedule.
     Schedule,
-    /// The loss scale.
     Scaler,
-    /// Random states of the ranks.
     Rng,
-    /// Where the rollouts are, in a file of their own.
     Rollout,
-    /// The entropy controller.
     Entropy,
-    /// Position in the data, in files of their own.
     Data,
 }
 
 impl StatePart {
-    /// The word in a summary's contents.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::State => "state",
@@ -46,25 +36,22 @@ impl StatePart {
     }
 }
 
-/// Files that belong together in one directory of the step; the empty name: the step itself.
+/// Files that belong together in one directory of the step; an empty name means the step itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FileSet {
     dir: String,
     kind: SetKind,
 }
 
-/// One part of the state in one step.
 #[derive(Debug, Default)]
 pub(crate) struct PartFiles {
-    /// Files to be looked into, relative to the step.
     pub(crate) needs: Vec<RequiredFile>,
     sets: Vec<FileSet>,
-    /// Evidence of its names alone.
+    /// Findings from file names alone.
     pub(crate) findings: Vec<Finding>,
 }
 
 impl PartFiles {
-    /// Nothing of it is there.
     pub(crate) fn is_empty(&self) -> bool {
         self.needs.is_empty()
     }
@@ -81,7 +68,6 @@ impl PartFiles {
         self.sets.push(FileSet { dir, kind });
     }
 
-    /// Names or files that show more when they are compared.
     pub(crate) fn compare(&self, files: &StepListing<'_>, reports: &BTreeMap<&str, &FileReport>) -> Vec<Finding> {
         let mut out = self.findings.clone();
         for found in &self.sets {
@@ -90,7 +76,7 @@ impl PartFiles {
         out
     }
 
-    /// How deep the least proven file was looked into; `None` where one was not.
+    /// How deep the least proven file was inspected; `None` if one was not.
     pub(crate) fn proven(&self, depth: Depth, reports: &BTreeMap<&str, &FileReport>) -> Option<Depth> {
         let of = |need: &RequiredFile| reports.get(need.path.as_str()).map(|r| r.proven.min(depth));
         self.needs
@@ -100,7 +86,7 @@ impl PartFiles {
 }
 
 impl FileSet {
-    /// Verdict on the set's files together; what each is alone is told by its own report.
+    /// Judges the files as a set, without findings that a single file's report already has.
     fn compare(
         &self,
         group: &PartFiles,
@@ -134,7 +120,6 @@ impl FileSet {
     }
 }
 
-/// Names and sizes of the regular files of a step.
 #[derive(Debug, Default)]
 pub(crate) struct StepListing<'a> {
     pub(crate) by_path: BTreeMap<&'a str, u64>,
@@ -145,12 +130,10 @@ impl<'a> StepListing<'a> {
         self.by_path.contains_key(path)
     }
 
-    /// A directory of the step holds files.
     pub(crate) fn has_dir(&self, dir: &str) -> bool {
         self.in_dir(dir).next().is_some()
     }
 
-    /// Files directly in a directory of the step, by name.
     pub(crate) fn in_dir(&self, dir: &str) -> impl Iterator<Item = (&'a str, u64)> {
         self.by_path.iter().filter_map(move |(path, size)| {
             let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -158,7 +141,6 @@ impl<'a> StepListing<'a> {
         })
     }
 
-    /// Directories directly in the step that hold files.
     pub(crate) fn dirs(&self) -> BTreeSet<&'a str> {
         let first = |path: &&'a str| path.split_once('/').map(|(dir, _)| dir);
         self.by_path.keys().filter_map(first).collect()

@@ -1,7 +1,8 @@
 //! The verdict on one step of Hugging Face's `Trainer`, and what a resume from it would lose.
 //!
-//! A resume fails without `trainer_state.json` or weights, and goes on in silence without anything else: a fresh optimizer, a schedule
-//! from its start. So a step that lacks what it was saved with is not whole, whatever `Trainer` would do with it.
+//! A resume fails without `trainer_state.json` or weights, but silently continues without anything else: with a fresh
+//! optimizer, or a schedule from its start. So a step that lacks something it was saved with is not whole, whatever
+//! `Trainer` would do with it.
 
 use super::entry::{HfStepDir, Siblings};
 use super::groups::{StatePart, StepListing};
@@ -19,12 +20,10 @@ use supervise_core::checkpoint::{
 };
 use supervise_core::id::{Step, WallMs};
 
-/// Findings kept of one step; the rest is counted.
 const FINDINGS: usize = 64;
-/// State that a resume of `Trainer` goes on without, silently.
+/// State that `Trainer` silently resumes without.
 const SILENT: [StatePart; 3] = [StatePart::Optimizer, StatePart::Schedule, StatePart::Rng];
 
-/// State that a summary lists.
 const CONTENTS: [StatePart; 7] = [
     StatePart::Weights,
     StatePart::Optimizer,
@@ -35,7 +34,6 @@ const CONTENTS: [StatePart; 7] = [
     StatePart::Data,
 ];
 
-/// One step to be judged, with all that may be looked at.
 #[derive(Debug)]
 pub(crate) struct HfStepInput<'a> {
     pub(crate) step: Step,
@@ -43,11 +41,9 @@ pub(crate) struct HfStepInput<'a> {
     pub(crate) siblings: Siblings,
     pub(crate) expect: &'a ExpectedLayout,
     pub(crate) depth: Depth,
-    /// By path relative to the checkpoint root.
     pub(crate) reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
 }
 
-/// Judges a step.
 pub(crate) fn judge(case: &HfStepInput<'_>) -> CheckpointSummary {
     let dir = names::step_dir(case.step);
     let mut summary = crate::kit::unknown_step(&CkptId(dir.clone().into()));
@@ -113,7 +109,6 @@ fn not_a_step(case: &HfStepInput<'_>, parts: &HfStepParts) -> Option<Finding> {
     Some(Finding::error("unknown_layout", Verdict::Unknown, detail))
 }
 
-/// The reports on files below a directory, by path relative to it.
 pub(super) fn below<'a>(
     dir: &str,
     reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
@@ -187,7 +182,6 @@ impl HfStepCheck<'_> {
         summary
     }
 
-    /// Words of one file.
     fn of_file(&self, path: &str) -> Vec<Finding> {
         let Some(report) = self.reports.get(path) else {
             return Vec::new();
@@ -216,7 +210,7 @@ impl HfStepCheck<'_> {
         })
     }
 
-    /// Contents that the step was saved with and does not hold.
+    /// Contents that the step was saved with but does not have.
     fn missing(&self) -> Vec<(StatePart, Finding)> {
         let mut out = Vec::new();
         let mut say = |what, file: &str, finding: Finding| out.push((what, finding.in_file(file)));
@@ -277,7 +271,7 @@ impl HfStepCheck<'_> {
                 Finding::error("optimizer_missing", lacks, detail),
             );
         }
-        // With DeepSpeed the schedule may be its own, and stand in its files.
+        // DeepSpeed may have a schedule of its own, in its own files.
         let schedule = siblings.schedule || saved && parts.form != HfSaveFormat::DeepSpeed;
         if schedule && !parts.has(StatePart::Schedule) {
             let detail = "the learning-rate schedule is not there: a resume would begin it and the optimizer anew and say nothing";
@@ -346,8 +340,9 @@ impl HfStepCheck<'_> {
             .any(|p| p.ends_with("/adapter_model.safetensors"))
     }
 
-    /// The first rank whose random states are missing, how many are, and of how many ranks. Numbered states are written by more
-    /// than one rank; how many there must have been beyond those only the configuration tells.
+    /// The first rank whose random states are missing, how many are missing, and of how many ranks. Numbered states
+    /// are written if there is more than one rank; beyond those found, only the configuration says how many there
+    /// were.
     fn lost_ranks(&self) -> Option<(u32, u32, u32)> {
         let ranks = &self.parts.ranks;
         if let Some(node) = self.node_ranks().filter(|_| !ranks.is_empty()) {
@@ -362,15 +357,14 @@ impl HfStepCheck<'_> {
         Some((first, of.saturating_sub(there), of))
     }
 
-    /// The ranks of this node, if those of others save elsewhere.
+    /// The ranks of this node, if other nodes save elsewhere.
     fn node_ranks(&self) -> Option<NodeRanks> {
         let node = self.case.expect.own.get::<Option<NodeRanks>>().copied().flatten()?;
-        // A directory that all nodes share has the files of all.
+        // A directory shared by all nodes has files of all ranks.
         let others = |rank: &u32| !(node.first..node.end).contains(rank);
         (!self.parts.ranks.iter().any(others)).then_some(node)
     }
 
-    /// Ranks that saved the step, wherever their files stand.
     fn world(&self) -> Option<u32> {
         self.node_ranks()
             .map_or_else(|| self.parts.world(), |node| Some(node.world))
@@ -393,7 +387,7 @@ impl HfStepCheck<'_> {
         Resumability::Degraded { lost }
     }
 
-    /// What is left where only such state is missing or torn as `Trainer` goes on without, once it is put away.
+    /// The usable rest, if only state is missing or torn that `Trainer` can resume without, once it is moved aside.
     fn part(&self, whole: &dyn Fn(StatePart) -> bool) -> Option<PartialStep> {
         let torn = |what: &StatePart| self.parts.has(*what) && !whole(*what);
         if [StatePart::Rollout, StatePart::Entropy, StatePart::Data]
@@ -441,7 +435,8 @@ impl HfStepCheck<'_> {
         })
     }
 
-    /// Links are not followed, and never stand in for what a resume would load in silence; a directory cannot be loaded as a file.
+    /// Links are not followed, and never replace what a resume would silently load; a directory cannot be loaded as a
+    /// file.
     fn odd(&self) -> Vec<Finding> {
         let is_state = |path: &str| {
             let alone = BTreeMap::from([(path, 0)]);
@@ -471,7 +466,7 @@ fn verdict(findings: &[Finding]) -> Verdict {
     findings.iter().fold(Verdict::Whole, |v, f| v.worst(f.effect()))
 }
 
-/// Worst first, and no more of them than a person reads.
+/// Sorts the worst first and truncates the list.
 fn order(findings: &mut Vec<Finding>) {
     findings.sort_by_key(|f| std::cmp::Reverse((f.level, f.effect())));
     let more = findings.len().saturating_sub(FINDINGS);
@@ -484,7 +479,6 @@ fn order(findings: &mut Vec<Finding>) {
     }
 }
 
-/// The step that an identity names.
 pub(crate) fn step_of(ckpt: &CkptId) -> Option<Step> {
     match names::root_name(ckpt.0.as_str()) {
         HfRootName::Step(step) => Some(step),

@@ -1,4 +1,4 @@
-//! What tells one save of a step from another.
+//! Values that distinguish one save of a step from another.
 
 use super::judge::below;
 use super::names;
@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use supervise_checkpoint::{FileReport, StepCounters};
 use supervise_core::id::Step;
 
-/// Counters of a step that rise, and the digest of its files.
 pub(crate) fn marks(step: Step, reports: &BTreeMap<Utf8PathBuf, FileReport>) -> StepCounters {
     let dir = names::step_dir(step);
     let own = below(&dir, reports);

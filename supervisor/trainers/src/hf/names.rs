@@ -1,33 +1,31 @@
-//! Meaning of the names that Hugging Face's `Trainer` writes: step directories and the files in them.
+//! Names that Hugging Face's `Trainer` writes: step directories and the files in them.
 
 use supervise_core::id::Step;
 
 /// Written last, by rank 0 alone.
 pub(crate) const STATE: &str = "trainer_state.json";
-/// Says that a save on demand has not ended; nothing that loads looks at it.
+/// Marks an unfinished save on demand; no load checks it.
 pub(crate) const SENTINEL: &str = "checkpoint-is-incomplete.txt";
-/// Steps of the learning-rate schedule.
 pub(crate) const SCHEDULE: &str = "scheduler.pt";
 /// The loss scale of half precision.
 pub(crate) const SCALER: &str = "scaler.pt";
-/// The random states of a run with one process.
 pub(crate) const RNG: &str = "rng_state.pth";
 /// DeepSpeed's pointer to the directory that it loads.
 pub(crate) const LATEST: &str = "latest";
-/// Name of the optimizer: by `Trainer`, and by accelerate for FSDP.
+/// The optimizer file: of `Trainer`, and of accelerate for FSDP.
 pub(crate) const OPTIMIZERS: [&str; 2] = ["optimizer.pt", "optimizer.bin"];
-/// What TRL's asynchronous trainers save of their rollouts, before all else.
+/// Rollout state of TRL's asynchronous trainers, saved before everything else.
 pub(crate) const ROLLOUT: &str = "rollout_state.json";
-/// What TRL's GRPO saves of its entropy controller, after all else.
+/// Entropy controller of TRL's GRPO, saved after everything else.
 pub(crate) const ENTROPY: &str = "entropy_ctrl_state.json";
 /// Position of a run of LLaMA-Factory's own trainer (`USE_V1=1`).
 pub(crate) const V1_STATE: &str = "metadata.json";
-/// Written last by that trainer: it loads no step by itself that has none.
+/// Written last by that trainer, which skips steps without it.
 pub(crate) const V1_COMPLETE: &str = "CHECKPOINT_COMPLETE";
-/// Its directories of one file a rank.
+/// Its directories with one file per rank.
 pub(crate) const V1_RNG: &str = "rng_state";
 pub(crate) const V1_DATA: &str = "dataloader";
-/// Any one of these is what weights are loaded from.
+/// Any of these can be loaded as weights.
 pub(crate) const WEIGHTS: [&str; 7] = [
     "model.safetensors",
     "model.safetensors.index.json",
@@ -38,25 +36,19 @@ pub(crate) const WEIGHTS: [&str; 7] = [
     "pytorch_model_fsdp.bin",
 ];
 
-/// Prefix of the name of a step directory.
 pub(crate) const PREFIX: &str = "checkpoint-";
 
-/// Kind of the name of an entry under the output directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HfRootName {
-    /// A step directory.
     Step(Step),
-    /// A step's number with leading zeros: `Trainer` takes it for that step, and never writes it.
+    /// A step number with leading zeros: `Trainer` reads it as that step but never writes it.
     Padded(Step),
-    /// A number that no step can have.
     TooLarge,
-    /// A step's name with something after it: no resume finds it, but retention counts and deletes it.
+    /// A step's name with a suffix: no resume finds it, but retention counts and deletes it.
     Suffixed,
-    /// Nothing of a step.
     Other,
 }
 
-/// Reads the name of an entry that stands directly under the output directory.
 pub(crate) fn root_name(name: &str) -> HfRootName {
     let Some(rest) = name.strip_prefix(PREFIX) else {
         return HfRootName::Other;
@@ -71,42 +63,38 @@ pub(crate) fn root_name(name: &str) -> HfRootName {
     }
 }
 
-/// The directory name of a step.
 pub(crate) fn step_dir(step: Step) -> String {
     format!("{PREFIX}{step}")
 }
 
-/// The rank of `rng_state_R.pth`.
 pub(crate) fn rng_rank(name: &str) -> Option<u32> {
     let digits = name.strip_prefix("rng_state_")?.strip_suffix(".pth")?;
     let canonical = digits == "0" || !digits.starts_with('0');
     (canonical && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
-/// The rank of `rank_R.pt`.
 pub(crate) fn file_rank(name: &str) -> Option<u32> {
     let digits = name.strip_prefix("rank_")?.strip_suffix(".pt")?;
     let canonical = digits == "0" || !digits.starts_with('0');
     (canonical && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
-/// Returns true if accelerate's `save_state` writes a file of this name, and `Trainer` does not.
+/// Returns true if accelerate's `save_state` writes a file of this name and `Trainer` does not.
 pub(crate) fn is_of_accelerate(name: &str) -> bool {
     name.starts_with("random_states_") && name.ends_with(".pkl")
 }
 
-/// Returns true if a directory in a step holds a distributed checkpoint of FSDP: of the weights, of the optimizer.
+/// Returns true if a directory in a step has an FSDP distributed checkpoint of weights or optimizer.
 pub(crate) fn is_fsdp_dir(dir: &str, stem: &str) -> bool {
     let number = dir.strip_prefix(stem).and_then(|rest| rest.strip_prefix('_'));
     number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Returns true if a directory of this name in a step holds state.
 pub(crate) fn is_state_dir(name: &str) -> bool {
     is_fsdp_dir(name, "pytorch_model_fsdp") || is_fsdp_dir(name, "optimizer") || name.starts_with("global_step")
 }
 
-/// Returns true if a file holds one rank's part of the weights or the optimizer, in FSDP's form of a file a rank.
+/// Returns true if a file is one rank's shard of weights or optimizer, in FSDP's format of one file per rank.
 pub(crate) fn is_local_shard(name: &str) -> bool {
     name.ends_with(".bin")
         && name.contains("_rank")

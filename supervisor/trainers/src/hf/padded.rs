@@ -4,7 +4,8 @@ use super::names;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Finding, Resumability, Verdict};
 use supervise_core::id::Step;
 
-/// A directory that `Trainer` would take for a step, by a name that it never writes: what is in it is not looked at.
+/// A directory that `Trainer` would read as a step although it never writes such a name: its content is not
+/// inspected.
 pub(crate) fn padded(ckpt: &CkptId, step: Step) -> CheckpointSummary {
     let right = names::step_dir(step);
     let detail = format!(

@@ -1,4 +1,4 @@
-//! The files of one step by what they hold, and what each group of them lacks by its names.
+//! The files of one step by content, and what each part lacks by its file names.
 
 use super::groups::{PartFiles, StatePart, StepListing};
 use super::{names, v1};
@@ -7,38 +7,33 @@ use supervise_checkpoint::set::{self, SetKind};
 use supervise_checkpoint::{FileKind, FileReport};
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// End of the name of a directory that DeepSpeed made for another number of ranks.
+/// Suffix of a directory that DeepSpeed converted for another number of ranks.
 const UNIVERSAL: &str = "_universal";
 
-/// How a step was saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HfSaveFormat {
     /// Weights in the files that `from_pretrained` reads, the optimizer in one file.
     Plain,
     /// FSDP's distributed checkpoints.
     Fsdp,
-    /// DeepSpeed's directory beneath its pointer.
+    /// DeepSpeed's directory with its pointer.
     DeepSpeed,
-    /// A file a rank: which of them belong together is not read here.
+    /// One file per rank: we do not know which of them belong together.
     LocalShards,
-    /// LLaMA-Factory's own trainer.
     V1,
-    /// `save_state` of accelerate, by a program of its own.
+    /// `save_state` of accelerate, called by the user's program.
     Accelerate,
 }
 
-/// A step, sorted.
 #[derive(Debug)]
 pub(crate) struct HfStepParts {
     pub(crate) form: HfSaveFormat,
     pub(crate) groups: BTreeMap<StatePart, PartFiles>,
-    /// Ranks whose random states are there; a run of one process: rank 0 alone.
+    /// Ranks whose random states exist; only rank 0 for a single-process run.
     pub(crate) ranks: BTreeSet<u32>,
-    /// The random states are of a run with one process.
     pub(crate) one_process: bool,
-    /// A save on demand was not finished.
+    /// A save on demand is unfinished.
     pub(crate) sentinel: bool,
-    /// DeepSpeed's directory that was looked into.
     pub(crate) tag: Option<String>,
 }
 
@@ -81,7 +76,7 @@ impl HfStepParts {
         parts
     }
 
-    /// Nothing that `Trainer` writes is there.
+    /// Returns true if nothing that `Trainer` writes exists.
     pub(crate) fn is_foreign(&self) -> bool {
         self.groups.is_empty() && self.form == HfSaveFormat::Plain && !self.sentinel
     }
@@ -90,7 +85,7 @@ impl HfStepParts {
         self.groups.get(&what).is_some_and(|g| !g.is_empty())
     }
 
-    /// Ranks that saved; none where no random states are there.
+    /// Ranks that saved; `None` if there are no random states.
     pub(crate) fn world(&self) -> Option<u32> {
         let numbered = self.ranks.last().map(|last| last.saturating_add(1));
         numbered.or(self.one_process.then_some(1))
@@ -131,7 +126,7 @@ impl HfStepParts {
             if names::is_fsdp_dir(dir, "pytorch_model_fsdp") {
                 self.group(StatePart::Weights).add_set(dir, SetKind::Dcp, files);
             } else if files.has(&format!("{dir}/adapter_model.safetensors")) {
-                // Several adapters: each in a directory of its own.
+                // Several adapters: each in its own directory.
                 self.group(StatePart::Weights).add_set(dir, SetKind::Weights, files);
             }
         }
@@ -146,7 +141,8 @@ impl HfStepParts {
         }
     }
 
-    /// The pointer is written before the ranks are done: what they must have written is counted by their random states.
+    /// The pointer is written before the ranks are finished: the number of random states says how many files they
+    /// must have written.
     fn deepspeed(&mut self, files: &StepListing<'_>, dirs: &BTreeSet<&str>) {
         if files.has(names::LATEST) {
             self.group(StatePart::Weights).add(names::LATEST, FileKind::Text);
@@ -161,7 +157,7 @@ impl HfStepParts {
                 .push(lost.in_file(names::LATEST));
         }
         let mut steps: Vec<&&str> = dirs.iter().filter(|d| d.starts_with("global_step")).collect();
-        // DeepSpeed's ds_to_universal puts its copy beside what it was made from, and leaves the pointer as it is.
+        // DeepSpeed's ds_to_universal puts its copy next to the original and does not change the pointer.
         if steps.len() > 1
             && let Some(copy) = steps.extract_if(.., |d| d.ends_with(UNIVERSAL)).next()
         {
@@ -210,7 +206,7 @@ impl HfStepParts {
     }
 }
 
-/// `torch.save` writes the file's own name into it: another name is another file's content.
+/// `torch.save` writes the file's own name into it: another name means another file's content.
 pub(super) fn misplaced(path: &str, report: &FileReport) -> Option<Finding> {
     let written_as = report.facts.torch.as_ref()?.archive.as_deref()?;
     let stem = camino::Utf8Path::new(path).file_stem()?;

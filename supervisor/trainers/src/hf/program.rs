@@ -1,9 +1,8 @@
-//! Programs that train on Hugging Face's `Trainer` and are known by their names.
+//! Programs that train with Hugging Face's `Trainer`, by name.
 
 use crate::command::CONFIG;
 use std::ops::Range;
 
-/// TRL's commands that train, and ms-swift's.
 const TRL: [&str; 10] = [
     "sft",
     "dpo",
@@ -18,12 +17,10 @@ const TRL: [&str; 10] = [
 ];
 const SWIFT: [&str; 3] = ["sft", "pt", "rlhf"];
 const LLAMA_FACTORY: [&str; 2] = ["llamafactory-cli", "lmf"];
-/// Its commands that train; those beside `train` are of its newer trainer (`USE_V1=1`).
+/// Training commands of LLaMA-Factory; those other than `train` belong to its newer trainer (`USE_V1=1`).
 const LLAMA_VERBS: [&str; 4] = ["train", "sft", "rm", "dpo"];
-/// All of these, by the names that scripts call them by.
 pub(crate) const PROGRAMS: [&str; 5] = ["trl", "swift", "llamafactory-cli", "lmf", "axolotl"];
 
-/// A program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KnownProgram {
     Trl,
@@ -32,22 +29,19 @@ pub(crate) enum KnownProgram {
     Axolotl,
 }
 
-/// The program that a command starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundProgram {
     pub(crate) program: KnownProgram,
-    /// The words that name it; its own come behind them.
+    /// The words that name it; its arguments follow.
     pub(crate) words: Range<usize>,
 }
 
 impl FoundProgram {
-    /// The file of settings that stands right behind its name.
     pub(crate) fn file<'a>(&self, command: &'a [String]) -> Option<&'a String> {
         command.get(self.words.end).filter(|word| is_file(word))
     }
 }
 
-/// Returns true if a word names a file of settings, or stands for one.
 pub(crate) fn is_file(word: &str) -> bool {
     if word == CONFIG {
         return true;
@@ -56,7 +50,6 @@ pub(crate) fn is_file(word: &str) -> bool {
     ends && !word.starts_with('-')
 }
 
-/// The program that a command starts, where it is known by its name.
 pub(crate) fn program(command: &[String]) -> Option<FoundProgram> {
     (0..command.len()).find_map(|at| {
         let (program, count) = begins(command.get(at..)?)?;
@@ -83,7 +76,7 @@ fn begins(words: &[String]) -> Option<(KnownProgram, usize)> {
     })
 }
 
-/// The program whose module this is, as `-m` takes it.
+/// The program with this module, as `-m` takes it.
 fn module(name: &str) -> Option<KnownProgram> {
     if name == "axolotl.cli.train" {
         return Some(KnownProgram::Axolotl);
@@ -96,11 +89,11 @@ fn module(name: &str) -> Option<KnownProgram> {
     }
 }
 
-/// The program whose source this script is; `next`: the word behind it.
+/// The program with this script; `next`: the word after it.
 fn script(path: &str, next: &str) -> Option<KnownProgram> {
     let parts: Vec<&str> = path.trim_end_matches(".py").rsplit('/').take(3).collect();
     match parts.as_slice() {
-        // LLaMA-Factory's own, beside which many a repository has one of that name.
+        // LLaMA-Factory's own; many other repositories have a script of that name.
         ["train", "src", ..] if is_file(next) => Some(KnownProgram::LlamaFactory),
         ["launcher", "llamafactory", ..] => Some(KnownProgram::LlamaFactory),
         ["train", "cli", "axolotl"] => Some(KnownProgram::Axolotl),
@@ -110,7 +103,6 @@ fn script(path: &str, next: &str) -> Option<KnownProgram> {
     }
 }
 
-/// Returns true if a command starts this program.
 pub(crate) fn is(command: &[String], wanted: KnownProgram) -> bool {
     program(command).is_some_and(|found| found.program == wanted)
 }

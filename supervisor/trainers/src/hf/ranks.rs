@@ -1,4 +1,4 @@
-//! The number of ranks that a command's launcher starts, where the command or the environment says it.
+//! The number of ranks that a command's launcher starts, if the command or the environment says it.
 
 use super::call;
 use super::program::{KnownProgram, program};
@@ -10,14 +10,12 @@ use supervise_config::{ConfigNode, ConfigValue, parse_trainer_yaml};
 #[derive(Clone, Copy)]
 pub(crate) struct LaunchFacts<'a> {
     pub(crate) words: &'a [String],
-    /// The trainer's own settings, of its YAML and of the command.
+    /// The trainer's own settings, from its YAML and from the command.
     pub(crate) said: &'a dyn Fn(&str) -> Option<String>,
     pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
-    /// The text of a file, by the name that the command gives it.
     pub(crate) file: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// Counts them; `None`: it is not said in numbers.
 pub(crate) fn world(facts: LaunchFacts<'_>) -> Option<u32> {
     command::torchrun_world(facts.words)
         .or_else(|| of_accelerate(facts))
@@ -26,18 +24,16 @@ pub(crate) fn world(facts: LaunchFacts<'_>) -> Option<u32> {
         .filter(|n| *n > 0)
 }
 
-/// Ranks of one node whose files stand on that node alone (`save_on_each_node`).
+/// Ranks of one node whose files are only on that node (`save_on_each_node`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeRanks {
-    /// Its first rank.
     pub(crate) first: u32,
-    /// One behind its last rank.
+    /// One past its last rank.
     pub(crate) end: u32,
-    /// Ranks of all nodes.
     pub(crate) world: u32,
 }
 
-/// The ranks whose files a command's steps hold here, if those of other nodes stand there.
+/// The ranks whose files are here, if other nodes keep theirs.
 pub(crate) fn of_node(words: &[String]) -> Option<NodeRanks> {
     let said = call::settings(words);
     said.get("save_on_each_node").filter(|text| call::is_on(text))?;
@@ -60,7 +56,7 @@ pub(crate) fn of_node(words: &[String]) -> Option<NodeRanks> {
     })
 }
 
-/// `accelerate launch --num_processes N`, else what its file says: the one that is named, or the user's own.
+/// `accelerate launch --num_processes N`, else its configuration file: a named one, or the user's default.
 fn of_accelerate(facts: LaunchFacts<'_>) -> Option<u32> {
     let own = own(facts.words, "accelerate")?;
     if let Some(number) = option(own, "num_processes") {
@@ -77,10 +73,9 @@ fn of_accelerate(facts: LaunchFacts<'_>) -> Option<u32> {
     in_config(&text, KINDS.iter().any(is_set))
 }
 
-/// Flags of accelerate's that name the kind of a launch, over its file.
+/// accelerate flags that set the kind of a launch and override its file.
 const KINDS: [&str; 5] = ["multi_gpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm"];
 
-/// The file that `accelerate config` writes.
 fn default_config(facts: LaunchFacts<'_>) -> Option<String> {
     let set = |name: &str| (facts.env)(name).filter(|dir| !dir.is_empty());
     let cache = || Some(set("XDG_CACHE_HOME").or_else(|| Some(format!("{}/.cache", set("HOME")?)))? + "/huggingface");
@@ -88,7 +83,7 @@ fn default_config(facts: LaunchFacts<'_>) -> Option<String> {
     (facts.file)(&format!("{dir}/accelerate/default_config.yaml"))
 }
 
-/// Ranks by a file of accelerate's. `kind_said`: the command names the kind of the launch itself.
+/// Ranks from accelerate's configuration file. `kind_said`: the command itself sets the kind of the launch.
 fn in_config(text: &str, kind_said: bool) -> Option<u32> {
     let node = parse_trainer_yaml(text, "accelerate").ok()?;
     let said = |key: &str| node.child(key).and_then(ConfigNode::as_str);
@@ -96,7 +91,7 @@ fn in_config(text: &str, kind_said: bool) -> Option<u32> {
         return None;
     }
     match said("distributed_type") {
-        // One process, whatever number stands there.
+        // One process, whatever number the file has.
         Some("NO") if !kind_said => Some(1),
         Some("MULTI_CPU") => None,
         _ => match node.child("num_processes")?.value {
@@ -106,7 +101,7 @@ fn in_config(text: &str, kind_said: bool) -> Option<u32> {
     }
 }
 
-/// `deepspeed --num_gpus N`, `--include` and `--exclude` with the cards of each host, and its list of hosts.
+/// `deepspeed --num_gpus N`, `--include` and `--exclude` with the GPUs of each host, and its hostfile.
 fn of_deepspeed(facts: LaunchFacts<'_>) -> Option<u32> {
     let own = own(facts.words, "deepspeed")?;
     let either = |short: &str, long: &str| short_option(own, short).or_else(|| option(own, long));
@@ -120,15 +115,15 @@ fn of_deepspeed(facts: LaunchFacts<'_>) -> Option<u32> {
     }
     match (include, exclude) {
         (Some(hosts), _) => sum(hosts.split('@').map(cards)),
-        // How many cards are left is the machine's to say.
+        // The number of remaining GPUs depends on the machine.
         (None, Some(_)) => None,
-        // A list that cannot be read may name several.
+        // An unreadable hostfile may list several hosts.
         (None, None) if named.is_some() && nodes.is_none() => None,
         (None, None) => gpus??.checked_mul(nodes.unwrap_or(Some(1))?),
     }
 }
 
-/// Hosts of a list, with their cards: `worker-0 slots=8`.
+/// Hosts of a hostfile with their GPUs: `worker-0 slots=8`.
 fn hosts(list: &str) -> Option<Vec<(&str, u32)>> {
     let lines = list.lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -142,7 +137,6 @@ fn hosts(list: &str) -> Option<Vec<(&str, u32)>> {
         .collect()
 }
 
-/// Cards of the hosts that a command takes.
 fn on_hosts(
     hosts: &[(&str, u32)],
     include: Option<&str>,
@@ -151,7 +145,7 @@ fn on_hosts(
     gpus: Option<Option<u32>>,
 ) -> Option<u32> {
     let slots = |name: &str| hosts.iter().find(|(host, _)| *host == name).map(|(_, slots)| *slots);
-    // A host without cards stands for all of its own.
+    // A host without GPU numbers means all of its GPUs.
     let of = |part: &str| if part.contains(':') { cards(part) } else { slots(part) };
     if let Some(include) = include {
         return sum(include.split('@').map(of));
@@ -170,18 +164,19 @@ fn on_hosts(
     }
 }
 
-/// `None` if one is not known, or the sum is none of this world.
+/// `None` if one is unknown, or the sum overflows.
 fn sum(mut cards: impl Iterator<Item = Option<u32>>) -> Option<u32> {
     cards.try_fold(0u32, |sum, n| sum.checked_add(n?))
 }
 
-/// Cards of `host:0,1`.
+/// GPUs of `host:0,1`.
 fn cards(host: &str) -> Option<u32> {
     let (_, cards) = host.split_once(':')?;
     u32::try_from(cards.split(',').filter(|card| !card.is_empty()).count()).ok()
 }
 
-/// TRL hands its options on to accelerate; LLaMA-Factory and ms-swift start torchrun by themselves, as the environment says.
+/// TRL passes its options on to accelerate; LLaMA-Factory and ms-swift start torchrun themselves, as the environment
+/// says.
 fn of_program(facts: LaunchFacts<'_>) -> Option<u32> {
     match program(facts.words)?.program {
         KnownProgram::Trl => of_trl(facts),
@@ -193,7 +188,7 @@ fn of_program(facts: LaunchFacts<'_>) -> Option<u32> {
     }
 }
 
-/// The number that is said, else that of `accelerate_config`: a file, or one of those that TRL brings.
+/// The given number, else that of `accelerate_config`: a file, or one that TRL ships.
 fn of_trl(facts: LaunchFacts<'_>) -> Option<u32> {
     if let Some(number) = (facts.said)("num_processes") {
         return number.parse().ok();
@@ -224,7 +219,7 @@ const BROUGHT_BY_TRL: [(&str, u32); 7] = [
     ("zero3", 8),
 ];
 
-/// A launcher's own options: what stands before the script or the module.
+/// A launcher's own options: the words before the script or the module.
 fn own<'a>(words: &'a [String], launcher: &str) -> Option<&'a [String]> {
     let at = words
         .iter()
@@ -234,13 +229,11 @@ fn own<'a>(words: &'a [String], launcher: &str) -> Option<&'a [String]> {
     own.get(..own.iter().position(is_end).unwrap_or(own.len()))
 }
 
-/// The value of an option with one letter, the last one.
 fn short_option<'a>(words: &'a [String], name: &str) -> Option<&'a str> {
     let at = words.iter().rposition(|word| word == name)?;
     words.get(at + 1).map(String::as_str)
 }
 
-/// The value of an option, the last one.
 fn option<'a>(words: &'a [String], name: &str) -> Option<&'a str> {
     (0..words.len()).rev().find_map(|at| {
         let flag = words.get(at)?.strip_prefix("--")?;
@@ -338,7 +331,7 @@ mod tests {
         ] {
             assert_eq!(count(text), ranks, "{text}");
         }
-        // What nobody names is read as well: accelerate's own file, DeepSpeed's list of a cluster, and TRL's YAML.
+        // Default files are read too: accelerate's own, DeepSpeed's hostfile, and TRL's YAML.
         let own = [("/home/me/.cache/huggingface/accelerate/default_config.yaml", zero)];
         for text in ["accelerate launch t.py", "trl sft --learning_rate 1"] {
             assert_eq!(counted(text, None, &[], &own), Some(4), "{text}");

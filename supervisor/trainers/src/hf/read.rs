@@ -1,4 +1,4 @@
-//! The configuration of a run by its command and YAML: `TrainingArguments`, whoever passes them on.
+//! Reads a run's configuration from its command and YAML: `TrainingArguments`, whichever program takes them.
 
 use super::HF;
 use super::arguments::TrainingArguments;
@@ -21,7 +21,6 @@ use supervise_core::spec::{GangSpec, LauncherKind, ResumeIntent};
 const REPORT_TO: &str = "report_to";
 const ADD_VERSION: &str = "add_version";
 
-/// Tools that `report_to` names, one or several of them.
 fn trackers(said: &TrainingArguments, input: &ReadInput<'_>) -> Vec<MetricsTool> {
     let mut names: Vec<&str> = said.text(REPORT_TO).into_iter().collect();
     let list = input
@@ -53,7 +52,6 @@ fn trackers(said: &TrainingArguments, input: &ReadInput<'_>) -> Vec<MetricsTool>
     out
 }
 
-/// Reads a run.
 pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>> {
     let said = TrainingArguments::of(input);
     let mut out = ReadOutput::blank(HF);
@@ -76,13 +74,13 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     out.cadence.every = saving.every();
     out.facts.own = AdapterPayload::new(saving);
     out.last_step = said.number("max_steps").map(Step);
-    // The best step may be an old one, and is to stay.
+    // The best step may be an old one, and must be retained.
     let keeps_best = said.is("load_best_model_at_end");
     out.keep = said
         .number("save_total_limit")
         .and_then(|n| u32::try_from(n).ok())
         .filter(|_| !keeps_best);
-    // A save on demand ends the training as well, and is no end of it.
+    // A save on demand also stops the training, which does not finish it.
     let on_demand = said.is("enable_jit_checkpoint");
     out.has_tail = true;
     out.may_end_early = !on_demand;
@@ -117,7 +115,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     if said.is("ignore_data_skip") {
         out.not_restored.push(StateKind::DataOrder);
     }
-    // In a file it cannot be switched off for a resume.
+    // If set in a file, it cannot be disabled for a resume.
     if said.is(RESUME_ONLY_MODEL) && !call::settings(input.command).contains_key(RESUME_ONLY_MODEL) {
         out.not_restored
             .extend([StateKind::Optimizer, StateKind::LrSchedule, StateKind::Rng]);
@@ -140,7 +138,7 @@ pub(crate) fn read(input: &ReadInput<'_>) -> Result<ReadOutput, Vec<ConfigError>
     Ok(out)
 }
 
-/// The command, with the place of the YAML marked: it may be a copy that is given.
+/// The command with a placeholder for the YAML, which may be replaced by a copy.
 fn named(input: &ReadInput<'_>) -> Vec<String> {
     let named = call::configs_in(input.command).into_iter();
     let is_it = |word: &String| Some(input.cwd.join(word).as_path()) == input.config_file;
@@ -159,7 +157,7 @@ fn named(input: &ReadInput<'_>) -> Vec<String> {
     input.command.iter().map(marked).collect()
 }
 
-/// A path is a wish for the first start; `True` is what the supervisor does anyway.
+/// A path is a request for the first start; `True` is what the supervisor does anyway.
 fn resume(said: &TrainingArguments, input: &ReadInput<'_>) -> Result<ResumeIntent, ConfigError> {
     let wish = said.text(call::RESUME).filter(|_| input.recovery);
     let Some(text) = wish.filter(|text| !matches!(text.to_lowercase().as_str(), "true" | "false")) else {
@@ -178,7 +176,7 @@ fn resume(said: &TrainingArguments, input: &ReadInput<'_>) -> Result<ResumeInten
     }
 }
 
-/// The output directory as the trainer takes it: `~` is the home directory there.
+/// The output directory as the trainer resolves it: `~` is the home directory.
 fn output_dir(said: &TrainingArguments, input: &ReadInput<'_>) -> Result<Option<Utf8PathBuf>, ConfigError> {
     let default = || default_dir(input.command);
     let Some(text) = said.text(call::OUTPUT_DIR).or_else(default) else {
@@ -201,7 +199,6 @@ fn output_dir(said: &TrainingArguments, input: &ReadInput<'_>) -> Result<Option<
     }
 }
 
-/// The output directory of a program that is told none.
 fn default_dir(command: &[String]) -> Option<&'static str> {
     match program::program(command)?.program {
         KnownProgram::Trl => Some("trainer_output"),
@@ -210,7 +207,8 @@ fn default_dir(command: &[String]) -> Option<&'static str> {
     }
 }
 
-/// Programs that begin anew whatever they have saved: said before the first launch, not after the first crash.
+/// Programs that always start fresh, whatever they have saved: refused before the first launch, not after the first
+/// crash.
 fn cannot_resume(said: &TrainingArguments, input: &ReadInput<'_>) -> Result<(), ConfigError> {
     let found = program::program(input.command).filter(|_| input.recovery);
     let once = "or run it once, without relaunches: --no-recovery";
@@ -238,7 +236,7 @@ fn is_value_head(said: &TrainingArguments) -> bool {
     full && matches!(said.text("stage"), Some("rm" | "ppo"))
 }
 
-/// ms-swift begins a new directory at every start unless it is told not to.
+/// ms-swift creates a new directory at every start unless configured not to.
 fn versions(said: &TrainingArguments, input: &ReadInput<'_>) -> Result<(), ConfigError> {
     let is_off = |text: &str| matches!(text.to_lowercase().as_str(), "false" | "no" | "f" | "n" | "0");
     if !input.recovery || !program::is(input.command, KnownProgram::Swift) || said.text(ADD_VERSION).is_some_and(is_off)

@@ -1,14 +1,15 @@
-//! The meaning of the lines of Hugging Face's `Trainer`. Most are printed only where the library's verbosity is `info`.
+//! The meaning of output lines of Hugging Face's `Trainer`. Most are printed only if the library's verbosity is
+//! `info`.
 //!
-//! No line of its own tells a step as it is trained: only the progress bar does, and bars of anything look like it. It counts where
-//! it is as long as the `Trainer` said.
+//! No line reports a step as it is trained: only the progress bar does, and any other bar looks the same. A bar
+//! counts if its total is the number of steps the `Trainer` printed.
 
 use supervise_core::event::TrainerPhase;
 use supervise_core::event::scan::{RuleKind, ScanRule};
 use supervise_core::observe::numbers::TrainingMetric;
 use supervise_core::rulebook::taxonomy::Class;
 
-/// Keys of what is logged, which names no step.
+/// Keys of logged metrics; the record names no step.
 const KEYS: [(TrainingMetric, &str); 2] = [(TrainingMetric::Loss, "loss"), (TrainingMetric::GradNorm, "grad_norm")];
 
 /// Rules in order of precedence.

@@ -3,27 +3,26 @@
 use super::arguments::TrainingArguments;
 use supervise_core::checkpoint::Finding;
 
-/// `TrainingArguments.save_steps` where nothing is said.
 const SAVE_STEPS: u64 = 500;
 
-/// When a run saves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Saving {
     Steps(u64),
     Epochs,
-    /// If its metric is better than ever.
+    /// Only when its metric is the best so far.
     Best,
     Never,
     Unknown,
 }
 
 impl Saving {
-    /// By the keys of `TrainingArguments`. `told`: its settings are in the command or its YAML, so that a default counts.
+    /// Reads the keys of `TrainingArguments`. `told`: the settings come from the command or its YAML, so that
+    /// defaults apply.
     pub(super) fn of(said: &TrainingArguments, told: bool) -> Self {
         let by_steps = || match said.number("save_steps") {
             Some(n) => Self::Steps(n),
             None if said.text("save_steps").is_none() => Self::Steps(SAVE_STEPS),
-            // A share of all steps.
+            // A fraction of all steps.
             None => Self::Unknown,
         };
         match said.text("save_strategy") {
@@ -33,14 +32,15 @@ impl Saving {
         }
     }
 
-    /// axolotl has another default, its own number of saves an epoch, and steps count whatever the strategy says.
+    /// axolotl has another default and its own number of saves per epoch, and a number of steps overrides the
+    /// strategy.
     pub(super) fn of_axolotl(said: &TrainingArguments) -> Self {
         let steps = said
             .number("save_steps")
             .filter(|_| said.text("saves_per_epoch").is_none());
         match (steps, said.text("save_strategy")) {
             (Some(n), _) => Self::Steps(n),
-            // A share of all steps.
+            // A fraction of all steps.
             _ if said.text("saves_per_epoch").is_some() || said.text("save_steps").is_some() => Self::Unknown,
             (None, Some("steps")) => Self::Steps(SAVE_STEPS),
             (None, Some(strategy)) => Self::by_name(strategy),
@@ -50,7 +50,7 @@ impl Saving {
 
     fn by_name(strategy: &str) -> Self {
         match strategy {
-            // An unquoted `no` of a YAML is false.
+            // An unquoted `no` in YAML is false.
             "no" | "false" => Self::Never,
             "epoch" => Self::Epochs,
             "best" => Self::Best,
@@ -58,7 +58,6 @@ impl Saving {
         }
     }
 
-    /// Steps between two saves.
     pub(super) fn every(self) -> Option<u64> {
         match self {
             Self::Steps(n) => Some(n),
@@ -66,10 +65,10 @@ impl Saving {
         }
     }
 
-    /// Cost of a crash, where no number of steps tells it.
+    /// What a crash costs, if no step interval is known.
     pub(super) fn words(self) -> Option<Finding> {
         let when = match self {
-            // TrainingArguments as a warning.
+            // TrainingArguments reports it as a warning.
             Self::Never => return None,
             Self::Epochs => "it saves after each epoch",
             Self::Best => "it saves only if its metric is better than before",

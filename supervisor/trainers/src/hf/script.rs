@@ -1,4 +1,4 @@
-//! The call of a training that a script makes: what of it has to stay as it was learnt, and our words in it.
+//! A script's call of a training: what must stay as learned, and our settings in it.
 
 use super::call::{self, RESUME};
 use crate::command;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use supervise_core::journal::record::StartPoint;
 use supervise_core::spec::script::{CallOrder, LearnedCall};
 
-/// Settings that decide where and what is saved, and by how many.
+/// Settings that decide what is saved, where, and by how many ranks.
 const WATCHED: [&str; 9] = [
     "config",
     "deepspeed",
@@ -20,21 +20,20 @@ const WATCHED: [&str; 9] = [
     "save_strategy",
 ];
 
-/// The output directory, or the file that names it.
 pub(super) fn root(words: &[String]) -> String {
     let dir = call::settings(words).remove("output_dir");
     let dir = dir.map(|dir| format!("--output_dir {dir}"));
     dir.or_else(|| call::config_in(words)).unwrap_or_default()
 }
 
-/// Form of the call of each attempt, and the words put into it.
+/// The expected call of each attempt, and the words to add.
 pub(super) fn call_order(learnt: &LearnedCall, ours: &[String], from: &StartPoint) -> CallOrder {
     let key = |word: &String| {
         let name = word.trim_start_matches("--").split('=').next().unwrap_or_default();
         name.replace('-', "_")
     };
     let mut pinned: Vec<String> = ours.iter().map(key).collect();
-    // Where it begins is decided here, or left to it as it is written.
+    // The resume point is ours to decide, unless the run starts as written.
     if *from != StartPoint::AsIs && !pinned.iter().any(|p| p == RESUME) {
         pinned.push(RESUME.to_owned());
     }
@@ -62,7 +61,7 @@ fn watched(words: &[String], pinned: &[String]) -> BTreeMap<String, String> {
     out
 }
 
-/// Puts our words at the end of a call; what they decide is taken out of it.
+/// Appends our words to a call and removes the settings that they replace.
 pub(super) fn fill(
     words: &[String],
     order: &CallOrder,

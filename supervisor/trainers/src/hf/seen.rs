@@ -1,4 +1,4 @@
-//! A training as its own process tells of it (`hook.py`): untrusted bytes, read with bounds.
+//! A training as reported by its own process (`hook.py`): untrusted bytes, read with limits.
 
 use super::HF;
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
@@ -8,14 +8,12 @@ use supervise_core::spec::seen::TrainerSeen;
 
 /// Runs in the trainer's interpreter.
 pub(crate) const HOOK: &str = include_str!("hook.py");
-/// The step that it may give the trainer.
+/// The step that the hook may pass to the trainer.
 pub(crate) const STEP_VARIABLE: &str = "SUPERVISE_STEP";
-/// Lines that are read.
 const LINES: usize = 64;
-/// Longest path.
 const LONGEST: usize = 4096;
 
-/// One line; what does not fit its type is not believed.
+/// One line; values of the wrong type are rejected.
 #[derive(Debug, Deserialize)]
 struct HookReport {
     root: Utf8PathBuf,
@@ -30,13 +28,12 @@ struct HookReport {
     took: bool,
 }
 
-/// The exception that kept the hook from seeing a training.
 #[derive(Debug, Deserialize)]
 struct HookFailure {
     failed: String,
 }
 
-/// The name of the exception with which the hook failed, if it saw no training because of that.
+/// The name of the exception with which the hook failed, if it therefore saw no training.
 pub(crate) fn failed(text: &str) -> Option<String> {
     let is_name = |name: &String| !name.is_empty() && name.len() <= 64 && name.chars().all(char::is_alphanumeric);
     let mut lines = text.lines().take(LINES);
@@ -44,7 +41,8 @@ pub(crate) fn failed(text: &str) -> Option<String> {
     (seen(text, None).is_none() && is_name(&found.failed)).then_some(found.failed)
 }
 
-/// The training that was begun first, and why it is watched only; `None`: none was. `known`: what was seen of an attempt before.
+/// The training that started first, and why it is only observed; `None`: there was none. `known`: what an earlier
+/// attempt reported.
 pub(crate) fn seen(text: &str, known: Option<&TrainerSeen>) -> Option<TrainerSeen> {
     let told = |line: &str| serde_json::from_str::<HookReport>(line).ok();
     let all: Vec<HookReport> = text.lines().take(LINES).filter_map(told).collect();
@@ -64,7 +62,7 @@ pub(crate) fn seen(text: &str, known: Option<&TrainerSeen>) -> Option<TrainerSee
     })
 }
 
-/// Why a step of this training may be none of this run's, or would not be taken.
+/// Why steps of this training may not belong to this run, or would not be loaded.
 fn unfit(first: &HookReport, again: Option<&HookReport>, known: Option<&TrainerSeen>) -> Option<String> {
     let inside = |path: &Utf8PathBuf| path.parent() == Some(first.root.as_path());
     if let Some(again) = again {
@@ -90,7 +88,7 @@ fn unfit(first: &HookReport, again: Option<&HookReport>, known: Option<&TrainerS
     }
 }
 
-/// A directory that a run may own.
+/// Returns true if a run may own this directory.
 fn is_place(root: &Utf8Path) -> bool {
     let plain = |c: Utf8Component<'_>| matches!(c, Utf8Component::RootDir | Utf8Component::Normal(_));
     root.is_absolute() && root.parent().is_some() && root.as_str().len() <= LONGEST && root.components().all(plain)

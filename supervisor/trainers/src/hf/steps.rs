@@ -1,4 +1,4 @@
-//! The steps under an output directory, folded from file facts as they come.
+//! The steps under an output directory, built from file facts as they arrive.
 
 use super::entry::{HfStepDir, Siblings};
 use super::groups::StatePart;
@@ -16,21 +16,19 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Fi
 use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 
-/// Neighbours of a step that are asked what a step of this run holds.
+/// Number of neighbours that show what a step of this run has.
 const SIBLINGS: usize = 4;
 
-/// Facts about all steps under one root.
 #[derive(Debug)]
 pub(crate) struct HfSteps {
     expect: ExpectedLayout,
     steps: BTreeMap<Step, HfStepDir>,
-    /// Directories that `get_last_checkpoint` takes for steps, and that no run has written.
+    /// Directories that `get_last_checkpoint` reads as steps although no run wrote them.
     padded: BTreeMap<String, Step>,
     odd: BTreeMap<String, HfRootName>,
 }
 
 impl HfSteps {
-    /// No steps yet.
     pub(crate) fn new(expect: ExpectedLayout) -> Self {
         Self {
             expect,
@@ -124,7 +122,7 @@ impl StepTracker for HfSteps {
             .chain(padded)
             .map(|(name, step)| (CkptId(name.into()), step))
             .collect();
-        // Stable: of one number, the name that a run has written comes first.
+        // The sort is stable: of equal numbers, the name that a run wrote comes first.
         all.sort_by_key(|(_, step)| Reverse(*step));
         all
     }

@@ -1,5 +1,5 @@
-//! The files of a step that LLaMA-Factory's own trainer wrote (`USE_V1=1`, 0.9.5): it is no `Trainer`, and its steps have the same names.
-//! Source: `v1/core/utils/checkpoint.py`.
+//! The files of a step written by LLaMA-Factory's own trainer (`USE_V1=1`, 0.9.5): it is not a `Trainer`, but its
+//! steps have the same names. Source: `v1/core/utils/checkpoint.py`.
 
 use super::groups::{PartFiles, StatePart, StepListing};
 use super::names::{self, V1_COMPLETE, V1_DATA, V1_RNG, V1_STATE};
@@ -17,14 +17,14 @@ pub(crate) const STATE_DICT: &str = "optimizer/state_dict.pt";
 /// Keys of a file of random states.
 const GENERATORS: [&str; 3] = ["python", "numpy", "torch"];
 
-/// A step has this form: its mark, or its position beside files that `Trainer` never writes.
+/// Recognizes this format by its marker, or by its position file next to files that `Trainer` never writes.
 pub(crate) fn is_one(files: &StepListing<'_>) -> bool {
     let own = [V1_RNG, V1_DATA, MODEL];
     files.has(V1_COMPLETE) || files.has(V1_STATE) && !files.has(names::STATE) && own.iter().any(|d| files.has_dir(d))
 }
 
-/// What LLaMA-Factory would fail on, or take for something else, although the file is whole: the files of a rank have the same name in
-/// both directories.
+/// Content of a whole file on which LLaMA-Factory would fail, or which it would mistake for something else: a rank's
+/// files have the same name in both directories.
 pub(crate) fn odd_content(path: &str, report: &FileReport) -> Option<Finding> {
     let damage = |detail: &str| Some(Finding::error("other_content", Verdict::Damaged, detail.to_owned()));
     if path == V1_STATE {
@@ -40,7 +40,6 @@ pub(crate) fn odd_content(path: &str, report: &FileReport) -> Option<Finding> {
     }
 }
 
-/// Its files, sorted, and the ranks that saved.
 pub(crate) fn sort(files: &StepListing<'_>) -> (BTreeMap<StatePart, PartFiles>, BTreeSet<u32>) {
     let mut groups: BTreeMap<StatePart, PartFiles> = BTreeMap::new();
     if files.has(V1_STATE) {

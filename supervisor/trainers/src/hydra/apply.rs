@@ -1,4 +1,4 @@
-//! Changing a configuration by an override.
+//! Applying an override to a configuration.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use supervise_config::{ConfigError, ConfigMap, ConfigNode, ConfigTree, ConfigVal
 
 use super::{HydraOverride, OverrideAction, refuse};
 
-/// Applies an override to a configuration. In struct mode, which is Hydra's, the plain form refuses keys that do not exist.
+/// Applies an override to a configuration. In struct mode, which Hydra uses, the plain form refuses unknown keys.
 pub fn apply(tree: &mut ConfigTree, change: &HydraOverride, struct_mode: bool) -> Result<(), ConfigError> {
     if change.package.is_some() {
         return Err(refuse(
@@ -52,7 +52,7 @@ pub fn apply(tree: &mut ConfigTree, change: &HydraOverride, struct_mode: bool) -
     }
 }
 
-/// The value a key has now; an interpolation that cannot be followed here counts as one.
+/// The current value of a key; an interpolation that cannot be resolved here counts as one.
 fn current(tree: &ConfigTree, key: &str) -> Option<ConfigValue> {
     match InterpolationResolver::new(tree, &|_| None).get(key) {
         Ok(node) => node
@@ -83,7 +83,7 @@ fn update(tree: &mut ConfigTree, change: &HydraOverride, value: ConfigValue, str
         match known {
             None if strict => return Err(unknown()),
             None => break,
-            // A plain value on the way gives place to an empty mapping, in which no key is known.
+            // A scalar on the path is replaced by an empty mapping, in which no key is known.
             Some(ConfigValue::Map(_) | ConfigValue::List(_)) => {}
             Some(_) if length < parts.len() && strict => return Err(unknown()),
             Some(_) => {}
@@ -126,7 +126,7 @@ fn known_keys(below: &ConfigMap, over: &ConfigMap) -> bool {
     )
 }
 
-/// Equality as Python sees it: numbers and truth values by their number.
+/// Equality as in Python: numbers and booleans compare by value.
 fn equal(left: &ConfigValue, right: &ConfigValue) -> bool {
     let number = |value: &ConfigValue| match value {
         ConfigValue::Bool(value) => Some(f64::from(u8::from(*value))),

@@ -1,7 +1,7 @@
-//! Writing strings so that Hydra and OmegaConf give them back unchanged.
+//! Encodes strings so that they pass through Hydra and OmegaConf unchanged.
 
-/// Writes a string as an override's value: whatever it holds, the trainer sees exactly it. Pass the result as one element of the
-/// command, without a shell. (Only `???` keeps its meaning of "to be filled in"; OmegaConf has no way to escape it.)
+/// Encodes a string as an override's value: the trainer gets exactly this string. Pass the result as one word of the
+/// command, without a shell. (Only `???` keeps its meaning of "to be filled in"; OmegaConf cannot escape it.)
 pub fn encode_str(text: &str) -> String {
     let mut out = String::from("'");
     let mut slashes = 0;
@@ -22,7 +22,7 @@ pub fn encode_str(text: &str) -> String {
     out
 }
 
-/// Writes a list of strings as an override's value.
+/// Encodes a list of strings as an override's value.
 pub fn encode_list(items: &[&str]) -> String {
     let items: Vec<String> = items.iter().map(|item| encode_str(item)).collect();
     format!("[{}]", items.join(","))

@@ -5,10 +5,9 @@ use supervise_config::{ConfigError, ConfigMap, ConfigNode, ConfigValue, MapKey, 
 
 use super::refuse;
 
-/// The deepest nesting of lists and mappings in a value.
 const MAX_NESTING: usize = 64;
 
-/// Reads the value that begins there and reaches to the end.
+/// Parses the value from `start` to the end of the text.
 pub(super) fn parse_value(text: &str, start: usize) -> Result<ConfigValue, ConfigError> {
     let mut reader = ValueParser {
         text,
@@ -29,7 +28,6 @@ pub(super) fn parse_value(text: &str, start: usize) -> Result<ConfigValue, Confi
     }
 }
 
-/// Reads a value from left to right.
 struct ValueParser<'a> {
     text: &'a str,
     at: usize,
@@ -66,7 +64,7 @@ impl<'a> ValueParser<'a> {
         ))
     }
 
-    /// Elements with commas between them, after an opening of `open` bytes.
+    /// Elements separated by commas, after an opening of `open` bytes.
     fn items(&mut self, open: usize, close: char) -> Result<Vec<ConfigValue>, ConfigError> {
         self.at += open;
         let mut items = Vec::new();
@@ -125,7 +123,7 @@ impl<'a> ValueParser<'a> {
                 out.push(next);
                 continue;
             }
-            // Backslashes count only in front of the quote: pairs stand for one, an odd one escapes the quote.
+            // Backslashes count only before a quote: each pair is one backslash, an odd one escapes the quote.
             out.push_str(&"\\".repeat(slashes / 2));
             if slashes.is_multiple_of(2) {
                 self.at = self.text.len() - rest.len();
@@ -135,7 +133,7 @@ impl<'a> ValueParser<'a> {
         }
     }
 
-    /// A run of words, colons and interpolations; a key has neither of the latter.
+    /// A run of words, colons and interpolations; a key has neither of the latter two.
     fn words(&mut self, key: bool) -> Result<ConfigValue, ConfigError> {
         let mut words: Vec<(TokenKind, &'a str)> = Vec::new();
         loop {
@@ -170,7 +168,6 @@ impl<'a> ValueParser<'a> {
         literal::value(&words).map_err(|message| self.refuse(&message))
     }
 
-    /// The name in front of `(`.
     fn function_name(&self) -> Option<&'a str> {
         let rest = self.rest();
         let (kind, length) = literal::word(rest)?;
@@ -249,7 +246,7 @@ fn interpolation(text: &str) -> Option<usize> {
     inside.find('}').filter(|end| *end > 0).map(|end| end + 3)
 }
 
-/// A cast of the parts of a list or mapping, or of a single value.
+/// Casts a single value or each part of a list or mapping.
 fn cast_with(value: &ConfigValue, cast: impl Fn(&ConfigValue) -> Option<ConfigValue> + Copy) -> Option<ConfigValue> {
     let inner =
         |node: &ConfigNode| cast_with(&node.value, cast).map(|value| ConfigNode::new(value, node.origin.clone()));

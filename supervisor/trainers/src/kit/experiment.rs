@@ -1,22 +1,19 @@
-//! One experiment for all attempts, with the tools that draw a run's curves: each would begin a new one at every relaunch.
+//! One metrics experiment for all attempts: otherwise each relaunch would start a new one.
 
 use crate::adapter::{HostFacts, InjectedSetting, LaunchPlan};
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
 
-/// A tool that keeps a run's metrics.
+/// A tool that records a run's metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricsTool {
-    /// Weights & Biases.
     Wandb,
-    /// SwanLab.
     Swanlab,
-    /// MLflow, which gives the ids itself and refuses others.
+    /// MLflow, which assigns ids itself and refuses others.
     Mlflow,
 }
 
 impl MetricsTool {
-    /// Known by the name that trainers give it.
     pub(crate) fn of(name: &str) -> Option<Self> {
         match name {
             "wandb" => Some(Self::Wandb),
@@ -34,7 +31,8 @@ impl MetricsTool {
         }
     }
 
-    /// Variables by which the user decides it. One of them is enough: an id and a mode of two minds would end the trainer.
+    /// Variables by which the user takes control. One is enough: an id and a mode that disagree would stop the
+    /// trainer.
     fn variables(self) -> &'static [&'static str] {
         match self {
             Self::Wandb => &["WANDB_RUN_ID", "WANDB_RESUME"],
@@ -44,7 +42,8 @@ impl MetricsTool {
     }
 }
 
-/// Lets all attempts since the run was taken into care go on in one experiment of each tool: a fresh start counts its steps anew.
+/// Lets all attempts since the run was adopted continue one experiment of each tool. A fresh start gets a new one
+/// because it counts its steps from the beginning.
 pub(crate) fn go_on(
     plan: &mut LaunchPlan,
     trackers: &[MetricsTool],
@@ -61,7 +60,7 @@ pub(crate) fn go_on(
             MetricsTool::Mlflow if order.attempt.0 <= 1 => plan.notes.push(of_mlflow(is_set).to_owned()),
             MetricsTool::Wandb | MetricsTool::Swanlab if !is_set => {
                 plan.help(vec![one(tracker, spec, host)], spec, host);
-                // Said once, by the first attempt.
+                // Noted only at the first attempt.
                 if order.attempt.0 <= 1 {
                     plan.notes.push(format!(
                         "{}: all attempts go on in one run there; of steps that are trained twice it keeps the first numbers",
@@ -74,7 +73,7 @@ pub(crate) fn go_on(
     }
 }
 
-/// Its runs stay as the user has them.
+/// We leave its runs to the user.
 fn of_mlflow(is_set: bool) -> &'static str {
     if is_set {
         "MLFLOW_RUN_ID stays as you set it: MLflow refuses an id that it does not know, and a parameter whose value is another than in the attempt before"
@@ -92,7 +91,7 @@ fn one(tracker: MetricsTool, spec: &RunSpec, host: &HostFacts) -> InjectedSettin
         ),
     );
     let id = match tracker {
-        // SwanLab takes 21 small letters and digits.
+        // SwanLab takes 21 lowercase letters and digits.
         MetricsTool::Swanlab => format!("{}{:05}", spec.run, host.began),
         MetricsTool::Wandb | MetricsTool::Mlflow => format!("{}-{}", spec.run, host.began),
     };

@@ -1,11 +1,11 @@
-//! Pins: what tells that nobody touched a file.
+//! Pins: hashes that show whether a file was touched.
 
 use supervise_core::checkpoint::{EntryKind, FileFact, PinsHash};
 use supervise_core::id::fnv64;
 
-/// A hash over what a file system says of every file of a step: equal means that nobody touched one.
+/// Hashes the file system metadata of every file of a step: equal hashes mean that no file was touched.
 ///
-/// The order of the facts does not matter; paths count relative to the step, so that a moved step keeps its hash.
+/// The order of the facts does not matter; paths are relative to the step, so that a moved step keeps its hash.
 pub fn pins<'a>(files: impl Iterator<Item = (&'a str, &'a FileFact)>) -> PinsHash {
     let mut sum = PinsSum::default();
     for (path, fact) in files {
@@ -14,7 +14,7 @@ pub fn pins<'a>(files: impl Iterator<Item = (&'a str, &'a FileFact)>) -> PinsHas
     sum.hash()
 }
 
-/// The same hash, kept while files come and go.
+/// The same hash, updated as files appear and disappear.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PinsSum(u64);
 
@@ -23,7 +23,7 @@ impl PinsSum {
         self.0 = self.0.wrapping_add(of_one(path, fact));
     }
 
-    /// Takes away what was added with the same fact.
+    /// Removes what was added with the same fact.
     pub(crate) fn take(&mut self, path: &str, fact: &FileFact) {
         self.0 = self.0.wrapping_sub(of_one(path, fact));
     }
@@ -42,7 +42,7 @@ fn of_one(path: &str, fact: &FileFact) -> u64 {
     mix(fnv64(numbers.chain(path.bytes())))
 }
 
-/// Spreads the bits of one file's hash, so that sums of similar hashes do not meet.
+/// Spreads the bits of one file's hash, so that sums of similar hashes do not collide.
 fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

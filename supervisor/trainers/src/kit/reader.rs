@@ -1,16 +1,16 @@
-//! Typed access to a composed configuration: values, interpolations followed, and everything wrong gathered.
+//! Typed access to a composed configuration: resolves interpolations and collects every error.
 //!
-//! Reading goes on after a problem, so that a person sees all of them at once. Some problems matter only where the supervisor is to resume
-//! the run; without recovery they become warnings.
+//! Reading continues after an error, so that the user sees all of them at once. Some errors matter only if the
+//! supervisor is to resume the run; without recovery they become warnings.
 
 use supervise_config::interpolation::{Env, InterpolationResolver};
 use supervise_config::{ConfigError, ConfigNode, ConfigTree, ConfigValue, ErrorKind, ValueOrigin};
 use supervise_core::checkpoint::Finding;
 
-/// The type of a value: its name in an error, and what is taken for one.
+/// A type's name for errors, and the conversion to it.
 pub(crate) type ScalarType<T> = (&'static str, fn(&ConfigValue) -> Option<T>);
 
-/// Values as YAML has them.
+/// Types as YAML has them.
 const INT: ScalarType<i64> = ("an integer", |value| match value {
     ConfigValue::Int(number) => i64::try_from(*number).ok(),
     _ => None,
@@ -28,20 +28,18 @@ const TEXTS: ScalarType<Vec<String>> = ("a list of names", |value| match value {
     _ => None,
 });
 
-/// Reads one configuration. `B`: what the adapter knows of what it lies on.
+/// Reads one configuration. `B`: what the adapter knows of the base config.
 pub(crate) struct ConfigReader<'a, B = ()> {
     tree: &'a ConfigTree,
     pub(crate) basis: B,
     env: Env<'a>,
     recovery: bool,
-    /// The problem.
     pub(crate) problems: Vec<ConfigError>,
-    /// Notes.
     pub(crate) findings: Vec<Finding>,
 }
 
 impl<'a, B> ConfigReader<'a, B> {
-    /// A reader; `recovery`: the supervisor is to resume the run.
+    /// `recovery`: the supervisor is to resume the run.
     pub(crate) fn new(tree: &'a ConfigTree, basis: B, env: Env<'a>, recovery: bool) -> Self {
         Self {
             tree,
@@ -53,39 +51,36 @@ impl<'a, B> ConfigReader<'a, B> {
         }
     }
 
-    /// Returns true if the supervisor is to resume the run.
     pub(crate) fn resumes(&self) -> bool {
         self.recovery
     }
 
-    /// Place of a key's value.
     pub(crate) fn origin(&self, key: &str) -> ValueOrigin {
         let node = self.tree.get(key).unwrap_or(&self.tree.root);
         node.origin.clone()
     }
 
-    /// Returns true if the trainer itself composed what is read.
+    /// Returns true if the trainer itself composed the configuration.
     pub(crate) fn is_composed(&self) -> bool {
         matches!(self.tree.root.origin, ValueOrigin::Composed { .. })
     }
 
-    /// Returns true if the key is there, be it null: said, or a default.
+    /// Returns true if the key exists, even as null.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.tree.get(key).is_some()
     }
 
-    /// Returns true if the key is there, and is no null.
     pub(crate) fn is_set(&self, key: &str) -> bool {
         self.tree.get(key).is_some_and(|n| !n.is_null())
     }
 
-    /// Returns true if somebody said it: it is no default.
+    /// Returns true if the key was set, not only a default.
     pub(crate) fn is_said(&self, key: &str) -> bool {
         let node = self.tree.get(key);
         node.is_some_and(|n| !matches!(n.origin, ValueOrigin::Default { .. }))
     }
 
-    /// The value of a key, evaluated; `None` where it is missing or null.
+    /// The value of a key, resolved; `None` if missing or null.
     pub(crate) fn value(&mut self, key: &str) -> Option<ConfigNode> {
         self.evaluated(key).filter(|node| !node.is_null())
     }
@@ -98,13 +93,13 @@ impl<'a, B> ConfigReader<'a, B> {
         })
     }
 
-    /// A value of a type; `None` where it is missing or null.
+    /// A value of a type; `None` if missing or null.
     pub(crate) fn get<T>(&mut self, key: &str, kind: ScalarType<T>) -> Option<T> {
         let node = self.value(key)?;
         self.typed(key, &node, kind)
     }
 
-    /// A value of a type, in whose place a null is wrong; `None` where it is missing.
+    /// A value of a type that must not be null; `None` if missing.
     pub(crate) fn needed<T>(&mut self, key: &str, kind: ScalarType<T>) -> Option<T> {
         let node = self.evaluated(key)?;
         self.typed(key, &node, kind)
@@ -123,12 +118,10 @@ impl<'a, B> ConfigReader<'a, B> {
         found
     }
 
-    /// A whole number.
     pub(crate) fn int(&mut self, key: &str) -> Option<i64> {
         self.get(key, INT)
     }
 
-    /// A whole number above zero.
     pub(crate) fn positive(&mut self, key: &str) -> Option<u32> {
         let number = self.int(key)?;
         let positive = u32::try_from(number).ok().filter(|n| *n > 0);
@@ -142,27 +135,24 @@ impl<'a, B> ConfigReader<'a, B> {
         positive
     }
 
-    /// A string.
     pub(crate) fn string(&mut self, key: &str) -> Option<String> {
         self.get(key, TEXT)
     }
 
-    /// A truth value; missing and null are `false`.
+    /// A boolean; missing and null are `false`.
     pub(crate) fn flag(&mut self, key: &str) -> bool {
         self.get(key, FLAG).unwrap_or(false)
     }
 
-    /// A list of strings.
     pub(crate) fn strings(&mut self, key: &str) -> Option<Vec<String>> {
         self.get(key, TEXTS)
     }
 
-    /// Something was found already that makes the configuration unusable.
     pub(crate) fn has_problems(&self) -> bool {
         !self.problems.is_empty()
     }
 
-    /// The consequence of a wrong value is no mistake of its own, and what is asked for twice is wrong once.
+    /// Drops errors that only follow from another, and repeated ones.
     fn refuse(&mut self, error: ConfigError) {
         let is_known = |p: &ConfigError| *p == error || p.key.is_some() && p.key == error.key;
         if !self.problems.iter().any(is_known) {
@@ -170,13 +160,13 @@ impl<'a, B> ConfigReader<'a, B> {
         }
     }
 
-    /// Something that makes the configuration unusable.
+    /// Adds an error that makes the configuration unusable.
     pub(crate) fn problem(&mut self, key: &str, message: impl Into<String>, hint: &str) {
         let error = ConfigError::new(ErrorKind::BadValue, message).from_origin(&self.origin(key));
         self.refuse(error.with_key(key).with_hint(hint));
     }
 
-    /// Something that only makes a resume impossible.
+    /// Adds an error that only makes a resume impossible.
     pub(crate) fn no_recovery(&mut self, code: &'static str, key: &str, message: impl Into<String>, hint: &str) {
         if self.recovery {
             let hint = format!("{hint}, or run with --no-recovery to supervise without resuming");
@@ -189,13 +179,11 @@ impl<'a, B> ConfigReader<'a, B> {
         self.findings.push(Finding::warning(code, detail));
     }
 
-    /// Something doubtful.
     pub(crate) fn warn(&mut self, code: &'static str, key: &str, message: impl Into<String>) {
         let detail = self.told(key, message);
         self.findings.push(Finding::warning(code, detail));
     }
 
-    /// Something worth knowing.
     pub(crate) fn note(&mut self, code: &'static str, key: &str, message: impl Into<String>) {
         let detail = self.told(key, message);
         self.findings.push(Finding::note(code, detail));

@@ -1,11 +1,11 @@
-//! Summaries of steps before anything is known of them.
+//! Summaries of steps of which nothing is known yet.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CheckpointSummary, CkptId, Finding, PinsHash, Resumability, Verdict};
 use supervise_core::id::{Step, WallMs};
 
-/// A step that was never noted: asked for after it was forgotten, or by a name that is none.
+/// A step that was never noted: forgotten before, or not a step's name.
 pub(crate) fn unknown_step(ckpt: &CkptId) -> CheckpointSummary {
     let mut summary = blank(ckpt.clone(), Step(0));
     summary.findings.push(Finding::error(
@@ -19,7 +19,6 @@ pub(crate) fn unknown_step(ckpt: &CkptId) -> CheckpointSummary {
     summary
 }
 
-/// A step of which nothing is known yet.
 pub(crate) fn blank(id: CkptId, step: Step) -> CheckpointSummary {
     CheckpointSummary {
         id,

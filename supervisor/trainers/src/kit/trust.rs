@@ -1,14 +1,14 @@
-//! Names that a checkpoint imports, and what the settings say to them.
+//! Names that a checkpoint imports, checked against the settings.
 
 use crate::adapter::ExpectedLayout;
 use std::collections::BTreeSet;
 use supervise_checkpoint::torch::TorchFacts;
 use supervise_core::checkpoint::{Finding, FindingLevel, Verdict};
 
-/// Names kept of one step, and the most that one file lists: a full list may hide more.
+/// Names kept per step, and the most that one file lists: a full list may hide more.
 const NAMES: usize = 16;
 
-/// Names that files import beyond what torch needs and nobody trusts, sorted, the first few.
+/// Names that files import beyond torch's own and the trusted ones: sorted, the first few.
 pub(crate) fn not_trusted<'a>(expect: &ExpectedLayout, facts: impl Iterator<Item = &'a TorchFacts>) -> Vec<String> {
     let mut names: BTreeSet<&str> = BTreeSet::new();
     let mut hidden = false;
@@ -38,7 +38,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// If the settings allow it, danger does not condemn; it is said all the same.
+/// If the settings allow it, a dangerous name does not fail the step; it is still reported.
 pub(crate) fn allow(expect: &ExpectedLayout, findings: &mut [Finding]) {
     if !expect.trust_unsafe {
         return;

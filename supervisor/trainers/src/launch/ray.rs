@@ -1,7 +1,8 @@
-//! The Ray cluster of a launch, whichever trainer's.
+//! The Ray cluster of a launch, for any trainer.
 //!
-//! Ray takes an explicit address, else `RAY_ADDRESS`, else the cluster that `ray start` last began on this machine, else it starts its
-//! own. The third is the trap: a run would join a stranger's cluster without a word, or fail because that one is dead.
+//! Ray takes an explicit address, else `RAY_ADDRESS`, else the cluster that `ray start` last started on this machine,
+//! else it starts its own. The third is a trap: a run would silently join someone else's cluster, or fail because
+//! that one is dead.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use supervise_core::checkpoint::Finding;
@@ -10,51 +11,48 @@ use supervise_core::spec::{GangSpec, LauncherKind, RunSpec};
 
 /// The variable in which every `ray.init` looks for a cluster.
 pub(crate) const ADDRESS: &str = "RAY_ADDRESS";
-/// The one in which it looks for a place for its files.
+/// The variable in which it looks for its temporary directory.
 pub(crate) const TEMP: &str = "RAY_TMPDIR";
-/// Ray refuses sockets with longer names (107 bytes); its own part below the directory takes up to 68 of them.
+/// Ray refuses longer socket paths (107 bytes); its own part below the directory takes up to 68 of them.
 const TEMP_LIMIT: usize = 107 - 68;
 
 /// The Ray cluster of a trainer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum RayMode {
-    /// None: the trainer uses no Ray.
     #[default]
     Unused,
-    /// Its own, which the driver starts and which ends with it.
+    /// Its own: the driver process starts it and it stops with the driver.
     Own {
-        /// The place of its files is left to us.
+        /// We choose its temporary directory.
         apart: bool,
     },
-    /// One that the user's script starts before it calls the trainer, and that ends with each attempt.
+    /// Started by the user's script before it calls the trainer; it stops with each attempt.
     Scripted,
-    /// One that somebody else started.
+    /// Started by someone else.
     Cluster {
-        /// As `ray.init` takes it; `None`: the one that `ray start` began on this machine.
+        /// As `ray.init` takes it; `None`: the one that `ray start` started on this machine.
         address: Option<String>,
-        /// Source of the statement: a key, a variable.
+        /// Where the address comes from: a key, a variable.
         by: String,
-        /// Machines that it must have.
         nodes: u32,
-        /// GPUs that it must have, where the trainer counts GPUs and the configuration says how many.
+        /// GPUs that it must have, if the trainer counts GPUs and the configuration says how many.
         gpus: Option<u32>,
     },
-    /// One over the nodes of an allocation, which is started for each attempt and ends with it.
+    /// Spans the nodes of an allocation; we start it for each attempt and it stops with it.
     Started {
-        /// Machines that it must have.
         nodes: u32,
-        /// GPUs of each, where the trainer counts GPUs and the configuration says how many.
+        /// GPUs per machine, if the trainer counts GPUs and the configuration says how many.
         gpus: Option<u32>,
         /// Further options of `ray start` on each machine.
         options: Vec<String>,
-        /// The place of its files is left to us.
+        /// We choose its temporary directory.
         apart: bool,
     },
     /// The command hands the trainer to a cluster and only waits for it (`ray job submit`).
     Submitted,
 }
 
-/// The workers of a launch: the driver alone, or a cluster with it.
+/// The workers of a launch: the driver process alone, or with a cluster.
 pub(crate) fn gang(ray: &RayMode) -> GangSpec {
     match ray {
         RayMode::Started { nodes, .. } => GangSpec {
@@ -67,7 +65,7 @@ pub(crate) fn gang(ray: &RayMode) -> GangSpec {
     }
 }
 
-/// The place where Ray would put its files anyway, but in a directory that no other run and no other attempt has.
+/// Where Ray would put its files anyway, but in a directory of this attempt alone.
 pub(crate) fn scratch(tmp: Option<&str>, spec: &RunSpec, order: &LaunchOrder) -> Utf8PathBuf {
     let name = format!("ray-{}-{}", spec.run, order.attempt.0);
     let usual = Utf8Path::new("/tmp").join(&name);
@@ -78,7 +76,6 @@ pub(crate) fn scratch(tmp: Option<&str>, spec: &RunSpec, order: &LaunchOrder) ->
         .unwrap_or(usual)
 }
 
-/// Notes for a person about it before the launch.
 pub(crate) fn findings(ray: &RayMode) -> Option<Finding> {
     match ray {
         RayMode::Unused | RayMode::Submitted => None,

@@ -1,8 +1,9 @@
 //! A launch order as verl's command line and environment.
 //!
-//! The resume is always said in full (`resume_path` and the step, or `disable`), never left to verl's tracker file: with `auto` a missing or
-//! stale tracker starts from step 0 without a word. Only a trainer that is not known keeps its `auto`: it may load more by that way, and the
-//! tracker was mended. Later duplicates win in Hydra, so ours come last.
+//! The resume is always spelled out (`resume_path` and the step, or `disable`) and never left to verl's tracker file:
+//! with `auto`, a missing or stale tracker silently starts from step 0. Only an unknown trainer keeps its `auto`: it
+//! may load more that way, and the tracker has been repaired. Hydra lets later duplicates win, so our overrides come
+//! last.
 
 use super::VerlFacts;
 use crate::adapter::{HostFacts, LaunchPlan};
@@ -25,12 +26,12 @@ use supervise_core::journal::reason::{Evidence, Reason};
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::{ResumeIntent, RoleSpec, RunSpec};
 
-/// State that verl loads at a resume. FSDP ignores exported weights there; for Megatron `model` is wherever the weights were saved.
+/// State that verl loads at a resume. FSDP ignores exported weights there; for Megatron, `model` means the weights
+/// wherever they were saved.
 const LOADABLE: [&str; 3] = ["model", "optimizer", "extra"];
 
 const BY_PATH: &str = "trainer.resume_mode=resume_path";
 
-/// Command and environment of one launch.
 pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Result<LaunchPlan, Reason> {
     let mut plan = LaunchPlan::default();
     plan.overrides.extend(host.trainer.settings.iter().cloned());
@@ -52,7 +53,7 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
     let free = ray.env.into_iter().filter(|(name, _)| !host.is_set(spec, name));
     plan.env.extend(free.map(|(name, value)| (name.to_owned(), value)));
     let config = spec.config_file.as_ref().map(|p| p.as_str());
-    // A script's words are its own: ours stand in the call that it makes, or where the command says.
+    // A script's own arguments stay: our overrides go into its trainer call, or where the command says.
     let at_the_end = spec.learnt.is_none() || command::marks_overrides(&spec.command);
     let beside = if at_the_end { plan.overrides.as_slice() } else { &[] };
     plan.argv = command::fill(&spec.command, beside, config);
@@ -79,7 +80,7 @@ pub(crate) fn arrange(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &Hos
     Ok(plan)
 }
 
-/// Said of a trainer that is only taken for one of verl's, and may load more with `auto` than by a path.
+/// Warns about a trainer that is only assumed to behave like verl's: with `auto` it may load more than by a path.
 fn replaced(spec: &RunSpec, resume: &[String]) -> Option<String> {
     let is_assumed = matches!(
         command::entry(spec.trainer_command()),
@@ -101,7 +102,7 @@ fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
     let by_tracker = spec.resume == ResumeIntent::Tracker;
     match &order.from {
         StartPoint::AsIs => return Ok(out),
-        // Without a tracker `auto` begins anew.
+        // Without a tracker `auto` starts fresh.
         StartPoint::Fresh if by_tracker => {}
         StartPoint::Fresh => out.push("trainer.resume_mode=disable".to_owned()),
         StartPoint::Step {
@@ -127,7 +128,7 @@ fn resume_overrides(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
     Ok(out)
 }
 
-/// verl takes the step out of the path's text: PPO from its end, SFT from the first match in the whole path.
+/// verl parses the step from the path: PPO from its end, SFT from the first match anywhere in it.
 fn check_path(sft: bool, path: &Utf8Path, step: Step) -> Result<(), Reason> {
     let name = path.file_name().unwrap_or_default();
     if path.as_str().ends_with('/') || names::root_name(name) != VerlRootName::Step(step) {
@@ -148,14 +149,14 @@ fn check_path(sft: bool, path: &Utf8Path, step: Step) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Returns true if a path holds what verl's SFT trainer would take for the step.
+/// Returns true if a path contains what verl's SFT trainer would take for the step.
 pub(crate) fn holds_step(path: &Utf8Path) -> bool {
     let text = path.as_str();
     text.match_indices("global_step_")
         .any(|(at, found)| text[at + found.len()..].starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// `load_contents` of every role, never without weights: verl would count on from the step with fresh ones.
+/// `load_contents` of every role, always with weights: otherwise verl would continue from the step with fresh ones.
 fn load_overrides(
     spec: &RunSpec,
     host: &HostFacts,
@@ -169,12 +170,12 @@ fn load_overrides(
     } else {
         VerlBaseConfig::Ppo
     };
-    // A release that is not known may have no such key, or another one: then it loads what it saved.
+    // An unknown release may lack this key or have another one; it then loads what it saved.
     let mark = if release.is_some() { "" } else { "++" };
     let mut out = Vec::new();
     for role in &spec.roles {
         let wanted = roles.get(&role.name).map_or(load, Vec::as_slice);
-        // Megatron keeps nothing else there, and fails on random states of ranks that shared the model in another way.
+        // Megatron stores nothing else in `extra`, and fails on random states saved with another parallel layout.
         let without = role.megatron.is_some() && lost.contains(&StateKind::Rng);
         let mut list: Vec<&'static str> = LOADABLE
             .into_iter()
@@ -213,7 +214,7 @@ fn check_loads_all(load: &[&str]) -> Result<(), Reason> {
     Err(Reason::new("load_contents", text))
 }
 
-/// Megatron's manager looks for `model` among its own shards where it writes such; exported weights then have a name of their own.
+/// If Megatron's manager writes its own shards, `model` means those; exported weights then have their own name.
 fn spelt(role: &RoleSpec, content: &'static str) -> &'static str {
     let saves = |content: &str| role.save_contents.iter().any(|c| c == content);
     let exported_only = role.megatron.is_some_and(|m| !m.adapters) && saves("hf_model") && !saves("model");
@@ -224,7 +225,7 @@ fn spelt(role: &RoleSpec, content: &'static str) -> &'static str {
     }
 }
 
-/// verl deletes before a newer step is proven, so it is told to keep some more; what is too much, the supervisor prunes.
+/// verl deletes old steps before the newer one is proven, so it is told to keep more; the supervisor prunes the rest.
 fn retention_overrides(spec: &RunSpec, host: &HostFacts, notes: &mut Vec<String>) -> Vec<String> {
     if !spec.policy.prune || spec.policy.observe || spec.policy.keep_raise == 0 {
         return Vec::new();
@@ -250,7 +251,7 @@ fn async_overrides(sft: bool, host: &HostFacts, notes: &mut Vec<String>) -> Vec<
     off.collect()
 }
 
-/// An override of the user's behind `{overrides}` would win over ours.
+/// A user override after `{overrides}` would win over ours.
 fn check_not_shadowed(words: &[String], ours: &[String]) -> Result<(), Reason> {
     let Some(at) = words.iter().position(|w| w == command::OVERRIDES) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Settings by which verl helps itself: each with its reason and the setting that switches it off.
+//! Settings injected into verl, each with its reason and the setting that switches it off.
 
 use super::VerlFacts;
 use super::version::ReleaseSeries;
@@ -9,12 +9,10 @@ use crate::launch::RayMode;
 use supervise_core::journal::record::{LaunchOrder, StartPoint};
 use supervise_core::spec::RunSpec;
 
-/// Seconds since 1970 at which the machine is taken away, as verl's trainers read it.
+/// Variable with the time of preemption, in seconds since 1970, as verl's trainers read it.
 const EXPIRY: &str = "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP";
-/// Another name that they read.
 const EXPIRY_TOO: &str = "SAGEMAKER_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP";
 
-/// All helps for one launch.
 pub(crate) fn helps(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Vec<InjectedSetting> {
     let assist = &spec.policy.assist;
     let mut out = Vec::new();
@@ -47,13 +45,13 @@ fn environment(sft: bool, host: &HostFacts) -> InjectedSetting {
         help.set("RAY_DEDUP_LOGS", "0");
     }
     if sft {
-        // Only then the trainer says from which step it goes on.
+        // Only then does the trainer log which step it resumes from.
         help.set("VERL_SFT_LOGGING_LEVEL", "INFO");
     }
     help
 }
 
-/// A file of its own for each attempt, since verl truncates it at every start; and lines that are read here, where there are none.
+/// A metrics file for each attempt, since verl truncates it at every start, and a console logger if there is none.
 fn logger(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Option<InjectedSetting> {
     let loggers = &VerlFacts::of(&host.trainer).loggers;
     let has = |name: &str| loggers.iter().any(|l| l == name);
@@ -79,8 +77,8 @@ fn logger(spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> Option<Injec
     (!help.env.is_empty() || !help.overrides.is_empty()).then_some(help)
 }
 
-/// Returns true if the trainer saves when its machine is about to be taken away. Only the older one asks, from verl 0.5 on, and only where it
-/// saves at all.
+/// Returns true if the trainer saves before its machine is preempted. Only the older one checks, from verl 0.5 on,
+/// and only if it saves at all.
 pub(crate) fn saves_on_demand(sft: bool, spec: &RunSpec, on_demand: bool) -> bool {
     !sft && on_demand && spec.cadence.every.is_some() && version(spec).is_none_or(|v| v >= ReleaseSeries::V0_5)
 }
@@ -98,7 +96,6 @@ fn expiry(sft: bool, spec: &RunSpec, host: &HostFacts) -> Option<InjectedSetting
     Some(help)
 }
 
-/// Tools that keep its metrics.
 pub(crate) fn trackers(host: &HostFacts) -> Vec<MetricsTool> {
     let loggers = &VerlFacts::of(&host.trainer).loggers;
     loggers.iter().filter_map(|name| MetricsTool::of(name)).collect()

@@ -1,4 +1,4 @@
-//! On which of verl's configurations a run's own is composed, and which release of verl runs it.
+//! Which of verl's configurations a run's own is composed on, and which release of verl runs it.
 
 use super::defaults::VerlBaseConfig;
 use super::version::{ReleaseSeries, VerlRelease};
@@ -9,30 +9,26 @@ use supervise_config::compose::GroupChoice;
 use supervise_config::{ConfigNode, ConfigValue};
 use supervise_core::spec::RunSpec;
 
-/// The defaults below a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VerlBasis {
-    /// verl's own configuration.
     pub(crate) tree: VerlBaseConfig,
-    /// The release; `None`: not known.
     pub(crate) release: Option<VerlRelease>,
-    /// The option of the group of engines, where it was chosen.
+    /// The chosen option of the group `engine`.
     pub(crate) engine: Option<String>,
 }
 
 impl VerlBasis {
-    /// Returns true if the release is this one or newer; one that is not known is taken for new.
+    /// Returns true if the release is this one or newer; an unknown release counts as new.
     pub(crate) fn since(&self, series: ReleaseSeries, patch: u32) -> bool {
         self.release.is_none_or(|r| r.since(series, patch))
     }
 
-    /// The one list of contents that 0.4.0 knows instead of two.
+    /// Returns true for 0.4.0, which has one list of contents instead of two.
     pub(crate) fn has_one_list(&self) -> bool {
         !self.since(ReleaseSeries::V0_4, 1)
     }
 }
 
-/// The basis of what was given.
 pub(crate) fn of(input: &ReadInput<'_>, sft: bool) -> VerlBasis {
     let release = input.version.and_then(VerlRelease::of);
     let engine = engine(input, sft);
@@ -50,7 +46,7 @@ pub(crate) fn of(input: &ReadInput<'_>, sft: bool) -> VerlBasis {
     VerlBasis { tree, release, engine }
 }
 
-/// Returns true if the file holds all of Megatron's configuration, as a copy of that of a release without groups does.
+/// Returns true if the file has all of Megatron's configuration, like a copy of it from a release without groups.
 fn is_all_of_megatron(input: &ReadInput<'_>, release: Option<VerlRelease>) -> bool {
     let get = |key: &str| input.composed.and_then(|c| c.tree.get(key));
     let strategy = get("actor_rollout_ref.actor.strategy").and_then(ConfigNode::as_str);
@@ -58,7 +54,7 @@ fn is_all_of_megatron(input: &ReadInput<'_>, release: Option<VerlRelease>) -> bo
         && super::default_keys(VerlBaseConfig::PpoMegatron, release).all(|key| get(key).is_some())
 }
 
-/// Returns true if it is the older SFT trainer: the command says it, the keys, or a release that has no other.
+/// Returns true for the older SFT trainer: by the command, the keys, or a release that has no other.
 fn is_older_sft(input: &ReadInput<'_>, release: Option<VerlRelease>) -> bool {
     match command::entry(input.command) {
         Some((EntryPoint::SftOld, _)) => return true,
@@ -76,7 +72,7 @@ fn is_older_sft(input: &ReadInput<'_>, release: Option<VerlRelease>) -> bool {
     said || release.is_some_and(|r| !VerlBaseConfig::Sft.is_in(r))
 }
 
-/// The engine that was chosen: by the file's defaults list or a value in it, by the name of a configuration, by an override.
+/// The chosen engine: by the file's defaults list or a value in it, by a configuration's name, or by an override.
 fn engine(input: &ReadInput<'_>, sft: bool) -> Option<String> {
     let group = if sft { "engine" } else { "model_engine" };
     let megatron = |name: &str| !sft && name.ends_with("ppo_megatron_trainer");
@@ -107,7 +103,8 @@ fn engine(input: &ReadInput<'_>, sft: bool) -> Option<String> {
     chosen
 }
 
-/// How a run's SFT trainer keeps the dataloader's state; `None` where neither its command nor its release tells.
+/// Whether a run's SFT trainer stores the dataloader state in one file; `None` if neither its command nor its release
+/// tells.
 pub(crate) fn one_data_file(spec: &RunSpec) -> Option<bool> {
     let release = spec.trainer_version.as_deref().and_then(VerlRelease::of);
     match (spec.trainer, command::entry(spec.trainer_command())) {

@@ -1,33 +1,34 @@
-//! Sizes of batches that verl divides by the number of its ranks: where they do not divide it fails at its start, or trains fewer samples a step
-//! than was asked for, without a word.
+//! Batch sizes that verl divides by the number of ranks: if they do not divide, it fails at start, or silently trains
+//! fewer samples per step.
 //!
-//! Source: verl 0.4.0 to 0.9.1, each of [`Release::KNOWN`](super::version::Release::KNOWN): `utils/config.py` (before 0.6
-//! `trainer/ppo/ray_trainer.py`, `_validate_config`), `workers/fsdp_workers.py` (until 0.7), `workers/engine_workers.py`,
-//! `workers/engine/utils.py`, `trainer/sft_trainer.py`, `trainer/fsdp_sft_trainer.py`. They differ in this:
-//! - Before 0.6 all samples of a step have to divide by the ranks wherever pieces are cut by tokens, too.
-//! - The workers of FSDP until 0.7 (0.5 to 0.7: unless `trainer.use_legacy_worker_impl=disable`) want pieces that divide a rank's share even where
-//!   they do not use them, and divide `ppo_micro_batch_size` by the ranks.
-//! - The engines of rollouts are as large as all three of their sizes say since 0.6.
-//! - 0.6's newer SFT trainer takes pieces of any size; later ones want them to divide a rank's share.
+//! Source: verl 0.4.0 to 0.9.1, each of [`VerlRelease::KNOWN`](super::version::VerlRelease::KNOWN): `utils/config.py`
+//! (before 0.6 `trainer/ppo/ray_trainer.py`, `_validate_config`), `workers/fsdp_workers.py` (until 0.7),
+//! `workers/engine_workers.py`, `workers/engine/utils.py`, `trainer/sft_trainer.py`, `trainer/fsdp_sft_trainer.py`.
+//! They differ as follows:
+//!
+//! - Before 0.6 all samples of a step must divide by the ranks even if micro-batches are cut by tokens.
+//! - FSDP workers until 0.7 (0.5 to 0.7: unless `trainer.use_legacy_worker_impl=disable`) want micro-batches that divide
+//!   a rank's share even if they do not use them, and divide `ppo_micro_batch_size` by the ranks.
+//! - Since 0.6 a rollout engine's size is the product of its three parallel sizes.
+//! - The newer SFT trainer of 0.6 takes any micro-batch size; later ones want it to divide a rank's share.
 
 use super::VerlConfigReader;
 use super::defaults::VerlBaseConfig;
 use super::version::ReleaseSeries::{V0_5, V0_6, V0_7, V0_8};
 use supervise_core::spec::RoleSpec;
 
-/// Values beyond this are tried by nobody.
 const LARGEST: u64 = 1 << 16;
 const ROLLOUT: &str = "actor_rollout_ref.rollout";
 const ACTOR: &str = "actor_rollout_ref.actor";
-/// Values where nobody says one, the same in all releases.
+/// verl's default values, the same in all releases.
 const TRAIN_PPO: u64 = 1024;
 const TRAIN_SFT: u64 = 256;
 const MINI: u64 = 256;
 const MICRO_SFT: u64 = 4;
 const ENGINE: u64 = 2;
 
-/// Settings that do not divide by the ranks, each in words, with an override that does. They are told where a step is cut anew only: a
-/// value that cannot be read here is no mistake.
+/// Settings that the ranks do not divide, each as text with an override that fits. Reported only when a step is
+/// resharded: a value that cannot be read here is not an error.
 pub(crate) fn indivisible(reader: &mut VerlConfigReader<'_>, roles: &[RoleSpec], world: Option<u32>) -> Vec<String> {
     let Some(world) = world
         .map(u64::from)
@@ -55,7 +56,6 @@ struct BatchSizes<'a, 'b> {
 }
 
 impl BatchSizes<'_, '_> {
-    /// A number above zero, where it is known.
     fn size(&mut self, key: &str) -> Option<u64> {
         let problems = self.reader.problems.len();
         let found = self.reader.int(key);
@@ -63,7 +63,7 @@ impl BatchSizes<'_, '_> {
         found.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0)
     }
 
-    /// The same, or the trainer's own value where nobody says one.
+    /// The configured size, or the trainer's default if unset.
     fn size_or(&mut self, key: &str, own: u64) -> Option<u64> {
         match self.reader.has(key) {
             true => self.size(key),
@@ -89,7 +89,7 @@ impl BatchSizes<'_, '_> {
         }
         let is_old = self.reader.basis.tree == VerlBaseConfig::SftOld;
         let dynamic = "data.use_dynamic_bsz";
-        // The older trainer does not know the switch, the newer one has it on.
+        // The older trainer lacks the switch; in the newer one it is on.
         let varies = !is_old && (!self.reader.has(dynamic) || self.flag(dynamic));
         let any_piece = !is_old && !self.reader.basis.since(V0_7, 0);
         self.micro(
@@ -108,7 +108,7 @@ impl BatchSizes<'_, '_> {
         }
     }
 
-    /// Engines of rollouts share the ranks among them.
+    /// Rollout engines share the ranks among them.
     fn engines(&mut self) {
         let tensor = format!("{ROLLOUT}.tensor_model_parallel_size");
         let Some(engine) = self.size_or(&tensor, ENGINE) else {
@@ -135,7 +135,7 @@ impl BatchSizes<'_, '_> {
         }
     }
 
-    /// Its batches are divided by the workers that verl had before its engines.
+    /// Returns true if batches are divided by the workers that verl had before its engines.
     fn has_old_workers(&mut self) -> bool {
         if self.reader.basis.since(V0_8, 0) {
             return false;
@@ -166,7 +166,7 @@ impl BatchSizes<'_, '_> {
             self.multiple(train, batch, samples, self.world);
         }
         let mini = |at: &str| format!("{at}.ppo_mini_batch_size");
-        // A critic's is the actor's.
+        // A critic inherits the actor's.
         let by = if self.reader.has(&mini(at)) { at } else { ACTOR };
         let mini = mini(by);
         let Some(batch) = self.size_or(&mini, MINI) else { return };
@@ -193,7 +193,7 @@ impl BatchSizes<'_, '_> {
         }
     }
 
-    /// How many parts a batch is divided into: the ranks that share a sequence get the same part.
+    /// How many parts a batch is divided into: ranks that share a sequence get the same part.
     fn parts(&mut self, keys: &[&str]) -> Option<u64> {
         let mut found = None;
         for key in keys {
@@ -212,7 +212,7 @@ impl BatchSizes<'_, '_> {
         None
     }
 
-    /// Returns true if so many batches of a size can be divided.
+    /// Returns true if `batch` times `times` divides by `parts`.
     fn multiple(&mut self, key: &str, batch: u64, times: u64, parts: u64) -> bool {
         let all = batch.saturating_mul(times);
         if all.is_multiple_of(parts) {
@@ -229,7 +229,7 @@ impl BatchSizes<'_, '_> {
         false
     }
 
-    /// A rank works off its share in pieces; where they are cut by the number of tokens, any number will do. `own`: the trainer's own value.
+    /// A rank works in micro-batches; if they are cut by tokens, any size will do. `own`: the trainer's default.
     fn micro(&mut self, key: &str, own: Option<u64>, per_rank: u64, any: bool) {
         let micro = match own {
             Some(own) => self.size_or(key, own),
@@ -244,7 +244,7 @@ impl BatchSizes<'_, '_> {
     }
 }
 
-/// The largest divisor of a number that is no larger than another.
+/// The largest divisor of `of` that is at most `most`.
 fn divisor(of: u64, most: u64) -> u64 {
     (1..=most.min(of).min(LARGEST))
         .rev()
@@ -252,7 +252,6 @@ fn divisor(of: u64, most: u64) -> u64 {
         .unwrap_or(1)
 }
 
-/// The greatest common divisor.
 fn common(a: u64, b: u64) -> u64 {
     if b == 0 { a.max(1) } else { common(b, a % b) }
 }

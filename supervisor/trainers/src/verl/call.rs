@@ -1,4 +1,5 @@
-//! The call by which a script starts verl: whether it is one, whether it is what was learnt, and our words in it.
+//! The call by which a script starts verl: recognizing it, comparing it with the learned one, and adding our
+//! overrides.
 
 use crate::command::{self, EntryPoint};
 use crate::job;
@@ -6,7 +7,7 @@ use crate::script_call::{RewrittenCall, difference};
 use std::collections::BTreeMap;
 use supervise_core::spec::script::{CallOrder, LearnedCall};
 
-/// verl's modules that prepare or look at data and train nothing: a script may call them before.
+/// verl modules that prepare or inspect data and train nothing: a script may call them first.
 const NO_TRAINERS: [&str; 4] = [
     "main_generation",
     "main_generation_server",
@@ -14,7 +15,7 @@ const NO_TRAINERS: [&str; 4] = [
     "main_sft_eval",
 ];
 
-/// Last parts of keys that decide where and what is saved, and by how many.
+/// Last parts of keys that decide what is saved, where, and by how many ranks.
 const WATCHED: [&str; 14] = [
     "default_local_dir",
     "project_name",
@@ -32,14 +33,13 @@ const WATCHED: [&str; 14] = [
     "pipeline_model_parallel_size",
 ];
 
-/// Parts of the default root: not compared where the root itself is ours.
+/// Parts of the default root: not compared if we set the root.
 const ROOT: [&str; 3] = [
     "trainer.default_local_dir",
     "trainer.project_name",
     "trainer.experiment_name",
 ];
 
-/// Returns true if these words call one of verl's trainers.
 pub(super) fn is_call(words: &[String]) -> bool {
     match command::entry(words) {
         Some((EntryPoint::Other, at)) => {
@@ -50,7 +50,6 @@ pub(super) fn is_call(words: &[String]) -> bool {
     }
 }
 
-/// The entry point's module, in dots.
 fn module(words: &[String], at: usize) -> String {
     let word = words.get(at.saturating_sub(1)).map_or("", String::as_str);
     let dotted = word
@@ -70,7 +69,7 @@ pub(super) fn root(words: &[String]) -> String {
     last.into_values().collect::<Vec<_>>().join(" ")
 }
 
-/// Form of the call of each attempt, and the words put into it.
+/// The expected call of each attempt, and the words to add.
 pub(crate) fn call_order(learnt: &LearnedCall, ours: &[String]) -> CallOrder {
     let words = &learnt.command;
     let at = command::entry(words).map_or(words.len(), |(_, at)| at);
@@ -90,7 +89,7 @@ pub(crate) fn call_order(learnt: &LearnedCall, ours: &[String]) -> CallOrder {
     }
 }
 
-/// Compared words: the watched overrides, Hydra's own options, and the ranks that torchrun starts.
+/// The compared words: watched overrides, Hydra's own options, and the ranks that torchrun starts.
 fn watched(words: &[String], pinned: &[String]) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     for text in command::overrides_in(words) {
@@ -111,10 +110,10 @@ fn watched(words: &[String], pinned: &[String]) -> BTreeMap<String, String> {
     out
 }
 
-/// Puts our words into a call: at its end and exactly once, wherever the script passed them on already.
+/// Appends our overrides to a call exactly once, even if the script already passed them on.
 ///
 /// # Errors
-/// In words: it is not the call that was learnt.
+/// Why this is not the call that was learned.
 pub(crate) fn fill(
     words: &[String],
     order: &CallOrder,

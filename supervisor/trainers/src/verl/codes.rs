@@ -1,4 +1,4 @@
-//! Codes of findings that only verl has, with what each means.
+//! Finding codes that only verl has, with the meaning of each.
 
 /// In alphabetical order.
 pub(super) const CODES: [(&str, &str); 10] = [

@@ -1,7 +1,7 @@
-//! The check that a run can go on from a step: another question than whether the step is whole.
+//! Whether a run can resume from a step, which is a separate question from whether the step is whole.
 //!
-//! A step that does not fit is never less for it. What is lost is told by kind of state; where nothing can be loaded, the reason says
-//! what to change.
+//! A step that does not fit the run is still whole. Losses are reported by kind of state; if nothing can be loaded,
+//! the reason says what to change.
 
 mod megatron;
 
@@ -13,7 +13,6 @@ use super::role::RoleState;
 use supervise_core::checkpoint::{ReshardOffer, Resumability, StateKind};
 use supervise_core::spec::RoleSpec;
 
-/// Returns true if this run can go on from here.
 pub(crate) fn resume(
     case: &VerlStepInput<'_>,
     layout: VerlLayout,
@@ -23,7 +22,7 @@ pub(crate) fn resume(
     fits(case, layout, roles, data, case.expect.world)
 }
 
-/// How a step that only has too many or too few ranks has to be cut; `None`: it fits, or that is not all.
+/// How to reshard a step whose only mismatch is the number of ranks; `None` if it fits or differs in more.
 pub(crate) fn reshard(
     case: &VerlStepInput<'_>,
     layout: VerlLayout,
@@ -33,9 +32,9 @@ pub(crate) fn reshard(
     let to = case.expect.world?;
     let from = roles.first()?.world.filter(|from| *from != to)?;
     let is_cut = |role: &RoleState| {
-        // One rank alone keeps what FSDP1 saves in another form.
+        // With a single rank FSDP1 saves in another format.
         let other_form = role.first_fsdp && (from == 1 || to == 1);
-        // A run that keeps several copies of the model wants a mesh that is never cut.
+        // A run with several copies of the model wants a mesh that we do not reshard to.
         let size = expected(case, layout, &role.name).and_then(|run| run.fsdp_size);
         let one_copy = size.is_none_or(|size| size < 1 || size >= i64::from(to));
         !role.megatron && !other_form && one_copy && role.world == Some(from) && role.mesh.len() == 1
@@ -51,7 +50,6 @@ pub(crate) fn reshard(
     Some(ReshardOffer { from, to, lost })
 }
 
-/// The answer for a run of so many ranks.
 fn fits(
     case: &VerlStepInput<'_>,
     layout: VerlLayout,
@@ -105,7 +103,7 @@ fn fits(
     }
 }
 
-/// State kept with the optimizer and with the rest. Megatron's schedule stands with its optimizer.
+/// State stored in the optimizer and the extra shards. Megatron stores the schedule with the optimizer.
 pub(crate) fn kept_in(megatron: bool) -> [(ShardContent, &'static [StateKind]); 2] {
     use StateKind::{LrSchedule, Optimizer, Rng};
     if megatron {
@@ -121,7 +119,7 @@ pub(crate) fn kept_in(megatron: bool) -> [(ShardContent, &'static [StateKind]); 
     }
 }
 
-/// The strategy that wrote a role, and the one that is to load it.
+/// Refuses a role written by one strategy and loaded by another.
 fn other_strategy(role: &RoleState, run: &RoleSpec) -> Option<String> {
     let of = of_role(role);
     let go_on = "choose the strategy that wrote it, or let the run start in an empty checkpoint directory";
@@ -161,7 +159,7 @@ fn cannot_load(role: &RoleState, run: Option<u32>) -> Option<String> {
     None
 }
 
-/// Shards of another mesh of as many ranks have other pieces in them: a rank cannot load its own file.
+/// With the same ranks but another mesh, the shards are cut differently: a rank cannot load its own file.
 fn other_mesh(role: &RoleState, fsdp_size: i64) -> Option<String> {
     let world = u64::from(role.world.filter(|_| !role.mesh.is_empty())?);
     let wanted = match u64::try_from(fsdp_size) {
@@ -202,7 +200,7 @@ mod tests {
             (1, &[1], 1),
             (2, &[2], 0),
             (4, &[2, 2], 2),
-            // Of another number of ranks: told elsewhere.
+            // Another number of ranks is reported elsewhere.
             (4, &[2], -1),
         ] {
             assert!(!differs(world, mesh, size), "{world} {mesh:?} {size}");

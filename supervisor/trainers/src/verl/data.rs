@@ -1,7 +1,7 @@
-//! The state that verl saves outside of the roles: where the dataloader stands, and the queue of asynchronous modes.
+//! State that verl saves outside the roles: the dataloader's position, and the queue of asynchronous modes.
 //!
-//! It is written after the roles, so it tells whether a save was finished; a step without it can be loaded, but the data starts
-//! from the beginning of the epoch.
+//! It is written after the roles, so it shows whether a save finished; a step without it can be loaded, but the data
+//! starts again from the beginning of the epoch.
 
 use super::judge::VerlLayout;
 use super::queue;
@@ -13,25 +13,24 @@ use crate::adapter::ExpectedLayout;
 use supervise_core::checkpoint::{Finding, StateKind, Verdict};
 use supervise_core::id::Step;
 
-/// A difference between modification times below this is no order.
+/// Smaller differences between modification times say nothing about the order.
 const SLACK_NS: i64 = 2_000_000_000;
 
-/// The parts of it that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct DataState {
     no_data: bool,
     no_queue: bool,
-    /// It is there for so many data-parallel ranks.
+    /// Number of data-parallel ranks with a state.
     parts: u32,
 }
 
 impl DataState {
-    /// A run with so many data-parallel ranks finds the state of each. With fewer of them, each goes on in another one's place.
+    /// Returns true if every data-parallel rank finds its state. With another number, ranks would continue at each
+    /// other's positions.
     pub(crate) fn fits(self, ranks: u32) -> bool {
         self.parts == 0 || self.parts == ranks
     }
 
-    /// Losses of a resume.
     pub(crate) fn lost(self) -> &'static [StateKind] {
         match (self.no_data, self.no_queue) {
             (false, false) => &[],
@@ -42,7 +41,7 @@ impl DataState {
     }
 }
 
-/// Judges the dataloader's state and the transfer queue. `one_file`: SFT's state stands in one file, where that is known.
+/// Judges the dataloader state and the transfer queue. `one_file`: whether SFT uses a single file, if known.
 pub(crate) fn judge_data(
     (expect, step): (&ExpectedLayout, Step),
     survey: &StepFiles<'_>,
@@ -90,7 +89,7 @@ pub(crate) fn judge_data(
     state
 }
 
-/// One part per data-parallel rank, or only the first (the Ray trainer): a gap is a save that was killed.
+/// One part per data-parallel rank, or only the first (the Ray trainer): a gap means a killed save.
 fn judge_parts(survey: &StepFiles<'_>, roles: &[RoleState], neighbours: &Neighbours<'_>, findings: &mut Vec<Finding>) {
     for (part, file) in &survey.data_parts {
         let mut found = file.findings();
@@ -106,7 +105,7 @@ fn judge_parts(survey: &StepFiles<'_>, roles: &[RoleState], neighbours: &Neighbo
     if n == 0 {
         return;
     }
-    // A data-parallel group is a divisor of the world: sequence parallelism shares one loader between ranks.
+    // The data-parallel size divides the world size: ranks that share a sequence share a loader.
     let regular = there.only_block().is_some_and(|(from, _)| from == 0) && n <= world && world.is_multiple_of(n);
     let usual = neighbours.data_parts(world);
     let wanted = if usual > n { usual } else { world };
@@ -122,7 +121,7 @@ fn judge_parts(survey: &StepFiles<'_>, roles: &[RoleState], neighbours: &Neighbo
     }
 }
 
-/// Ranks read their data in step: a part that counts other batches may be of another save.
+/// Ranks read their data in step: a part with another batch count may belong to another save.
 fn uneven(survey: &StepFiles<'_>) -> Option<Finding> {
     let mut counted = survey
         .data_parts
@@ -138,8 +137,8 @@ fn uneven(survey: &StepFiles<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Shards newer than the file that is written after them: a save into an older step's directory, or a copy. Doubtful, no more: a copy
-/// of a whole checkpoint is whole.
+/// Shards newer than the file written after them: a save into an older step's directory, or a copy. Only a warning: a
+/// copy of a whole checkpoint is whole.
 fn order_of_times(data: Option<i64>, roles: &[RoleState]) -> Option<Finding> {
     let newest = roles.iter().filter_map(|r| r.newest_shard).max()?;
     let behind = newest.saturating_sub(data?);

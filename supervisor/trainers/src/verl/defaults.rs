@@ -1,19 +1,19 @@
-//! verl's own defaults, release by release, for the keys that are read here.
+//! verl's own defaults, by release, for the keys read here.
 //!
-//! They lie beneath the user's configuration, so that a YAML that only says what its author changed is enough. Everything else
-//! of verl's several hundred keys is none of the supervisor's business. The table is compared with the configurations inside the
-//! released wheels (`tests/real/verl_versions.py`).
+//! They lie below the user's configuration, so that a YAML with only the author's changes is enough. The supervisor
+//! ignores verl's several hundred other keys. `tests/real/verl_versions.py` compares the table with the
+//! configurations in the released wheels.
 
 use super::version::{ReleaseSeries, VerlRelease};
 use ReleaseSeries::{V0_4, V0_5, V0_6, V0_7, V0_8, V0_9};
 use supervise_config::{ConfigNode, ConfigTree, ConfigValue, ValueOrigin};
 
-/// One of verl's configurations, which a run's own is composed on.
+/// One of verl's configurations, on which a run's own is composed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VerlBaseConfig {
     /// `ppo_trainer`.
     Ppo,
-    /// `ppo_megatron_trainer`, which newer releases choose by `model_engine=megatron`.
+    /// `ppo_megatron_trainer`, which newer releases select with `model_engine=megatron`.
     PpoMegatron,
     /// `sft_trainer_engine`.
     Sft,
@@ -24,7 +24,6 @@ pub enum VerlBaseConfig {
 }
 
 impl VerlBaseConfig {
-    /// All of them.
     pub const ALL: [Self; 5] = [Self::Ppo, Self::PpoMegatron, Self::Sft, Self::SftMegatron, Self::SftOld];
 
     /// Returns true if a release has it.
@@ -37,7 +36,7 @@ impl VerlBaseConfig {
         }
     }
 
-    /// Returns true if it is one of an SFT trainer.
+    /// Returns true if it belongs to an SFT trainer.
     #[must_use]
     pub fn is_sft(self) -> bool {
         !matches!(self, Self::Ppo | Self::PpoMegatron)
@@ -59,7 +58,7 @@ enum Plain {
 
 use Plain::{Bool, Int, List, Null, Str};
 
-/// One key: in which trees it stands, since when, until before when, and its value.
+/// A key with the configurations that have it, its first release, the release that removed it, and its value.
 #[derive(Debug, Clone, Copy)]
 struct DefaultRow {
     trees: u8,
@@ -86,7 +85,6 @@ impl DefaultRow {
             && self.until.is_none_or(|until| release < until)
     }
 
-    /// Returns true if it holds in every known release that has the tree.
     fn holds_in_all(&self, tree: VerlBaseConfig) -> bool {
         let mut having = VerlRelease::KNOWN.into_iter().filter(|r| tree.is_in(*r));
         having.all(|release| self.holds_in(tree, release))
@@ -114,7 +112,7 @@ const fn row(trees: u8, key: &'static str, value: Plain) -> DefaultRow {
     }
 }
 
-/// Place and time at which all of them save and resume.
+/// Where and when all of them save and resume.
 const TRAINER: &[DefaultRow] = &[
     row(
         ANY,
@@ -146,7 +144,7 @@ const TRAINER: &[DefaultRow] = &[
     row(PPO, "trainer.max_critic_ckpt_to_keep", Null),
 ];
 
-/// Roles and strategies, and what else decides about saves.
+/// Roles and strategies, and what else affects saves.
 const STRATEGIES: &[DefaultRow] = &[
     row(PPO, "trainer.val_before_train", Bool(true)),
     row(FSDP, "trainer.val_only", Bool(false)).from(V0_4, 1),
@@ -171,7 +169,6 @@ const STRATEGIES: &[DefaultRow] = &[
 const ACTOR_STRATEGY: &str = "actor_rollout_ref.actor.strategy";
 const CRITIC_STRATEGY: &str = "critic.strategy";
 
-/// Contents saved and loaded. 0.4.0 knows one list only.
 const CHECKPOINT: &[DefaultRow] = &[
     row(PPO, "actor_rollout_ref.actor.checkpoint.contents", CONTENTS).until(V0_4, 1),
     row(PPO, "critic.checkpoint.contents", CONTENTS).until(V0_4, 1),
@@ -206,7 +203,6 @@ const CHECKPOINT: &[DefaultRow] = &[
 const ACTOR_LOAD: &str = "actor_rollout_ref.actor.checkpoint.load_contents";
 const CRITIC_LOAD: &str = "critic.checkpoint.load_contents";
 
-/// Megatron's switches.
 const SWITCHES: &[DefaultRow] = &[
     row(MEGATRON, "actor_rollout_ref.actor.megatron.use_mbridge", Bool(false))
         .from(V0_5, 0)
@@ -283,19 +279,18 @@ fn rows_of(tree: VerlBaseConfig, release: Option<VerlRelease>) -> impl Iterator<
     })
 }
 
-/// verl's defaults in one of its trees. Of a release that is not known: those that all known releases share.
+/// verl's defaults for one of its configurations. For an unknown release: those that all known releases share.
 #[must_use]
 pub fn verl_defaults(tree: VerlBaseConfig, release: Option<VerlRelease>) -> ConfigTree {
     let origin = origin(release);
     let mut out = ConfigTree::empty(origin.clone());
     for row in rows_of(tree, release) {
-        // A key of the tables above cannot fail to be added: none of them goes through a list.
+        // Keys of the tables above are always accepted: none of them goes through a list.
         let _ = out.add(row.key, ConfigNode::new(value(row.value, &origin), origin.clone()));
     }
     out
 }
 
-/// The keys of these defaults.
 pub(crate) fn default_keys(tree: VerlBaseConfig, release: Option<VerlRelease>) -> impl Iterator<Item = &'static str> {
     rows_of(tree, release).map(|row| row.key)
 }

@@ -1,7 +1,8 @@
-//! Remains of a step that is not whole: weights that are, without an optimizer, random states or dataloader's state that is not.
+//! What is usable of a step that is not whole: whole weights, without a torn optimizer, random states or dataloader
+//! state.
 //!
-//! Only what condemns a single file of a content that can be left out counts as its loss. Anything that throws doubt on the step as a
-//! whole (files of two saves, another step's state, a marker that is missing) leaves nothing: weights may be as wrong as the rest.
+//! Only damage to a single file whose content can be left out counts as a loss. If the step as a whole is in doubt
+//! (files of two saves, another step's state, a missing marker), nothing is usable: the weights may be just as wrong.
 
 use super::compatibility::kept_in;
 use super::judge::VerlStepInput;
@@ -15,7 +16,7 @@ use supervise_core::checkpoint::{
     CheckpointSummary, Depth, Finding, FindingLevel, PartialStep, PinsHash, Resumability, StateKind, Verdict,
 };
 
-/// A mark in one file that says that it was not written together with the others.
+/// Findings which show that a file belongs to another save.
 const OF_ANOTHER_SAVE: [&str; 8] = [
     "mixed_steps",
     "misplaced",
@@ -27,18 +28,15 @@ const OF_ANOTHER_SAVE: [&str; 8] = [
     "file_changed",
 ];
 
-/// A part of a step that a resume can leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Loss<'a> {
-    /// The optimizer, or the rest, of a role.
+    /// The optimizer or extra shards of a role.
     Of(&'a str, ShardContent),
-    /// The dataloader's state.
     Data,
-    /// The transfer queue.
     Queue,
 }
 
-/// The remains; `None` where nothing is lost, or too much.
+/// The usable rest; `None` if nothing is lost, or too much.
 pub(crate) fn left(
     case: &VerlStepInput<'_>,
     summary: &CheckpointSummary,
@@ -78,9 +76,9 @@ pub(crate) fn left(
     })
 }
 
-/// The part that a finding condemns; `None`: more than one that can be left out.
+/// The part that a finding condemns; `None` if more than an optional part is affected.
 fn loss<'a>(finding: &Finding, roles: &'a [RoleState]) -> Option<Loss<'a>> {
-    // Megatron's parts are not read where the file that describes them is torn.
+    // Megatron's parts cannot be read if the file that describes them is torn.
     let undescribed = finding.code == "distcp_alone";
     let torn = undescribed || matches!(finding.verdict, Verdict::Incomplete | Verdict::Damaged);
     if !torn || OF_ANOTHER_SAVE.contains(&finding.code.as_ref()) {
@@ -89,7 +87,6 @@ fn loss<'a>(finding: &Finding, roles: &'a [RoleState]) -> Option<Loss<'a>> {
     part_of(finding.file.as_ref()?.as_str(), roles)
 }
 
-/// The part that a path of the step belongs to.
 fn part_of<'a>(path: &str, roles: &'a [RoleState]) -> Option<Loss<'a>> {
     if path == "data.pt" || names::data_part(path).is_some() {
         return Some(Loss::Data);
@@ -116,7 +113,8 @@ fn part_of<'a>(path: &str, roles: &'a [RoleState]) -> Option<Loss<'a>> {
     })
 }
 
-/// State that the trainer loads wherever it stands. Ranks go on together: where one of them has no position, none has.
+/// State to move away because the trainer would load it. Ranks continue together: if one has no position, none may
+/// have.
 fn put_away(survey: &StepFiles<'_>, losses: &BTreeSet<Loss<'_>>) -> Vec<Utf8PathBuf> {
     let mut out = Vec::new();
     if losses.contains(&Loss::Data) {
@@ -150,7 +148,7 @@ fn lost(summary: &CheckpointSummary, roles: &[RoleState], losses: &BTreeSet<Loss
     out
 }
 
-/// How deep the least proven file of what is left was looked into.
+/// How deep the least proven of the remaining files was inspected.
 fn proven(survey: &StepFiles<'_>, depth: Depth, roles: &[RoleState], losses: &BTreeSet<Loss<'_>>) -> Option<Depth> {
     let mut least = depth;
     required_files::each(survey, &mut |wanted| {
@@ -163,7 +161,6 @@ fn proven(survey: &StepFiles<'_>, depth: Depth, roles: &[RoleState], losses: &BT
     Some(least)
 }
 
-/// The pins of the files that stay.
 fn pins(case: &VerlStepInput<'_>, aside: &[Utf8PathBuf]) -> PinsHash {
     let stays = |path: &str| !aside.iter().any(|a| camino::Utf8Path::new(path).starts_with(a));
     crate::kit::pins(case.entry.facts().filter(|(path, _)| stays(path)))

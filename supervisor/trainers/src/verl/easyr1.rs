@@ -1,5 +1,5 @@
-//! `EasyR1`: a fork under verl's package name, with another entry point, other keys, another tracker and other files of state. Taken for
-//! verl it would be given overrides that it does not know, and its steps would be judged by rules that are not its own.
+//! `EasyR1`: a fork under verl's package name, with its own entry point, keys, tracker and state files. Treated as
+//! verl, it would get overrides that it does not know, and its steps would be judged by the wrong rules.
 
 use crate::command;
 use crate::read::ReadInput;
@@ -17,13 +17,11 @@ const KEYS: [&str; 5] = [
     "trainer.find_last_checkpoint",
 ];
 
-/// Returns true if these words start it.
 pub(super) fn is_called(command: &[String]) -> bool {
     let found = command::entry(command).and_then(|(_, at)| command.get(at.checked_sub(1)?));
     found.is_some_and(|word| word == MODULE || word.ends_with("verl/trainer/main.py"))
 }
 
-/// Returns true if a configuration is its own.
 pub(super) fn is_meant(composed: &ComposedConfig) -> bool {
     key(composed).is_some()
 }
@@ -34,7 +32,7 @@ fn key(composed: &ComposedConfig) -> Option<&'static str> {
         .find(|key| !is_verls && composed.tree.get(key).is_some())
 }
 
-/// Why nothing is read of it: it is named before anything is launched, with the way in which it can be run.
+/// Refuses it before anything is launched, and says how it can be run.
 pub(super) fn refused(input: &ReadInput<'_>) -> Option<ConfigError> {
     let from_file = input.composed.filter(|_| command::entry(input.command).is_none());
     let key = from_file.and_then(key);

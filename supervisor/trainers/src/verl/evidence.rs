@@ -8,7 +8,7 @@ use supervise_checkpoint::FileReport;
 use supervise_checkpoint::torch::TorchFacts;
 use supervise_core::checkpoint::{FileFact, Finding, FindingLevel, Verdict};
 
-/// The reports on the files of one step, by path relative to it, to be taken in the order of paths.
+/// The reports on the files of one step, by path relative to it, to be fetched in path order.
 #[derive(Debug, Default)]
 pub(crate) struct StepReports<'a> {
     sorted: Vec<(&'a str, &'a FileReport)>,
@@ -16,17 +16,17 @@ pub(crate) struct StepReports<'a> {
 }
 
 impl<'a> StepReports<'a> {
-    /// Those below a step's directory, of reports with paths relative to the root.
+    /// Selects the reports below a step's directory, from reports with paths relative to the root.
     pub(crate) fn below(dir: &str, reports: &'a BTreeMap<Utf8PathBuf, FileReport>) -> Self {
         let from = Bound::Included(Utf8Path::new(dir));
         let inside = |path: &'a Utf8PathBuf| path.as_str().strip_prefix(dir)?.strip_prefix('/');
         let mut sorted: Vec<(&str, &FileReport)> = reports
             .range::<Utf8Path, _>((from, Bound::Unbounded))
-            // A report on the directory itself would stand before those below it.
+            // A report on the directory itself would come before those below it.
             .skip_while(|(path, _)| path.as_str() == dir)
             .map_while(|(path, report)| Some((inside(path)?, report)))
             .collect();
-        // Paths are ordered by their parts, names in a listing by their letters: nearly the same.
+        // Paths sort by components, a listing by characters: nearly the same order.
         sorted.sort_by_key(|(path, _)| *path);
         Self { sorted, at: 0 }
     }
@@ -35,7 +35,7 @@ impl<'a> StepReports<'a> {
         self.sorted.is_empty()
     }
 
-    /// The report on a file; asked for in the order of paths.
+    /// Returns the report on a file; paths must be passed in order.
     pub(crate) fn next(&mut self, path: &str) -> Option<&'a FileReport> {
         loop {
             let (known, report) = self.sorted.get(self.at)?;
@@ -48,21 +48,18 @@ impl<'a> StepReports<'a> {
     }
 }
 
-/// One file of a step. The path is borrowed from the listing: a step of many ranks is judged without copying its names.
+/// One file of a step. The path is borrowed from the listing: a step of many ranks is judged without copying names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepFile<'a> {
-    /// Relative to the step.
     pub(crate) path: &'a str,
-    /// Its place among the paths of the step in order.
+    /// Its index among the sorted paths of the step.
     pub(crate) place: u32,
-    /// Statements of the file system about it.
     pub(crate) fact: &'a FileFact,
-    /// Findings in it, where it was looked into.
     pub(crate) report: Option<&'a FileReport>,
 }
 
 impl<'a> StepFile<'a> {
-    /// The findings, with the file's name, ready to be passed on; a report that condemns without a word gets one.
+    /// Returns its findings, with the file's name; a condemning report without findings gets one.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let Some(report) = self.report else {
             return Vec::new();
@@ -76,28 +73,26 @@ impl<'a> StepFile<'a> {
         out
     }
 
-    /// Statements of a file of `torch.save` beside its tensors.
+    /// Facts about a `torch.save` file other than its tensors.
     pub(crate) fn torch(&self) -> Option<&'a TorchFacts> {
         self.report?.facts.torch.as_ref()
     }
 
-    /// The world size that `fsdp_config.json` names, where it was looked into and says one.
+    /// The world size in `fsdp_config.json`, if inspected and present.
     pub(crate) fn world_size(&self) -> Option<u32> {
         self.report?.facts.world_size.filter(|n| *n > 0)
     }
 
-    /// The same file's version of FSDP.
     pub(crate) fn fsdp_version(&self) -> Option<u32> {
         self.report?.facts.fsdp_version
     }
 
-    /// The files that an index of exported weights names.
     pub(crate) fn weight_files(&self) -> &'a [String] {
         self.report.map_or(&[], |report| report.facts.shards.as_slice())
     }
 
-    /// `torch.save` writes the file's own name into every entry: another name is another file's content, such as a shard
-    /// of another rank. Written through a buffer, the name is `archive`, which says nothing.
+    /// `torch.save` writes the file's own name into every entry: another name means the content of another file, such
+    /// as another rank's shard. If written through a buffer, the name is `archive`, which says nothing.
     pub(crate) fn misplaced(&self) -> Option<Finding> {
         let written_as = self.torch()?.archive.as_deref()?;
         let name = self.path.rsplit_once('/').map_or(self.path, |(_, name)| name);
@@ -117,7 +112,7 @@ mod tests {
 
     #[test]
     fn every_report_is_found_in_the_order_of_a_listing() {
-        // A dot and a dash come before the slash, but parts of paths are compared before letters.
+        // `-` and `.` sort before `/`, but paths are compared by components first.
         let names = [
             "actor-old/a.pt",
             "actor.bak",
@@ -153,7 +148,7 @@ mod tests {
             assert_eq!(found.next(name).map(|r| r.bytes), Some(n as u64), "{name}");
         }
         assert_eq!(found.next("zzz"), None);
-        // Leaving some out loses none of the rest.
+        // Skipping some files loses no report.
         let mut found = StepReports::below("global_step_8", &all);
         assert_eq!(found.next("data.pt").map(|r| r.bytes), Some(6));
         assert!(StepReports::below("global_step_9", &all).is_empty());

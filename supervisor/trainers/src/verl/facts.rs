@@ -1,21 +1,18 @@
-//! Facts that verl's adapter reads at every launch beside the specification.
+//! Facts from verl's configuration that its adapter needs at every launch, beyond the specification.
 
 use crate::adapter::TrainerFacts;
 
-/// Facts of verl's configuration beyond a run's specification.
+/// Facts from verl's configuration beyond a run's specification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VerlFacts {
-    /// Keys under which asynchronous saves are switched on.
+    /// Keys that enable asynchronous saves.
     pub async_save: Vec<String>,
-    /// The trainer writes its metrics to a file.
     pub file_logger: bool,
-    /// Place where the trainer writes its metrics, by verl's names.
     pub loggers: Vec<String>,
-    /// The trainer can be told when its machine is taken away, and saves before.
+    /// The trainer saves before a preemption if it knows the time.
     pub saves_on_demand: bool,
-    /// A validation runs before the first step of every launch.
     pub validates_first: bool,
-    /// The SFT trainer is the older one (`fsdp_sft_trainer`), which has names of its own for what it loads.
+    /// The older SFT trainer (`fsdp_sft_trainer`), whose keys for loading differ.
     pub older_sft: bool,
     /// The trainer cannot resume from what it saves.
     pub never_resumes: bool,
@@ -32,7 +29,7 @@ static NONE: VerlFacts = VerlFacts {
 };
 
 impl VerlFacts {
-    /// Those that were read; nothing is known where they were not.
+    /// The facts as read, or defaults if nothing was read.
     #[must_use]
     pub fn of(facts: &TrainerFacts) -> &Self {
         facts.own.get().unwrap_or(&NONE)

@@ -1,8 +1,9 @@
-//! The evidence that FSDP's manager finished the save of a role.
+//! How to tell that FSDP's manager finished saving a role.
 //!
-//! Every verl since 0.4.1 writes `fsdp_config.json` after rank 0's shards. Older ones and their forks (EasyR1) do not: there the names of the
-//! shards say how many ranks there are, and the tracker, which is written last, says up to which step saves were finished. Which of them saved a
-//! root is known from the run's release, or from the root: where no step has the file, its trainer does not write it.
+//! Every verl since 0.4.1 writes `fsdp_config.json` after rank 0's shards. Older releases and their forks (EasyR1) do
+//! not: there, the shard names give the number of ranks, and the tracker, which is written last, names the last
+//! finished step. Which kind saved a root is known from the run's release or from the root: if no step has the file,
+//! its trainer does not write it.
 
 use super::names::{ShardContent, TRACKER};
 use super::step_files::{RoleFiles, StepFiles};
@@ -11,28 +12,25 @@ use std::fmt;
 use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 
-/// The file that is there or not.
 pub(super) const MARKER: &str = "fsdp_config.json";
 
-/// How it is known that a save was finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FinishRule<'a> {
-    /// By `fsdp_config.json`.
     Marker,
     /// By the names of all shards, and by the tracker.
     Tracker {
-        /// The run's release, where it is known to write no such file.
+        /// The run's release, if known to write no such file.
         release: Option<VerlRelease>,
         says: &'a TrackerState,
-        /// The step that is judged.
         step: Step,
-        /// The dataloader's state is there, which is written between the roles and the tracker.
+        /// The dataloader state exists, which is written between the roles and the tracker.
         has_data: bool,
     },
 }
 
 impl<'a> FinishRule<'a> {
-    /// The rule of one step. `version`: of the run's trainer, where it is known; `is_marked`: some step of the root has the file.
+    /// Chooses the rule for one step. `version`: of the run's trainer, if known; `is_marked`: some step of the root
+    /// has the file.
     pub(crate) fn of(
         version: Option<&str>,
         is_marked: bool,
@@ -53,17 +51,17 @@ impl<'a> FinishRule<'a> {
         }
     }
 
-    /// Returns true if the rule is not that of the marker.
+    /// Returns true if shard names and the tracker decide.
     pub(super) fn is_by_names(self) -> bool {
         matches!(self, Self::Tracker { .. })
     }
 
-    /// Every save of the release holds all kinds of shards.
+    /// Returns true if every save of the release has all kinds of shards.
     pub(super) fn has_all_kinds(self) -> bool {
         matches!(self, Self::Tracker { release: Some(_), .. })
     }
 
-    /// Why the save of a role without the marker was not finished; `None`: it was.
+    /// Why the save of a role without the marker is unfinished; `None`: it is finished.
     pub(super) fn objection(self, files: &RoleFiles<'_>) -> Option<String> {
         let Self::Tracker {
             says, step, has_data, ..
@@ -76,7 +74,7 @@ impl<'a> FinishRule<'a> {
         };
         let finished = match says {
             TrackerState::Step(last) => step <= *last,
-            // It was cut off as it was written, which comes after the dataloader's state.
+            // An empty tracker was cut off while being written, after the dataloader state.
             TrackerState::Empty => has_data || files.root_config.is_some(),
             TrackerState::Missing | TrackerState::Garbage(_) | TrackerState::NotAFile(_) | TrackerState::Unused => {
                 files.root_config.is_some()
@@ -92,7 +90,7 @@ impl<'a> FinishRule<'a> {
         })
     }
 
-    /// What a step without the marker was found complete by.
+    /// Notes what shows that a step without the marker is complete.
     pub(super) fn note(self, files: &RoleFiles<'_>, world: u32) -> String {
         let kinds: Vec<&str> = ShardContent::ALL
             .into_iter()
@@ -116,7 +114,7 @@ impl<'a> FinishRule<'a> {
     }
 }
 
-/// Whose save it is taken for.
+/// Which trainer the save is attributed to.
 impl fmt::Display for FinishRule<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,7 @@
-//! The limits of our tables of verl, and what its own composition says instead.
+//! The limits of our verl tables, and asking verl itself instead.
 //!
-//! A release, a configuration or an entry point that is in no table is asked of the interpreter that would run it. The values are verl's;
-//! the user's own file and overrides only tell where each was said.
+//! If a release, a configuration or an entry point is in no table, the interpreter that would run it is asked. The
+//! values are verl's; the user's file and overrides only show where each was set.
 
 use super::{VerlBasis, VerlConfigReader, read};
 use crate::adapter::Asks;
@@ -12,10 +12,10 @@ use crate::rehearsal::composes;
 use supervise_config::{ConfigMap, ConfigNode, ConfigTree, ConfigValue, ValueOrigin};
 
 const ROOT: &str = "trainer.default_local_dir";
-/// verl's modules that train, and save as PPO does, have these keys.
+/// Keys of verl modules that train and save like PPO.
 const PPOS: [&str; 2] = [ROOT, "actor_rollout_ref"];
 
-/// The question to verl, where one is left open here.
+/// The question for verl, if our tables leave one open.
 pub(super) fn asks(input: &ReadInput<'_>, sft: bool) -> Option<Asks> {
     if super::easyr1::refused(input).is_some() || super::untrained::refused(input).is_some() {
         return None;
@@ -40,7 +40,7 @@ fn call(input: &ReadInput<'_>, basis: &VerlBasis) -> Option<Vec<String>> {
     Some(command::fill(&command, input.set, config))
 }
 
-/// A program that trains instead of answering has nowhere to save.
+/// A program that trains instead of answering must have nowhere to save.
 fn elsewhere(word: String) -> String {
     match word.split_once('=') {
         Some((key, _)) if command::override_key(&word) == ROOT => format!("{key}=/dev/null/nowhere"),
@@ -78,7 +78,7 @@ fn open(input: &ReadInput<'_>, basis: &VerlBasis) -> Option<String> {
     Some(format!("verl {version} is not known here"))
 }
 
-/// verl's composition with the place of each value that the user said, and with his own root.
+/// verl's composed configuration with the origin of each user value, and with the user's own root.
 pub(super) fn with_origins(printed: &ConfigTree, input: &ReadInput<'_>, basis: &VerlBasis) -> ConfigTree {
     let by = ValueOrigin::Composed { by: "verl".to_owned() };
     let mut tree = ConfigTree::new(placed(&printed.root, &by));
@@ -87,7 +87,7 @@ pub(super) fn with_origins(printed: &ConfigTree, input: &ReadInput<'_>, basis: &
         .iter()
         .filter(|word| command::override_key(word) == ROOT && command::is_override(word));
     if let Some(root) = roots.filter_map(|text| hydra::parse(text).ok()?.value).next_back() {
-        // Where it is no key of the trainer's, nothing is added.
+        // Nothing is added if the trainer does not have the key.
         let _ = tree.set(ROOT, ConfigNode::new(root, by));
     }
     let mut said: Vec<(String, ValueOrigin)> = Vec::new();
@@ -111,7 +111,7 @@ pub(super) fn with_origins(printed: &ConfigTree, input: &ReadInput<'_>, basis: &
     }));
     for (key, origin) in said {
         if let Some(node) = tree.get(&key).map(|node| placed(node, &origin)) {
-            // The key is there: nothing is added.
+            // The key exists: nothing is added.
             let _ = tree.set(&key, node);
         }
     }
@@ -133,7 +133,7 @@ fn placed(node: &ConfigNode, origin: &ValueOrigin) -> ConfigNode {
     ConfigNode::new(value, origin.clone())
 }
 
-/// Returns true if what was composed is a configuration of verl's, and what is assumed of a trainer that is not known.
+/// Checks that the result is a verl configuration, and notes assumptions about an unknown trainer.
 pub(super) fn check(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>, sft: bool) {
     let (entry, at) = command::entry(input.command).unzip();
     let module = at

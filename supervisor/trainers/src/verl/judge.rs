@@ -1,7 +1,8 @@
-//! The verdict on one step of verl, and the answer whether this run can go on from it: two different things.
+//! The verdict on one verl step, and separately whether this run can resume from it.
 //!
-//! A step is judged by its own world size and contents, never by today's configuration; only the roles that must be there come from
-//! outside. Whether it fits the run (world size, layout, contents) is the second answer and never makes a whole step less.
+//! A step is judged by its own world size and contents, never by the current configuration; only the required roles
+//! come from outside. Whether it fits the run (world size, layout, contents) is the second answer and does not change
+//! the verdict.
 
 use super::Layouts;
 use super::compatibility;
@@ -31,10 +32,8 @@ use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 use supervise_core::spec::RoleSpec;
 
-/// Findings kept per step; the rest is counted.
 const FINDINGS: usize = 64;
 
-/// One step to be judged, with all that may be looked at.
 #[derive(Debug)]
 pub(crate) struct VerlStepInput<'a> {
     pub(crate) lineage: Lineage<'a>,
@@ -47,7 +46,6 @@ pub(crate) struct VerlStepInput<'a> {
     pub(crate) reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
 }
 
-/// The trainer whose layout a step has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VerlLayout {
     Ppo,
@@ -69,7 +67,6 @@ impl VerlLayout {
     }
 }
 
-/// Whose manager wrote a step, and in which of its layouts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writer {
     Fsdp,
@@ -91,7 +88,7 @@ impl Writer {
     }
 }
 
-/// Judges a step. Where it is proven, what it counts is told as well.
+/// Judges a step; a proven step also returns its counters.
 pub(crate) fn judge(case: &VerlStepInput<'_>) -> (CheckpointSummary, Option<StepCounters>) {
     let dir = names::step_dir(case.step);
     let survey = case.entry.survey(StepReports::below(&dir, case.reports));
@@ -144,7 +141,7 @@ pub(crate) fn judge(case: &VerlStepInput<'_>) -> (CheckpointSummary, Option<Step
     (summary, marks)
 }
 
-/// The SFT trainer's schedule steps once per step of the run; a resume that does not load it shifts the count.
+/// The SFT trainer's schedule advances once per step; a resume that does not load it shifts the count.
 fn counter_differs(step: Step, layout: VerlLayout, marks: &StepCounters) -> Option<Finding> {
     let count = marks.counters.get(SCHEDULE).filter(|_| layout == VerlLayout::Sft)?;
     (*count != step.0).then(|| {
@@ -154,16 +151,16 @@ fn counter_differs(step: Step, layout: VerlLayout, marks: &StepCounters) -> Opti
     })
 }
 
-/// The layout: what is there decides; where both could be meant, the configuration does.
+/// Determines the layout from the files; if both are possible, the configuration decides.
 fn layout_of(survey: &StepFiles<'_>, sft: Option<bool>) -> VerlLayout {
-    // Exported weights alone stand in older layouts of Megatron as well.
+    // Older Megatron layouts have exported weights alone, too.
     let foreign = !survey.foreign.is_empty();
     let older = |r: &RoleFiles<'_>| {
         foreign && r.shards.is_empty() && r.fsdp_config.is_none() && !r.megatron.has_marks() && !r.is_first_megatron()
     };
     let marks = |name: &str| survey.roles.get(name).is_some_and(|r| r.has_marks() && !older(r));
     let roles = marks("actor") || marks("critic");
-    // The older SFT trainer keeps the dataloader's state under PPO's name.
+    // The older SFT trainer uses PPO's name for the dataloader state.
     let ppo = roles || survey.data.is_some() && !foreign && !marks("");
     let flat = marks("") || !survey.data_parts.is_empty() && !foreign;
     match (ppo, flat, sft) {
@@ -173,7 +170,7 @@ fn layout_of(survey: &StepFiles<'_>, sft: Option<bool>) -> VerlLayout {
     }
 }
 
-/// Cases in which nothing of a save can be judged.
+/// Cases in which there is no save to judge.
 fn not_a_step(kind: EntryKind, survey: &StepFiles<'_>, layout: VerlLayout) -> Option<Finding> {
     let condemned = |code, verdict, detail: &str| Some(Finding::error(code, verdict, detail));
     match kind {
@@ -211,12 +208,11 @@ fn not_a_step(kind: EntryKind, survey: &StepFiles<'_>, layout: VerlLayout) -> Op
     }
 }
 
-/// Returns true if nothing of a save is here, at most a model's configuration.
 fn only_exported(survey: &StepFiles<'_>) -> bool {
     !survey.role_dirs && !survey.roles.values().any(RoleFiles::has_marks)
 }
 
-/// By which names a layout was recognised that is not read.
+/// Names a foreign layout and the paths it was recognized by.
 fn foreign_words(survey: &StepFiles<'_>) -> String {
     let layouts: BTreeSet<ForeignLayout> = survey.foreign.iter().map(|(_, layout)| *layout).collect();
     let layouts: Vec<&str> = layouts.into_iter().map(ForeignLayout::words).collect();
@@ -233,7 +229,8 @@ fn foreign_words(survey: &StepFiles<'_>) -> String {
     format!("this looks like {what} ({paths}): it is not read here")
 }
 
-/// verl's retention deletes the role directories and leaves the rest. A role directory without files is a save that has begun.
+/// verl's retention deletes the role directories and leaves the rest. A role directory without files is a save that
+/// has just started.
 fn is_husk(survey: &StepFiles<'_>) -> bool {
     survey.roles.is_empty() && !survey.role_dirs && !survey.odd.iter().any(|path| matters(path))
 }
@@ -297,7 +294,7 @@ fn role_missing(name: &str, layout: VerlLayout) -> Finding {
     finding
 }
 
-/// The roles that must be there: those of the run; without one, `actor`, what is there, and what finished neighbours hold.
+/// The required roles: those of the run; without a run `actor`, what exists, and what finished neighbours have.
 fn expected_roles(case: &VerlStepInput<'_>, survey: &StepFiles<'_>, layout: VerlLayout) -> Vec<String> {
     match (layout, &case.expect.roles, Layouts::of(case.expect).sft) {
         (VerlLayout::Sft, _, _) => vec![String::new()],
@@ -311,7 +308,7 @@ fn expected_roles(case: &VerlStepInput<'_>, survey: &StepFiles<'_>, layout: Verl
     }
 }
 
-/// Statements of the run's configuration about a role, where the layout is the run's.
+/// The run's configuration of a role, if the layout is the run's.
 pub(crate) fn expected<'a>(case: &'a VerlStepInput<'_>, layout: VerlLayout, name: &str) -> Option<&'a RoleSpec> {
     let fits = Layouts::of(case.expect)
         .sft
@@ -353,7 +350,7 @@ fn odd_entries(survey: &StepFiles<'_>) -> Vec<Finding> {
     out
 }
 
-/// Returns true if a path is one that a load reads, or a directory that would hold such.
+/// Returns true if a load reads this path, or a directory that would contain such a file.
 fn matters(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     names::shard(name).is_some()
@@ -390,8 +387,8 @@ fn finish(
     order(&mut summary.findings);
 }
 
-/// Retention deletes whole roles of older steps and leaves the rest: what a newer step has is not here, and the dataloader's state, which is
-/// written after all roles, is. Nothing else may be wrong with it.
+/// Retention deletes whole roles of older steps and leaves the rest: a role that a newer step has is missing, and the
+/// dataloader state, which is written after all roles, exists. Nothing else may be wrong.
 fn is_remnant(case: &VerlStepInput<'_>, survey: &StepFiles<'_>, findings: &[Finding]) -> bool {
     let mut errors = findings.iter().filter(|f| f.level == FindingLevel::Error).peekable();
     let deleted = |f: &Finding| {
@@ -403,7 +400,7 @@ fn is_remnant(case: &VerlStepInput<'_>, survey: &StepFiles<'_>, findings: &[Find
     survey.data.is_some() && errors.peek().is_some() && errors.all(deleted)
 }
 
-/// How deep the proof of the least proven file went; `None` where one was not looked into.
+/// How deep the least proven file was inspected; `None` if one was not.
 fn proof_of(survey: &StepFiles<'_>, depth: Depth) -> Option<Depth> {
     let mut least = depth;
     required_files::each(survey, &mut |wanted| {
@@ -426,14 +423,13 @@ fn contents_of(roles: &[RoleState]) -> Vec<String> {
     out
 }
 
-/// Content of each role, where they do not hold the same.
 fn holds_of(roles: &[RoleState], everywhere: &[String]) -> BTreeMap<String, Vec<String>> {
     let all: BTreeMap<String, Vec<String>> = roles.iter().map(|r| (r.name.clone(), r.words())).collect();
     let differ = all.values().any(|list| list != everywhere);
     if differ { all } else { BTreeMap::new() }
 }
 
-/// Worst first, and no more of them than a person reads.
+/// Sorts the worst first and truncates the list.
 fn order(findings: &mut Vec<Finding>) {
     findings.sort_by_key(|f| std::cmp::Reverse((f.level, f.effect())));
     let more = findings.len().saturating_sub(FINDINGS);

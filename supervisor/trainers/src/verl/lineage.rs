@@ -1,33 +1,32 @@
-//! The check that a step holds its own state: its counters beside those of the steps before it.
+//! Whether a step holds its own state: compares its counters with those of earlier steps.
 //!
-//! A directory can be whole and still hold an older state: a restored copy, a save that wrote into the wrong directory. What the
-//! optimizer and the schedule count tells. They only grow along a lineage, as long as every resume loads them; where the run loads
-//! less, a smaller count is doubtful and no more. The dataloader counts within an epoch, so its count may fall: it never condemns.
+//! A directory can be whole and still hold an older state: a restored copy, or a save into the wrong directory. The
+//! counts of optimizer and schedule show it. They only grow along a lineage, as long as every resume loads them; if
+//! the run loads less, a smaller count is only a warning. The dataloader counts within an epoch, so its count may
+//! fall: it never condemns a step.
 
 use super::marks::{BATCHES, OPTIMIZER, SCHEDULE};
 use supervise_checkpoint::StepCounters;
 use supervise_core::checkpoint::{Finding, Verdict};
 use supervise_core::id::Step;
 
-/// Base that a step is compared with.
 #[derive(Debug)]
 pub(crate) struct Lineage<'a> {
-    /// Other steps that were proven.
     pub(crate) known: Vec<(Step, &'a StepCounters)>,
-    /// Record of this very step when it was proven whole.
+    /// Counters of this very step when it was proven whole.
     pub(crate) own: Option<&'a StepCounters>,
-    /// The run may resume without all of its state: counts begin anew.
+    /// The run may resume without all of its state, which restarts counts.
     pub(crate) partial: bool,
 }
 
 impl<'a> Lineage<'a> {
-    /// The nearest step before this one that counts anything.
+    /// The nearest earlier step with any counters.
     fn before(&self, step: Step) -> Option<(Step, &'a StepCounters)> {
         let lower = self.known.iter().filter(|(s, m)| *s < step && !m.counters.is_empty());
         lower.max_by_key(|(s, _)| *s).copied()
     }
 
-    /// A lower step whose every byte is the same.
+    /// An earlier step that is identical in every byte.
     fn original(&self, step: Step, marks: &StepCounters) -> Option<Step> {
         marks.digest?;
         let same = |m: &StepCounters| m.digest == marks.digest && m.counters == marks.counters;
@@ -35,7 +34,6 @@ impl<'a> Lineage<'a> {
         lower.map(|(s, _)| *s).max()
     }
 
-    /// Result of a comparison.
     pub(crate) fn findings(&self, step: Step, marks: &StepCounters) -> Vec<Finding> {
         if let Some(original) = self.original(step, marks) {
             let detail = format!("every file is the same as in step {original}: this directory is a copy of it");
@@ -55,7 +53,8 @@ impl<'a> Lineage<'a> {
         out
     }
 
-    /// The step was proven with other counts. A step that is trained again goes aside first, with what was recorded of it.
+    /// The step was proven with other counts. A step that is trained again is moved aside first, together with its
+    /// record.
     fn another_state(&self, marks: &StepCounters, own: &StepCounters) -> Option<Finding> {
         let (name, ours, then) = pairs(marks, own).find(|(_, ours, then)| ours != then)?;
         let detail = format!(
@@ -94,8 +93,8 @@ impl<'a> Lineage<'a> {
         Some(Finding::error("counters_went_back", Verdict::Damaged, detail))
     }
 
-    /// Fewer batches than before are a new epoch, where the epoch can be that short. Its length is unknown, but no shorter than
-    /// the largest count. A step may take several batches (DAPO's filter): as many as any step here took on the average.
+    /// Fewer batches than before mean a new epoch, if an epoch can be that short. Its length is unknown, but at least
+    /// the largest count. A step may take several batches (DAPO's filter): as many as any step here took on average.
     fn data_stands_behind(
         &self,
         step: Step,
@@ -122,7 +121,7 @@ impl<'a> Lineage<'a> {
     }
 }
 
-/// Nothing of the training state moved on, or only one of optimizer and schedule did.
+/// The training state did not advance, or only one of optimizer and schedule did.
 fn stand_still(marks: &StepCounters, before: Step, theirs: &StepCounters) -> Option<Finding> {
     let still = |name: &str| {
         let ours = marks.counters.get(name);
@@ -152,7 +151,7 @@ fn stand_still(marks: &StepCounters, before: Step, theirs: &StepCounters) -> Opt
     Some(Finding::warning("counters_stand_still", detail))
 }
 
-/// The counters of the training state that both steps have, with both counts.
+/// Counters of the training state that both steps have, with both counts.
 fn pairs<'a>(marks: &'a StepCounters, theirs: &'a StepCounters) -> impl Iterator<Item = (&'a str, u64, u64)> {
     let both = |(name, ours): (&'a String, &u64)| Some((name.as_str(), *ours, *theirs.counters.get(name)?));
     marks
@@ -162,7 +161,7 @@ fn pairs<'a>(marks: &'a StepCounters, theirs: &'a StepCounters) -> impl Iterator
         .filter_map(both)
 }
 
-/// `actor.optimizer` as `optimizer of the actor`.
+/// Turns `actor.optimizer` into `optimizer of the actor`.
 fn words(name: &str) -> String {
     match name.split_once('.') {
         Some((role, what)) => format!("{what} of the {role}"),

@@ -1,4 +1,4 @@
-//! Counters of a step that rise from step to step, read from the reports on its files.
+//! Counters that rise from step to step, read from the reports on a step's files.
 
 use super::names::ShardContent;
 use super::required_files;
@@ -6,14 +6,11 @@ use super::step_files::{RoleFiles, StepFiles};
 use std::collections::BTreeMap;
 use supervise_checkpoint::StepCounters;
 
-/// Batches that the dataloader has given out in this epoch.
+/// Batches that the dataloader has returned in this epoch.
 pub(crate) const BATCHES: &str = "data.batches";
-/// Updates that the optimizer has made.
 pub(crate) const OPTIMIZER: &str = "optimizer";
-/// Steps that the learning-rate schedule has taken.
 pub(crate) const SCHEDULE: &str = "schedule";
 
-/// The counters of a step and the digest of its files, as far as the reports tell.
 pub(crate) fn marks(survey: &StepFiles<'_>) -> StepCounters {
     let mut counters = BTreeMap::new();
     for (role, files) in &survey.roles {
@@ -32,7 +29,7 @@ pub(crate) fn marks(survey: &StepFiles<'_>) -> StepCounters {
     }
 }
 
-/// The name of a counter: without the role where the step is the role.
+/// The name of a counter, without the role if the step is the role.
 pub(crate) fn name_of(role: &str, what: &str) -> String {
     if role.is_empty() {
         what.to_owned()
@@ -41,7 +38,7 @@ pub(crate) fn name_of(role: &str, what: &str) -> String {
     }
 }
 
-/// The highest counts among the ranks of the world that is loaded.
+/// The highest counts among the ranks of the loaded world size.
 fn count(role: &str, files: &RoleFiles<'_>, counters: &mut BTreeMap<String, u64>) {
     let told = files.fsdp_config.and_then(|config| config.world_size());
     let Some(world) = told.or_else(|| files.likely_world()) else {
@@ -62,14 +59,14 @@ fn count(role: &str, files: &RoleFiles<'_>, counters: &mut BTreeMap<String, u64>
     }
 }
 
-/// CRC-32 over the sorted names and checksums of all files that are looked into; `None` where one has no checksum.
+/// CRC-32 over the sorted names and checksums of all required files; `None` if one has no checksum.
 fn digest(survey: &StepFiles<'_>) -> Option<u32> {
     let mut files: Vec<(u32, &str, u32)> = Vec::new();
     required_files::each(survey, &mut |wanted| {
         files.push((wanted.file.place, wanted.file.path, wanted.file.report?.crc?));
         Some(())
     })?;
-    // Names by their places: to compare very many long ones takes most of a judgement.
+    // Sort by index: comparing many long names would take most of the time.
     files.sort_unstable_by_key(|(place, ..)| *place);
     let mut hash = crc32fast::Hasher::new();
     for (_, path, crc) in &files {

@@ -1,8 +1,9 @@
-//! A role that Megatron's checkpoint manager wrote, in its second layout (verl 0.9): a manifest, and a distributed checkpoint each for
-//! the model, the optimizer and the rest.
+//! A role written by Megatron's checkpoint manager in its second layout (verl 0.9): a manifest, and one distributed
+//! checkpoint each for model, optimizer and extra state.
 //!
-//! `ckpt_contents.json` is written last, under another name first: with it the save was finished, and it says what has to be there.
-//! Directories say nothing: all four of them exist after every save, used or not. What the manifest does not name is not judged.
+//! `ckpt_contents.json` is written last, under a temporary name first: it shows that the save finished and says what
+//! must exist. Directories prove nothing: all four exist after every save, used or not. What the manifest does not
+//! list is not judged.
 
 pub(crate) mod layout_v1;
 
@@ -23,12 +24,10 @@ use supervise_core::id::Step;
 
 /// Directories of Megatron's own writer.
 const DIST: [&str; 3] = ["model/dist_ckpt", "optimizer/dist_ckpt", "extra/dist_ckpt"];
-/// Place of exported weights and the model's configuration.
 const EXPORT: &str = "model/huggingface";
-/// Place of exported adapters.
 const ADAPTER: &str = "model/huggingface/adapter";
 
-/// Visits the files that have to be looked into, those that describe others first.
+/// Visits the files to inspect, describing files first.
 pub(crate) fn each<'a>(
     files: &MegatronFiles<'a>,
     visit: &mut dyn FnMut(VerlRequiredFile<'a>) -> Option<()>,
@@ -53,7 +52,7 @@ pub(crate) fn each<'a>(
     for dir in [EXPORT, ADAPTER] {
         set_needs(&files.parts, dir, SetKind::Weights, visit)?;
     }
-    // Beside weights they are files of the set.
+    // With weights they belong to the set.
     if set::needs(SetKind::Weights, names(&files.parts, EXPORT)).is_empty() {
         for (_, file) in beside(&files.parts) {
             visit(VerlRequiredFile::new(file, FileKind::of(file.path)))?;
@@ -80,7 +79,7 @@ fn set_needs<'a>(
     Some(())
 }
 
-/// State that all ranks have in common: in a file of its own, or among the parts.
+/// State common to all ranks: in its own file, or in one of the shards.
 fn common<'a>(parts: &FilesByPath<'a>, dir: &str) -> Option<&'a TorchFacts> {
     let told = |file: StepFile<'a>| file.torch().filter(|facts| !facts.keys.is_empty());
     let own = parts.get(format!("{dir}/common.pt").as_str()).copied();
@@ -88,12 +87,10 @@ fn common<'a>(parts: &FilesByPath<'a>, dir: &str) -> Option<&'a TorchFacts> {
         .or_else(|| below(parts, dir).find_map(|(_, file)| told(file)))
 }
 
-/// The tokenizer, and how to generate.
 fn beside<'f, 'a>(parts: &'f FilesByPath<'a>) -> impl Iterator<Item = (&'f str, StepFile<'a>)> + use<'f, 'a> {
     below(parts, EXPORT).filter(|(name, _)| set::read_with_weights(name))
 }
 
-/// The names directly in a directory of the role.
 fn names<'f>(parts: &'f FilesByPath<'_>, dir: &'f str) -> impl Iterator<Item = &'f str> {
     below(parts, dir).map(|(name, _)| name)
 }
@@ -110,8 +107,8 @@ fn below<'f, 'a>(
         .filter(|(name, _)| !name.contains('/'))
 }
 
-/// The highest count of updates among the parts of the optimizer. The schedule begins anew at a resume unless it is asked for, so
-/// its count tells nothing.
+/// The highest update count among the optimizer's shards. The schedule restarts at a resume unless configured
+/// otherwise, so its count says nothing.
 pub(crate) fn count(role: &str, files: &MegatronFiles<'_>, counters: &mut BTreeMap<String, u64>) {
     let second = DIST.into_iter().flat_map(|dir| below(&files.parts, dir));
     let reports = second
@@ -124,7 +121,6 @@ pub(crate) fn count(role: &str, files: &MegatronFiles<'_>, counters: &mut BTreeM
     counters.extend(steps.max().map(|n| (name_of(role, OPTIMIZER), *n)));
 }
 
-/// Judges one role.
 pub(crate) fn judge_role(name: &str, step: Step, files: &MegatronFiles<'_>) -> RoleState {
     let role = MegatronRole { name, files };
     let mut state = RoleState::new(name);
@@ -163,7 +159,7 @@ pub(crate) fn judge_role(name: &str, step: Step, files: &MegatronFiles<'_>) -> R
     state
 }
 
-/// Not finished: a save, or a conversion from the first layout, which leaves the archive that it converts beside the parts.
+/// Unfinished: a save, or a conversion from the first layout, which leaves the old archive next to the parts.
 fn no_manifest(name: &str, step: Step, files: &MegatronFiles<'_>) -> Finding {
     let path = Utf8Path::new(name).join("ckpt_contents.json");
     let command = layout_v1::command(name, step);
@@ -186,7 +182,6 @@ struct MegatronRole<'c, 'a> {
 }
 
 impl MegatronRole<'_, '_> {
-    /// A path of the role, relative to the step.
     fn path(&self, rest: &str) -> camino::Utf8PathBuf {
         Utf8Path::new(self.name).join(rest)
     }
@@ -234,14 +229,13 @@ impl MegatronRole<'_, '_> {
         }
     }
 
-    /// Returns true if the optimizer was saved for any division of the model: its common file says how it was divided.
+    /// Whether the optimizer was saved for any parallel layout: its common file says how it was sharded.
     fn any_parallel(&self, manifest: &DistManifest) -> Option<bool> {
         let dir = manifest.entry("optimizer")?.path.as_str();
         let sharding = common(&self.files.parts, dir)?.optimizer_sharding.as_deref()?;
         Some(matches!(sharding, "fully_reshardable" | "fully_sharded_model_space"))
     }
 
-    /// Returns true if the manifest speaks of this step and this role.
     fn identity(&self, step: Step, manifest: &DistManifest) -> Option<Finding> {
         if let Some(other) = manifest.global_step.filter(|n| *n != step.0) {
             let detail = format!("it speaks of step {other}, and the directory is that of step {step}");
@@ -262,7 +256,7 @@ impl MegatronRole<'_, '_> {
         })
     }
 
-    /// Statements of the manifest about the whole that its own entries, or the files, contradict.
+    /// Statements of the manifest that its own entries, or the files, contradict.
     fn contradictions(&self, manifest: &DistManifest) -> Vec<Finding> {
         let mut out = Vec::new();
         let mut differs = |detail: String| out.push(Finding::error("manifest_differs", Verdict::Damaged, detail));
@@ -315,7 +309,6 @@ impl MegatronRole<'_, '_> {
         Finding::error("manifest_file_missing", Verdict::Incomplete, detail).in_file(self.path(path))
     }
 
-    /// A directory of Megatron's writer.
     fn dist(&self, entry: &ManifestEntry, manifest: &DistManifest) -> Vec<Finding> {
         let dir = entry.path.as_str();
         if names(&self.files.parts, dir).next().is_none() {
@@ -332,15 +325,14 @@ impl MegatronRole<'_, '_> {
         self.set(dir, SetKind::MegatronDist)
     }
 
-    /// Megatron's own FSDP puts everything into the model's directory, and the manifest names the empty ones all the same. Then
-    /// the model's parts hold what the optimizer counts.
+    /// Megatron-FSDP puts everything into the model's directory, but the manifest still lists the empty ones. Then
+    /// the model's shards hold the optimizer's counts.
     fn is_combined(&self, manifest: &DistManifest) -> bool {
         let model = manifest.entry("model").filter(|e| e.is_dist());
         let mut parts = model.into_iter().flat_map(|e| below(&self.files.parts, &e.path));
         parts.any(|(_, file)| file.report.is_some_and(|r| !r.facts.dcp_steps.is_empty()))
     }
 
-    /// Weights, configuration or tokenizer in Hugging Face's format.
     fn exported(&self, entry: &ManifestEntry, seen: &mut BTreeSet<String>, findings: &mut Vec<Finding>) {
         let config = format!("{}/config.json", entry.path);
         match (entry.name.as_str(), entry.adapter.as_deref()) {
@@ -384,13 +376,12 @@ impl MegatronRole<'_, '_> {
         self.set(dir, SetKind::Weights)
     }
 
-    /// Joint findings in the files of a directory.
     fn set(&self, dir: &str, kind: SetKind) -> Vec<Finding> {
         together(&self.files.parts, Utf8Path::new(self.name), dir, kind)
     }
 }
 
-/// Joint findings in the files of a directory; `role` stands before their paths.
+/// Judges the files of a directory as a set; `role` prefixes their paths.
 fn together(parts: &FilesByPath<'_>, role: &Utf8Path, dir: &str, kind: SetKind) -> Vec<Finding> {
     let files: Vec<(&str, StepFile<'_>)> = below(parts, dir).collect();
     let sizes: BTreeMap<String, u64> = files
@@ -413,7 +404,7 @@ fn together(parts: &FilesByPath<'_>, role: &Utf8Path, dir: &str, kind: SetKind) 
         let detail = format!("the directory is {}", judged.verdict);
         out.push(Finding::error("set_not_whole", judged.verdict, detail).in_file(role.join(dir)));
     }
-    // The manifest names the configuration itself: a missing one is told there.
+    // The manifest lists the configuration itself: a missing one is reported there.
     out.retain(|f| f.code != "config_missing");
     out
 }
@@ -424,7 +415,7 @@ fn rank_of(path: &str) -> Option<u64> {
     name.split_once('_')?.0.parse().ok()
 }
 
-/// Contents that were to be saved and are not in the manifest's own list.
+/// Contents that should have been saved but are not in the manifest's own list.
 fn promises(manifest: &DistManifest) -> Vec<Finding> {
     let listed = |names: &[&str]| names.iter().any(|name| manifest.entry(name).is_some());
     let kept = |content: &str| match content {

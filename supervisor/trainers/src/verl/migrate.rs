@@ -1,9 +1,10 @@
-//! Converting a role from Megatron's first layout into the second: what has to be done on the disk, from what is there.
+//! Converting a role from Megatron's first layout to the second: plans the disk operations.
 //!
-//! verl's loader asks each of three directories for the keys it wants and ignores the others, so each gets the whole archive:
-//! as hard links, copies or reflinks. The plan is made from a listing and from proofs, never from what was planned before: a
-//! conversion that was killed is planned again from what it left. In every state between, the archive is whole where it was
-//! or the new layout is whole and has been proven; the manifest, which alone makes the new layout count, comes last.
+//! verl's loader asks each of three directories for the keys it wants and ignores the rest, so each gets the whole
+//! archive: as hard links, copies or reflinks. The plan is made from a listing and from proofs, never from an earlier
+//! plan: a killed conversion is planned again from what it left. At any moment either the archive is whole in its old
+//! place or the new layout is whole and proven; the manifest, which alone makes the new layout count, is written
+//! last.
 
 mod listing;
 mod manifest;
@@ -21,102 +22,89 @@ use supervise_checkpoint::{FileReport, RequiredFile};
 use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};
 use supervise_core::id::Step;
 
-/// How the archive gets into its new places.
+/// How the archive gets into the new directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkMode {
     /// One file under several names: no space, but one write changes all.
     Hard,
-    /// Files of their own.
     Copy,
-    /// Files of their own that share their blocks until one is written to.
+    /// Separate files that share blocks until one is written.
     Reflink,
 }
 
-/// The role and its step.
+/// A role and its step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrateRole {
-    /// `actor`, `critic`; empty where the step is the role.
+    /// `actor` or `critic`; empty if the step is the role.
     pub name: String,
-    /// The step.
     pub step: Step,
 }
 
 /// Facts about a role's directory; all paths are relative to it.
 #[derive(Debug, Clone, Copy)]
 pub struct RoleSnapshot<'a> {
-    /// Which.
     pub role: &'a MigrateRole,
-    /// Everything in it.
     pub facts: &'a [FileFact],
-    /// Reports of proofs.
     pub reports: &'a BTreeMap<Utf8PathBuf, FileReport>,
-    /// The text of the model's own configuration.
+    /// Text of the model's `config.json`.
     pub config: Option<&'a [u8]>,
 }
 
-/// One change on the disk, or a proof that has to succeed before the next. Paths are relative to the role.
+/// One change on disk, or a proof that must succeed before the next. Paths are relative to the role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MigrateOp {
-    /// Deletes a file, or a directory with all that is in it.
+    /// Deletes a file, or a directory with its content.
     RemoveTree(String),
-    /// Deletes a directory in which there are none but empty ones.
+    /// Deletes a directory that contains only empty directories.
     RemoveEmpty(String),
-    /// Makes a directory and those above it.
+    /// Creates a directory and its parents.
     MakeDir(String),
     /// Puts a file under a second name.
     Clone {
-        /// The file.
         from: String,
-        /// Its new name.
         to: String,
-        /// How.
+        /// How the content is shared.
         link: LinkMode,
     },
-    /// Makes the entries of a directory durable.
+    /// Fsyncs a directory.
     SyncDir(String),
-    /// Proves the archive in a directory, every byte of it.
+    /// Proves every byte of the archive in a directory.
     Prove(String),
-    /// Renames, durably.
+    /// Renames durably.
     Rename {
-        /// From.
+        /// Current path.
         from: String,
-        /// To.
         to: String,
     },
-    /// Writes a file that is there whole or not at all.
+    /// Writes a file atomically.
     Write {
-        /// Its name.
         path: String,
-        /// Its text.
+        /// The whole content.
         text: String,
     },
-    /// Judges the role as it is then: it has to be whole.
+    /// Judges the role at this point: it must be whole.
     Judge,
 }
 
 /// The work to do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MigratePlan {
-    /// In this order; nothing where the role is in the second layout already.
+    /// In order; empty if the role is already in the second layout.
     pub ops: Vec<MigrateOp>,
-    /// Space that has to be free for it.
+    /// Free space it needs, in bytes.
     pub bytes: u64,
 }
 
 /// Why a role is not converted.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MigrateRefusal {
-    /// FSDP's manager wrote it.
     Fsdp,
-    /// There is nothing of Megatron's here.
     Nothing,
-    /// Nothing converts it, for this reason.
     Cannot(String),
-    /// It is not whole.
     NotWhole(Verdict, Vec<Finding>),
 }
 
-/// The files that have to be looked into before a plan can be made, in either layout.
+/// Lists the files to inspect before planning, in either layout.
 #[must_use]
 pub fn needs(role: &MigrateRole, facts: &[FileFact]) -> Vec<RequiredFile> {
     let none = BTreeMap::new();
@@ -137,7 +125,7 @@ pub fn needs(role: &MigrateRole, facts: &[FileFact]) -> Vec<RequiredFile> {
     })
 }
 
-/// Verdict on the role as it is.
+/// Judges the role as it is.
 #[must_use]
 pub fn judge(seen: &RoleSnapshot<'_>) -> (Verdict, Vec<Finding>) {
     let listing = Listing::of(seen.role, seen.facts, seen.reports);
@@ -157,10 +145,10 @@ fn worth(role: &MigrateRole, files: &RoleFiles<'_>) -> (Verdict, Vec<Finding>) {
     (verdict, state.findings)
 }
 
-/// The work to convert a role.
+/// Plans the conversion of a role.
 ///
 /// # Errors
-/// It is not to be converted, or not as it is.
+/// Why it is not converted.
 pub fn plan(seen: &RoleSnapshot<'_>, link: LinkMode) -> Result<MigratePlan, MigrateRefusal> {
     let real = Listing::of(seen.role, seen.facts, seen.reports);
     let has = real.with(|files| {
@@ -191,7 +179,6 @@ fn exists(seen: &RoleSnapshot<'_>, name: &str) -> bool {
     seen.facts.iter().any(|f| f.path == name)
 }
 
-/// Files below a directory.
 fn count(seen: &RoleSnapshot<'_>, dir: &str) -> usize {
     seen.facts
         .iter()
@@ -199,7 +186,8 @@ fn count(seen: &RoleSnapshot<'_>, dir: &str) -> usize {
         .count()
 }
 
-/// Links and devices are followed by nobody, except that verl's script leaves links to the archive, which are replaced.
+/// Refuses links and special files, which we do not follow; but verl's script leaves links to the archive, and these
+/// are replaced.
 fn refuse_strangers(seen: &RoleSnapshot<'_>) -> Result<(), MigrateRefusal> {
     let replaced = |path: &str| PARTS.iter().any(|part| path == format!("{part}/{ARCHIVE}"));
     for fact in seen.facts {
@@ -223,7 +211,7 @@ fn refuse_strangers(seen: &RoleSnapshot<'_>) -> Result<(), MigrateRefusal> {
     Ok(())
 }
 
-/// The manifest is there: what is left of the conversion goes, once the role is whole.
+/// The manifest exists: removes what the conversion left, if the role is whole.
 fn finish(seen: &RoleSnapshot<'_>, real: &Listing<'_>) -> Result<MigratePlan, MigrateRefusal> {
     let (verdict, findings) = real.with(|files| worth(seen.role, files));
     if verdict != Verdict::Whole {
@@ -231,7 +219,7 @@ fn finish(seen: &RoleSnapshot<'_>, real: &Listing<'_>) -> Result<MigratePlan, Mi
     }
     let mut ops = Vec::new();
     let parts = ArchiveParts::of(seen);
-    // An archive with another table is another save's: it is not what the parts were made from.
+    // An archive with a different table belongs to another save: the parts were not made from it.
     let ours = parts.archive.is_empty() || PARTS.iter().any(|part| parts.table(part) == parts.table(""));
     if ours {
         ops.extend(retire(seen));
@@ -242,7 +230,7 @@ fn finish(seen: &RoleSnapshot<'_>, real: &Listing<'_>) -> Result<MigratePlan, Mi
     Ok(MigratePlan { ops, bytes: 0 })
 }
 
-/// Out of sight in one step, then deleted: a half-deleted archive never stands where it was.
+/// Renamed first, then deleted, so that a half-deleted archive is never in its old place.
 fn retire(seen: &RoleSnapshot<'_>) -> Vec<MigrateOp> {
     if !exists(seen, ARCHIVE) {
         return Vec::new();
@@ -276,7 +264,7 @@ fn begin(seen: &RoleSnapshot<'_>, link: LinkMode) -> Result<MigratePlan, Migrate
             false => MigrateRefusal::Nothing,
         });
     }
-    // Exported weights alone may be anybody's.
+    // Exported weights alone could come from any manager.
     if !as_first.with(|files| files.is_first_megatron()) {
         return Err(MigrateRefusal::Nothing);
     }
@@ -322,7 +310,7 @@ const MARK: &str = "model/dist_ckpt, optimizer/dist_ckpt and extra/dist_ckpt are
 Reading and deleting is safe. A trainer that saves into this directory again would write into all three at once:\n\
 move the step away before that. supervise run does so by itself.\n";
 
-/// One part, built out of sight and renamed to where it belongs.
+/// Builds one part under a temporary name and renames it into place.
 fn put_in(
     seen: &RoleSnapshot<'_>,
     part: &str,
@@ -334,7 +322,7 @@ fn put_in(
     let place = format!("{part}/{ARCHIVE}");
     let mut there = exists(seen, part);
     if there && count(seen, &format!("{part}/")) == 0 {
-        // A load that failed leaves empty directories behind.
+        // A failed load leaves empty directories behind.
         ops.push(MigrateOp::RemoveEmpty(part.to_owned()));
         there = false;
     }
@@ -369,7 +357,7 @@ fn put_in(
     ops
 }
 
-/// Weights, configuration and tokenizer go last: until then the first layout is complete where it was.
+/// Moves weights, configuration and tokenizer last: until then the first layout stays complete in its old place.
 fn move_export(seen: &RoleSnapshot<'_>) -> Result<Vec<MigrateOp>, MigrateRefusal> {
     let (from, to) = ("huggingface", "model/huggingface");
     if !exists(seen, from) {
@@ -392,7 +380,7 @@ fn move_export(seen: &RoleSnapshot<'_>) -> Result<Vec<MigrateOp>, MigrateRefusal
     Ok(ops)
 }
 
-/// The step and role that a directory is, by its name and the one above it.
+/// Derives step and role from a directory's name and its parent's.
 #[must_use]
 pub fn role_of(dir: &str, above: Option<&str>) -> Option<MigrateRole> {
     let step = |name: &str| match names::root_name(name) {

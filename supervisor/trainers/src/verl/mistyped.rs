@@ -1,7 +1,7 @@
-//! Keys that are almost one of verl's: most likely slips of the hand.
+//! Keys that are almost one of verl's: most likely typos.
 //!
-//! verl's whole configuration is not known here, so a key is doubted only where it is very near to one that is, where that one is
-//! not said beside it, and where no release knows it.
+//! We do not know verl's whole configuration, so a key is doubted only if it is very close to a known one that is not
+//! also set, and no release knows it.
 
 use super::defaults::{VerlBaseConfig, default_keys};
 use super::version::VerlRelease;
@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use supervise_config::{ConfigError, ConfigTree, ValueOrigin, edit_distance};
 use supervise_core::checkpoint::Finding;
 
-/// Shorter names are near to too many others.
+/// Shorter names are close to too many others.
 const SHORTEST: usize = 5;
 /// Letters that may differ.
 const SLIPS: usize = 2;
 
-/// Says of each mistyped key which one was probably meant: with the problem that it led to, else as a finding.
+/// Suggests the probable key for each typo: in the error that it caused, else as a finding.
 pub(crate) fn check(tree: &ConfigTree, problems: &mut [ConfigError], findings: &mut Vec<Finding>) {
     let known: BTreeSet<&str> = VerlBaseConfig::ALL
         .into_iter()

@@ -1,40 +1,35 @@
-//! The meaning of verl's names on disk: step directories, shards, parts of the dataloader's state.
+//! verl's names on disk: step directories, shards, parts of the dataloader state.
 //!
-//! verl writes a number without leading zeros. A name that only looks like one of its names (`global_step_0010`,
-//! `global_steps_10`) is never taken for it: verl itself would read something else there.
+//! verl writes numbers without leading zeros. A name that only looks similar (`global_step_0010`, `global_steps_10`)
+//! is never accepted: verl itself would read something else.
 
 use supervise_checkpoint::FileKind;
 use supervise_core::id::Step;
 
-/// Returns true if an entry can only stand in a directory of a role.
+/// Returns true if an entry can only belong in the directory of a role.
 pub(super) fn is_of_role(name: &str) -> bool {
     matches!(name, "ckpt_contents.json" | "dist_ckpt" | "transformer_config.json")
         || name.contains("_world_size_") && name.ends_with(".pt")
 }
 
-/// The start of the name of a step directory.
 pub(super) const STEP: &str = "global_step_";
 
-/// Kind of the name of an entry under the checkpoint root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VerlRootName {
-    /// A step directory.
     Step(Step),
-    /// A step's number with leading zeros: verl looks for the name without them.
+    /// A step number with leading zeros: verl looks for the name without them.
     Padded,
     /// A number that no step can have.
     TooLarge,
-    /// `global_steps_N`, which the documentation names and no release writes.
+    /// `global_steps_N`, which the documentation has but no release writes.
     Plural,
-    /// A step's name with something after it (`global_step_10.bak`).
+    /// A step's name with a suffix (`global_step_10.bak`).
     Suffixed,
     /// The tracker file's temporary name.
     TrackerLeftover,
-    /// Nothing of ours.
     Other,
 }
 
-/// Reads the name of an entry that stands directly under the checkpoint root.
 pub(crate) fn root_name(name: &str) -> VerlRootName {
     if name == TRACKER_LEFTOVER {
         return VerlRootName::TrackerLeftover;
@@ -59,7 +54,6 @@ pub(crate) fn root_name(name: &str) -> VerlRootName {
     }
 }
 
-/// The directory name of a step.
 pub(crate) fn step_dir(step: Step) -> String {
     format!("{STEP}{step}")
 }
@@ -68,22 +62,17 @@ pub(crate) fn step_dir(step: Step) -> String {
 pub(crate) const TRACKER: &str = "latest_checkpointed_iteration.txt";
 const TRACKER_LEFTOVER: &str = "latest_checkpointed_iteration.txt.tmp";
 
-/// A part of the state that every rank saves as a file of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ShardContent {
-    /// Weights.
     Model,
-    /// Optimizer state.
     Optimizer,
-    /// Learning-rate schedule and random number generators.
     Extra,
 }
 
 impl ShardContent {
-    /// All of them, in the order in which a rank writes them.
+    /// In the order in which a rank writes them.
     pub(crate) const ALL: [Self; 3] = [Self::Model, Self::Optimizer, Self::Extra];
 
-    /// The word in `save_contents`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -100,7 +89,6 @@ impl ShardContent {
         }
     }
 
-    /// The file name of one rank's shard.
     pub(crate) fn file(self, world: u32, rank: u32) -> String {
         #[cfg(test)]
         BUILT.set(BUILT.get() + 1);
@@ -110,22 +98,17 @@ impl ShardContent {
 
 #[cfg(test)]
 thread_local! {
-    /// Names built so far: judging a step of many ranks builds none of them.
+    /// Counts the names built: judging a step of many ranks must build none.
     pub(crate) static BUILT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// One rank's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShardName {
-    /// Its content.
     pub(crate) content: ShardContent,
-    /// How many ranks wrote with it.
     pub(crate) world: u32,
-    /// Whose it is.
     pub(crate) rank: u32,
 }
 
-/// Reads the name of a shard.
 pub(crate) fn shard(name: &str) -> Option<ShardName> {
     let stem = name.strip_suffix(".pt")?;
     let known = |c: ShardContent| Some((c, stem.strip_prefix(c.prefix())?.strip_prefix("_world_size_")?));
@@ -135,18 +118,19 @@ pub(crate) fn shard(name: &str) -> Option<ShardName> {
     (rank < world).then_some(ShardName { content, world, rank })
 }
 
-/// Reads `data_R.pt`, the dataloader state of one data-parallel rank of the SFT trainer.
+/// Parses `data_R.pt`, the dataloader state of one data-parallel rank of the SFT trainer.
 pub(crate) fn data_part(name: &str) -> Option<u32> {
     number(name.strip_prefix("data_")?.strip_suffix(".pt")?)
 }
 
-/// Directory of the units, and the list of them in it: as TransferQueue 0.1.11 writes them, and as its documentation names them.
+/// Directory of the storage units and the list in it: as TransferQueue 0.1.11 writes them, and as its documentation
+/// names them.
 pub(super) const QUEUE_UNITS: [(&str, &str); 2] = [
     ("simple_storage", "storage_unit_info.json"),
     ("storage_units", "su_info.json"),
 ];
 
-/// Kind of a file of the queue that is looked into. Values on their own disk have no form: their sizes are known.
+/// Kind of a queue file to inspect. Values that a unit keeps on disk have no format; their sizes are known.
 pub(super) fn queue_file(name: &str) -> Option<FileKind> {
     let units = QUEUE_UNITS.iter().find_map(|(dir, list)| {
         let inside = name.strip_prefix(dir)?.strip_prefix('/')?;
@@ -163,7 +147,7 @@ pub(super) fn queue_file(name: &str) -> Option<FileKind> {
     }
 }
 
-/// Reads `model-00001-of-00003.safetensors`: the part and how many there are.
+/// Parses `model-00001-of-00003.safetensors` into part and total.
 pub(crate) fn weights_part(name: &str) -> Option<(u32, u32)> {
     let stem = name
         .strip_suffix(".safetensors")

@@ -1,4 +1,4 @@
-//! Remarks before a launch: when verl saves, what a crash costs, what no resume brings back.
+//! Remarks before a launch: when verl saves, what a crash costs, what no resume restores.
 
 use super::VerlFacts;
 use super::assist;
@@ -7,7 +7,6 @@ use crate::launch;
 use supervise_core::checkpoint::{Finding, StateKind};
 use supervise_core::spec::{RoleSpec, RunSpec};
 
-/// Findings for `plan`.
 pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
     let never_resumes = VerlFacts::of(facts).never_resumes;
     let mut out = vec![if never_resumes {
@@ -30,7 +29,7 @@ pub(crate) fn preflight(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<
     out
 }
 
-/// Returns true if the end of an allocation costs more than it must.
+/// Warns if the end of an allocation costs more than necessary.
 fn on_demand(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Option<Finding> {
     let saves = assist::saves_on_demand(sft, spec, VerlFacts::of(facts).saves_on_demand);
     let known = spec.policy.assist.deadline.is_some();
@@ -55,7 +54,8 @@ fn on_demand(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Option<Finding>
     })
 }
 
-/// verl 0.4.0 asserts that FSDP saves and loads all three together; later ones load what they are told, and never notice what is missing.
+/// verl 0.4.0 asserts that FSDP saves and loads all three together; later releases load what is configured and do not
+/// notice missing parts.
 fn all_or_nothing(spec: &RunSpec) -> Option<Finding> {
     let bound = spec.trainer_version.as_deref().is_some_and(|v| v == "0.4.0");
     let all = |list: &[String]| {
@@ -76,7 +76,7 @@ fn all_or_nothing(spec: &RunSpec) -> Option<Finding> {
     Some(Finding::warning("contents_bound_together", detail))
 }
 
-/// Whatever is saved, a crash costs all that was trained.
+/// Whatever is saved, a crash loses all training.
 fn never_resumed(spec: &RunSpec) -> Finding {
     let saved = match (spec.cadence.every, spec.cadence.at_end) {
         (Some(1), _) => "every step is saved".to_owned(),
@@ -118,7 +118,7 @@ fn cadence(spec: &RunSpec) -> Finding {
 fn not_restored(spec: &RunSpec) -> Vec<Finding> {
     let mut out = Vec::new();
     for role in &spec.roles {
-        // Megatron loads exported weights as well.
+        // Megatron loads exported weights, too.
         let exported = |saved: &str, c: &str| role.megatron.is_some() && c == "model" && saved == "hf_model";
         let missing: Vec<&str> = ["model", "optimizer", "extra"]
             .into_iter()
@@ -192,7 +192,7 @@ fn retention(sft: bool, spec: &RunSpec, facts: &TrainerFacts) -> Vec<Finding> {
     out
 }
 
-/// A finished run that is started again is not always left alone by verl.
+/// verl's SFT trainer may train one more step when a finished run is started again.
 fn finished_run(sft: bool, spec: &RunSpec) -> Option<Finding> {
     let last = spec.last_step.filter(|_| sft)?;
     let detail = format!(

@@ -1,7 +1,8 @@
 //! The transfer queue of verl's asynchronous modes, as TransferQueue saves it into a step.
 //!
-//! `metadata.json`, `controller_state.pkl`, and one pickle per unit of storage in a directory with a list of them; a unit that keeps values on
-//! a disk has them in `UNIT.pkl.blobs/`. All is built under `transfer_queue.tmp` and renamed; an older one is `transfer_queue.old` meanwhile.
+//! `metadata.json`, `controller_state.pkl`, and one pickle per storage unit in a directory with a list of them; a
+//! unit that keeps values on disk has them in `UNIT.pkl.blobs/`. Everything is built under `transfer_queue.tmp` and
+//! renamed, with the older one as `transfer_queue.old` in between.
 
 use super::evidence::StepFile;
 use super::names::{QUEUE_UNITS, queue_file};
@@ -13,7 +14,7 @@ use supervise_checkpoint::QueueFacts;
 use supervise_core::checkpoint::{Finding, FindingLevel, Verdict};
 use supervise_core::id::Step;
 
-/// Judges it. Returns whether a queue was meant to be saved and is not there.
+/// Returns true if a queue should have been saved but is missing.
 pub(super) fn judge(expect: &ExpectedLayout, step: Step, survey: &StepFiles<'_>, findings: &mut Vec<Finding>) -> bool {
     if survey.queue.is_empty() {
         if survey.queue_unfinished {
@@ -45,7 +46,8 @@ pub(super) fn judge(expect: &ExpectedLayout, step: Step, survey: &StepFiles<'_>,
     false
 }
 
-/// Findings in one file. A pickle that is too large to be looked into ends no run of its own: who loads another's step is asked about it.
+/// Findings in one file. A pickle too large to inspect does not stop the run that wrote it: only loading a step of
+/// another run requires confirmation.
 fn said_of(expect: &ExpectedLayout, file: &StepFile<'_>) -> Vec<Finding> {
     let mut found = file.findings();
     if is_too_large(expect, file) {
@@ -57,7 +59,7 @@ fn said_of(expect: &ExpectedLayout, file: &StepFile<'_>) -> Vec<Finding> {
     found
 }
 
-/// A run of its own steps, and nothing else against the file than that it is too large.
+/// Returns true if the run loads its own steps and the file's only problem is its size.
 pub(super) fn is_too_large(expect: &ExpectedLayout, file: &StepFile<'_>) -> bool {
     let errors = file.report.into_iter().flat_map(|r| &r.findings);
     let mut errors = errors.filter(|f| f.level == FindingLevel::Error).peekable();
@@ -68,7 +70,7 @@ fn facts<'a>(file: &StepFile<'a>) -> Option<&'a QueueFacts> {
     file.report?.facts.queue.as_ref()
 }
 
-/// The units that their list names, and the values beside each. `saved`: the queue says that there are some.
+/// Judges the listed units and the values of each. `saved`: the queue says that there are some.
 fn judge_units(queue: &BTreeMap<&str, StepFile<'_>>, saved: bool, findings: &mut Vec<Finding>) {
     let list = |(dir, list): &(&'static str, &'static str)| Some((*dir, queue.get(format!("{dir}/{list}").as_str())?));
     let Some((dir, list)) = QUEUE_UNITS.iter().find_map(list) else {

@@ -1,16 +1,15 @@
-//! A set of ranks as ranges: what a person can read of sixteen thousand numbers, and cheap to compare.
+//! A set of ranks as ranges: readable with 16,000 ranks, and cheap to compare.
 
 use std::fmt;
 
-/// Ranges shown before the rest is counted.
+/// Ranges shown before the rest are counted.
 const SHOWN: usize = 8;
 
-/// Ranks, as sorted inclusive ranges.
+/// Ranks as sorted inclusive ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RankSet(Vec<(u32, u32)>);
 
 impl RankSet {
-    /// The ranks of an iterator, in any order, repeats allowed.
     pub(crate) fn of(ranks: impl Iterator<Item = u32>) -> Self {
         let mut sorted: Vec<u32> = ranks.collect();
         sorted.sort_unstable();
@@ -25,17 +24,14 @@ impl RankSet {
         Self(ranges)
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> u32 {
         self.0.iter().map(|(from, to)| to - from + 1).sum()
     }
 
-    /// The lowest.
     pub(crate) fn first(&self) -> Option<u32> {
         self.0.first().map(|(from, _)| *from)
     }
 
-    /// The one range, if there is exactly one.
     pub(crate) fn only_block(&self) -> Option<(u32, u32)> {
         match self.0.as_slice() {
             [block] => Some(*block),
@@ -43,7 +39,7 @@ impl RankSet {
         }
     }
 
-    /// Ranks of `0..world` that are not in it. Bounded by the ranks that are there, not by `world`.
+    /// Ranks of `0..world` that are missing. The cost depends on the ranks present, not on `world`.
     pub(crate) fn missing_of(&self, world: u32) -> Self {
         let mut out = Vec::new();
         let mut next = 0;

@@ -1,4 +1,4 @@
-//! The Ray cluster of a launch of verl's, and what keeps one of its own apart from every other on the machine.
+//! The Ray cluster of a verl launch, and how a cluster of its own is kept apart from others on the machine.
 
 use super::VerlConfigReader;
 use crate::adapter::HostFacts;
@@ -15,14 +15,13 @@ use supervise_core::spec::RunSpec;
 /// Arguments that `main_ppo` passes to `ray.init`.
 const ADDRESS_KEY: &str = "ray_kwargs.ray_init.address";
 const TEMP_KEY: &str = "ray_kwargs.ray_init._temp_dir";
-/// Those of a cluster of its own that `ray start` has too, which `ray.init` refuses for a cluster that is there.
+/// Arguments that `ray start` has too; `ray.init` refuses them for an existing cluster.
 const OF_A_MACHINE: [(&str, &str); 2] = [
     ("ray_kwargs.ray_init.num_cpus", "--num-cpus"),
     ("ray_kwargs.ray_init.object_store_memory", "--object-store-memory"),
 ];
 const GPUS_KEY: &str = "ray_kwargs.ray_init.num_gpus";
 
-/// Reads it from configuration, command and environment.
 pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>, sft: bool) -> RayMode {
     if sft && !matches!(command::entry(input.command), Some((EntryPoint::SftRay, _))) {
         return RayMode::Unused;
@@ -54,7 +53,6 @@ pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>, sft
     }
 }
 
-/// GPUs of each machine, where the trainer counts them.
 fn gpus(reader: &mut VerlConfigReader<'_>) -> Option<u32> {
     let on_gpus = reader.string("trainer.device").is_none_or(|d| d == "cuda");
     reader.positive("trainer.n_gpus_per_node").filter(|_| on_gpus)
@@ -66,14 +64,14 @@ fn started(reader: &mut VerlConfigReader<'_>, nodes: u32, apart: bool, sft: bool
     let options = options.collect();
     RayMode::Started {
         nodes,
-        // verl's workers ask for GPUs also where they are only pretended.
+        // verl's workers also request GPUs that are only declared.
         gpus: reader.positive(GPUS_KEY).filter(|_| !sft).or_else(|| gpus(reader)),
         options,
         apart,
     }
 }
 
-/// Machines that the configuration asks for; 0.6 has no such keys for its SFT trainer.
+/// Machines that the configuration asks for; the SFT trainer of 0.6 has no such keys.
 pub(crate) fn machines(reader: &mut VerlConfigReader<'_>) -> Option<MachineCount> {
     let (nodes, per_node) = ("trainer.nnodes", "trainer.n_gpus_per_node");
     if !reader.has(nodes) || !reader.has(per_node) {
@@ -86,16 +84,15 @@ pub(crate) fn machines(reader: &mut VerlConfigReader<'_>) -> Option<MachineCount
     })
 }
 
-/// Settings that a launch is given so that its cluster is the one that is meant.
+/// Settings that make a launch use the intended cluster.
 #[derive(Debug, Default)]
 pub(crate) struct RayIsolation {
     pub(crate) overrides: Vec<String>,
     pub(crate) env: Vec<(&'static str, String)>,
-    /// A directory that is the attempt's alone.
     pub(crate) scratch: Option<Utf8PathBuf>,
 }
 
-/// Only for a cluster of the run's own: one that is meant is left as it was said.
+/// Only for a cluster of the run's own; one named by the user is left as configured.
 pub(crate) fn apart(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostFacts) -> RayIsolation {
     let mut out = RayIsolation::default();
     let version = spec.trainer_version.as_deref().and_then(ReleaseSeries::of);
@@ -114,7 +111,7 @@ pub(crate) fn apart(sft: bool, spec: &RunSpec, order: &LaunchOrder, host: &HostF
     if has_key {
         out.overrides.push(format!("++{ADDRESS_KEY}=local"));
     }
-    // Older ones do not pass the key on, nor do all relatives of PPO, and the SFT trainer passes nothing.
+    // Older releases and some variants of PPO do not pass the key on, and the SFT trainer passes nothing.
     let passes_on = matches!(command::entry(spec.trainer_command()), Some((EntryPoint::Ppo, _))) && version.is_some();
     if !(has_key && passes_on) {
         out.env.push((ADDRESS, "local".to_owned()));

@@ -1,7 +1,8 @@
-//! verl's configuration as the parts of a run's specification.
+//! Reading verl's configuration into a run's specification.
 //!
-//! Sources of values, lowest first: verl's own defaults, the user's YAML after composition, overrides inside the command, `--set`. Values keep
-//! their origin through all of it, so that a problem names the file and line, or the flag, that has to change.
+//! Sources, lowest precedence first: verl's own defaults, the user's YAML after composition, overrides in the
+//! command, `--set`. Values keep their origin throughout, so that an error names the file and line, or the flag, to
+//! change.
 
 use super::{PPO, SFT, VerlBaseConfig, VerlBasis, VerlConfigReader};
 use crate::command::{self, EntryPoint};
@@ -13,10 +14,10 @@ use supervise_config::{ConfigError, ConfigNode, ConfigTree, ConfigValue, ValueOr
 use supervise_core::checkpoint::Finding;
 use supervise_core::spec::TrainerKind;
 
-/// Groups of verl's configuration: a plain name given to one of them chooses a file, it sets no value.
+/// Groups of verl's configuration: a plain name assigned to one selects a file instead of setting a value.
 pub(crate) const GROUPS: [&str; 5] = ["model_engine", "engine", "optim", "model", "profiler"];
 
-/// Configurations that verl's installation brings at the top of its folder.
+/// Configurations at the top of the folder that verl installs.
 pub(super) const OWN_CONFIGS: [&str; 12] = [
     "ppo_trainer",
     "ppo_megatron_trainer",
@@ -32,7 +33,7 @@ pub(super) const OWN_CONFIGS: [&str; 12] = [
     "reward_manager",
 ];
 
-/// verl's own configurations, whose content is known.
+/// verl's own configurations whose content is known.
 const VERLS_OWN: [&str; 8] = [
     "ppo_trainer",
     "ppo_megatron_trainer",
@@ -44,7 +45,7 @@ const VERLS_OWN: [&str; 8] = [
     "fully_async_ppo_megatron_trainer",
 ];
 
-/// Keys of the configurations of verl's other trainers, and where these begin.
+/// Keys of the configurations of verl's other trainers, with their entry points.
 const OTHER_ENTRIES: [(&str, &str); 3] = [
     (
         "async_training",
@@ -57,13 +58,13 @@ const OTHER_ENTRIES: [(&str, &str); 3] = [
     ("env.rollout", "verl.experimental.vla.main_ppo"),
 ];
 
-/// Where verl's own configurations are, for Hydra.
+/// Hydra's search path for verl's own configurations.
 const VERLS_PLACE: &str = "pkg://verl.trainer.config";
 
 /// Reads a configuration.
 ///
 /// # Errors
-/// Everything that is wrong with it, each with its key, its place and what to do next.
+/// Everything that is wrong with it, each with its key, its location and a hint.
 pub(super) fn read(input: &ReadInput<'_>, sft: bool) -> Result<ReadOutput, Vec<ConfigError>> {
     if let Some(error) = super::easyr1::refused(input).or_else(|| super::untrained::refused(input)) {
         return Err(vec![error]);
@@ -101,7 +102,7 @@ pub(super) fn read(input: &ReadInput<'_>, sft: bool) -> Result<ReadOutput, Vec<C
     if problems.is_empty() { Ok(out) } else { Err(problems) }
 }
 
-/// Of a release that is not known, what is not said cannot be assumed.
+/// Warns that defaults of an unknown release cannot be assumed.
 fn check_version(reader: &mut VerlConfigReader<'_>, version: Option<&str>) {
     if reader.basis.release.is_some() || !reader.resumes() || reader.is_composed() {
         return;
@@ -115,7 +116,7 @@ fn check_version(reader: &mut VerlConfigReader<'_>, version: Option<&str>) {
     ));
 }
 
-/// A configuration that is named, lies nowhere here and is in no table of verl's: verl may have it, or end at its start.
+/// A named configuration that is neither here nor in our tables of verl: verl may have it, or fail at start.
 fn check_composed(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) {
     let unknown = input.composed.filter(|_| input.printed.is_none());
     for error in unknown.into_iter().flat_map(|c| &c.unknown) {
@@ -128,7 +129,7 @@ fn check_composed(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) {
     }
 }
 
-/// Values of a file beneath verl's own configuration has no effect where verl says anything.
+/// Values of a file below verl's own configuration have no effect if verl sets them.
 fn check_order(reader: &mut VerlConfigReader<'_>, composed: Option<&ComposedConfig>) {
     if composed.is_some_and(is_beneath) {
         reader.findings.push(Finding::warning(
@@ -138,7 +139,7 @@ fn check_order(reader: &mut VerlConfigReader<'_>, composed: Option<&ComposedConf
     }
 }
 
-/// Without a command the entry point is that of PPO: a file for another trainer of verl's would train something else.
+/// Without a command the entry point is PPO's: a file for another verl trainer would train something else.
 fn check_other_entry(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) {
     let (Some(composed), Some(file), true) = (input.composed, input.config_file, input.command.is_empty()) else {
         return;
@@ -155,7 +156,6 @@ fn check_other_entry(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) {
     }
 }
 
-/// The command's entry point, and whether it is the one that was read.
 fn check_command(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) {
     if let Some((EntryPoint::Other | EntryPoint::Foreign, at)) = command::entry(input.command) {
         let module = input.command.get(at - 1).map_or("", String::as_str);
@@ -190,7 +190,7 @@ fn check_command(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) {
     }
 }
 
-/// verl's own relatives save where PPO does by itself, recipes need not.
+/// verl's own variants save where PPO does by default; recipes need not.
 pub(super) fn is_recipe_without_place(input: &ReadInput<'_>, is_said: impl Fn(&str) -> bool) -> bool {
     let recipe = match command::entry(input.command) {
         Some((EntryPoint::Relative | EntryPoint::FullyAsync, at)) => input.command[at - 1].contains("recipe"),
@@ -199,13 +199,12 @@ pub(super) fn is_recipe_without_place(input: &ReadInput<'_>, is_said: impl Fn(&s
     recipe && !is_said("trainer.default_local_dir") && !is_said("trainer.project_name")
 }
 
-/// The command names a configuration that is neither verl's own nor given as a file.
+/// Returns true if the command names a configuration that is neither verl's own nor given as a file.
 pub(super) fn names_unread(input: &ReadInput<'_>) -> bool {
     let config = command::hydra_config(input.command).filter(|_| input.config_file.is_none());
     config.is_some_and(|c| c.elsewhere || c.name.is_some_and(|n| !VERLS_OWN.contains(&n.as_str())))
 }
 
-/// The trainer whose entry point a command names.
 pub(super) fn called(command: &[String]) -> Option<TrainerKind> {
     let (entry, _) = command::entry(command)?;
     Some(match entry {
@@ -216,7 +215,6 @@ pub(super) fn called(command: &[String]) -> Option<TrainerKind> {
     })
 }
 
-/// The trainer that has such keys.
 pub(super) fn meant(composed: &ComposedConfig) -> Option<TrainerKind> {
     if super::easyr1::is_meant(composed) || super::untrained::is_meant(composed) {
         return Some(PPO);
@@ -234,7 +232,6 @@ pub(super) fn meant(composed: &ComposedConfig) -> Option<TrainerKind> {
     }
 }
 
-/// The configuration as it counts.
 fn effective(input: &ReadInput<'_>, basis: &VerlBasis) -> Result<ConfigTree, Vec<ConfigError>> {
     if let Some(printed) = input.printed {
         return Ok(super::interpreter_query::with_origins(printed, input, basis));
@@ -257,13 +254,14 @@ fn effective(input: &ReadInput<'_>, basis: &VerlBasis) -> Result<ConfigTree, Vec
     if problems.is_empty() { Ok(tree) } else { Err(problems) }
 }
 
-/// Returns true if verl's own configuration lies above the user's files: listed after `_self_`, it overrules what they say.
+/// Returns true if verl's own configuration lies above the user's files: listed after `_self_`, it overrides them.
 fn is_beneath(composed: &ComposedConfig) -> bool {
     let mut layers = composed.layers.iter().filter(|l| l.package.is_empty());
     layers.any(|l| !l.by_trainer) && layers.next_back().is_some_and(|l| l.by_trainer)
 }
 
-/// Applies one override. A choice in a group sets no value; verl's own keys are not all known here, so a key may be new.
+/// Applies one override. Selecting from a group sets no value; we do not know all of verl's keys, so a key may be
+/// new.
 fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<(), ConfigError> {
     let change = hydra::parse(text)?;
     let group = change.package.is_some() || change.key.contains('/') || GROUPS.contains(&change.key.as_str());
@@ -286,8 +284,8 @@ fn apply(tree: &mut ConfigTree, text: &str, from_flag: bool) -> Result<(), Confi
     Ok(())
 }
 
-/// The command. What the trainer has to be given of the user's file stands right behind the entry point, so that overrides in
-/// the command still win over it.
+/// The command. What the trainer needs of the user's file goes right after the entry point, so that overrides in the
+/// command still win.
 pub(super) fn launch(
     input: &ReadInput<'_>,
     basis: &VerlBasis,
@@ -329,7 +327,7 @@ pub(super) fn launch(
     Ok((words, finding))
 }
 
-/// The file is a configuration that Hydra can start from: it has a defaults list, or holds everything.
+/// Returns true if Hydra can start from the file: it has a defaults list, or contains everything.
 fn is_whole(composed: &ComposedConfig, basis: &VerlBasis) -> bool {
     let has = |key: &str| composed.tree.get(key).is_some();
     let target = match basis.tree {
@@ -337,12 +335,12 @@ fn is_whole(composed: &ComposedConfig, basis: &VerlBasis) -> bool {
         VerlBaseConfig::Sft | VerlBaseConfig::SftMegatron => has("checkpoint._target_"),
         VerlBaseConfig::SftOld => false,
     };
-    // Configurations of older releases name no targets.
+    // Configurations of older releases have no targets.
     let everything = || super::default_keys(basis.tree, basis.release).all(has);
     composed.layers.len() > 1 || target || everything()
 }
 
-/// The file as Hydra's primary configuration. Without a search path it would not find verl's own from there.
+/// Makes the file Hydra's primary configuration. Without a search path, Hydra would not find verl's own from there.
 fn by_path(composed: &ComposedConfig, file: &Utf8Path) -> Vec<String> {
     let dir = file.parent().map_or("/", Utf8Path::as_str);
     let name = file.file_stem().unwrap_or_default();
@@ -356,7 +354,7 @@ fn by_path(composed: &ComposedConfig, file: &Utf8Path) -> Vec<String> {
     out
 }
 
-/// A place that can stand in a list of Hydra's as it is.
+/// Returns true if a path can be in a Hydra list unquoted.
 fn is_plain(place: &str) -> bool {
     place.chars().all(|c| c.is_ascii_alphanumeric() || "_-./:".contains(c))
 }

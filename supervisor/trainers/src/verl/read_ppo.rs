@@ -1,4 +1,4 @@
-//! Content of a PPO configuration.
+//! Reads a PPO configuration.
 
 use super::VerlConfigReader;
 use super::VerlFacts;
@@ -14,7 +14,6 @@ use supervise_core::spec::{Numbering, ResumeIntent, RoleSpec, SaveCadence};
 
 const ACTOR: &str = "actor_rollout_ref.actor";
 
-/// Reads it; problems stay in the reader.
 pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> ReadOutput {
     let critic = needs_critic(reader);
     let trainer = trainer(reader, input);
@@ -35,7 +34,7 @@ pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> 
     not_restored.push(StateKind::Rollout);
     not_restored.extend(user_settings::loses_data_order(reader).then_some(StateKind::DataOrder));
     let ray = ray::read(reader, input, false);
-    // In this order: a mistake that was found is not told again by what follows from it.
+    // In this order, so that an error is not repeated by what follows from it.
     let root = user_settings::root(reader, input.cwd);
     let cadence = cadence(reader);
     let last_step = last_step(reader, trainer);
@@ -75,14 +74,14 @@ pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> 
     }
 }
 
-/// The one of verl's PPO trainers that runs: they differ in what they restore and refuse.
+/// Which of verl's PPO trainers runs: they differ in what they restore and refuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trainer {
     /// The newer one, since 0.9.
     V1,
     /// The older one, and those that inherit from it.
     V0,
-    /// The fully asynchronous one, whose steps are versions of the weights.
+    /// The fully asynchronous one, whose steps are weight versions.
     FullyAsync,
 }
 
@@ -90,7 +89,7 @@ fn trainer(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> Trainer 
     match command::entry(input.command) {
         Some((EntryPoint::FullyAsync, _)) => Trainer::FullyAsync,
         Some((EntryPoint::Relative | EntryPoint::Other | EntryPoint::Foreign, _)) => Trainer::V0,
-        // A key that is not said and has no default: a release that is not known.
+        // The key is missing without a default: an unknown release.
         _ if reader.has("trainer.use_v1") => match reader.flag("trainer.use_v1") {
             true => Trainer::V1,
             false => Trainer::V0,
@@ -99,13 +98,13 @@ fn trainer(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> Trainer 
     }
 }
 
-/// Request of the user; `None`: the trainer cannot resume, or nobody knows that it can.
+/// What the user requests; `None`: the trainer cannot resume, or this is unknown.
 fn resume(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> Option<ResumeIntent> {
     const MODE: &str = "trainer.resume_mode";
     let mut said = command::overrides_in(input.command)
         .into_iter()
         .chain(input.set.iter().map(String::as_str));
-    // Hydra adds only what is not there, and with two signs adds or sets it.
+    // In Hydra, `+` only adds a new key; `++` adds or sets it.
     let given = said.find(|text| text.starts_with('+') && command::override_key(text) == MODE);
     let is_added = given.is_some_and(|text| !text.starts_with("++"));
     if reader.is_composed() && reader.has(MODE) && given.is_some() && !is_added {
@@ -131,21 +130,21 @@ fn resume(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> Option<Re
     }
     let intent = user_settings::resume(reader, input.cwd, false);
     Some(match command::entry(input.command) {
-        // What else it keeps, and loads with `auto` alone, is not known.
+        // Its other state, which only `auto` loads, is unknown.
         Some((EntryPoint::Foreign | EntryPoint::Other, _)) if intent == ResumeIntent::Auto => ResumeIntent::Tracker,
         _ if intent == ResumeIntent::Auto && is_in_run_of_mlflow(reader, input) => ResumeIntent::Tracker,
         _ => intent,
     })
 }
 
-/// Each attempt logs its configuration into the same run of MLflow, which takes no parameter with another value than before: a resume by a
-/// path would end the logging.
+/// Each attempt logs its configuration into the same MLflow run, which accepts no parameter with a changed value:
+/// resuming by a path would stop the logging.
 fn is_in_run_of_mlflow(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> bool {
     let is_named = (input.env)("MLFLOW_RUN_ID").is_some_and(|id| !id.is_empty());
     is_named && user_settings::loggers(reader).iter().any(|name| name == "mlflow")
 }
 
-/// Older releases chose Megatron by the name of a configuration.
+/// Older releases selected Megatron by a configuration's name.
 fn check_engine(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) {
     let group = command::overrides_in(input.command)
         .into_iter()
@@ -160,7 +159,7 @@ fn check_engine(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) {
     }
 }
 
-/// The last planned step. The fully asynchronous trainer counts by samples, not by this key.
+/// The last planned step. The fully asynchronous trainer counts samples instead.
 fn last_step(reader: &mut VerlConfigReader<'_>, trainer: Trainer) -> Option<Step> {
     if trainer == Trainer::FullyAsync {
         reader.note(
@@ -173,7 +172,7 @@ fn last_step(reader: &mut VerlConfigReader<'_>, trainer: Trainer) -> Option<Step
     reader.positive("trainer.total_training_steps").map(|n| Step(n.into()))
 }
 
-/// `critic.enable` where it is set and known (since 0.6), else whether the advantage estimator is GAE.
+/// `critic.enable` if set and known (since 0.6), else whether the advantage estimator is GAE.
 fn needs_critic(reader: &mut VerlConfigReader<'_>) -> bool {
     if reader.basis.since(ReleaseSeries::V0_6, 0) && reader.value("critic.enable").is_some() {
         return reader.flag("critic.enable");
@@ -185,7 +184,7 @@ fn cadence(reader: &mut VerlConfigReader<'_>) -> SaveCadence {
     let key = "trainer.save_freq";
     let problems = reader.problems.len();
     let every = reader.int(key).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
-    // What is no number is told already.
+    // A value that is not a number is already reported.
     if every.is_none() && reader.problems.len() == problems {
         reader.no_recovery(
             "never_saves",
@@ -200,7 +199,7 @@ fn cadence(reader: &mut VerlConfigReader<'_>) -> SaveCadence {
     }
 }
 
-/// Ranks of the actor's group. With separate pools the configuration of another place counts: not known.
+/// Ranks of the actor's group. With separate pools another part of the configuration decides: unknown.
 fn world(reader: &mut VerlConfigReader<'_>) -> Option<u32> {
     let ranks = reader
         .positive("trainer.nnodes")?
@@ -209,7 +208,7 @@ fn world(reader: &mut VerlConfigReader<'_>) -> Option<u32> {
     ranks.filter(|_| mode.as_deref() != Some("separate_async"))
 }
 
-/// The user's number of steps, and the numbers that are set by their keys. Roles whose numbers differ are told theirs.
+/// The user's retention, and the values by key. If roles differ, each gets its own.
 fn keep(reader: &mut VerlConfigReader<'_>, roles: &mut [RoleSpec]) -> (Option<u32>, Vec<(String, u32)>) {
     let mut set = Vec::new();
     let mut numbers = Vec::new();
@@ -228,7 +227,6 @@ fn keep(reader: &mut VerlConfigReader<'_>, roles: &mut [RoleSpec]) -> (Option<u3
     (all.and_then(|all| all.into_iter().max()), set)
 }
 
-/// Limits of the older trainer, and runs that train nothing.
 fn check_trainer(reader: &mut VerlConfigReader<'_>, trainer: Trainer, megatron: bool) {
     if reader.flag("trainer.val_only") {
         reader.warn(

@@ -1,4 +1,4 @@
-//! Content of a configuration of the SFT trainer.
+//! Reads a configuration of the SFT trainer.
 
 use super::VerlConfigReader;
 use super::VerlFacts;
@@ -20,14 +20,13 @@ fn not_restored(reader: &mut VerlConfigReader<'_>, roles: &[RoleSpec]) -> Vec<St
     out
 }
 
-/// Trainer over Ray: one process reads the data.
+/// Returns true for the Ray trainer, in which a single process reads the data.
 fn is_over_ray(input: &ReadInput<'_>) -> bool {
     matches!(command::entry(input.command), Some((EntryPoint::SftRay, _)))
 }
 
 const SEQUENCE: &str = "engine.ulysses_sequence_parallel_size";
 
-/// Reads it; problems stay in the reader.
 pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> ReadOutput {
     let older = reader.basis.tree == VerlBaseConfig::SftOld;
     let megatron = strategy::read(reader, "");
@@ -57,13 +56,13 @@ pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> 
         .filter(|n| *n > 0);
     let ray = ray::read(reader, input, true);
     let (gang, world) = ranks(reader, input, &ray);
-    // Over Ray there is one dataloader, and Megatron's ranks are counted in another way.
+    // With Ray there is one dataloader, and Megatron's ranks are counted differently.
     if !older && role.megatron.is_none() && !is_over_ray(input) {
         role.sequence = reader.positive(SEQUENCE).or(Some(1));
     }
     strategy::check(reader, &role, world);
     let roles = vec![role];
-    // In this order: a mistake that was found is not told again by what follows from it.
+    // In this order, so that an error is not repeated by what follows from it.
     let cadence = cadence(reader);
     let last_step = reader.positive("trainer.total_training_steps").map(|n| Step(n.into()));
     let indivisible = batch::indivisible(reader, &roles, world);
@@ -104,7 +103,7 @@ pub(crate) fn read(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> 
     }
 }
 
-/// Request of the user; `None`: the trainer cannot resume.
+/// What the user requests; `None`: the trainer cannot resume.
 fn resume(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> Option<ResumeIntent> {
     if reader.basis.tree != VerlBaseConfig::SftOld || reader.basis.since(ReleaseSeries::V0_5, 0) {
         return Some(user_settings::resume(reader, input.cwd, true));
@@ -118,7 +117,7 @@ fn resume(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>) -> Option<Re
     None
 }
 
-/// The last step is always saved; between, every so many steps or at the end of each epoch.
+/// The last step is always saved; before it, every N steps or at the end of each epoch.
 fn cadence(reader: &mut VerlConfigReader<'_>) -> SaveCadence {
     let key = "trainer.save_freq";
     let by_epoch = reader
@@ -145,12 +144,12 @@ fn cadence(reader: &mut VerlConfigReader<'_>) -> SaveCadence {
     }
 }
 
-/// The launcher of the ranks, and how many there are. Only the Ray trainer takes the number from its configuration.
+/// The launcher of the ranks, and how many there are. Only the Ray trainer reads the number from its configuration.
 fn ranks(reader: &mut VerlConfigReader<'_>, input: &ReadInput<'_>, ray: &RayMode) -> (GangSpec, Option<u32>) {
     let driver = GangSpec::driver();
     let mut number = |key: &str| match reader.has(key) {
         true => reader.positive(key),
-        // 0.6 has no such keys: torchrun alone says it.
+        // 0.6 has no such keys: only torchrun says it.
         false => Some(1),
     };
     let nodes = number("trainer.nnodes");

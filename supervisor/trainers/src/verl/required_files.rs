@@ -1,7 +1,8 @@
-//! Files of a step that have to be looked into before it can be called proven.
+//! Files of a step to inspect before it can be called proven.
 //!
-//! All that verl itself would load, and all that says how many files there must be. The same files at every depth: how much of each is
-//! read is the prover's business. They are visited by the paths of the listing, so that a judgement copies none of them.
+//! Everything verl itself would load, and everything that says how many files there must be. The files are the same
+//! at every depth: the prover decides how much of each is read. They are visited by the paths of the listing, so that
+//! judging a step copies none.
 
 use super::evidence::StepFile;
 use super::megatron;
@@ -9,12 +10,10 @@ use super::names;
 use super::step_files::{RoleFiles, StepFiles};
 use supervise_checkpoint::{FileKind, RequiredFile};
 
-/// A file to be inspected.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VerlRequiredFile<'a> {
     pub(crate) file: StepFile<'a>,
     pub(crate) kind: FileKind,
-    /// The file that says what must stand in this one.
     pub(crate) described_by: Option<&'a str>,
 }
 
@@ -28,7 +27,7 @@ impl<'a> VerlRequiredFile<'a> {
     }
 }
 
-/// Files to be inspected, relative to the step, each with what it should be.
+/// Files to inspect, relative to the step, each with its expected kind.
 pub(crate) fn all(survey: &StepFiles<'_>) -> Vec<RequiredFile> {
     let mut out = Vec::new();
     let _ = each(survey, &mut |wanted| {
@@ -42,7 +41,7 @@ pub(crate) fn all(survey: &StepFiles<'_>) -> Vec<RequiredFile> {
     out
 }
 
-/// Visits them in order, until one visit answers `None`.
+/// Visits the required files in order until a visit returns `None`.
 pub(crate) fn each<'a>(
     survey: &StepFiles<'a>,
     visit: &mut dyn FnMut(VerlRequiredFile<'a>) -> Option<()>,
@@ -91,7 +90,7 @@ pub(super) fn weights<'a>(
     }
     let weights = files.weights.iter().map(|(name, file)| (*name, *file));
     for (name, file) in weights.chain(files.weights_index) {
-        // The older format's index is plain JSON, its parts are files of torch.save.
+        // The older format has a plain JSON index and parts written by `torch.save`.
         let kind = match FileKind::of(name) {
             FileKind::Opaque => FileKind::TorchZip,
             kind => kind,

@@ -1,8 +1,9 @@
 //! The verdict on one role of a step: its shards, its marker, its configuration.
 //!
-//! A role is judged by what wrote it: the world size in `fsdp_config.json` (names where there is none), and the contents that its own ranks
-//! left. `fsdp_config.json` proves nothing about other ranks: rank 0 writes it while they may still be writing. It does prove which
-//! contents rank 0 meant to save, because it comes after all of rank 0's own shards.
+//! A role is judged by what wrote it: the world size in `fsdp_config.json` (or in shard names, without that file),
+//! and the contents that its own ranks left. `fsdp_config.json` proves nothing about other ranks: rank 0 writes it
+//! while they may still be writing. It does prove which contents rank 0 meant to save, because it comes after all of
+//! rank 0's own shards.
 
 use super::evidence::StepFile;
 use super::finished::{FinishRule, MARKER};
@@ -14,43 +15,37 @@ use supervise_checkpoint::torch::ShardTotals;
 use supervise_core::checkpoint::{Finding, Verdict};
 use supervise_core::spec::ParallelSizes;
 
-/// Facts about one role.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RoleState {
-    /// Its name; empty where the step is the role.
+    /// Empty if the step is the role.
     pub(crate) name: String,
-    /// World size that wrote it.
     pub(crate) world: Option<u32>,
     /// Contents that every rank left.
     pub(crate) contents: Vec<ShardContent>,
-    /// The device mesh that FSDP2's shards say they were written on; empty where they do not.
+    /// The device mesh that FSDP2's shards name; empty if they do not.
     pub(crate) mesh: Vec<u64>,
-    /// FSDP1 wrote it.
     pub(crate) first_fsdp: bool,
-    /// Megatron's manager wrote it.
     pub(crate) megatron: bool,
-    /// How it did, where its manifest was looked into.
+    /// How Megatron saved it, if the manifest was inspected.
     pub(crate) save: Option<MegatronSave>,
-    /// Weights in Hugging Face's format are there.
+    /// Weights in Hugging Face format exist.
     pub(crate) hf_model: bool,
     /// Newest modification time among its shards, in nanoseconds.
     pub(crate) newest_shard: Option<i64>,
-    /// Findings.
     pub(crate) findings: Vec<Finding>,
 }
 
-/// How Megatron's manager wrote a role.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MegatronSave {
     /// The weights are shards of its own writer.
     pub(crate) dist: bool,
-    /// The weights are there in Hugging Face's format.
+    /// The weights exist in Hugging Face format.
     pub(crate) exported: bool,
     /// The weights are adapters only.
     pub(crate) adapters: bool,
-    /// Ranks that share the model in another way can load the optimizer, where it says that.
+    /// Another parallel layout can load the optimizer; `None`: unknown.
     pub(crate) any_parallel: Option<bool>,
-    /// The schedule stands with the optimizer.
+    /// The schedule is stored with the optimizer.
     pub(crate) schedule: bool,
     /// In the layout that verl 0.9 refuses.
     pub(crate) first_layout: bool,
@@ -59,7 +54,6 @@ pub(crate) struct MegatronSave {
 }
 
 impl RoleState {
-    /// Nothing known yet.
     pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -75,7 +69,7 @@ impl RoleState {
         }
     }
 
-    /// Its content, as `save_contents` spells it.
+    /// Its contents, as spelled in `save_contents`.
     pub(crate) fn words(&self) -> Vec<String> {
         let held = ShardContent::ALL.into_iter().filter(|c| self.contents.contains(c));
         let exported = self.hf_model.then_some("hf_model");
@@ -86,12 +80,11 @@ impl RoleState {
     }
 }
 
-/// A shard below this share of the median of its kind is doubtful.
+/// A shard smaller than the median of its kind by this factor is doubtful.
 const SMALL_SHARE: u64 = 10;
-/// Doubtful shards named one by one.
 const NAMED: usize = 3;
 
-/// Judges one role. `expects_hf`: the configuration says that weights are exported; `finished`: later files of the same save are there.
+/// Judges one role. `expects_hf`: the configuration exports weights; `finished`: later files of the same save exist.
 pub(crate) fn judge_role(
     name: &str,
     files: &RoleFiles<'_>,
@@ -194,7 +187,6 @@ fn judge_shards(state: &mut RoleState, files: &RoleFiles<'_>, rule: FinishRule<'
     state.findings.extend(split);
 }
 
-/// Words to be said of one shard, with its rank.
 fn shard_findings(rank: u32, file: &StepFile<'_>) -> Vec<Finding> {
     let mut found = match (file.report, file.fact.size) {
         (Some(_), _) => file.findings(),
@@ -209,15 +201,16 @@ fn shard_findings(rank: u32, file: &StepFile<'_>) -> Vec<Finding> {
     found
 }
 
-/// Ranks step together: a shard whose optimizer or schedule counts other steps than its peers' comes from another save.
+/// Ranks step together: a shard whose optimizer or schedule has another count than its peers' comes from another
+/// save.
 #[derive(Default)]
 struct StepCounts {
     optimizer: Option<(u32, u64)>,
     schedule: Option<(u32, u64)>,
     found: Option<Finding>,
-    /// Ranks that say how their tensors are spread, what the first says, and elements of all.
+    /// Number of ranks that describe their sharding, the description of the first, and the elements of all.
     spread: Option<(u32, ShardTotals, u64)>,
-    /// They do not say the same, which is no fault: FSDP1 leaves a tensor out where a rank holds none of it.
+    /// The descriptions differ, which is allowed: FSDP1 omits a tensor if a rank holds none of it.
     differently: bool,
 }
 
@@ -252,7 +245,7 @@ impl StepCounts {
 }
 
 impl StepCounts {
-    /// Each rank's part begins where the one before it ends, so all parts together have to be as large as the whole.
+    /// Each rank's part begins where the previous one ends, so all parts together must be as large as the whole.
     fn tiling(&self, content: ShardContent, world: u32) -> Option<Finding> {
         let (_, first, here) = self.spread.filter(|(ranks, ..)| *ranks == world && !self.differently)?;
         (here != first.everywhere).then(|| {
@@ -283,7 +276,7 @@ fn missing(role: &str, content: ShardContent, present: &RankSet, world: u32) -> 
     finding
 }
 
-/// A trainer that writes no marker saves all kinds of shards, or, where a fork can be told so, the model alone.
+/// A trainer that writes no marker saves all kinds of shards or, if a fork is configured so, the model alone.
 fn kinds_missing(role: &str, present: &[(ShardContent, RankSet)], rule: FinishRule<'_>, world: u32) -> Vec<Finding> {
     let has = |content: ShardContent| present.iter().any(|(c, _)| *c == content);
     if present.len() == 1 && has(ShardContent::Model) && !rule.has_all_kinds() {
@@ -295,7 +288,7 @@ fn kinds_missing(role: &str, present: &[(ShardContent, RankSet)], rule: FinishRu
         .collect()
 }
 
-/// Every content lacks the same ranks, and those that are there form one aligned block: each machine has its own disk.
+/// If every content lacks the same ranks and the existing ones form one aligned block, each machine has its own disk.
 fn split_over_machines(
     present: &[(ShardContent, RankSet)],
     world: u32,
@@ -403,7 +396,7 @@ pub(super) fn judge_weights(
     }
 }
 
-/// Parts that the names themselves announce, and the index, which is written after them.
+/// Parts that the file names announce, and the index, which is written after them.
 fn missing_parts(dir: &Utf8Path, files: &RoleFiles<'_>) -> Option<Finding> {
     let parts: Vec<(u32, u32)> = files
         .weights

@@ -1,13 +1,13 @@
-//! The meaning of verl's lines: steps, saves, resumes, a start from nothing, the planned end.
+//! The meaning of verl's output lines: steps, saves, resumes, a fresh start, the planned end.
 //!
-//! The patterns are not anchored at the line's beginning: Hydra puts time and file in front, and a progress bar without newline may stand
-//! there too. Failures are not told here; they are the same for every trainer.
+//! The patterns are not anchored at the line start: Hydra prefixes time and file, and an unterminated progress bar
+//! may precede them. Failures are not matched here; they are the same for every trainer.
 
 use supervise_core::event::TrainerPhase;
 use supervise_core::event::scan::{RuleKind, ScanRule};
 use supervise_core::observe::numbers::TrainingMetric;
 
-/// Keys in a training record. A validation before the first step is a record of the same form without any of them.
+/// Keys in a training record. A validation before the first step prints a record without any of them.
 const KEYS: [(TrainingMetric, &str); 14] = [
     (TrainingMetric::Loss, "train/loss"),
     (TrainingMetric::Loss, "actor/pg_loss"),
@@ -28,7 +28,7 @@ const KEYS: [(TrainingMetric, &str); 14] = [
 /// Rules in order of precedence.
 pub(crate) fn rules(sft: bool) -> Vec<ScanRule> {
     let mut rules = vec![
-        // A metric called `…/step` or `…_step` is none of these records.
+        // A metric called `…/step` or `…_step` is no such record.
         ScanRule::new("verl.step", r"(?:^|[^\w/.:-])step:(\d+) - ", RuleKind::Step).with_keys(&KEYS),
         ScanRule::new("verl.end", r"Final validation metrics: ", RuleKind::End),
         ScanRule::new(
@@ -85,7 +85,7 @@ fn sft_rules() -> Vec<ScanRule> {
 
 fn ppo_rules() -> Vec<ScanRule> {
     vec![
-        // The whole configuration is printed before anything is loaded, as Python prints a dict.
+        // The whole configuration is printed before anything is loaded, as a Python dict.
         ScanRule::new("verl_ppo.resume_path", r"'resume_from_path': ", RuleKind::ResumePath),
         ScanRule::new(
             "verl_ppo.save",

@@ -1,7 +1,7 @@
-//! A YAML that only says what its author changed, as overrides on verl's own configuration.
+//! A YAML that only contains its author's changes, as overrides on verl's own configuration.
 //!
-//! Hydra would take such a file for the whole configuration and fail on the first key it lacks. Each value is checked to arrive as it was
-//! written: what cannot be said as an override is a problem with its place, never passed on changed.
+//! Hydra would take such a file for the whole configuration and fail on the first missing key. Each value is checked
+//! to arrive as written: what an override cannot express is an error with its location, never passed on changed.
 
 use crate::hydra;
 use crate::verl::read::GROUPS;
@@ -36,7 +36,7 @@ pub(crate) fn as_overrides(tree: &ConfigTree) -> Result<Vec<String>, Vec<ConfigE
 }
 
 fn one(path: &str, node: &ConfigNode) -> Result<String, ConfigError> {
-    // A plain name given to a group of verl's chooses one of its files, it sets no value.
+    // A plain name assigned to a verl group selects a file instead of setting a value.
     let chosen = GROUPS.contains(&path) && matches!(node.value, ConfigValue::Str(_));
     let mark = if chosen { "" } else { "++" };
     let text = format!("{mark}{path}={}", encode(node));
@@ -52,7 +52,7 @@ fn one(path: &str, node: &ConfigNode) -> Result<String, ConfigError> {
         .with_hint("begin the file with `defaults: [ppo_trainer, _self_]` (sft_trainer_engine for SFT), so that Hydra reads it itself"))
 }
 
-/// Hydra's spelling of a value. Interpolations stay what they are.
+/// Hydra's spelling of a value. Interpolations stay as they are.
 fn encode(node: &ConfigNode) -> String {
     match &node.value {
         ConfigValue::Null => "null".to_owned(),
@@ -77,7 +77,7 @@ fn quote_key(key: &MapKey) -> String {
     }
 }
 
-/// Quoted so that the text itself arrives: only the quote and backslashes before one are special.
+/// Quotes a text so that it arrives unchanged: only the quote and backslashes before one are special.
 fn quote(text: &str) -> String {
     let mark = if text.contains('\'') && !text.contains('"') {
         '"'
@@ -98,7 +98,7 @@ fn quote(text: &str) -> String {
     out
 }
 
-/// The same value, whatever its places.
+/// Compares values, ignoring their origins.
 fn same(a: &ConfigValue, b: &ConfigValue) -> bool {
     match (a, b) {
         (ConfigValue::List(a), ConfigValue::List(b)) => {

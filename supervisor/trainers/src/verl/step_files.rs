@@ -1,7 +1,7 @@
-//! One step's files, sorted by what they are. No judgement: what is there, not what it is worth.
+//! One step's files, sorted by kind. This says what exists, not whether it is usable.
 //!
-//! Built from the step's listing in one pass; the rest of the work on a step looks things up here. A step of sixteen
-//! thousand ranks holds a hundred thousand files, so nothing below is quadratic in them.
+//! Built from the step's listing in one pass; all other work on a step looks things up here. A step of 16,000 ranks
+//! has 100,000 files, so nothing below is quadratic in them.
 
 use super::evidence::{StepFile, StepReports};
 use super::names::{self, ShardContent};
@@ -10,12 +10,11 @@ use supervise_checkpoint::set::read_with_weights;
 use supervise_core::checkpoint::{EntryKind, FileFact};
 use supervise_core::id::WallMs;
 
-/// The files of one step, by meaning. Paths are relative to the step.
+/// The files of one step by kind. Paths are relative to the step.
 #[derive(Debug, Default)]
 pub(crate) struct StepFiles<'a> {
-    /// Content of `actor/`, `critic/`, and directly in the step (empty name, the SFT layout).
+    /// Content of `actor/` and `critic/`, and of the step itself (empty name, the SFT layout).
     pub(crate) roles: BTreeMap<&'a str, RoleFiles<'a>>,
-    /// Files were looked into.
     pub(crate) proofs: bool,
     /// `data.pt`.
     pub(crate) data: Option<StepFile<'a>>,
@@ -23,135 +22,115 @@ pub(crate) struct StepFiles<'a> {
     pub(crate) data_parts: Vec<(u32, StepFile<'a>)>,
     /// Content of `transfer_queue/`, by path below it.
     pub(crate) queue: BTreeMap<&'a str, StepFile<'a>>,
-    /// `actor/` or `critic/` is there, with or without files.
+    /// `actor/` or `critic/` exists, even if empty.
     pub(crate) role_dirs: bool,
-    /// Which of them are.
     dirs: Vec<&'a str>,
-    /// `transfer_queue.tmp/` is there, or `transfer_queue.old/`: its writer was killed.
+    /// `transfer_queue.tmp/` or `transfer_queue.old/` exists: its writer was killed.
     pub(crate) queue_unfinished: bool,
     /// Symbolic links and entries that are neither files nor directories.
     pub(crate) odd: Vec<&'a str>,
     /// Directories, FIFOs and the like under names that a load reads as files.
     pub(crate) misplaced: Vec<&'a str>,
-    /// Temporary files of writers that were killed.
+    /// Temporary files of killed writers.
     pub(crate) leftovers: Vec<&'a str>,
-    /// Files and directories that belong to a layout that is only known by name.
+    /// Files and directories of a layout that we know only by name.
     pub(crate) foreign: Vec<(&'a str, ForeignLayout)>,
-    /// Files that mean nothing to us.
+    /// Number of files we do not recognize.
     pub(crate) other: u32,
-    /// Number of files.
     pub(crate) files: u32,
-    /// Bytes in all files.
     pub(crate) bytes: u64,
-    /// Newest modification time.
     pub(crate) newest: WallMs,
 }
 
-/// The shards of one content and one world size, by rank, sorted.
+/// The shards of one content and one world size, sorted by rank.
 pub(crate) type Shards<'a> = Vec<(u32, StepFile<'a>)>;
 
-/// The files of one role.
 #[derive(Debug, Default)]
 pub(crate) struct RoleFiles<'a> {
-    /// Shards by world size and content.
     pub(crate) shards: BTreeMap<(u32, ShardContent), Shards<'a>>,
     /// `fsdp_config.json`.
     pub(crate) fsdp_config: Option<StepFile<'a>>,
-    /// `config.json` in the role itself, where verl 0.4 and older put it.
+    /// `config.json` in the role itself, as verl 0.4 and older wrote it.
     pub(crate) root_config: Option<StepFile<'a>>,
-    /// `huggingface/config.json`.
     pub(crate) hf_config: Option<StepFile<'a>>,
-    /// Files beside it that are read with it: the tokenizer, and how to generate.
+    /// Files that are read together with it: the tokenizer and the generation settings.
     pub(crate) beside: Vec<StepFile<'a>>,
-    /// Weights under `huggingface/`, by name.
     pub(crate) weights: BTreeMap<&'a str, StepFile<'a>>,
-    /// The index of those weights.
     pub(crate) weights_index: Option<(&'a str, StepFile<'a>)>,
-    /// Files that Megatron's checkpoint manager writes.
     pub(crate) megatron: MegatronFiles<'a>,
 }
 
-/// Files by their path relative to the role.
 pub(crate) type FilesByPath<'a> = BTreeMap<&'a str, StepFile<'a>>;
 
-/// The files of one role that Megatron's manager writes, in its second layout and in its first.
+/// The files of one role that Megatron's manager writes, in its first and second layouts.
 #[derive(Debug, Default)]
 pub(crate) struct MegatronFiles<'a> {
     /// `ckpt_contents.json`, which is written last.
     pub(crate) manifest: Option<StepFile<'a>>,
-    /// `transformer_config.json`.
     pub(crate) config: Option<StepFile<'a>>,
-    /// All below `model/`, `optimizer/`, `extra/`.
+    /// Everything below `model/`, `optimizer/`, `extra/`.
     pub(crate) parts: FilesByPath<'a>,
-    /// All below `dist_ckpt/`, which the first layout keeps directly in the role.
+    /// Everything below `dist_ckpt/`, which the first layout keeps directly in the role.
     pub(crate) archive: FilesByPath<'a>,
-    /// That directory itself is there.
+    /// `dist_ckpt/` itself exists.
     pub(crate) archive_dir: bool,
-    /// Files that the first layout keeps of adapters, in a form of its own.
+    /// Adapter files of the first layout, in their own format.
     pub(crate) adapters: Vec<StepFile<'a>>,
-    /// A conversion to the second layout was begun and has not ended.
     pub(crate) converting: bool,
-    /// The parts are hard links to the same files.
     pub(crate) hard_links: bool,
 }
 
 impl MegatronFiles<'_> {
-    /// Returns true if anything of a save in the second layout is here. Directories alone prove nothing: path helpers create
-    /// them. The configuration alone may be the first layout's.
+    /// Returns true if anything was saved in the second layout. Directories alone prove nothing: path helpers create
+    /// them. The configuration alone may belong to the first layout.
     pub(crate) fn has_marks(&self) -> bool {
         self.manifest.is_some() || !self.parts.is_empty()
     }
 
-    /// Returns true if anything is here that only the first layout has.
+    /// Returns true if anything exists that only the first layout has.
     pub(crate) fn has_first_marks(&self) -> bool {
         self.archive_dir || !self.archive.is_empty()
     }
 
-    /// Returns true if anything is here that FSDP's manager does not write.
+    /// Returns true if anything exists that FSDP's manager does not write.
     fn has_own_marks(&self) -> bool {
         self.manifest.is_some() || !self.archive.is_empty() || self.parts.keys().any(|p| p.contains("/dist_ckpt/"))
     }
 }
 
 impl<'a> RoleFiles<'a> {
-    /// Shards of one content for one world size.
     pub(crate) fn of(&self, world: u32, content: ShardContent) -> Option<&Shards<'a>> {
         self.shards.get(&(world, content))
     }
 
-    /// Returns true if anything of a save of FSDP is here.
     pub(crate) fn has_fsdp_marks(&self) -> bool {
         !self.shards.is_empty() || self.fsdp_config.is_some() || !self.weights.is_empty()
     }
 
-    /// Returns true if anything of a save is here.
     pub(crate) fn has_marks(&self) -> bool {
         self.has_fsdp_marks() || self.megatron.has_marks() || self.megatron.has_first_marks()
     }
 
-    /// Returns true if FSDP's manager wrote it.
     pub(crate) fn is_of_fsdp(&self) -> bool {
         !self.shards.is_empty() || self.fsdp_config.is_some()
     }
 
-    /// Returns true if Megatron's manager wrote it, in its second layout.
     pub(crate) fn is_megatron(&self) -> bool {
         self.megatron.has_marks() && !self.is_of_fsdp()
     }
 
-    /// Returns true if Megatron's manager wrote it in its first layout. Exported weights say nothing, FSDP keeps them under the same
-    /// name; but only Megatron's manager writes its own configuration.
+    /// Returns true if Megatron's manager wrote it in its first layout. Exported weights do not tell, because FSDP
+    /// uses the same name; but only Megatron's manager writes its own configuration.
     pub(crate) fn is_first_megatron(&self) -> bool {
         let exported = self.megatron.config.is_some() && (!self.weights.is_empty() || self.hf_config.is_some());
         !self.megatron.has_marks() && !self.is_of_fsdp() && (self.megatron.has_first_marks() || exported)
     }
 
-    /// Returns true if two managers wrote here.
     pub(crate) fn is_mixed(&self) -> bool {
         self.megatron.has_own_marks() && self.is_of_fsdp()
     }
 
-    /// The world size that most shards name; the larger one where they tie.
+    /// The world size that most shards name; the larger one on a tie.
     pub(crate) fn likely_world(&self) -> Option<u32> {
         let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
         for ((world, _), ranks) in &self.shards {
@@ -163,7 +142,7 @@ impl<'a> RoleFiles<'a> {
             .map(|(world, _)| world)
     }
 
-    /// Files that belong to other world sizes.
+    /// Counts the shards of other world sizes.
     pub(crate) fn of_other_worlds(&self, world: u32) -> usize {
         self.shards
             .iter()
@@ -174,7 +153,7 @@ impl<'a> RoleFiles<'a> {
 }
 
 impl<'a> StepFiles<'a> {
-    /// Sorts the entries of a step, with the reports on them; the keys are paths relative to the step, in order.
+    /// Sorts the entries of a step together with their reports; keys are paths relative to the step, in order.
     pub(crate) fn of(entries: impl Iterator<Item = (&'a str, &'a FileFact)>, mut reports: StepReports<'a>) -> Self {
         let mut survey = Self {
             proofs: !reports.is_empty(),
@@ -189,7 +168,7 @@ impl<'a> StepFiles<'a> {
                 report,
             });
         }
-        // A listing is sorted by name: rank 10 comes before rank 2.
+        // The listing is sorted by name: rank 10 comes before rank 2.
         survey.data_parts.sort_unstable_by_key(|(part, _)| *part);
         for ranks in survey.roles.values_mut().flat_map(|r| r.shards.values_mut()) {
             ranks.sort_unstable_by_key(|(rank, _)| *rank);
@@ -197,7 +176,6 @@ impl<'a> StepFiles<'a> {
         survey
     }
 
-    /// The directory of a role is there, with or without files.
     pub(crate) fn has_role_dir(&self, role: &str) -> bool {
         self.dirs.contains(&role) || self.roles.contains_key(role) || self.odd.contains(&role)
     }
@@ -280,7 +258,7 @@ impl<'a> StepFiles<'a> {
                     self.roles.entry(role).or_default().megatron.archive.insert(rest, file);
                 }
                 Some(("adapter_checkpoint", _)) => self.roles.entry(role).or_default().megatron.adapters.push(file),
-                // What it was made from or is made of stands beside it.
+                // Working directories of a conversion: not part of the role.
                 Some((BUILDING | RETIRED, _)) => {}
                 Some(("huggingface", name)) if read_with_weights(name) => {
                     self.roles.entry(role).or_default().beside.push(file);
@@ -307,23 +285,22 @@ impl<'a> StepFiles<'a> {
     }
 }
 
-/// Files of a saved transfer queue.
 pub(super) const QUEUE: [&str; 2] = ["metadata.json", "controller_state.pkl"];
-/// Place where a conversion builds what it will put in place.
+/// Where a conversion builds new directories.
 pub(crate) const BUILDING: &str = ".supervise-migrate";
-/// Place where a conversion puts what is no longer needed, before it is deleted.
+/// Where a conversion moves what it no longer needs before deleting it.
 pub(crate) const RETIRED: &str = ".supervise-migrated";
-/// Says that the parts of a role share their files: a save into one of them would write into all.
+/// Marks that the parts of a role share their files: saving into one would write into all.
 pub(crate) const HARD_LINKS: &str = ".supervise-hard-links";
 
-/// Returns true if a path below `model/`, `optimizer/` or `extra/` is one of Megatron's second layout.
+/// Returns true if a path below `model/`, `optimizer/` or `extra/` belongs to Megatron's second layout.
 fn is_part(below: &str) -> bool {
-    // An unfinished table says that a save broke off; other temporary files say nothing.
+    // An unfinished table means that a save broke off; other temporary files mean nothing.
     let temporary = below.ends_with(".tmp") && !below.ends_with("/.metadata.tmp");
     (below.starts_with("dist_ckpt/") || below.starts_with("huggingface/")) && !temporary
 }
 
-/// Returns true if a load reads a file of this path, in a role or beside the roles.
+/// Returns true if a load expects a file at this path, in a role or next to the roles.
 fn names_a_file(path: &str) -> bool {
     let (role, name) = match path.split_once('/') {
         Some((role @ ("actor" | "critic"), name)) => (role, name),
@@ -357,10 +334,9 @@ fn is_weights_index(name: &str) -> bool {
     name == "model.safetensors.index.json" || name == "pytorch_model.bin.index.json"
 }
 
-/// A layout that is known by name only.
+/// A layout that we know only by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ForeignLayout {
-    /// Trees per model-parallel rank.
     Megatron03,
     /// `optim/`, `rng_states/`, `hf_config_and_tokenizer/` in the role.
     Megatron04,
@@ -371,7 +347,6 @@ pub(crate) enum ForeignLayout {
 }
 
 impl ForeignLayout {
-    /// Name for it.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Megatron03 => "the Megatron layout of verl 0.3",
@@ -382,7 +357,7 @@ impl ForeignLayout {
     }
 }
 
-/// The layout that a path is known by. Empty directories of the second Megatron layout say nothing.
+/// Recognizes a foreign layout by a path. Empty directories of the second Megatron layout do not count.
 fn foreign(path: &str) -> Option<ForeignLayout> {
     let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
     let role = |dir: &str| matches!(dir, "" | "actor" | "critic");

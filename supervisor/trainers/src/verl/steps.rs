@@ -1,7 +1,7 @@
-//! The steps under a checkpoint root, folded from file facts as they come.
+//! The steps under a checkpoint root, built from file facts as they arrive.
 //!
-//! A fact costs a look-up in a sorted map; what is said about a step costs that step's files. The fold depends only on the last fact of each
-//! path, never on the order in which they came. `Gone` for a directory takes everything below it along.
+//! A fact costs one lookup in a sorted map; judging a step costs that step's files. The result depends only on the
+//! last fact of each path, never on their order. `Gone` for a directory removes everything below it.
 
 use super::evidence::StepReports;
 use super::finished::MARKER;
@@ -19,10 +19,9 @@ use supervise_core::checkpoint::{CheckpointSummary, CkptId, Depth, EntryKind, Fi
 use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 
-/// Neighbours of a step that are asked what a step of this run looks like.
+/// Number of neighbours that show what a step of this run looks like.
 const NEIGHBOURS: usize = 4;
 
-/// Facts about all steps under one root.
 #[derive(Debug)]
 pub(crate) struct VerlSteps {
     expect: ExpectedLayout,
@@ -30,25 +29,22 @@ pub(crate) struct VerlSteps {
     odd: BTreeMap<String, VerlRootName>,
     earlier: Vec<EarlierStep>,
     pointer: TrackerState,
-    /// A step of this root had the file that FSDP's manager writes since verl 0.4.1: its trainer writes it.
+    /// A step of this root had `fsdp_config.json` (written since verl 0.4.1): its trainer writes it.
     was_marked: bool,
 }
 
-/// One step directory.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct VerlStepDir {
-    /// The fact of the directory itself, where it was noted.
+    /// The fact about the directory itself, if noted.
     dir: Option<FileFact>,
-    /// Its files, by path relative to it.
     files: BTreeMap<String, FileFact>,
-    /// Their pins.
     pins: PinsSum,
-    /// Its counters when it was proven, until one of its files changes.
+    /// Its counters when it was proven; cleared when one of its files changes.
     marks: Option<StepCounters>,
 }
 
 impl VerlStepDir {
-    /// Kind of the step's own name: a directory, or something that is not followed.
+    /// Kind of the step's own entry: a directory, or something that is not followed.
     pub(crate) fn kind(&self) -> EntryKind {
         self.dir.as_ref().map_or(EntryKind::Dir, |d| d.kind)
     }
@@ -61,7 +57,6 @@ impl VerlStepDir {
         self.pins.hash()
     }
 
-    /// Facts about each file.
     pub(crate) fn facts(&self) -> impl Iterator<Item = (&str, &FileFact)> {
         self.files.iter().map(|(path, fact)| (path.as_str(), fact))
     }
@@ -98,7 +93,6 @@ impl VerlStepDir {
         }
     }
 
-    /// Files directly in the step whose names begin so.
     fn starting_with<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
         self.files
             .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
@@ -112,7 +106,6 @@ impl VerlStepDir {
         self.files.contains_key("data.pt") && critic
     }
 
-    /// A role of it has the file that FSDP's manager writes since verl 0.4.1.
     fn is_marked(&self) -> bool {
         ["", "actor/", "critic/"]
             .iter()
@@ -127,7 +120,7 @@ impl VerlStepDir {
     }
 }
 
-/// Evidence of the other steps of this root about what a step must hold.
+/// What the other steps of this root show about what a step must hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Neighbours<'a> {
     steps: &'a BTreeMap<Step, VerlStepDir>,
@@ -146,31 +139,28 @@ impl Neighbours<'_> {
             .take(NEIGHBOURS)
     }
 
-    /// A newer step has files of a role.
     pub(crate) fn newer_has_role(&self, role: &str) -> bool {
         let dir = format!("{role}/");
         let newer = self.steps.range((Bound::Excluded(self.of), Bound::Unbounded));
         newer.into_iter().any(|(_, e)| e.starting_with(&dir).next().is_some())
     }
 
-    /// Another step that was finished holds a critic.
     pub(crate) fn have_critic(&self) -> bool {
         self.newest().any(VerlStepDir::finished_with_critic)
     }
 
-    /// A step of this root, itself among them, has the file that FSDP's manager writes since verl 0.4.1.
+    /// Returns true if any step of this root, including this one, has `fsdp_config.json`.
     pub(crate) fn are_marked(&self) -> bool {
         self.was_marked || self.steps.values().any(VerlStepDir::is_marked)
     }
 
-    /// The most parts of dataloader state in another step of this world size.
+    /// The most dataloader parts in another step of this world size.
     pub(crate) fn data_parts(&self, world: u32) -> u32 {
         self.newest().filter_map(|e| e.data_parts(world)).max().unwrap_or(0)
     }
 }
 
 impl VerlSteps {
-    /// No steps yet.
     pub(crate) fn new(expect: ExpectedLayout) -> Self {
         Self {
             expect,
@@ -189,7 +179,7 @@ impl VerlSteps {
         self.steps.get(&step).map(|entry| (step, entry))
     }
 
-    /// Other steps that were proven, by what is on disk now before what was remembered.
+    /// Other proven steps: what is on disk now takes precedence over what was remembered.
     fn lineage(&self, of: Step) -> Lineage<'_> {
         let mut known: BTreeMap<Step, &StepCounters> = self.earlier.iter().map(|e| (e.step, &e.marks)).collect();
         let now = self
@@ -404,7 +394,8 @@ mod tests {
 
     #[test]
     fn a_digest_takes_the_files_in_the_order_of_their_paths() {
-        // By number rank 2 comes before rank 10, by letter after it; digests that are recorded were made by letter.
+        // Numerically rank 2 comes before rank 10, alphabetically after it; recorded digests use the alphabetical
+        // order.
         let (steps, mut reports) = whole_step(12);
         for (crc, report) in (7..).zip(reports.values_mut()) {
             report.crc = Some(crc);

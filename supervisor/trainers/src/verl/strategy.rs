@@ -1,30 +1,23 @@
-//! The strategy that a role is trained with, and Megatron's switches: which of them verl refuses, and what they allow at a resume.
+//! The strategy that trains a role, and Megatron's switches: which verl refuses, and what they allow at a resume.
 //!
-//! Megatron writes weights in two ways, through a bridge to Hugging Face's format or as shards of its own, and reads them back the same
-//! way. What cannot be written or read back is told here, before a GPU is touched.
+//! Megatron writes weights in two ways, through a bridge to Hugging Face format or as its own shards, and reads them
+//! back the same way. What cannot be written or read back is reported here, before a GPU is used.
 
 use super::VerlConfigReader;
 use super::defaults::VerlBaseConfig;
 use super::version::ReleaseSeries;
 use supervise_core::spec::{MegatronSpec, ParallelSizes, RoleSpec};
 
-/// Place of a role's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RoleKeys {
-    /// Its strategy.
     pub(crate) strategy: &'static str,
-    /// Megatron's switches.
     pub(crate) engine: &'static str,
-    /// Its optimizer.
     pub(crate) optim: &'static str,
-    /// Its model.
     pub(crate) model: &'static str,
-    /// Contents saved and loaded.
     pub(crate) checkpoint: &'static str,
 }
 
 impl RoleKeys {
-    /// Those of a role in one of verl's configurations.
     pub(crate) fn in_tree(role: &str, tree: VerlBaseConfig) -> Self {
         match tree {
             VerlBaseConfig::SftOld => SFT_OLD,
@@ -34,7 +27,7 @@ impl RoleKeys {
         }
     }
 
-    /// Those of a role; the empty name is SFT's only one.
+    /// Keys of a role; SFT's only role has an empty name.
     pub(crate) fn of(role: &str) -> Self {
         match role {
             "" => Self {
@@ -62,7 +55,6 @@ impl RoleKeys {
     }
 }
 
-/// Of the older SFT trainer.
 const SFT_OLD: RoleKeys = RoleKeys {
     strategy: "model.strategy",
     engine: "model.fsdp_config",
@@ -71,7 +63,7 @@ const SFT_OLD: RoleKeys = RoleKeys {
     checkpoint: "trainer.checkpoint",
 };
 
-/// Megatron's switches where it is the strategy. Strategies whose steps cannot be proven are problems.
+/// Reads Megatron's switches if it is the strategy. Strategies whose steps cannot be proven are errors.
 pub(crate) fn read(reader: &mut VerlConfigReader<'_>, role: &str) -> Option<MegatronSpec> {
     let keys = RoleKeys::in_tree(role, reader.basis.tree);
     let said = reader.string(keys.strategy);
@@ -121,7 +113,7 @@ fn switches(reader: &mut VerlConfigReader<'_>, role: &str, keys: &RoleKeys) -> M
     };
     let rank = format!("{}.lora.rank", keys.model);
     let bridge = bridge(reader, &key("use_mbridge"));
-    // Before 0.9 the own writer stood in wherever the bridge could not write.
+    // Before 0.9, verl fell back to Megatron's own writer if the bridge could not write.
     let falls_back =
         !reader.basis.since(ReleaseSeries::V0_9, 0) && (!bridge || role == "critic" && legacy_bridge(reader, keys));
     MegatronSpec {
@@ -134,7 +126,7 @@ fn switches(reader: &mut VerlConfigReader<'_>, role: &str, keys: &RoleKeys) -> M
     }
 }
 
-/// Returns true if there is a bridge to Hugging Face's format: what the key says, else what this release does by itself.
+/// Returns true if there is a bridge to Hugging Face format: by the key, else by the release's default.
 fn bridge(reader: &mut VerlConfigReader<'_>, key: &str) -> bool {
     if reader.value(key).is_some() {
         return reader.flag(key);
@@ -150,18 +142,18 @@ fn bridge(reader: &mut VerlConfigReader<'_>, key: &str) -> bool {
     reader.basis.since(ReleaseSeries::V0_7, 0)
 }
 
-/// Returns true if the bridge is the one that could not write a critic. Up to 0.6 there was no other.
+/// Returns true for the bridge that could not write a critic. Up to 0.6 there was no other.
 fn legacy_bridge(reader: &mut VerlConfigReader<'_>, keys: &RoleKeys) -> bool {
     !reader.basis.since(ReleaseSeries::V0_7, 0) || reader.flag(&format!("{}.vanilla_mbridge", keys.engine))
 }
 
-/// Tells what is wrong with the switches of a role, and what they mean for a resume.
+/// Reports errors in a role's switches, and what they mean for a resume.
 pub(crate) fn check(reader: &mut VerlConfigReader<'_>, role: &RoleSpec, world: Option<u32>) {
     let keys = RoleKeys::in_tree(&role.name, reader.basis.tree);
     let Some(run) = role.megatron else {
         return has_no_effect(reader, &role.name);
     };
-    // Older releases write in another way where one is not there.
+    // Older releases fall back to another writer if one is missing.
     if reader.basis.since(ReleaseSeries::V0_9, 0) {
         check_writers(reader, role, run, &keys);
     }
@@ -180,7 +172,7 @@ pub(crate) fn check(reader: &mut VerlConfigReader<'_>, role: &RoleSpec, world: O
     }
 }
 
-/// Switches of Megatron's that a person set where another strategy trains.
+/// Megatron switches that have no effect with another strategy.
 const MEGATRON_SWITCHES: [&str; 9] = [
     "use_mbridge",
     "vanilla_mbridge",
@@ -211,7 +203,7 @@ fn has_no_effect(reader: &mut VerlConfigReader<'_>, role: &str) {
     }
 }
 
-/// State that a resume brings back, and under which conditions.
+/// Reports what a resume restores, and under which conditions.
 fn tell(reader: &mut VerlConfigReader<'_>, run: MegatronSpec, keys: &RoleKeys) {
     if !run.schedule {
         reader.warn(
@@ -234,7 +226,7 @@ fn tell(reader: &mut VerlConfigReader<'_>, run: MegatronSpec, keys: &RoleKeys) {
             "a resume may change the number of data-parallel ranks and needs the same tensor, pipeline, context and expert parallel sizes",
         );
     }
-    // Said once, whichever roles are Megatron's.
+    // Reported once for all Megatron roles.
     let layout = match reader.basis.release {
         None => "only steps with ckpt_contents.json are proven and resumed from, which verl writes since 0.9",
         Some(release) if release.series < ReleaseSeries::V0_9 => {
@@ -247,7 +239,7 @@ fn tell(reader: &mut VerlConfigReader<'_>, run: MegatronSpec, keys: &RoleKeys) {
     }
 }
 
-/// Returns true if the weights are written at all, and where they are looked for afterwards.
+/// Checks that the weights are written at all, and where a load finds them.
 fn check_writers(reader: &mut VerlConfigReader<'_>, role: &RoleSpec, run: MegatronSpec, keys: &RoleKeys) {
     let saves = |content: &str| role.save_contents.iter().any(|c| c == content);
     let (model, exported) = (saves("model"), saves("hf_model"));
@@ -276,7 +268,7 @@ fn check_writers(reader: &mut VerlConfigReader<'_>, role: &RoleSpec, run: Megatr
     }
 }
 
-/// The ranks have to be a multiple of those that share one copy.
+/// The world size must be a multiple of the ranks that share one copy.
 fn check_ranks(reader: &mut VerlConfigReader<'_>, run: MegatronSpec, world: Option<u32>, keys: &RoleKeys) {
     let ParallelSizes {
         tensor,

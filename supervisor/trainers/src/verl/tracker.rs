@@ -3,7 +3,7 @@
 use supervise_core::event::TrackerState;
 use supervise_core::id::Step;
 
-/// Content of the tracker's bytes; `None` where there is no such file.
+/// `None`: the file does not exist.
 pub(crate) fn read(bytes: Option<&[u8]>) -> TrackerState {
     let Some(bytes) = bytes else {
         return TrackerState::Missing;
@@ -19,7 +19,7 @@ pub(crate) fn read(bytes: Option<&[u8]>) -> TrackerState {
     }
 }
 
-/// A non-negative number as Python's `int` takes it: a plus sign and single underscores between digits are allowed.
+/// A non-negative number as Python's `int` accepts it: a plus sign and single underscores between digits are allowed.
 fn python_int(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     let plain = digits

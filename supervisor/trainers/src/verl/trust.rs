@@ -7,7 +7,7 @@ use super::step_files::StepFiles;
 use crate::adapter::ExpectedLayout;
 use crate::kit::not_trusted;
 
-/// Names in the files beyond what torch needs and nobody trusts, sorted, the first few.
+/// Imported names beyond torch's own and the trusted ones: sorted, the first few.
 pub(crate) fn unfamiliar(expect: &ExpectedLayout, survey: &StepFiles<'_>) -> Vec<String> {
     let mut facts = Vec::new();
     let _ = required_files::each(survey, &mut |wanted| {

@@ -5,11 +5,10 @@ use crate::shell;
 use supervise_config::compose::ComposedConfig;
 use supervise_config::{ConfigError, ErrorKind};
 
-/// A program of verl's beside its trainers.
 struct Program {
     work: &'static str,
     module: &'static str,
-    /// Keys that it needs, and no trainer has.
+    /// Keys that it needs and no trainer has.
     keys: [&'static str; 2],
 }
 
@@ -26,7 +25,6 @@ const PROGRAMS: [Program; 2] = [
     },
 ];
 
-/// Returns true if a configuration is of one of them.
 pub(super) fn is_meant(composed: &ComposedConfig) -> bool {
     program(composed).is_some()
 }
@@ -39,7 +37,7 @@ fn program(composed: &ComposedConfig) -> Option<&'static Program> {
     PROGRAMS.iter().find(|p| !trains && p.keys.into_iter().all(has))
 }
 
-/// Why nothing is read of it, with the command that supervises it as it is.
+/// Refuses it, with the command that supervises it as it is.
 pub(super) fn refused(input: &ReadInput<'_>) -> Option<ConfigError> {
     let is_started = |p: &&Program| input.command.windows(2).any(|words| words == ["-m", p.module]);
     if let Some(found) = PROGRAMS.iter().find(is_started) {

@@ -1,4 +1,4 @@
-//! Wishes of the user's configuration: where to resume, what to save and load, where to put it.
+//! What the user's configuration requests: where to resume, what to save and load, and where.
 
 use super::VerlConfigReader;
 use super::defaults::VerlBaseConfig;
@@ -44,17 +44,16 @@ pub(crate) fn root(reader: &mut VerlConfigReader<'_>, cwd: &Utf8Path) -> Option<
     Some(root)
 }
 
-/// Made absolute against `cwd`, and written in one way.
 pub(crate) fn absolute(cwd: &Utf8Path, text: &str) -> Utf8PathBuf {
     cwd.join(text).components().collect()
 }
 
-/// Request of `resume_mode` and `resume_from_path`. `auto_path`: this trainer obeys the path under `auto` too.
+/// Reads `resume_mode` and `resume_from_path`. `auto_path`: this trainer also uses the path with `auto`.
 pub(crate) fn resume(reader: &mut VerlConfigReader<'_>, cwd: &Utf8Path, auto_path: bool) -> ResumeIntent {
     let mode = reader.string(MODE);
     let path = reader.value(FROM).is_some();
     match mode.as_deref() {
-        // No mistake of the user's where the defaults give none: it is asked for once the rest is right.
+        // Not the user's error if the defaults have none: it is asked for once the rest is right.
         None if reader.has_problems() => {}
         None => reader.problem(MODE, "no mode is given", "use auto, disable or resume_path"),
         Some("disable") => return ResumeIntent::Disabled,
@@ -121,7 +120,6 @@ fn is_in_step(path: &Utf8Path) -> bool {
         .is_some_and(|n| matches!(names::root_name(n), VerlRootName::Step(_)))
 }
 
-/// A role's contents.
 pub(crate) fn role(reader: &mut VerlConfigReader<'_>, name: &str, megatron: Option<MegatronSpec>) -> RoleSpec {
     let prefix = RoleKeys::in_tree(name, reader.basis.tree).checkpoint;
     let one_list = reader.basis.has_one_list();
@@ -132,11 +130,11 @@ pub(crate) fn role(reader: &mut VerlConfigReader<'_>, name: &str, megatron: Opti
     };
     let (save_key, load_key) = (format!("{prefix}.{save}"), format!("{prefix}.{load}"));
     let all = || KNOWN[..3].iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
-    // Where verl is given null it saves and loads these three.
+    // With null, verl saves and loads these three.
     let save = reader.strings(&save_key).unwrap_or_else(all);
     let load = match reader.has(&load_key) {
         true => reader.strings(&load_key).unwrap_or_else(all),
-        // Of every release whose default is not known for sure: what is loaded follows what is saved.
+        // For a release whose default is unknown, assume that what is saved is loaded.
         false => save.clone(),
     };
     if one_list && megatron.is_none() && !all().iter().all(|c| save.contains(c)) {
@@ -156,7 +154,7 @@ pub(crate) fn role(reader: &mut VerlConfigReader<'_>, name: &str, megatron: Opti
             );
         }
     }
-    // Where the weights are only exported, Megatron's own writer has nothing to do with them.
+    // If weights are only exported, Megatron's own writer does not apply to them.
     let megatron = megatron.map(|m| MegatronSpec {
         dist: m.dist && save.iter().any(|c| c == "model"),
         ..m
@@ -201,7 +199,7 @@ pub(crate) fn role(reader: &mut VerlConfigReader<'_>, name: &str, megatron: Opti
     }
 }
 
-/// Ranks that share one copy of the model. Releases call the key differently; all of them share it over all ranks by themselves.
+/// Ranks that share one copy of the model. The key differs between releases; the default is all ranks.
 fn fsdp_size(reader: &mut VerlConfigReader<'_>, role: &str) -> i64 {
     let keys: &[&str] = match (role, reader.basis.tree) {
         (_, VerlBaseConfig::SftOld) => &["model.fsdp_config.fsdp_size"],
@@ -212,7 +210,7 @@ fn fsdp_size(reader: &mut VerlConfigReader<'_>, role: &str) -> i64 {
     keys.iter().find_map(|key| reader.int(key)).unwrap_or(-1)
 }
 
-/// Releases before 0.7 go on with another order of the data, or another epoch, than the one that was interrupted.
+/// Releases before 0.7 resume with another order of the data, or in another epoch.
 pub(crate) fn loses_data_order(reader: &mut VerlConfigReader<'_>) -> bool {
     let loses = reader.basis.release.is_some_and(|r| !r.since(ReleaseSeries::V0_7, 0));
     if loses {
@@ -225,7 +223,8 @@ pub(crate) fn loses_data_order(reader: &mut VerlConfigReader<'_>) -> bool {
     loses
 }
 
-/// Returns true if there are weights to resume from, and whether they are loaded. Megatron loads exported ones through its bridge; FSDP never does.
+/// Checks that there are weights to resume from, and that they are loaded. Megatron loads exported ones through its
+/// bridge; FSDP never does.
 fn check_weights(reader: &mut VerlConfigReader<'_>, save: (&str, &[String]), load: (&str, &[String]), megatron: bool) {
     let weights = |list: &[String]| list.iter().any(|c| c == "model" || megatron && c == "hf_model");
     let hint = "add `model`";
@@ -253,7 +252,7 @@ fn check_weights(reader: &mut VerlConfigReader<'_>, save: (&str, &[String]), loa
     }
 }
 
-/// For Megatron `model` means the weights wherever they were saved; exported ones need no name of their own.
+/// For Megatron, `model` means the weights wherever they were saved; exported ones need no separate name.
 fn as_model(mut load: Vec<String>) -> Vec<String> {
     let exported = load.iter().position(|c| c == "hf_model");
     if let Some(at) = exported.filter(|_| !load.iter().any(|c| c == "model")) {
@@ -262,7 +261,7 @@ fn as_model(mut load: Vec<String>) -> Vec<String> {
     load
 }
 
-/// State that no resume brings back: it is never saved, or Megatron begins it anew.
+/// State that no resume restores: it is never saved, or Megatron restarts it.
 pub(crate) fn not_restored(roles: &[RoleSpec]) -> Vec<StateKind> {
     let mut out = Vec::new();
     for role in roles {
@@ -281,7 +280,7 @@ pub(crate) fn not_restored(roles: &[RoleSpec]) -> Vec<StateKind> {
     out
 }
 
-/// Places of metrics: one name, or a list.
+/// Metrics tools: one name, or a list.
 pub(crate) fn loggers(reader: &mut VerlConfigReader<'_>) -> Vec<String> {
     let Some(node) = reader.value("trainer.logger") else {
         return Vec::new();
@@ -303,7 +302,7 @@ pub(crate) fn logs_to_file(reader: &mut VerlConfigReader<'_>) -> bool {
     loggers(reader).iter().any(|name| name == "file")
 }
 
-/// `async_save` is switched off at every launch. Returns the keys where it is on.
+/// Every launch disables `async_save`. Returns the keys that enable it.
 pub(crate) fn async_saves(reader: &mut VerlConfigReader<'_>, keys: &[String]) -> Vec<String> {
     let on: Vec<String> = keys.iter().filter(|key| reader.flag(key)).cloned().collect();
     for key in &on {

@@ -1,30 +1,24 @@
-//! Release series of verl that runs the trainer: defaults, layouts and keys differ between them.
+//! The release of verl that runs the trainer: defaults, layouts and keys differ between releases.
 
 use std::fmt;
 
-/// A released series. Within some of them a patch release moved a key: see [`Release`].
+/// A released series. In some of them a patch release moved a key: see [`VerlRelease`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReleaseSeries {
-    /// 0.4.
     V0_4,
-    /// 0.5.
     V0_5,
-    /// 0.6.
     V0_6,
-    /// 0.7.
     V0_7,
-    /// 0.8.
     V0_8,
-    /// 0.9.
     V0_9,
 }
 
 impl ReleaseSeries {
-    /// Every known series, oldest first.
+    /// Oldest first.
     pub const ALL: [Self; 6] = [Self::V0_4, Self::V0_5, Self::V0_6, Self::V0_7, Self::V0_8, Self::V0_9];
 
-    /// The series of a version as Python's package metadata spells it (`0.9.1`, `0.8.0.dev3`, `0.7.0+cu128`); `None` where it
-    /// is not one that is known.
+    /// Parses a version from Python package metadata (`0.9.1`, `0.8.0.dev3`, `0.7.0+cu128`); `None` for an unknown
+    /// series.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
         let mut parts = text.trim().split(['.', '+']);
@@ -48,18 +42,17 @@ impl ReleaseSeries {
     }
 }
 
-/// A release: its series, and which patch of it.
+/// A release: series and patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VerlRelease {
-    /// The series.
     pub series: ReleaseSeries,
     /// The third number.
     pub patch: u32,
 }
 
 impl VerlRelease {
-    /// The releases whose configurations and trainers were read, oldest first: of each series the newest, and an older one where
-    /// it differs. A patch that is not listed is taken for the nearest older one.
+    /// The releases whose configurations and trainers we have read, oldest first: of each series the newest, and
+    /// older ones that differ. An unlisted patch counts as the nearest older one.
     pub const KNOWN: [Self; 8] = [
         Self::new(ReleaseSeries::V0_4, 0),
         Self::new(ReleaseSeries::V0_4, 1),
@@ -71,13 +64,13 @@ impl VerlRelease {
         Self::new(ReleaseSeries::V0_9, 1),
     ];
 
-    /// A release.
+    /// A release of a series.
     #[must_use]
     pub const fn new(series: ReleaseSeries, patch: u32) -> Self {
         Self { series, patch }
     }
 
-    /// The release of a version as Python's package metadata spells it; `None` where its series is not known.
+    /// Parses a version from Python package metadata; `None` for an unknown series.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
         let series = ReleaseSeries::of(text)?;

@@ -1,7 +1,7 @@
-//! True if Megatron can load a role with the switches and the parallel sizes that the run has today.
+//! Whether Megatron can load a role with the run's current switches and parallel sizes.
 //!
-//! The manifest says how the weights were written, `transformer_config.json` how the ranks shared the model. What the files do not say is
-//! not held against a step.
+//! The manifest says how the weights were written, `transformer_config.json` how the ranks shared the model. What the
+//! files do not say does not count against a step.
 
 mod first;
 
@@ -14,7 +14,7 @@ use supervise_core::checkpoint::StateKind;
 use supervise_core::id::Step;
 use supervise_core::spec::{MegatronSpec, ParallelSizes};
 
-/// State that is not loaded beyond what was not saved, or why nothing can be.
+/// State that is not loaded although it was saved, or why nothing can be loaded.
 pub(super) fn loss(
     run: Option<&MegatronSpec>,
     expect: &ExpectedLayout,
@@ -28,7 +28,7 @@ pub(super) fn loss(
         return Err(format!("the manifest{} names no weights", of_role(role)));
     }
     let Some(run) = run else {
-        // Unless optim.use_checkpoint_opt_param_scheduler is set, which no file of the step tells.
+        // Unless optim.use_checkpoint_opt_param_scheduler is set, which no file of the step shows.
         return Ok(vec![StateKind::LrSchedule]);
     };
     let Some(save) = &role.save else {
@@ -46,7 +46,7 @@ pub(super) fn loss(
         lost.push(StateKind::LrSchedule);
     }
     if let Some(then) = save.parallel.filter(|then| *then != run.parallel) {
-        // Where the step does not say how its optimizer was saved, it was saved as this run saves.
+        // If the step does not say how its optimizer was saved, assume the run's setting.
         let any = run.any_parallel && save.any_parallel.unwrap_or(true);
         if role.contents.contains(&ShardContent::Optimizer) && !any {
             let mut why = shared_otherwise(then, run.parallel, role, &keys);
@@ -56,7 +56,7 @@ pub(super) fn loss(
             }
             return Err(why);
         }
-        // Random states are kept for each place in the model, so they fit no other division of it.
+        // Random states are stored per position in the parallel layout, so they fit no other layout.
         if role.contents.contains(&ShardContent::Extra) {
             lost.push(StateKind::Rng);
         }
@@ -64,7 +64,7 @@ pub(super) fn loss(
     Ok(lost)
 }
 
-/// Why weights that were saved in this way are not found by the run's.
+/// Why the run does not find weights that were saved this way.
 fn other_weights(run: &MegatronSpec, save: &MegatronSave, role: &RoleState, keys: &RoleKeys) -> Option<String> {
     let (of, engine, model) = (of_role(role), keys.engine, keys.model);
     let why = match (save.adapters, run.adapters) {
@@ -86,7 +86,7 @@ fn other_weights(run: &MegatronSpec, save: &MegatronSave, role: &RoleState, keys
     Some(why)
 }
 
-/// The SFT trainer keeps the state of a dataloader for each copy of the model, so their number may not change there.
+/// The SFT trainer stores a dataloader state for each copy of the model, so their number must not change.
 fn other_copies(run: &MegatronSpec, world: Option<u32>, save: &MegatronSave, role: &RoleState) -> Option<String> {
     if !role.name.is_empty() {
         return None;

@@ -1,7 +1,9 @@
-//! A role in the first layout of Megatron's checkpoint manager (verl 0.4.1 to 0.8): one `dist_ckpt/` for all of Megatron's state.
+//! A role in the first layout of Megatron's checkpoint manager (verl 0.4.1 to 0.8): one `dist_ckpt/` for all of
+//! Megatron's state.
 //!
-//! There is no manifest, so what was saved shows in the archive's own table. The order of the writes is known: the archive, then
-//! weights, configuration and tokenizer in `huggingface/`, then `transformer_config.json`. verl 0.9 refuses to load it.
+//! There is no manifest, so the archive's own table shows what was saved. The write order is known: the archive, then
+//! weights, configuration and tokenizer in `huggingface/`, then `transformer_config.json`. verl 0.9 refuses to load
+//! it.
 
 use super::{FilesByPath, common, set_needs, together};
 use crate::verl::evidence::StepFile;
@@ -16,16 +18,15 @@ use supervise_checkpoint::{FileKind, FileReport};
 use supervise_core::checkpoint::{Finding, Verdict};
 use supervise_core::id::Step;
 
-/// The directory of the archive.
 pub(crate) const ARCHIVE: &str = "dist_ckpt";
 
-/// The command that converts a role, as it is told to a person.
+/// The command that converts a role, for messages.
 pub(crate) fn command(role: &str, step: Step) -> String {
     let slash = if role.is_empty() { "" } else { "/" };
     format!("`supervise migrate --checkpoint global_step_{step}{slash}{role}`")
 }
 
-/// Visits the files that have to be looked into, those that describe others first.
+/// Visits the files to inspect, describing files first.
 pub(crate) fn each<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(VerlRequiredFile<'a>) -> Option<()>) -> Option<()> {
     set_needs(&files.megatron.archive, ARCHIVE, SetKind::MegatronDist, visit)?;
     for file in [files.megatron.config, files.hf_config].into_iter().flatten() {
@@ -37,23 +38,21 @@ pub(crate) fn each<'a>(files: &RoleFiles<'a>, visit: &mut dyn FnMut(VerlRequired
     weights(files, visit)
 }
 
-/// Kinds of state in an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ArchiveContents {
     pub(crate) model: bool,
     pub(crate) optimizer: bool,
     pub(crate) rng: bool,
-    /// The schedule, which stands in the common file.
+    /// The schedule, which is stored in the common file.
     pub(crate) schedule: bool,
 }
 
 impl ArchiveContents {
-    /// Names in the table of the archive in `dir`; `None` where it was not looked into.
+    /// Reads the table of the archive in `dir`; `None` if it was not inspected.
     pub(crate) fn of(parts: &FilesByPath<'_>, dir: &str) -> Option<Self> {
         Self::told(&|name| parts.get(format!("{dir}/{name}").as_str())?.report)
     }
 
-    /// The same from reports by path.
     pub(crate) fn in_report(reports: &BTreeMap<Utf8PathBuf, FileReport>, dir: &Utf8Path) -> Option<Self> {
         Self::told(&|name| reports.get(&dir.join(name)))
     }
@@ -72,7 +71,6 @@ impl ArchiveContents {
     }
 }
 
-/// Judges one role.
 pub(crate) fn judge_role(name: &str, step: Step, files: &RoleFiles<'_>) -> RoleState {
     let role = Utf8Path::new(name);
     let (archive, exported) = (&files.megatron.archive, !files.weights.is_empty());
@@ -117,7 +115,7 @@ pub(crate) fn judge_role(name: &str, step: Step, files: &RoleFiles<'_>) -> RoleS
     state
 }
 
-/// Unlooked into, an archive is taken for one that holds all that is usual.
+/// An archive that was not inspected is assumed to hold the usual contents.
 fn kept(files: &RoleFiles<'_>) -> ArchiveContents {
     let archive = &files.megatron.archive;
     let all = !archive.is_empty();
@@ -137,7 +135,7 @@ fn told(name: &str, step: Step) -> Finding {
     Finding::note("megatron_v1_layout", detail)
 }
 
-/// verl 0.5 saved nothing but weights where they went through the bridge.
+/// verl 0.5 saved nothing but weights if they went through the bridge.
 fn without_archive(role: &Utf8Path, exported: bool) -> Finding {
     let finding = if exported {
         let detail = "there is no optimizer, schedule or random state: verl 0.5 saves weights only where they go through the bridge";
@@ -149,7 +147,7 @@ fn without_archive(role: &Utf8Path, exported: bool) -> Finding {
     finding.in_file(role.join(ARCHIVE))
 }
 
-/// Files written after the archive wherever that holds what it does.
+/// Files written after the archive, required by its contents.
 fn cut_short(role: &Utf8Path, files: &RoleFiles<'_>, kept: ArchiveContents) -> Vec<Finding> {
     let mut out = Vec::new();
     let unfinished = "it is written after what is here: the save was not finished";

@@ -1,7 +1,7 @@
-//! A role's listing, sorted as a step's; and the same as it was, or would be, before its conversion.
+//! A role's listing, sorted like a step's, as it is now or in the first layout.
 //!
-//! A conversion that was killed, or verl's own script, leaves the files of the first layout under names of the second. Put back under
-//! the old names in thought, they are judged by the rules of the first layout.
+//! A killed conversion, or verl's own script, leaves files of the first layout under names of the second. Here they
+//! are mapped back to the old names and judged by the rules of the first layout.
 
 use super::{MigrateRole, RoleSnapshot};
 use crate::verl::evidence::StepReports;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use supervise_checkpoint::FileReport;
 use supervise_core::checkpoint::{EntryKind, FileFact};
 
-/// A step in which the role stands, for the code that sorts steps.
+/// An invented step that contains the role, for the code that sorts steps.
 const STEP: &str = "step";
 
 /// Files of a role, under a step's paths.
@@ -22,7 +22,6 @@ pub(super) struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    /// Entries that are there.
     pub(super) fn of(
         role: &'a MigrateRole,
         facts: &'a [FileFact],
@@ -31,7 +30,8 @@ impl<'a> Listing<'a> {
         Self::under(role, facts, reports, &|path| Some(path.to_owned()))
     }
 
-    /// The same under the names of the first layout: the archive is taken from where it is, the second layout left out.
+    /// Lists the entries under the names of the first layout: the archive is read from its current location, the second layout
+    /// left out.
     pub(super) fn as_first(seen: &RoleSnapshot<'a>, source: Option<&str>) -> Self {
         let moved = !seen
             .facts
@@ -72,7 +72,7 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Kind of the files, to somebody who asks.
+    /// Passes the sorted files to `ask`.
     pub(super) fn with<T>(&self, ask: impl FnOnce(&RoleFiles<'_>) -> T) -> T {
         let facts = self.facts.iter().map(|(path, fact)| (path.as_str(), *fact));
         let mut survey = StepFiles::of(facts, StepReports::below(STEP, &self.reports));
@@ -80,7 +80,7 @@ impl<'a> Listing<'a> {
         ask(&files)
     }
 
-    /// A path of the step, relative to the role.
+    /// Makes a step's path relative to the role.
     pub(super) fn inside<'p>(&self, path: &'p str) -> &'p str {
         let inside = path.strip_prefix(self.role.name.as_str()).unwrap_or(path);
         inside.strip_prefix('/').unwrap_or(inside)

@@ -1,4 +1,4 @@
-//! The manifest of a converted role: what verl would have written, told from what is there.
+//! The manifest of a converted role, as verl would have written it, derived from the files.
 
 use super::RoleSnapshot;
 use super::listing::Listing;
@@ -11,7 +11,7 @@ use supervise_core::spec::ParallelSizes;
 const DIST: &str = "megatron_dist_checkpoint";
 const EXPORT: &str = "model/huggingface";
 
-/// Content of the archive, and the manifest; `files` are those of the first layout.
+/// Returns the archive's content and the manifest; `files` are those of the first layout.
 pub(super) fn compose(
     seen: &RoleSnapshot<'_>,
     files: &RoleFiles<'_>,
@@ -93,8 +93,8 @@ fn save_contents(held: ArchiveContents, exported: bool) -> Vec<String> {
     .collect()
 }
 
-/// Ranks that wrote it. A rank that had nothing to write left no file, so the highest number is a lower bound; all ranks together
-/// hold a whole number of copies of the model.
+/// Ranks that wrote it. A rank with nothing to write leaves no file, so the highest number is a lower bound; all
+/// ranks together hold a whole number of copies of the model.
 fn world(files: &RoleFiles<'_>, listing: &Listing<'_>) -> u64 {
     let rank = |path: &&str| {
         let name = listing

@@ -1,4 +1,4 @@
-//! The places that an archive is to be found at, and what stands in each of them now.
+//! The possible locations of an archive, and the current content of each.
 
 use super::{ARCHIVE, LinkMode, MigrateRefusal, RoleSnapshot};
 use crate::verl::megatron::layout_v1::ArchiveContents;
@@ -8,17 +8,14 @@ use supervise_core::checkpoint::{EntryKind, FileFact, Finding, Verdict};
 
 /// The directories of the second layout, in the order in which they are put in place.
 pub(super) const PARTS: [&str; 3] = ["optimizer", "extra", "model"];
-/// The table of an archive.
 const TABLE: &str = ".metadata";
 
-/// The step to take about one part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PartAction {
-    /// It is there.
     Ready,
     /// The archive holds nothing for it.
     NotWanted,
-    /// It has to be built, over what is there.
+    /// Must be built, replacing what exists.
     Build,
 }
 
@@ -28,10 +25,9 @@ impl PartAction {
     }
 }
 
-/// Entries and their places.
 pub(super) struct ArchiveParts<'a> {
     seen: &'a RoleSnapshot<'a>,
-    /// Files of the archive in its old place, by name.
+    /// Files of the archive in its old location, by name.
     pub(super) archive: BTreeMap<&'a str, &'a FileFact>,
 }
 
@@ -43,19 +39,18 @@ impl<'a> ArchiveParts<'a> {
         }
     }
 
-    /// Bytes of the archive.
     pub(super) fn bytes(&self) -> u64 {
         self.archive.values().map(|f| f.size).sum()
     }
 
-    /// The checksum of a part's table; of the archive's in its old place for no part.
+    /// The checksum of a part's table; an empty name means the archive in its old location.
     pub(super) fn table(&self, part: &str) -> Option<u32> {
         let path = Utf8Path::new(part).join(ARCHIVE).join(TABLE);
         self.seen.reports.get(&path)?.crc
     }
 
-    /// Path of the whole archive: its old place; where that is gone, in the first part that holds more than its own kind.
-    /// Parts that hold only their own kind are those of a save in the second layout that was not finished.
+    /// Locates the whole archive: its old location or, if that is empty, the first part that holds more than its own
+    /// kind. Parts with only their own kind come from an unfinished save in the second layout.
     pub(super) fn source(&self) -> Result<Option<&'static str>, MigrateRefusal> {
         if !self.archive.is_empty() {
             return Ok(Some(ARCHIVE));
@@ -74,7 +69,6 @@ impl<'a> ArchiveParts<'a> {
         Err(MigrateRefusal::NotWhole(Verdict::Incomplete, vec![finding]))
     }
 
-    /// The step to take about a part.
     pub(super) fn state(
         &self,
         part: &str,
@@ -127,7 +121,6 @@ impl<'a> ArchiveParts<'a> {
         Err(MigrateRefusal::NotWhole(Verdict::Incomplete, vec![finding]))
     }
 
-    /// Returns true if parts will share their files.
     pub(super) fn shares(&self, link: LinkMode, archive: bool) -> bool {
         let inodes: Vec<(u64, u64)> = PARTS
             .iter()
@@ -145,7 +138,6 @@ fn place(part: &str) -> String {
     format!("{part}/{ARCHIVE}")
 }
 
-/// Files directly in a directory, by name.
 fn below<'a>(seen: &RoleSnapshot<'a>, dir: &str) -> BTreeMap<&'a str, &'a FileFact> {
     let facts: &'a [FileFact] = seen.facts;
     let name = |f: &'a FileFact| f.path.as_str().strip_prefix(dir)?.strip_prefix('/');

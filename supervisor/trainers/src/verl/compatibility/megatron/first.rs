@@ -7,14 +7,14 @@ use crate::verl::megatron::layout_v1::command;
 use crate::verl::role::RoleState;
 use supervise_core::id::Step;
 
-/// Why this run's verl does not load a role. Where its version is not known, nothing is held against the step: verl 0.9 says
-/// itself that it will not, before it loads anything.
+/// Why this run's verl does not load a role. An unknown version does not count against the step: verl 0.9 itself
+/// refuses before it loads anything.
 pub(super) fn refused(expect: &ExpectedLayout, step: Step, role: &RoleState) -> Option<String> {
     let first = role.save.as_ref().is_some_and(|s| s.first_layout);
     let version = expect.version.as_deref().filter(|_| first)?;
     let (of, command) = (of_role(role), command(&role.name, step));
     match ReleaseSeries::of(version)? {
-        // The release before it had one more layout, which nothing reads today.
+        // The release before it had another layout, which nothing reads today.
         ReleaseSeries::V0_4 if version.trim().starts_with("0.4.0") => Some(format!(
             "the state{of} is in a Megatron layout that came with verl 0.4.1, and this run has {version}: run it with verl 0.4.1 or later"
         )),
