@@ -1,11 +1,11 @@
-//! Following Hydra's defaults lists.
+//! Composition of Hydra defaults lists.
 //!
-//! A configuration may begin with a `defaults:` list that names other configurations and options of groups. [`compose`] builds the same
-//! list Hydra 1.3 builds (`_self_`, `group: option`, `override group: option`, `group@package`, `optional`, lists of options, `null`,
-//! nested lists, interpolated option names, `# @package` headers) and lays the configurations over each other in its order.
+//! A configuration may begin with a `defaults:` list that names other configurations and group options. [`compose`] builds the same list
+//! as Hydra 1.3 (`_self_`, `group: option`, `override group: option`, `group@package`, `optional`, lists of options, `null`, nested
+//! lists, interpolated option names, `# @package` headers) and merges the configurations in that order.
 //!
-//! Texts come from a [`Loader`]. It may answer that a configuration is known but belongs to the trainer's own installation: then an
-//! empty mapping stands in its place, the layer is recorded, and the trainer's adapter lays its own defaults beneath.
+//! Texts come from a loader. It may answer that a configuration belongs to the trainer's own installation. Then an empty mapping takes
+//! its place, the layer is recorded, and the trainer's adapter supplies its own defaults underneath.
 
 mod defaults;
 mod element;
@@ -19,104 +19,94 @@ use crate::yaml::parse_trainer_yaml;
 use defaults::Walk;
 use element::DefaultsElement;
 
-/// Knowledge of a [`Loader`] about a configuration.
+/// What a loader knows about a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadResult {
-    /// Its text, and the file's name for messages.
+    /// The text, and a file name for messages.
     Text {
-        /// The YAML text.
         text: String,
-        /// The file.
+        /// File name, for messages.
         file: String,
     },
-    /// The trainer's installation brings it.
+    /// Part of the trainer's installation.
     ByTrainer,
-    /// Not here, and the trainer's installation may bring it: which names it has is not known.
+    /// Not found here. The trainer's installation may have it; its names are not known.
     Unknown,
-    /// Nobody has it.
+    /// Not found anywhere.
     Missing,
 }
 
-/// Name of a configuration: `ppo_trainer`, or `group/option`, without `.yaml`. A name that begins with `..` lies outside.
+/// Finds configurations by name: `ppo_trainer` or `group/option`, without `.yaml`. A name that begins with `..` is outside the root.
 pub trait ConfigLoader {
-    /// The configuration of that name.
+    /// Loads the configuration of that name.
     fn load(&self, config: &str) -> Result<LoadResult, ConfigError>;
 
-    /// The options of a group, for messages.
+    /// Lists the options of a group, for messages.
     fn options(&self, group: &str) -> Vec<String> {
         let _ = group;
         Vec::new()
     }
 }
 
-/// Value of a group.
+/// The option or options chosen for a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupChoice {
-    /// `null`: nothing.
     Nothing,
-    /// One option.
     Name(String),
-    /// Several options.
     Options(Vec<String>),
 }
 
-/// A choice made on the command line.
+/// A group choice made on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupOverride {
     /// `group=option` or `group@package=option`.
     Choose {
-        /// The group, with its package where one was given.
+        /// The group, with its package if one was given.
         key: String,
-        /// The choice.
         choice: GroupChoice,
     },
     /// `+group=option`.
     Append {
-        /// The group.
         group: String,
-        /// Its package.
+        /// The package, if one was given.
         package: Option<String>,
-        /// The choice.
         choice: GroupChoice,
     },
     /// `~group` or `~group=option`.
     Delete {
-        /// The group, with its package where one was given.
+        /// The group, with its package if one was given.
         key: String,
-        /// Only if this option is chosen.
+        /// Delete only if this option is chosen.
         option: Option<String>,
     },
 }
 
-/// One configuration of the final list, lowest first.
+/// One configuration of the final list. Lists of these are lowest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComposedLayer {
-    /// Its name.
     pub config: String,
-    /// The package it was put in; empty for the root.
+    /// The target package; empty for the root.
     pub package: String,
-    /// True if it is the trainer's and its content is not here.
+    /// Whether the trainer owns it, so that its content is not here.
     pub by_trainer: bool,
 }
 
 /// A composed configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComposedConfig {
-    /// The configuration, without `defaults`.
+    /// The merged values, without `defaults`.
     pub tree: ConfigTree,
-    /// Its sources, lowest first.
+    /// The configurations that were merged, lowest first.
     pub layers: Vec<ComposedLayer>,
     /// The option chosen for each group (`group` or `group@package`).
     pub choices: BTreeMap<String, GroupChoice>,
-    /// The search path the primary configuration asks for.
     pub search_path: Vec<String>,
-    /// What would be wrong if the trainer's installation did not bring it either.
+    /// Errors that apply only if the trainer's installation does not have these configurations either.
     pub unknown: Vec<ConfigError>,
-    /// Doubts.
     pub findings: Vec<ConfigFinding>,
 }
 
-/// Composes a configuration and the choices of the command line.
+/// Composes a configuration with the choices from the command line.
 pub fn compose(
     loader: &dyn ConfigLoader,
     name: &str,
@@ -139,7 +129,7 @@ pub fn compose(
     Ok(composed)
 }
 
-/// Puts one configuration of the list into its package and over the rest.
+/// Merges one configuration of the list into its package.
 fn lay(composed: &mut ComposedConfig, walk: &mut Walk<'_>, element: &DefaultsElement) -> Result<(), ConfigError> {
     let config = element.config_path();
     let package = element.final_package();
@@ -159,7 +149,7 @@ fn lay(composed: &mut ComposedConfig, walk: &mut Walk<'_>, element: &DefaultsEle
     if element.primary {
         read_search_path(composed, &content);
     }
-    // A package from a relative group may have parts without a name; they are keys like others.
+    // A package from a relative group may have parts with an empty name; they are keys like others.
     let parts = if package.is_empty() {
         Vec::new()
     } else {
@@ -211,16 +201,15 @@ fn read_search_path(composed: &mut ComposedConfig, content: &ConfigNode) {
     }
 }
 
-/// A configuration's file, read.
 #[derive(Debug, Clone)]
 struct LoadedConfig {
     content: ConfigNode,
     defaults: Vec<DefaultsElement>,
-    /// `# @package name`.
+    /// From `# @package name`.
     package: Option<String>,
 }
 
-/// Reads a configuration and takes its defaults list out.
+/// Parses a configuration and takes its defaults list out.
 fn read(config: &str, text: &str, file: &str) -> Result<LoadedConfig, ConfigError> {
     let mut content = parse_trainer_yaml(text, file)?;
     let list = match &mut content.value {
@@ -248,7 +237,7 @@ fn read(config: &str, text: &str, file: &str) -> Result<LoadedConfig, ConfigErro
     })
 }
 
-/// The package a text names in its first comment lines.
+/// Finds the package named in the text's first comment lines.
 fn header(text: &str) -> Option<String> {
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let tag = line.strip_prefix('#').map(str::trim_start)?.strip_prefix('@')?;

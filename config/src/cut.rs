@@ -1,14 +1,14 @@
-//! A trainer's YAML without one block at its top, for a trainer that refuses keys it does not know.
+//! Removes one top-level block from a trainer's YAML, for a trainer that rejects keys it does not know.
 
 use crate::error::{ConfigError, ErrorKind};
 use crate::pystr;
 use crate::tree::{ConfigTree, ConfigValue};
 use crate::yaml::parse_trainer_yaml;
 
-/// The text without the block `key`. Its lines are left empty, so that all others keep their numbers; everything else is as it was.
+/// Returns the text without the block `key`. Its lines are left empty to keep line numbers; everything else is unchanged.
 ///
 /// # Errors
-/// The text is no YAML, or the block cannot be taken out without changing the rest.
+/// The text is not YAML, or the block cannot be removed without changing the rest.
 pub fn without_block(text: &str, key: &str, file: &str) -> Result<String, ConfigError> {
     let out = cut(text, key);
     let mut wanted = ConfigTree::new(parse_trainer_yaml(text, file)?);

@@ -1,12 +1,11 @@
-//! Scalars as PyYAML's `SafeLoader` with OmegaConf's changes types them.
+//! Types scalars as PyYAML's `SafeLoader` with OmegaConf's changes does.
 //!
-//! Two steps, as there: [`resolve`] gives a plain scalar its tag from its spelling, [`construct`] turns tag and text into a value. The
-//! spellings are those of YAML 1.1: `on` is true, `010` is eight, `1:30:00` is 5400, `1_000` is a thousand. OmegaConf adds floats with a
-//! bare exponent (`1e-4`) and drops dates. The matchers below accept exactly what the loaders' regular expressions accept.
+//! There are two steps, as there: [`resolve`] gives a plain scalar its tag from its spelling, [`construct`] turns tag and text into a
+//! value. The spellings are those of YAML 1.1: `on` is true, `010` is eight, `1:30:00` is 5400, `1_000` is a thousand. OmegaConf adds
+//! floats with a bare exponent (`1e-4`) and drops dates. The matchers below accept exactly what the loaders' regular expressions accept.
 
 use crate::tree::ConfigValue;
 
-/// The tag of a node, as far as the loader knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum YamlTag {
     Null,
@@ -19,12 +18,12 @@ pub(crate) enum YamlTag {
     Equals,
     Seq,
     Map,
-    /// Any other tag: the loader refuses it.
+    /// Any other tag: the loader rejects it.
     Other(String),
 }
 
 impl YamlTag {
-    /// The tag of a full name such as `tag:yaml.org,2002:str`.
+    /// Finds the tag for a full name such as `tag:yaml.org,2002:str`.
     pub(crate) fn named(name: &str) -> Self {
         match name.strip_prefix("tag:yaml.org,2002:") {
             Some("null") => Self::Null,
@@ -41,7 +40,7 @@ impl YamlTag {
     }
 }
 
-/// The tag of a plain scalar. The order is the loader's: its own float, then int, then OmegaConf's float.
+/// Returns the tag of a plain scalar. The order is the loader's: its own float, then int, then OmegaConf's float.
 pub(crate) fn resolve(text: &str) -> YamlTag {
     const BOOLS: [&str; 6] = ["yes", "no", "true", "false", "on", "off"];
     match text {
@@ -63,7 +62,6 @@ pub(crate) fn resolve(text: &str) -> YamlTag {
     }
 }
 
-/// The value of a scalar with that tag.
 pub(crate) fn construct(tag: &YamlTag, text: &str) -> Result<ConfigValue, String> {
     match tag {
         YamlTag::Str => Ok(ConfigValue::Str(text.to_owned())),
@@ -85,7 +83,7 @@ pub(crate) fn construct(tag: &YamlTag, text: &str) -> Result<ConfigValue, String
     }
 }
 
-/// `word`, `Word` or `WORD`, nothing else.
+/// Accepts `word`, `Word` or `WORD` only.
 fn cased(text: &str, word: &str) -> bool {
     text == word
         || text.len() == word.len()
@@ -149,7 +147,7 @@ fn floating(text: &str) -> Option<f64> {
     python_float(digits).map(|number| sign * number)
 }
 
-/// `float(text)`: what Rust reads, and not more than Python would.
+/// `float(text)`: Rust accepts no more than Python does.
 fn python_float(text: &str) -> Option<f64> {
     text.trim().parse().ok()
 }
@@ -162,7 +160,6 @@ fn signed(text: &str) -> (i128, &str) {
     }
 }
 
-/// Reads along a text, byte by byte.
 struct Cursor<'a> {
     rest: &'a [u8],
 }
@@ -176,7 +173,6 @@ impl<'a> Cursor<'a> {
         self.rest.is_empty()
     }
 
-    /// One byte of the set.
     fn one(&mut self, set: impl Fn(u8) -> bool) -> bool {
         match self.rest.split_first() {
             Some((first, rest)) if set(*first) => {
@@ -187,7 +183,6 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Any number of bytes of the set.
     fn many(&mut self, set: impl Fn(u8) -> bool) -> usize {
         let taken = self.rest.iter().take_while(|byte| set(**byte)).count();
         self.rest = &self.rest[taken..];
@@ -198,7 +193,7 @@ impl<'a> Cursor<'a> {
         self.one(|byte| matches!(byte, b'+' | b'-'))
     }
 
-    /// `[eE]`, a sign (needed or not) and digits.
+    /// Consumes `[eE]`, a sign (required or optional) and digits.
     fn exponent(&mut self, sign_needed: bool) -> bool {
         if !self.one(|byte| matches!(byte, b'e' | b'E')) {
             return false;
@@ -207,7 +202,7 @@ impl<'a> Cursor<'a> {
         (signed || !sign_needed) && self.many(digit) > 0
     }
 
-    /// One or more times `:` and a number below sixty.
+    /// Consumes one or more `:` with a number below sixty each.
     fn sixties(&mut self) -> bool {
         let mut seen = 0;
         while self.one(|byte| byte == b':') {
@@ -231,7 +226,6 @@ fn digit_or_line(byte: u8) -> bool {
     digit(byte) || byte == b'_'
 }
 
-/// Returns true if the whole text fits one of the shapes.
 fn any(text: &str, shapes: &[fn(&mut Cursor<'_>) -> bool]) -> bool {
     shapes.iter().any(|shape| {
         let mut cursor = Cursor::new(text);
@@ -319,7 +313,7 @@ fn digits_and_lines(cursor: &mut Cursor<'_>) -> bool {
     first
 }
 
-/// Digits with single lines between groups; where a line does not separate, the text cannot match what follows either.
+/// Digits with single underscores between groups. If an underscore does not separate two groups, what follows cannot match either.
 fn grouped_digits(cursor: &mut Cursor<'_>) -> bool {
     if cursor.many(digit) == 0 {
         return false;

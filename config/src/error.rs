@@ -1,8 +1,8 @@
-//! Errors of a configuration.
+//! Configuration errors.
 //!
-//! One error type for everything this crate reads. It keeps what went wrong, where (file, line, column, key) and what to do next
-//! apart, so that a caller can print it, put it into JSON, or look at `kind`. [`ConfigError`] prints as
-//! `file:line:column: key: message`, followed by the hint on its own line.
+//! One error type covers everything this crate reads. It keeps the problem, the location (file, line, column, key) and the hint apart, so
+//! that a caller can print it, put it into JSON, or match on `kind`. [`ConfigError`] prints as `file:line:column: key: message`, followed
+//! by the hint on its own line.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,55 +13,44 @@ use crate::tree::ValueOrigin;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The text is not well-formed.
     Syntax,
-    /// A key stands twice in one mapping.
     DuplicateKey,
-    /// A document is larger, deeper or expands further than allowed.
+    /// A document is too large, nests too deeply or expands too far.
     Limit,
-    /// A setting of that name does not exist.
     UnknownKey,
-    /// A value has the wrong type.
     WrongType,
-    /// A value has the right type and no meaning.
+    /// The type is right but the value is not allowed.
     BadValue,
-    /// A key that is needed is absent.
     MissingKey,
     /// A value is `???`: the user has to fill it in.
     MandatoryMissing,
-    /// Interpolations refer to each other in a circle.
     Cycle,
-    /// An interpolation uses a resolver that is not known here.
     UnknownResolver,
-    /// An interpolation cannot be evaluated.
     Interpolation,
-    /// A defaults list cannot be composed.
     Compose,
-    /// An override cannot be parsed or applied.
     Override,
 }
 
-/// One thing wrong with a configuration, with its place and the next step.
+/// One problem in a configuration, with its location and a hint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
-    /// The class.
     pub kind: ErrorKind,
-    /// The problem, a sentence fragment without place or hint.
+    /// The problem as a sentence fragment, without location or hint.
     pub message: String,
-    /// The file, or another name of the text.
+    /// The file, or another name for the text.
     pub file: Option<Arc<str>>,
-    /// The line, counted from one.
+    /// Counted from one.
     pub line: Option<u32>,
-    /// The column, counted from one.
+    /// Counted from one.
     pub column: Option<u32>,
-    /// The dotted key.
+    /// Dotted.
     pub key: Option<String>,
-    /// The next thing to do.
+    /// What the user should do next.
     pub hint: Option<String>,
 }
 
 impl ConfigError {
-    /// An error without a place.
+    /// Creates an error without a location.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -74,7 +63,7 @@ impl ConfigError {
         }
     }
 
-    /// Adds a place in a text.
+    /// Adds a location in a text.
     #[must_use]
     pub fn at(mut self, file: &Arc<str>, line: u32, column: u32) -> Self {
         self.file = Some(Arc::clone(file));
@@ -83,7 +72,7 @@ impl ConfigError {
         self
     }
 
-    /// Adds the place an origin names, if none is known yet.
+    /// Adds the location of an origin, unless one is already set.
     #[must_use]
     pub fn from_origin(mut self, origin: &ValueOrigin) -> Self {
         if self.file.is_some() {
@@ -105,7 +94,7 @@ impl ConfigError {
         self
     }
 
-    /// Adds what to do next.
+    /// Adds what the user should do next.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -136,13 +125,11 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Something doubtful that does not stop the reading.
+/// Something doubtful that does not stop the parsing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFinding {
-    /// A stable name, snake_case.
+    /// A stable name in snake_case.
     pub code: &'static str,
-    /// Findings, for a person.
     pub message: String,
-    /// The place, where one is known.
     pub origin: Option<ValueOrigin>,
 }

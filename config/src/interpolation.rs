@@ -1,11 +1,11 @@
-//! Evaluating `${…}`.
+//! Evaluation of `${…}`.
 //!
-//! [`Resolver`] reads a [`ConfigTree`] the way OmegaConf reads its configuration: `${a.b}` from the root, `${.x}` and `${..x}` from where
-//! the value stands, interpolations inside interpolations and inside strings, and the resolvers `oc.env`, `oc.select`, `oc.decode`,
-//! `oc.create`, `oc.dict.keys` and `oc.dict.values`. Nothing is evaluated before it is asked for, so a resolver that only the trainer's
-//! own code registers is an error for the values that use it and for no others. The environment comes in as a function.
+//! [`InterpolationResolver`] reads a [`ConfigTree`] as OmegaConf reads its configuration: `${a.b}` from the root, `${.x}` and `${..x}`
+//! relative to the value, interpolations inside interpolations and inside strings, and the resolvers `oc.env`, `oc.select`, `oc.decode`,
+//! `oc.create`, `oc.dict.keys` and `oc.dict.values`. Evaluation is lazy: a resolver that only the trainer's code registers is an error
+//! for the values that use it and for no others. The environment is passed in as a function.
 //!
-//! Evaluation is bounded: a circle is found by the places on the way, the rest by depth and by a budget of steps.
+//! Evaluation is bounded: cycles are found from the paths being evaluated; everything else is limited by depth and by a budget of steps.
 
 mod grammar;
 mod resolvers;
@@ -17,34 +17,30 @@ use crate::pystr;
 use crate::tree::{ConfigMap, ConfigNode, ConfigTree, ConfigValue, MapKey, split_path};
 use grammar::{ArgumentElement, Interpolation, TextPart};
 
-/// The most evaluations for one question.
+/// The most evaluations for one query.
 const MAX_STEPS: usize = 200_000;
-/// The longest way from one interpolation to the next.
 const MAX_CHAIN: usize = 64;
-/// The deepest result.
 const MAX_DEPTH: usize = 128;
 
-/// The environment: a variable's value by its name.
+/// Looks up an environment variable.
 pub type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// One step from a container to its child.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum PathSegment {
     Key(MapKey),
     Index(usize),
 }
 
-/// The place of a value.
 type NodePath = Vec<PathSegment>;
 
-/// Target of an interpolation: a place in the tree, or a value made on the way.
+/// Target of an interpolation: a path in the tree, or a value computed during evaluation.
 #[derive(Debug, Clone)]
 enum InterpolationTarget {
     At(NodePath),
     Made(ConfigNode),
 }
 
-/// Answers questions about a tree, interpolations followed.
+/// Looks up values in a tree and evaluates interpolations.
 pub struct InterpolationResolver<'a> {
     tree: &'a ConfigTree,
     env: Env<'a>,
@@ -52,7 +48,7 @@ pub struct InterpolationResolver<'a> {
 }
 
 impl<'a> InterpolationResolver<'a> {
-    /// A resolver over a tree, with an environment.
+    /// Creates a resolver over a tree, with an environment.
     pub fn new(tree: &'a ConfigTree, env: Env<'a>) -> Self {
         Self {
             tree,
@@ -61,7 +57,7 @@ impl<'a> InterpolationResolver<'a> {
         }
     }
 
-    /// The value at a path with everything in it evaluated; `None` where no such key exists. A `???` is an error.
+    /// Returns the value at a path, fully evaluated; `None` if no such key exists. A `???` is an error.
     pub fn get(&self, path: &str) -> Result<Option<ConfigNode>, ConfigError> {
         self.steps.set(0);
         let from = Vec::new();
@@ -84,7 +80,7 @@ impl<'a> InterpolationResolver<'a> {
         Ok(Some(node))
     }
 
-    /// The value at a path; a missing key is an error.
+    /// Returns the value at a path; a missing key is an error.
     pub fn require(&self, path: &str) -> Result<ConfigNode, ConfigError> {
         self.get(path)?.ok_or_else(|| {
             ConfigError::new(ErrorKind::MissingKey, "the configuration has no such key")
@@ -93,14 +89,14 @@ impl<'a> InterpolationResolver<'a> {
         })
     }
 
-    /// The whole tree with everything evaluated; `???` stays as it is.
+    /// Evaluates the whole tree; `???` stays as it is.
     pub fn resolve_all(&self) -> Result<ConfigTree, ConfigError> {
         self.steps.set(0);
         self.finish(&InterpolationTarget::At(Vec::new()), 0, &mut Vec::new())
             .map(ConfigTree::new)
     }
 
-    /// The target as a tree of plain values. `chain` holds the places being evaluated.
+    /// Turns the target into a tree of plain values. `chain` contains the paths being evaluated.
     fn finish(
         &self,
         target: &InterpolationTarget,
@@ -146,7 +142,7 @@ impl<'a> InterpolationResolver<'a> {
         Ok(ConfigNode::new(value, node.origin.clone()))
     }
 
-    /// Follows the interpolation at a place to something that is none.
+    /// Follows the interpolation at a path until a value is not an interpolation.
     fn follow(&self, place: &NodePath, chain: &mut Vec<NodePath>) -> Result<InterpolationTarget, ConfigError> {
         let Some(node) = self.node(place) else {
             return Err(ConfigError::new(ErrorKind::MissingKey, "the key is gone"));
@@ -188,7 +184,7 @@ impl<'a> InterpolationResolver<'a> {
         found.map_err(located)
     }
 
-    /// Evaluates a text. One interpolation alone keeps its type, anything else becomes a string.
+    /// Evaluates a text. A single interpolation keeps its type; anything else becomes a string.
     fn text(
         &self,
         parts: &[TextPart],
@@ -244,7 +240,7 @@ impl<'a> InterpolationResolver<'a> {
         }
     }
 
-    /// A name in which interpolations may stand; they have to give strings.
+    /// Evaluates a name that may contain interpolations; each must give a string.
     fn joined(
         &self,
         parts: &[TextPart],
@@ -311,7 +307,7 @@ impl<'a> InterpolationResolver<'a> {
         }
     }
 
-    /// Target of `${path}`, read from a value whose container is `parent`.
+    /// Finds the target of `${path}` in a value whose container is `parent`.
     fn refer(
         &self,
         path: &str,
@@ -338,7 +334,7 @@ impl<'a> InterpolationResolver<'a> {
         Ok(target)
     }
 
-    /// The container a path starts from, and the path without its leading dots.
+    /// Returns the container where a path starts, and the path without its leading dots.
     fn base<'p>(&self, path: &'p str, parent: &[PathSegment]) -> Result<(NodePath, &'p str), ConfigError> {
         let Some(mut rest) = path.strip_prefix('.') else {
             return Ok((Vec::new(), path));
@@ -354,7 +350,7 @@ impl<'a> InterpolationResolver<'a> {
         Ok((from, rest))
     }
 
-    /// Goes along a path, following interpolations on the way and at its end.
+    /// Walks a path and follows interpolations, also at its end.
     fn select(
         &self,
         from: &NodePath,
@@ -399,7 +395,7 @@ impl<'a> InterpolationResolver<'a> {
         Ok(Some(here))
     }
 
-    /// The step into a container; an error where there is no container.
+    /// Returns the step into a container; an error if the node is not a container.
     fn step(&self, place: &NodePath, part: &str) -> Result<Option<PathSegment>, ConfigError> {
         match self.node(place).map(|node| &node.value) {
             Some(ConfigValue::Map(map)) => {
@@ -442,14 +438,14 @@ impl<'a> InterpolationResolver<'a> {
     }
 }
 
-/// Meaning of a `???` on the way.
+/// What to do with a `???` in a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum MissingPolicy {
     Keep,
     Refuse,
 }
 
-/// A copy of the container that the interpolation at `path` refers to, not evaluated.
+/// Returns an unevaluated copy of the container that the interpolation at `path` refers to.
 pub(crate) fn container_behind(tree: &ConfigTree, path: &[MapKey]) -> Option<ConfigNode> {
     let resolver = InterpolationResolver::new(tree, &|_| None);
     let place = path.iter().cloned().map(PathSegment::Key).collect();

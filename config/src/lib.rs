@@ -1,12 +1,12 @@
-//! Layers, provenance and the trainers' YAML dialect.
+//! Configuration layers, value origins and the trainers' YAML dialect.
 //!
-//! Two things are read here, both from texts that come in as data; nothing in this crate opens a file or looks at the environment.
+//! This crate parses two things, both from texts passed in by the caller. It opens no file and reads no environment variable.
 //!
 //! - **A trainer's configuration.** [`parse_trainer_yaml`] types scalars as the trainer's own loader does, [`compose`] follows Hydra's
-//!   defaults lists, [`interpolation`] evaluates `${…}`, and the result is a [`ConfigTree`] in which every value has an [`Origin`].
+//!   defaults lists, [`interpolation`] evaluates `${…}`, and the result is a [`ConfigTree`] in which every value has a [`ValueOrigin`].
 //! - **The supervisor's settings.** [`settings`] layers defaults, files, a block in the trainer's YAML, the environment and flags.
 //!
-//! Every mistake is a [`ConfigError`] with a place and a hint.
+//! Every error is a [`ConfigError`] with a location and a hint.
 
 pub mod compose;
 mod cut;

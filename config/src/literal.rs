@@ -1,16 +1,15 @@
-//! The words that OmegaConf's and Hydra's grammars share: numbers, truth values, null, identifiers, escapes.
+//! The tokens shared by OmegaConf's and Hydra's grammars: numbers, booleans, null, identifiers, escapes.
 //!
-//! Both grammars read an unquoted value as a run of such words. A run of one word has the word's type, a longer run is a string; so
-//! `10` is a number, `10-a` is not. The longest word wins, and of equally long ones the first in [`Kind`]'s order.
+//! Both grammars read an unquoted value as a run of such tokens. A single token has its own type; a longer run is a string. So `10` is a
+//! number and `10-a` is not. The longest token wins, and among equally long ones the first in [`TokenKind`]'s order.
 
 use crate::tree::ConfigValue;
 
-/// Kind of a word.
+/// Kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenKind {
-    /// A floating-point number, `inf` and `nan` included.
+    /// Includes `inf` and `nan`.
     Float,
-    /// A whole number.
     Int,
     /// `true` or `false`, in any case.
     Bool,
@@ -18,15 +17,14 @@ pub enum TokenKind {
     Null,
     /// One of `/ - \ + . $ % * @ ? |`.
     Mark,
-    /// A name.
+    /// An identifier.
     Id,
     /// Escaped characters: a backslash before each.
     Escape,
-    /// Spaces and tabs.
     Space,
 }
 
-/// The word at the beginning of a text and its length in bytes.
+/// Finds the token at the start of a text, and its length in bytes.
 pub fn word(text: &str) -> Option<(TokenKind, usize)> {
     let bytes = text.as_bytes();
     let candidates = [
@@ -51,7 +49,7 @@ pub fn word(text: &str) -> Option<(TokenKind, usize)> {
     best
 }
 
-/// The value of a run of words: typed if it is one word, a string without escapes otherwise.
+/// Converts a run of tokens to a value: typed if it is a single token, otherwise a string with escapes resolved.
 pub fn value(words: &[(TokenKind, &str)]) -> Result<ConfigValue, String> {
     if let [(kind, text)] = words {
         return single(*kind, text);
@@ -61,7 +59,7 @@ pub fn value(words: &[(TokenKind, &str)]) -> Result<ConfigValue, String> {
     ))
 }
 
-/// A word's text, with its escapes undone.
+/// Returns a token's text with escapes resolved.
 pub fn unescaped(kind: TokenKind, text: &str) -> String {
     if kind == TokenKind::Escape {
         text.chars().skip(1).step_by(2).collect()
@@ -92,7 +90,7 @@ fn single(kind: TokenKind, text: &str) -> Result<ConfigValue, String> {
     }
 }
 
-/// How many bytes belong to the set.
+/// Counts the leading bytes that are in the set.
 fn run(bytes: &[u8], set: impl Fn(u8) -> bool) -> usize {
     bytes.iter().take_while(|byte| set(**byte)).count()
 }
@@ -125,7 +123,7 @@ fn sign(bytes: &[u8]) -> usize {
     usize::from(matches!(bytes.first(), Some(b'+' | b'-')))
 }
 
-/// Digits, single lines between them.
+/// Digits with single underscores between them.
 fn digits(bytes: &[u8]) -> usize {
     let mut length = run(bytes, |byte| byte.is_ascii_digit());
     while length > 0 && bytes.get(length) == Some(&b'_') && bytes.get(length + 1).is_some_and(u8::is_ascii_digit) {
@@ -176,7 +174,7 @@ fn point_float(bytes: &[u8]) -> usize {
     }
 }
 
-/// The length with an exponent after `base` bytes, or nothing.
+/// The length including an exponent after `base` bytes; 0 if there is none.
 fn exponent(bytes: &[u8], base: usize) -> usize {
     if base == 0 || !matches!(bytes.get(base), Some(b'e' | b'E')) {
         return 0;

@@ -1,8 +1,8 @@
-//! Values as Python prints them: what `str()` makes of it when it is embedded in a string.
+//! Formats values as Python's `str()` and `repr()` do.
 
 use crate::tree::{ConfigNode, ConfigValue, MapKey};
 
-/// `str(value)`: strings as they are, everything else as Python's `repr`.
+/// `str(value)`: strings unchanged, everything else as Python's `repr`.
 pub fn value(value: &ConfigValue) -> String {
     match value {
         ConfigValue::Str(text) => text.clone(),
@@ -10,7 +10,7 @@ pub fn value(value: &ConfigValue) -> String {
     }
 }
 
-/// `repr` of a number: shortest digits, an exponent below 1e-4 and from 1e16 on.
+/// `repr` of a float: shortest digits, an exponent below 1e-4 and from 1e16.
 pub(crate) fn float(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();

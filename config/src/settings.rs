@@ -1,11 +1,10 @@
 //! The supervisor's own settings.
 //!
-//! [`Settings::load`] lays the sources over each other with figment, lowest first: the defaults of [`table`], files,
-//! the `supervisor:` block of the trainer's YAML, `SUPERVISE_…` variables, flags. Each source is checked against the schema before it is
-//! layered, so that a wrong value is reported with its file and line even where a later source hides it. Every value remembers its
-//! origin; [`Settings::explain`] lists them.
+//! [`Settings::load`] merges the sources with figment, lowest first: the defaults of [`table`], files, the `supervisor:` block of the
+//! trainer's YAML, `SUPERVISE_…` variables, flags. Each source is checked against the schema before it is layered, so that a wrong value
+//! is reported with its file and line even if a later source hides it. Every value keeps its origin; [`Settings::explain`] lists them.
 //!
-//! Adding a setting: one entry in [`table`], then `make bless`.
+//! To add a setting, add one entry to [`table`], then run `make bless`.
 
 mod check;
 mod layers;
@@ -32,37 +31,35 @@ pub use schema::{edit_distance, is_setting, keys};
 pub use table::*;
 pub use units::{parse_bytes, parse_duration};
 
-/// The trainer framework is found out from the YAML and the command.
+/// Detect the trainer framework from the YAML and the command.
 pub const AUTO: &str = "auto";
 
-/// Sources of settings, lowest first within each field; the fields in this order.
+/// Sources of settings. Fields are ordered from lowest to highest precedence.
 #[derive(Debug, Clone, Default)]
 pub struct SettingSources {
-    /// Settings files: name and text, lowest first.
+    /// Name and text of each settings file, lowest first.
     pub files: Vec<(String, String)>,
     /// The `supervisor:` block of the trainer's YAML.
     pub block: Option<ConfigNode>,
-    /// Environment variables; only `SUPERVISE_…` is looked at.
+    /// Environment variables; only `SUPERVISE_…` is used.
     pub env: Vec<(String, String)>,
-    /// Flags: dotted key and value.
+    /// Dotted key and value of each flag.
     pub flags: Vec<(String, String)>,
-    /// Trainer frameworks that can be named beside [`AUTO`]; empty: any word.
+    /// Trainer frameworks that can be named besides [`AUTO`]; empty: any word.
     pub trainers: &'static [&'static str],
 }
 
 /// One line of `supervise config show`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
-    /// The dotted key.
     pub key: String,
-    /// The value, secrets hidden.
+    /// Secrets are hidden.
     pub value: String,
-    /// Place where it came from.
     pub origin: String,
 }
 
 impl Settings {
-    /// Lays the sources over the defaults. All mistakes of all sources are returned together.
+    /// Merges the sources over the defaults. Returns all errors of all sources together.
     pub fn load(sources: &SettingSources) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let mut layers = vec![SettingLayer::defaults()];
@@ -99,12 +96,12 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The defaults alone.
+    /// Loads the defaults only.
     pub fn defaults() -> Result<Self, Vec<ConfigError>> {
         Self::load(&SettingSources::default())
     }
 
-    /// Every setting with its value and where it came from, in the order of `defaults.yaml`. Secrets are hidden.
+    /// Lists every setting with its value and origin, in the order of `defaults.yaml`. Secrets are hidden.
     pub fn explain(&self) -> Vec<(String, String, String)> {
         self.explained
             .iter()
@@ -112,14 +109,14 @@ impl Settings {
             .collect()
     }
 
-    /// Somebody set it: a file, a variable or a flag.
+    /// Whether a file, a variable or a flag sets this key.
     #[must_use]
     pub fn is_said(&self, key: &str) -> bool {
         let mut lines = self.explained.iter().filter(|line| line.key == key);
         lines.any(|line| !is_default_origin(&line.origin))
     }
 
-    /// The same as structured lines.
+    /// Like [`Settings::explain`], as structured lines.
     pub fn explained(&self) -> &[Explained] {
         &self.explained
     }

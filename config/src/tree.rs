@@ -1,8 +1,8 @@
-//! The configuration tree: values that know where they came from.
+//! A configuration tree whose values know where they came from.
 //!
-//! A [`ConfigTree`] is what a trainer's YAML, its defaults and its overrides become. Values are typed as the trainer's own loader types
-//! them; every node has an [`Origin`]. Nothing here resolves interpolations: a value such as `${a.b}` is a string until
-//! [`crate::interpolation`] is asked. Reading, changing and merging follow OmegaConf: mappings merge key by key, lists are replaced.
+//! A trainer's YAML, its defaults and its overrides become a [`ConfigTree`]. Values are typed as the trainer's own loader types them;
+//! every node has a [`ValueOrigin`]. Interpolations are not resolved here: a value such as `${a.b}` is a string until
+//! [`crate::interpolation`] evaluates it. Lookup, changes and merges follow OmegaConf: mappings merge key by key, lists are replaced.
 
 mod map;
 mod merge;
@@ -16,49 +16,44 @@ use crate::error::{ConfigError, ErrorKind};
 pub use map::{ConfigMap, MapKey};
 pub use path::{join_path, split_path};
 
-/// Place where a value came from.
+/// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueOrigin {
-    /// A place in a text.
+    /// A location in a text.
     File {
-        /// The file, or another name of the text.
+        /// The file, or another name for the text.
         path: Arc<str>,
-        /// The line, counted from one.
+        /// Counted from one.
         line: u32,
-        /// The column, counted from one.
+        /// Counted from one.
         column: u32,
     },
-    /// An environment variable.
     Env {
-        /// Its name.
+        /// The variable's name.
         name: String,
     },
-    /// A flag of the command line.
     Flag {
-        /// The flag as the user wrote it.
+        /// As the user wrote it.
         text: String,
     },
-    /// An override inside the trainer's command.
     Override {
-        /// The override as written.
+        /// As written.
         text: String,
     },
-    /// A default.
     Default {
         /// Whose default it is.
         of: String,
     },
-    /// Configuration that the trainer itself composed, of files that are not read here.
+    /// Configuration that the trainer itself composed from files that are not available here.
     Composed {
         /// The trainer's name.
         by: String,
     },
 }
 
-/// How the origin of a default begins.
 const DEFAULT_OF: &str = "default of";
 
-/// Returns true if the words of an origin are those of a default.
+/// Whether the text of an origin is that of a default.
 #[must_use]
 pub fn is_default_origin(origin: &str) -> bool {
     origin.starts_with(DEFAULT_OF)
@@ -77,27 +72,21 @@ impl fmt::Display for ValueOrigin {
     }
 }
 
-/// A value.
+/// A typed value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ConfigValue {
-    /// `null`.
     Null,
-    /// A truth value.
     Bool(bool),
-    /// A whole number.
     Int(i128),
-    /// A floating-point number.
     Float(f64),
-    /// A string.
     Str(String),
-    /// A list.
     List(Vec<ConfigNode>),
     /// A mapping that keeps its order.
     Map(ConfigMap),
 }
 
 impl ConfigValue {
-    /// The name of the value's type, for messages.
+    /// Returns the name of the value's type, for messages.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -110,33 +99,31 @@ impl ConfigValue {
         }
     }
 
-    /// Returns true if the value is `???`, which the user has to fill in.
+    /// Whether the value is `???`, which the user has to fill in.
     pub fn is_mandatory_missing(&self) -> bool {
         matches!(self, Self::Str(text) if text == "???")
     }
 
-    /// Returns true if the value is a string that holds an interpolation.
+    /// Whether the value is a string with an interpolation.
     pub fn is_interpolation(&self) -> bool {
         matches!(self, Self::Str(text) if text.contains("${"))
     }
 }
 
-/// A value and where it came from.
+/// A value and its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigNode {
-    /// The value.
     pub value: ConfigValue,
-    /// Place where it came from.
     pub origin: ValueOrigin,
 }
 
 impl ConfigNode {
-    /// A node.
+    /// Creates a node.
     pub fn new(value: ConfigValue, origin: ValueOrigin) -> Self {
         Self { value, origin }
     }
 
-    /// The string, if it is one.
+    /// Returns the string, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match &self.value {
             ConfigValue::Str(text) => Some(text),
@@ -144,7 +131,7 @@ impl ConfigNode {
         }
     }
 
-    /// The truth value, if it is one.
+    /// Returns the boolean, if it is one.
     pub fn as_bool(&self) -> Option<bool> {
         match self.value {
             ConfigValue::Bool(value) => Some(value),
@@ -152,7 +139,7 @@ impl ConfigNode {
         }
     }
 
-    /// The whole number, if it is one and fits.
+    /// Returns the integer, if it is one and fits.
     pub fn as_i64(&self) -> Option<i64> {
         match self.value {
             ConfigValue::Int(value) => i64::try_from(value).ok(),
@@ -160,7 +147,7 @@ impl ConfigNode {
         }
     }
 
-    /// The number, whole or not.
+    /// Returns the number, if it is an integer or a float.
     pub fn as_f64(&self) -> Option<f64> {
         match self.value {
             ConfigValue::Int(value) => Some(value as f64),
@@ -169,7 +156,7 @@ impl ConfigNode {
         }
     }
 
-    /// The list, if it is one.
+    /// Returns the list, if it is one.
     pub fn as_list(&self) -> Option<&[ConfigNode]> {
         match &self.value {
             ConfigValue::List(items) => Some(items),
@@ -177,7 +164,7 @@ impl ConfigNode {
         }
     }
 
-    /// The mapping, if it is one.
+    /// Returns the mapping, if it is one.
     pub fn as_map(&self) -> Option<&ConfigMap> {
         match &self.value {
             ConfigValue::Map(map) => Some(map),
@@ -185,12 +172,12 @@ impl ConfigNode {
         }
     }
 
-    /// Returns true if the value is `null`.
+    /// Whether the value is `null`.
     pub fn is_null(&self) -> bool {
         matches!(self.value, ConfigValue::Null)
     }
 
-    /// The child of that name (mapping) or index (list).
+    /// Returns the child with that name (mapping) or index (list).
     pub fn child(&self, name: &str) -> Option<&ConfigNode> {
         match &self.value {
             ConfigValue::Map(map) => map.get_str(name),
@@ -211,24 +198,24 @@ impl ConfigNode {
 /// A whole configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigTree {
-    /// The root, a mapping or a list.
+    /// A mapping or a list.
     pub root: ConfigNode,
 }
 
 impl ConfigTree {
-    /// A tree with that root.
+    /// Creates a tree with that root.
     pub fn new(root: ConfigNode) -> Self {
         Self { root }
     }
 
-    /// A tree without keys.
+    /// Creates a tree without keys.
     pub fn empty(origin: ValueOrigin) -> Self {
         Self {
             root: ConfigNode::new(ConfigValue::Map(ConfigMap::new()), origin),
         }
     }
 
-    /// The node at a dotted path, as written (interpolations are not followed). `a.b`, `a[b]` and list indices are understood.
+    /// Returns the node at a dotted path, as written (interpolations are not followed). Accepts `a.b`, `a[b]` and list indices.
     pub fn get(&self, path: &str) -> Option<&ConfigNode> {
         if path.is_empty() {
             return Some(&self.root);
@@ -238,7 +225,7 @@ impl ConfigTree {
             .try_fold(&self.root, |node, part| node.child(part))
     }
 
-    /// Replaces the value at a path that exists.
+    /// Replaces the value at an existing path.
     pub fn set(&mut self, path: &str, node: ConfigNode) -> Result<(), ConfigError> {
         match self.get_mut(path) {
             Some(place) => {
@@ -249,7 +236,7 @@ impl ConfigTree {
         }
     }
 
-    /// Puts a value at a path; mappings on the way are created, and a plain value on the way gives place to a mapping.
+    /// Sets the value at a path. Missing mappings are created, and a plain value in between becomes a mapping.
     pub fn add(&mut self, path: &str, node: ConfigNode) -> Result<(), ConfigError> {
         let parts = split_path(path);
         if parts.len() > crate::yaml::MAX_DEPTH {
@@ -280,12 +267,12 @@ impl ConfigTree {
         removed.ok_or(missing)
     }
 
-    /// Lays another tree over this one: mappings merge, everything else is replaced. `???` above never hides a value below.
+    /// Merges another tree over this one: mappings merge, everything else is replaced. `???` in `over` never hides an existing value.
     pub fn merge(&mut self, over: ConfigTree) -> Result<(), ConfigError> {
         merge::merge_trees(self, over)
     }
 
-    /// Every leaf with its dotted path, in order. Empty lists and mappings are leaves.
+    /// Returns every leaf with its dotted path, in order. Empty lists and mappings are leaves.
     pub fn leaves(&self) -> Vec<(String, &ConfigNode)> {
         let mut found = Vec::new();
         let mut waiting = vec![(String::new(), &self.root)];

@@ -1,8 +1,8 @@
-//! Reading YAML. The only file that names a YAML crate.
+//! YAML parsing. This is the only file that names a YAML crate.
 //!
-//! A trainer's YAML is read from parser events, which keep a scalar's text and style, and typed by the trainer's own rules
-//! ([`crate::dialect`]); neither serde crate could do that. The supervisor's own files go through `serde_yaml`; their lines are looked up
-//! in an event parse of the same text. Two things are refused that the trainer reads: a lone `-` inside brackets, and `!!binary`.
+//! A trainer's YAML is built from parser events, which keep a scalar's text and style, and typed by the trainer's own rules
+//! ([`crate::dialect`]); neither serde crate could do that. The supervisor's own files go through `serde_yaml`; their locations come from
+//! an event parse of the same text. Two things that the trainer accepts are rejected: a lone `-` inside brackets, and `!!binary`.
 //! Documents are bounded in size, nodes, depth and in what aliases and merges expand to.
 
 mod graph;
@@ -27,15 +27,15 @@ pub const MAX_NODES: usize = 200_000;
 /// The deepest nesting.
 pub const MAX_DEPTH: usize = 128;
 
-/// Reads a trainer's YAML as OmegaConf's loader reads it: YAML 1.1 scalars, merge keys, duplicate keys refused, one document. An empty
-/// text is an empty mapping. `file` is what errors and origins call the text.
+/// Parses a trainer's YAML as OmegaConf's loader does: YAML 1.1 scalars, merge keys, no duplicate keys, one document. An empty text is an
+/// empty mapping. `file` names the text in errors and origins.
 pub fn parse_trainer_yaml(text: &str, file: &str) -> Result<ConfigNode, ConfigError> {
     let file: Arc<str> = Arc::from(file);
     let node = graph::construct(&read_graph(text, &file)?, &file)?;
     match node.value {
         ConfigValue::Map(_) | ConfigValue::List(_) => Ok(node),
         ConfigValue::Null => Ok(ConfigNode::new(ConfigValue::Map(ConfigMap::new()), node.origin)),
-        // A lone text is read once more, and what is still a text becomes a mapping with that one key.
+        // A lone string is parsed once more; if it is still a string, it becomes a mapping with that one key.
         ConfigValue::Str(ref text) => {
             let again = graph::construct(&read_graph(text, &file)?, &file)?;
             lone_text(again, node.origin)
@@ -63,15 +63,15 @@ fn lone_text(node: ConfigNode, origin: ValueOrigin) -> Result<ConfigNode, Config
     Ok(ConfigNode::new(ConfigValue::Map(map), origin))
 }
 
-/// Reads a plain scalar, such as the value of an environment variable, with the trainer's rules.
+/// Parses a plain scalar, such as the value of an environment variable, with the trainer's rules.
 pub fn parse_scalar(text: &str) -> Result<ConfigValue, String> {
     dialect::construct(&dialect::resolve(text), text)
 }
 
-/// Reads one of the supervisor's own files through serde; the origins are looked up in an event parse of the same text.
+/// Parses one of the supervisor's own files with serde; the origins come from an event parse of the same text.
 pub fn parse_supervisor_yaml(text: &str, file: &str) -> Result<ConfigNode, ConfigError> {
     let name: Arc<str> = Arc::from(file);
-    // The bounds, the duplicate keys and the exact places are the event parser's; the types are serde's.
+    // The event parser checks bounds and duplicate keys and gives exact locations; serde gives the types.
     let places = parse_trainer_yaml(text, file)?;
     let value: serde_yaml::Value = serde_yaml::from_str(text).map_err(|error| {
         let place = error
@@ -82,7 +82,7 @@ pub fn parse_supervisor_yaml(text: &str, file: &str) -> Result<ConfigNode, Confi
     retype(value, places)
 }
 
-/// The node of `places` with the types of `value`.
+/// Gives the nodes of `places` the types of `value`.
 fn retype(value: serde_yaml::Value, places: ConfigNode) -> Result<ConfigNode, ConfigError> {
     let origin = places.origin;
     let typed = match (value, places.value) {
@@ -153,7 +153,7 @@ fn narrow(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Reads the events of one document into a graph. A panic of the parser crate on strange bytes becomes an error.
+/// Parses one document into a graph. A panic of the parser crate on odd bytes becomes an error.
 fn read_graph(text: &str, file: &Arc<str>) -> Result<Graph, ConfigError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     check_characters(text, file)?;
@@ -186,11 +186,10 @@ fn check_characters(text: &str, file: &Arc<str>) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// An open list or mapping.
 struct OpenNode {
     node: usize,
     key: Option<usize>,
-    /// Written with brackets or braces, or inside such.
+    /// Written with brackets or braces, or inside such a node.
     flow: bool,
 }
 
@@ -293,7 +292,7 @@ impl<'a> Builder<'a> {
         tag: Option<&saphyr_parser::Tag>,
     ) -> Result<usize, ConfigError> {
         let bare_tag = tag.is_some() && named(tag).is_none();
-        // Where a value is left out the parser says `~` with an empty extent.
+        // If a value is left out, the parser reports `~` with an empty span.
         let written = if span.start == span.end { "" } else { text.as_str() };
         if self.in_flow()
             && let Some(message) = self.source.refuse_in_flow(written, style, bare_tag)
@@ -313,7 +312,7 @@ impl<'a> Builder<'a> {
         self.open.last().is_some_and(|frame| frame.flow)
     }
 
-    /// The loader refuses a name that is used twice, and most characters in it.
+    /// The loader rejects a name that is used twice, and most special characters in it.
     fn check_anchor(&mut self, span: NodeSpan) -> Result<(), ConfigError> {
         let Some(name) = self.source.anchor_name(span) else {
             return Ok(());
@@ -369,7 +368,7 @@ impl<'a> Builder<'a> {
         Ok(node)
     }
 
-    /// Puts a finished or opened node where the parser is.
+    /// Attaches a finished or opened node at the parser's position.
     fn place(&mut self, node: usize) {
         let Some(frame) = self.open.last_mut() else {
             self.root = self.root.or(Some(node));
@@ -417,14 +416,14 @@ fn written(style: ScalarStyle) -> YamlStyle {
 fn named(tag: Option<&saphyr_parser::Tag>) -> Option<YamlTag> {
     let tag = tag?;
     let name = format!("{}{}", tag.handle, tag.suffix);
-    // A lone `!` asks for the usual tag.
+    // A lone `!` asks for the default tag.
     if name == "!" { None } else { Some(YamlTag::named(&name)) }
 }
 
 fn scalar_tag(text: &str, style: YamlStyle, tag: Option<&saphyr_parser::Tag>) -> YamlTag {
     match (named(tag), tag, style) {
         (Some(tag), _, _) => tag,
-        // With a lone `!` the loader types even a quoted scalar by its spelling.
+        // With a lone `!`, the loader types even a quoted scalar by its spelling.
         (None, Some(_), _) | (None, None, YamlStyle::Plain) => dialect::resolve(text),
         (None, None, _) => YamlTag::Str,
     }

@@ -1,7 +1,7 @@
-//! From nested defaults lists to one flat list.
+//! Flattens nested defaults lists.
 //!
-//! A list is walked from its end, because an override that stands last decides what an earlier entry loads. Entries whose option is an
-//! interpolation wait until all others of their list are known.
+//! A list is walked from its end, because the last override decides what an earlier entry loads. Entries whose option is an interpolation
+//! wait until all others of their list are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,32 +11,29 @@ use super::{ComposedConfig, ConfigLoader, GroupChoice, GroupOverride, LoadResult
 use crate::error::{ConfigError, ConfigFinding, ErrorKind};
 use crate::tree::{ConfigMap, ConfigNode, ConfigTree, ConfigValue, MapKey, ValueOrigin};
 
-/// The deepest nesting of lists.
 const MAX_NESTING: usize = 32;
-/// The most entries of the final list.
 const MAX_ENTRIES: usize = 10_000;
 
 /// An entry's final elements, or the entry itself while its name waits for an interpolation.
 type Visited = (Option<DefaultsElement>, Vec<DefaultsElement>);
 
-/// An override of a group, from a list or from the command line.
 struct Pending {
     choice: GroupChoice,
-    /// The configuration that holds it; `None` for the command line.
+    /// The configuration that contains it; `None` for the command line.
     from: Option<(String, ValueOrigin)>,
     used: bool,
 }
 
 pub(super) struct Walk<'a> {
     loader: &'a dyn ConfigLoader,
-    /// `None` for what the trainer brings.
+    /// `None` for a configuration that the trainer has.
     loaded: BTreeMap<String, Option<LoadedConfig>>,
     overrides: BTreeMap<String, Pending>,
     appended: Vec<DefaultsElement>,
     deletions: BTreeMap<String, (Option<String>, bool)>,
     known: BTreeMap<String, GroupChoice>,
     trainers: BTreeSet<String>,
-    /// Of them those that nobody here knows, with what is wrong if the trainer does not bring them.
+    /// Configurations not found here, each with the error to report if the trainer does not have it.
     unknown: BTreeMap<String, Option<ConfigError>>,
     visited: usize,
 }
@@ -93,7 +90,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The flat list of a configuration.
+    /// Returns the flat list of a configuration.
     pub(super) fn expand(&mut self, name: &str) -> Result<Vec<DefaultsElement>, ConfigError> {
         let mut root = DefaultsElement::new(
             ElementTarget::Config(name.to_owned()),
@@ -121,7 +118,7 @@ impl<'a> Walk<'a> {
         self.known.clone()
     }
 
-    /// A configuration, read once. `None`: the trainer brings it.
+    /// Loads a configuration once. `None`: the trainer has it.
     pub(super) fn load(&mut self, config: &str) -> Result<Option<LoadedConfig>, ConfigError> {
         match self.find(config)? {
             Some(found) => Ok(found),
@@ -132,7 +129,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The outer `None`: nobody has it.
+    /// The outer `None`: not found anywhere.
     fn find(&mut self, config: &str) -> Result<Option<Option<LoadedConfig>>, ConfigError> {
         let config = &collapsed(config);
         if let Some(known) = self.loaded.get(config) {
@@ -154,7 +151,7 @@ impl<'a> Walk<'a> {
         Ok(Some(found))
     }
 
-    /// The entry and everything beneath it, in order.
+    /// Returns the entry and everything below it, in order.
     fn visit(
         &mut self,
         mut element: DefaultsElement,
@@ -247,7 +244,7 @@ impl<'a> Walk<'a> {
         Ok(children.into_iter().rev().flat_map(|(_, elements)| elements).collect())
     }
 
-    /// The entries' own lists, last entry first; what waits for its interpolation is marked.
+    /// Visits a list's entries, last first. Entries that wait for an interpolation are marked.
     fn visit_entries(
         &mut self,
         list: &[DefaultsElement],
@@ -310,7 +307,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Targets of interpolated names: the choices so far.
+    /// Builds the tree that interpolated names refer to: the choices so far.
     fn choice_tree(&self, list: &[DefaultsElement]) -> ConfigTree {
         let origin = ValueOrigin::Default {
             of: "the defaults list".to_owned(),
@@ -391,7 +388,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns true if the entry is deleted from the command line.
+    /// Whether the command line deletes the entry.
     fn delete(&mut self, element: &DefaultsElement) -> bool {
         if !matches!(element.target, ElementTarget::Group { .. }) {
             return false;
@@ -422,7 +419,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Every override has to have met its entry, unless that entry may be in a list of the trainer's.
+    /// Checks that every override matched an entry, unless that entry may be in one of the trainer's lists.
     pub(super) fn check_used(&self, composed: &mut ComposedConfig) -> Result<(), ConfigError> {
         for (key, pending) in self.overrides.iter().filter(|(_, pending)| !pending.used) {
             let origin = pending.from.as_ref().map(|(_, origin)| origin.clone());
@@ -457,7 +454,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Keeps what is wrong with an entry if the trainer does not bring it; one that is optional may be missing.
+    /// Records the error to report if the trainer does not have this entry. An optional one may be missing.
     fn doubt(&mut self, element: &DefaultsElement, parent: Option<&str>) {
         let config = collapsed(&element.config_path());
         if self.unknown.contains_key(&config) && !element.optional {
@@ -466,7 +463,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What is wrong if the trainer does not bring what nobody here knows.
+    /// Returns the errors that apply if the trainer does not have the configurations not found here.
     pub(super) fn take_unknown(&mut self) -> Vec<ConfigError> {
         std::mem::take(&mut self.unknown).into_values().flatten().collect()
     }

@@ -1,13 +1,12 @@
-//! One entry of a defaults list: where its configuration lies and into which package it goes.
+//! One entry of a defaults list: its configuration and its target package.
 
 use super::GroupChoice;
 use crate::error::{ConfigError, ErrorKind};
 use crate::tree::{ConfigNode, ConfigValue, MapKey, ValueOrigin};
 
-/// Target of an entry.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ElementTarget {
-    /// `_self_`: the configuration the list stands in.
+    /// `_self_`: the configuration that contains the list.
     Own,
     /// `path` or `group/path`.
     Config(String),
@@ -15,7 +14,7 @@ pub(super) enum ElementTarget {
     Group { group: String, choice: GroupChoice },
 }
 
-/// An entry. `base` and `parent_package` come from the configuration it stands in.
+/// An entry. `base` and `parent_package` come from the configuration that contains it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct DefaultsElement {
     pub(super) target: ElementTarget,
@@ -46,7 +45,7 @@ impl DefaultsElement {
         }
     }
 
-    /// Places the entry under the configuration whose list holds it.
+    /// Sets the configuration whose list contains the entry.
     pub(super) fn place(&mut self, base: &str, parent_package: &str) {
         base.clone_into(&mut self.base);
         parent_package.clone_into(&mut self.parent_package);
@@ -60,7 +59,7 @@ impl DefaultsElement {
         }
     }
 
-    /// Takes over the header of its file, which is always meant from the root.
+    /// Applies the `# @package` header of its file, which is always relative to the root.
     pub(super) fn set_header(&mut self, package: Option<&str>) {
         self.header = package.map(|package| match package {
             "" | "_global_" => "_global_".to_owned(),
@@ -69,7 +68,6 @@ impl DefaultsElement {
         });
     }
 
-    /// The group a configuration lies in.
     pub(super) fn group_path(&self) -> String {
         match &self.target {
             ElementTarget::Own => self.base.clone(),
@@ -85,7 +83,6 @@ impl DefaultsElement {
         }
     }
 
-    /// The name under which a loader knows the configuration.
     pub(super) fn config_path(&self) -> String {
         match &self.target {
             ElementTarget::Own => self.base.clone(),
@@ -98,7 +95,7 @@ impl DefaultsElement {
         }
     }
 
-    /// The option's name; for a configuration the last part of its path.
+    /// The option's name; for a configuration, the last part of its path.
     pub(super) fn name(&self) -> Option<&str> {
         match &self.target {
             ElementTarget::Own => None,
@@ -115,7 +112,7 @@ impl DefaultsElement {
         self.package_with(self.package.as_deref().or(self.header.as_deref()))
     }
 
-    /// How overrides name the entry: its group, with the package where that is not the group's own.
+    /// How overrides name the entry: its group, with the package if that differs from the group's default.
     pub(super) fn override_key(&self) -> String {
         let group = self.group_path();
         let package = self.package_with(self.package.as_deref());
@@ -166,7 +163,6 @@ impl DefaultsElement {
     }
 }
 
-/// Reads an entry as it is written in a list.
 pub(super) fn read(config: &str, item: &ConfigNode) -> Result<DefaultsElement, ConfigError> {
     let refuse = |message: String| {
         Err(ConfigError::new(

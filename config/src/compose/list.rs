@@ -1,4 +1,4 @@
-//! One defaults list before it is walked: its `_self_`, its lists of options, its interpolated and its relative names.
+//! Normalizes one defaults list before the walk: `_self_`, lists of options, interpolated and relative names.
 
 use super::GroupChoice;
 use super::element::{DefaultsElement, ElementTarget};
@@ -6,7 +6,7 @@ use crate::error::{ConfigError, ErrorKind};
 use crate::interpolation::InterpolationResolver;
 use crate::tree::{ConfigNode, ConfigTree, ConfigValue, ValueOrigin};
 
-/// `_self_` stands last where it is not written, as in Hydra; twice is wrong.
+/// Adds `_self_` at the end if it is missing, as Hydra does. Twice is an error.
 pub(super) fn complete_self(list: &mut Vec<DefaultsElement>, config: &str) -> Result<(), ConfigError> {
     let mut own = list.iter().filter(|entry| entry.target == ElementTarget::Own);
     let first = own.next();
@@ -25,7 +25,7 @@ pub(super) fn complete_self(list: &mut Vec<DefaultsElement>, config: &str) -> Re
             });
         list.push(DefaultsElement::new(ElementTarget::Own, origin));
     } else if first.is_none() {
-        // A list of overrides only: the configuration's own content is still wanted.
+        // A list of overrides only: the configuration's own content still counts.
         let origin = list
             .first()
             .map_or(ValueOrigin::Default { of: config.to_owned() }, |entry| {
@@ -36,7 +36,6 @@ pub(super) fn complete_self(list: &mut Vec<DefaultsElement>, config: &str) -> Re
     Ok(())
 }
 
-/// A list of options is one entry per option.
 pub(super) fn singles(entry: &DefaultsElement) -> Result<Vec<DefaultsElement>, ConfigError> {
     let ElementTarget::Group {
         group,
@@ -82,7 +81,7 @@ pub(super) fn resolve_name(choices: &ConfigTree, name: &str) -> Result<String, C
     }
 }
 
-/// A name as a loader knows it: `critic/../engine/fsdp` is `engine/fsdp`.
+/// The name as a loader knows it: `critic/../engine/fsdp` becomes `engine/fsdp`.
 pub(super) fn collapsed(config: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in config.split('/').filter(|part| !matches!(*part, "" | ".")) {

@@ -1,22 +1,19 @@
-//! The grammar of interpolations: text to [`Part`]s.
+//! The grammar of interpolations: parses text into [`TextPart`]s.
 //!
-//! Three modes, as in OmegaConf: text at the top, the inside of `${`, and values (a resolver's arguments). Backslashes count only in
-//! front of `${` and of the closing quote: an odd number there escapes, pairs stand for one backslash each.
+//! There are three modes, as in OmegaConf: top-level text, the inside of `${`, and values (a resolver's arguments). Backslashes matter
+//! only before `${` and before the closing quote: an odd number escapes it, and each pair stands for one backslash.
 
 use crate::literal::{self, TokenKind};
 use crate::tree::{ConfigValue, MapKey};
 
-/// The deepest nesting of interpolations, lists and mappings in one text.
 const MAX_NESTING: usize = 32;
 
-/// A piece of a text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum TextPart {
     Text(String),
     Inter(Interpolation),
 }
 
-/// An interpolation.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Interpolation {
     /// `${a.b}`, `${.a}`, `${a[b]}`; brackets are kept, the path is split later.
@@ -28,18 +25,16 @@ pub(super) enum Interpolation {
     },
 }
 
-/// An argument.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ArgumentElement {
     Plain(ConfigValue),
-    /// Words with interpolations among them.
+    /// Words mixed with interpolations.
     Unquoted(Vec<TextPart>),
     Quoted(Vec<TextPart>),
     List(Vec<ArgumentElement>),
     Map(Vec<(MapKey, ArgumentElement)>),
 }
 
-/// A text at the top.
 pub(super) fn parse(text: &str) -> Result<Vec<TextPart>, String> {
     let mut parser = GrammarParser { rest: text, depth: 0 };
     let parts = parser.text(None)?;
@@ -50,7 +45,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<TextPart>, String> {
     }
 }
 
-/// A single value, as `oc.decode` reads it.
+/// Parses a single value, as `oc.decode` does.
 pub(super) fn parse_element(text: &str) -> Result<ArgumentElement, String> {
     let mut parser = GrammarParser { rest: text, depth: 0 };
     let element = parser.element()?;
@@ -67,7 +62,7 @@ struct GrammarParser<'a> {
 }
 
 impl<'a> GrammarParser<'a> {
-    /// Text up to the closing quote, or to the end where there is none.
+    /// Parses text up to the closing quote, or to the end if `quote` is `None`.
     fn text(&mut self, quote: Option<char>) -> Result<Vec<TextPart>, String> {
         let mut parts = Vec::new();
         let mut out = String::new();
@@ -144,7 +139,7 @@ impl<'a> GrammarParser<'a> {
         Ok(inter)
     }
 
-    /// One key of a path. True where it could also be part of a resolver's name.
+    /// Parses one key of a path. Returns whether it could also be part of a resolver's name.
     fn path_key(&mut self, path: &mut Vec<TextPart>) -> Result<bool, String> {
         if self.rest.starts_with("${") {
             path.push(TextPart::Inter(self.inter()?));
@@ -178,7 +173,7 @@ impl<'a> GrammarParser<'a> {
         Ok(false)
     }
 
-    /// Arguments up to the closing character. A missing one is an empty string.
+    /// Parses arguments up to the closing character. A missing one is an empty string.
     fn sequence(&mut self, close: char) -> Result<Vec<ArgumentElement>, String> {
         let mut items = Vec::new();
         let mut wanting = false;
@@ -267,7 +262,7 @@ impl<'a> GrammarParser<'a> {
         }
     }
 
-    /// A run of words, colons and interpolations. Spaces before what ends the run belong to the end.
+    /// Parses a run of words, colons and interpolations. Spaces before the terminator belong to the terminator.
     fn words(&mut self) -> Result<ArgumentElement, String> {
         let mut words: Vec<(TokenKind, &'a str)> = Vec::new();
         let mut parts = Vec::new();

@@ -1,17 +1,16 @@
-//! The resolvers that OmegaConf brings along.
+//! OmegaConf's built-in resolvers.
 
 use super::{InterpolationResolver, InterpolationTarget, MissingPolicy, NodePath, PathSegment, grammar};
 use crate::error::{ConfigError, ErrorKind};
 use crate::pystr;
 use crate::tree::{ConfigNode, ConfigValue, split_path};
 
-/// Place where a resolver is called: the container of the value, and the value.
+/// Where a resolver is called: the container of the value, and the value.
 pub(super) struct CallSite<'s> {
     pub(super) parent: &'s [PathSegment],
     pub(super) node: &'s ConfigNode,
 }
 
-/// Calls a resolver by name.
 pub(super) fn call(
     resolver: &InterpolationResolver<'_>,
     name: &str,

@@ -1,4 +1,4 @@
-//! A value as somebody wrote it: whether it is what its setting may be, and the form in which it is layered.
+//! Checks a value against its setting, and converts it to the form in which it is layered.
 
 use figment::value::{Dict, Value as Fig};
 
@@ -8,7 +8,7 @@ use super::units::{parse_bytes, parse_duration};
 use super::wrong::{SettingError, wrong, wrong_type};
 use crate::tree::{ConfigNode, ConfigValue};
 
-/// Checks a value and gives it the form in which figment layers it.
+/// Checks a value and converts it for figment.
 ///
 /// `trainers`: the frameworks that can be named; empty: any word.
 pub(super) fn check(kind: SettingKind, node: &ConfigNode, trainers: &[&'static str]) -> Result<Fig, SettingError> {
@@ -113,7 +113,7 @@ fn duration(value: &ConfigValue) -> Result<Fig, SettingError> {
     }
 }
 
-/// Text, as `auto` and `never` are.
+/// As text, like `auto` and `never`.
 fn limit(millis: Fig) -> Fig {
     Fig::from(millis.to_u128().unwrap_or_default().to_string())
 }
@@ -123,7 +123,7 @@ fn choice(words: &[ChoiceWord], value: &ConfigValue) -> Result<Fig, SettingError
     let hint = format!("one of: {}", words.join(", "));
     let text = match value {
         ConfigValue::Str(text) => text.as_str(),
-        // The trainer's YAML reads a bare `off` as false.
+        // The trainer's YAML parses a bare `off` as false.
         ConfigValue::Bool(false) if words.contains(&"off") => "off",
         ConfigValue::Null if words.contains(&"none") => "none",
         other => return Err(wrong_type(other, "a word", hint)),
@@ -178,7 +178,7 @@ fn answers(words: &[ChoiceWord], value: &ConfigValue) -> Result<Fig, SettingErro
     Ok(Fig::from(dict))
 }
 
-/// `https://hooks.example/x`. What is wrong with it is told without it: it is a secret.
+/// `https://hooks.example/x`. Errors do not quote the value, because it is a secret.
 fn address(value: &ConfigValue) -> Result<Fig, SettingError> {
     let hint = "write an address such as \"https://hooks.example/path\", or null";
     let ConfigValue::Str(text) = value else {

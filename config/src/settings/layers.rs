@@ -1,4 +1,4 @@
-//! One source of settings: read, checked, and handed to figment.
+//! One source of settings: parsed, checked, and passed to figment.
 
 use figment::value::{Dict, Map as FigMap, Value as Fig};
 use figment::{Figment, Metadata, Profile, Provider};
@@ -13,7 +13,7 @@ use crate::tree::{ConfigMap, ConfigNode, ConfigTree, ConfigValue, MapKey, ValueO
 use crate::yaml::{parse_scalar, parse_supervisor_yaml};
 
 const PREFIX: &str = "SUPERVISE_";
-/// `SUPERVISE_…` variables that are not settings: the supervisor sets them itself or reads them elsewhere.
+/// `SUPERVISE_…` variables that are not settings: the supervisor sets them itself or uses them elsewhere.
 const RESERVED: &[&str] = &[
     "SUPERVISE_ATTEMPT",
     "SUPERVISE_WAY",
@@ -24,10 +24,9 @@ const RESERVED: &[&str] = &[
     "SUPERVISE_RESUME_STEP",
 ];
 
-/// One source.
 pub(super) struct SettingLayer {
     tree: ConfigTree,
-    /// The checked values; filled by [`Layer::check`].
+    /// The checked values; filled by [`SettingLayer::check`].
     checked: Vec<(String, Fig)>,
 }
 
@@ -46,7 +45,7 @@ impl SettingLayer {
         Self::of(node.clone())
     }
 
-    /// Variables, in the order of their names: `SUPERVISE_GRACE__STOP` is `grace.stop`. Names below `env` keep their case.
+    /// Parses variables in order of their names: `SUPERVISE_GRACE__STOP` is `grace.stop`. Names below `env` keep their case.
     pub(super) fn env(variables: &[(String, String)]) -> Result<Self, ConfigError> {
         let mut layer = Self::of(empty("environment"));
         let ours = variables.iter().filter(|(name, _)| !RESERVED.contains(&name.as_str()));
@@ -69,7 +68,7 @@ impl SettingLayer {
     pub(super) fn flags(flags: &[(String, String)]) -> Result<Self, ConfigError> {
         let mut layer = Self::of(empty("flags"));
         for (key, text) in flags {
-            // Only the key: the value may be a secret.
+            // Show only the key: the value may be a secret.
             let origin = ValueOrigin::Flag {
                 text: format!("--set supervisor.{key}"),
             };
@@ -104,7 +103,7 @@ impl SettingLayer {
         self.tree.add(key, ConfigNode::new(value, origin))
     }
 
-    /// Checks every key and value; what is wrong is returned, what is right is kept.
+    /// Checks every key and value. Returns the errors and keeps the valid values.
     pub(super) fn check(&mut self, trainers: &[&'static str]) -> Vec<ConfigError> {
         let mut errors = Vec::new();
         let root = self.tree.root.clone();
@@ -162,7 +161,7 @@ impl SettingLayer {
         }
     }
 
-    /// A layer for figment; the number names the layer in the provenance.
+    /// Wraps the layer for figment; the number identifies it in the provenance.
     pub(super) fn provider(&self, number: usize) -> Numbered {
         let mut dict = Dict::new();
         for (path, value) in &self.checked {
@@ -184,7 +183,6 @@ impl SettingLayer {
     }
 }
 
-/// A layer as figment takes it.
 pub(super) struct Numbered {
     number: usize,
     dict: Dict,
@@ -202,7 +200,7 @@ impl Provider for Numbered {
     }
 }
 
-/// Every setting with its value as written and the origin of the layer that won.
+/// Lists every setting with its value as written and the origin of the layer that won.
 pub(super) fn explain(figment: &Figment, layers: &[SettingLayer]) -> Vec<Explained> {
     let mut lines = Vec::new();
     for (key, row) in schema::leaves() {
@@ -252,7 +250,7 @@ fn shown(value: &ConfigValue) -> String {
     }
 }
 
-/// The value of a variable or flag: text where text is wanted, else what it looks like.
+/// Parses a variable or flag: as text if the setting is text, otherwise by its spelling.
 fn read_text(kind: Option<SettingKind>, text: &str) -> Result<ConfigValue, ConfigError> {
     let as_it_is = || ConfigValue::Str(text.to_owned());
     let or_text = |value: Option<ConfigValue>| Ok(value.unwrap_or_else(as_it_is));
@@ -271,7 +269,7 @@ fn read_text(kind: Option<SettingKind>, text: &str) -> Result<ConfigValue, Confi
             | SettingKind::OptionalVersion
             | SettingKind::Pattern,
         ) if matches!(text.trim(), "" | "null") => Ok(ConfigValue::Null),
-        // A shell's `[` begins so, too.
+        // A shell's `[` begins the same way.
         Some(SettingKind::Command) if text.trim_start().starts_with('[') => or_text(listed(text).ok()),
         Some(SettingKind::Gpus) if text.starts_with(|c: char| c.is_ascii_digit()) => {
             or_text(listed(&format!("[{text}]")).ok())
@@ -285,11 +283,11 @@ fn read_text(kind: Option<SettingKind>, text: &str) -> Result<ConfigValue, Confi
             | SettingKind::Answers(_)
             | SettingKind::FailureLines(_),
         ) if text.trim_start().starts_with(['[', '{']) => listed(text),
-        // Words with commas between them, as a flag or a variable has them.
+        // Words separated by commas, as in a flag or a variable.
         Some(SettingKind::Choices(_)) if !text.trim().is_empty() => or_text(listed(&format!("[{text}]")).ok()),
-        // One number, as a flag or a variable has it.
+        // One number, as in a flag or a variable.
         Some(SettingKind::Users) if !text.trim().is_empty() => or_text(listed(&format!("[{text}]")).ok()),
-        // One name, as a flag or a variable has it.
+        // One name, as in a flag or a variable.
         Some(SettingKind::Globals) if !text.trim().is_empty() => or_text(listed(&format!("[{text:?}]")).ok()),
         _ => Ok(as_it_is()),
     }
@@ -310,7 +308,7 @@ fn unknown(path: String, node: &ConfigNode) -> ConfigError {
         .with_hint(hint)
 }
 
-/// The place of the first item inside, where a list or mapping is wrong because of one.
+/// The origin of the first invalid item, if one item makes a list or mapping invalid.
 fn inner_origin(node: &ConfigNode, kind: SettingKind) -> &ValueOrigin {
     let wrong = |item: &&ConfigNode| match (kind, &item.value) {
         (SettingKind::Variables, ConfigValue::Str(_) | ConfigValue::Int(_))
@@ -340,7 +338,7 @@ fn empty(of: &str) -> ConfigNode {
     )
 }
 
-/// The defaults are named as such, not by their line in a file that users do not have.
+/// Marks a default as such: users do not have the file whose line it would name.
 fn mark_default(node: &mut ConfigNode) {
     node.origin = ValueOrigin::Default {
         of: "supervise".to_owned(),

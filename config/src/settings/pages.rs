@@ -1,4 +1,4 @@
-//! The settings for people and editors: a commented file of defaults, a page, a JSON Schema.
+//! Renders the settings for users and editors: a commented defaults file, a page, a JSON Schema.
 
 use serde_json::{Map, Value, json};
 
@@ -30,7 +30,7 @@ the file begins with this line:
 ```
 ";
 
-/// The settings as a YAML file, each with its comment and its default. It is the lowest layer.
+/// Renders the settings as YAML, each with its comment and its default. This is also the lowest layer.
 pub fn defaults_yaml(trainers: &[&'static str]) -> String {
     let head = format!("The supervisor's settings, each with its default.\n\n{WHERE}");
     let mut out = format!("# {}", head.trim_end().replace('\n', "\n# ")).replace("# \n", "#\n") + "\n";
@@ -52,7 +52,7 @@ fn yaml_row(row: &SettingRow, indent: &str, trainers: &[&'static str], out: &mut
     }
 }
 
-/// The lines of a comment, and a line for each word that can be chosen.
+/// The lines of a comment, and one line for each allowed word.
 fn about(row: &SettingRow, trainers: &[&'static str]) -> Vec<String> {
     let lines = row.doc.iter().map(|line| line.trim().to_owned());
     let words = match row.kind {
@@ -66,7 +66,7 @@ fn about(row: &SettingRow, trainers: &[&'static str]) -> Vec<String> {
     lines.chain(words).collect()
 }
 
-/// The settings as a page of Markdown.
+/// Renders the settings as Markdown.
 pub fn settings_md(trainers: &[&'static str]) -> String {
     let mut out = format!("# Settings\n\n```text\n{WHERE}```\n\n{EDITORS}");
     for row in top() {
@@ -89,7 +89,7 @@ fn md_row(row: &SettingRow, group: &str, trainers: &[&'static str], out: &mut St
     }
 }
 
-/// The JSON Schema of a settings file (draft 2020-12). It lets through a little more than is accepted: `1m1h` is refused later.
+/// Renders the JSON Schema of a settings file (draft 2020-12). It accepts slightly more than the checks do: `1m1h` is rejected later.
 pub fn json_schema(trainers: &[&'static str]) -> Value {
     let mut schema =
         json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Settings of supervise"});
@@ -123,7 +123,7 @@ fn group_schema(rows: &[SettingRow], trainers: &[&'static str]) -> Map<String, V
     ])
 }
 
-/// The form of a setting in words, and as a JSON Schema.
+/// Describes the form of a setting in words, and as a JSON Schema.
 fn form(kind: SettingKind, trainers: &[&'static str]) -> (String, Value) {
     let number = r"[0-9]+(\.[0-9]*)?";
     match kind {

@@ -6,16 +6,15 @@ use super::schema::ChoiceWord;
 use super::wrong::{SettingError, wrong, wrong_type};
 use crate::tree::{ConfigNode, ConfigValue};
 
-/// Memory of a compiled pattern.
+/// Memory limit of a compiled pattern, in bytes.
 const PATTERN: usize = 1 << 20;
 
-/// The same for one of many.
+/// The same for each pattern of a list.
 const OF_MANY: usize = 1 << 18;
 
-/// Patterns of a list.
 const MANY: usize = 32;
 
-/// A pattern with one group, the step.
+/// Checks a pattern with one group, the step.
 pub(super) fn pattern(value: &ConfigValue) -> Result<Fig, SettingError> {
     let hint = "write a regular expression with one group around the step, in single quotes: 'iter (\\d+)'";
     let ConfigValue::Str(text) = value else {
@@ -34,7 +33,7 @@ pub(super) fn pattern(value: &ConfigValue) -> Result<Fig, SettingError> {
     }
 }
 
-/// A list of rules: `{pattern, class, …}`.
+/// Checks a list of rules: `{pattern, class, …}`.
 pub(super) fn failure_lines(words: &[ChoiceWord], value: &ConfigValue) -> Result<Fig, SettingError> {
     let hint = "write lines such as `- {pattern: 'no licence', class: user.licence, action: wait}` below `rules:`";
     let items = match value {
@@ -124,7 +123,6 @@ fn texts_of(key: &str, number: usize, node: &ConfigNode) -> Result<Vec<String>, 
     items.iter().map(text).collect()
 }
 
-/// One pattern of a list.
 fn one_of_many(text: &str, number: usize, hint: &str) -> Result<(), SettingError> {
     if text.is_empty() {
         return Err(wrong(format!("the pattern of entry {number} is empty"), hint));
@@ -143,12 +141,12 @@ fn one_of_many(text: &str, number: usize, hint: &str) -> Result<(), SettingError
     }
 }
 
-/// Compiles it in bounded memory; what is wrong is told with its place.
+/// Compiles a pattern in bounded memory; errors say where.
 fn compile(text: &str, limit: usize) -> Result<regex::bytes::Regex, String> {
     let found = regex::bytes::RegexBuilder::new(text).size_limit(limit).build();
     found.map_err(|e| {
         let said = e.to_string();
-        // The last line says what is wrong; a line of marks below the pattern, four columns in, shows where.
+        // The last line has the message; a line of `^` below the pattern, indented by four columns, shows where.
         let last = said.lines().last().unwrap_or_default().trim_start_matches("error: ");
         let marks = said.lines().find(|line| line.trim_start().starts_with('^'));
         match marks.and_then(|line| line.find('^')).and_then(|at| at.checked_sub(3)) {

@@ -1,8 +1,8 @@
-//! Hiding secrets where settings, commands, environments and texts are shown or stored.
+//! Hides secrets wherever settings, commands, environments and texts are shown or stored.
 //!
-//! By name (`WANDB_API_KEY=…`, `--token …`, `{api_key: …}`) and by value: logins and signatures in URLs, addresses of
-//! webhooks, what looks like a token (`hf_…`, `sk-…`, `ghp_…`) or a private key, and values that this process was given under the
-//! name of a secret. What is hidden becomes `***`.
+//! Secrets are found by name (`WANDB_API_KEY=…`, `--token …`, `{api_key: …}`) and by value: logins and signatures in URLs, webhook
+//! addresses, strings that look like a token (`hf_…`, `sk-…`, `ghp_…`) or a private key, and values that this process received under the
+//! name of a secret. Hidden text becomes `***`.
 
 mod flags;
 mod forms;
@@ -25,7 +25,7 @@ pub use needles::NeedleSet;
 pub use text::{redact_text, redacted};
 pub use tree::redacted_yaml;
 
-/// The value, or `***` where the name looks like a secret's. What looks like a secret inside the value is hidden as well.
+/// Returns the value, or `***` if the name looks like a secret's. Anything that looks like a secret inside the value is hidden too.
 pub fn redact(name: &str, value: &str) -> String {
     match is_secret_value(name, value) {
         true => "***".to_owned(),
@@ -33,7 +33,7 @@ pub fn redact(name: &str, value: &str) -> String {
     }
 }
 
-/// Returns true if a value is hidden for its name. Where the name may as well be that of a column, the value decides.
+/// Whether a value is hidden because of its name. If the name could also be that of a column, the value decides.
 fn is_secret_value(name: &str, value: &str) -> bool {
     let is_value = !value.is_empty() && value != "null";
     match sense(name) {
@@ -44,23 +44,23 @@ fn is_secret_value(name: &str, value: &str) -> bool {
     }
 }
 
-/// Returns true for an option whose value is a secret beyond doubt: `--token`.
+/// Whether an option's value is certainly a secret: `--token`.
 fn is_option(name: &str) -> bool {
     sense(name) == Sense::Surely
 }
 
-/// A word of a command: `key=secret` and `--key=secret` without the secret.
+/// Redacts one word of a command: `key=secret` and `--key=secret`.
 pub fn redact_word(word: &str) -> String {
     match word.split_once('=') {
         Some((key, value)) if !key.contains("://") && is_secret_value(key, value) => {
             format!("{}=***", redact_text(key))
         }
-        // A value that is known may hold the sign itself.
+        // A known value may contain `=` itself.
         _ => redact_text(word),
     }
 }
 
-/// A command: each word by itself, and the word after `--token`.
+/// Redacts a command: each word, and the word after `--token`.
 pub fn redact_words(words: &[String]) -> Vec<String> {
     let mut out = Vec::with_capacity(words.len());
     let mut flag: Option<&str> = None;
@@ -75,8 +75,8 @@ pub fn redact_words(words: &[String]) -> Vec<String> {
     out
 }
 
-/// The same for a call that is read again later: a path stays as it is, whatever its name looks like, for it says where the
-/// checkpoints are.
+/// Like [`redact_words`], for a command that is parsed again later: a path stays as it is, whatever its name looks like, because it says
+/// where the checkpoints are.
 pub fn redact_call(words: &[String]) -> Vec<String> {
     let is_path = |word: &str| {
         let value = word.split_once('=').map_or(word, |(_, value)| value);
@@ -93,10 +93,10 @@ pub fn redact_call(words: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// From now on [`redact_text`] hides what [`redact_words`] hides of a command, wherever it stands: a trainer prints its arguments.
+/// From now on, [`redact_text`] hides everything that [`redact_words`] hides in this command: a trainer prints its arguments.
 pub fn know_words(words: &[String]) {
     know_plain(words);
-    // What is given to a shell holds words of its own.
+    // A word passed to a shell contains words of its own.
     for word in words.iter().filter(|word| word.contains(char::is_whitespace)) {
         let inner = word.split_whitespace();
         let inner: Vec<String> = inner
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn settings_of_trainers_that_only_sound_like_secrets_keep_their_values() {
-        // Names of verl, AReaL, TRL, LLaMA-Factory, ms-swift and Transformers.
+        // Names from verl, AReaL, TRL, LLaMA-Factory, ms-swift and Transformers.
         for name in [
             "data.prompt_key",
             "data.answer_key",
@@ -237,7 +237,7 @@ mod tests {
                 assert_eq!(redact_text(&format!("{name}={value}")), format!("{name}={value}"));
             }
         }
-        // Of a name that nobody knows the value decides.
+        // For an unknown name, the value decides.
         assert_eq!(redact("data.foo_key", "column"), "column");
         assert_eq!(redact("data.foo_key", "Final Answer 1"), "Final Answer 1");
         assert_eq!(redact("data.foo_key", "9aF3kLm2Qx7"), "***");

@@ -1,4 +1,4 @@
-//! The forms that settings have, and the two macros that define them. The settings themselves: [`super::table`].
+//! The forms of settings, and the two macros that define them. For the settings themselves, see [`super::table`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,10 +8,9 @@ use serde::{Deserialize, Deserializer};
 
 use super::Settings;
 
-/// A word that can be chosen, and its meaning.
+/// An allowed word and its meaning.
 pub(super) type ChoiceWord = (&'static str, &'static str);
 
-/// Choices for a setting.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SettingKind {
     Bool,
@@ -30,14 +29,11 @@ pub(super) enum SettingKind {
     Duration,
     /// A duration, `auto` or `never`.
     Limit,
-    /// A regular expression, or null.
     Pattern,
     Size,
     OptionalSize,
     Choice(&'static [ChoiceWord]),
-    /// A list of words.
     Choices(&'static [ChoiceWord]),
-    /// The name of a trainer framework.
     Trainer,
     OptionalText,
     /// `https://…`.
@@ -46,37 +42,32 @@ pub(super) enum SettingKind {
     OptionalVersion,
     Command,
     Gpus,
-    /// A list of Python names, each perhaps ending in a star.
+    /// A list of Python names; each may end in a star.
     Globals,
-    /// A list of user numbers.
+    /// A list of numeric user IDs.
     Users,
-    /// A mapping of names to strings.
     Variables,
     /// A mapping of classes of failures to words.
     Answers(&'static [ChoiceWord]),
-    /// A list of patterns with classes of failures, and words.
+    /// A list of patterns with failure classes and words.
     FailureLines(&'static [ChoiceWord]),
-    /// Settings below this one.
     Group(&'static [SettingRow]),
 }
 
-/// A setting, or a group of them.
 #[derive(Debug)]
 pub(super) struct SettingRow {
     pub(super) name: &'static str,
     pub(super) kind: SettingKind,
     /// As YAML; empty for a group.
     pub(super) default: &'static str,
-    /// The lines of its comment.
     pub(super) doc: &'static [&'static str],
 }
 
-/// A type of which a setting can be.
 pub(super) trait SettingType: DeserializeOwned {
-    /// The form of its values where the definition names no other.
+    /// The form of its values, unless the definition names another.
     const KIND: SettingKind;
 
-    /// Reads the form in which the value was layered.
+    /// Deserializes the form in which the value was layered.
     fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::deserialize(deserializer)
     }
@@ -84,7 +75,8 @@ pub(super) trait SettingType: DeserializeOwned {
 
 /// Defines groups of settings: the structs, and a row for each field.
 ///
-/// A field is `name: Type = default, Kind;` with its comment above; the kind where it is not the type's own. A group has no default.
+/// A field is `name: Type = default, Kind;` with its comment above. The kind may be left out if it is the type's own. A group has no
+/// default.
 macro_rules! settings {
     ($($(#[doc = $about:literal])+ struct $group:ident {
         $($(#[doc = $doc:literal])+ $field:ident: $type:ty $(= $default:literal)? $(, $kind:expr)?;)+
@@ -126,7 +118,7 @@ macro_rules! choices {
         }
 
         impl $choice {
-            /// The word as it is written.
+            /// Returns the word as it is written.
             #[must_use]
             pub fn word(self) -> &'static str {
                 match self {
@@ -156,7 +148,7 @@ impl SettingType for Option<u32> {
 }
 
 impl SettingType for Option<u64> {
-    /// A time in seconds: up to the last second that a date of four digits has.
+    /// A time in seconds, up to the last second of the year 9999.
     const KIND: SettingKind = SettingKind::OptionalWhole {
         min: 1,
         max: 253_402_300_799,
@@ -224,12 +216,10 @@ impl SettingType for BTreeMap<String, String> {
     const KIND: SettingKind = SettingKind::Variables;
 }
 
-/// The settings and groups at the top.
 pub(super) fn top() -> &'static [SettingRow] {
     below(Settings::KIND)
 }
 
-/// Nodes below a group.
 pub(super) fn below(kind: SettingKind) -> &'static [SettingRow] {
     match kind {
         SettingKind::Group(rows) => rows,
@@ -237,7 +227,7 @@ pub(super) fn below(kind: SettingKind) -> &'static [SettingRow] {
     }
 }
 
-/// Every setting with its dotted key, in the order of its definition.
+/// Returns every setting with its dotted key, in definition order.
 pub(super) fn leaves() -> impl Iterator<Item = (String, &'static SettingRow)> {
     top().iter().flat_map(|row| match row.kind {
         SettingKind::Group(rows) => rows.iter().map(|r| (format!("{}.{}", row.name, r.name), r)).collect(),
@@ -245,19 +235,18 @@ pub(super) fn leaves() -> impl Iterator<Item = (String, &'static SettingRow)> {
     })
 }
 
-/// The dotted keys of all settings.
+/// Returns the dotted keys of all settings.
 pub fn keys() -> impl Iterator<Item = String> {
     leaves().map(|(key, _)| key)
 }
 
-/// Returns true for the key of a setting, of a group of them, or of an entry of one (`policy.mem.*`, `env.HF_HOME`).
+/// Whether the key is that of a setting, of a group, or of an entry of one (`policy.mem.*`, `env.HF_HOME`).
 pub fn is_setting(key: &str) -> bool {
     let first = key.split('.').next().unwrap_or_default();
     let has_entries = |kind| matches!(kind, SettingKind::Variables | SettingKind::Answers(_));
     kind_of(key).is_some() || kind_of(first).is_some_and(has_entries)
 }
 
-/// Nodes below a dotted key.
 pub(super) fn kind_of(key: &str) -> Option<SettingKind> {
     let find = |rows: &'static [SettingRow], name: &str| rows.iter().find(|row| row.name == name).map(|row| row.kind);
     let mut names = key.split('.');
@@ -265,11 +254,11 @@ pub(super) fn kind_of(key: &str) -> Option<SettingKind> {
     names.try_fold(first, |kind, name| find(below(kind), name))
 }
 
-/// The words that a setting can be, with their meanings where they are known here.
+/// Returns the allowed words of a setting, with their meanings if known here.
 pub(super) fn words(kind: SettingKind, trainers: &[&'static str]) -> Vec<ChoiceWord> {
     match kind {
         SettingKind::Choice(words) | SettingKind::Choices(words) | SettingKind::Answers(words) => words.to_vec(),
-        // Their meanings stand at `policy`.
+        // Their meanings are documented at `policy`.
         SettingKind::FailureLines(words) => words.iter().map(|(word, _)| (*word, "")).collect(),
         SettingKind::Trainer => [(super::AUTO, " found out from the YAML and the command")]
             .into_iter()
@@ -279,7 +268,6 @@ pub(super) fn words(kind: SettingKind, trainers: &[&'static str]) -> Vec<ChoiceW
     }
 }
 
-/// The setting whose name is nearest to a mistyped one.
 pub(super) fn nearest(key: &str) -> Option<String> {
     let scored = leaves().map(|(known, row)| {
         let distance = edit_distance(key, &known).min(edit_distance(key, row.name) + 1);
@@ -289,7 +277,7 @@ pub(super) fn nearest(key: &str) -> Option<String> {
     (score <= 2 + key.len() / 4).then_some(known)
 }
 
-/// Edit distance, insertions, deletions and replacements counting one.
+/// Computes the edit distance; insertions, deletions and replacements cost one each.
 pub fn edit_distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

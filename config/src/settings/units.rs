@@ -1,7 +1,7 @@
-//! Durations and sizes with their units.
+//! Durations and sizes with units.
 //!
-//! Not `humantime`: it reads `5M` as five months, `1m1h`, and less than a millisecond. Not `bytesize`: it takes a number without a unit
-//! for bytes, and the largest number for one that is too large.
+//! Not `humantime`: it accepts `5M` as five months, `1m1h`, and less than a millisecond. Not `bytesize`: it takes a number without a unit
+//! as bytes, and an overflow as the largest number.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ const SIZES: [(&str, u64); 9] = [
     ("GB", 1_000_000_000),
     ("TB", 1_000_000_000_000),
 ];
-/// The longest duration: a year.
+/// A year, in milliseconds.
 const LONGEST: u64 = 366 * 86_400_000;
 
-/// Reads `90s`, `5m`, `1h30m`, `1.5h`, `250ms`, `2d`. Every part needs its unit, and the units get smaller.
+/// Parses `90s`, `5m`, `1h30m`, `1.5h`, `250ms`, `2d`. Every part needs a unit, and units must decrease.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("'{text}' is not a duration");
     let mut rest = text.trim();
@@ -56,7 +56,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(total.round() as u64))
 }
 
-/// Reads `256MiB`, `2GB`, `1.5GiB`, `0B`.
+/// Parses `256MiB`, `2GB`, `1.5GiB`, `0B`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let bad = || format!("'{text}' is not a size");
     let (number, unit) = take_number(text.trim()).ok_or_else(bad)?;

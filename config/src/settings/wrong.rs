@@ -1,10 +1,8 @@
-//! A value that its setting may not be.
+//! An invalid value of a setting.
 
 use crate::tree::ConfigValue;
 
-/// Problems of a value, and how to write it right.
 pub(super) struct SettingError {
-    /// The type is wrong, not only the value.
     pub(super) wrong_type: bool,
     pub(super) message: String,
     pub(super) hint: String,

@@ -5,16 +5,13 @@ use std::fmt;
 
 use super::ConfigNode;
 
-/// A key of a mapping, of the types OmegaConf accepts.
+/// A key of a mapping, of a type that OmegaConf accepts.
 #[derive(Debug, Clone)]
 pub enum MapKey {
-    /// A string, which is what dotted paths reach.
+    /// The only keys that dotted paths reach.
     Str(String),
-    /// A whole number.
     Int(i128),
-    /// A floating-point number.
     Float(f64),
-    /// A truth value.
     Bool(bool),
 }
 
@@ -70,37 +67,37 @@ pub struct ConfigMap {
 }
 
 impl ConfigMap {
-    /// A mapping without keys.
+    /// Creates an empty mapping.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns true if there are no keys.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &MapKey) -> Option<&ConfigNode> {
         self.place(key).map(|place| &self.entries[place].1)
     }
 
-    /// The value of a string key.
+    /// Returns the value of a string key.
     pub fn get_str(&self, key: &str) -> Option<&ConfigNode> {
         self.get(&MapKey::from(key))
     }
 
-    /// The value of a key, to be changed.
+    /// Returns the value of a key for modification.
     pub fn get_mut(&mut self, key: &MapKey) -> Option<&mut ConfigNode> {
         self.place(key).map(|place| &mut self.entries[place].1)
     }
 
-    /// Sets a value. A key that is there keeps its place and its spelling; the old value is returned.
+    /// Sets a value and returns the old one. An existing key keeps its position and its spelling.
     pub fn insert(&mut self, key: MapKey, node: ConfigNode) -> Option<ConfigNode> {
         match self.place(&key) {
             Some(place) => Some(std::mem::replace(&mut self.entries[place].1, node)),
@@ -112,7 +109,7 @@ impl ConfigMap {
         }
     }
 
-    /// Removes a key.
+    /// Removes a key and returns its value.
     pub fn remove(&mut self, key: &MapKey) -> Option<ConfigNode> {
         let place = self.places.remove(&key.identity())?;
         let (_, node) = self.entries.remove(place);
@@ -122,7 +119,7 @@ impl ConfigMap {
         Some(node)
     }
 
-    /// The entries in order.
+    /// Iterates over the entries in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&MapKey, &ConfigNode)> + ExactSizeIterator {
         self.entries.iter().map(|(key, node)| (key, node))
     }

@@ -1,4 +1,4 @@
-//! Laying one tree over another, as `OmegaConf.merge` does.
+//! Merges one tree over another, as `OmegaConf.merge` does.
 
 use super::{ConfigNode, ConfigTree, ConfigValue};
 use crate::error::{ConfigError, ErrorKind};
@@ -9,7 +9,8 @@ pub(super) fn merge_trees(below: &mut ConfigTree, over: ConfigTree) -> Result<()
     merge_into(below, &mut path, over.root)
 }
 
-/// Merges `over` into the node at `path`. Paths instead of references: an interpolation below has to be looked up in the whole tree.
+/// Merges `over` into the node at `path`. It takes a path, not a reference, because an interpolation below is looked up in the whole
+/// tree.
 fn merge_into(tree: &mut ConfigTree, path: &mut Vec<super::MapKey>, over: ConfigNode) -> Result<(), ConfigError> {
     expand_interpolation(tree, path, &over);
     let Some(here) = node_at(tree, path) else {
@@ -58,7 +59,7 @@ fn node_at<'a>(tree: &'a mut ConfigTree, path: &[super::MapKey]) -> Option<&'a m
     })
 }
 
-/// A mapping laid over `${other}` is laid over a copy of what `other` is.
+/// Replaces `${other}` with a copy of `other` before a mapping is merged over it.
 fn expand_interpolation(tree: &mut ConfigTree, path: &[super::MapKey], over: &ConfigNode) {
     if !matches!(over.value, ConfigValue::Map(_) | ConfigValue::List(_)) {
         return;

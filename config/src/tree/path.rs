@@ -25,7 +25,7 @@ pub fn split_path(path: &str) -> Vec<String> {
 }
 
 fn cut(text: &str) -> (&str, &str) {
-    // An opening bracket without its partner belongs to the name.
+    // An unmatched opening bracket belongs to the name.
     let from = usize::from(text.starts_with('['));
     match text[from..].find(['.', '[']) {
         Some(end) => text.split_at(from + end),
@@ -33,7 +33,7 @@ fn cut(text: &str) -> (&str, &str) {
     }
 }
 
-/// The path of a child.
+/// Joins a child's name to its parent's path.
 pub fn join_path(parent: &str, child: &str) -> String {
     if parent.is_empty() {
         child.to_owned()
@@ -42,7 +42,7 @@ pub fn join_path(parent: &str, child: &str) -> String {
     }
 }
 
-/// A list index: digits only.
+/// Parses a list index: digits only.
 pub(crate) fn index(part: &str) -> Option<usize> {
     if part.bytes().all(|byte| byte.is_ascii_digit()) {
         part.parse().ok()

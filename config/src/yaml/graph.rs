@@ -1,8 +1,8 @@
-//! From the parser's graph to a tree, in the order in which the trainer's loader works.
+//! Builds a tree from the parser's graph, in the order in which the trainer's loader works.
 //!
 //! Aliases make the document a graph. The loader checks mappings for duplicate keys and expands merge keys level by level, and changes
-//! the graph while it does; the same order is kept here, because it decides which documents are refused. Then the graph is copied out
-//! as a tree, an alias becoming a copy, with a budget on copies.
+//! the graph while it does. The same order is kept here, because it decides which documents are rejected. Then the graph is copied into a
+//! tree. Each alias becomes a copy, with a budget on copies.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,7 +33,6 @@ pub(super) enum YamlNodeKind {
     Map(Vec<(usize, usize)>),
 }
 
-/// The tree of a graph.
 pub(super) fn construct(graph: &Graph, file: &Arc<str>) -> Result<ConfigNode, ConfigError> {
     let mut loader = GraphLoader {
         graph: graph.clone(),
@@ -54,7 +53,7 @@ struct GraphLoader<'a> {
 }
 
 impl GraphLoader<'_> {
-    /// Level by level: check keys, expand merges, go on with the children that were not seen yet.
+    /// Works level by level: check keys, expand merges, continue with the children not visited yet.
     fn expand_merges(&mut self) -> Result<(), ConfigError> {
         let mut seen = vec![false; self.graph.nodes.len()];
         let mut level = vec![self.graph.root];
@@ -123,7 +122,7 @@ impl GraphLoader<'_> {
         Ok(())
     }
 
-    /// Puts what `<<` names in front of the mapping's own entries.
+    /// Puts the entries that `<<` names before the mapping's own.
     fn flatten(&mut self, node: usize, depth: usize) -> Result<(), ConfigError> {
         if depth > MAX_DEPTH {
             return Err(self.error(
@@ -170,7 +169,7 @@ impl GraphLoader<'_> {
     ) -> Result<(), ConfigError> {
         let sources = match &self.graph.nodes[value].kind {
             YamlNodeKind::Map(_) => vec![value],
-            // Earlier mappings of a list win, and later entries win: so the list is taken backwards.
+            // Earlier mappings of a list win, and later entries win, so the list is processed backwards.
             YamlNodeKind::Seq(items) => items.clone(),
             YamlNodeKind::Scalar(_) => {
                 return Err(self.error(
@@ -206,7 +205,7 @@ impl GraphLoader<'_> {
         Ok(())
     }
 
-    /// The node as a tree. `above` marks what is being copied: an alias to it would never end.
+    /// Copies the node into a tree. `above` marks the nodes being copied: an alias to one of them would never end.
     fn copy(&mut self, node: usize, depth: usize, above: &mut [bool]) -> Result<ConfigNode, ConfigError> {
         self.copied += 1;
         if self.copied > 2 * MAX_NODES {

@@ -1,25 +1,23 @@
-//! Points where the trainer's loader and the parser crate disagree about syntax.
+//! Syntax on which the trainer's loader and the parser crate disagree.
 //!
-//! The loader knows YAML 1.1, the crate YAML 1.2. What the loader refuses is refused here too: tabs between tokens, `?` inside plain
-//! scalars of flow collections, odd anchor names. Block scalars at the very end of a text end as the loader ends them.
+//! The loader implements YAML 1.1, the crate YAML 1.2. Whatever the loader rejects is rejected here too: tabs between tokens, `?` inside
+//! plain scalars of flow collections, odd anchor names. Block scalars at the very end of a text end as the loader ends them.
 
 use std::cell::Cell;
 
-/// A place in a text: line from one, column from zero.
+/// A position in a text: line from one, column from zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct YamlPos {
     pub(super) line: usize,
     pub(super) column: usize,
 }
 
-/// From where to where a node reaches.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NodeSpan {
     pub(super) start: YamlPos,
     pub(super) end: YamlPos,
 }
 
-/// How a scalar is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum YamlStyle {
     Plain,
@@ -27,13 +25,13 @@ pub(super) enum YamlStyle {
     Block,
 }
 
-/// The lines of a text, to look up what a mark points at.
+/// The lines of a text, for looking up positions.
 pub(super) struct YamlText<'a> {
     text: &'a str,
     lines: Vec<&'a str>,
-    /// Quoted and block scalars, in order: what is inside is not syntax.
+    /// Quoted and block scalars, in order: their content is not syntax.
     opaque: Vec<NodeSpan>,
-    /// The last place that was looked up: places come in order, and lines may be very long.
+    /// The last position looked up: positions come in order, and lines may be very long.
     last: Cell<(YamlPos, usize)>,
 }
 
@@ -47,7 +45,6 @@ impl<'a> YamlText<'a> {
         }
     }
 
-    /// The text from a mark on.
     fn from(&self, mark: YamlPos) -> Option<&'a str> {
         self.text.get(self.offset(mark)?..)
     }
@@ -71,12 +68,12 @@ impl<'a> YamlText<'a> {
         Some(offset)
     }
 
-    /// Returns true if a list or mapping that begins there is written with brackets or braces.
+    /// Whether a list or mapping that begins there uses brackets or braces.
     pub(super) fn is_flow(&self, span: NodeSpan) -> bool {
         self.from(span.start).is_some_and(|text| text.starts_with(['[', '{']))
     }
 
-    /// The name of the anchor in front of a place: events carry numbers only.
+    /// Returns the name of the anchor before a node: events have numbers only.
     pub(super) fn anchor_name(&self, span: NodeSpan) -> Option<&'a str> {
         let before = self.text.get(..self.offset(span.start)?)?;
         let name = &before[before.rfind('&')? + 1..];
@@ -86,14 +83,13 @@ impl<'a> YamlText<'a> {
         Some(&name[..end])
     }
 
-    /// Remembers a scalar whose inside is not syntax.
     pub(super) fn note_scalar(&mut self, span: NodeSpan, style: YamlStyle) {
         if style != YamlStyle::Plain {
             self.opaque.push(span);
         }
     }
 
-    /// Problems of a plain scalar inside brackets or braces.
+    /// Returns the problem of a plain scalar inside brackets or braces.
     pub(super) fn refuse_in_flow(&self, text: &str, style: YamlStyle, bare_tag: bool) -> Option<String> {
         if style != YamlStyle::Plain {
             return None;
@@ -108,12 +104,12 @@ impl<'a> YamlText<'a> {
         Some(format!("'{bad}' has to be quoted inside brackets and braces"))
     }
 
-    /// The content of a block scalar as the loader has it.
+    /// Returns the content of a block scalar as the loader does.
     pub(super) fn block_content(&self, text: String, style: YamlStyle, span: NodeSpan) -> String {
         if style != YamlStyle::Block {
             return text;
         }
-        // Only where nothing follows does the mark point at the header instead of the content.
+        // The position points at the header instead of the content only if nothing follows.
         let source = self.from(span.start).filter(|source| source.starts_with(['|', '>']));
         if let Some(source) = source
             && text.bytes().all(|byte| byte == b'\n')
@@ -122,7 +118,7 @@ impl<'a> YamlText<'a> {
             let keeps = header.split('#').next().is_some_and(|header| header.contains('+'));
             return if keeps && !rest.is_empty() { text } else { String::new() };
         }
-        // Without a line break at the end of the file, the last line has none.
+        // If the file does not end with a line break, neither does the last line.
         let last = self.lines.last().map_or("", |line| line.trim());
         let content = text.trim_end_matches('\n');
         let at_end = !last.is_empty() && content.trim_end().ends_with(last) && self.ends_at_file_end(span);
@@ -133,7 +129,6 @@ impl<'a> YamlText<'a> {
         span.end.line >= self.lines.len()
     }
 
-    /// The first tab between tokens, as line and column.
     pub(super) fn stray_tab(&self) -> Option<(u32, u32)> {
         if !self.text.contains('\t') {
             return None;

@@ -1,11 +1,11 @@
-//! A file that is one pickle and nothing else.
+//! A file that consists of a single pickle.
 
 use crate::limits::InspectLimits;
 use crate::pickle::{self, ParsedPickle};
 use crate::source::FileReader;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Reads the pickle; what it would run, and where it breaks off, are findings.
+/// Reads the pickle. Dangerous calls and a truncated stream are findings.
 pub(crate) fn read(
     file: &FileReader<'_>,
     limits: &InspectLimits,
@@ -31,7 +31,7 @@ pub(crate) fn read(
     }
     let pickle = pickle::read(bytes, limits);
     for mut f in pickle.findings(0, limits.asks) {
-        // A pickle ends where its writer ended: what is missing at the end was never written.
+        // A pickle ends where its writer stopped: whatever is missing at the end was never written.
         if cut_off(&pickle, len) && f.code == "pickle_broken" {
             f.verdict = Verdict::Incomplete;
         }

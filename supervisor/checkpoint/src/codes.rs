@@ -1,6 +1,6 @@
-//! The codes of findings, with what each means. They are stable: scripts may match on them.
+//! The finding codes and their meanings. Codes are stable: scripts may match on them.
 
-/// Every code this crate gives, with its meaning, in alphabetical order.
+/// Every code this crate reports, with its meaning, in alphabetical order.
 pub const CODES: &[(&str, &str)] = &[
     (
         "all_zero",
@@ -254,7 +254,7 @@ pub const CODES: &[(&str, &str)] = &[
     ("zip_truncated", "the archive has no end: the save was cut off"),
 ];
 
-/// Meaning of a code.
+/// Returns the meaning of a code.
 #[must_use]
 pub fn meaning(code: &str) -> Option<&'static str> {
     CODES.iter().find(|(c, _)| *c == code).map(|(_, meaning)| *meaning)

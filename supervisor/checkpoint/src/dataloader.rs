@@ -1,20 +1,19 @@
-//! The state of a dataloader in a pickle of its own, where no checksum covers it.
+//! Checks a dataloader's state in a separate pickle, which no checksum covers.
 //!
-//! torchdata writes the same few keys each time, so one that is missing was changed; what they hold has a type and follows from
-//! the rest. Loaders of other kinds keep other things, about which nothing is said.
+//! torchdata always writes the same few keys, so a missing one was changed. Their values have fixed types and depend on each other. Other
+//! loaders have other keys, which are not checked.
 
 use crate::pickle::{PickleHeap, PickleValue};
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Content of a key.
 #[derive(Clone, Copy)]
 enum LoaderValue {
     Any,
     Count,
     Flag,
-    /// A dict, or nothing.
+    /// A dict or `None`.
     Dict,
-    /// A number, or nothing.
+    /// A number or `None`.
     MaybeCount,
 }
 use LoaderValue::*;
@@ -31,7 +30,7 @@ const ALONE: &[(&str, LoaderValue)] = &[
     ("dataset_state", Any),
     ("_iterator_finished", Flag),
 ];
-/// Keys of one with workers, and of the snapshot in it.
+/// Keys of a loader with workers, and of its snapshot.
 const WORKERS: &[(&str, LoaderValue)] = &[
     ("_snapshot", Any),
     ("_steps_since_snapshot", Count),
@@ -43,7 +42,7 @@ const SNAPSHOT: &[(&str, LoaderValue)] = &[
     ("_main_snapshot", Any),
     ("_worker_snapshots", Any),
 ];
-/// Keys of the state of a sampler: of one that makes batches, of one that shuffles, of one that spreads over ranks.
+/// Keys of sampler states: batching, shuffling, and distributed samplers.
 const SAMPLER: &[&str] = &[
     "samples_yielded",
     "sampler_state",
@@ -51,12 +50,11 @@ const SAMPLER: &[&str] = &[
     "yielded",
     "generator",
 ];
-/// No count of batches is larger.
+/// No batch count is larger.
 const MOST: u64 = 1 << 40;
-/// States in a list that are looked at.
+/// States of a list that are checked.
 const STATES: usize = 65_536;
 
-/// Checks the states of all processes, or the only one.
 pub(crate) fn check(heap: &PickleHeap, root: PickleValue, findings: &mut Vec<Finding>) {
     let states = heap.items(root).unwrap_or_default();
     let all = states
@@ -79,9 +77,8 @@ pub(crate) fn check(heap: &PickleHeap, root: PickleValue, findings: &mut Vec<Fin
     }
 }
 
-/// Problems of one state.
 fn wrong(heap: &PickleHeap, state: PickleValue) -> Option<String> {
-    // Most of the keys make it a state of torchdata's.
+    // A state with most of these keys is torchdata's.
     let known = |keys: &[(&str, LoaderValue)]| keys.iter().filter(|(key, _)| heap.get(state, key).is_some()).count();
     let loader = known(ALONE).max(known(WORKERS));
     if loader < 2 {
@@ -120,11 +117,11 @@ fn missing(heap: &PickleHeap, state: PickleValue, keys: &[(&str, LoaderValue)]) 
     None
 }
 
-/// A sampler gives out a batch each time the loader does; the batches have at least one sample each.
+/// A sampler yields a batch each time the loader does; each batch has at least one sample.
 fn alone(heap: &PickleHeap, state: PickleValue) -> Option<String> {
     let count = |key| heap.get(state, key).and_then(|v| heap.uint(v));
     let (given, drawn) = (count("_num_yielded")?, count("_sampler_iter_yielded")?);
-    // What ends an iterable is found out after its index was drawn.
+    // The end of an iterable shows only after its index was drawn.
     if drawn < given || drawn > given.saturating_add(1) {
         return Some(format!("has given out {given} batches, and its sampler {drawn}"));
     }

@@ -1,9 +1,9 @@
-//! Checkpoints of `torch.distributed.checkpoint`: `.metadata` says which value lies where, `.distcp` files hold them.
+//! `torch.distributed.checkpoint`: `.metadata` says where each value is stored, `.distcp` files contain the values.
 //!
-//! `.metadata` is one pickle, written last. It names every tensor with the chunks it was cut into, and for every chunk
-//! and every other value the file and the range that hold it; each such range (a *part*) is a complete file of
-//! `torch.save`. [`read_metadata`] makes a [`Dcp`] of it and checks that the chunks of each tensor tile it exactly once and
-//! that each has one place; [`inspect_parts`] looks into the parts of one `.distcp` file as the [`Dcp`] describes them.
+//! `.metadata` is one pickle, written last. It lists every tensor with its chunks. For every chunk and every other value, it gives the
+//! file and the byte range; each such range (a *part*) is a complete file of `torch.save`. [`read_metadata`] builds a [`DcpMetadata`] and
+//! checks that the chunks of each tensor cover it exactly once and that each is stored once; [`inspect_parts`] checks the parts of one
+//! `.distcp` file against the [`DcpMetadata`].
 
 mod findings;
 mod metadata;
@@ -28,79 +28,70 @@ use supervise_core::checkpoint::{Finding, Verdict};
 /// Content of `.metadata`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct DcpMetadata {
-    /// The tensors, by name.
     pub tensors: Vec<DcpTensor>,
-    /// Values that are no tensors.
+    /// Number of values that are not tensors.
     pub objects: u64,
-    /// Content of each file, by its path beside `.metadata`, in order of place.
+    /// The parts of each file, in order of offset, by its path next to `.metadata`.
     pub parts: BTreeMap<String, Vec<StorageRange>>,
-    /// The directory it was written for, where torch says.
+    /// The directory it was written for, if torch recorded it.
     pub written_for: Option<String>,
 }
 
 /// A tensor of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DcpTensor {
-    /// Its name.
     pub name: Arc<str>,
-    /// The type of its elements, where it is one we know.
+    /// `None` if the element type is not known here.
     pub dtype: Option<Dtype>,
-    /// Its whole shape.
+    /// Shape of the whole tensor.
     pub shape: Vec<u64>,
-    /// Chunks it was cut into.
     pub chunks: usize,
 }
 
 /// A range of a file that holds one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageRange {
-    /// Place where it begins.
+    /// First byte in the file.
     pub off: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub len: u64,
-    /// The name of the value.
     pub fqn: Arc<str>,
-    /// Its kind.
     pub what: StoredValue,
-    /// It was changed on its way into the file (compressed, encrypted): it cannot be looked into.
+    /// Whether it was compressed or encrypted when written, so that it cannot be inspected.
     pub encoded: bool,
 }
 
-/// Content of a part.
+/// What a range contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredValue {
-    /// A chunk of a tensor.
     Tensor {
-        /// The type of its elements, where it is one we know.
+        /// `None` if the element type is not known here.
         dtype: Option<Dtype>,
-        /// Place in the whole tensor where the chunk begins, in each dimension.
+        /// Start of the chunk in the whole tensor, per dimension.
         offsets: Box<[u64]>,
-        /// The shape of the chunk.
         shape: Box<[u64]>,
     },
-    /// Any other value.
     Bytes,
 }
 
-/// Place of a chunk's elements in the file that holds it.
+/// Where a chunk's elements are in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkLocation {
-    /// Place where its part begins: [`Part::off`].
+    /// Start of its part: [`StorageRange::off`].
     pub part: u64,
-    /// Place of its first element, in bytes.
+    /// Offset of its first element in the file, in bytes.
     pub at: u64,
-    /// Distance of neighbours in each dimension, in elements.
+    /// Strides in elements, per dimension.
     pub stride: Vec<u64>,
 }
 
-/// A chunk of a tensor: where it begins in each dimension, and how far it reaches.
+/// A chunk of a tensor: its start and size in each dimension.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ChunkBounds {
     offsets: Box<[u64]>,
     sizes: Box<[u64]>,
 }
 
-/// A value of the checkpoint.
 struct DcpItem {
     name: Arc<str>,
     what: DcpItemKind,
@@ -116,7 +107,6 @@ enum DcpItemKind {
 }
 
 impl DcpItemKind {
-    /// Content of a part with this chunk.
     fn part(&self, chunk: Option<&ChunkBounds>) -> StoredValue {
         match (self, chunk) {
             (Self::Tensor { dtype, .. }, Some(chunk)) => StoredValue::Tensor {
@@ -130,7 +120,7 @@ impl DcpItemKind {
 }
 
 impl DcpMetadata {
-    /// The tensors as an inventory.
+    /// Lists the tensors, `most` at most.
     #[must_use]
     pub fn inventory(&self, most: usize) -> Vec<TorchTensor> {
         let tensor = |t: &DcpTensor| TorchTensor {
@@ -150,7 +140,7 @@ impl DcpMetadata {
         self.tensors.iter().take(most).map(tensor).collect()
     }
 
-    /// The part of it that a report keeps.
+    /// The facts that a report keeps.
     #[must_use]
     pub fn facts(&self) -> DcpFacts {
         let elements = |t: &DcpTensor| t.shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
@@ -175,7 +165,7 @@ impl DcpMetadata {
         }
     }
 
-    /// The first words of the names of all values, the first few; AReaL puts one before all of them that says nothing.
+    /// The first few top-level names of all values. AReaL puts a meaningless `dcp.` before each name.
     fn heads(&self) -> BTreeSet<String> {
         let tensors = self.tensors.iter().map(|t| &t.name);
         let parts = self.parts.values().flatten().map(|p| &p.fqn);
@@ -191,43 +181,40 @@ impl DcpMetadata {
     }
 }
 
-/// The name of the object that Megatron from 0.19 on keeps in place of `common.pt`.
+/// The object that Megatron from 0.19 on stores instead of `common.pt`.
 pub(crate) const COMMON_STATE: &str = "common_state";
 /// Files kept in a report; a save of 16,384 ranks with two writers each has 32,768.
 const FILES: usize = 65_536;
-/// First words of names kept in a report; Megatron's have a handful.
+/// Top-level names kept in a report; Megatron has a handful.
 const HEADS: usize = 64;
 
-/// The part of `.metadata` that a report keeps.
+/// The facts of `.metadata` that a report keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DcpFacts {
-    /// Tensors.
     pub tensors: u64,
-    /// Elements of all tensors.
     pub elements: u64,
-    /// Values that are no tensors.
+    /// Number of values that are not tensors.
     pub objects: u64,
-    /// The files that hold them, by their path beside `.metadata`.
+    /// The files of the values, by their path next to `.metadata`.
     pub files: BTreeMap<String, DcpFile>,
-    /// Files beyond those that are kept.
+    /// Number of files beyond the limit.
     pub more_files: u64,
-    /// The directory it was written for, where torch says: that of the writer, which may have moved since.
+    /// The directory it was written for, if torch recorded it. It may have been moved since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written_for: Option<String>,
-    /// The first words of the names of all values (`decoder`, `optimizer`, `rng_state`): what kinds of state are there.
+    /// The top-level names of all values (`decoder`, `optimizer`, `rng_state`), which show the kinds of state.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub heads: BTreeSet<String>,
 }
 
-/// Bytes that one `.distcp` file has to hold.
+/// What one `.distcp` file has to contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DcpFile {
-    /// The end of its last part: the length it should have.
+    /// The end of its last part, which should be the file's length.
     pub end: u64,
-    /// Parts.
     pub parts: u64,
-    /// Parts that are chunks of tensors.
+    /// Number of parts that are chunks of tensors.
     pub tensors: u64,
 }
 

@@ -1,20 +1,20 @@
-//! Names of devices that torch knows, on a machine that has them (`c10/core/Device.cpp`); any other ends a load.
+//! The device names that torch knows on a machine that has them (`c10/core/Device.cpp`); any other name makes a load fail.
 
-/// Types whose storages a load puts back: torch's own, and the names that vendors give to `privateuseone`.
+/// Types whose storages a load restores: torch's own, and the vendors' names for `privateuseone`.
 const STORED: &str = "cpu cuda hpu maia meta mlu mps mtia musa gcu npu privateuseone sdaa xla xpu";
-/// Types of which only a storage's location speaks.
+/// Types that occur only in a storage's location.
 const LOCATIONS: &str = "dipu vacc";
-/// Types that `torch.device` makes as well.
+/// Types that only `torch.device` accepts.
 const OTHERS: &str = "fpga hip ideep ipu lazy mkldnn opencl opengl ve vulkan";
 
-/// `torch.device` takes the name.
+/// Whether `torch.device` accepts the name.
 pub(crate) fn is_device(text: &str) -> bool {
     let (name, number) = parts(text);
     let plain = |n: &str| n == "0" || !n.starts_with('0');
     number.is_none_or(|n| is_number(n) && plain(n)) && (is_one(STORED, name) || is_one(OTHERS, name))
 }
 
-/// A storage can have been saved there.
+/// Whether a storage can have been saved there.
 pub(crate) fn is_location(text: &str) -> bool {
     let (name, number) = parts(text);
     match name {
@@ -23,7 +23,7 @@ pub(crate) fn is_location(text: &str) -> bool {
     }
 }
 
-/// `cuda:3` as `cuda` and `3`.
+/// Splits `cuda:3` into `cuda` and `3`.
 fn parts(text: &str) -> (&str, Option<&str>) {
     text.split_once(':')
         .map_or((text, None), |(name, number)| (name, Some(number)))

@@ -12,19 +12,19 @@ macro_rules! dtypes {
         }
 
         impl Dtype {
-            /// Its name in torch.
+            /// Returns its name in torch.
             #[must_use]
             pub fn word(self) -> &'static str {
                 match self { $(Self::$name => $word,)* }
             }
 
-            /// Bytes of one element.
+            /// Returns the bytes of one element.
             #[must_use]
             pub fn size(self) -> u64 {
                 match self { $(Self::$name => $bytes,)* }
             }
 
-            /// The type with this name in torch (`float32`), without a module.
+            /// Finds a type by its name in torch (`float32`), without a module.
             #[must_use]
             pub fn from_torch(name: &str) -> Option<Self> {
                 match name { $($word => Some(Self::$name),)* _ => Self::from_alias(name) }
@@ -34,11 +34,8 @@ macro_rules! dtypes {
 }
 
 dtypes! {
-    /// 64-bit float.
     F64, "float64", 8;
-    /// 32-bit float.
     F32, "float32", 4;
-    /// 16-bit float.
     F16, "float16", 2;
     /// Brain float.
     Bf16, "bfloat16", 2;
@@ -60,21 +57,13 @@ dtypes! {
     C64, "complex64", 8;
     /// Complex of two 16-bit floats.
     C32, "complex32", 4;
-    /// 64-bit integer.
     I64, "int64", 8;
-    /// 32-bit integer.
     I32, "int32", 4;
-    /// 16-bit integer.
     I16, "int16", 2;
-    /// 8-bit integer.
     I8, "int8", 1;
-    /// Unsigned 64-bit integer.
     U64, "uint64", 8;
-    /// Unsigned 32-bit integer.
     U32, "uint32", 4;
-    /// Unsigned 16-bit integer.
     U16, "uint16", 2;
-    /// Byte.
     U8, "uint8", 1;
     /// Boolean in a byte.
     Bool, "bool", 1;
@@ -110,7 +99,7 @@ impl Dtype {
         })
     }
 
-    /// The type of a typed storage class such as `FloatStorage`; `UntypedStorage` counts bytes.
+    /// Finds the type of a typed storage class such as `FloatStorage`; `UntypedStorage` counts bytes.
     #[must_use]
     pub fn from_storage(class: &str) -> Option<Self> {
         Some(match class {
@@ -135,7 +124,7 @@ impl Dtype {
         })
     }
 
-    /// The type with this name in a safetensors header (`F32`), with the bits of one element.
+    /// Finds a type by its name in a safetensors header (`F32`), with the bits of one element.
     #[must_use]
     pub fn from_safetensors(name: &str) -> Option<(Self, u64)> {
         let d = match name {

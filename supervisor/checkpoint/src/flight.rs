@@ -1,6 +1,6 @@
-//! Records of PyTorch's flight recorder: pickles and JSON, read as data and bounded, as [`Trace`]s.
+//! Parses PyTorch's flight recorder dumps (pickles and JSON) into [`RankTrace`]s, as data and within bounds.
 //!
-//! Tried were the forms 2.9 (NCCL) and 2.10 (Gloo, torch 2.11). What another 2.x lacks is left out.
+//! Tested with formats 2.9 (NCCL) and 2.10 (Gloo, torch 2.11). Fields missing in other 2.x formats are left out.
 
 use crate::limits::InspectLimits;
 use crate::pickle::{self, PickleHeap, PickleObject, PickleValue};
@@ -8,23 +8,22 @@ use serde_json::{Map, Number, Value as Json};
 use std::collections::BTreeMap;
 use supervise_core::observe::collectives::{CollectiveCall, ProcessGroup, RankTrace};
 
-/// Bytes of the record of one rank.
+/// Largest dump of one rank, in bytes.
 pub const RECORD: u64 = 16 << 20;
-/// Values of it that are looked at: strings and containers may be shared in a pickle.
+/// The most values to visit: strings and containers may be shared in a pickle.
 const VALUES: usize = 2_000_000;
-/// Nesting.
 const DEPTH: usize = 12;
-/// Calls of one rank that are kept: the newest that were finished, and of those that were not.
+/// Calls kept per rank: this many of the newest finished ones, and as many unfinished ones.
 const CALLS: usize = 512;
 /// Longest name, in bytes.
 const TEXT: usize = 200;
-/// Frames of a stack that are looked at, the innermost first.
+/// Stack frames to search, innermost first.
 const FRAMES: usize = 40;
 
-/// Reads the record of a rank.
+/// Parses the dump of a rank.
 ///
 /// # Errors
-/// Why it is none, in words.
+/// Why it is not a dump, in words.
 pub fn read(rank: u32, bytes: Vec<u8>) -> Result<RankTrace, String> {
     if bytes.is_empty() {
         return Err("the file is empty: its rank was ended while it wrote".to_owned());
@@ -37,7 +36,7 @@ pub fn read(rank: u32, bytes: Vec<u8>) -> Result<RankTrace, String> {
     trace(rank, &record)
 }
 
-/// The values of a pickle. Nothing is called, and a call that it holds is no value.
+/// Converts a pickle's values. Nothing is called, and a recorded call is not a value.
 fn unpickled(bytes: Vec<u8>) -> Result<Json, String> {
     let limits = InspectLimits {
         pickle_bytes: RECORD,
@@ -62,7 +61,7 @@ fn json(heap: &PickleHeap, value: PickleValue, depth: usize, left: &mut usize) -
         PickleValue::Int(n) => Json::Number(n.into()),
         PickleValue::Float(f) => Number::from_f64(f).map_or(Json::Null, Json::Number),
         PickleValue::Str(text) => {
-            // Long ones count for more.
+            // Long strings count for more.
             *left = left.checked_sub(text.len() / 64)?;
             Json::String(heap.str(value)?.into_owned())
         }
@@ -124,12 +123,10 @@ fn text<'a>(of: &'a Json, key: &str) -> Option<&'a str> {
     of.get(key).and_then(Json::as_str)
 }
 
-/// Words of others, shortened.
 fn short(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT)].to_owned()
 }
 
-/// The process groups that this rank is in, by name.
 fn groups(record: &Json) -> BTreeMap<String, ProcessGroup> {
     let all = record.get("pg_config").and_then(Json::as_object);
     let named = all.into_iter().flatten().filter(|(name, _)| !name.is_empty());
@@ -158,8 +155,8 @@ fn ranks(of: Option<&Json>) -> Vec<u32> {
     }
 }
 
-/// The counters of the groups stand under numbers of this rank's own. They are told apart by the calls, and where there are as many
-/// counters as groups with numbers for names, by their order: groups get both in the order in which they are made.
+/// Matches the groups' counters, which have rank-local numbers. The recorded calls identify them; if there are as many counters as groups
+/// with numeric names, the order does, because groups get both in creation order.
 fn count(record: &Json, entries: &[Json], groups: &mut BTreeMap<String, ProcessGroup>) {
     let Some(status) = record.get("pg_status").and_then(Json::as_object) else {
         return;
@@ -191,7 +188,7 @@ fn count(record: &Json, entries: &[Json], groups: &mut BTreeMap<String, ProcessG
     }
 }
 
-/// The name of an entry's group, or its number where it has none.
+/// The name of an entry's group, or its number if it has none.
 fn name(entry: &Json) -> String {
     let named = entry.pointer("/process_group/0").or_else(|| entry.get("process_group"));
     match named.and_then(Json::as_str) {
@@ -238,7 +235,7 @@ fn call(entry: &Json) -> Option<CollectiveCall> {
     })
 }
 
-/// The innermost frame that is not torch's own.
+/// The innermost frame outside torch.
 fn place(entry: &Json) -> Option<String> {
     let frames = entry.get("frames").and_then(Json::as_array)?;
     let is_own = |file: &&str| !file.contains("/torch/") && !file.is_empty() && !file.starts_with('<');

@@ -1,7 +1,7 @@
-//! The first call of a proof: the structure of one file.
+//! The first call of a proof: inspects the structure of one file.
 //!
-//! The kind is chosen by name ([`FileKind::of`]), never by what the bytes claim to be: a shard that turned into text is
-//! damaged, not a text file. Whatever happens, the answer is an [`Inspected`] with findings.
+//! The kind is chosen by name ([`FileKind::of`]), never by content: a shard that turned into text is damaged, not a text file. The result
+//! is always an [`InspectedFile`] with findings.
 
 use crate::detail::{FileDescription, FileDetail};
 use crate::kind::FileKind;
@@ -15,45 +15,40 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, FindingLevel, Verdict};
 
-/// Text files are looked at up to this size; the rest is left to the read plan.
+/// Bytes of a text file to check; the rest is left to the read plan.
 const TEXT: u64 = 1 << 20;
 
-/// Text of at most so many bytes is a fact by itself: a pointer's.
+/// Text up to this size, in bytes, is kept as a fact: a tracker's, for example.
 const WORDS: usize = 256;
 
-/// The unit in which file systems lose writes.
+/// The unit in which file systems lose writes, in bytes.
 const BLOCK: usize = 4096;
 /// Text may end with a zero or two (UTF-16, old habits), but not with this many.
 const ZEROS: usize = 16;
 
-/// Findings in the structure of a file.
+/// What was found in the structure of a file.
 #[derive(Debug)]
 pub struct InspectedFile {
-    /// How it was read.
     pub kind: FileKind,
-    /// Its length.
     pub bytes: u64,
-    /// Findings, in order.
     pub findings: Vec<Finding>,
-    /// Tensors, where the format has any.
+    /// Its tensors, if the format has any.
     pub inventory: Vec<TorchTensor>,
-    /// Bytes that a full proof reads.
+    /// What a full proof reads.
     pub plan: ReadPlan,
-    /// Its other statements.
     pub facts: FileDetail,
-    /// Every byte that matters was read already: a full proof reads nothing more.
+    /// Whether every relevant byte was already read, so that a full proof reads nothing more.
     pub read_all: bool,
-    /// Of a `.distcp` file: where in it the elements of the chunks lie.
+    /// For a `.distcp` file, where the elements of the chunks are.
     pub held: Vec<dcp::ChunkLocation>,
-    /// Statements of it about other files.
+    /// What it says about other files.
     pub description: Option<Arc<FileDescription>>,
-    /// The CRC-32 of all bytes, where they were read in one piece.
+    /// The CRC-32 of all bytes, if they were read in one piece.
     pub(crate) crc: Option<u32>,
     pub(crate) max_findings: usize,
 }
 
 impl InspectedFile {
-    /// Nothing found yet.
     pub(crate) fn new(kind: FileKind, limits: &InspectLimits) -> Self {
         Self {
             kind,
@@ -71,7 +66,7 @@ impl InspectedFile {
     }
 }
 
-/// Looks at the structure of a file.
+/// Inspects the structure of a file.
 #[must_use]
 pub fn inspect(kind: FileKind, src: &dyn ByteSource, limits: &InspectLimits) -> InspectedFile {
     let mut out = InspectedFile::new(kind, limits);
@@ -95,8 +90,8 @@ pub fn inspect(kind: FileKind, src: &dyn ByteSource, limits: &InspectLimits) -> 
     out
 }
 
-/// A full proof reads every byte of the file, also where nothing in it needs reading: its CRC-32 is what a later reading
-/// is compared with. What is broken, or was looked at in samples only, is not read for that.
+/// Makes a full proof read every byte, even if nothing in the file needs it: its CRC-32 is compared with later reads. A broken or only
+/// sampled file is not read for that.
 fn whole_plan(out: &mut InspectedFile) {
     out.plan.cover(out.bytes);
     let broken = out.findings.iter().any(|f| f.level == FindingLevel::Error);
@@ -230,8 +225,8 @@ fn look(file: &FileReader<'_>, limits: &InspectLimits, out: &mut InspectedFile) 
     Ok(())
 }
 
-/// Looks at a file as another one describes it: `file_name` is its path beside that other one. What nothing describes
-/// is looked at as it is.
+/// Inspects a file against another one's description: `file_name` is its path next to that file. Without a description, it is inspected
+/// on its own.
 #[must_use]
 pub fn inspect_described(
     kind: FileKind,
@@ -273,7 +268,7 @@ pub fn inspect_described(
     }
 }
 
-/// The tensors that the index names for this file are in it.
+/// Compares the file's tensors with those that the index assigns to it.
 fn compare(index: &safetensors::Index, file_name: &str, out: &mut InspectedFile) {
     let Some(named) = index.files.get(file_name) else {
         return;
@@ -296,7 +291,7 @@ fn compare(index: &safetensors::Index, file_name: &str, out: &mut InspectedFile)
     }
 }
 
-/// A `.distcp` file by itself tells nothing about what it should hold.
+/// A `.distcp` file alone does not show what it should contain.
 fn distcp(file: &FileReader<'_>, out: &mut InspectedFile) -> Result<(), Box<Finding>> {
     opaque(file, out)?;
     let detail = "what it should hold stands in the file .metadata beside it, which was not looked at";
@@ -326,7 +321,7 @@ fn text(file: &FileReader<'_>, out: &mut InspectedFile) -> Result<(), Box<Findin
     Ok(())
 }
 
-/// The end of a file is what a machine that went down loses first. Numbers may be zeros, so this is a doubt only.
+/// Reports zeros at the end of a file, which a crashed machine loses first. Numbers may be zeros, so this is only a warning.
 fn zero_tail(file: &FileReader<'_>, out: &mut InspectedFile) {
     let zeros = file.tail().iter().rev().take_while(|b| **b == 0).count() as u64;
     let from = (file.len() - zeros).next_multiple_of(BLOCK as u64);

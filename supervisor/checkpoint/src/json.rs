@@ -1,6 +1,6 @@
-//! JSON files of trainers, read as Python reads them, the whole text each.
+//! Parses trainers' JSON files as Python does, always the whole text.
 //!
-//! A tokenizer's JSON has tens of megabytes: its values are looked at and dropped. What is kept of the others is bounded.
+//! A tokenizer's JSON has tens of megabytes: its values are checked and dropped. Whatever is kept of the others is bounded.
 
 mod config;
 mod keys;
@@ -20,7 +20,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// The whole text of a JSON file.
 pub(crate) fn bytes(file: &FileReader<'_>, limits: &InspectLimits) -> Result<Vec<u8>, Box<Finding>> {
     let len = file.len();
     if len == 0 {
@@ -43,7 +42,7 @@ pub(crate) fn bytes(file: &FileReader<'_>, limits: &InspectLimits) -> Result<Vec
     }
 }
 
-/// Bytes of memory for what is kept of a text of so many bytes.
+/// Returns the bytes of memory left for what is kept of a text of that length.
 pub(crate) fn room(text: usize, limits: &InspectLimits) -> usize {
     limits.memory.saturating_sub(limits.held.saturating_add(text))
 }
@@ -54,19 +53,19 @@ pub(crate) fn too_big(need: usize, limits: &InspectLimits) -> Finding {
     Finding::error("limit_reached", Verdict::Unreadable, detail)
 }
 
-/// Content of a text, or why not: ended early is incomplete, all zeros or wrong is damaged.
+/// Parses a text. A truncated text is incomplete; zeros or a syntax error are damage.
 pub(crate) fn value(text: &[u8], limits: &InspectLimits) -> Result<JsonValue, Box<Finding>> {
     // Python decodes the whole text first.
     utf8(text, limits)?;
     python::read(text, room(text.len(), limits)).map_err(|fault| Box::new(broken(text, fault, limits)))
 }
 
-/// Reads a struct, which is an object in the text. As in Python, the last of repeated keys counts.
+/// Parses a struct, which is an object in the text. As in Python, the last of repeated keys counts.
 pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], limits: &InspectLimits) -> Result<T, Box<Finding>> {
     T::deserialize(value(text, limits)?).map_err(|e| content(format!("the JSON text says something else: {e}")))
 }
 
-/// Checks that the text is one JSON object and gives it with its outermost keys only.
+/// Checks that the text is one JSON object; returns it with its top-level keys only.
 pub(crate) fn object(text: &[u8], limits: &InspectLimits) -> Result<JsonValue, Box<Finding>> {
     utf8(text, limits)?;
     let found = python::keys(text, room(text.len(), limits)).map_err(|fault| Box::new(broken(text, fault, limits)))?;
@@ -79,7 +78,7 @@ pub(crate) fn object(text: &[u8], limits: &InspectLimits) -> Result<JsonValue, B
     }
 }
 
-/// The finding for a text that is JSON and says what it cannot.
+/// The finding for valid JSON with invalid content.
 pub(crate) fn content(detail: String) -> Box<Finding> {
     Box::new(Finding::error("json_content", Verdict::Damaged, detail))
 }
@@ -93,7 +92,7 @@ fn utf8(text: &[u8], limits: &InspectLimits) -> Result<(), Box<Finding>> {
         Some(_) => JsonErrorKind::Wrong("UTF-8"),
         None => JsonErrorKind::Ended,
     };
-    // What is wrong before it is told first.
+    // An earlier error is reported first.
     let before = python::keys(text.get(..at).unwrap_or_default(), room(text.len(), limits)).err();
     let fault = before.filter(|f| f.at < at).unwrap_or(JsonError { at, why });
     Err(Box::new(broken(text, fault, limits)))
@@ -123,7 +122,7 @@ fn broken(text: &[u8], fault: JsonError, limits: &InspectLimits) -> Finding {
             Finding::error("limit_reached", Verdict::Unknown, detail)
         }
         JsonErrorKind::Big => {
-            // If the rest is like what was read.
+            // If the rest is like the part already parsed.
             let (kept, read) = (room(text.len(), limits) as u128, fault.at.max(1) as u128);
             let need = text.len() as u128 * (kept + read) / read;
             too_big(usize::try_from(need).unwrap_or(usize::MAX), limits)
@@ -132,53 +131,48 @@ fn broken(text: &[u8], fault: JsonError, limits: &InspectLimits) -> Finding {
     found.at(fault.at as u64)
 }
 
-/// Content of `fsdp_config.json`.
+/// `fsdp_config.json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct FsdpConfig {
-    /// Ranks that wrote the checkpoint.
     pub world_size: u32,
     /// 1 or 2; 0 for a model that FSDP does not wrap.
     #[serde(rename = "FSDP_version")]
     pub version: u32,
 }
 
-/// Content of `step_info.json` of AReaL: the step that was just trained. All numbers begin at 0.
+/// AReaL's `step_info.json`: the step that was just trained. All numbers begin at 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepInfo {
-    /// The epoch.
     pub epoch: u64,
-    /// The step within the epoch.
     pub epoch_step: u64,
-    /// The step of the run.
     pub global_step: u64,
-    /// Steps of an epoch.
     pub steps_per_epoch: u64,
 }
 
-/// Content of `trainer_state.json` of Hugging Face's `Trainer`; its logs are read and dropped.
+/// `trainer_state.json` of Hugging Face's `Trainer`; its logs are parsed and dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainerState {
-    /// Steps that were trained.
+    /// Steps trained.
     pub global_step: u64,
-    /// Steps that the run it was written by had planned; 0: not known.
+    /// Steps planned by the run that wrote it; 0: unknown.
     #[serde(default)]
     pub max_steps: u64,
-    /// Steps between saves: a resume goes on with this number.
+    /// Steps between saves; a resume continues with this number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub save_steps: Option<u64>,
     /// The best step so far, by the metric that the run watches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<u64>,
-    /// The trainer had decided to end the training when it saved.
+    /// Whether the trainer had decided to stop when it saved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends: bool,
-    /// It names no epoch.
+    /// Whether the epoch is missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lacks_epoch: bool,
 }
 
-/// `trainer_state.json` as `TrainerState.save_to_json` of transformers writes it. What does not bear on a resume may have any form.
+/// `trainer_state.json` as written by `TrainerState.save_to_json` of transformers. Fields that do not affect a resume may have any form.
 #[derive(Deserialize)]
 struct WrittenState {
     global_step: u64,
@@ -197,7 +191,7 @@ struct WrittenState {
 }
 
 impl WrittenState {
-    /// The directory counts: the number may be that of an evaluation that was not saved.
+    /// Prefer the directory: the number may be that of an evaluation that was not saved.
     fn best(&self) -> Option<u64> {
         let named = self.best_model_checkpoint.as_ref().and_then(|path| {
             let name = path.as_str()?.trim_end_matches('/').rsplit('/').next()?;
@@ -213,7 +207,7 @@ impl WrittenState {
     }
 }
 
-/// Three counters of AReaL that say when it acts: by epochs, by steps, by time.
+/// AReaL's three counters that decide when it acts: by epochs, by steps, by time.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Frequency {
@@ -222,7 +216,7 @@ struct Frequency {
     time: SaveTimer,
 }
 
-/// One of them; the first name is misspelt by AReaL itself.
+/// AReaL itself misspells the first name.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SaveTimer {
@@ -240,11 +234,12 @@ struct SaveTimer {
     _initial: bool,
 }
 
-/// Seconds since 1970 that a clock can show: from 2001 to 2099.
+/// Plausible clock values in seconds since 1970: from 2001 to 2099.
 const CLOCK: std::ops::Range<f64> = 1e9..4.1e9;
 
 impl SaveTimer {
-    /// A counter that contradicts the rest. It counts a step, then notes how many were counted since it acted last, then acts.
+    /// Returns what contradicts the rest of the counter. AReaL counts a step, then records how many it counted since it last acted, then
+    /// acts.
     fn wrong(&self) -> Option<&'static str> {
         let since = self.steps.checked_sub(self.last_steps);
         let noted = self
@@ -277,8 +272,8 @@ pub struct Frequencies {
     pub secs: Option<i64>,
 }
 
-/// Reads `checkpoint_info.json` of AReaL or one of its relatives: how often it was asked whether to act, which is once a step,
-/// and how often it acts.
+/// Parses AReaL's `checkpoint_info.json` or a file like it: how often AReaL checked whether to act, which is once a step, and how often
+/// it acts.
 pub(crate) fn checks(file: &FileReader<'_>, limits: &InspectLimits) -> Result<(u64, Frequencies), Box<Finding>> {
     let f: Frequency = parse(&bytes(file, limits)?, limits)?;
     for (name, counter) in [("epoch", &f.epoch), ("step", &f.step), ("time", &f.time)] {
@@ -286,7 +281,7 @@ pub(crate) fn checks(file: &FileReader<'_>, limits: &InspectLimits) -> Result<(u
             return Err(content(format!("the counter `{name}` {wrong}")));
         }
     }
-    // All three are asked in each step; only one of them counts epochs.
+    // AReaL checks all three in each step; only one of them counts epochs.
     if f.step.steps != f.time.steps || f.epoch.steps > f.step.steps {
         return Err(content(format!(
             "it was asked in {} steps, {} times and {} epochs, and it is asked once in each step",
@@ -301,7 +296,6 @@ pub(crate) fn checks(file: &FileReader<'_>, limits: &InspectLimits) -> Result<(u
     Ok((f.step.steps.max(f.time.steps).max(f.epoch.steps), frequencies))
 }
 
-/// Content of `stats_logger_info.json` of AReaL.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StatsInfo {
@@ -309,7 +303,6 @@ struct StatsInfo {
     committed: i64,
 }
 
-/// Reads `stats_logger_info.json` of AReaL.
 pub(crate) fn stats_info(file: &FileReader<'_>, limits: &InspectLimits) -> Result<(), Box<Finding>> {
     let info: StatsInfo = parse(&bytes(file, limits)?, limits)?;
     if (-1..1 << 40).contains(&info.committed) {
@@ -321,7 +314,6 @@ pub(crate) fn stats_info(file: &FileReader<'_>, limits: &InspectLimits) -> Resul
     )))
 }
 
-/// Reads `trainer_state.json`.
 pub(crate) fn trainer_state(file: &FileReader<'_>, limits: &InspectLimits) -> Result<TrainerState, Box<Finding>> {
     let state: WrittenState = parse(&bytes(file, limits)?, limits)?;
     Ok(TrainerState {
@@ -338,7 +330,7 @@ pub(crate) fn trainer_state(file: &FileReader<'_>, limits: &InspectLimits) -> Re
     })
 }
 
-/// Reads `step_info.json` of AReaL, whose numbers follow from each other.
+/// Parses AReaL's `step_info.json`, whose numbers depend on each other.
 pub(crate) fn step_info(file: &FileReader<'_>, limits: &InspectLimits) -> Result<StepInfo, Box<Finding>> {
     let info: StepInfo = parse(&bytes(file, limits)?, limits)?;
     let before = info.epoch.checked_mul(info.steps_per_epoch);
@@ -353,7 +345,6 @@ pub(crate) fn step_info(file: &FileReader<'_>, limits: &InspectLimits) -> Result
     Err(Box::new(Finding::error("json_content", Verdict::Damaged, detail)))
 }
 
-/// Reads `fsdp_config.json`.
 pub(crate) fn fsdp_config(file: &FileReader<'_>, limits: &InspectLimits) -> Result<FsdpConfig, Box<Finding>> {
     let config: FsdpConfig = parse(&bytes(file, limits)?, limits)?;
     if config.world_size == 0 {
@@ -368,24 +359,22 @@ pub(crate) fn fsdp_config(file: &FileReader<'_>, limits: &InspectLimits) -> Resu
     Ok(config)
 }
 
-/// Reads the configuration of a model and gives its text.
+/// Checks the configuration of a model and returns its text.
 pub(crate) fn model_config(file: &FileReader<'_>, limits: &InspectLimits) -> Result<Vec<u8>, Box<Finding>> {
     let text = bytes(file, limits)?;
     config::model(&map(&text, limits)?)?;
     Ok(text)
 }
 
-/// Checks the keys of verl's manifest.
 pub(crate) fn manifest_keys(text: &[u8], limits: &InspectLimits) -> Result<(), Box<Finding>> {
     config::manifest(&map(text, limits)?)
 }
 
-/// Reads any other configuration that is written with weights.
 pub(crate) fn settings(file: &FileReader<'_>, limits: &InspectLimits) -> Result<(), Box<Finding>> {
     config::settings(&map(&bytes(file, limits)?, limits)?)
 }
 
-/// Reads `tokenizer.json`, of which only what its parts are compared by is kept.
+/// Checks `tokenizer.json`; keeps only what is needed to compare its parts.
 pub(crate) fn tokenizer(file: &FileReader<'_>, limits: &InspectLimits) -> Result<(), Box<Finding>> {
     let text = bytes(file, limits)?;
     object(&text, limits)?;
@@ -395,7 +384,6 @@ pub(crate) fn tokenizer(file: &FileReader<'_>, limits: &InspectLimits) -> Result
     }
 }
 
-/// Content of the outermost object.
 fn map(text: &[u8], limits: &InspectLimits) -> Result<std::collections::BTreeMap<String, JsonValue>, Box<Finding>> {
     match value(text, limits)? {
         JsonValue::Object(map) => Ok(map),

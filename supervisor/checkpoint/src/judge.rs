@@ -1,8 +1,8 @@
-//! The last call of a proof: structure and what reading gave become one report.
+//! The last call of a proof: combines the structure and the results of reading into one report.
 //!
-//! A checksum that does not fit is damage, with its entry and place. Where *no* checksum fits, the writer computed none,
-//! and that is said instead: every byte was read and nothing contradicts it, but nothing protects it either, until a
-//! record of this proof does ([`crate::record`]).
+//! A wrong checksum is damage, reported with its entry and offset. If *no* checksum matches, the writer computed none, and the report
+//! says that instead: every byte was read and nothing contradicts it, but nothing protects it either until it has a proof record
+//! ([`crate::proof_record`]).
 
 mod contents;
 
@@ -18,38 +18,34 @@ use std::io;
 use std::sync::Arc;
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
 
-/// Facts about one file after a proof.
+/// The result of proving one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileReport {
-    /// How it was read.
     pub kind: FileKind,
-    /// The facts about it.
     pub verdict: Verdict,
-    /// Findings, worst first; without the file's name.
+    /// Worst first; without the file's name.
     pub findings: Vec<Finding>,
-    /// Its length.
     pub bytes: u64,
-    /// How deep the proof went.
     pub proven: Depth,
-    /// The CRC-32 of all its bytes, where every byte was read.
+    /// The CRC-32 of all its bytes, if every byte was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crc: Option<u32>,
-    /// Its other statements.
+    /// What the file says besides its verdict.
     pub facts: FileDetail,
-    /// Statements of it about other files; not kept with the report.
+    /// What it says about other files; not kept with the report.
     #[serde(skip)]
     pub description: Option<Arc<FileDescription>>,
-    /// Its tensors of floating-point numbers, where these were counted; not kept with the report.
+    /// Its floating-point tensors, if they were counted; not kept with the report.
     #[serde(skip)]
     pub floats: FloatTally,
 }
 
-/// Tensors of floating-point numbers in a file, without those of an optimizer.
+/// Floating-point tensors in a file, without those of an optimizer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FloatTally {
-    /// How many there are.
+    /// Number of such tensors.
     pub of: u64,
-    /// The names of those that hold numbers which are not finite, each as a hash.
+    /// Name hashes of the tensors with non-finite values.
     pub odd: Vec<u32>,
 }
 
@@ -70,14 +66,14 @@ impl FloatTally {
 }
 
 impl FileReport {
-    /// Adds a finding and lets it count.
+    /// Adds a finding and updates the verdict.
     pub fn add(&mut self, finding: Finding) {
         self.verdict = self.verdict.worst(finding.effect());
         let at = self.findings.partition_point(|f| rank(f) >= rank(&finding));
         self.findings.insert(at, finding);
     }
 
-    /// The finding that decided the verdict, if the file is not whole.
+    /// Returns the finding that decided the verdict, if the file is not whole.
     #[must_use]
     pub fn why(&self) -> Option<&Finding> {
         self.findings
@@ -90,7 +86,7 @@ fn rank(f: &Finding) -> (supervise_core::checkpoint::FindingLevel, Verdict) {
     (f.level, f.effect())
 }
 
-/// The report of a file that could not even be opened.
+/// Builds the report of a file that could not be opened.
 #[must_use]
 pub fn unreadable_file(kind: FileKind, error: io::Error) -> FileReport {
     let finding = ReadFault::Io { at: 0, error }.finding();
@@ -107,7 +103,7 @@ pub fn unreadable_file(kind: FileKind, error: io::Error) -> FileReport {
     }
 }
 
-/// Joins structure and reading. Without results the proof has the depth of the structure.
+/// Combines structure and reading. Without results, the proof has structure depth only.
 #[must_use]
 pub fn judge_file(inspected: &InspectedFile, results: &[ExtentResult]) -> FileReport {
     let extents = &inspected.plan.extents;
@@ -118,7 +114,7 @@ pub fn judge_file(inspected: &InspectedFile, results: &[ExtentResult]) -> FileRe
     if results.len() == extents.len() && !extents.is_empty() {
         full = true;
         crc = whole(inspected, results);
-        // What was said of the end of the file is now known of all of it.
+        // The warning about the end of the file is replaced by the results for all of it.
         findings.retain(|f| f.code != "zero_blocks");
         let protected = checksums(extents, results, &mut findings);
         contents::look(extents, results, protected, &mut findings);
@@ -161,7 +157,7 @@ fn whole(inspected: &InspectedFile, results: &[ExtentResult]) -> Option<u32> {
     })
 }
 
-/// Compares checksums; gives whether there are any.
+/// Compares checksums; returns whether there are any.
 fn checksums(extents: &[ByteExtent], results: &[ExtentResult], findings: &mut Vec<Finding>) -> bool {
     let all = || extents.iter().zip(results).filter(|(e, _)| e.len > 0);
     let wrong: Vec<_> = all().filter(|(e, r)| e.crc.is_some_and(|crc| crc != r.crc)).collect();
@@ -180,7 +176,7 @@ fn checksums(extents: &[ByteExtent], results: &[ExtentResult], findings: &mut Ve
     told > 0
 }
 
-/// Blocks of zeros where the checksum does not fit are blocks that never reached the disk.
+/// Explains a wrong checksum: blocks of zeros never reached the disk.
 fn torn(e: &ByteExtent, r: &ExtentResult) -> String {
     if r.all_zero {
         return format!(": a torn write, all {} bytes are zeros", e.len);

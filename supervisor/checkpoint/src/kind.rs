@@ -1,59 +1,54 @@
-//! Kinds of files, by their names.
+//! File kinds, by name.
 
 use serde::{Deserialize, Serialize};
 
-/// How a file is read: by its name, never by what its bytes claim to be.
+/// How a file is inspected: chosen by its name, never by its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
     /// A file that `torch.save` wrote.
     TorchZip,
-    /// A JSON object.
     Json,
-    /// A model's configuration: `config.json`, and `transformer_config.json` of Megatron.
+    /// A model's configuration: `config.json`, and Megatron's `transformer_config.json`.
     ModelConfig,
-    /// Any other configuration that is written with weights.
+    /// Any other configuration that is saved with weights.
     Settings,
-    /// `tokenizer.json`.
     Tokenizer,
-    /// `fsdp_config.json`.
     FsdpConfig,
-    /// `step_info.json` of AReaL.
+    /// AReaL's `step_info.json`.
     StepInfo,
-    /// `checkpoint_info.json` of AReaL, and the same of its saver and evaluator.
+    /// AReaL's `checkpoint_info.json`, and the same for its saver and evaluator.
     FreqControl,
-    /// `stats_logger_info.json` of AReaL.
+    /// AReaL's `stats_logger_info.json`.
     StatsInfo,
     /// `trainer_state.json` of Hugging Face's `Trainer`.
     TrainerState,
-    /// A safetensors file.
     Safetensors,
     /// The index of weights in several files.
     SafetensorsIndex,
-    /// `.metadata`: what `torch.distributed.checkpoint` wrote where.
+    /// `.metadata`: what `torch.distributed.checkpoint` stored where.
     DcpMetadata,
-    /// A `.distcp` file: saves of single values, one behind the other.
+    /// A `.distcp` file: a sequence of single saved values.
     Distcp,
-    /// A pickle that stands alone.
+    /// A standalone pickle.
     Pickle,
-    /// `ckpt_contents.json`: what a Megatron checkpoint of verl holds.
+    /// `ckpt_contents.json`: the contents of verl's Megatron checkpoint.
     CkptContents,
-    /// `integrity.json` of a directory that Megatron wrote.
+    /// `integrity.json` in a directory that Megatron wrote.
     Integrity,
-    /// `metadata.json` of a directory that Megatron wrote.
+    /// `metadata.json` in a directory that Megatron wrote.
     MegatronMetadata,
     /// `metadata.json` of a saved TransferQueue.
     QueueMetadata,
-    /// Which units of storage a saved TransferQueue has.
+    /// The storage units of a saved TransferQueue.
     QueueUnits,
-    /// Text.
     Text,
     /// Bytes of no known format.
     Opaque,
 }
 
 impl FileKind {
-    /// The kind that a file name promises; the folder does not matter.
+    /// Returns the kind that a file name promises, in any folder.
     #[must_use]
     pub fn of(path: &str) -> Self {
         let name = path.rsplit('/').next().unwrap_or(path);

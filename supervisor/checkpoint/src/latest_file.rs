@@ -1,33 +1,32 @@
-//! The pointer by which newer builds of AReaL tell which of their generations counts.
+//! `LATEST`, which names the current generation in newer AReaL builds.
 //!
-//! They write each save into a directory of its own and replace `LATEST` as a whole when everything is there. What it says is
-//! untrusted: a name in it never leads out of the directory of generations.
+//! They write each save into a directory of its own and replace `LATEST` atomically once everything is there. Its content is untrusted: a
+//! name in it never leads out of the directory of generations.
 
 use crate::{InspectLimits, json};
 use serde::{Deserialize, Serialize};
 use supervise_core::id::Step;
 
-/// The pointer's name, directly in the checkpoint root.
+/// Name of the tracker, directly in the checkpoint root.
 pub const LATEST: &str = "LATEST";
-/// The directory of generations beside it.
+/// The directory of generations next to it.
 pub const GENERATIONS: &str = "checkpoint_generations";
-/// A pointer has some hundred bytes; more is not read.
+/// A tracker has about a hundred bytes; more is not read.
 pub const POINTER_LIMIT: u64 = 64 << 10;
 
-/// The format that is known.
+/// The only known format.
 const FORMAT: u64 = 1;
 const PREFIX: &str = "generation_step";
-/// Digits of a step in a name, at least.
+/// The fewest digits of a step in a name.
 const DIGITS: usize = 8;
-/// So much of a wrong value is shown.
+/// The most characters of a wrong value to show.
 const SHOWN: usize = 60;
 
-/// Content of a pointer.
+/// The parsed tracker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatestFile {
-    /// The step: how many were trained. AReaL's own number is one less.
+    /// Steps trained. AReaL's own number is one less.
     pub step: Step,
-    /// Engines that are in the generation.
     pub engines: Vec<String>,
 }
 
@@ -40,10 +39,10 @@ struct RawPointer {
 }
 
 impl LatestFile {
-    /// Reads one as AReaL does: it refuses to start where anything is not as it should be.
+    /// Parses the tracker as AReaL does, which refuses to start if anything is wrong with it.
     ///
     /// # Errors
-    /// Problems of it.
+    /// What is wrong with it.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
         let raw: RawPointer = json::parse(bytes, &InspectLimits::default()).map_err(|finding| finding.detail)?;
         if raw.format_version != FORMAT {
@@ -73,7 +72,7 @@ impl LatestFile {
         }
     }
 
-    /// Content of the file.
+    /// Returns the content of the file.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let raw = RawPointer {
@@ -82,24 +81,24 @@ impl LatestFile {
             generation: self.generation(),
             global_step: self.step.0.saturating_sub(1),
         };
-        // Strings and numbers can always be written.
+        // Serializing strings and numbers cannot fail.
         serde_json::to_vec_pretty(&raw).unwrap_or_default()
     }
 
-    /// The directory it names.
+    /// Returns the name of the generation's directory.
     #[must_use]
     pub fn generation(&self) -> String {
         generation_name(self.step)
     }
 }
 
-/// The directory of the generation of a step.
+/// Returns the directory name of a step's generation.
 #[must_use]
 pub fn generation_name(step: Step) -> String {
     format!("{PREFIX}{:0DIGITS$}", step.0.saturating_sub(1))
 }
 
-/// The step of such a directory.
+/// Returns the step of a generation's directory.
 #[must_use]
 pub fn generation_step(name: &str) -> Option<Step> {
     let digits = name.strip_prefix(PREFIX)?;
@@ -108,7 +107,7 @@ pub fn generation_step(name: &str) -> Option<Step> {
     (generation_name(step) == name).then_some(step)
 }
 
-/// One component of a path, and no way up.
+/// Whether a name is a single path component other than `..`.
 fn is_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
 }

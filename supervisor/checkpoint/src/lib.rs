@@ -1,9 +1,9 @@
-//! Checkpoint formats read from bytes, never trusted.
+//! Checkpoint formats, parsed from untrusted bytes.
 //!
-//! Proof is three calls. [`inspect`] looks at the structure of one file (kilobytes), says what it found and
-//! gives a [`ReadPlan`]; [`sweep`](mod@sweep) reads what the plan names and checksums it; [`judge_file`] joins both
-//! into a [`FileReport`]. Nothing here opens a file, runs code from one, or follows a path in one: bytes
-//! come through a [`Source`], and whatever they hold, the answer is a report and never a panic.
+//! A proof takes three calls. [`inspect`] checks the structure of one file (kilobytes) and returns findings and a [`ReadPlan`];
+//! [`sweep`](mod@sweep) reads and checksums what the plan names; [`judge_file`] combines both into a [`FileReport`]. Nothing here opens a
+//! file, runs code from one, or follows a path in one: bytes come through a [`ByteSource`], and whatever they contain, the result is a
+//! report and never a panic.
 
 mod bare;
 pub mod codes;

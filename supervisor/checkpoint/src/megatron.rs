@@ -1,7 +1,7 @@
-//! The JSON files of checkpoints that Megatron writes: verl's manifest, and Megatron's own word on its format.
+//! JSON files of Megatron checkpoints: verl's manifest, and Megatron's description of its format.
 //!
-//! A manifest names directories. Each is checked to stay below the directory of the manifest before anybody follows it.
-//! As in Python, the last of repeated keys counts.
+//! A manifest names directories. Each is checked to stay below the manifest's directory before it is opened. As in Python, the last of
+//! repeated keys counts.
 
 mod write;
 
@@ -17,48 +17,40 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Finding, Verdict};
 use supervise_core::spec::ParallelSizes;
 
-/// Version of the manifest that is understood.
 const SCHEMA: u64 = 2;
-/// Entries and directories of a manifest that are kept.
+/// The most entries and directories of a manifest to keep.
 const ENTRIES: usize = 256;
-/// Bytes of a word of a manifest.
+/// Longest word of a manifest, in bytes.
 const WORD: usize = 4096;
 
-/// Content of `ckpt_contents.json`.
+/// verl's manifest, `ckpt_contents.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DistManifest {
-    /// Version of its form.
     pub schema_version: u64,
-    /// Its writer: `megatron`.
+    /// The writer: `megatron`.
     pub framework: String,
     /// `actor` or `critic`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Name of the architecture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arch: Option<String>,
-    /// The step it was written at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub global_step: Option<u64>,
-    /// Ranks that wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub world_size: Option<u64>,
-    /// Contents to be saved: `model`, `hf_model`, `optimizer`, `extra`.
+    /// What was to be saved: `model`, `hf_model`, `optimizer`, `extra`.
     pub save_contents: Vec<String>,
-    /// How weights were saved.
     pub backend: ManifestBackend,
-    /// Entries that are there, by name.
     pub entries: Vec<ManifestEntry>,
-    /// Directories in use.
     pub directories: Vec<String>,
-    /// True if anything was written by Megatron's own writer.
+    /// Whether Megatron's own writer wrote anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_any_dist_ckpt: Option<bool>,
 }
 
 impl DistManifest {
-    /// The entry with this name.
+    /// Returns the entry with this name.
     #[must_use]
     pub fn entry(&self, name: &str) -> Option<&ManifestEntry> {
         self.entries.iter().find(|e| e.name == name)
@@ -71,55 +63,49 @@ impl DistManifest {
 pub struct ManifestBackend {
     /// Through a bridge to the Hugging Face format.
     pub has_bridge: bool,
-    /// By Megatron's own writer.
     pub use_dist_checkpointing: bool,
-    /// Adapters only.
     pub peft: bool,
 }
 
-/// A thing that a manifest names.
+/// An entry of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ManifestEntry {
-    /// Its name: `model`, `hf_model`, `peft_adapters`, `optimizer`, `lr_scheduler`, `rng_state`, `transformer_config`,
-    /// `hf_config`, `tokenizer`.
+    /// `model`, `hf_model`, `peft_adapters`, `optimizer`, `lr_scheduler`, `rng_state`, `transformer_config`, `hf_config` or `tokenizer`.
     pub name: String,
     /// How it is stored: `megatron_dist_checkpoint`, `huggingface` or `json`.
     pub format: String,
-    /// Its file or directory, below the directory of the manifest.
+    /// Its file or directory, relative to the manifest's directory.
     pub path: String,
     /// The writer: `dist_checkpointing` or `mbridge`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// Under which key it stands there.
+    /// Its key there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Place of exported adapters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
 }
 
 impl ManifestEntry {
-    /// Returns true if it is a directory of Megatron's own writer.
+    /// Whether it is a directory of Megatron's own writer.
     #[must_use]
     pub fn is_dist(&self) -> bool {
         self.format == "megatron_dist_checkpoint"
     }
 }
 
-/// Content of `metadata.json`: who wrote the parts, and who the common file. Megatron takes no other keys.
+/// `metadata.json`: the writers of the parts and of the common file. Megatron accepts no other keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DistBackend {
     /// Writer of the parts: `torch_dist`.
     pub sharded_backend: String,
-    /// Its version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharded_backend_version: Option<u64>,
     /// Writer of the common file: `torch`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub common_backend: Option<String>,
-    /// Its version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub common_backend_version: Option<u64>,
 }
@@ -132,7 +118,7 @@ struct TransformerConfig {
     expert_model_parallel_size: u32,
 }
 
-/// How ranks shared the model, where the text is a `transformer_config.json`. Other files have none of these keys.
+/// Returns the parallel sizes if the text is a `transformer_config.json`. Other files have none of these keys.
 pub(crate) fn parallel(text: &[u8], limits: &InspectLimits) -> Option<ParallelSizes> {
     let config: TransformerConfig = json::parse(text, limits).ok()?;
     Some(ParallelSizes {
@@ -143,7 +129,7 @@ pub(crate) fn parallel(text: &[u8], limits: &InspectLimits) -> Option<ParallelSi
     })
 }
 
-/// Returns true if a path stays below the directory that it is relative to.
+/// Whether a relative path stays below its base directory.
 #[must_use]
 pub fn stays_below(path: &str) -> bool {
     !path.is_empty()
@@ -171,7 +157,7 @@ struct ManifestFile {
     saved_any_dist_ckpt: Option<bool>,
 }
 
-/// `note` is a string or a list of strings; nobody needs it.
+/// `note` is a string or a list of strings; it is not used.
 #[derive(Deserialize)]
 struct RawManifestEntry {
     format: String,
@@ -186,7 +172,7 @@ struct SchemaVersion {
     schema_version: u64,
 }
 
-/// Reads `ckpt_contents.json`; paths that leave its directory are findings.
+/// Parses `ckpt_contents.json`; paths that leave its directory are findings.
 pub(crate) fn manifest(
     file: &FileReader<'_>,
     limits: &InspectLimits,
@@ -269,7 +255,7 @@ fn check(manifest: &DistManifest, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reads `metadata.json` of a directory that Megatron wrote.
+/// Parses `metadata.json` in a directory that Megatron wrote.
 pub(crate) fn dist_backend(
     file: &FileReader<'_>,
     limits: &InspectLimits,
@@ -290,7 +276,6 @@ pub(crate) fn dist_backend(
     Ok(out)
 }
 
-/// Content of `integrity.json`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Integrity {
@@ -298,7 +283,7 @@ struct Integrity {
     files: BTreeMap<String, String>,
 }
 
-/// Reads `integrity.json`: which SHA-256 each file has.
+/// Parses `integrity.json`, the SHA-256 of each file.
 pub(crate) fn integrity(
     file: &FileReader<'_>,
     limits: &InspectLimits,

@@ -1,10 +1,9 @@
-//! Pickles read as data: an opcode machine that builds descriptions of values and never calls anything.
+//! Reads pickles as data: an opcode machine that builds descriptions of values and never calls anything.
 //!
-//! Python's unpickler looks up names and calls them while it reads. [`read`] goes through the same motions (stack, marks,
-//! memo, all opcodes of protocols 0 to 5) but a call becomes a [`Call`] node that says what would have been called with
-//! what. Names are judged by [`danger`]; a call of something computed, or a change made to an imported thing, is dangerous
-//! by itself, because it needs no name. Dangers count even where the stream breaks off afterwards: Python would have
-//! run them by then.
+//! Python's unpickler looks up names and calls them while it reads. [`read`] follows the same steps (stack, marks, memo, all opcodes of
+//! protocols 0 to 5), but a call becomes a [`PickleCall`](heap::PickleCall) that records the callee and its arguments. Names are judged
+//! by [`danger`]. Calling a computed value, or changing an imported object, is dangerous whatever the name. Dangers count even if the
+//! stream breaks off afterwards: Python would have run them by then.
 //!
 //! Memory is bounded: strings are ranges of the input, each opcode adds a bounded amount, and limits end the reading.
 
@@ -19,42 +18,32 @@ use crate::limits::InspectLimits;
 use crate::raw::shown;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Why reading a pickle ended early.
+/// Why reading a pickle stopped early.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PickleError {
-    /// The bytes end before the stream does.
     #[error("the pickle ends in the middle")]
     Truncated,
-    /// A byte that is no opcode.
     #[error("byte {0:#04x} is no pickle opcode")]
     BadOpcode(u8),
-    /// An opcode whose argument makes no sense.
     #[error("an opcode has a bad argument: {0}")]
     BadArgument(&'static str),
-    /// The stack does not hold what an opcode takes from it.
     #[error("the pickle takes more from its stack than it put there")]
     Underflow,
-    /// A memo slot that was never filled.
     #[error("the pickle refers to value {0}, which it never stored")]
     NoMemo(u64),
-    /// A value without a hash where Python needs one.
     #[error("a {0} is a key of a dict or an element of a set, which Python does not load")]
     Unhashable(&'static str),
-    /// Too many opcodes.
     #[error("the pickle has more than {0} operations")]
     TooLong(u64),
-    /// Too many different imported names.
     #[error("the pickle imports more than {0} names")]
     TooManyNames(usize),
-    /// Values that are shared so often that going through them never ends.
+    /// Values are shared so often that walking them might never end.
     #[error("its values refer to each other more often than those of a real file")]
     TooMuchWork,
-    /// Too many values.
     #[error("reading it takes about {} MiB of memory, and proof.memory allows {} MiB: set proof.memory (for verify: --memory) to more, if it is a file of yours", need.div_ceil(1 << 20), limit >> 20)]
     TooBig {
-        /// Bytes that the whole pickle would take, by what was read of it.
+        /// Estimated bytes for the whole pickle, from the part already read.
         need: usize,
-        /// Bytes that it may take.
         limit: usize,
     },
 }
@@ -69,16 +58,16 @@ impl PickleError {
     }
 }
 
-/// Calls that would run if Python loaded the pickle, beyond plain names.
+/// A dangerous act that needs no dangerous name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PickleDanger {
     /// Byte offset of the opcode in the pickle.
     pub at: u64,
-    /// The effect of loading it.
+    /// What loading it would do.
     pub what: String,
 }
 
-/// Something that no real writer does with a name on the list of what real writers use.
+/// A use that no real writer makes of a known name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OddUse {
     at: u64,
@@ -86,32 +75,31 @@ pub(crate) struct OddUse {
     what: &'static str,
 }
 
-/// A pickle as far as it could be read.
+/// A pickle, parsed as far as possible.
 #[derive(Debug)]
 pub struct ParsedPickle {
-    /// All values.
     pub heap: PickleHeap,
-    /// The value the pickle stands for; none where reading ended early.
+    /// The pickle's value; `None` if reading stopped early.
     pub root: Option<PickleValue>,
-    /// Why reading ended early, and where.
+    /// Why reading stopped early, and at which byte.
     pub error: Option<(u64, PickleError)>,
     /// Dangerous acts that need no dangerous name.
     pub dangers: Vec<PickleDanger>,
-    /// Uses of names on the list, and should not be.
+    /// Odd uses of known names.
     pub(crate) odd: Vec<OddUse>,
     /// Bytes read, up to and including the STOP opcode.
     pub used: usize,
 }
 
-/// Reads a pickle; always gives what was found until the end or the first fault.
+/// Reads a pickle; always returns everything up to the end or the first fault.
 #[must_use]
 pub fn read(bytes: Vec<u8>, limits: &InspectLimits) -> ParsedPickle {
     machine::run(bytes, limits, ops::step)
 }
 
 impl ParsedPickle {
-    /// Words to be said about safety and soundness. Offsets are shifted by `base`, the pickle's place in its file. What is strange is
-    /// unsafe, except where somebody `asks` about it ([`Pickle::unfamiliar`]).
+    /// Returns the findings about safety and validity. Offsets are shifted by `base`, the pickle's offset in its file. Unfamiliar names
+    /// are unsafe, unless `asks` leaves them to the operator ([`ParsedPickle::unfamiliar`]).
     #[must_use]
     pub fn findings(&self, base: u64, asks: bool) -> Vec<Finding> {
         let mut out = Vec::new();
@@ -121,7 +109,7 @@ impl ParsedPickle {
         }
         let mut strange = Vec::new();
         for (id, g) in (0..).zip(self.heap.globals()) {
-            // Where it only names nested classes, those names are judged instead; where it only loads storages, their bytes are.
+            // If it only names nested classes, those names are judged instead; if it only loads storages, their bytes are.
             let reads_as_value =
                 danger::is_getattr(&g.module, &g.name) || danger::is_storage_loader(&g.module, &g.name);
             if reads_as_value && g.usage == GlobalUse::Named && !self.heap.holds(id) {
@@ -169,7 +157,7 @@ impl ParsedPickle {
         out
     }
 
-    /// The `module.name` of everything that it names, or does with a name, beyond what real writers do; sorted, the first few.
+    /// Returns the `module.name` of everything that it names or uses in a way that real writers do not; sorted, the first few.
     #[must_use]
     pub fn unfamiliar(&self) -> Vec<String> {
         let odd = |id: u32| self.odd.iter().any(|o| o.global == id);
@@ -185,13 +173,12 @@ impl ParsedPickle {
     }
 }
 
-/// Findings of one sort that are kept; more would say nothing new.
+/// Findings kept per kind; more would add nothing.
 const SHOWN: usize = 256;
 
-/// Strange names that are shown, and that [`Pickle::unfamiliar`] gives, at most.
+/// Unfamiliar names that are shown, and that [`ParsedPickle::unfamiliar`] returns, at most.
 const STRANGE: usize = 16;
 
-/// The finding for a pickle whose values are shared without end.
 pub(crate) fn exhausted() -> Finding {
     Finding::error(
         "limit_reached",

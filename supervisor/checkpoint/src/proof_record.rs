@@ -1,9 +1,9 @@
-//! Proofs on disk: which bytes stood in each file of a step, and how the file system showed them.
+//! Proofs on disk: the bytes of each file of a step, and how the file system described them.
 //!
-//! A [`Pin`] is what a file system says of a file. Equal pins mean that nobody touched it since ([`trust`]), so nothing
-//! is read again; after a reboot that is no proof of what the disk holds, so the bytes are read again and compared
-//! ([`compare`]). Bytes decide: a copy that was restored with other times is whole where its CRC-32 is the one that was
-//! proven. Where the bytes differ, the times say what happened: see [`compare`].
+//! A [`FilePin`] is what a file system reports about a file. Equal pins mean that the file was not touched since ([`trust`]), so nothing
+//! is read again. After a reboot, they do not prove what is on disk, so the bytes are read again and compared ([`compare`]). Bytes
+//! decide: a copy that was restored with other times is whole if its CRC-32 is the proven one. If the bytes differ, the times show what
+//! happened: see [`compare`].
 
 mod format;
 
@@ -17,14 +17,12 @@ use std::collections::BTreeMap;
 use supervise_core::checkpoint::{CkptId, Depth, FileFact, Finding, Verdict};
 use supervise_core::id::{Step, WallMs};
 
-/// Statements of a file system about a file: equal pins, untouched file.
+/// What a file system reports about a file: equal pins mean an untouched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FilePin {
-    /// Device number.
     pub dev: u64,
-    /// Inode number.
     pub ino: u64,
-    /// Size in bytes.
+    /// In bytes.
     pub size: u64,
     /// Modification time in nanoseconds since 1970.
     pub mtime: i64,
@@ -32,12 +30,12 @@ pub struct FilePin {
     pub ctime: i64,
 }
 
-/// Nanoseconds that a file must have been left alone before its pin tells of every later write: some file systems count
-/// time in steps of two seconds.
+/// Nanoseconds that a file must be left alone before its pin reveals every later write: some file systems count time in steps of two
+/// seconds.
 const SETTLED: i64 = 2_000_000_000;
 
 impl FilePin {
-    /// The pin of a file.
+    /// Creates the pin of a file.
     #[must_use]
     pub fn of(fact: &FileFact) -> Self {
         Self {
@@ -49,8 +47,8 @@ impl FilePin {
         }
     }
 
-    /// Returns true if the file was last touched long enough before `read` that a write since would show: a write in the same
-    /// tick of the file system's clock leaves the pin as it is.
+    /// Whether the file was last touched long enough before `read` that a later write would show. A write in the same tick of the file
+    /// system's clock does not change the pin.
     #[must_use]
     pub fn settled(&self, read: WallMs) -> bool {
         let last = self.mtime.max(self.ctime);
@@ -60,12 +58,12 @@ impl FilePin {
 
 /// A file that was proven.
 ///
-/// Whoever makes one takes the pin before reading and sees that it is the same afterwards and [settled](Pin::settled):
-/// else somebody wrote meanwhile, and what was read is nobody's file. What a file says about others (`description`) is not
-/// kept: a table such as `.metadata` is inspected again where its parts are to be.
+/// The creator takes the pin before reading and checks that it is unchanged afterwards and [settled](FilePin::settled). Otherwise the
+/// file was written meanwhile, and the bytes read may be a mix. What a file says about others (`description`) is not kept: a table such
+/// as `.metadata` is inspected again when its parts are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProvenFile {
-    /// How it stood in the file system when it was read.
+    /// The file system's view when it was read.
     pub pin: FilePin,
     /// The findings; its `crc` is the CRC-32 of all its bytes.
     pub report: FileReport,
@@ -74,33 +72,29 @@ pub struct ProvenFile {
 /// Proof of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProofRecord {
-    /// The step's directory.
     pub ckpt: CkptId,
-    /// Its number.
     pub step: Step,
-    /// The boot of the machine in which it was read.
+    /// The machine's boot ID when it was read.
     pub boot: String,
-    /// When.
     pub wall: WallMs,
-    /// Counters that rise from step to step.
     pub marks: StepCounters,
-    /// Its files, by their path in the step's directory: a step that is moved keeps its record.
+    /// Its files, by path in the step's directory, so that a moved step keeps its record.
     pub files: BTreeMap<Utf8PathBuf, ProvenFile>,
 }
 
-/// True if a proof of a file still holds.
+/// Whether a proof of a file still holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProofValidity {
-    /// Nobody touched it: nothing needs reading.
+    /// The file was not touched: nothing needs reading.
     Same,
-    /// Something moved, or the proof does not reach: read it again, then [`compare`].
+    /// The file changed, or the proof is not deep enough: read it again, then [`compare`].
     Reread,
 }
 
-/// Returns true if a proof holds for the file as it stands now.
+/// Checks whether a proof holds for the file in its current state.
 ///
-/// A proof of every byte does not outlive the boot it was made in: what was read came from memory, and a machine that
-/// went down may never have written it. That a file could not be read is no proof at all.
+/// A proof of every byte does not outlive its boot: the bytes came from memory, and a crashed machine may never have written them to
+/// disk. A file that could not be read was not proven at all.
 #[must_use]
 pub fn trust(known: &ProvenFile, now: &FilePin, depth: Depth, same_boot: bool) -> ProofValidity {
     let reaches = known.report.proven >= depth && known.report.verdict != Verdict::Unreadable;
@@ -112,14 +106,14 @@ pub fn trust(known: &ProvenFile, now: &FilePin, depth: Depth, same_boot: bool) -
     }
 }
 
-/// Words about a file that was whole and has been read again, from the CRC-32 of all its bytes.
+/// Compares a file that was whole with the CRC-32 of a new reading.
 ///
-/// Equal bytes say nothing, whatever the times are: a restored copy is whole. Where they differ, the modification time
-/// tells the cases apart. Unchanged with the size: no program wrote (each write sets the time), so the storage lost bits.
-/// Older, or unchanged with another size: a file from elsewhere was put in its place with its own times, as a restore of
-/// the wrong backup does, and it is not what training would go on from. Newer: somebody wrote it anew, as a trainer does
-/// that passes the step again; that is no damage, and the new bytes have been proven by themselves. A file that was not
-/// whole when it was last read is not compared: what replaced it can only be better.
+/// Equal bytes give no finding, whatever the times are: a restored copy is whole. If they differ, the modification time shows why. If
+/// time and size are unchanged, no program wrote (each write sets the time), so the storage corrupted it. If the time is older, or
+/// unchanged with another size, another file replaced it with its own times, as a restore of the wrong backup does; training must not
+/// resume from it. If the time is newer, the file was rewritten, as a trainer does that passes the step again; this is not damage, and
+/// the new bytes have their own proof. A file that was not whole when it was last read is not compared: any replacement can only be
+/// better.
 #[must_use]
 pub fn compare(known: &ProvenFile, now: &FilePin, crc: u32) -> Option<Finding> {
     let before = known.report.crc.filter(|_| known.report.verdict == Verdict::Whole)?;

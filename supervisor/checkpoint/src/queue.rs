@@ -1,4 +1,4 @@
-//! Files of a saved TransferQueue: what they say of each other.
+//! Files of a saved TransferQueue, and what they say about each other.
 
 use crate::json;
 use crate::limits::InspectLimits;
@@ -8,26 +8,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Units of a queue, and files beside one of them, that are looked at.
+/// The most units of a queue, and files of one unit, to check.
 const MOST: usize = 1 << 20;
 
-/// Statements of one file of a saved queue.
+/// What one file of a saved queue says.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueueFacts {
-    /// `metadata.json`: the content of the units was saved.
+    /// `metadata.json`: whether the content of the units was saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_saved: Option<bool>,
-    /// `metadata.json`: the step, where the trainer gave it.
+    /// `metadata.json`: the step, if the trainer gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
-    /// `storage_unit_info.json`: the names of the files of its units.
+    /// `storage_unit_info.json`: the file names of its units.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub units: Option<Vec<String>>,
-    /// A unit: its own name.
+    /// In a unit: its own name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// A unit: sizes of the files that stand beside it, by name.
+    /// In a unit: the sizes of the files next to it, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub blobs: BTreeMap<String, u64>,
 }
@@ -45,7 +45,7 @@ struct Unit {
     storage_unit_id: String,
 }
 
-/// Reads `metadata.json`.
+/// Parses `metadata.json`.
 pub(crate) fn metadata(file: &FileReader<'_>, limits: &InspectLimits) -> Result<QueueFacts, Box<Finding>> {
     let said: Metadata = json::parse(&json::bytes(file, limits)?, limits)?;
     Ok(QueueFacts {
@@ -58,7 +58,7 @@ pub(crate) fn metadata(file: &FileReader<'_>, limits: &InspectLimits) -> Result<
     })
 }
 
-/// Reads `storage_unit_info.json`.
+/// Parses `storage_unit_info.json`.
 pub(crate) fn units(file: &FileReader<'_>, limits: &InspectLimits) -> Result<QueueFacts, Box<Finding>> {
     let said: Vec<Unit> = json::parse(&json::bytes(file, limits)?, limits)?;
     let wrong = |what: &str| Err(Box::new(Finding::error("transfer_queue_units", Verdict::Damaged, what)));
@@ -81,7 +81,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= 200 && !text.contains(['/', '\0'])
 }
 
-/// Statements of a pickle, where it is a unit of storage.
+/// Returns the facts of a pickle, if it is a storage unit.
 pub(crate) fn unit(heap: &PickleHeap, root: PickleValue, findings: &mut Vec<Finding>) -> Option<QueueFacts> {
     let unit = heap.get(root, "storage_unit_id")?;
     heap.get(root, "field_data")?;

@@ -1,21 +1,20 @@
-//! Files that a proof looks into.
+//! Files that a proof inspects.
 
 use crate::kind::FileKind;
 use camino::Utf8PathBuf;
 
-/// A file that has to be looked into before its step can be called proven.
+/// A file that must be inspected before its step can be called proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequiredFile {
-    /// Its path; relative to what, the asker knows.
+    /// Relative to a directory that the caller knows.
     pub path: Utf8PathBuf,
-    /// How it is read.
     pub kind: FileKind,
-    /// The file that says what must stand in this one: `.metadata` for a `.distcp`, an index for a part of the weights.
+    /// The file that describes this one: `.metadata` for a `.distcp`, an index for a part of the weights.
     pub described_by: Option<Utf8PathBuf>,
 }
 
 impl RequiredFile {
-    /// A file that explains itself.
+    /// Creates an entry for a file that no other one describes.
     #[must_use]
     pub fn new(path: impl Into<Utf8PathBuf>, kind: FileKind) -> Self {
         Self {
@@ -25,14 +24,14 @@ impl RequiredFile {
         }
     }
 
-    /// A file whose content another one describes.
+    /// Sets the file that describes this one.
     #[must_use]
     pub fn described_by(mut self, other: impl Into<Utf8PathBuf>) -> Self {
         self.described_by = Some(other.into());
         self
     }
 
-    /// The same need below a directory.
+    /// Returns the same entry, relative to the parent of `dir`.
     #[must_use]
     pub fn under(self, dir: &camino::Utf8Path) -> Self {
         Self {

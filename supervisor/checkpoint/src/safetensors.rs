@@ -1,8 +1,8 @@
 //! safetensors files and their index.
 //!
-//! The header (length, then JSON) says where each tensor lies; the tensors must tile the rest of the file exactly, so a
-//! file that was cut or grew is seen without reading a tensor. The format has no checksums: a full proof shows that every
-//! byte can be read and that no block is missing, not that it is the byte that was written.
+//! The header (length, then JSON) says where each tensor is. The tensors must tile the rest of the file exactly, so a file that was
+//! truncated or extended is detected without reading a tensor. The format has no checksums: a full proof shows that every byte can be
+//! read and that no block is missing, not that the bytes are those that were written.
 
 use crate::dtype::Dtype;
 use crate::json;
@@ -19,20 +19,18 @@ mod header;
 
 use header::{TensorEntry, entries};
 
-/// Content of a header, as far as it is used.
+/// The used content of a header.
 #[derive(Debug, Default)]
 pub struct SafetensorsHeader {
-    /// Tensors in the order of their place.
+    /// Tensors in order of offset.
     pub plan: ReadPlan,
-    /// Elements of all tensors.
     pub elements: u64,
     /// The same as an inventory, up to the limit.
     pub tensors: Vec<TorchTensor>,
-    /// The tensors are pieces of others, as torch's distributed writer leaves them before they are joined.
+    /// Whether the tensors are pieces of others, as torch's distributed writer leaves them before joining.
     pub pieces: bool,
 }
 
-/// Reads and checks the header.
 pub(crate) fn inspect(file: &FileReader<'_>, limits: &InspectLimits) -> Result<SafetensorsHeader, Box<Finding>> {
     let len = file.len();
     if len < 8 {
@@ -86,7 +84,7 @@ fn bad(name: &str, what: &str) -> Box<Finding> {
     )
 }
 
-/// Tensors follow each other without gap or overlap and end where the file ends.
+/// Checks that tensors follow each other without gap or overlap and end at the end of the file.
 fn tile(mut entries: Vec<TensorEntry>, base: u64, len: u64, most: usize) -> Result<SafetensorsHeader, Box<Finding>> {
     // Sorting takes less memory than a set of all names.
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -164,24 +162,23 @@ fn tensor(name: &str, dtype: Dtype, shape: Vec<u64>) -> TorchTensor {
     }
 }
 
-/// Content of an index: which tensor stands in which file.
+/// An index: the file of each tensor.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Index {
-    /// The names of the tensors of each file.
+    /// The tensor names of each file.
     pub files: BTreeMap<String, Vec<String>>,
-    /// Tensors.
     pub tensors: u64,
 }
 
 impl Index {
-    /// The files, sorted.
+    /// Returns the files, sorted.
     #[must_use]
     pub fn shards(&self) -> Vec<String> {
         self.files.keys().cloned().collect()
     }
 }
 
-/// Reads an index such as `model.safetensors.index.json`.
+/// Parses an index such as `model.safetensors.index.json`.
 pub(crate) fn index(file: &FileReader<'_>, limits: &InspectLimits) -> Result<Index, Box<Finding>> {
     let parsed: IndexFile = json::parse(&json::bytes(file, limits)?, limits)?;
     let map = parsed.weight_map;

@@ -1,8 +1,8 @@
-//! Files that belong together: whether all are there and fit each other.
+//! Checks that files that belong together are all present and fit each other.
 //!
-//! A single file says whether its own bytes are sound; that a save is whole shows only when `.metadata` is compared with
-//! the files beside it, or an index with the parts it names. Pure: names and sizes, and what proofs said about each. All
-//! names are relative to the directory of the set; names with a slash belong to other sets.
+//! A single file shows whether its own bytes are intact; whether a save is whole shows only when `.metadata` is compared with the files
+//! next to it, or an index with the parts it names. This module is pure: it uses names, sizes and the reports of each file. All names are
+//! relative to the set's directory; names with a slash belong to other sets.
 
 mod dcp;
 pub(crate) mod recover;
@@ -17,56 +17,54 @@ use crate::torch::TorchTensor;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Depth, Finding, Verdict};
 
-/// The table of a distributed checkpoint, and what it is called until it is whole.
+/// The table of a distributed checkpoint, and its name until it is complete.
 const METADATA: &str = ".metadata";
 const METADATA_TMP: &str = ".metadata.tmp";
 /// Files that Megatron writes last, and first.
 const BACKEND: &str = "metadata.json";
 const COMMON: &str = "common.pt";
-/// Digests of all files, where Megatron was asked for them.
+/// Digests of all files, if Megatron was told to write them.
 const INTEGRITY: &str = "integrity.json";
-/// Findings of one kind about single files that are given.
+/// The most findings of one kind about single files.
 const SAID: usize = 8;
 
-/// Kind of a directory of files.
+/// Kind of a set of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SetKind {
     /// Written by `torch.distributed.checkpoint`.
     Dcp,
-    /// The same by Megatron, which adds `metadata.json` and `common.pt`.
+    /// The same written by Megatron, which adds `metadata.json` and `common.pt`.
     MegatronDist,
     /// Weights in one file, or in several with an index.
     Weights,
-    /// State that AReaL keeps of a run: steps, counters and the place in the data.
+    /// AReaL's state of a run: steps, counters and the position in the data.
     RecoverInfo,
 }
 
-/// Facts about a set.
+/// The result of judging a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetReport {
-    /// Its kind.
     pub kind: SetKind,
-    /// The worst of all files and of what they are together.
+    /// The worst verdict of all files and of the set as a whole.
     pub verdict: Verdict,
-    /// Findings, each with its file: what the reports of the files say, and what only their comparison shows.
+    /// Findings, each with its file: those of the files' reports, and those from comparing files.
     pub findings: Vec<Finding>,
-    /// How deep the proof went; none where a file that is needed is not there or was not looked into.
+    /// How deep the proof went; `None` if a required file is missing or was not inspected.
     pub proven: Option<Depth>,
-    /// Tensors, as the set's own table says.
     pub tensors: u64,
     /// Bytes of the files that belong to the set.
     pub bytes: u64,
-    /// The tensors themselves, where the reports still have their descriptions.
+    /// The tensors, if the reports still have their descriptions.
     pub inventory: Vec<TorchTensor>,
 }
 
-/// Kind of a directory with these names.
+/// Returns the kind of a directory with these files.
 pub fn recognise<'a>(names: impl Iterator<Item = &'a str>) -> Option<SetKind> {
     let names: BTreeSet<&str> = names.filter(|n| !n.contains('/')).collect();
     let has = |name: &str| names.contains(name);
     let any = |suffix: &str| names.iter().any(|n| n.len() > suffix.len() && n.ends_with(suffix));
     let parts = has(METADATA) || has(METADATA_TMP) || any(".distcp");
-    // A save of Megatron that hangs leaves common.pt alone.
+    // A hung save of Megatron leaves only common.pt.
     let begun = has(COMMON) && (has(BACKEND) || names.len() == 1);
     if begun || (parts && (has(COMMON) || has(BACKEND))) {
         return Some(SetKind::MegatronDist);
@@ -80,7 +78,7 @@ pub fn recognise<'a>(names: impl Iterator<Item = &'a str>) -> Option<SetKind> {
     recover::is_one(&names).then_some(SetKind::RecoverInfo)
 }
 
-/// The files of these that have to be looked into: what describes others comes first.
+/// Returns the files that must be inspected; files that describe others come first.
 #[must_use]
 pub fn needs<'a>(kind: SetKind, names: impl Iterator<Item = &'a str>) -> Vec<RequiredFile> {
     let names: BTreeSet<&str> = names.filter(|n| !n.contains('/')).collect();
@@ -108,7 +106,7 @@ pub fn needs<'a>(kind: SetKind, names: impl Iterator<Item = &'a str>) -> Vec<Req
     out
 }
 
-/// Judges a set: `files` are all names with their sizes, `reports` what is known of those that were looked into.
+/// Judges a set: `files` are all names with their sizes, `reports` those of the inspected files.
 #[must_use]
 pub fn judge(kind: SetKind, files: &BTreeMap<String, u64>, reports: &BTreeMap<String, FileReport>) -> SetReport {
     let mut seen = SetCheck {
@@ -128,19 +126,18 @@ pub fn judge(kind: SetKind, files: &BTreeMap<String, u64>, reports: &BTreeMap<St
     seen.finish(kind)
 }
 
-/// The finding for what is no file and stands where a load opens one: the load ends with an error, waits, or goes on without it.
+/// The finding for something other than a file where a load opens one: the load fails, waits, or continues without it.
 #[must_use]
 pub fn not_a_file() -> Finding {
     let detail = "a directory, a FIFO or a socket stands where a load opens a file";
     Finding::error("not_a_file", Verdict::Damaged, detail)
 }
 
-/// The case that is judged, with its findings so far.
 struct SetCheck<'a> {
     files: &'a BTreeMap<String, u64>,
     reports: &'a BTreeMap<String, FileReport>,
     findings: Vec<Finding>,
-    /// Files that the set needs, there or not.
+    /// Files that the set needs, present or not.
     belong: BTreeSet<&'a str>,
     tensors: u64,
     inventory: Vec<TorchTensor>,
@@ -155,7 +152,6 @@ impl<'a> SetCheck<'a> {
         self.reports.get(name)
     }
 
-    /// A file that the set cannot do without.
     fn belongs(&mut self, name: &'a str) {
         self.belong.insert(name);
     }
@@ -164,7 +160,7 @@ impl<'a> SetCheck<'a> {
         self.findings.push(finding);
     }
 
-    /// Says the same about several files: the first few by name, the rest by number.
+    /// Adds the same finding for several files: the first few by name, the rest as a number.
     fn say_each(&mut self, mut about: Vec<Finding>) {
         let more = about.len().saturating_sub(SAID);
         about.truncate(SAID);

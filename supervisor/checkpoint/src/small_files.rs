@@ -1,4 +1,4 @@
-//! Small files beside weights as whoever makes something of them reads them: judged as in any proof, and within the same limits.
+//! Small files next to weights, read for merging: judged as in any proof, and within the same limits.
 
 use crate::detail::FileDescription;
 use crate::inspect::{InspectedFile, inspect};
@@ -10,13 +10,13 @@ use crate::source::{ByteSource, FileReader};
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Bytes of memory that each byte of a text takes at the most where all its values are kept for whoever asks: a list of lists of a number.
+/// The most bytes of memory per byte of text if all values are kept: for a list of one-number lists.
 const EACH: usize = 128;
 
-/// The text of a JSON object of this kind, small enough for all its values to be kept.
+/// Reads the text of a JSON object of this kind, small enough to keep all its values.
 ///
 /// # Errors
-/// What speaks against it: it is not whole, or larger than the limits allow.
+/// If it is not whole, or larger than the limits allow.
 pub fn read_text(kind: FileKind, src: &dyn ByteSource, limits: &InspectLimits) -> Result<Vec<u8>, Box<Finding>> {
     sound(kind, src, limits)?;
     let file = FileReader::open(src, 0)?;
@@ -27,19 +27,19 @@ pub fn read_text(kind: FileKind, src: &dyn ByteSource, limits: &InspectLimits) -
     }
 }
 
-/// `fsdp_config.json`.
+/// Reads `fsdp_config.json`.
 ///
 /// # Errors
-/// What speaks against it.
+/// If it is not whole, or larger than the limits allow.
 pub fn read_fsdp_config(src: &dyn ByteSource, limits: &InspectLimits) -> Result<FsdpConfig, Box<Finding>> {
     let file = FileReader::open(src, 0)?;
     json::fsdp_config(&file, limits)
 }
 
-/// An index such as `model.safetensors.index.json`, with its text.
+/// Reads an index such as `model.safetensors.index.json`, with its text.
 ///
 /// # Errors
-/// What speaks against it: it is not whole, or larger than the limits allow.
+/// If it is not whole, or larger than the limits allow.
 pub fn read_index(src: &dyn ByteSource, limits: &InspectLimits) -> Result<(Index, Vec<u8>), Box<Finding>> {
     let found = sound(FileKind::SafetensorsIndex, src, limits)?;
     let file = FileReader::open(src, 0)?;

@@ -1,9 +1,9 @@
-//! Sources of bytes, and the meaning of bytes that do not come.
+//! Byte sources, and the findings for bytes that cannot be read.
 //!
-//! A [`Source`] is a length and a positioned read: a file in an I/O worker, a slice in a test. [`Reader`] adds what every
-//! format needs: exact reads inside the length seen at the start, a cached tail (directories stand at the end of files),
-//! and one translation of faults into findings. An I/O error says nothing about the bytes, so it is `Unreadable`;
-//! a file that shrank under our eyes is being rewritten, so it is `Incomplete` and worth another try.
+//! A [`ByteSource`] is a length and a positioned read: a file in an I/O worker, a slice in a test. [`FileReader`] adds what every format
+//! needs: exact reads within the length seen at the start, a cached tail (directories are at the end of files), and one translation of
+//! faults into findings. An I/O error says nothing about the bytes, so it is `Unreadable`; a file that shrinks while it is read is being
+//! rewritten, so it is `Incomplete` and worth another try.
 
 use std::cell::Cell;
 use std::io;
@@ -11,22 +11,22 @@ use supervise_core::checkpoint::{Finding, Verdict};
 
 /// A file as this crate sees it.
 pub trait ByteSource {
-    /// The number of bytes now.
+    /// Returns the current number of bytes.
     ///
     /// # Errors
-    /// The file system's answer.
+    /// The file system's error.
     fn len(&self) -> io::Result<u64>;
 
     /// Reads at a position; like `pread`, may return fewer bytes than asked, and 0 only at the end.
     ///
     /// # Errors
-    /// The file system's answer.
+    /// The file system's error.
     fn read_at(&self, off: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Returns true if there are no bytes now.
+    /// Whether there are currently no bytes.
     ///
     /// # Errors
-    /// The file system's answer.
+    /// The file system's error.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -68,15 +68,14 @@ impl ByteSource for Vec<u8> {
     }
 }
 
-/// Why bytes inside the file could not be had.
+/// Why bytes inside the file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadFault {
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("reading failed: {error}")]
     Io {
-        /// Where.
+        /// File offset.
         at: u64,
-        /// The words.
         #[source]
         error: io::Error,
     },
@@ -91,17 +90,17 @@ pub enum ReadFault {
     /// The file system reports more bytes than it delivers.
     #[error("reading ended at byte {at}, before the end of the file")]
     Short {
-        /// Where.
+        /// File offset.
         at: u64,
     },
 }
 
-/// Error numbers of faults that may pass: EAGAIN, EINTR, EIO, EBUSY, ETIMEDOUT, EHOSTUNREACH, EHOSTDOWN, ESTALE,
-/// EREMOTEIO, ENOTCONN, ECONNRESET. Numbers, because this crate makes no system calls and links no libc wrapper.
+/// Errors that may be temporary: EAGAIN, EINTR, EIO, EBUSY, ETIMEDOUT, EHOSTUNREACH, EHOSTDOWN, ESTALE, EREMOTEIO, ENOTCONN, ECONNRESET.
+/// Numbers, because this crate makes no system calls and links no libc wrapper.
 const MAY_PASS: &[i32] = &[11, 4, 5, 16, 110, 113, 112, 116, 121, 107, 104];
 
 impl ReadFault {
-    /// Words about the file because of it.
+    /// Returns the finding for the file.
     #[must_use]
     pub fn finding(&self) -> Finding {
         match self {
@@ -124,7 +123,7 @@ impl ReadFault {
     }
 }
 
-/// Returns true if the same read may succeed later.
+/// Whether the same read may succeed later.
 #[must_use]
 pub fn may_pass(error: &io::Error) -> bool {
     match error.raw_os_error() {
@@ -148,7 +147,7 @@ impl From<ReadFault> for Box<Finding> {
 /// Fills `buf` from `off`, inside a file that was `len` bytes long.
 ///
 /// # Errors
-/// A fault, with its place.
+/// A fault, with its offset.
 pub fn fill(src: &dyn ByteSource, len: u64, off: u64, buf: &mut [u8]) -> Result<(), ReadFault> {
     let mut done = 0;
     while let Some(rest) = buf.get_mut(done..).filter(|r| !r.is_empty()) {
@@ -170,7 +169,7 @@ pub fn fill(src: &dyn ByteSource, len: u64, off: u64, buf: &mut [u8]) -> Result<
     Ok(())
 }
 
-/// Exact reads inside one file, with its tail at hand.
+/// Reads exact ranges of one file, and caches its tail.
 pub struct FileReader<'a> {
     src: &'a dyn ByteSource,
     len: u64,
@@ -179,10 +178,10 @@ pub struct FileReader<'a> {
 }
 
 impl<'a> FileReader<'a> {
-    /// Looks at the length and reads up to `tail` bytes at the end.
+    /// Gets the length and reads up to `tail` bytes at the end.
     ///
     /// # Errors
-    /// A fault, with its place.
+    /// A fault, with its offset.
     pub fn open(src: &'a dyn ByteSource, tail: usize) -> Result<Self, ReadFault> {
         let len = src.len().map_err(|error| ReadFault::Io { at: 0, error })?;
         let n = usize::try_from(len).unwrap_or(usize::MAX).min(tail);
@@ -196,40 +195,40 @@ impl<'a> FileReader<'a> {
         })
     }
 
-    /// The file's length when it was opened.
+    /// Returns the file's length when it was opened.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Returns true if the file was empty when it was opened.
+    /// Whether the file was empty when it was opened.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The cached end of the file.
+    /// Returns the cached end of the file.
     #[must_use]
     pub fn tail(&self) -> &[u8] {
         &self.tail
     }
 
-    /// The CRC-32 of the file, where it was read in one piece.
+    /// Returns the CRC-32 of the file, if it was read in one piece.
     #[must_use]
     pub fn crc(&self) -> Option<u32> {
         self.crc.get()
     }
 
-    /// Place where the cached end begins.
+    /// Returns the offset of the cached end.
     #[must_use]
     pub fn tail_at(&self) -> u64 {
         self.len - self.tail.len() as u64
     }
 
-    /// Reads `n` bytes at `off`; what lies in the tail costs nothing. The caller bounds `n`.
+    /// Reads `n` bytes at `off`; bytes in the tail need no read. The caller bounds `n`.
     ///
     /// # Errors
-    /// A fault; also where the range is not inside the file.
+    /// A fault; also if the range is not inside the file.
     pub fn bytes(&self, off: u64, n: usize) -> Result<Vec<u8>, ReadFault> {
         if off.checked_add(n as u64).is_none_or(|end| end > self.len) {
             return Err(ReadFault::Short { at: self.len });

@@ -1,4 +1,4 @@
-//! Counters of a step that rise from step to step, so that a step that holds another one's state is found out.
+//! Counters that rise from step to step, to detect a step with another one's state.
 
 use camino::Utf8Path;
 use serde::{Deserialize, Serialize};
@@ -9,24 +9,22 @@ use supervise_core::id::Step;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StepCounters {
-    /// By name: `actor.optimizer` (updates that Adam counted), `actor.schedule` (steps of the learning-rate schedule),
-    /// `data.batches` (batches given out in this epoch). The role is left out where the step is the role.
+    /// By name: `actor.optimizer` (Adam's updates), `actor.schedule` (steps of the learning-rate schedule), `data.batches` (batches
+    /// yielded in this epoch). The role is left out if the step has only one.
     pub counters: BTreeMap<String, u64>,
-    /// CRC-32 over the sorted names and CRC-32s of all files, where every byte was read: equal digests, equal bytes.
+    /// CRC-32 over the sorted names and CRC-32s of all files, if every byte was read: equal digests, equal bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<u32>,
 }
 
-/// A step of the same lineage that was proven before.
+/// An earlier proven step of the same lineage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlierStep {
-    /// Its number.
     pub step: Step,
-    /// Its counters.
     pub marks: StepCounters,
 }
 
-/// CRC-32 over the names and CRC-32s of files, for [`Marks::digest`]; in the order given, which is to be that of the names.
+/// CRC-32 over the names and CRC-32s of files, for [`StepCounters::digest`]. The caller sorts them by name.
 pub fn digest<'a>(files: impl IntoIterator<Item = (&'a Utf8Path, u32)>) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     for (path, crc) in files {

@@ -1,9 +1,9 @@
-//! The second call of a proof: reading what the plan names, every byte once.
+//! The second call of a proof: reads each byte of the plan once.
 //!
-//! Pure kernels over a [`Source`]: chunks that stay in the processor's cache, a CRC, and on request counts of zero blocks
-//! and of numbers that are not finite. [`sweep`] reads one file in order. [`sweep_parallel`] reads several with several
-//! threads, which also share one large file; the results are the same. After each chunk the caller is told and may stop;
-//! throttling is the caller's pause in that call. Memory is a chunk per thread.
+//! These are pure kernels over a [`ByteSource`]. They work on chunks that fit the processor's cache, and compute a CRC and, on request,
+//! counts of zero blocks and of non-finite numbers. [`sweep`] reads one file in order. [`sweep_parallel`] reads several files with
+//! several threads, which also share one large file; the results are the same. A callback after each chunk lets the caller stop, or sleep
+//! to throttle. Memory is one chunk per thread.
 
 mod kernels;
 mod pieces;
@@ -24,12 +24,12 @@ use worker::SweepReader;
 /// Bytes of one read.
 pub const CHUNK: usize = 256 << 10;
 
-/// Faults looked for beside checksums.
+/// What to check besides checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweepOptions {
     /// Count blocks of zeros.
     pub zero: bool,
-    /// Count numbers that are infinite or not a number.
+    /// Count non-finite numbers.
     pub finite: bool,
 }
 
@@ -42,33 +42,31 @@ impl Default for SweepOptions {
     }
 }
 
-/// Returns true if numbers of this type may be infinite or none.
+/// Whether numbers of this type may be non-finite.
 pub(crate) fn has_finite(dtype: Dtype) -> bool {
     kernels::width(dtype).is_some()
 }
 
-/// How far a sweep is.
+/// Progress of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweepProgress {
     /// Bytes read so far.
     pub done: u64,
-    /// Bytes the plan names.
+    /// Bytes in the plan.
     pub of: u64,
 }
 
 /// Why a sweep gave no results.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// The caller asked for it.
     #[error("the reading was called off")]
     Cancelled,
-    /// The bytes could not be had.
     #[error(transparent)]
     Read(#[from] ReadFault),
 }
 
 impl SweepError {
-    /// Words about the file; nothing where the caller called it off.
+    /// Returns the finding for the file; `None` if the caller cancelled.
     #[must_use]
     pub fn finding(&self) -> Option<Finding> {
         match self {
@@ -81,7 +79,7 @@ impl SweepError {
 /// Reads the plan's extents, which are in order of offset.
 ///
 /// # Errors
-/// If the caller called it off or the bytes could not be had.
+/// If the caller cancelled or the bytes could not be read.
 pub fn sweep(
     src: &dyn ByteSource,
     plan: &ReadPlan,
@@ -106,14 +104,13 @@ fn go_on(answer: ControlFlow<()>) -> Result<(), SweepError> {
     }
 }
 
-/// A file to read, and what of it.
+/// A file, and the plan of what to read.
 pub type SweepJob<'a> = (&'a (dyn ByteSource + Sync), &'a ReadPlan);
 
-/// Reads several files with several threads, the calling one among them; results in the order of the jobs.
+/// Reads several files with several threads, including the calling one; results are in the order of the jobs.
 ///
-/// `tell` is called in the calling thread only, with the bytes of all files. Where it answers `Break`, every file that
-/// is not finished gives [`SweepError::Cancelled`]; an error of one file leaves the others alone. Where the system gives
-/// fewer threads, fewer read.
+/// `tell` is called only in the calling thread, with the bytes of all files. If it returns `Break`, every unfinished file gives
+/// [`SweepError::Cancelled`]; an error in one file does not affect the others. If the system provides fewer threads, fewer are used.
 pub fn sweep_parallel(
     jobs: &[SweepJob<'_>],
     threads: usize,
@@ -134,10 +131,9 @@ pub fn sweep_parallel(
     work.results()
 }
 
-/// State shared by the threads.
 struct SweepShared<'a> {
     jobs: Vec<Cutting<'a>>,
-    /// Pieces in the order in which they are taken: job and piece.
+    /// The order in which pieces are taken: job and piece.
     order: Vec<(usize, usize)>,
     next: AtomicUsize,
     done: AtomicU64,
@@ -145,15 +141,12 @@ struct SweepShared<'a> {
     cancelled: AtomicBool,
 }
 
-/// Result of reading one piece.
 type PieceResult = Result<Vec<PartResult>, SweepError>;
 
-/// A job, cut into pieces.
 struct Cutting<'a> {
     src: &'a (dyn ByteSource + Sync),
     plan: &'a ReadPlan,
     pieces: Vec<SweepPiece>,
-    /// Result of each piece.
     parts: Mutex<Vec<Option<PieceResult>>>,
     failed: AtomicBool,
 }
@@ -188,7 +181,7 @@ impl<'a> SweepShared<'a> {
         }
     }
 
-    /// Takes pieces until none are left. Relaxed is enough: the counters order nothing, the mutexes carry the results.
+    /// Takes pieces until none are left. Relaxed ordering suffices: the counters order nothing, the mutexes carry the results.
     fn run(&self, options: SweepOptions, tell: &mut dyn FnMut(SweepProgress) -> ControlFlow<()>) {
         let mut worker = SweepReader::new(options);
         while let Some((j, p)) = self.order.get(self.next.fetch_add(1, Ordering::Relaxed)) {
@@ -230,7 +223,7 @@ impl<'a> SweepShared<'a> {
 impl Cutting<'_> {
     fn result(self) -> Result<Vec<ExtentResult>, SweepError> {
         let mut parts = self.parts.into_inner().unwrap_or_else(PoisonError::into_inner);
-        // A piece that nobody took stands for a reading that was called off, unless another says what happened.
+        // A piece that was never taken counts as cancelled, unless another one has an error.
         if let Some(fault) = parts.iter_mut().find_map(fault) {
             return Err(fault);
         }
@@ -242,7 +235,7 @@ impl Cutting<'_> {
     }
 }
 
-/// Takes out the fault of a piece that could not be read.
+/// Takes the error of a piece that could not be read.
 fn fault(part: &mut Option<PieceResult>) -> Option<SweepError> {
     if matches!(part, Some(Err(SweepError::Read(_)))) {
         return part.take()?.err();

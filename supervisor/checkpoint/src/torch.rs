@@ -1,9 +1,8 @@
-//! Files that `torch.save` wrote: a zip whose `data.pkl` refers to storages kept as `data/<key>`.
+//! Files written by `torch.save`: a zip whose `data.pkl` refers to storages kept as `data/<key>`.
 //!
-//! The strong check of a save: every storage that the pickle refers to is an entry of exactly the size its type and
-//! element count ask for. torch closes the archive even when an exception aborts the save, so a valid zip alone proves
-//! little. The pickle is read as data ([`crate::pickle`]); its own checksum is compared at once, those of the storages
-//! are left to the read plan.
+//! This is the strongest check of a save: every storage that the pickle refers to is an entry of exactly the size that its type and
+//! element count require. torch closes the archive even when an exception aborts the save, so a valid zip alone proves little. The pickle
+//! is read as data ([`crate::pickle`]); its own checksum is compared immediately, those of the storages are left to the read plan.
 
 mod facts;
 mod header;
@@ -26,23 +25,22 @@ use crate::zip::{self, Archive, ZipEntry};
 use std::collections::HashMap;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Entries this small are read and checksummed while the structure is looked at.
+/// Entries up to this size, in bytes, are read and checksummed with the structure.
 const SMALL: u64 = 64;
 
-/// Content of one file.
+/// The content of one file.
 #[derive(Debug, Default)]
 pub struct TorchInspection {
-    /// Tensors in the order of the file, up to the limit.
+    /// Tensors in file order, up to the limit.
     pub tensors: Vec<TorchTensor>,
-    /// Storages by key.
+    /// By key.
     pub storages: HashMap<String, TorchStorage>,
-    /// Verdict on else knowing.
+    /// Everything else that is known.
     pub facts: TorchFacts,
-    /// The extents a full proof reads.
     pub plan: ReadPlan,
 }
 
-/// Looks at a file; findings are added, the rest is returned as far as it could be read.
+/// Inspects a file; adds findings, and returns everything else that could be read.
 pub fn inspect(file: &FileReader<'_>, limits: &InspectLimits, findings: &mut Vec<Finding>) -> TorchInspection {
     let mut out = TorchInspection::default();
     if let Err(fatal) = look(file, limits, findings, &mut out) {
@@ -104,7 +102,7 @@ fn look(
     Ok(())
 }
 
-/// Lists tensors and facts; what is listed is only as good as the pickle.
+/// Lists tensors and facts; they are only as reliable as the pickle.
 fn describe(
     file: &FileReader<'_>,
     pickle: &ParsedPickle,
@@ -159,7 +157,7 @@ fn pickle_bytes(file: &FileReader<'_>, data: &ZipEntry, limits: &InspectLimits) 
     }
 }
 
-/// The entries by their name below the common folder.
+/// The entries by their name below the common directory.
 pub(crate) struct EntryIndex<'a> {
     prefix: &'a str,
     by_name: HashMap<&'a str, &'a ZipEntry>,
@@ -167,7 +165,7 @@ pub(crate) struct EntryIndex<'a> {
 }
 
 impl<'a> EntryIndex<'a> {
-    /// torch takes the folder of the first entry for the archive's name.
+    /// torch takes the first entry's directory as the archive's name.
     fn of(archive: &'a Archive) -> Result<Self, Box<Finding>> {
         let first = archive.entries.first().ok_or_else(|| no_pickle(archive))?;
         let prefix = first.name.split_once('/').map_or("", |(folder, _)| folder);
@@ -190,7 +188,7 @@ impl<'a> EntryIndex<'a> {
         self.by_name.get(name).copied()
     }
 
-    /// The same as torch finds it: without regard to case. No two names differ only by it.
+    /// Finds an entry as torch does: ignoring case. No two names differ only in case.
     fn find(&self, name: &str) -> Option<&'a ZipEntry> {
         let alike = || self.by_name.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         self.get(name).or_else(|| alike().map(|(_, e)| *e))
@@ -217,7 +215,7 @@ impl<'a> EntryIndex<'a> {
     }
 }
 
-/// Checksums of the entries that were read anyway.
+/// Checksums of the small entries, which were read anyway.
 #[derive(Default)]
 struct Small<'a> {
     right: u32,
@@ -233,7 +231,7 @@ impl<'a> Small<'a> {
         }
     }
 
-    /// All wrong: the writer was told to compute none. Some wrong: damage. Gives whether checksums count.
+    /// Returns whether checksums count. All wrong: the writer was told to compute none. Some wrong: damage.
     fn judge(&self, findings: &mut Vec<Finding>) -> bool {
         if self.right == 0 && self.wrong.len() > 1 {
             findings.push(crc_not_written());
@@ -246,14 +244,12 @@ impl<'a> Small<'a> {
     }
 }
 
-/// The finding for a file without checksums.
 pub(crate) fn crc_not_written() -> Finding {
     let detail =
         "no checksum in the archive fits: it was written without (set_crc32_options), so nothing protects its bytes";
     Finding::warning("crc_not_written", detail)
 }
 
-/// The finding for bytes that do not fit their checksum.
 pub(crate) fn crc_mismatch(what: &str, at: u64, more: &str) -> Finding {
     let detail = format!(
         "the bytes of {} do not fit their checksum{more}",

@@ -1,10 +1,10 @@
 //! Zip archives as torch writes them, read from their directory.
 //!
-//! Only what torch uses is accepted: stored entries, one disk, no comment, an end record that reaches exactly to the
-//! end of the file. The directory is written last, so a killed writer leaves no end record (`Incomplete`); a directory
-//! that contradicts itself, the file's size or the local headers is `Damaged`. Every byte of the directory that a loader
-//! uses is compared with a second source: the zip64 record, the local header, the data descriptor, the neighbours.
-//! The reads are the tail, the directory, and the seams between entries (descriptor and next header, together).
+//! Only what torch uses is accepted: stored entries, one disk, no comment, an end record exactly at the end of the file. The directory is
+//! written last, so a killed writer leaves no end record (`Incomplete`); a directory that contradicts itself, the file's size or the
+//! local headers is `Damaged`. Every byte of the directory that a loader uses is compared with a second source: the zip64 record, the
+//! local header, the data descriptor, the neighbours. Only the tail, the directory, and the bytes between entries are read (each
+//! descriptor together with the next header).
 
 mod directory;
 mod entry_layout;
@@ -16,19 +16,17 @@ use crate::source::FileReader;
 use std::ops::Range;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Bytes at the end of a file that hold the end records and mostly the whole directory.
+/// Bytes at the end of a file that contain the end records and usually the whole directory.
 pub const TAIL: usize = 64 << 10;
 
-/// One entry of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZipEntry {
-    /// Its name in the archive.
     pub name: String,
-    /// Place where its local header begins.
+    /// Offset of its local header.
     pub header: u64,
-    /// Place where its bytes begin.
+    /// Offset of its first byte.
     pub data: u64,
-    /// Bytes stored.
+    /// Stored bytes.
     pub size: u64,
     /// CRC-32 according to the directory.
     pub crc: u32,
@@ -36,13 +34,12 @@ pub struct ZipEntry {
 }
 
 impl ZipEntry {
-    /// Place where its bytes end.
+    /// Returns the offset after its last byte.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.data.saturating_add(self.size)
     }
 
-    /// Its name, fit to be shown.
     fn shown(&self) -> String {
         shown(&self.name)
     }
@@ -52,7 +49,7 @@ impl ZipEntry {
     }
 }
 
-/// Statements of the directory beside sizes; compared with the local header and the neighbours.
+/// Directory fields besides sizes; compared with the local header and the neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ZipFields {
     made_by: u16,
@@ -64,19 +61,19 @@ struct ZipFields {
     external: u32,
 }
 
-/// An archive whose structure holds.
+/// An archive with a valid structure.
 #[derive(Debug, Clone)]
 pub struct Archive {
-    /// The entries in the order of the directory.
+    /// In the order of the directory.
     pub entries: Vec<ZipEntry>,
-    /// Place of the directory.
+    /// Byte range of the directory.
     pub directory: Range<u64>,
-    /// True if the zip64 end record that torch always writes is there.
+    /// Whether there is a zip64 end record, which torch always writes.
     pub zip64: bool,
 }
 
 impl Archive {
-    /// Bytes of memory that the list of entries takes, with what is made of it: names to find them by, and extents to read.
+    /// Bytes of memory for the list of entries and what is built from it: an index by name, and read extents.
     pub(crate) fn weight(&self) -> usize {
         const APART: usize = 256;
         let names: usize = self.entries.iter().map(|e| 2 * e.name.len()).sum();
@@ -84,7 +81,7 @@ impl Archive {
     }
 }
 
-/// Reads the structure of an archive. Doubts go to `findings`; what condemns is returned.
+/// Reads the structure of an archive. Warnings go to `findings`; an error is returned.
 ///
 /// # Errors
 /// The finding that makes the archive unusable.

@@ -1,36 +1,32 @@
-//! An archive as `torch.save` writes it.
+//! Lays out an archive as `torch.save` does.
 //!
-//! Source: torch 2.11 `caffe2/serialize/inline_container.cc` and what it writes: entries stored, each followed by a data descriptor, the
-//! bytes of each at a multiple of 64, a zip64 end record always.
+//! Source: torch 2.11 `caffe2/serialize/inline_container.cc` and its output: stored entries, each followed by a data descriptor, data
+//! aligned to 64 bytes, always a zip64 end record.
 
 use crate::problem::ModelError;
 
-/// Bytes of each entry begin at a multiple of this.
+/// Alignment of each entry's data.
 const ALIGN: u64 = 64;
 const HEADER: u64 = 30;
 const DESCRIPTOR: u64 = 16;
 /// Stored, with a data descriptor, names in UTF-8.
 const FLAGS: u16 = 0x0808;
 
-/// An entry of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ArchiveEntry {
-    /// Its name, below the archive's own.
+    /// Name relative to the archive's own.
     pub(crate) name: String,
-    /// Its length in bytes.
     pub(crate) len: u64,
-    /// Its bytes, where they are known before the pass over the source.
+    /// The content, if it is known before the pass over the source.
     pub(crate) bytes: Option<Vec<u8>>,
-    /// So many of its last bytes are zeros, and come from no source.
+    /// Number of zero bytes at the end that come from no source.
     pub(crate) zeros: u64,
 }
 
-/// Places of all entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ArchiveLayout {
     entries: Vec<Placed>,
     directory: u64,
-    /// Length of the archive.
     pub(crate) bytes: u64,
 }
 
@@ -43,7 +39,7 @@ struct Placed {
 }
 
 impl ArchiveLayout {
-    /// Places entries one behind the other.
+    /// Lays out entries one after the other.
     ///
     /// # Errors
     /// An entry of 4 GiB or more.
@@ -59,7 +55,7 @@ impl ArchiveLayout {
                 );
                 return Err(ModelError::unknown(text));
             }
-            // The extra field has four bytes before its filling.
+            // The extra field has four bytes before its padding.
             let data = (at + HEADER + name.len() as u64 + 4).next_multiple_of(ALIGN);
             out.push(Placed {
                 header: at,
@@ -79,12 +75,11 @@ impl ArchiveLayout {
         })
     }
 
-    /// Place of an entry's bytes.
     pub(crate) fn data(&self, n: usize) -> u64 {
         self.entries[n].data
     }
 
-    /// Everything that is no entry's bytes, with its place; `crcs` in the order of the entries.
+    /// Returns the bytes outside of the entries' data, with their offsets; `crcs` in the order of the entries.
     pub(crate) fn frame(&self, crcs: &[u32]) -> Vec<(u64, Vec<u8>)> {
         let mut out = Vec::with_capacity(2 * self.entries.len() + 1);
         let mut central = Vec::new();

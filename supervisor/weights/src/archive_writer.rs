@@ -1,7 +1,7 @@
-//! Files that are made of archives, written in one pass over the source.
+//! Writes files of archives in one pass over the source.
 //!
-//! The bytes of each tensor go to their places from several threads; their checksums are known in the end, and what stands around
-//! them is written then.
+//! Several threads write the tensors' bytes to their offsets. The checksums are known only at the end, so headers and directories are
+//! written last.
 
 use crate::archive::{ArchiveEntry, ArchiveLayout};
 use crate::checksums::ChecksumLedger;
@@ -14,16 +14,14 @@ use std::io;
 use std::ops::ControlFlow;
 use supervise_checkpoint::ByteExtent;
 
-/// An archive in a file.
 #[derive(Debug)]
 struct ArchiveFile {
-    /// Its place in the file, in bytes.
+    /// Offset in the file, in bytes.
     at: u64,
     layout: ArchiveLayout,
     entries: Vec<ArchiveEntry>,
 }
 
-/// All files, with the tensors that they hold.
 #[derive(Debug, Default)]
 pub(crate) struct Archives {
     tensors: Vec<OutTensor>,
@@ -32,7 +30,6 @@ pub(crate) struct Archives {
 }
 
 impl Archives {
-    /// Begins another file.
     pub(crate) fn begin(&mut self, name: String) {
         self.files.push(OutFile {
             name,
@@ -43,7 +40,7 @@ impl Archives {
         self.items.push(Vec::new());
     }
 
-    /// Puts an archive behind what the last file holds; `storages` are its entries that are tensors. Gives its place and its length.
+    /// Appends an archive to the last file; `storages` are its tensor entries. Returns its offset and its length.
     pub(crate) fn add(
         &mut self,
         layout: ArchiveLayout,
@@ -63,20 +60,18 @@ impl Archives {
         (at, len)
     }
 
-    /// Length of the last file so far.
     pub(crate) fn last_bytes(&self) -> u64 {
         self.files.last().map_or(0, |f| f.bytes)
     }
 
-    /// Names and lengths of the files.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, u64)> {
         self.files.iter().map(|f| (f.name.as_str(), f.bytes))
     }
 
-    /// Writes all files. Gives the bytes of the source that were compared with their checksums.
+    /// Writes all files. Returns the number of source bytes whose checksums were compared.
     ///
     /// # Errors
-    /// A source whose bytes are wrong or cannot be read, an output that cannot be written.
+    /// A source that is damaged or cannot be read, an output that cannot be written.
     pub(crate) fn write(
         &self,
         reading: ModelReader<'_>,
@@ -127,7 +122,7 @@ impl Archives {
         Ok(compared)
     }
 
-    /// The storages of the output as extents whose checksums are wanted.
+    /// The storages of the output as extents whose checksums are needed.
     fn described(&self) -> Vec<SourceFile> {
         let open = |item: &ArchiveFile| {
             let all = item.entries.iter().enumerate().filter(|(_, e)| e.bytes.is_none());
@@ -149,7 +144,7 @@ impl Archives {
     }
 }
 
-/// A target whose bytes are summed up on their way.
+/// A sink that also checksums the bytes.
 struct Hashing<'a> {
     target: &'a dyn OutputSink,
     ledger: ChecksumLedger<'a>,

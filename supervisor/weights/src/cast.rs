@@ -1,23 +1,23 @@
-//! Types of elements changed as torch changes them.
+//! Converts element types as torch does.
 //!
-//! Rounding is to the nearest, ties to even; what is too large becomes infinite; a NaN stays one (its sign too, its payload not).
+//! Rounding is to nearest, ties to even; overflow becomes infinity; a NaN stays NaN and keeps its sign, but not its payload.
 
 use multiversion::multiversion;
 use supervise_checkpoint::Dtype;
 
-/// Returns true if [`cast`] can make the one of the other.
+/// Whether [`cast`] supports the conversion.
 #[must_use]
 pub fn is_possible(from: Dtype, to: Dtype) -> bool {
     from == to || (is_float(from) && is_float(to))
 }
 
-/// Returns true for the types that models are trained in: others are kept as they are.
+/// Whether models are trained in this type; other types are never converted.
 #[must_use]
 pub fn is_float(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16)
 }
 
-/// Casts all elements of `from` into `to`, which has room for as many. The pair [is possible](is_possible).
+/// Casts all elements of `src` into `out`, which has the right size. The conversion must be [possible](is_possible).
 pub fn cast(src: &[u8], from: Dtype, to: Dtype, out: &mut [u8]) {
     match (from, to) {
         _ if from == to => out.copy_from_slice(src),
@@ -30,7 +30,7 @@ pub fn cast(src: &[u8], from: Dtype, to: Dtype, out: &mut [u8]) {
         (Dtype::F16, Dtype::F32) => each(src, out, |b| from_f16(u16::from_le_bytes(b)).to_le_bytes()),
         (Dtype::F16, Dtype::Bf16) => each(src, out, |b| bf16(from_f16(u16::from_le_bytes(b))).to_le_bytes()),
         (Dtype::F16, Dtype::F64) => each(src, out, |b| f64::from(from_f16(u16::from_le_bytes(b))).to_le_bytes()),
-        // torch narrows a double in two steps.
+        // torch converts from double in two steps.
         (Dtype::F64, Dtype::F32) => each(src, out, |b| (f64::from_le_bytes(b) as f32).to_le_bytes()),
         (Dtype::F64, Dtype::Bf16) => each(src, out, |b| bf16(f64::from_le_bytes(b) as f32).to_le_bytes()),
         (Dtype::F64, Dtype::F16) => each(src, out, |b| f16(f64::from_le_bytes(b) as f32).to_le_bytes()),
@@ -38,7 +38,7 @@ pub fn cast(src: &[u8], from: Dtype, to: Dtype, out: &mut [u8]) {
     }
 }
 
-/// Every merge casts so by default. Compiled for every x86-64 alone it takes three times as long, within a cache.
+/// The default for every merge. With baseline x86-64 alone it takes three times as long on cached data.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl", "x86_64+avx2"))]
 fn all_bf16(src: &[u8], out: &mut [u8]) {
     each(
@@ -78,13 +78,13 @@ fn f16(x: f32) -> u16 {
     let half = if magnitude > 0x7f80_0000 {
         0x7e00
     } else if magnitude >= 0x4780_0000 {
-        // From 65,536 on.
+        // From 65,536.
         0x7c00
     } else if magnitude < 0x3880_0000 {
-        // Below 2^-14 steps are of 2^-24: adding 0.5 leaves the number of steps in the lowest bits, rounded by the addition.
+        // Below 2^-14, the step is 2^-24: adding 0.5 leaves the number of steps in the lowest bits, rounded by the addition.
         (f32::from_bits(magnitude) + 0.5).to_bits() - 0.5_f32.to_bits()
     } else {
-        // The rounding carries into the exponent where it has to, up to infinity.
+        // The rounding carries into the exponent if needed, up to infinity.
         (magnitude - 0x3800_0000 + 0xfff + ((magnitude >> 13) & 1)) >> 13
     };
     (sign | half) as u16
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Pieces that no register is filled by are cast like all others.
+    /// Pieces that do not fill a register are cast like all others.
     #[test]
     fn all_at_once_are_as_each_alone() {
         let bits = |n: u32| n.wrapping_mul(2_654_435_761).to_le_bytes();
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(from_f16(0x3555), 0.333_251_95);
     }
 
-    /// The nearest of all numbers of a type that are finite, by search; where two are equally near, the even one.
+    /// Searches the finite numbers of a type for the nearest; returns both if two are equally near.
     fn nearest(x: f32, of: impl Fn(u16) -> f32) -> Vec<u16> {
         let off = |n: u16| (f64::from(of(n)) - f64::from(x)).abs();
         let all = (0..=u16::MAX).filter(|n| of(*n).is_finite());

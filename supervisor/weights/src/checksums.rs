@@ -1,7 +1,7 @@
-//! Checksums of what was read, in whatever order it was read.
+//! Checksums of everything read, in any order.
 //!
-//! A merge reads each storage in pieces, from several threads. The checksum of an extent is put together from those of its
-//! pieces, so that no byte is read for it a second time; what the merge had no use for (padding) is read in the end.
+//! A merge reads each storage in pieces, from several threads. The checksum of an extent is combined from those of its pieces, so that no
+//! byte is read twice; bytes that the merge does not need (padding) are read at the end.
 
 use crate::model::SourceFile;
 use crate::problem::ModelError;
@@ -11,17 +11,16 @@ use std::sync::{Mutex, PoisonError};
 use supervise_checkpoint::source::fill;
 use supervise_core::checkpoint::Verdict;
 
-/// Bytes read at once where the rest of an extent is read for its checksum alone.
+/// Bytes per read when the rest of an extent is read only for its checksum.
 const REST: usize = 1 << 20;
 
-/// A run of bytes that was read, with its checksum so far.
 struct Segment {
     from: u64,
     to: u64,
     hasher: Hasher,
 }
 
-/// Bytes read so far, by file and extent.
+/// Everything read so far, by file and extent.
 pub(crate) struct ChecksumLedger<'a> {
     files: &'a [SourceFile],
     read: Vec<Vec<Mutex<Vec<Segment>>>>,
@@ -36,7 +35,7 @@ impl<'a> ChecksumLedger<'a> {
         }
     }
 
-    /// Bytes of a file that were read at a place.
+    /// Adds bytes read from a file at an offset.
     pub(crate) fn note(&self, file: usize, mut at: u64, mut bytes: &[u8]) {
         let extents = &self.files[file].checked;
         let mut n = extents.partition_point(|e| e.off + e.len <= at);
@@ -60,7 +59,7 @@ impl<'a> ChecksumLedger<'a> {
             .iter()
             .position(|s| s.to == at)
             .map(|n| segments.swap_remove(n));
-        // Others go on while this is computed.
+        // Let other threads continue while this is computed.
         drop(segments);
         let mut segment = taken.unwrap_or_else(|| Segment {
             from: at,
@@ -72,11 +71,10 @@ impl<'a> ChecksumLedger<'a> {
         slot.lock().unwrap_or_else(PoisonError::into_inner).push(segment);
     }
 
-    /// Compares every extent of which something was read with its checksum; reads what is left of it. Gives the bytes that were
-    /// compared.
+    /// Compares the checksum of every extent that was at least partly read; reads the rest of it. Returns the number of bytes compared.
     ///
     /// # Errors
-    /// Bytes that do not fit, or cannot be read.
+    /// A wrong checksum, or bytes that cannot be read.
     pub(crate) fn settle(self, sources: &[Box<SharedSource>]) -> Result<u64, ModelError> {
         let mut compared = 0;
         for (n, (file, extents)) in self.files.iter().zip(self.read).enumerate() {
@@ -104,10 +102,10 @@ impl<'a> ChecksumLedger<'a> {
 }
 
 impl ChecksumLedger<'_> {
-    /// The checksums of all extents, each of which was noted whole.
+    /// Returns the checksums of all extents, which must be complete.
     ///
     /// # Errors
-    /// One that was not.
+    /// An incomplete extent.
     pub(crate) fn sums(self) -> Result<Vec<Vec<u32>>, ModelError> {
         let of = |(file, extents): (&SourceFile, Vec<Mutex<Vec<Segment>>>)| {
             let each = file.checked.iter().zip(extents);
@@ -126,7 +124,7 @@ impl ChecksumLedger<'_> {
     }
 }
 
-/// The checksum of an extent from those of its pieces; what lies between them is read.
+/// The checksum of an extent from those of its pieces; gaps between them are read.
 fn whole(
     mut segments: Vec<Segment>,
     off: u64,
@@ -148,7 +146,7 @@ fn whole(
         Ok::<(), ModelError>(())
     };
     for segment in segments {
-        // One that begins inside another was read twice: what it has beyond that is read once more.
+        // A segment that begins inside another was read twice: its remainder is read once more.
         if segment.from < at {
             continue;
         }

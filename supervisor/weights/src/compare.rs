@@ -1,4 +1,4 @@
-//! Two models, number by number.
+//! Compares two models, number by number.
 
 use crate::cast::{cast, is_float, is_possible};
 use crate::layout::OutTensor;
@@ -11,99 +11,85 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use supervise_checkpoint::Dtype;
 
-/// Elements of a tensor that are in memory at once.
+/// Elements of a tensor in memory at once.
 const BLOCK: u64 = 256 << 10;
 
-/// A model that is compared: its tensors under the names that it would be written with.
+/// A model to compare, with the names that its tensors would be written under.
 pub struct ComparedModel<'a> {
-    /// Its open files.
     pub reading: ModelReader<'a>,
-    /// Its tensors.
     pub tensors: &'a [OutTensor],
 }
 
-/// The measure of equality.
+/// When two numbers count as equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tolerance {
-    /// Both are cast to this type first.
+    /// Cast both to this type first.
     pub as_type: Option<Dtype>,
-    /// Numbers may differ by so much.
+    /// Largest allowed absolute difference.
     pub absolute: f64,
 }
 
-/// A tensor that is not the same in both.
+/// A tensor that differs between the models.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// Its name.
     pub name: String,
-    /// The kind of difference.
     #[serde(flatten)]
     pub what: DifferenceKind,
 }
 
-/// The kind of difference.
+/// How a tensor differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum DifferenceKind {
-    /// Only the first model has it.
     OnlyInFirst,
-    /// Only the second model has it.
     OnlyInSecond,
-    /// The shapes.
     Shape {
         /// In the first model.
         first: Vec<u64>,
         /// In the second model.
         second: Vec<u64>,
     },
-    /// The types of the numbers.
     Dtype {
         /// In the first model.
         first: Dtype,
         /// In the second model.
         second: Dtype,
     },
-    /// The numbers.
     Values(Values),
 }
 
-/// How numbers of a tensor differ.
+/// How the numbers of a tensor differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Values {
-    /// Numbers that differ by more than is allowed.
+    /// Numbers that differ by more than allowed.
     pub different: u64,
-    /// Numbers of the tensor.
+    /// Numbers in the tensor.
     pub of: u64,
-    /// Place of the first of them, in each dimension.
+    /// Index of the first of them, per dimension.
     pub first_at: Vec<u64>,
     /// The first of them in the first model, and in the second.
     pub first_values: [f64; 2],
-    /// The largest difference.
     pub max_absolute: f64,
     /// The largest difference divided by the larger of the two numbers.
     pub max_relative: f64,
-    /// Numbers that are not a number, in the first model and in the second.
+    /// Count of NaNs in the first model and in the second.
     pub nan: [u64; 2],
 }
 
 /// Result of a comparison.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CompareReport {
-    /// Tensors that both have.
     pub tensors: u64,
-    /// Numbers that were compared.
     pub numbers: u64,
-    /// Differences, by name.
     pub differences: Vec<Difference>,
-    /// Numbers that are not a number, in the first model and in the second, of tensors that are in both.
+    /// Count of NaNs in the first model and in the second, in tensors that both have.
     pub nan: [u64; 2],
 }
 
-/// Compares two models, then all that was read with its checksums.
-/// `progress` is told how many numbers were compared, of how many.
+/// Compares two models, then the checksums of everything read. `progress` is called with the numbers compared so far and their total.
 ///
 /// # Errors
-/// A source whose bytes are wrong or cannot be read; `None` where the caller wanted no more of it.
+/// A source that is damaged or cannot be read; `None` if the caller cancelled.
 pub fn compare(
     first: ComparedModel<'_>,
     second: ComparedModel<'_>,
@@ -190,7 +176,7 @@ fn source_type(side: &ComparedModel<'_>, tensor: &OutTensor) -> Dtype {
     piece.unwrap_or(tensor.dtype)
 }
 
-/// The type in which two are compared; none where they are of different types and nobody asked for one.
+/// The type to compare in; `None` if the types differ and no type was requested.
 fn common(types: [Dtype; 2], wanted: Option<Dtype>) -> Option<Dtype> {
     match wanted.filter(|to| types.iter().all(|from| is_possible(*from, *to))) {
         None if types[0] == types[1] => Some(types[0]),
@@ -286,7 +272,6 @@ impl Buffer {
     }
 }
 
-/// Differences of a tensor so far.
 struct TensorDiff {
     allowed: f64,
     different: u64,
@@ -313,7 +298,7 @@ impl TensorDiff {
             return;
         }
         let Some(number) = reader(kind) else {
-            // Of a type without arithmetic only the bytes are compared.
+            // Types without arithmetic are compared as bytes.
             let size = kind.size() as usize;
             for (n, (a, b)) in x
                 .chunks(size)
@@ -341,7 +326,7 @@ impl TensorDiff {
                 continue;
             }
             let off = (a - b).abs();
-            // Integers so large that their difference is lost in the conversion differ all the same.
+            // Large integers differ even if the conversion hides it.
             let off = if off.is_nan() {
                 f64::INFINITY
             } else if floats {
@@ -393,7 +378,7 @@ impl TensorDiff {
     }
 }
 
-/// How numbers of a type are read.
+/// Returns a function that reads a number of this type.
 fn reader(kind: Dtype) -> Option<fn(&[u8]) -> f64> {
     fn bytes<const N: usize>(b: &[u8]) -> [u8; N] {
         b.try_into().unwrap_or([0; N])

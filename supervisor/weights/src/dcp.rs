@@ -1,9 +1,9 @@
-//! Checkpoints of `torch.distributed.checkpoint`: which of their tensors are the model, and where its elements lie.
+//! `torch.distributed.checkpoint`: which tensors belong to the model, and where their elements are.
 //!
-//! A save is a dict of dicts, flattened: its names are the ways through it, joined by dots. Which of them lead to the model is the
-//! writer's choice. AReaL saves `{"dcp": {"model": …, "optim": …}}`, torch's own examples `{"model": …, "optim": …}` or `{"app": …}`,
-//! Megatron its own names beside `optimizer.…`. A name that can be read in two ways is decided by the optimizer, whose values have the
-//! parameters' names in theirs; what nothing decides is refused.
+//! A save is a flattened dict of dicts: a name is the path through them, joined by dots. The writer chooses where the model is. AReaL
+//! saves `{"dcp": {"model": …, "optim": …}}`, torch's own examples `{"model": …, "optim": …}` or `{"app": …}`, Megatron its own names
+//! next to `optimizer.…`. The optimizer decides ambiguous names, because its values contain the parameters' names; if nothing decides,
+//! the checkpoint is rejected.
 
 use crate::fsdp::{FsdpShard, source_file};
 use crate::model::{ModelTensor, ModelWeights, TensorChunk, row_major};
@@ -13,13 +13,13 @@ use supervise_checkpoint::dcp::StoredValue;
 use supervise_checkpoint::{DcpMetadata, FileDescription, InspectedFile};
 use supervise_core::checkpoint::Verdict;
 
-/// Dicts around everything else, which say nothing.
+/// Meaningless dicts around everything else.
 const AROUND: [&str; 2] = ["dcp.", "app."];
-/// Keys that a model is kept under.
+/// Keys that may contain a model.
 const HOLDERS: [&str; 4] = ["model", "module", "model_state_dict", "state_dict"];
-/// First words of the names in a model of Hugging Face with a head.
+/// Top-level names in a Hugging Face model with a head.
 const ROOTS: [&str; 6] = ["model", "lm_head", "score", "classifier", "v_head", "transformer"];
-/// First words of what is no model: they begin so.
+/// Prefixes of top-level names outside the model.
 const OTHERS: [&str; 12] = [
     "optim",
     "opt_",
@@ -34,22 +34,22 @@ const OTHERS: [&str; 12] = [
     "rerun_state",
     "step",
 ];
-/// Names given in a message.
+/// The most names in a message.
 const NAMED: usize = 8;
 
-/// The tensors of a checkpoint that are the model.
+/// The tensors of a checkpoint that belong to the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelSelection {
-    /// Their names in the checkpoint, each with its name in the model.
+    /// Each name in the checkpoint, with the name in the model.
     pub names: BTreeMap<String, String>,
-    /// First words of the tensors that are left out, each with how many there are.
+    /// Number of tensors left out, by top-level name.
     pub left_out: BTreeMap<String, u64>,
 }
 
-/// The table of a checkpoint whose `.metadata` was looked into.
+/// Returns the table of an inspected `.metadata`.
 ///
 /// # Errors
-/// It is not sound.
+/// It is not whole.
 pub fn table(metadata: &InspectedFile) -> Result<&DcpMetadata, ModelError> {
     if let Some(worst) = metadata.findings.iter().find(|f| f.effect() != Verdict::Whole) {
         return Err(ModelError::found(".metadata", worst));
@@ -60,7 +60,7 @@ pub fn table(metadata: &InspectedFile) -> Result<&DcpMetadata, ModelError> {
     }
 }
 
-/// Returns true if the names are those of Megatron.
+/// Whether the names are Megatron's.
 #[must_use]
 pub fn is_megatron(dcp: &DcpMetadata) -> bool {
     let first = [
@@ -71,7 +71,7 @@ pub fn is_megatron(dcp: &DcpMetadata) -> bool {
     dcp.tensors.iter().any(|t| first.iter().any(|f| t.name.starts_with(f)))
 }
 
-/// Chooses Megatron's tensors of the model: all but the optimizer's.
+/// Selects Megatron's model tensors: all but the optimizer's.
 #[must_use]
 pub fn choose_megatron(dcp: &DcpMetadata) -> ModelSelection {
     let mut out = ModelSelection::default();
@@ -86,10 +86,10 @@ pub fn choose_megatron(dcp: &DcpMetadata) -> ModelSelection {
     out
 }
 
-/// Chooses the tensors whose names begin with `prefix`; without one, finds out which it is.
+/// Selects the tensors whose names begin with `prefix`; without one, detects it.
 ///
 /// # Errors
-/// No tensor has such a name, or it is not clear which ones are the model.
+/// No tensor has such a name, or it is not clear which ones belong to the model.
 pub fn choose(dcp: &DcpMetadata, prefix: Option<&str>) -> Result<ModelSelection, ModelError> {
     let names: Vec<&str> = dcp.tensors.iter().map(|t| &*t.name).collect();
     let prefix = match prefix {
@@ -100,7 +100,7 @@ pub fn choose(dcp: &DcpMetadata, prefix: Option<&str>) -> Result<ModelSelection,
     let mut out = ModelSelection::default();
     for name in &names {
         match name.strip_prefix(prefix.as_str()).filter(|n| !n.is_empty()) {
-            // Beside a model without a prefix stands what is none.
+            // A model without a prefix may have other values next to it.
             Some(inner) if !(prefix.is_empty() && is_other(head(inner))) => {
                 out.names.insert((*name).to_owned(), inner.to_owned());
             }
@@ -117,7 +117,6 @@ pub fn choose(dcp: &DcpMetadata, prefix: Option<&str>) -> Result<ModelSelection,
     Ok(out)
 }
 
-/// The prefix that the model has.
 fn find(names: &[&str]) -> Result<String, ModelError> {
     let around = AROUND
         .iter()
@@ -187,7 +186,7 @@ impl ModelSelection {
         *self.left_out.entry(head(inner).to_owned()).or_default() += 1;
     }
 
-    /// The files that hold any of them.
+    /// Returns the files that contain selected tensors.
     #[must_use]
     pub fn files<'d>(&self, dcp: &'d DcpMetadata) -> Vec<&'d str> {
         let holds = |p: &supervise_checkpoint::dcp::StorageRange| self.names.contains_key(&*p.fqn);
@@ -196,10 +195,10 @@ impl ModelSelection {
     }
 }
 
-/// Puts the tensors together from the files that hold them, each looked into as the table describes it, all of its parts.
+/// Assembles the tensors from the files that contain them. Each file was inspected against the table, with all its parts.
 ///
 /// # Errors
-/// A file that is not sound or is not there, a chunk that is kept in a form that is not known here.
+/// A file that is missing or not whole, or a chunk in an unsupported form.
 pub fn gather(dcp: &DcpMetadata, choice: &ModelSelection, shards: &[FsdpShard]) -> Result<ModelWeights, ModelError> {
     let mut chunks: BTreeMap<&str, Vec<TensorChunk>> = BTreeMap::new();
     for (file, shard) in shards.iter().enumerate() {
@@ -245,7 +244,7 @@ pub fn gather(dcp: &DcpMetadata, choice: &ModelSelection, shards: &[FsdpShard]) 
         };
         let mut own = chunks.remove(&*described.name).unwrap_or_default();
         own.sort_by(|a, b| a.offsets.cmp(&b.offsets));
-        // The table's chunks tile the tensor: all of them have to be here.
+        // The table's chunks tile the tensor: all of them must be present.
         let there: u64 = own.iter().map(|c| crate::model::elements(&c.sizes)).sum();
         let tensor = ModelTensor {
             name: name.clone(),

@@ -1,8 +1,8 @@
-//! DeepSpeed's checkpoints: parameters in float32, in flat pieces of all ranks, as its own `zero_to_fp32` puts them together.
+//! DeepSpeed checkpoints: float32 parameters in flat pieces of all ranks, assembled as DeepSpeed's `zero_to_fp32` does.
 //!
-//! Source: DeepSpeed 0.19 `utils/zero_to_fp32.py`. Stages 1 and 2: the parameters of a group of the optimizer stand one behind the other in one
-//! vector, of which each rank has a part. Stage 3: each parameter is cut into as many equal parts as there are ranks, and each rank has
-//! its own ones behind each other. Frozen parameters and buffers stand in the states of the model.
+//! Source: DeepSpeed 0.19 `utils/zero_to_fp32.py`. Stages 1 and 2: the parameters of an optimizer group are concatenated in one vector,
+//! and each rank has a part of it. Stage 3: each parameter is divided into as many equal parts as there are ranks, and each rank
+//! concatenates its own parts. Frozen parameters and buffers are in the model states.
 
 mod boxes;
 mod state;
@@ -18,23 +18,22 @@ use supervise_checkpoint::pickle::PickleValue;
 use supervise_checkpoint::{Dtype, InspectLimits};
 use supervise_core::checkpoint::Verdict;
 
-/// Files of a checkpoint, looked into and open, each kind in the order of the ranks.
+/// The inspected, open files of a checkpoint, each kind in rank order.
 #[derive(Clone, Copy)]
 pub struct ZeroSource<'a> {
-    /// All files: first those with states of the model (`…_model_states.pt`), then those with states of the optimizer.
+    /// All files: first the model states (`…_model_states.pt`), then the optimizer states.
     pub shards: &'a [FsdpShard],
-    /// The same, open.
+    /// The same files, open.
     pub sources: &'a [Box<SharedSource>],
-    /// How many of them hold states of the model.
+    /// How many of them are model states.
     pub models: usize,
-    /// Bounds on what is looked into.
     pub limits: &'a InspectLimits,
 }
 
-/// Puts the files of all ranks together.
+/// Assembles the files of all ranks.
 ///
 /// # Errors
-/// Files that contradict each other, or are of a form that is not known here.
+/// Files that contradict each other, or are in an unsupported form.
 pub fn gather(source: ZeroSource<'_>) -> Result<ModelWeights, ModelError> {
     let states = source.shards.iter().zip(source.sources).enumerate();
     let states: Vec<TorchState<'_>> = states
@@ -94,7 +93,7 @@ pub fn gather(source: ZeroSource<'_>) -> Result<ModelWeights, ModelError> {
     })
 }
 
-/// Files of another save hold other numbers. Those of the optimizer do not tell of which save they are.
+/// Files of another save contain other numbers. Optimizer states do not say which save they are from.
 fn same_save(models: &[TorchState<'_>]) -> Result<(), ModelError> {
     let step = |state: &TorchState<'_>| state.get(state.root, "global_steps").and_then(|v| state.number(v));
     let [first, others @ ..] = models else { return Ok(()) };
@@ -119,7 +118,7 @@ fn stage(state: &TorchState<'_>) -> Result<u64, ModelError> {
     }
 }
 
-/// The number of ranks that saved: there has to be a file of each.
+/// The number of ranks that saved: each must have a file.
 fn world(state: &TorchState<'_>, files: usize) -> Result<u64, ModelError> {
     let count = state.want(optimizer_state(state)?, "partition_count")?;
     let world = match state.number(count) {
@@ -152,10 +151,10 @@ fn world(state: &TorchState<'_>, files: usize) -> Result<u64, ModelError> {
     }
 }
 
-/// Parameters of a group of the optimizer, with their shapes.
+/// Parameters of an optimizer group, with their shapes.
 type ParamGroup = Vec<(String, Vec<u64>)>;
 
-/// Groups of the optimizer: names and shapes of their parameters, in their order.
+/// Names and shapes of the parameters in each optimizer group, in order.
 fn shapes(model: &TorchState<'_>) -> Result<Vec<ParamGroup>, ModelError> {
     let groups = model.want(model.root, "param_shapes")?;
     let groups = model.items(groups, "param_shapes")?;
@@ -172,7 +171,6 @@ fn shapes(model: &TorchState<'_>) -> Result<Vec<ParamGroup>, ModelError> {
     groups.iter().map(group).collect()
 }
 
-/// Vectors of a rank, of numbers in float32.
 fn vectors(optimizer: &TorchState<'_>, key: &str) -> Result<Vec<StoredTensor>, ModelError> {
     let groups = optimizer.want(optimizer_state(optimizer)?, key)?;
     let mut out = Vec::new();
@@ -186,7 +184,7 @@ fn vectors(optimizer: &TorchState<'_>, key: &str) -> Result<Vec<StoredTensor>, M
     Ok(out)
 }
 
-/// Numbers behind each other in a file, which are the elements `begin..` of something larger.
+/// Consecutive numbers in a file, which are the elements `begin..` of something larger.
 #[derive(Debug, Clone, Copy)]
 struct ElementRun {
     begin: u64,
@@ -195,7 +193,6 @@ struct ElementRun {
     at: u64,
 }
 
-/// Vectors one behind the other.
 fn joined<'a>(vectors: impl Iterator<Item = &'a StoredTensor>) -> Vec<ElementRun> {
     let mut begin = 0;
     vectors
@@ -253,7 +250,7 @@ impl ZeroBuilder {
         self.put(name, stored.dtype, stored.shape.clone(), chunks)
     }
 
-    /// Stages 1 and 2: a vector for each group, in parts of the ranks.
+    /// Stages 1 and 2: one vector per group, divided over the ranks.
     fn second(&mut self, model: &TorchState<'_>, optimizers: &[TorchState<'_>]) -> Result<(), ModelError> {
         const KEY: &str = "single_partition_of_fp32_groups";
         let ranks: Vec<Vec<StoredTensor>> = optimizers.iter().map(|o| vectors(o, KEY)).collect::<Result<_, _>>()?;
@@ -286,7 +283,7 @@ impl ZeroBuilder {
                 let filling = fillings.get(k).and_then(|v| first.number(*v)).unwrap_or(0);
                 at = end.saturating_add(filling);
             }
-            // The whole is filled up to a multiple of twice the number of ranks.
+            // The whole is padded to a multiple of twice the number of ranks.
             let align = 2 * world;
             if at.div_ceil(align) != length(&runs).div_ceil(align) {
                 let text = format!(
@@ -300,7 +297,7 @@ impl ZeroBuilder {
         Ok(())
     }
 
-    /// Stage 3: each parameter in equal parts of the ranks, the last ones filled up.
+    /// Stage 3: each parameter is divided equally over the ranks; the last parts are padded.
     fn third(&mut self, models: &[TorchState<'_>], optimizers: &[TorchState<'_>]) -> Result<(), ModelError> {
         const KEY: &str = "fp32_flat_groups";
         let ranks: Vec<Vec<ElementRun>> = optimizers
@@ -336,7 +333,6 @@ impl ZeroBuilder {
         }
     }
 
-    /// Parameters that were not trained.
     fn frozen(&mut self, models: &[TorchState<'_>], is_cut: bool) -> Result<(), ModelError> {
         const SHAPES: &str = "frozen_param_shapes";
         const PIECES: &str = "frozen_param_fragments";
@@ -392,7 +388,7 @@ impl ZeroBuilder {
         Ok(())
     }
 
-    /// Parameters that are others, under a second name.
+    /// Adds parameters that are others under a second name.
     fn shared(&mut self, model: &TorchState<'_>) -> Result<(), ModelError> {
         let Some(pairs) = model.get(model.root, "shared_params") else {
             return Ok(());
@@ -406,7 +402,6 @@ impl ZeroBuilder {
         Ok(())
     }
 
-    /// Each parameter of the module was found.
     fn complete(&self, model: &TorchState<'_>) -> Result<(), ModelError> {
         let Some(module) = model.get(model.root, "module") else {
             return Ok(());
@@ -422,7 +417,7 @@ impl ZeroBuilder {
     }
 }
 
-/// The element behind the last of `n` from `at` on, of so many that are there.
+/// Returns the end of `n` elements from `at`, if that many exist.
 fn within(name: &str, at: u64, n: u64, there: u64) -> Result<u64, ModelError> {
     at.checked_add(n).filter(|end| *end <= there).ok_or_else(|| {
         ModelError::damaged(format!(
@@ -431,12 +426,12 @@ fn within(name: &str, at: u64, n: u64, there: u64) -> Result<u64, ModelError> {
     })
 }
 
-/// A tensor whose elements are those from `at` on of what runs hold.
+/// Adds the chunks of a tensor whose elements start at `at` of the runs.
 fn cut(shape: &[u64], at: u64, runs: &[ElementRun], first: u64, dtype: Dtype, out: &mut Vec<TensorChunk>) {
     cut_part(shape, at, runs, first, elements(shape), dtype, out);
 }
 
-/// The elements `first..first + n` of a tensor, as far as it has them, are those from `at` on of what runs hold.
+/// The same for the elements `first..first + n` of a tensor, limited to its size.
 fn cut_part(shape: &[u64], at: u64, runs: &[ElementRun], first: u64, n: u64, dtype: Dtype, out: &mut Vec<TensorChunk>) {
     let n = n.min(elements(shape).saturating_sub(first));
     for run in runs {
@@ -445,7 +440,7 @@ fn cut_part(shape: &[u64], at: u64, runs: &[ElementRun], first: u64, n: u64, dty
             continue;
         }
         for one in boxes(shape, first + (lo - at), first + (hi - at)) {
-            // Its place among the run's numbers.
+            // Its offset among the run's numbers.
             let skip = lo + (one.first - (first + (lo - at))) - run.begin;
             out.push(TensorChunk {
                 stride: row_major(&one.sizes),

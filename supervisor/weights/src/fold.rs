@@ -1,8 +1,8 @@
-//! Adapters added to the tensors that they belong to, as peft's `merge_and_unload` does on a CPU.
+//! Adds adapters to their tensors, as peft's `merge_and_unload` does on a CPU.
 //!
-//! Source: peft 0.21 `tuners/lora/layer.py`. It loads adapters as float32 whatever type they have; the product and the factor are computed
-//! in that, added to the tensor, and the sum is rounded to the tensor's type once. Within the product each step rounds once, in the order
-//! of the ranks, as the kernels of torch do for ranks up to some hundreds.
+//! Source: peft 0.21 `tuners/lora/layer.py`. It loads adapters as float32 whatever type they have. The product and the factor are
+//! computed in float32 and added to the tensor, and the sum is rounded to the tensor's type once. Within the product, each step rounds
+//! once, in the order of the LoRA rank's dimension, as torch's kernels do for ranks up to some hundreds.
 
 use crate::cast::cast;
 use crate::model::{Fold, ModelTensor};
@@ -10,10 +10,10 @@ use crate::problem::ModelError;
 use crate::read::ModelReader;
 use supervise_checkpoint::Dtype;
 
-/// Elements that are in memory at once.
+/// Elements in memory at once.
 const BLOCK: u64 = 256 << 10;
 
-/// Adds its adapter, if it has one, to the elements `from..` of a tensor.
+/// Adds the tensor's adapter, if it has one, to the elements from `from`.
 pub(crate) fn add(
     reading: &ModelReader<'_>,
     tensor: &ModelTensor,
@@ -34,7 +34,7 @@ pub(crate) fn add(
     let end = from + buf.len() as u64 / size;
     let mut at = from;
     while at < end {
-        // Rows that are longer than what is held at once are taken in parts.
+        // Rows longer than a block are processed in parts.
         let to = match columns > BLOCK {
             true => end.min(at - at % columns + columns).min(at + BLOCK),
             false => end.min(at + BLOCK),
@@ -75,13 +75,13 @@ struct Adding<'a> {
 }
 
 impl Adding<'_> {
-    /// Adds the product to the elements `from..to`: of one row, or of rows that are no longer than a block.
+    /// Adds the product to the elements `from..to`: of one row, or of rows no longer than a block.
     fn block(&self, from: u64, to: u64, buf: &mut [u8]) -> Result<(), ModelError> {
         let tensors = &self.reading.weights().tensors;
         let (left, right) = (&tensors[self.fold.left], &tensors[self.fold.right]);
         let (first, last) = (from / self.columns, (to - 1) / self.columns);
         let (rows, rank) = (last - first + 1, right.shape[0]);
-        // The columns that are needed: all, where there are several rows.
+        // The needed columns: all, if there are several rows.
         let (lo, hi) = match rows {
             1 => (from % self.columns, from % self.columns + (to - from)),
             _ => (0, self.columns),
@@ -112,7 +112,6 @@ impl Adding<'_> {
         Ok(())
     }
 
-    /// Elements of a tensor as float32, behind those that are there.
     fn floats(&self, tensor: &ModelTensor, from: u64, n: u64, out: &mut Vec<f32>) -> Result<(), ModelError> {
         let mut bytes = vec![0; (n * tensor.dtype.size()) as usize];
         self.reading.fill(tensor, from, &mut bytes, &mut Vec::new())?;
@@ -120,9 +119,9 @@ impl Adding<'_> {
         Ok(())
     }
 
-    /// Adds the product, times the factor, to the numbers in `buf`.
+    /// Adds the product times the factor to the numbers in `buf`.
     fn put(&self, sum: &[f32], buf: &mut [u8]) {
-        // torch multiplies by the factor in the type of the product.
+        // torch multiplies by the factor in the product's type.
         let scaling = self.fold.scaling as f32;
         let own = as_floats(buf, self.tensor.dtype);
         let both = own.iter().zip(sum);

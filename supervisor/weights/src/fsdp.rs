@@ -1,8 +1,8 @@
-//! verl's FSDP checkpoints: one file of `torch.save` for each rank, each with its part of every tensor.
+//! verl's FSDP checkpoints: one `torch.save` file per rank, each with its part of every tensor.
 //!
 //! Source: verl 0.9 `verl/utils/checkpoint/fsdp_checkpoint_manager.py` (what is written), torch 2.11
-//! `torch/distributed/tensor/placement_types.py` (how a tensor is cut: in `ceil(n / ranks)`, the last parts short or empty, nothing
-//! padded). A hybrid mesh holds each part several times: the first replica is read.
+//! `torch/distributed/tensor/placement_types.py` (how a tensor is divided: into `ceil(n / ranks)`, the last parts short or empty, no
+//! padding). A hybrid mesh has each part several times: the first replica is read.
 
 mod flat;
 
@@ -17,27 +17,26 @@ use supervise_checkpoint::torch::{Placement, TorchTensor as Part};
 use supervise_checkpoint::{Dtype, InspectedFile};
 use supervise_core::checkpoint::Verdict;
 
-/// Bytes of a name that are read, and more than any has.
+/// Bytes of a name that are read; real names are shorter.
 const NAME: usize = 200;
 
-/// The file of one rank, looked into.
+/// An inspected file of one rank.
 #[derive(Debug)]
 pub struct FsdpShard {
-    /// Its path, relative to the source's directory.
+    /// Relative to the source's directory.
     pub path: Utf8PathBuf,
-    /// Findings in it.
     pub found: InspectedFile,
 }
 
-/// Puts the shards of all ranks together; `shards` in the order of the ranks, all of them.
+/// Assembles the shards of all ranks, given in rank order.
 ///
 /// # Errors
-/// Shards that contradict each other, or are cut in a way that is not known here.
+/// Shards that contradict each other, or are divided in an unsupported way.
 pub fn gather(shards: &[FsdpShard]) -> Result<ModelWeights, ModelError> {
     gather_as(shards, false, &FlatParams::default())
 }
 
-/// The same of FSDP1's optimizer: pieces of its flat parameters are put together, without what fills them up.
+/// Like [`gather`], for FSDP1's optimizer: assembles pieces of its flat parameters, without the padding.
 ///
 /// # Errors
 /// As [`gather`].
@@ -45,7 +44,7 @@ pub fn gather_flat(shards: &[FsdpShard], flat: &FlatParams) -> Result<ModelWeigh
     gather_as(shards, false, flat)
 }
 
-/// The same; what hybrid meshes and replicated tensors hold several times is to be compared.
+/// Like [`gather`], and marks the copies in hybrid meshes and replicated tensors for comparison.
 ///
 /// # Errors
 /// As [`gather`].
@@ -60,7 +59,7 @@ fn gather_as(shards: &[FsdpShard], replicas: bool, flat: &FlatParams) -> Result<
     let mut names: BTreeMap<&str, Vec<Option<&Part>>> = BTreeMap::new();
     for (rank, shard) in shards.iter().enumerate() {
         for part in &shard.found.inventory {
-            // The reader keeps so much of a key: two that begin alike would be one.
+            // The reader truncates longer keys: two with the same beginning would become one.
             if part.name.len() >= NAME {
                 let text = format!("{}: it holds a tensor whose name has {NAME} bytes or more", shard.path);
                 return Err(ModelError::unknown(text));
@@ -99,7 +98,7 @@ fn gather_as(shards: &[FsdpShard], replicas: bool, flat: &FlatParams) -> Result<
     Ok(ModelWeights { files, tensors })
 }
 
-/// A finding that condemns a file ends it; so does anything that would leave tensors out unseen.
+/// Rejects a file that is not whole, or whose tensors may not all be listed.
 fn sound(shard: &FsdpShard) -> Result<(), ModelError> {
     let found = &shard.found;
     if let Some(worst) = found.findings.iter().find(|f| f.effect() != Verdict::Whole) {
@@ -119,7 +118,7 @@ fn sound(shard: &FsdpShard) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// The file with what of it has a checksum.
+/// The file with its checksummed extents.
 pub(crate) fn source_file(shard: &FsdpShard) -> SourceFile {
     let checked = shard.found.plan.extents.iter().filter(|e| e.crc.is_some() && e.len > 0);
     SourceFile {
@@ -129,7 +128,6 @@ pub(crate) fn source_file(shard: &FsdpShard) -> SourceFile {
     }
 }
 
-/// Place of each storage, by its key.
 fn storages(shard: &FsdpShard) -> BTreeMap<&str, u64> {
     shard
         .found
@@ -147,7 +145,7 @@ fn shard_dim(word: &str, dims: usize) -> Option<usize> {
     usize::try_from(dim).ok().filter(|d| *d < dims)
 }
 
-/// The dimension along which a rank's part is cut; none where every rank holds all of it.
+/// Returns the dimension along which a tensor is divided; `None` if every rank has all of it.
 ///
 /// # Errors
 /// A mesh with several dimensions, or another placement.
@@ -172,25 +170,23 @@ pub(crate) fn cut(part: &Part) -> Result<Option<usize>, ModelError> {
     }
 }
 
-/// One tensor, as each rank holds it.
 struct ShardedTensor<'a> {
     name: &'a str,
     parts: &'a [&'a Part],
     shards: &'a [FsdpShard],
     places: &'a [BTreeMap<&'a str, u64>],
-    /// What the ranks hold several times is compared.
+    /// Whether copies on other ranks are compared.
     replicas: bool,
-    /// Elements of the flat parameter that the parts are pieces of.
+    /// Elements of the flat parameter, if the parts are pieces of one.
     flat: Option<u64>,
 }
 
-/// How a tensor lies on the ranks.
 enum TensorPlacement {
-    /// Every rank holds all of it, outside of any mesh.
+    /// Every rank has all of it, outside of any mesh.
     Everywhere,
-    /// The first so many ranks hold it cut along this dimension.
+    /// The first `ranks` ranks divide it along dimension `dim`.
     Cut { ranks: usize, dim: usize },
-    /// The mesh says that every rank holds all of it.
+    /// The mesh says that every rank has all of it.
     Replicated,
 }
 
@@ -275,7 +271,7 @@ impl ShardedTensor<'_> {
         Ok(TensorPlacement::Cut { ranks, dim })
     }
 
-    /// Pieces of a flat parameter, all of one length: what fills the last ones up is left out.
+    /// Assembles pieces of a flat parameter, all of one length, without the padding of the last ones.
     fn unfilled(&self, dtype: Dtype, n: u64) -> Result<ModelTensor, ModelError> {
         let own = n.div_ceil(self.parts.len() as u64);
         let mut chunks = Vec::with_capacity(self.parts.len());
@@ -298,7 +294,6 @@ impl ShardedTensor<'_> {
         })
     }
 
-    /// Parts in the order of the ranks, one behind the other.
     fn joined(&self, dtype: Dtype, ranks: usize, dim: usize) -> Result<ModelTensor, ModelError> {
         let shape = self.parts[0]
             .placement
@@ -320,7 +315,7 @@ impl ShardedTensor<'_> {
         })
     }
 
-    /// Parts of these ranks, which are the whole tensor.
+    /// The parts of one replica, which make up the whole tensor.
     fn replica(
         &self,
         dtype: Dtype,
@@ -333,7 +328,7 @@ impl ShardedTensor<'_> {
         for (rank, part) in self.parts.iter().enumerate().take(ranks.end).skip(ranks.start) {
             let fits =
                 part.shape.len() == shape.len() && (0..shape.len()).all(|d| d == dim || part.shape[d] == shape[d]);
-            // The part of a rank that has none may have any shape without elements.
+            // An empty part may have any shape without elements.
             let empty = part.elements() == 0;
             if !fits && !empty {
                 let text = format!(
@@ -368,7 +363,7 @@ impl ShardedTensor<'_> {
         let Some(at) = at else {
             return Err(self.differ(rank, "has no storage in the file"));
         };
-        // A view with a stride of zero may have any number of elements: reading it would never end.
+        // A view with a stride of zero may have any number of elements: reading it might never end.
         if part.elements().saturating_mul(dtype.size()) > self.shards[rank].found.bytes {
             return Err(self.unknown("it has more numbers than its file has room for: it is a view that repeats some"));
         }

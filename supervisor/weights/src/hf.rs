@@ -1,6 +1,6 @@
-//! The names and shapes that Hugging Face's libraries expect in a directory with a model.
+//! The names and shapes that Hugging Face's libraries expect in a model directory.
 //!
-//! Source: transformers 5.9 `conversion_mapping.py` (experts that are one tensor in memory and one for each expert on disk), verl 0.9
+//! Source: transformers 5.9 `conversion_mapping.py` (experts: one tensor in memory, one per expert on disk), verl 0.9
 //! `verl/model_merger/base_model_merger.py` (adapters, tied embeddings), peft 0.21 `LoraConfig`.
 
 mod experts;
@@ -17,7 +17,7 @@ use crate::problem::ModelError;
 use serde_json::{Value, json};
 use supervise_checkpoint::Dtype;
 
-/// Model types whose tensors have the same names in memory and on disk, but for experts.
+/// Model types whose tensors have the same names in memory and on disk, except for experts.
 const KNOWN: [&str; 26] = [
     "llama",
     "mistral",
@@ -47,27 +47,26 @@ const KNOWN: [&str; 26] = [
     "starcoder2",
 ];
 
-/// The tensor that makes words of states.
+/// The language model head.
 pub const HEAD: &str = "lm_head.weight";
-/// The value head, as transformers' models that give each token numbers have it.
+/// The value head, as in transformers' token classification models.
 pub const SCORE: &str = "score.weight";
-/// Words that torch puts into names where a module is compiled or wrapped.
+/// Words that torch adds to names if a module is compiled or wrapped.
 const WRAPPERS: [&str; 3] = ["_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module."];
-/// Numbers that decide which experts are chosen stay as exact as they are, as in transformers.
+/// Keeps its precision, as in transformers: it decides which experts are chosen.
 const KEPT: &str = "e_score_correction_bias";
 
-/// A model's `config.json`, as far as it is used here.
+/// A model's `config.json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
-    /// All of it.
     pub value: Value,
 }
 
 impl ModelConfig {
-    /// Reads the text.
+    /// Parses the text.
     ///
     /// # Errors
-    /// It is no JSON object, or names no kind of model.
+    /// It is not a JSON object, or names no model type.
     pub fn parse(text: &[u8]) -> Result<Self, ModelError> {
         let value: Value =
             serde_json::from_slice(text).map_err(|e| ModelError::damaged(format!("config.json: {e}")))?;
@@ -77,13 +76,13 @@ impl ModelConfig {
         Ok(Self { value })
     }
 
-    /// The kind of model, such as `qwen3`.
+    /// Returns the model type, such as `qwen3`.
     #[must_use]
     pub fn model_type(&self) -> &str {
         self.value.get("model_type").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The class that it is loaded as, such as `Qwen3ForCausalLM`.
+    /// Returns the class that it is loaded as, such as `Qwen3ForCausalLM`.
     #[must_use]
     pub fn architecture(&self) -> Option<&str> {
         self.value.get("architectures")?.get(0)?.as_str()
@@ -94,7 +93,7 @@ impl ModelConfig {
         self.value.get(key).or(text)?.as_u64()
     }
 
-    /// It is a model of the next token.
+    /// Whether it is a causal language model.
     fn generates(&self) -> bool {
         let first = self
             .value
@@ -104,19 +103,19 @@ impl ModelConfig {
         first.is_some_and(|name| name.ends_with("ForCausalLM"))
     }
 
-    /// Its numbers are kept in fewer bits, with tables of their own.
+    /// Whether its numbers are quantized.
     #[must_use]
     pub fn is_quantised(&self) -> bool {
         self.value.get("quantization_config").is_some_and(|q| !q.is_null())
     }
 
-    /// Embeddings and head are one tensor.
+    /// Whether embeddings and head are one tensor.
     #[must_use]
     pub fn is_tied(&self) -> bool {
         self.value.get("tie_word_embeddings").and_then(Value::as_bool) == Some(true)
     }
 
-    /// The configuration of the critic that began as this model, as transformers writes it.
+    /// Returns the configuration of a critic initialized from this model, as transformers writes it.
     #[must_use]
     pub fn of_critic(&self) -> Self {
         let mut value = self.value.clone();
@@ -129,12 +128,12 @@ impl ModelConfig {
         Self { value }
     }
 
-    /// The configuration of a model whose numbers have another type, as transformers writes it.
+    /// Returns the configuration with another element type, as transformers writes it.
     #[must_use]
     pub fn with_dtype(&self, dtype: Option<Dtype>) -> String {
         let mut value = self.value.clone();
         if let (Some(dtype), Some(map)) = (dtype, value.as_object_mut()) {
-            // transformers 4 says it in the older word.
+            // transformers 4 uses the older key.
             let key = match map.contains_key("torch_dtype") && !map.contains_key("dtype") {
                 true => "torch_dtype",
                 false => "dtype",
@@ -145,34 +144,31 @@ impl ModelConfig {
     }
 }
 
-/// Form of the output.
+/// How to write the output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Type of the numbers in the output; `None`: as they are.
+    /// Element type of the output; `None`: unchanged.
     pub dtype: Option<Dtype>,
-    /// Write names as they are in the checkpoint.
     pub keep_names: bool,
 }
 
 /// The output's tensors.
 #[derive(Debug, Default)]
 pub struct HfPlan {
-    /// The model's, in the order that they are dealt out to files.
+    /// The model's tensors, in the order in which they are assigned to files.
     pub model: Vec<OutTensor>,
-    /// The adapter beside it, where the checkpoint holds one.
     pub adapter: Option<LoraAdapter>,
-    /// The head that is not written because `config.json` ties it to the embeddings, and those, under the head's name.
+    /// A head that is not written because `config.json` ties it to the embeddings, and the embeddings under the head's name.
     pub tied: Option<[OutTensor; 2]>,
-    /// Tensors that the checkpoint has under two names: of each pair, which has to be equal, one is written.
+    /// Tensors that the checkpoint has under two names: each pair must be equal, and one of it is written.
     pub same: Vec<[OutTensor; 2]>,
-    /// It is a critic, though the configuration names the class that it began as: its head gives each token a value.
+    /// Whether it is a critic although the configuration names the class it was initialized from: its head gives each token a value.
     pub critic: bool,
-    /// Remarks for a reader.
     pub notes: Vec<String>,
 }
 
 impl HfPlan {
-    /// The type of all its numbers, where they have one.
+    /// Returns the type of its floating-point numbers, if they have the same one.
     #[must_use]
     pub fn dtype(&self) -> Option<Dtype> {
         let mut all = self.model.iter().map(|t| t.dtype).filter(|d| cast::is_float(*d));
@@ -181,7 +177,7 @@ impl HfPlan {
     }
 }
 
-/// All tensors under the names that they have in the checkpoint.
+/// Plans all tensors under their names in the checkpoint.
 ///
 /// # Errors
 /// A type that safetensors has no name for.
@@ -197,7 +193,7 @@ pub fn plan_as_is(weights: &ModelWeights, dtype: Option<Dtype>) -> Result<HfPlan
 /// Decides which tensors are written under which names.
 ///
 /// # Errors
-/// A kind of model whose names are not known, tensors that cannot be what the configuration says.
+/// A model type whose names are not known, or tensors that contradict the configuration.
 pub fn plan(weights: &ModelWeights, config: &ModelConfig, options: Options) -> Result<HfPlan, ModelError> {
     let kind = config.model_type();
     if !options.keep_names && !KNOWN.contains(&kind) && !experts::is_known(kind) {
@@ -281,13 +277,13 @@ pub fn plan(weights: &ModelWeights, config: &ModelConfig, options: Options) -> R
     Ok(out)
 }
 
-/// The head gives each token one number. verl's critics keep the class of the model that they began as in their configuration.
+/// Whether the head gives each token one number. The configuration of verl's critics keeps the class they were initialized from.
 fn is_critic(model: &[OutTensor]) -> bool {
     let score = model.iter().any(|t| t.name == SCORE && t.shape.first() == Some(&1));
     score && !model.iter().any(|t| t.name == HEAD)
 }
 
-/// A tensor that the model ties to another is not written: a reader that finds both does not tie them again.
+/// Drops a tensor that the model ties to another: a loader that finds both does not tie them again.
 fn untie(config: &ModelConfig, out: &mut HfPlan) {
     if !config.is_tied() || !out.model.iter().any(|t| t.name.ends_with("embed_tokens.weight")) {
         return;
@@ -307,7 +303,7 @@ fn untie(config: &ModelConfig, out: &mut HfPlan) {
     }
 }
 
-/// The tensors can be those of the model that the configuration describes.
+/// Checks that the tensors can be those of the configured model.
 fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), ModelError> {
     let layer = |t: &OutTensor| {
         let rest = t
@@ -317,7 +313,7 @@ fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), ModelError> {
         rest.split('.').next()?.parse::<u64>().ok()
     };
     let layers: std::collections::BTreeSet<u64> = model.iter().filter_map(layer).collect();
-    // Two kinds have other names for these; of the rest, a model that lacks them has the names of another library.
+    // Two model types have other names for these; any other model without them has the names of another library.
     let usual = !["gpt2", "gpt_neox"].contains(&config.model_type());
     if usual && !model.iter().any(|t| t.name.ends_with("embed_tokens.weight")) {
         let text = format!(
@@ -371,7 +367,7 @@ fn fits(config: &ModelConfig, model: &[OutTensor]) -> Result<(), ModelError> {
     }
 }
 
-/// The norm behind the last layer is missing. Of some kinds it has no numbers, or another name.
+/// Reports a missing norm after the last layer. In some model types it has no weights, or another name.
 fn lacks_norm(config: &ModelConfig, model: &[OutTensor]) -> Option<String> {
     let kind = config.model_type();
     let named = KNOWN.contains(&kind) && !["olmo", "gpt2", "gpt_neox"].contains(&kind);
@@ -383,7 +379,7 @@ fn lacks_norm(config: &ModelConfig, model: &[OutTensor]) -> Option<String> {
         .then(|| format!("the norm behind the last layer of a model of the type {kind} is missing (model.norm.weight)"))
 }
 
-/// Layers of one kind have the same tensors.
+/// Checks that layers of one kind have the same tensors.
 fn alike(model: &[OutTensor]) -> Result<(), ModelError> {
     let mut layers: std::collections::BTreeMap<&str, Vec<(&str, &[u64])>> = std::collections::BTreeMap::new();
     for tensor in model {
@@ -406,7 +402,7 @@ fn alike(model: &[OutTensor]) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Names in the order in which people count: `layers.2` before `layers.10`.
+/// Sort key for natural order: `layers.2` before `layers.10`.
 pub(crate) fn natural(name: &str) -> Vec<(u64, String)> {
     name.split('.')
         .map(|word| match word.parse() {

@@ -1,7 +1,7 @@
-//! The files of the output: which tensor stands where.
+//! The output files, and the offset of each tensor.
 //!
-//! Source: huggingface_hub `serialization/_base.py` (how tensors are dealt out to files), safetensors 0.8 `tensor.rs` (how a file is
-//! laid out: the header's length, the header as JSON padded to eight bytes, then tensors from the widest type to the narrowest and by name).
+//! Source: huggingface_hub `serialization/_base.py` (how tensors are assigned to files), safetensors 0.8 `tensor.rs` (file layout: the
+//! header's length, the header as JSON padded to eight bytes, then tensors from the widest type to the narrowest and by name).
 
 use crate::model::elements;
 use serde::Serialize;
@@ -9,52 +9,46 @@ use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use supervise_checkpoint::Dtype;
 
-/// A tensor of the output: ranges of tensors of the source, one behind the other.
+/// An output tensor: ranges of source tensors, concatenated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutTensor {
-    /// Its name.
     pub name: String,
-    /// Type of its elements in the output.
     pub dtype: Dtype,
-    /// Its shape.
     pub shape: Vec<u64>,
-    /// Its parts, in row-major order.
+    /// Its ranges, in row-major order.
     pub pieces: Vec<TensorRange>,
 }
 
-/// A range of a tensor of the source, in elements counted in row-major order.
+/// A row-major range of elements of a source tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TensorRange {
-    /// Index of the tensor.
     pub tensor: usize,
-    /// First element.
     pub from: u64,
-    /// Element behind the last.
+    /// End of the range, exclusive.
     pub to: u64,
 }
 
 impl OutTensor {
-    /// Bytes in the output.
+    /// Returns its bytes in the output.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         elements(&self.shape).saturating_mul(self.dtype.size())
     }
 }
 
-/// A file of the output.
+/// An output file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutFile {
-    /// Its name.
     pub name: String,
     /// Bytes before the first tensor.
     pub header: Vec<u8>,
-    /// Tensors by index, each with its place in the file in bytes.
+    /// Tensor indices, each with its offset in the file in bytes.
     pub tensors: Vec<(usize, u64)>,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// Deals tensors out to files of at most `most` bytes each, in their order; one that is larger has a file of its own.
+/// Assigns tensors to files of at most `most` bytes each, in order; a larger tensor gets a file of its own.
 #[must_use]
 pub fn files(tensors: &[OutTensor], stem: &str, most: u64) -> Vec<OutFile> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -120,7 +114,7 @@ fn file(name: String, mut group: Vec<usize>, tensors: &[OutTensor]) -> OutFile {
     }
 }
 
-/// The index of several files, as transformers writes it; none where there is one file.
+/// Returns the index of several files, as transformers writes it; `None` if there is only one.
 #[must_use]
 pub fn index(files: &[OutFile], tensors: &[OutTensor]) -> Option<String> {
     if files.len() < 2 {
@@ -143,7 +137,7 @@ pub fn index(files: &[OutFile], tensors: &[OutTensor]) -> Option<String> {
     Some(text + "\n")
 }
 
-/// The type's name in a safetensors header, where it has one.
+/// Returns the type's name in a safetensors header, if it has one.
 #[must_use]
 pub fn word(dtype: Dtype) -> Option<&'static str> {
     Some(match dtype {
@@ -170,7 +164,7 @@ pub fn word(dtype: Dtype) -> Option<&'static str> {
     })
 }
 
-/// Place of a type in the order of safetensors 0.8, from the narrowest to the widest.
+/// Position of a type in safetensors 0.8's order, from the narrowest to the widest.
 fn rank(dtype: Dtype) -> usize {
     const ORDER: [Dtype; 19] = [
         Dtype::Bool,

@@ -1,10 +1,10 @@
-//! A checkpoint's tensors as one model, whatever the number of files and ranks that hold them.
+//! Assembles a checkpoint's tensors into one model, however many files and ranks they are divided over.
 //!
-//! [`Weights`] says where the elements of each tensor lie; [`fsdp`] makes it of the shards of all ranks, [`dcp`] of the files of
-//! `torch.distributed.checkpoint`, [`safetensors`] of files that are whole. [`hf`] and [`megatron`] say what
-//! Hugging Face's libraries call those tensors, [`layout`] which file of the output holds which, and [`write`] reads, checks, casts and
-//! writes them in one pass and in bounded memory. Nothing here opens a file: bytes come through a
-//! [`Source`](supervise_checkpoint::Source) and go to a [`Target`].
+//! [`ModelWeights`] says where the elements of each tensor are. [`fsdp`] builds it from the shards of all ranks, [`dcp`] from the files
+//! of `torch.distributed.checkpoint`, [`safetensors`] from whole files. [`hf`] and [`megatron`] give the tensors the names of Hugging
+//! Face's libraries, [`layout`] assigns them to output files, and [`write`] reads, checks, casts and writes them in one pass and in
+//! bounded memory. Nothing here opens a file: bytes come through a [`ByteSource`](supervise_checkpoint::ByteSource) and go to an
+//! [`OutputSink`].
 
 mod archive;
 mod archive_writer;

@@ -1,10 +1,10 @@
-//! Megatron's checkpoints (`torch_dist`) under the names of Hugging Face.
+//! Converts Megatron checkpoints (`torch_dist`) to the names of Hugging Face.
 //!
-//! Megatron saves whole tensors, cut into chunks by whatever ranks held them, so nothing here depends on their number. What it joins
-//! is taken apart again: queries, keys and values of each group of heads, gate and up, experts, layers. Each of its three ways to
-//! name things is read: all layers in one tensor (`decoder.layers.mlp…`), one tensor for each (`decoder.layers.3.mlp…`), and where it
-//! was told `singleton_local_shards`, one for each expert and each half (`…experts.7.linear_fc1.weight_w`). Sources stand in
-//! `tables.rs`. A tensor that no table has ends it, and so does one that the configuration asks for and is not there.
+//! Megatron saves whole tensors, divided into chunks by the ranks that had them, so nothing here depends on their number. Tensors that
+//! Megatron joins are split again: queries, keys and values of each group of heads, gate and up, experts, layers. All three naming styles
+//! are supported: all layers in one tensor (`decoder.layers.mlp…`), one tensor per layer (`decoder.layers.3.mlp…`), and with
+//! `singleton_local_shards` one per expert and half (`…experts.7.linear_fc1.weight_w`). For the sources, see `tables.rs`. A tensor in no
+//! table is an error, and so is a missing one that the configuration requires.
 
 mod from_hf;
 mod key;
@@ -26,17 +26,17 @@ use std::ops::Range;
 use supervise_core::checkpoint::Verdict;
 use tables::{PREDICTION, RowSplit, TOP, TensorRule};
 
-/// Layers times experts that a model may have.
+/// The most layers times experts of a model.
 const MOST: u64 = 1 << 22;
-/// Its numbers are compared with each other by their last bits: it stays as precise as it was trained.
+/// Keeps its training precision: its values are compared with each other down to their last bits.
 const KEPT: &str = "e_score_correction_bias";
-/// The last layer: of a critic it has one row, its value.
+/// The last layer; a critic's has one row, the value.
 const OUTPUT: &str = "output_layer.weight";
 
 /// Decides which tensors are written under which names.
 ///
 /// # Errors
-/// A kind of model without a table, a tensor that the table or the configuration does not know, one that is missing.
+/// A model type without a table, a tensor that the table or the configuration does not know, or a missing one.
 pub fn plan(weights: &ModelWeights, config: &ModelConfig, options: Options) -> Result<HfPlan, ModelError> {
     let sizes = ModelSizes { config };
     let critic = weights
@@ -74,7 +74,7 @@ pub fn plan(weights: &ModelWeights, config: &ModelConfig, options: Options) -> R
     })
 }
 
-/// The tables of a kind of model, and how many layers it has.
+/// The tables of a model type, and the number of layers.
 fn known(
     config: &ModelConfig,
     sizes: &ModelSizes<'_>,
@@ -97,7 +97,6 @@ fn known(
     Ok((tables, sizes.layers()?))
 }
 
-/// There are no more layers and experts than any model has.
 fn bounded(sizes: &ModelSizes<'_>, layers: u64) -> Result<(), ModelError> {
     let experts = sizes.of(ModelDim::Experts).unwrap_or(1).max(1);
     match layers.saturating_mul(experts) <= MOST {
@@ -113,20 +112,19 @@ struct HfBuilder<'a> {
     tables: &'static [&'static [TensorRule]],
     sizes: ModelSizes<'a>,
     layers: u64,
-    /// Layers behind the model's own that predict further tokens.
+    /// Layers after the model's own that predict further tokens.
     predicting: u64,
     options: Options,
-    /// It has a value head in place of the one that predicts tokens.
+    /// Whether it has a value head instead of the one that predicts tokens.
     critic: bool,
-    /// Tensors of the output, each with the key that it was made of.
+    /// Output tensors, each with the index of its source tensor.
     made: BTreeMap<String, (usize, OutTensor)>,
     notes: Vec<String>,
-    /// Tensors that are there under two keys.
+    /// Tensors that exist under two keys.
     same: Vec<[OutTensor; 2]>,
 }
 
 impl HfBuilder<'_> {
-    /// Takes a tensor apart.
     fn place(&mut self, n: usize, tensor: &ModelTensor, spot: &Spot) -> Result<(), ModelError> {
         let row = spot.row;
         if self.critic && row.key == OUTPUT {
@@ -203,7 +201,7 @@ impl HfBuilder<'_> {
         Ok(())
     }
 
-    /// verl's critics have a linear layer without a bias there, whatever the embeddings are tied to.
+    /// verl's critics have a linear layer without a bias here, whatever the embeddings are tied to.
     fn value_head(&mut self, n: usize, tensor: &ModelTensor) -> Result<(), ModelError> {
         let wide = self.sizes.of(ModelDim::Hidden)?;
         if tensor.shape != [1, wide] {
@@ -225,7 +223,7 @@ impl HfBuilder<'_> {
         self.make(n, SCORE.to_owned(), tensor.shape.clone(), vec![piece])
     }
 
-    /// Rows of a tensor of one layer and one expert, and which of them are which tensor of the output.
+    /// Returns the rows of a tensor of one layer and expert, and which of them make up which output tensor.
     fn parts(&mut self, tensor: &ModelTensor, spot: &Spot, lead: usize) -> Result<(u64, NamedRanges), ModelError> {
         let row = spot.row;
         Ok(match (row.rows, spot.half) {
@@ -247,7 +245,7 @@ impl HfBuilder<'_> {
                 let queries = (heads / groups).saturating_mul(head);
                 let group = queries.saturating_add(head.saturating_mul(2));
                 let rows = groups.saturating_mul(group);
-                // A bound for what follows: the tensor has these rows, or is refused.
+                // A bound for what follows: the tensor has these rows, or is rejected.
                 if tensor.shape.get(lead) != Some(&rows) {
                     return Ok((rows, Vec::new()));
                 }
@@ -298,7 +296,7 @@ impl HfBuilder<'_> {
         };
         match self.made.entry(name) {
             Entry::Vacant(place) => drop(place.insert((n, tensor))),
-            // Norms have one name in the layers of Transformer Engine and another in Megatron's own.
+            // Norms have one name in Transformer Engine's layers and another in Megatron's own.
             Entry::Occupied(place) if place.get().1.shape == tensor.shape && place.get().0 != n => {
                 self.same.push([place.get().1.clone(), tensor]);
             }
@@ -314,7 +312,7 @@ impl HfBuilder<'_> {
         Ok(())
     }
 
-    /// A layer that predicts has the embeddings and the output of the model, written once more: its readers take them from there.
+    /// Adds the model's embeddings and output to layers that predict further tokens: loaders expect copies there.
     fn predictions(&mut self) -> Result<(), ModelError> {
         if self.predicting == 0 {
             return Ok(());
@@ -348,7 +346,6 @@ impl HfBuilder<'_> {
         Ok(())
     }
 
-    /// All that the configuration asks for is there.
     fn complete(&self) -> Result<(), ModelError> {
         let (mut lacking, mut first) = (0_u64, None);
         let mut look = |of: TensorScope, row: &TensorRule, layer: u64| -> Result<(), ModelError> {
@@ -391,7 +388,7 @@ impl HfBuilder<'_> {
     }
 }
 
-/// Names of the output, each with its ranges of rows.
+/// Output names, each with its ranges of rows.
 type NamedRanges = Vec<(&'static str, Vec<Range<u64>>)>;
 
 fn name(of: TensorScope, to: &str, layer: u64, expert: u64) -> String {

@@ -1,86 +1,83 @@
-//! Tensors of a model, and where in which file their elements lie.
+//! A model's tensors, and where their elements are in which file.
 
 use camino::Utf8PathBuf;
 use supervise_checkpoint::{ByteExtent, Dtype};
 
-/// All tensors of a model, in files that were looked into.
+/// All tensors of a model, in inspected files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelWeights {
-    /// Files that chunks refer to.
+    /// The files that chunks refer to.
     pub files: Vec<SourceFile>,
-    /// Tensors, sorted by name.
+    /// Sorted by name.
     pub tensors: Vec<ModelTensor>,
 }
 
-/// A file that holds elements.
+/// A file with elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Its path, relative to the source's directory.
+    /// Relative to the source's directory.
     pub path: Utf8PathBuf,
-    /// Its length in bytes when it was looked into.
+    /// Length in bytes at inspection.
     pub bytes: u64,
-    /// Its extents that have a checksum, in order of place.
+    /// Its checksummed extents, in order of offset.
     pub checked: Vec<ByteExtent>,
 }
 
-/// A tensor, whole.
+/// A whole tensor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelTensor {
-    /// Its name in the checkpoint.
+    /// Name in the checkpoint.
     pub name: String,
-    /// Type of its elements.
     pub dtype: Dtype,
-    /// Its whole shape.
+    /// Shape of the whole tensor.
     pub shape: Vec<u64>,
-    /// Parts that tile it.
+    /// Chunks that tile it.
     pub chunks: Vec<TensorChunk>,
-    /// The same tensor again, as other ranks hold it, each time in parts that tile it: its bytes have to be equal.
+    /// Copies on other ranks, each in chunks that tile the tensor: their bytes must be equal.
     pub copies: Vec<Vec<TensorChunk>>,
-    /// An adapter that is added to it.
     pub fold: Option<Fold>,
 }
 
 /// An adapter of a tensor: the product of two others, times a factor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fold {
-    /// Index of the tensor `lora_B`: as many rows as the one it is added to.
+    /// Index of `lora_B`, which has as many rows as the tensor.
     pub left: usize,
-    /// Index of the tensor `lora_A`: as many columns.
+    /// Index of `lora_A`, which has as many columns.
     pub right: usize,
-    /// The factor.
     pub scaling: f64,
 }
 
-/// A box of a tensor that lies in one file.
+/// A box of a tensor, in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorChunk {
-    /// Place where it begins in each dimension.
+    /// Start in each dimension.
     pub offsets: Vec<u64>,
-    /// How far it reaches in each dimension.
+    /// Size in each dimension.
     pub sizes: Vec<u64>,
     /// Index of its file.
     pub file: usize,
-    /// Place of its first element in the file, in bytes.
+    /// Offset of its first element in the file, in bytes.
     pub at: u64,
-    /// Distance of neighbours in each dimension, in elements.
+    /// Strides in elements, per dimension.
     pub stride: Vec<u64>,
 }
 
 impl ModelTensor {
-    /// Elements of the whole tensor.
+    /// Returns the number of elements in the whole tensor.
     #[must_use]
     pub fn elements(&self) -> u64 {
         elements(&self.shape)
     }
 }
 
-/// Elements of a shape; `u64::MAX` where that is more than any file holds.
+/// Returns the number of elements of a shape; `u64::MAX` on overflow.
 #[must_use]
 pub fn elements(shape: &[u64]) -> u64 {
     shape.iter().fold(1, |n, d| n.saturating_mul(*d))
 }
 
-/// Strides of a tensor whose elements follow each other, last dimension first.
+/// Returns the strides of a row-major tensor without gaps.
 #[must_use]
 pub fn row_major(shape: &[u64]) -> Vec<u64> {
     let mut stride = vec![1_u64; shape.len()];
@@ -91,7 +88,7 @@ pub fn row_major(shape: &[u64]) -> Vec<u64> {
 }
 
 impl ModelWeights {
-    /// The tensor with this name.
+    /// Finds the index of the tensor with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<usize> {
         self.tensors.binary_search_by(|t| t.name.as_str().cmp(name)).ok()

@@ -1,19 +1,19 @@
-//! Why a model cannot be had from its files.
+//! Why a model cannot be built from its files.
 
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// A fault of the source, and the verdict that follows.
+/// A fault in the source, with its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct ModelError {
-    /// Verdict on the source: the exit code follows from it.
+    /// Verdict on the source, which determines the exit code.
     pub verdict: Verdict,
     /// One sentence: what and where.
     pub text: String,
 }
 
 impl ModelError {
-    /// A problem with this verdict.
+    /// Creates an error with this verdict.
     #[must_use]
     pub fn new(verdict: Verdict, text: impl Into<String>) -> Self {
         Self {
@@ -22,19 +22,19 @@ impl ModelError {
         }
     }
 
-    /// Bytes are not what they should be.
+    /// Creates an error for damaged bytes.
     #[must_use]
     pub fn damaged(text: impl Into<String>) -> Self {
         Self::new(Verdict::Damaged, text)
     }
 
-    /// A form that is not known, or has more than one meaning.
+    /// Creates an error for an unsupported or ambiguous form.
     #[must_use]
     pub fn unknown(text: impl Into<String>) -> Self {
         Self::new(Verdict::Unknown, text)
     }
 
-    /// A reader's finding in a file.
+    /// Creates an error from a finding in a file.
     #[must_use]
     pub fn found(file: &str, finding: &Finding) -> Self {
         Self::new(finding.effect(), format!("{file}: {}", finding.detail))

@@ -1,4 +1,4 @@
-//! Reading ranges of whole tensors from the chunks that hold them.
+//! Reads ranges of whole tensors from their chunks.
 
 use crate::checksums::ChecksumLedger;
 use crate::fold;
@@ -12,16 +12,16 @@ use supervise_core::checkpoint::Verdict;
 /// A file that several threads read.
 pub type SharedSource = dyn ByteSource + Send + Sync;
 
-/// A model whose files are open, with the checksums of what was read so far.
+/// A model with open files, and the checksums of everything read so far.
 pub struct ModelReader<'a> {
     weights: &'a ModelWeights,
     sources: &'a [Box<SharedSource>],
-    /// None: nothing is noted of what is read, because it is read many times.
+    /// `None`: checksums are not tracked, because the bytes are read many times.
     ledger: Option<ChecksumLedger<'a>>,
 }
 
 impl<'a> ModelReader<'a> {
-    /// Begins to read. `sources`: one for each file of the model, in its order.
+    /// Starts reading. `sources`: one for each file of the model, in its order.
     #[must_use]
     pub fn new(weights: &'a ModelWeights, sources: &'a [Box<SharedSource>]) -> Self {
         Self {
@@ -40,16 +40,16 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// The model.
+    /// Returns the model.
     #[must_use]
     pub fn weights(&self) -> &'a ModelWeights {
         self.weights
     }
 
-    /// Fills `buf` with the elements `from..` of a tensor, counted in row-major order over the whole of it, without its adapter.
+    /// Fills `buf` with the elements of a tensor from `from`, in row-major order over the whole tensor, without its adapter.
     ///
     /// # Errors
-    /// Bytes that cannot be read, or elements that no chunk holds.
+    /// Bytes that cannot be read, or elements that no chunk contains.
     pub fn fill(
         &self,
         tensor: &ModelTensor,
@@ -60,7 +60,7 @@ impl<'a> ModelReader<'a> {
         self.fill_from(tensor, &tensor.chunks, from, buf, scratch)
     }
 
-    /// The same with its adapter; what other ranks hold of it is compared.
+    /// Like [`fill`](Self::fill), with the tensor's adapter; also compares the copies of other ranks.
     ///
     /// # Errors
     /// As [`fill`](Self::fill), and ranks that disagree.
@@ -103,7 +103,7 @@ impl<'a> ModelReader<'a> {
         let to = from + buf.len() as u64 / tensor.dtype.size();
         let mut filled = 0;
         for chunk in chunks {
-            // A tensor may have tens of thousands of them: experts of all layers.
+            // A tensor may have tens of thousands of chunks: experts of all layers.
             let (first, end) = span(&tensor.shape, chunk);
             if first < to && from < end {
                 filled += self.take_from(tensor, chunk, from..to, buf, scratch)?;
@@ -120,7 +120,7 @@ impl<'a> ModelReader<'a> {
         Ok(())
     }
 
-    /// Reads `n` elements from `from` on of a tensor that is made of pieces, into `buf`. Gives their type.
+    /// Reads `n` elements from `from` of a tensor with several ranges into `buf`. Returns their type.
     ///
     /// # Errors
     /// As [`fill`](Self::fill).
@@ -156,7 +156,7 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// Gives how many elements of the range the chunk holds; they are in `buf` then.
+    /// Reads the chunk's elements in the range into `buf`, and returns how many they are.
     fn take_from(
         &self,
         tensor: &ModelTensor,
@@ -169,7 +169,7 @@ impl<'a> ModelReader<'a> {
         let runs = ChunkRuns::of(&tensor.shape, chunk);
         let first = runs.first_after(want.start);
         let last = runs.first_after(want.end - 1).min(runs.count);
-        // The run that holds the last wanted element counts if it begins before the end.
+        // The run with the last wanted element counts if it begins before the end.
         let last = match last < runs.count && runs.global(last) < want.end {
             true => last + 1,
             false => last,
@@ -187,7 +187,7 @@ impl<'a> ModelReader<'a> {
         let span = (end + (hi - lo)).checked_sub(at);
         let needed: u64 = (first..last).map(|n| part(n).1 - part(n).0).sum();
         if let Some(span) = span.filter(|span| last - first > 1 && *span == needed && runs.ascend) {
-            // One piece of the file, in many pieces of the tensor.
+            // One range of the file, in many ranges of the tensor.
             scratch.resize((span * size) as usize, 0);
             self.read(chunk.file, chunk.at + at * size, scratch)?;
             for n in first..last {
@@ -221,10 +221,10 @@ impl<'a> ModelReader<'a> {
         Ok(())
     }
 
-    /// Compares all that was read with its checksums. Gives the bytes that were compared.
+    /// Compares the checksums of everything read. Returns the number of bytes compared.
     ///
     /// # Errors
-    /// Bytes that do not fit their checksum.
+    /// A wrong checksum.
     pub fn settle(self) -> Result<u64, ModelError> {
         fold::read_adapters(&self)?;
         match self.ledger {
@@ -234,7 +234,7 @@ impl<'a> ModelReader<'a> {
     }
 }
 
-/// The first element of a chunk in the whole tensor, and the one behind its last.
+/// The first element of a chunk in the whole tensor, and the end after its last.
 fn span(shape: &[u64], chunk: &TensorChunk) -> (u64, u64) {
     if chunk.sizes.contains(&0) {
         return (0, 0);
@@ -248,18 +248,16 @@ fn span(shape: &[u64], chunk: &TensorChunk) -> (u64, u64) {
     (first, last + 1)
 }
 
-/// The elements of a chunk as runs that follow each other both in the whole tensor and in the file.
+/// The elements of a chunk as runs that are consecutive both in the whole tensor and in the file.
 struct ChunkRuns<'a> {
     chunk: &'a TensorChunk,
-    /// Dimensions that are counted through; those behind them make one run.
+    /// Dimensions to iterate over; those after them make one run.
     outer: usize,
     /// Strides of the whole tensor, in elements.
     strides: Vec<u64>,
-    /// Elements of a run.
     len: u64,
-    /// Runs.
     count: u64,
-    /// A later run never lies before an earlier one in the file.
+    /// Whether runs are in file order.
     ascend: bool,
 }
 
@@ -269,7 +267,7 @@ impl<'a> ChunkRuns<'a> {
         let sizes = &chunk.sizes;
         let own = row_major(sizes);
         let mut outer = shape.len();
-        // A dimension joins the run where all behind it are whole, and lie in the file as they do in the tensor.
+        // A dimension joins the run if all after it are whole, and have the same layout in file and tensor.
         while outer > 0 {
             let d = outer - 1;
             let whole = outer == shape.len() || sizes[outer] == shape[outer];
@@ -299,7 +297,7 @@ impl<'a> ChunkRuns<'a> {
         })
     }
 
-    /// Place of a run in the whole tensor.
+    /// Offset of a run in the whole tensor, in elements.
     fn global(&self, run: u64) -> u64 {
         let inner: u64 = (self.outer..self.strides.len())
             .map(|d| self.chunk.offsets[d] * self.strides[d])
@@ -310,12 +308,12 @@ impl<'a> ChunkRuns<'a> {
             + inner
     }
 
-    /// Place of a run in the file, in elements behind the chunk's first.
+    /// Offset of a run from the chunk's first element in the file, in elements.
     fn stored(&self, run: u64) -> u64 {
         self.index(run).map(|(d, at)| at * self.chunk.stride[d]).sum()
     }
 
-    /// The first run that ends behind an element of the whole tensor; runs are in the tensor's order.
+    /// The first run that ends after an element of the whole tensor; runs are in the tensor's order.
     fn first_after(&self, element: u64) -> u64 {
         let (mut low, mut high) = (0, self.count);
         while low < high {

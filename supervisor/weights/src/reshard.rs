@@ -1,8 +1,9 @@
-//! A checkpoint of W ranks as one of N: the shards that N ranks of FSDP would have saved.
+//! Reshards a checkpoint of W ranks to N: writes the shards that N ranks of FSDP would have saved.
 //!
-//! The values of the first rank's file are the template: every rank gets the same, but for its own part of each tensor that is cut, its place in
-//! the mesh, and the number of ranks there. Source: torch 2.11 `distributed/device_mesh.py` (what a mesh keeps),
-//! `distributed/tensor/_dtensor_spec.py`, `distributed/tensor/placement_types.py` (a part is `ceil(n / N)` long, the last ones short or empty).
+//! The values of the first rank's file are the template. Every rank gets the same, except for its own part of each divided tensor, its
+//! position in the mesh, and the number of ranks there. Source: torch 2.11 `distributed/device_mesh.py` (the content of a mesh),
+//! `distributed/tensor/_dtensor_spec.py`, `distributed/tensor/placement_types.py` (a part has `ceil(n / N)` rows, the last ones fewer or
+//! none).
 
 mod pickle_rewrite;
 mod template;
@@ -26,25 +27,24 @@ pub struct ReshardPlan {
     archives: Archives,
 }
 
-/// Files that the new shards are made of.
+/// The files to build the new shards from.
 #[derive(Clone, Copy)]
 pub struct ReshardSource<'a> {
-    /// Shards of all ranks, in their order.
+    /// Shards of all ranks, in order.
     pub shards: &'a [FsdpShard],
-    /// Their files, open.
+    /// The same files, open.
     pub sources: &'a [Box<SharedSource>],
-    /// Bounds on what is looked into.
     pub limits: &'a InspectLimits,
-    /// FSDP1's flat parameters, where it is such an optimizer.
+    /// FSDP1's flat parameters, if it is such an optimizer.
     pub flat: Option<&'a fsdp::FlatParams>,
-    /// It is the place in the data of so many ranks: what each has drawn of its own part is counted anew.
+    /// If it is the position in the data: the number of ranks that saved it, for recounting the samples that each has drawn.
     pub samples_of: Option<u64>,
 }
 
-/// Plans the files of `world` ranks. `name` gives the path of a rank's file, without its ending.
+/// Plans the files of `world` ranks. `name` gives the path of a rank's file, without its extension.
 ///
 /// # Errors
-/// Shards that cannot be put together, or hold something whose form for another number of ranks is not known.
+/// Shards that cannot be assembled, or contain something whose form for another number of ranks is not known.
 pub fn plan(source: ReshardSource<'_>, world: u64, name: &dyn Fn(u64) -> String) -> Result<ReshardPlan, ModelError> {
     let weights = gathered(source)?;
     let template = Template::read(source, &weights)?;
@@ -52,7 +52,7 @@ pub fn plan(source: ReshardSource<'_>, world: u64, name: &dyn Fn(u64) -> String)
     for rank in 0..world {
         let made = template.for_rank(rank, world)?;
         let path = name(rank);
-        // An archive is named as its file is, without directories.
+        // An archive has its file's name, without directories.
         let prefix = path.rsplit('/').next().unwrap_or_default();
         let layout = ArchiveLayout::of(prefix, &made.entries)?;
         archives.begin(format!("{path}.pt"));
@@ -61,10 +61,10 @@ pub fn plan(source: ReshardSource<'_>, world: u64, name: &dyn Fn(u64) -> String)
     Ok(ReshardPlan { weights, archives })
 }
 
-/// Returns true if the values of a file are those of another, but for where they lie.
+/// Whether two files have the same values, whatever their locations.
 ///
 /// # Errors
-/// One that cannot be read.
+/// A file that cannot be read.
 pub fn same_values(one: ReshardSource<'_>, other: ReshardSource<'_>) -> Result<bool, ModelError> {
     let values = |source: ReshardSource<'_>| {
         let weights = gathered(source)?;
@@ -76,15 +76,15 @@ pub fn same_values(one: ReshardSource<'_>, other: ReshardSource<'_>) -> Result<b
 }
 
 impl ReshardPlan {
-    /// Names and lengths of the files, in the order of the ranks.
+    /// Names and lengths of the files, in rank order.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
         self.archives.files()
     }
 
-    /// Writes all files. Gives the bytes of the source that were compared with their checksums.
+    /// Writes all files. Returns the number of source bytes whose checksums were compared.
     ///
     /// # Errors
-    /// A source whose bytes are wrong or cannot be read, an output that cannot be written.
+    /// A source that is damaged or cannot be read, an output that cannot be written.
     pub fn write(
         &self,
         sources: &[Box<SharedSource>],
@@ -104,21 +104,20 @@ fn gathered(source: ReshardSource<'_>) -> Result<ModelWeights, ModelError> {
     }
 }
 
-/// A rank's piece of a flat parameter: as long as every other, whatever of it has numbers.
+/// A rank's piece of a flat parameter: padded to the length of every other.
 fn filled(tensor: usize, n: u64, rank: u64, world: u64) -> (Vec<u64>, Vec<TensorRange>) {
     let (from, to) = part(n, rank, world);
     let piece = (from < to).then_some(TensorRange { tensor, from, to });
     (vec![n.div_ceil(world.max(1))], piece.into_iter().collect())
 }
 
-/// The part of a rank: its first and the one behind its last along the dimension that is cut.
+/// A rank's range along the divided dimension.
 fn part(n: u64, rank: u64, world: u64) -> (u64, u64) {
     let split = n.div_ceil(world.max(1));
     let from = rank.saturating_mul(split).min(n);
     (from, from.saturating_add(split).min(n))
 }
 
-/// A rank's part of a tensor, as ranges of it.
 fn pieces(tensor: usize, shape: &[u64], cut: Option<usize>, rank: u64, world: u64) -> (Vec<u64>, Vec<TensorRange>) {
     let all = crate::model::elements(shape);
     let Some(dim) = cut else {

@@ -1,4 +1,4 @@
-//! Weights as Hugging Face's libraries keep them: one file, or several.
+//! Weights in Hugging Face's format, in one file or several.
 
 use crate::model::{ModelTensor, ModelWeights, SourceFile, TensorChunk, row_major};
 use crate::problem::ModelError;
@@ -6,10 +6,10 @@ use camino::Utf8PathBuf;
 use supervise_checkpoint::InspectedFile;
 use supervise_core::checkpoint::Verdict;
 
-/// Puts files together; each was looked into.
+/// Assembles inspected files.
 ///
 /// # Errors
-/// A file that is not sound, a tensor that two files hold.
+/// A file that is not whole, or a tensor in two files.
 pub fn gather(files: &[(Utf8PathBuf, InspectedFile)]) -> Result<ModelWeights, ModelError> {
     let mut out = ModelWeights::default();
     for (n, (path, found)) in files.iter().enumerate() {
@@ -26,7 +26,7 @@ pub fn gather(files: &[(Utf8PathBuf, InspectedFile)]) -> Result<ModelWeights, Mo
             bytes: found.bytes,
             checked: Vec::new(),
         });
-        // Both are in the order of the file.
+        // Both are in file order.
         let places = found.plan.extents.iter().filter(|e| !e.is_gap() && e.dtype.is_some());
         for (part, place) in found.inventory.iter().zip(places) {
             let (Some(dtype), true) = (part.dtype, part.name == place.what) else {

@@ -1,8 +1,8 @@
-//! A checkpoint of `torch.distributed.checkpoint` as Megatron writes it (`torch_dist`), made of the tensors of a model.
+//! Builds a `torch_dist` checkpoint from a model, in `torch.distributed.checkpoint`'s format as Megatron writes it.
 //!
 //! Source: torch 2.11 `distributed/checkpoint/metadata.py` and `filesystem.py` (each item of a file is an archive of `torch.save`),
-//! megatron-core 0.16 `dist_checkpointing/{core,serialization,strategies/torch,strategies/common}.py`. Readers of torch 2.1 and later know
-//! all of what is written here, and no more is.
+//! megatron-core 0.16 `dist_checkpointing/{core,serialization,strategies/torch,strategies/common}.py`. Only what torch 2.1 and later can
+//! read is written.
 
 mod table;
 
@@ -18,9 +18,9 @@ use std::ops::ControlFlow;
 use supervise_checkpoint::Dtype;
 use table::{PickleWriter, StoredItem, torch_name};
 
-/// Bytes of a file, from which on another is begun.
+/// Size from which another file is started, in bytes.
 const FILE: u64 = 4 << 30;
-/// Told by `torch.save` in each archive.
+/// Entries that `torch.save` adds to each archive.
 const ORDER: &[u8] = b"little";
 const VERSION: &[u8] = b"3\n";
 
@@ -34,7 +34,7 @@ pub struct TorchDistPlan {
 /// Plans the files of a model.
 ///
 /// # Errors
-/// Numbers of a type that torch has no storage for.
+/// A type that torch has no storage for.
 pub fn plan(model: MegatronModel) -> Result<TorchDistPlan, ModelError> {
     let mut archives = Archives::default();
     let mut table = Vec::new();
@@ -72,12 +72,12 @@ pub fn plan(model: MegatronModel) -> Result<TorchDistPlan, ModelError> {
     Ok(TorchDistPlan { archives, small })
 }
 
-/// The formats of the rest.
+/// Megatron's `metadata.json`.
 const CONFIG: &[u8] = br#"{"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1}"#;
-/// Place of the numbers among the entries of an archive.
+/// Index of the storage among an archive's entries.
 const STORAGE: usize = 2;
 
-/// Entries of an archive: values, and the numbers that they speak of.
+/// Entries of an archive: values, and the storage that they refer to.
 fn saved(values: &[u8], storage: Option<u64>) -> Vec<ArchiveEntry> {
     let small = |name: &str, bytes: &[u8]| ArchiveEntry {
         name: name.to_owned(),
@@ -113,7 +113,7 @@ fn alone(name: &str, entries: &[ArchiveEntry]) -> Result<Vec<u8>, ModelError> {
     Ok(out)
 }
 
-/// The call that builds a tensor of its numbers.
+/// The pickled call that builds a tensor from its storage.
 fn tensor(tensor: &OutTensor) -> Result<Vec<u8>, ModelError> {
     let class = match tensor.dtype {
         Dtype::F64 => "DoubleStorage",
@@ -145,20 +145,20 @@ fn tensor(tensor: &OutTensor) -> Result<Vec<u8>, ModelError> {
 }
 
 impl TorchDistPlan {
-    /// Names and lengths of the files with numbers.
+    /// Names and lengths of the tensor files.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
         self.archives.files()
     }
 
-    /// Names and bytes of the other files.
+    /// Names and contents of the other files.
     pub fn small(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.small.iter().map(|(name, bytes)| (*name, bytes.as_slice()))
     }
 
-    /// Writes the files with numbers. Gives the bytes of the source that were compared with their checksums.
+    /// Writes the tensor files. Returns the number of source bytes whose checksums were compared.
     ///
     /// # Errors
-    /// A source whose bytes are wrong or cannot be read, an output that cannot be written.
+    /// A source that is damaged or cannot be read, an output that cannot be written.
     pub fn write(
         &self,
         weights: &ModelWeights,

@@ -1,4 +1,4 @@
-//! The one pass over the source: read, checked, cast, written.
+//! The single pass over the source: read, check, cast, write.
 
 use crate::cast::cast;
 use crate::layout::{OutFile, OutTensor, TensorRange};
@@ -12,53 +12,49 @@ use std::sync::{Mutex, PoisonError};
 
 /// Elements that one thread takes at once.
 const UNIT: u64 = 4 << 20;
-/// Elements that it has in memory.
+/// Elements that a thread has in memory.
 const BLOCK: u64 = 256 << 10;
 
-/// Place that the output goes to.
+/// Where the output goes.
 pub trait OutputSink: Sync {
-    /// Writes all bytes at a place of a file, which is named by its index.
+    /// Writes all bytes at an offset of the file with this index.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     fn write_at(&self, file: usize, at: u64, bytes: &[u8]) -> io::Result<()>;
 }
 
-/// Why nothing came of it.
+/// Why writing failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The source.
     #[error(transparent)]
     Source(#[from] ModelError),
-    /// The output.
     #[error("{file} cannot be written: {error}")]
     Target {
         /// The file's name.
         file: String,
-        /// The system's words.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
-    /// The caller wanted no more of it.
     #[error("it was interrupted")]
     Interrupted,
 }
 
-/// A range of a tensor of the output.
 struct WriteUnit {
     file: usize,
     tensor: usize,
-    /// Place in the file, in bytes.
+    /// Offset in the file, in bytes.
     at: u64,
-    /// Source, in elements of the output's tensor.
+    /// Range of the output tensor, in elements.
     piece: TensorRange,
 }
 
-/// Writes all files, then compares what was read with its checksums. Gives the bytes that were compared.
-/// `progress` is told now and then how many bytes of the output are written, by one thread at a time.
+/// Writes all files, then compares the checksums of everything read. Returns the number of bytes compared. `progress` is called now and
+/// then with the output bytes written so far, by one thread at a time.
 ///
 /// # Errors
-/// A source whose bytes are wrong or cannot be read, an output that cannot be written.
+/// A source that is damaged or cannot be read, an output that cannot be written.
 pub fn write(
     reading: ModelReader<'_>,
     tensors: &[OutTensor],
@@ -95,7 +91,6 @@ pub fn write(
     }
 }
 
-/// State shared by all threads.
 struct WriteShared<'a> {
     next: AtomicUsize,
     written: AtomicU64,
@@ -113,7 +108,7 @@ impl WriteShared<'_> {
 
     fn tell(&self, more: u64) {
         let written = self.written.fetch_add(more, Ordering::Relaxed) + more;
-        // Another one tells just now: what is not told is told with the next block.
+        // If another thread is reporting, these bytes are reported with the next block.
         if let Ok(mut progress) = self.progress.try_lock()
             && progress(written).is_break()
         {
@@ -190,7 +185,7 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// Elements of a tensor as the output has them.
+    /// Elements of a tensor in the output's form.
     fn block(
         &mut self,
         reading: &ModelReader<'_>,

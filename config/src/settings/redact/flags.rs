@@ -1,4 +1,4 @@
-//! Options and pairs of words inside a text: `--api-key VALUE`, `\'--api-key\', \'VALUE\'`, `("Set-Cookie", "VALUE")`.
+//! Options and word pairs in a text: `--api-key VALUE`, `\'--api-key\', \'VALUE\'`, `("Set-Cookie", "VALUE")`.
 
 use super::is_option;
 use super::names::is_surely_secret;
@@ -7,7 +7,7 @@ use super::values::{EMPTY, ends};
 
 const QUOTES: [char; 3] = ['"', '\'', '\\'];
 
-/// The text without the values of options that name secrets; `None`: there are none.
+/// Hides the values of options that name secrets. Returns `None` if there are none.
 pub(super) fn hide_flags(text: &str) -> Option<String> {
     if !text.contains("--") && !text.contains("\",") && !text.contains("\',") {
         return None;
@@ -22,7 +22,7 @@ pub(super) fn hide_flags(text: &str) -> Option<String> {
     (kept > 0).then(|| out + text.get(kept..).unwrap_or_default())
 }
 
-/// The place of the next value, behind `from`.
+/// The range of the next value after `from`.
 fn next(text: &str, from: &mut usize) -> Option<(usize, usize)> {
     loop {
         let rest = text.get(*from..)?;
@@ -62,7 +62,7 @@ fn behind_option(text: &str, at: usize, end: usize) -> Option<(usize, usize)> {
     if !between.contains([' ', '\t', ',']) || !is_option(name) {
         return None;
     }
-    // `--flag" VALUE`: a quote that only ends the option encloses no value.
+    // `--flag" VALUE`: a quote that only ends the option does not open a value.
     let open = between.rsplit([' ', '\t', ',']).next().unwrap_or_default();
     let found = value(text, text.len() - gap.len(), !open.is_empty(), gap.starts_with('-'))?;
     let said = text.get(found.0..found.1).unwrap_or_default();

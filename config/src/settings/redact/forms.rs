@@ -1,14 +1,14 @@
-//! The forms in which a known value is printed: as it is, quoted, in base64, in hexadecimal digits, percent-encoded, in halves.
+//! Forms in which a known value is printed: as is, quoted, base64, hexadecimal, percent-encoded, or half of it.
 
-/// Bytes of the shortest value whose halves are hidden, too.
+/// Shortest value, in bytes, whose halves are hidden too.
 const HALVED: usize = 20;
-/// Longest value, in bytes, whose other forms are known: a private key comes as it is.
+/// Longest value, in bytes, whose encoded forms are searched for: a private key is printed as is.
 const ENCODED: usize = 4 << 10;
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Every form of a value, itself first.
+/// Returns every form of a value, itself first.
 pub(super) fn of(value: &str) -> Vec<Vec<u8>> {
     let quoted: String = value.escape_default().collect();
     let mut forms: Vec<Vec<u8>> = vec![
@@ -35,19 +35,18 @@ pub(super) fn of(value: &str) -> Vec<Vec<u8>> {
     forms
 }
 
-/// Two digits of a byte.
 fn hex(byte: u8, digits: &[u8; 16]) -> [u8; 2] {
     [digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]]
 }
 
-/// The characters of base64 that rest on the value alone, wherever it begins in what is encoded, in both alphabets.
+/// The base64 characters that depend only on the value, for every alignment and both alphabets.
 fn base64(value: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let aligned = (0..3).map(|before: usize| {
         let bits: Vec<bool> = value
             .iter()
             .flat_map(|byte| (0..8).rev().map(move |n| byte >> n & 1 == 1))
             .collect();
-        // Bits of the value that fill up a character which began before it.
+        // Bits of the value that complete a character which began before it.
         let skip = (6 - before * 8 % 6) % 6;
         bits.get(skip..)
             .unwrap_or_default()
@@ -68,7 +67,6 @@ fn base64(value: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// As an address holds it.
 fn percent(value: &str, kept: &str) -> String {
     let mut out = String::with_capacity(value.len());
     for byte in value.bytes() {
@@ -83,7 +81,6 @@ fn percent(value: &str, kept: &str) -> String {
     out
 }
 
-/// The same with small digits.
 fn lower_percent(text: &str) -> Vec<u8> {
     let mut out = text.as_bytes().to_vec();
     for at in 0..out.len() {
@@ -112,7 +109,7 @@ fn ascii_json(value: &str) -> String {
     out
 }
 
-/// A token is cut in two where a program shows a part of it. Half of a value that may be a word of everyday is none.
+/// The halves of a value: a program that shows part of a token cuts it in two. Half of an ordinary word is not a secret.
 fn halves(value: &str) -> impl Iterator<Item = Vec<u8>> {
     let is_halved =
         value.is_ascii() && (HALVED..=ENCODED).contains(&value.len()) && !value.contains(char::is_whitespace);
@@ -131,7 +128,7 @@ fn halves(value: &str) -> impl Iterator<Item = Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// What stands in a text of these bytes in base64, by another way of counting.
+    /// Encodes bytes as base64 with an independent implementation.
     fn encoded(bytes: &[u8]) -> String {
         let mut out = String::new();
         for three in bytes.chunks(3) {

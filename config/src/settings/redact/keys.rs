@@ -1,25 +1,23 @@
-//! Private keys inside a text: between `-----BEGIN … PRIVATE KEY-----` and its end, with line breaks or with `\n` in their place.
+//! Private keys in a text: from `-----BEGIN … PRIVATE KEY-----` to the end mark, with line breaks or `\n` between lines.
 
 use std::ops::Range;
 
 const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
-/// Bytes of the longest label between the dashes of a mark.
+/// Longest label, in bytes, between the dashes of a mark.
 const LABEL: usize = 60;
-/// Bytes of base64 that are hidden wherever they stand in a line of a key.
+/// Bytes of base64 that are hidden anywhere in a line of a key.
 const RUN: usize = 20;
 
-/// The first mark that begins a private key.
 pub(super) fn first_begin(text: &str) -> Option<Range<usize>> {
     mark(text, BEGIN)
 }
 
-/// The first mark that ends a private key.
 pub(super) fn first_end(text: &str) -> Option<Range<usize>> {
     mark(text, END)
 }
 
-/// Returns true if a key is still open at the end of this line; `None`: the line has no mark.
+/// Whether a key is still open at the end of this line; `None`: the line has no mark.
 pub(super) fn is_open_after(line: &str) -> Option<bool> {
     let (mut rest, mut open) = (line, None);
     loop {
@@ -45,7 +43,7 @@ fn mark(text: &str, kind: &str) -> Option<Range<usize>> {
     })
 }
 
-/// Text without what stands between the marks of private keys; `None`: it has no mark.
+/// Hides everything between the marks of private keys. Returns `None` if there is no mark.
 pub(super) fn hide_keys(text: &str) -> Option<String> {
     if !text.contains("PRIVATE KEY") {
         return None;
@@ -72,7 +70,7 @@ pub(super) fn hide_keys(text: &str) -> Option<String> {
                 // The mark alone, at the end of a line, hides nothing.
                 let is_empty = after.is_empty() && key.trim_matches(['"', '\'', ',', ' ', '\r', '\n']).is_empty();
                 out.push_str(if is_empty { key } else { "***" });
-                // This mark belongs to the key that was hidden.
+                // This mark belongs to the hidden key.
                 let end = first_end(after)
                     .filter(|mark| mark.start == 0)
                     .map_or(0, |mark| mark.end);
@@ -86,7 +84,7 @@ pub(super) fn hide_keys(text: &str) -> Option<String> {
     (!out.is_empty()).then(|| out + rest)
 }
 
-/// What stands before the end of a key whose lines are divided by `\n`.
+/// Hides the text before the end mark of a key whose lines are separated by `\n`.
 pub(super) fn without_escaped_lines(body: &str) -> String {
     if !body.contains("\\n") {
         return body.to_owned();
@@ -105,7 +103,7 @@ pub(super) fn without_escaped_lines(body: &str) -> String {
     parts.join("\\n")
 }
 
-/// A line of a key, behind whatever prefix its worker gave it, or between quotes.
+/// Hides the base64 of a key's line, after any worker prefix or between quotes.
 pub(super) fn without_base64(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;
@@ -217,7 +215,7 @@ mod tests {
                 assert_eq!(shown[4..7], [(); 3].map(|()| format!("{prefix}***")));
                 assert_eq!((&shown[0], &shown[7]), (&lines[0], &lines[7]));
                 assert_eq!(shown[8], "step 12 token");
-                // A tail that holds the end of the key alone.
+                // A tail that contains only the end of the key.
                 assert_eq!(redact_lines(lines[5..].iter().map(String::as_str))[..2], shown[5..7]);
             }
             let text = redact_text(&format!("{}\nafter", key.join("\n")));

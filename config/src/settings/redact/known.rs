@@ -1,8 +1,8 @@
-//! Secrets that are known by their value: this process was given them under a name that is a secret's.
+//! Secrets known by their value, because this process received them under the name of a secret.
 //!
-//! A variable of the environment, a setting, a key of the trainer's configuration. The trainer may print such a value anywhere,
-//! without its name and in no known shape. The values live in the memory of this process alone; whoever is to hide them as well is
-//! given them through a pipe.
+//! They come from an environment variable, a setting, or a key of the trainer's configuration. The trainer may print such a value
+//! anywhere, without its name and in no recognizable shape. The values exist only in the memory of this process; other processes that
+//! have to hide them receive them through a pipe.
 
 use super::forms;
 use super::names::{is_secret, is_surely_secret};
@@ -12,12 +12,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Longest value, in bytes, and how many are known at most.
+/// Longest value, in bytes, and the most values.
 const LONGEST: usize = 64 << 10;
 const MOST: usize = 1000;
-/// Bytes of all of them: they are handed on in one message.
+/// Bytes of all values together: they are sent in one message.
 const ALL: usize = 512 << 10;
-/// Values that say that there is none, or that are words of everyday.
+/// Values that mean "none", or ordinary words.
 const COMMON: [&str; 12] = [
     "anonymous",
     "changeme",
@@ -33,7 +33,7 @@ const COMMON: [&str; 12] = [
     "localhost",
 ];
 
-/// The values, and what is searched for: made when it is needed first.
+/// The values, and the needles, which are built on first use.
 struct Known {
     values: Vec<String>,
     needles: Option<Arc<NeedleSet>>,
@@ -44,29 +44,29 @@ static KNOWN: RwLock<Known> = RwLock::new(Known {
     needles: None,
 });
 
-/// From now on [`redact_text`](super::redact_text) hides this value wherever it stands, if its name is a secret's. Short and common
+/// From now on, [`redact_text`](super::redact_text) hides this value wherever it occurs, if its name is a secret's. Short and common
 /// values, numbers and paths are not hidden.
 pub fn know_secret(name: &str, value: &str) {
     if !is_secret(name) || value.len() > LONGEST || is_place(name, value) {
         return;
     }
     let surely = is_surely_secret(name);
-    // A trainer prints a value of several lines in several lines, or with `\n` in one.
+    // A trainer prints a multi-line value in several lines, or with `\n` in one.
     let lines = value.split(['\n', '\r']).flat_map(|line| line.split("\\n"));
     know(lines.map(str::trim).filter(|line| is_hidden(line, surely)));
 }
 
-/// Takes over the values that another process of ours knows.
+/// Adds the values that another process of the supervisor knows.
 pub fn know_values(values: &[String]) {
     know(values.iter().map(String::as_str).filter(|v| v.len() >= SHORTEST));
 }
 
-/// The values that are hidden: for a helper of ours, never for a file.
+/// Returns the hidden values, for a child process only; never write them to a file.
 pub fn known_secrets() -> Vec<String> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner).values.clone()
 }
 
-/// What to search for in bytes: every form in which a known value is printed.
+/// Returns the needles: every form in which a known value is printed.
 pub fn known_needles() -> Arc<NeedleSet> {
     if let Some(needles) = &KNOWN.read().unwrap_or_else(PoisonError::into_inner).needles {
         return Arc::clone(needles);
@@ -88,11 +88,11 @@ fn know<'a>(values: impl Iterator<Item = &'a str>) {
     }
 }
 
-/// Returns true if a value is long and odd enough to be a secret. `surely`: its name leaves no doubt, as that of a password.
+/// Whether a value is long and odd enough to be a secret. `surely`: its name is certainly a secret's, such as a password's.
 pub(super) fn is_hidden(value: &str, surely: bool) -> bool {
     let is_marker = value.starts_with("-----") && value.ends_with("-----");
     let is_number = value.parse::<f64>().is_ok();
-    // The key of a data set's column has such a name, and is a plain word.
+    // A key that names a data set's column has such a name, and a plain word as its value.
     let is_word = value
         .bytes()
         .all(|b| b.is_ascii_lowercase() || matches!(b, b'_' | b'.' | b'-'));
@@ -103,7 +103,7 @@ pub(super) fn is_hidden(value: &str, surely: bool) -> bool {
         && !COMMON.contains(&value.to_ascii_lowercase().as_str())
 }
 
-/// Returns true for what stands in a published script in the place of a secret, and for the special words of a tokenizer.
+/// Whether a value is a placeholder in a published script, or a tokenizer's special word.
 pub(super) fn is_placeholder(value: &str) -> bool {
     let lower = value.to_ascii_lowercase();
     let is_one_character = value
@@ -128,7 +128,7 @@ pub(super) fn is_placeholder(value: &str) -> bool {
         .any(|word| lower.contains(word))
 }
 
-/// The text without the values that are known, and without the beginning of one that was cut off at its end.
+/// Hides known values, and the beginning of one that the end of the text cuts off.
 pub(super) fn hide(text: &str) -> Cow<'_, str> {
     let needles = known_needles();
     if needles.is_empty() {
@@ -154,7 +154,7 @@ pub(super) fn hide(text: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(text.len());
     let mut from = 0;
     for range in ranges {
-        // Words of two values may be one.
+        // Two values may share a word.
         if range.start >= from {
             out.push_str(body.get(from..range.start).unwrap_or_default());
             out.push_str("***");
@@ -166,13 +166,13 @@ pub(super) fn hide(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// What is found, to the ends of its word: it may be half of a value, and base64 holds some of its bits beside it.
+/// Extends a match to the ends of its word: it may be half of a value, and in base64 neighbouring characters contain some of its bits.
 fn word(text: &[u8], found: &Range<usize>) -> Range<usize> {
     let is_of_word = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'+');
     let before = text.get(..found.start).unwrap_or_default();
     let after = text.get(found.end..).unwrap_or_default();
     let mut start = before.iter().rposition(|b| !is_of_word(b)).map_or(0, |at| at + 1);
-    // `\n`, `\x27`, `\u0027` and `%3D` only look as if a word went on.
+    // `\n`, `\x27`, `\u0027` and `%3D` only look as if a word continued.
     let escape = match (start.checked_sub(1).and_then(|at| text.get(at)), text.get(start)) {
         (Some(b'\\'), Some(b'u')) => 5,
         (Some(b'\\'), Some(b'x')) => 3,
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(redact_text("got k9-odd-value-of"), "got ***");
         assert_eq!(redact_text("got k9-odd-val…"), "got ***…");
         assert_eq!(redact_text("got k9-odd"), "got k9-odd");
-        // Half of a value is hidden, with the word it stands in.
+        // Half of a value is hidden, with the whole word.
         assert_eq!(redact_text("got k9-odd-value-of other"), "got *** other");
         know_secret("HALF_TOKEN", "aa11-bb22-cc33-dd44-ee55");
         assert_eq!(redact_text(r"got \nc33-dd44-ee55 other"), r"got \n*** other");

@@ -1,25 +1,25 @@
-//! Secrets of several lines, as programs print them and files hold them: private keys, and known values that a line cuts in two.
+//! Multi-line secrets in output and files: private keys, and known values that a line break cuts in two.
 
 use super::keys::{first_begin, first_end, is_open_after, without_base64, without_escaped_lines};
 use super::known::known_needles;
 use super::redact_text;
 
-/// Lines of a key: what is longer is none.
+/// The most lines of a key; anything longer is not a key.
 const MOST: usize = 400;
-/// Bytes of a known value at the end of a line by which its rest is known in the next one.
+/// Bytes of a known value at the end of a line that are enough to find its rest in the next line.
 const CUT: usize = 6;
 
-/// Hides secrets in a text that comes line by line; it remembers that it is inside a private key.
+/// Hides secrets in a text line by line; remembers whether it is inside a private key.
 #[derive(Debug, Clone, Default)]
 pub struct LineRedactor {
-    /// Lines since the mark before a key; 0: outside.
+    /// Lines since the begin mark of a key; 0: outside.
     within: usize,
-    /// Ends of the known values that the last line may have begun.
+    /// The remainders of known values that the last line may have begun.
     rests: Vec<Vec<u8>>,
 }
 
 impl LineRedactor {
-    /// The next line without its secrets.
+    /// Returns the next line without its secrets.
     pub fn line(&mut self, line: &str) -> String {
         let cut = self.rest_of_value(line);
         let safe = match cut {
@@ -38,7 +38,7 @@ impl LineRedactor {
             Some(is_open) => {
                 self.within = usize::from(is_open);
                 match safe.find("-----END ") {
-                    // The rest of a key that a line before this one began.
+                    // The rest of a key that an earlier line began.
                     Some(end) if within > 0 => end_of_key(&safe, end),
                     _ => safe,
                 }
@@ -51,7 +51,7 @@ impl LineRedactor {
         }
     }
 
-    /// The place of the rest of a known value that the last line began, behind whatever prefix its worker gave this one.
+    /// The range of the rest of a known value that the last line began, after any worker prefix.
     fn rest_of_value(&mut self, line: &str) -> Option<(usize, usize)> {
         let rests = std::mem::take(&mut self.rests);
         let needles = known_needles();
@@ -66,7 +66,7 @@ impl LineRedactor {
         let body = text.as_bytes().get(prefix..).unwrap_or_default();
         let found = rests.iter().find_map(|rest| match body.starts_with(rest) {
             true => Some((prefix, prefix + rest.len())),
-            // It goes on in the line after this one.
+            // It continues in the next line.
             false if !body.is_empty() && rest.starts_with(body) => {
                 self.rests.push(rest[body.len()..].to_vec());
                 Some((prefix, text.len()))
@@ -80,7 +80,7 @@ impl LineRedactor {
     }
 }
 
-/// Lines without their secrets: of a private key whose beginning was cut off as well.
+/// Redacts lines, including those of a private key whose beginning was cut off.
 pub fn redact_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut redactor = LineRedactor::default();
     let mut out: Vec<String> = Vec::new();
@@ -96,8 +96,8 @@ pub fn redact_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<String>
     out
 }
 
-/// The last lines of a key whose beginning was cut off are as short as they like: the one before the end, and the words alone in a
-/// line before it.
+/// Hides the last lines of a key whose beginning was cut off. These can be short: the line before the end, and a single word in a line
+/// before it.
 fn hide_body(lines: &mut [String]) {
     for (n, line) in lines.iter_mut().rev().take(MOST).enumerate() {
         let body = line.rsplit_once(") ").map_or(line.as_str(), |(_, body)| body);
@@ -108,7 +108,6 @@ fn hide_body(lines: &mut [String]) {
     }
 }
 
-/// A line whose beginning belongs to a key.
 fn end_of_key(line: &str, end: usize) -> String {
     let (body, mark) = line.split_at(end);
     let body = match body.contains("\\n") {

@@ -1,13 +1,12 @@
-//! Logins that are given to `curl`: `-u user:password`, `--user 'user:password'`, `-uuser:password`.
+//! Logins passed to `curl`: `-u user:password`, `--user 'user:password'`, `-uuser:password`.
 
 use super::values::ends;
 
-/// Options whose value is a login.
 const LONG: [&str; 2] = ["--user", "--proxy-user"];
-/// Letters of options without a value, which may stand before `u` in one word.
+/// Options without a value, which may precede `u` in one word.
 const FLAGS: &str = "#0123469BGILMNOSafgijklnpqsvR";
 
-/// The text without the logins of `curl`; `None`: there are none.
+/// Hides the logins of `curl` commands. Returns `None` if there are none.
 pub(super) fn hide_logins(text: &str) -> Option<String> {
     let curl = text.find("curl")?;
     let mut out = String::new();
@@ -24,7 +23,7 @@ pub(super) fn hide_logins(text: &str) -> Option<String> {
     (kept > 0).then(|| out + text.get(kept..).unwrap_or_default())
 }
 
-/// The place of the login that the option at this place gives.
+/// The range of the login that the option at this offset takes.
 fn login(text: &str, at: usize) -> Option<(usize, usize)> {
     let is_quote = |c: char| matches!(c, '"' | '\'' | '\\');
     let before = text.get(..at)?;
@@ -65,7 +64,7 @@ fn login(text: &str, at: usize) -> Option<(usize, usize)> {
     (!is_shown && !user.starts_with('$') && !user.starts_with('-')).then_some((start, start + said.len()))
 }
 
-/// Returns true if another command begins in this text. Signs between quotes begin none.
+/// Whether another command begins in this text. Operators between quotes do not count.
 fn is_over(command: &str) -> bool {
     let mut quote = None;
     let mut last = ' ';

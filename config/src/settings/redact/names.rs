@@ -1,6 +1,5 @@
-//! Names and what they say of their values: `WANDB_API_KEY` names a secret, `data.answer_key` a column.
+//! Classifies names: `WANDB_API_KEY` names a secret, `data.answer_key` a column.
 
-/// Words that make a name secret.
 const SECRET: [&str; 12] = [
     "secrets",
     "passwords",
@@ -16,7 +15,7 @@ const SECRET: [&str; 12] = [
     "webhooks",
 ];
 
-/// Text before a last `pass` that is one through data, and before a last `pwd` that is a working directory.
+/// Words before a final `pass` that means a pass over data, and before a final `pwd` that means a working directory.
 const HARMLESS_PASS: [&str; 13] = [
     "forward", "backward", "first", "second", "single", "one", "two", "multi", "num", "max", "per", "full", "by",
 ];
@@ -24,7 +23,7 @@ const HARMLESS_PWD: [&str; 12] = [
     "old", "init", "initial", "orig", "original", "start", "work", "working", "current", "previous", "prev", "last",
 ];
 
-/// Text before `key` where the name only names a column or a field: `prompt_key`, `image_key`.
+/// Words before `key` that make it a column or a field: `prompt_key`, `image_key`.
 const HARMLESS: [&str; 106] = [
     "prompt",
     "response",
@@ -134,7 +133,7 @@ const HARMLESS: [&str; 106] = [
     "dictionary",
 ];
 
-/// Text before `token` where it is one of a text: `pad_token`, `max_token`.
+/// Words before `token` that make it part of a text: `pad_token`, `max_token`.
 const OF_TEXT: [&str; 55] = [
     "pad",
     "eos",
@@ -193,7 +192,7 @@ const OF_TEXT: [&str; 55] = [
     "placeholder",
 ];
 
-/// Words that make a key or a token secret beyond doubt, before it: `api_key`, `hf_token`.
+/// Words before `key` or `token` that make it certainly a secret: `api_key`, `hf_token`.
 const OF_ACCESS: [&str; 65] = [
     "api",
     "access",
@@ -262,18 +261,15 @@ const OF_ACCESS: [&str; 65] = [
     "security",
 ];
 
-/// What a name says of its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sense {
-    /// It is no secret.
     Not,
-    /// It may be a secret, or the name of a column.
+    /// A secret, or the name of a column.
     Perhaps,
-    /// It is a secret, whatever it looks like.
+    /// A secret, whatever the value looks like.
     Surely,
 }
 
-/// Returns true if the value may be a secret.
 pub(super) fn is_secret(name: &str) -> bool {
     sense(name) > Sense::Not
 }
@@ -294,7 +290,7 @@ pub(super) fn sense(name: &str) -> Sense {
         let last = at + 1 == words.len();
         let surely = SECRET.contains(&word)
             || has_secret_end(word)
-            // The socket of an agent (`SSH_AUTH_SOCK`) is a path.
+            // An agent's socket (`SSH_AUTH_SOCK`) is a path.
             || word == "auth" && words.get(at + 1).is_none_or(|next| next != "sock")
             || matches!(word, "key" | "keys" | "pat" | "token" | "tokens") && OF_ACCESS.contains(&before)
             || last && word == "keys" && is_in_capitals(name) && !HARMLESS.contains(&own);
@@ -350,7 +346,6 @@ fn is_in_capitals(name: &str) -> bool {
     name.contains('_') && !name.contains(|c: char| c.is_ascii_lowercase())
 }
 
-/// Returns true if a name in the midst of a text is a secret's: only what is one beyond doubt.
 pub(super) fn is_surely_secret(name: &str) -> bool {
     let words = words(name);
     let in_capitals = is_in_capitals(name);
@@ -383,7 +378,7 @@ pub(super) fn is_surely_secret(name: &str) -> bool {
         })
 }
 
-/// The words of a name, in lower case: `WANDB_API_KEY`, `apiKey`, `a.b-c`.
+/// Splits a name into lower-case words: `WANDB_API_KEY`, `apiKey`, `a.b-c`.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut lower = false;

@@ -1,34 +1,33 @@
-//! Search for many values at once. Output comes fast: most bytes of it are skipped (the method of Wu and Manber).
+//! Searches for many values at once. Output comes fast, so most of its bytes are skipped (the Wu-Manber method).
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Bytes of the shortest value that can be searched for.
+/// Shortest value, in bytes, that can be searched for.
 pub(super) const SHORTEST: usize = 8;
-/// Bytes that are looked up together.
+/// Bytes hashed together.
 const BLOCK: usize = 4;
-/// Bytes without the end of any value's head: the search goes on behind them.
+/// Bytes to skip after a block in which no value's head ends.
 const SKIP: u8 = 5;
-/// Entries of the table of skips; a power of two.
+/// Entries of the skip table; a power of two.
 const TABLE: usize = 1 << 16;
-/// Bytes at an end of a text in which the beginning of a value is looked for.
+/// Bytes at the end of a text that are searched for the beginning of a value.
 const END: usize = 4096;
 
-/// Values to search for, built once and then only read.
+/// Values to search for; built once, then read-only.
 #[derive(Debug, Clone, Default)]
 pub struct NeedleSet {
     needles: Vec<Box<[u8]>>,
     longest: usize,
-    /// By the hash of a block: how far the search may go on.
+    /// How many bytes to skip, by the hash of a block.
     skips: Vec<u8>,
     /// Needles by the hash of the last block of their first [`SHORTEST`] bytes, longest first.
     by_head_end: HashMap<usize, Vec<usize>>,
-    /// Needles by their first block.
     by_first: HashMap<[u8; BLOCK], Vec<usize>>,
 }
 
 impl NeedleSet {
-    /// Leaves out what is too short, and what is there twice.
+    /// Builds a set; values that are too short and duplicates are left out.
     pub fn new(values: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let mut needles: Vec<Box<[u8]>> = values
             .into_iter()
@@ -67,19 +66,19 @@ impl NeedleSet {
         set
     }
 
-    /// Returns true if there is nothing to search for.
+    /// Whether there is nothing to search for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.needles.is_empty()
     }
 
-    /// Bytes of the longest value.
+    /// Returns the length of the longest value, in bytes.
     #[must_use]
     pub fn longest(&self) -> usize {
         self.longest
     }
 
-    /// Ranges of the text that hold values, in order; those that overlap or touch are one.
+    /// Returns the ranges of the text that contain values, in order. Ranges that overlap or touch are merged.
     #[must_use]
     pub fn ranges(&self, text: &[u8]) -> Vec<Range<usize>> {
         let mut found: Vec<Range<usize>> = Vec::new();
@@ -108,8 +107,8 @@ impl NeedleSet {
         found
     }
 
-    /// Place where the beginning of a value stands that the end of the text cuts off, at least `least` bytes of it, with the rest
-    /// of each value that begins so.
+    /// Finds a value that begins in the text and is cut off by its end, with at least `least` bytes present. Returns its offset and the
+    /// remainder of each value that begins this way.
     #[must_use]
     pub fn begun(&self, text: &[u8], least: usize) -> Option<(usize, Vec<&[u8]>)> {
         let first = text.len().saturating_sub(self.longest.min(END));

@@ -1,6 +1,6 @@
-//! Settings that say where a secret lies: `password_file=/run/secrets/db`. Such a path is none.
+//! Settings that say where a secret is stored: `password_file=/run/secrets/db`. Such a path is not a secret.
 
-/// Returns true if the name ends as that of a place, and the value looks like a path.
+/// Whether the name ends like that of a path, and the value looks like a path.
 pub(super) fn is_place(name: &str, value: &str) -> bool {
     let last = name.rsplit(['_', '-', '.']).next().unwrap_or_default();
     let names_place = last.len() < name.len()
@@ -10,7 +10,7 @@ pub(super) fn is_place(name: &str, value: &str) -> bool {
     names_place && (looks_like_path(value) || is_file(value))
 }
 
-/// Returns true for a path. A secret in base64 may begin as one.
+/// Whether a value is a path. A secret in base64 may begin like one.
 pub(super) fn is_path(value: &str) -> bool {
     let is_random = |part: &str| {
         part.len() >= 16
@@ -23,7 +23,7 @@ pub(super) fn is_path(value: &str) -> bool {
         || value.starts_with("../")
 }
 
-/// Returns true for `/a/b`, `./a`, `a/b`.
+/// Accepts `/a/b`, `./a`, `a/b`.
 pub(super) fn looks_like_path(value: &str) -> bool {
     let is_plain = |part: &str| {
         let mixed = part.bytes().any(|b| b.is_ascii_digit())
@@ -38,7 +38,7 @@ pub(super) fn looks_like_path(value: &str) -> bool {
             && value.split('/').all(is_plain)
 }
 
-/// Returns true for `token.txt` and for a plain word.
+/// Accepts `token.txt` and plain words.
 fn is_file(value: &str) -> bool {
     let stem = value.rsplit_once('.').map_or(value, |(stem, _)| stem);
     !stem.is_empty()

@@ -1,13 +1,13 @@
-//! Shapes of tokens: by them a value is known for a secret whatever its name.
+//! Token shapes that mark a value as a secret, whatever its name.
 
 /// Characters of a token after its prefix.
 #[derive(Clone, Copy)]
 enum CharClass {
     /// Letters and digits.
     Alnum,
-    /// Those and `_`.
+    /// Letters, digits and `_`.
     Word,
-    /// Those and `-`.
+    /// Letters, digits, `_` and `-`.
     Dash,
     /// Capitals and digits.
     Capitals,
@@ -24,7 +24,7 @@ impl CharClass {
     }
 }
 
-/// Prefixes that services give their tokens, what follows, and how much of it at least.
+/// Token prefixes of services, the characters that follow, and how many at least.
 const TOKENS: [(&str, CharClass, usize); 24] = [
     ("hf_", CharClass::Alnum, 16),
     ("api_org_", CharClass::Alnum, 16),
@@ -51,7 +51,7 @@ const TOKENS: [(&str, CharClass, usize); 24] = [
     ("ya29.", CharClass::Dash, 20),
     ("hvs.", CharClass::Dash, 20),
 ];
-/// Bytes of the shortest token, which is Slack's (`xoxb-` and eight more).
+/// Shortest token in bytes, which is Slack's (`xoxb-` and eight more).
 const SHORTEST: usize = 13;
 const _: () = {
     let mut n = 0;
@@ -60,27 +60,27 @@ const _: () = {
         n += 1;
     }
 };
-/// A key of Weights & Biases: so many hexadecimal digits, after its name.
+/// Hexadecimal digits of a Weights & Biases key, which follows its name.
 const WANDB: usize = 40;
-/// Widths of a line of a private key: of PEM, of OpenSSH, of MIME.
+/// Line widths of a private key: PEM, OpenSSH, MIME.
 const KEY_LINES: [usize; 3] = [64, 70, 76];
-/// More slashes than this are those of a path.
+/// A word with more slashes than this is a path.
 const SLASHES: usize = 6;
-/// How far before such a key its name stands.
+/// How far before such a key its name may be, in bytes.
 const NEAR: usize = 40;
 
-/// Returns true if a token, or a line of a key, may hold it.
+/// Whether a token, or a line of a key, may contain this byte.
 fn is_of_word(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'+' | b'/' | b'=')
 }
 
-/// Text with every token hidden; `None`: it holds none.
+/// Hides every token. Returns `None` if there is none.
 pub(super) fn hide_tokens(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let mut out = String::new();
     let (mut kept, mut at) = (0, 0);
     while at < bytes.len() {
-        // Most words are shorter than any token, and every line that is told comes by here.
+        // Most words are shorter than any token, and every printed line passes through here.
         let word = bytes
             .iter()
             .skip(at)
@@ -93,7 +93,7 @@ pub(super) fn hide_tokens(text: &str) -> Option<String> {
         }
         let length = text.get(at..).and_then(|rest| {
             let named = prefixed(rest);
-            // A token that only its form tells has to be a word of its own.
+            // A token recognized only by its form must be a word of its own.
             if named.is_none() && begins(bytes.get(..at).unwrap_or_default()) {
                 return shaped(text, at);
             }
@@ -116,8 +116,8 @@ pub(super) fn hide_tokens(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// Returns true if a word may begin after these bytes: at the begin, after what is no word, or after an escape whose end only looks like
-/// one (`\n`, `\x1b[31m`, `\u0027`, `%3D`, a colour).
+/// Whether a word may begin after these bytes: at the start, after a non-word byte, or after an escape whose end only looks like a word
+/// (`\n`, `\x1b[31m`, `\u0027`, `%3D`, a color).
 fn begins(before: &[u8]) -> bool {
     let Some(last) = before.last() else { return true };
     let escape = |mark: &[u8], digits: usize| {
@@ -137,14 +137,14 @@ fn begins(before: &[u8]) -> bool {
         || colour()
 }
 
-/// The length of the token that begins here by its service's prefix, whatever stands before.
+/// Returns the length of the token that begins here with a service's prefix, whatever precedes it.
 fn prefixed(rest: &str) -> Option<usize> {
     let (prefix, of, least) = TOKENS.into_iter().find(|(prefix, ..)| rest.starts_with(prefix))?;
     let n = rest.bytes().skip(prefix.len()).take_while(|b| of.has(*b)).count();
     (n >= least).then_some(prefix.len() + n)
 }
 
-/// The length of the token that begins here by its form.
+/// Returns the length of the token that begins here, by its form.
 fn shaped(text: &str, at: usize) -> Option<usize> {
     let rest = text.get(at..)?;
     let run = |from: usize, of: CharClass| rest.bytes().skip(from).take_while(|b| of.has(*b)).count();
@@ -171,7 +171,7 @@ fn shaped(text: &str, at: usize) -> Option<usize> {
     (hex == WANDB && ends && follows_wandb(text, at)).then_some(hex)
 }
 
-/// A whole line of a private key: a word of base64 that is as wide as such a line.
+/// Returns the length of a private key's line: a base64 word exactly as wide as such a line.
 fn key_line(text: &str, at: usize) -> Option<usize> {
     let is_base64 = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=');
     let bytes = text.as_bytes();
@@ -188,13 +188,13 @@ fn key_line(text: &str, at: usize) -> Option<usize> {
     (mixed && slashes <= SLASHES).then_some(length)
 }
 
-/// Long enough to be no word.
+/// Whether a part is too long to be an ordinary word.
 fn is_random(part: &str) -> bool {
     let mixed = part.bytes().any(|b| b.is_ascii_digit() || b.is_ascii_uppercase());
     part.len() >= 20 || part.len() >= 16 && mixed
 }
 
-/// `header.claims.signature`, the signature being optional.
+/// `header.claims.signature`; the signature is optional.
 fn web_token(rest: &str) -> Option<usize> {
     let run = |from: usize| rest.bytes().skip(from).take_while(|b| CharClass::Dash.has(*b)).count();
     let head = run(0);

@@ -1,5 +1,4 @@
-//! Secrets inside a text: known values, logins in URLs, addresses of webhooks, `name=secret`, `--name secret`, headers, tokens,
-//! private keys.
+//! Secrets in a text: known values, logins in URLs, webhook addresses, `name=secret`, `--name secret`, headers, tokens, private keys.
 
 use super::flags::hide_flags;
 use super::keys::hide_keys;
@@ -11,7 +10,7 @@ use super::shapes::hide_tokens;
 use super::values::{EMPTY, ends};
 use std::borrow::Cow;
 
-/// Addresses that let in whoever knows them: what follows is the secret.
+/// Addresses that work without a login: the rest of the URL is the secret.
 const WEBHOOKS: [&str; 10] = [
     "hooks.slack.com/",
     "discord.com/api/webhooks/",
@@ -24,7 +23,7 @@ const WEBHOOKS: [&str; 10] = [
     "oapi.dingtalk.com/robot/",
     "qyapi.weixin.qq.com/cgi-bin/webhook/",
 ];
-/// Parameters that sign a URL and nothing else, so that they are hidden outside one as well.
+/// Parameters that only ever sign a URL, so that they are hidden outside one as well.
 const SIGNED: [&str; 5] = [
     "x-amz-signature",
     "x-amz-credential",
@@ -32,20 +31,18 @@ const SIGNED: [&str; 5] = [
     "x-goog-signature",
     "x-goog-credential",
 ];
-/// Parameters of a URL that sign it.
 const SIGNATURES: [&str; 5] = ["sig", "signature", "token", "key", "auth"];
-/// The scheme before a token in a header.
 const BEARER: &str = "Bearer ";
 
-/// The text without what looks like a secret. What is hidden once stays as it is a second time.
+/// Hides everything in the text that looks like a secret. Redacting twice changes nothing more.
 pub fn redact_text(text: &str) -> String {
     redacted(text).into_owned()
 }
 
-/// The same without a copy where nothing is hidden: most lines that are told hold no secret.
+/// Like [`redact_text`], but copies only if something is hidden: most printed lines have no secret.
 pub fn redacted(text: &str) -> Cow<'_, str> {
     let mut out = known::hide(text);
-    // Before anything that may hide the marks of a key alone.
+    // First, because later rules might hide the marks of a key.
     if let Some(hidden) = hide_keys(&out) {
         out = hidden.into();
     }
@@ -85,7 +82,7 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Text without what follows each of these marks: `secret` tells how much of it that is.
+/// Hides the text after each mark; `secret` returns how many bytes.
 fn hide_behind(text: &str, mark: &str, secret: impl Fn(&str) -> usize) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -101,17 +98,17 @@ fn hide_behind(text: &str, mark: &str, secret: impl Fn(&str) -> usize) -> String
     out + rest
 }
 
-/// The length of the login that an address begins with; 0: it has none that hides anything.
+/// Returns the length of the login that a URL begins with; 0: none, or nothing to hide.
 fn login(address: &str) -> usize {
     let whole = address.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | '`' | '<' | '>'));
     let whole = address.get(..whole.unwrap_or(address.len())).unwrap_or_default();
     let strict = whole.split(['/', '?', '#', ',']).next().unwrap_or_default();
     if let Some((login, _)) = strict.rsplit_once('@') {
-        // A name alone, as in `ssh://git@host`, is none; a token in its place is.
+        // A user name alone, as in `ssh://git@host`, is not a secret; a token in its place is.
         let hides = login != "***" && (login.contains(':') || login.len() >= 20);
         return if hides { login.len() } else { 0 };
     }
-    // A password may hold a slash where somebody forgot to encode it: then what looks like a port is no number.
+    // An unencoded password may contain a slash. Then the text in the port's place is not a number.
     let port = strict.rsplit_once(':').map(|(_, port)| port);
     let is_port = port.is_none_or(|p| p.is_empty() || p.bytes().all(|b| b.is_ascii_digit()) || p.ends_with(']'));
     match whole.rsplit_once('@') {
@@ -120,7 +117,7 @@ fn login(address: &str) -> usize {
     }
 }
 
-/// The same of an address inside another one.
+/// The same for a URL inside another one.
 fn encoded_login(address: &str) -> usize {
     let whole = address
         .find(|c: char| ends(c) || matches!(c, '&' | '/'))
@@ -137,7 +134,7 @@ fn encoded_login(address: &str) -> usize {
     }
 }
 
-/// The length of the token that stands after `Bearer`; 0: it is a word of a sentence.
+/// Returns the length of the token after `Bearer`; 0: it is a word of a sentence.
 fn bearer(after: &str) -> usize {
     let is_of_token = |b: &u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(b);
     let token: Vec<u8> = after.bytes().take_while(is_of_token).collect();
@@ -163,7 +160,7 @@ fn hide_pairs(text: &str) -> String {
     out + text.get(kept..).unwrap_or_default()
 }
 
-/// The place of the value after this sign, where its name is a secret's.
+/// The range of the value after this sign, if its name is a secret's.
 fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let before = without_color_at_end(text.get(..at)?.trim_end_matches([' ', '"', '\'', '\\']));
@@ -203,7 +200,7 @@ fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
     };
     let length = length.unwrap_or(value.len());
     let said = value.get(..length)?;
-    // `api_key: there is no such setting` speaks of the name, and hides nothing.
+    // `api_key: there is no such setting` is about the name, so nothing is hidden.
     let is_word = gap && !quoted && !header && !said.bytes().any(|b| b.is_ascii_digit());
     if said.len() < 2 || is_word || said.starts_with('$') || EMPTY.contains(&said) {
         return None;
@@ -216,8 +213,7 @@ fn secret_after(text: &str, at: usize) -> Option<(usize, usize)> {
     Some((start, start + length))
 }
 
-/// Where a value between quotes ends: at a quote with as many backslashes as stand before the first one. More of them belong to the
-/// value.
+/// The end of a quoted value: a quote with as many backslashes as the opening one has. A quote with more of them belongs to the value.
 fn end_of_quoted(value: &str, opening: &str) -> Option<usize> {
     let backslashes = |text: &str| text.len() - text.trim_end_matches('\\').len();
     let Some(quote) = opening.chars().rev().find(|c| *c != '\\') else {
@@ -240,7 +236,7 @@ fn end_of_quoted(value: &str, opening: &str) -> Option<usize> {
     None
 }
 
-/// Returns true if a value without quotes is one of access: `token=Ab1-cd2-ef3`, but not `token=12` or `key=global_step_12`.
+/// Whether an unquoted value grants access: `token=Ab1-cd2-ef3`, but not `token=12` or `key=global_step_12`.
 fn is_assigned(name: &str, value: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let is_named = lower == "pwd" || lower.ends_with("token") || lower.ends_with("pwd") || lower.ends_with("_pass");
@@ -254,7 +250,7 @@ fn is_assigned(name: &str, value: &str) -> bool {
         && !looks_like_path(value)
 }
 
-/// A text behind the color that it begins with: `ESC[31m`.
+/// Removes the color escape at the start of a text: `ESC[31m`.
 fn without_color(text: &str) -> &str {
     match text.strip_prefix("\x1b[").and_then(|rest| rest.split_once('m')) {
         Some((numbers, rest)) if is_color(numbers) => rest,
@@ -297,7 +293,7 @@ fn hide_elements(text: &str) -> String {
     out + rest
 }
 
-/// Headers whose whole value is hidden, blanks and all.
+/// Whether a header's whole value is hidden, including blanks.
 fn is_header(name: &str) -> bool {
     ["authorization", "proxy-authorization"]
         .iter()
@@ -309,7 +305,7 @@ fn is_cookie(name: &str) -> bool {
     name.eq_ignore_ascii_case("cookie") || name.eq_ignore_ascii_case("set-cookie")
 }
 
-/// Where the value of such a header ends. Quotes stand around the values in it as well.
+/// The end of such a header's value. The values in it may be quoted too.
 fn cookie(value: &str) -> Option<usize> {
     let is_end = |at: usize, c: char| match c {
         '\'' | '\\' | '\n' => true,
@@ -322,7 +318,7 @@ fn cookie(value: &str) -> Option<usize> {
     value.char_indices().find(|(at, c)| is_end(*at, *c)).map(|(at, _)| at)
 }
 
-/// Returns true for a quoted value that is one of access, where the name may also be that of a token of a text: `token='…'`.
+/// Whether a quoted value grants access if the name could also be that of a text token: `token='…'`.
 fn is_odd(name: &str, value: &str) -> bool {
     let is_mixed = value.bytes().any(|b| b.is_ascii_digit()) && value.bytes().any(|b| b.is_ascii_alphabetic());
     let names_key = name.to_ascii_lowercase().ends_with("key");

@@ -1,4 +1,4 @@
-//! A configuration as YAML, with the types of its values and without its secrets.
+//! Writes a configuration as YAML, with the types of its values and without its secrets.
 
 use super::known::is_hidden;
 use super::names::{Sense, sense};
@@ -7,8 +7,7 @@ use super::redact_text;
 use crate::pystr;
 use crate::tree::{ConfigNode, ConfigValue, MapKey};
 
-/// The YAML of a tree. Below a key that is a secret's every text and number is `***`; elsewhere
-/// what looks like one.
+/// Returns the YAML of a tree. Below a secret key, every text and number is `***`; elsewhere only text that looks like a secret.
 pub fn redacted_yaml(root: &ConfigNode) -> String {
     let mut out = String::new();
     write(root, Sense::Not, &mut out);
@@ -65,7 +64,7 @@ fn float(number: f64) -> String {
     }
 }
 
-/// Double quotes, in which every character has an escape.
+/// Writes a double-quoted string; every other character is escaped.
 fn quote(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {

@@ -1,9 +1,9 @@
-//! Values inside a text: where one ends, and which are none.
+//! Values in a text: where one ends, and which do not count.
 
-/// Values that are none.
+/// Values that mean "none".
 pub(super) const EMPTY: [&str; 6] = ["null", "None", "none", "true", "false", "***"];
 
-/// Place where a value without quotes ends.
+/// Whether an unquoted value ends at this character.
 pub(super) fn ends(c: char) -> bool {
     c.is_whitespace()
         || matches!(

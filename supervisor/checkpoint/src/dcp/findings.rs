@@ -1,20 +1,18 @@
-//! Findings about many things of one kind: the first few of each code are kept, the rest are counted.
+//! Collects similar findings: the first few of each code are kept, the rest are counted.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Findings of one code and verdict that are kept.
+/// Findings kept per code and verdict.
 const KEPT: usize = 4;
 
-/// Findings, gathered.
 #[derive(Default)]
 pub(super) struct FindingCollector {
     by_code: BTreeMap<(Cow<'static, str>, Verdict), (Vec<Finding>, u64)>,
 }
 
 impl FindingCollector {
-    /// Adds one.
     pub(super) fn add(&mut self, finding: Finding) {
         let (kept, more) = self
             .by_code
@@ -27,7 +25,7 @@ impl FindingCollector {
         }
     }
 
-    /// All that were kept; the last of each code says how many more there are.
+    /// Returns the kept findings; the last of each code says how many more there are.
     pub(super) fn into_findings(self) -> Vec<Finding> {
         let mut out = Vec::new();
         for (mut kept, more) in self.by_code.into_values() {

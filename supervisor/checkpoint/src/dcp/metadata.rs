@@ -1,8 +1,7 @@
-//! `.metadata`, read as data: the table of tensors and the table of places.
+//! Parses `.metadata` as data: the table of tensors and the storage table.
 //!
-//! The classes are read by their names and attributes as torch 2.1 and later write them; attributes that a version leaves
-//! out are absent, unknown ones are skipped. A pickle can refer to one value many times, so what is made of it is charged
-//! to a budget.
+//! Classes are recognized by their names and attributes, as torch 2.1 and later write them. Attributes that a version leaves out are
+//! absent, unknown ones are skipped. A pickle can refer to one value many times, so everything built from it is charged to a budget.
 
 use super::findings::FindingCollector;
 use super::storage_table::{StorageTable, join};
@@ -17,26 +16,25 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Modules that define the classes of tables; torch 2.0 has one of them elsewhere.
+/// Modules that define the table classes; torch 2.0 has one of them elsewhere.
 const MODULES: [&str; 3] = [
     "torch.distributed.checkpoint.",
     "torch.distributed._shard.",
     "megatron.core.dist_checkpointing.",
 ];
-/// Attributes of an object; torch's have five at most.
+/// The most attributes of an object; torch's have five at most.
 const ATTRIBUTES: usize = 16;
-/// Bytes of a name or path.
+/// Longest name or path, in bytes.
 const NAME: usize = 4096;
-/// Dimensions of a tensor, as in torch.
+/// The most dimensions of a tensor, as in torch.
 const DIMS: usize = 64;
 
-/// Bytes that the name of one value takes in a set of them.
+/// Bytes per name in a set of names.
 const NAMED: usize = 48;
 
-/// Two allocations and what the allocator adds to them.
+/// Two allocations and their allocator overhead, in bytes.
 const APART: usize = 48;
 
-/// Reads and checks `.metadata`; what could be understood is kept as a description.
 pub(crate) fn read_metadata(
     pickle: &ParsedPickle,
     limits: &InspectLimits,
@@ -96,18 +94,16 @@ fn table(
     Ok(dcp)
 }
 
-/// A table while it is read.
 struct MetadataReader<'h> {
     heap: &'h PickleHeap,
     budget: usize,
     names: HashMap<Arc<str>, usize>,
     said: FindingCollector,
-    /// The first attribute that no class of a table has.
+    /// The first attribute that no table class has.
     strange: RefCell<Option<String>>,
 }
 
 impl<'h> MetadataReader<'h> {
-    /// The table of values.
     fn items(&mut self, root: PickleValue) -> Result<Vec<DcpItem>, Box<Finding>> {
         let pairs = self.table(root, "state_dict_metadata", 0)?;
         let mut out: Vec<DcpItem> = Vec::new();
@@ -192,7 +188,7 @@ impl<'h> MetadataReader<'h> {
         })
     }
 
-    /// The first of the properties, which older versions keep by name; an error where it is a type that we do not know.
+    /// The first of the properties, or the named attribute in older versions. `Err` if the type is unknown.
     fn dtype(&self, properties: PickleValue) -> Option<Result<Dtype, ()>> {
         let state = self.heap.call(properties)?.state;
         let first = match state.and_then(|s| self.heap.items(s)) {
@@ -203,7 +199,6 @@ impl<'h> MetadataReader<'h> {
         Some(Dtype::from_torch(&global.name).ok_or(()))
     }
 
-    /// The table of places.
     fn places(&mut self, root: PickleValue) -> Result<StorageTable, Box<Finding>> {
         let mut out = StorageTable::default();
         for (key, value) in self.table(root, "storage_data", 2)? {
@@ -251,7 +246,7 @@ impl<'h> MetadataReader<'h> {
             })
     }
 
-    /// An attribute that BUILD gave, or the argument in its place; only of what torch or Megatron define.
+    /// The attribute set by BUILD, or the argument at its position; only for classes of torch and Megatron.
     fn field(&self, object: PickleValue, name: &str, at: usize) -> Option<PickleValue> {
         let call = self.heap.call(object)?;
         let module = &self.heap.global(call.callee)?.module;
@@ -274,7 +269,7 @@ impl<'h> MetadataReader<'h> {
         self.heap.items(call.args)?.get(at).copied()
     }
 
-    /// A tuple or list of numbers, or a `torch.Size` made of one.
+    /// A tuple or list of numbers, or a `torch.Size` built from one.
     fn numbers(&mut self, value: PickleValue) -> Result<Option<Vec<u64>>, Box<Finding>> {
         let heap = self.heap;
         let inner = match heap.call(value) {
@@ -300,7 +295,7 @@ impl<'h> MetadataReader<'h> {
             .ok_or_else(|| damaged("dcp_metadata", what.to_owned()))
     }
 
-    /// A path: a string, or an object of Python's `pathlib` made of the parts of one.
+    /// A path: a string, or a `pathlib` object built from its parts.
     fn path(&self, value: PickleValue) -> Option<String> {
         let Some(call) = self.heap.call(value) else {
             return self.word(value, "").ok();
@@ -324,8 +319,8 @@ impl<'h> MetadataReader<'h> {
     }
 }
 
-/// `planner_data` maps each name to the way through the nested dict that it was made of: a name is that way, joined by
-/// dots. Planners that are not torch's keep other things there, which are not looked at.
+/// Checks `planner_data`, which maps each name to its path in the nested dict: the name is that path, joined by dots. Planners other than
+/// torch's store other things there, which are not checked.
 fn ways(reading: &mut MetadataReader<'_>, planner: PickleValue) -> Result<(), Box<Finding>> {
     let heap = reading.heap;
     let pairs = heap.pairs(planner).unwrap_or_default();
@@ -373,12 +368,12 @@ fn ways(reading: &mut MetadataReader<'_>, planner: PickleValue) -> Result<(), Bo
 
 fn is_way(heap: &PickleHeap, (key, way): (PickleValue, PickleValue)) -> bool {
     let plain = |v: &PickleValue| matches!(v, PickleValue::Str(_) | PickleValue::Int(_));
-    // Only as many parts are looked at as the name has room for.
+    // Check only as many parts as can fit in the name.
     let room = |t: crate::pickle::TextRange| t.len() + 1;
     matches!(key, PickleValue::Str(t) if t.len() <= NAME && heap.items(way).is_some_and(|w| w.iter().take(room(t)).all(plain)))
 }
 
-/// Returns true if the parts with dots between them are the name.
+/// Whether the parts, joined by dots, give the name.
 fn joins(heap: &PickleHeap, name: &[u8], parts: &[PickleValue]) -> bool {
     let mut rest = name;
     for (n, part) in parts.iter().enumerate() {

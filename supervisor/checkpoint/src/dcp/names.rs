@@ -1,18 +1,17 @@
-//! Parts of a table that have no checksum and can still be checked: classes, words and names that torch spells in one way only.
+//! Checks table contents without a checksum: class names, words and names that torch spells in only one way.
 //!
-//! torch imports every class of a table when it reads it, so a name that is not torch's, or not in the version that
-//! loads, ends the load. Which of both it is cannot be told here: the verdict is unknown, not damaged.
+//! torch imports every class of a table when it loads it, so a name that does not exist in the loading version makes the load fail.
+//! Whether it was damaged or is from another version cannot be decided here: the verdict is unknown, not damaged.
 
 use crate::pickle::danger::{self, GlobalClass};
 use crate::pickle::{ParsedPickle, PickleHeap, PickleValue};
 use crate::raw::shown;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Attributes of all classes of a table, in every version since torch 2.0.
+/// Attributes of all table classes, in every version since torch 2.0.
 const ATTRIBUTES: &str = "state_dict_metadata planner_data storage_data storage_meta version mcore_data \
     properties size chunks offsets sizes fqn offset index relative_path length transform_descriptors \
     dtype layout requires_grad memory_format pin_memory checkpoint_id save_id load_id modules";
-/// Layouts of tensors.
 const LAYOUTS: [&str; 8] = [
     "torch.strided",
     "torch.sparse_coo",
@@ -23,12 +22,11 @@ const LAYOUTS: [&str; 8] = [
     "torch.jagged",
     "torch._mkldnn",
 ];
-/// Memory formats, by number.
+/// Memory formats are numbered below this.
 const FORMATS: u64 = 3;
-/// Properties of a tensor.
 const PROPERTIES: usize = 5;
 
-/// Imports that no table of torch or Megatron has.
+/// Reports imports that no table of torch or Megatron has.
 pub(super) fn classes(pickle: &ParsedPickle, findings: &mut Vec<Finding>) {
     let globals = pickle.heap.globals().iter();
     let mut strange = globals.filter(|g| danger::class(&g.module, &g.name, g.usage) == GlobalClass::Unfamiliar);
@@ -44,14 +42,13 @@ pub(super) fn classes(pickle: &ParsedPickle, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The first attribute of a state that no class of a table has.
 pub(super) fn strange_attribute(heap: &PickleHeap, pairs: &[(PickleValue, PickleValue)]) -> Option<String> {
     let known = |key: &PickleValue| heap.str(*key).is_some_and(|k| ATTRIBUTES.split(' ').any(|a| a == k));
     let (key, _) = pairs.iter().find(|(key, _)| !known(key))?;
     Some(heap.str(*key).map_or_else(|| "no string".to_owned(), |k| shown(&k)))
 }
 
-/// Problems of the layout or the memory format among the properties of a tensor.
+/// Returns what is wrong with the layout or memory format in a tensor's properties.
 pub(super) fn properties(heap: &PickleHeap, state: &[PickleValue]) -> Option<&'static str> {
     for value in state.iter().take(PROPERTIES) {
         let Some(call) = heap.call(*value) else { continue };

@@ -1,9 +1,9 @@
-//! The parts of a `.distcp` file, each a file of `torch.save` of its own.
+//! Inspects the parts of a `.distcp` file, each a file of `torch.save` of its own.
 //!
-//! Every part is inspected like a file, through a window: its archive, its pickle (a part may hold any object, so it may
-//! also hold danger), and that it is the tensor that `.metadata` describes. Places in findings and extents are those in the
-//! whole file. What an inspection reads and checksums at once is not put into the plan again, so that the plan of a file
-//! with 100,000 parts has one extent for each.
+//! Every part is inspected like a file, through a window: its archive, its pickle (a part may contain any object, including a dangerous
+//! one), and whether it is the tensor that `.metadata` describes. Offsets in findings and extents are relative to the whole file.
+//! Whatever the inspection already reads and checksums is left out of the plan, so that the plan of a file with 100,000 parts has one
+//! extent for each.
 
 use super::findings::FindingCollector;
 use super::steps::OptimizerSteps;
@@ -19,11 +19,11 @@ use crate::torch::{self, TorchFacts, TorchInspection, TorchTensor};
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Bytes at the end of a large part that are fetched first: its directory has one entry for each of a handful of names.
+/// Bytes at the end of a large part to fetch first: its directory has only a handful of entries.
 const TAIL: usize = 4096;
-/// Gaps between parts are looked at up to this size.
+/// Gaps between parts are read up to this size, in bytes.
 const GAP: u64 = 1 << 20;
-/// Entries that are read and checksummed while a part is inspected, and their size.
+/// Entries that are read and checksummed during the inspection, and their size.
 const CHECKED: [&str; 6] = [
     "data.pkl",
     "version",
@@ -33,29 +33,26 @@ const CHECKED: [&str; 6] = [
     ".data/serialization_id",
 ];
 
-/// Names that are kept of what the values import.
+/// The most unfamiliar imported names to keep.
 const STRANGE: usize = 16;
 
-/// Facts about one `.distcp` file.
 #[derive(Debug, Default)]
 pub(crate) struct DistcpFile {
     pub(crate) bytes: u64,
     pub(crate) findings: Vec<Finding>,
     pub(crate) inventory: Vec<TorchTensor>,
-    /// Tensors that the table names for it, and the elements of those in the inventory.
+    /// Tensors that the table assigns to the file, and the elements of those in the inventory.
     pub(crate) tensors: Option<u64>,
     pub(crate) elements: Option<u64>,
-    /// Distinct step counts, by the optimizer's name.
     pub(crate) steps: BTreeMap<String, Vec<u64>>,
     pub(crate) torch: Option<TorchFacts>,
     pub(crate) plan: ReadPlan,
-    /// Places of the chunks that are what the table says, in order of place.
+    /// Locations of the chunks that match the table, in order of offset.
     pub(crate) held: Vec<ChunkLocation>,
-    /// No table names it: nothing in it is read.
+    /// Whether no table names the file, so that nothing in it is read.
     pub(crate) unnamed: bool,
 }
 
-/// Looks into the parts of one file.
 pub(crate) fn inspect_parts(
     src: &dyn ByteSource,
     dcp: &DcpMetadata,
@@ -121,7 +118,7 @@ fn look(
     Ok(())
 }
 
-/// The place of the n-th of `few`, spread evenly over `many` from the first to the last.
+/// Returns the index of the n-th of `few`, spread evenly over `many` from first to last.
 fn spread(n: usize, few: usize, many: usize) -> usize {
     if few < 2 {
         return n;
@@ -129,7 +126,7 @@ fn spread(n: usize, few: usize, many: usize) -> usize {
     n * (many - 1) / (few - 1)
 }
 
-/// Parts that lie in the file and behind each other.
+/// The parts that are inside the file and do not overlap.
 fn sound(parts: &[StorageRange], len: u64) -> Vec<&StorageRange> {
     let mut at = 0;
     let behind = |p: &&StorageRange| match p.off.checked_add(p.len).filter(|e| *e <= len && p.off >= at) {
@@ -161,7 +158,6 @@ fn describe(parts: &[StorageRange], limits: &InspectLimits, out: &mut DistcpFile
     out.elements = Some(out.inventory.iter().fold(0, |n, t| n.saturating_add(t.elements())));
 }
 
-/// Parts that reach beyond the end of the file.
 fn truncated(parts: &[StorageRange], len: u64, out: &mut DistcpFile) {
     let beyond = |p: &&StorageRange| p.off.checked_add(p.len).is_none_or(|end| end > len);
     let mut cut = parts.iter().filter(beyond);
@@ -179,7 +175,7 @@ fn truncated(parts: &[StorageRange], len: u64, out: &mut DistcpFile) {
         .push(Finding::error("distcp_truncated", Verdict::Incomplete, detail).at(len));
 }
 
-/// Bytes that no part holds: torch leaves none, and cuts a file that it writes again.
+/// Reports bytes between parts: torch leaves none, and truncates a file before writing it again.
 fn gaps(ahead: &ReadAhead<'_>, parts: &[StorageRange], len: u64, out: &mut DistcpFile) -> Result<(), Box<Finding>> {
     let (mut at, mut first, mut sum) = (0_u64, None, 0_u64);
     let ends = parts.iter().map(|p| (p.off, p.off.saturating_add(p.len)));
@@ -206,7 +202,7 @@ fn gaps(ahead: &ReadAhead<'_>, parts: &[StorageRange], len: u64, out: &mut Distc
     Ok(())
 }
 
-/// Returns true if a gap holds anything but zeros; a large one is taken to.
+/// Whether a gap contains anything but zeros; a large one is assumed to.
 fn data(ahead: &ReadAhead<'_>, at: u64, n: u64) -> Result<bool, Box<Finding>> {
     if n > GAP {
         return Ok(true);
@@ -221,17 +217,16 @@ struct PartCheck<'a> {
     limits: &'a InspectLimits,
     said: FindingCollector,
     steps: OptimizerSteps,
-    /// Imports of the values beyond what torch needs.
     unfamiliar: BTreeSet<String>,
     encoded: u64,
     extents: Vec<ByteExtent>,
     held: Vec<ChunkLocation>,
-    /// Content of Megatron's common object, where it is in this file.
+    /// Facts of Megatron's common object, if this file contains it.
     common: Option<TorchFacts>,
 }
 
 impl PartCheck<'_> {
-    /// Looks into one; gives whether it is worth going on: not where bytes cannot be had.
+    /// Inspects one part. Returns whether to continue: false if the file cannot be read.
     fn part(&mut self, part: &StorageRange) -> bool {
         if part.encoded {
             self.encoded += 1;
@@ -281,8 +276,8 @@ impl PartCheck<'_> {
         if part.what == StoredValue::Bytes && part.fqn.split('/').next() == Some(COMMON_STATE) {
             self.common = Some(found.facts.clone());
         }
-        // The entries of the first part are all read again, so that a reading where nothing fits its checksum is not
-        // taken for the work of a writer that computes none.
+        // Read all entries of the first part again, so that a file in which no checksum matches is not mistaken for one whose writer
+        // computed none.
         let all = self.extents.is_empty();
         for e in found.plan.extents.iter().filter(|e| !e.is_gap()) {
             let name = e.what.split_once('/').map_or(e.what.as_str(), |(_, name)| name);
@@ -314,7 +309,7 @@ impl PartCheck<'_> {
         out.steps = self.steps.into_groups();
         let unfamiliar: Vec<String> = self.unfamiliar.into_iter().take(STRANGE).collect();
         out.torch = match self.common {
-            // The name of its archive is not that of the file.
+            // The archive's name is not the file's name.
             Some(common) => Some(TorchFacts {
                 unfamiliar,
                 archive: None,
@@ -337,14 +332,13 @@ fn extent(off: u64, len: u64, crc: Option<u32>, what: &str) -> ByteExtent {
     }
 }
 
-/// The finding with its place in the whole file and the name of the part.
 fn placed(mut f: Finding, part: &StorageRange) -> Finding {
     f.offset = Some(part.off.saturating_add(f.offset.unwrap_or(0)));
     f.detail = format!("{}: {}", shown(&part.fqn), f.detail);
     f
 }
 
-/// Place of the elements, where the part holds the tensor that is described and nothing else.
+/// The location of the elements, if the part contains only the described tensor.
 fn held(part: &StorageRange, found: &TorchInspection) -> Option<ChunkLocation> {
     let StoredValue::Tensor { dtype, shape, .. } = &part.what else {
         return None;
@@ -367,8 +361,8 @@ fn held(part: &StorageRange, found: &TorchInspection) -> Option<ChunkLocation> {
     })
 }
 
-/// If a part is sound but holds something else than is described, another save wrote it. Tensors of classes that are
-/// not torch's may keep their numbers in another form, so about those it is only said.
+/// Reports a part that is intact but differs from its description: another save wrote it. Tensor classes that are not torch's may store
+/// their elements in another form, so those give only a warning.
 fn differs(part: &StorageRange, found: &TorchInspection) -> Option<Finding> {
     let StoredValue::Tensor { dtype, shape, .. } = &part.what else {
         return None;

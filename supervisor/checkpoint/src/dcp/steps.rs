@@ -1,7 +1,6 @@
-//! The step counts that Adam keeps for each parameter.
+//! Adam's step counts, one per parameter.
 //!
-//! All that one save writes agree (a parameter that was frozen for a while has a lower count), so files of different saves
-//! are found out by them.
+//! All counts of one save agree (a parameter that was frozen for a while has a lower one), so they reveal files from different saves.
 
 use super::{StorageRange, StoredValue};
 use crate::dtype::Dtype;
@@ -10,20 +9,19 @@ use crate::torch::TorchInspection;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::Finding;
 
-/// Optimizers, and different counts of one, that are kept.
+/// The most optimizers, and different counts of one.
 const GROUPS: usize = 16;
 const COUNTS: usize = 16;
-/// Bytes of an optimizer's name.
+/// Longest optimizer name, in bytes.
 const NAME: usize = 200;
 
-/// Step counts by the name of the optimizer: what stands before `state` in the names of its values.
+/// Step counts by optimizer name: the part of a value's name before `state`.
 #[derive(Default)]
 pub(super) struct OptimizerSteps {
     by_group: BTreeMap<String, BTreeSet<u64>>,
 }
 
 impl OptimizerSteps {
-    /// Notes the count that a part holds, if it does.
     pub(super) fn look(
         &mut self,
         part: &StorageRange,
@@ -82,7 +80,7 @@ impl OptimizerSteps {
     }
 }
 
-/// The optimizer whose step count has this name.
+/// The optimizer of the step count with this name.
 fn group(fqn: &str) -> Option<&str> {
     let (owner, last) = fqn.rsplit_once('.')?;
     if last != "step" {

@@ -1,4 +1,4 @@
-//! The places of chunks: each chunk has one, each place belongs to a chunk, and no two share bytes.
+//! The storage table: each chunk is stored once, each entry belongs to a chunk, and no two overlap.
 
 use super::findings::FindingCollector;
 use super::{DcpItem, DcpItemKind, StorageRange, StoredValue};
@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Bytes that one place takes in memory, about.
+/// Approximate memory of one entry, in bytes.
 pub(super) const WEIGHT: usize = 200;
 
-/// Content of `storage_data`: for each name, where its chunks lie.
+/// `storage_data`: where the chunks of each name are stored.
 #[derive(Default)]
 pub(super) struct StorageTable {
     by_name: HashMap<String, Vec<StoredChunk>>,
@@ -19,7 +19,7 @@ pub(super) struct StorageTable {
 }
 
 struct StoredChunk {
-    /// Place where the chunk begins in its tensor; none for what is no tensor.
+    /// Start of the chunk in its tensor; `None` for a value that is not a tensor.
     offsets: Option<Box<[u64]>>,
     file: usize,
     off: u64,
@@ -28,7 +28,7 @@ struct StoredChunk {
 }
 
 impl StorageTable {
-    /// Adds one: `(offset, length, encoded)` in the file.
+    /// Adds an entry: `(offset, length, encoded)` in the file.
     pub(super) fn add(&mut self, fqn: &str, offsets: Option<Box<[u64]>>, path: &str, range: (u64, u64, bool)) {
         let file = match self.file_of.get(path) {
             Some(at) => *at,
@@ -53,7 +53,7 @@ impl StorageTable {
     }
 }
 
-/// Brings values and places together: the parts of each file, in order.
+/// Matches values with storage entries. Returns the parts of each file, in order.
 pub(super) fn join(
     items: Vec<DcpItem>,
     mut places: StorageTable,
@@ -102,7 +102,7 @@ pub(super) fn join(
     out
 }
 
-/// Chunks and places of one tensor, paired by where the chunk begins.
+/// Matches chunks and storage entries of one tensor by where the chunk begins.
 fn of_tensor(
     item: &DcpItem,
     mut found: Vec<StoredChunk>,
@@ -114,7 +114,7 @@ fn of_tensor(
     };
     let mut sorted: Vec<_> = chunks.iter().collect();
     sorted.sort_unstable();
-    // Ranks that hold nothing of a tensor may all say so.
+    // Several ranks may report the same empty chunk.
     sorted.dedup_by(|a, b| a == b && a.sizes.contains(&0));
     found.sort_by(|a, b| a.offsets.cmp(&b.offsets));
     let whole = sorted.len() == 1 && found.len() == 1 && found[0].offsets.is_none();
@@ -141,11 +141,11 @@ fn wrong(name: &str, chunks: usize, places: usize) -> Finding {
     Finding::error("dcp_places", Verdict::Damaged, detail)
 }
 
-/// Parts of one file lie behind each other and are large enough for what they hold.
+/// Checks that the parts of a file do not overlap and are large enough for their contents.
 fn ranges(file: &str, parts: &[StorageRange], said: &mut FindingCollector) {
     let mut before = 0;
     for part in parts {
-        // Files end where their system's signed offsets do.
+        // A file's size must fit a signed offset.
         let end = part.off.checked_add(part.len).filter(|e| i64::try_from(*e).is_ok());
         let least = match &part.what {
             StoredValue::Tensor { dtype, shape, .. } if !part.encoded => payload(*dtype, shape).unwrap_or(u64::MAX),
@@ -166,7 +166,7 @@ fn ranges(file: &str, parts: &[StorageRange], said: &mut FindingCollector) {
     }
 }
 
-/// Bytes of the elements of a chunk; elements of an unknown type count one.
+/// Bytes of a chunk's elements; elements of an unknown type count as one byte.
 pub(super) fn payload(dtype: Option<crate::dtype::Dtype>, shape: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);

@@ -1,15 +1,14 @@
-//! The check that the chunks of a tensor tile it: every element in exactly one of them.
+//! Checks that the chunks of a tensor tile it: every element in exactly one of them.
 //!
-//! A box is a signed sum of the quadrants that begin at its corners, and quadrants at different corners are independent.
-//! So chunks tile a tensor exactly where their signed corners add up to the corners of the whole: no pair of chunks has to
-//! be compared, and 16,384 chunks cost as many sortings. Dimensions that no chunk splits are left out.
+//! A box is a signed sum of the quadrants that begin at its corners, and quadrants at different corners are independent. So chunks tile a
+//! tensor exactly if their signed corners add up to the corners of the whole: no pair of chunks has to be compared, and 16,384 chunks
+//! take only a sort. Dimensions that no chunk splits are left out.
 
 use super::ChunkBounds;
 use super::findings::FindingCollector;
 use crate::raw::shown;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Checks one tensor.
 pub(super) fn check(name: &str, shape: &[u64], chunks: &[ChunkBounds], most: usize, said: &mut FindingCollector) {
     let tensor = shown(name);
     let outside = |c: &&ChunkBounds| !inside(c, shape);
@@ -62,7 +61,7 @@ fn inside(chunk: &ChunkBounds, shape: &[u64]) -> bool {
         && chunk.offsets.iter().zip(&chunk.sizes).zip(shape).all(fits)
 }
 
-/// Returns true if the signed corners of the chunks are those of the whole tensor.
+/// Whether the signed corners of the chunks are those of the whole tensor.
 fn balanced(shape: &[u64], chunks: &[&ChunkBounds], split: &[usize]) -> bool {
     let mut corners = Corners::new(split, chunks.len() + 1);
     for c in chunks {
@@ -74,7 +73,7 @@ fn balanced(shape: &[u64], chunks: &[&ChunkBounds], split: &[usize]) -> bool {
     corners.cancel()
 }
 
-/// Corners, each with a sign; coordinates stand in one list, because there may be millions.
+/// Corners with signs. There may be millions, so all coordinates are in one list.
 struct Corners<'s> {
     split: &'s [usize],
     at: Vec<u64>,
@@ -103,7 +102,7 @@ impl<'s> Corners<'s> {
         }
     }
 
-    /// Returns true if the signs at each place add up to nothing.
+    /// Whether the signs at each corner add up to zero.
     fn cancel(&self) -> bool {
         let dims = self.split.len();
         let place = |n: &u32| &self.at[*n as usize * dims..(*n as usize + 1) * dims];

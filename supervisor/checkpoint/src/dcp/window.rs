@@ -1,7 +1,7 @@
-//! A part of a file, seen as a file of its own.
+//! A part of a file, read like a file of its own.
 //!
-//! Parts are many and mostly small, and their neighbours are looked at next, so what is fetched is fetched with what
-//! follows and kept: a small part costs a fraction of a read, a large one the read of its end and of the next one's head.
+//! There are many parts, mostly small, and their neighbours are inspected next. So each read also fetches what follows and keeps it: a
+//! small part costs a fraction of a read, a large one the read of its end and of the next one's head.
 
 use crate::source::{ByteSource, fill};
 use std::cell::RefCell;
@@ -9,11 +9,10 @@ use std::io;
 
 /// Parts up to this size are fetched as a whole, together with what follows.
 pub(super) const SMALL: u64 = 64 << 10;
-/// Bytes fetched at once for small parts, and around the ends of large ones.
+/// Bytes to fetch at once for small parts, and around the ends of large ones.
 const RUN: usize = 256 << 10;
 const EDGE: usize = 8 << 10;
 
-/// A source that fetches ahead.
 pub(super) struct ReadAhead<'s> {
     src: &'s dyn ByteSource,
     len: u64,
@@ -41,7 +40,6 @@ impl ReadAheadBlock {
 }
 
 impl<'s> ReadAhead<'s> {
-    /// Over a file of `len` bytes.
     pub(super) fn new(src: &'s dyn ByteSource, len: u64) -> Self {
         Self {
             src,
@@ -50,7 +48,7 @@ impl<'s> ReadAhead<'s> {
         }
     }
 
-    /// Reads at a place of the file; for a small part with as much as is worth fetching at once.
+    /// Reads at an offset of the file; for a small part, fetches as much as is worthwhile.
     fn read(&self, off: u64, buf: &mut [u8], small: bool) -> io::Result<usize> {
         if buf.is_empty() {
             return Ok(0);
@@ -70,14 +68,13 @@ impl<'s> ReadAhead<'s> {
             if fill(self.src, self.len, off, &mut first.bytes).is_ok() && first.copy(off, buf) {
                 return Ok(buf.len());
             }
-            // What failed may lie beyond what is wanted.
+            // The failure may be beyond the requested bytes.
             first.bytes.clear();
         }
         self.src.read_at(off, buf)
     }
 }
 
-/// A part.
 pub(super) struct PartWindow<'a> {
     ahead: &'a ReadAhead<'a>,
     base: u64,
@@ -85,7 +82,7 @@ pub(super) struct PartWindow<'a> {
 }
 
 impl<'a> PartWindow<'a> {
-    /// The `len` bytes at `base`, which lie inside the file.
+    /// A window of `len` bytes at `base`, inside the file.
     pub(super) fn new(ahead: &'a ReadAhead<'a>, base: u64, len: u64) -> Self {
         Self { ahead, base, len }
     }

@@ -1,29 +1,23 @@
-//! Keys of configurations that stand beside weights, and their values.
+//! Keys of configurations saved with weights, and their types.
 
-/// Values that a key may have. Null is allowed everywhere; so are lists and objects, where a model has several values.
+/// The type of a key's value. Null is always allowed; so are lists and objects, if a model has several values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyType {
-    /// Anything.
     Any,
-    /// True or false.
     Flag,
-    /// How many there are.
     Count,
     /// A share, from 0 to 1.
     Share,
-    /// A small number that keeps a division from failing.
+    /// A small number that prevents division by zero.
     Epsilon,
-    /// A positive number.
     Positive,
-    /// Any string.
     Text,
-    /// A string of one of these, or of a kind that is not known.
+    /// One of these strings, or a kind that is not known.
     Word(&'static [&'static str]),
-    /// A version of transformers.
     Version,
-    /// The name of a class, or several, which may end in one of these.
+    /// One or more class names, which may end in one of these.
     Class(&'static [&'static str]),
-    /// A number of tokens, where none is a huge number.
+    /// A number of tokens; a huge number means no limit.
     Length,
 }
 use KeyType::*;
@@ -93,7 +87,6 @@ const TOKENIZERS: &[&str] = &["Tokenizer", "TokenizerFast"];
 const SIDES: &[&str] = &["left", "right"];
 const BACKENDS: &[&str] = &["tokenizers", "sentencepiece", "mistral-common", "custom"];
 
-/// Keys that transformers, tokenizers and Megatron write for many models.
 pub(super) const KEYS: &[(&str, KeyType)] = &[
     ("_name_or_path", Text),
     ("add_bos_token", Flag),

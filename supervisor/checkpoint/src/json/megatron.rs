@@ -1,7 +1,6 @@
-//! Fields of the configuration that Megatron keeps beside a model (`transformer_config.json`): the attributes of its class, those
-//! of all of them that a file of JSON can hold.
+//! Fields of `transformer_config.json`, the configuration that Megatron saves with a model: the attributes of its class that JSON can
+//! express.
 
-/// True or false.
 pub(super) const FLAGS: &str = "account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split activation_func_fp8_input_store add_bias_linear \
     add_qkv_bias apply_query_key_layer_scaling apply_residual_connection_post_layernorm apply_rope_fusion \
     async_tensor_model_parallel_allreduce attention_output_gate attention_softmax_in_fp32 barrier_with_L1_time batch_invariant_mode \
@@ -25,7 +24,6 @@ pub(super) const FLAGS: &str = "account_for_embedding_in_pipeline_split account_
     tp_comm_overlap_rs_dgrad tp_comm_split_ag tp_comm_split_rs tp_only_amax_red use_cpu_initialization use_fused_weighted_squared_relu \
     use_inference_optimized_layers use_kitchen use_kitchen_attention use_mamba_mem_eff_path use_ring_exchange_p2p \
     use_te_activation_func use_te_rng_tracker variable_seq_lengths";
-/// How many there are.
 pub(super) const COUNTS: &str = "context_parallel_size cpu_offloading_num_layers cuda_graph_warmup_steps dsa_indexer_head_dim dsa_indexer_n_heads dsa_indexer_topk \
     expert_model_parallel_size expert_tensor_parallel_size ffn_hidden_size fp8_amax_history_len fp8_interval hidden_size kv_channels \
     kv_lora_rank linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads linear_num_value_heads linear_value_head_dim \
@@ -37,7 +35,6 @@ pub(super) const COUNTS: &str = "context_parallel_size cpu_offloading_num_layers
     num_moe_experts num_query_groups original_max_position_embeddings pipeline_model_parallel_size q_lora_rank qk_head_dim \
     qk_pos_emb_head_dim recompute_num_layers tensor_model_parallel_size v_head_dim virtual_pipeline_model_parallel_size \
     wgrad_deferral_limit";
-/// Anything else.
 pub(super) const OTHERS: &str = "_cpu_offloading_context activation_func activation_func_clamp_value attention_backend attention_dropout autocast_dtype beta_fast \
     beta_slow config_logger_dir cp_comm_type cuda_graph_scope dsa_indexer_loss_coeff embedding_init_method embedding_init_method_std \
     experimental_attention_variant finalize_model_grads_func fp4 fp4_quantizer_factory fp8 fp8_margin fp8_quantizer_factory \
@@ -49,7 +46,7 @@ pub(super) const OTHERS: &str = "_cpu_offloading_context activation_func activat
     qk_clip_threshold quant_recipe rope_type rotary_base rotary_percent rotary_scaling_factor softmax_scale symmetric_ar_type timers \
     window_attn_skip_freq window_size";
 
-/// A few words.
+/// Fields with one of a few words.
 pub(super) const WORDS: &[(&str, &[&str])] = &[
     ("cross_entropy_fusion_impl", &["native", "te"]),
     ("cuda_graph_impl", &["none", "local", "transformer_engine"]),

@@ -1,48 +1,44 @@
-//! JSON as Python's `json` reads it, which is more than the standard allows: `NaN`, `Infinity` and `-Infinity` are numbers, a
-//! number too large for a float is infinite, a surrogate may stand alone, and of repeated keys the last counts.
+//! JSON as Python's `json` parses it, which is more than the standard allows: `NaN`, `Infinity` and `-Infinity` are numbers, a number too
+//! large for a float is infinite, lone surrogates are accepted, and the last of repeated keys counts.
 //!
-//! The whole text is looked at. What is not asked for is dropped at once; what is kept is charged to a budget.
+//! The whole text is checked. Unneeded values are dropped immediately; kept ones are charged to a budget.
 
 use super::value::JsonValue;
 use std::collections::BTreeMap;
 
-/// Lists and objects inside each other that are followed; Python gives up before a thousand.
+/// The most nested lists and objects; Python gives up before a thousand.
 const DEPTH: u32 = 500;
-/// Digits of a whole number that Python reads.
+/// The most digits of an integer that Python parses.
 const DIGITS: usize = 4300;
 
-/// Bytes that an allocation of its own takes beside what is in it, with the allocator's rounding.
+/// Allocator overhead of a separate allocation, in bytes.
 const APART: usize = 32;
 
 /// Bytes that a map takes for its first entries.
 const NODE: usize = 12 * (size_of::<JsonValue>() + size_of::<String>());
 
-/// Why a text is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JsonErrorKind {
-    /// It ends in the middle.
     Ended,
-    /// Something else was expected.
+    /// What was expected instead.
     Wrong(&'static str),
-    /// It is nested deeper than is followed.
     Deep,
-    /// The kept part of it takes too much memory.
+    /// The kept part takes too much memory.
     Big,
 }
 
-/// Why a text is not read, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JsonError {
     pub(super) at: usize,
     pub(super) why: JsonErrorKind,
 }
 
-/// Reads a text of UTF-8 wholly and keeps what it says, in so many bytes at most.
+/// Parses a whole UTF-8 text into at most `budget` bytes.
 pub(super) fn read(text: &[u8], budget: usize) -> Result<JsonValue, JsonError> {
     JsonParser::new(text, budget).document(true)
 }
 
-/// Reads a text of UTF-8 wholly and keeps the keys of the outermost object only, with null for each value.
+/// Parses a whole UTF-8 text and keeps only the keys of the top-level object, with null for each value.
 pub(super) fn keys(text: &[u8], budget: usize) -> Result<JsonValue, JsonError> {
     let mut parser = JsonParser::new(text, budget);
     parser.space();
@@ -53,7 +49,6 @@ pub(super) fn keys(text: &[u8], budget: usize) -> Result<JsonValue, JsonError> {
     parser.end(outermost)
 }
 
-/// The kept part of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RetainMode {
     All,
@@ -61,30 +56,26 @@ pub(super) enum RetainMode {
     Nothing,
 }
 
-/// Reads a text piece by piece.
 pub(super) struct JsonParser<'t> {
     text: &'t [u8],
     at: usize,
     budget: usize,
 }
 
-/// Reads one value of many, where the parser stands at it.
+/// Parses one of many values at the parser's position.
 type Each<'e, 't> = &'e mut dyn FnMut(&mut JsonParser<'t>) -> Result<(), JsonError>;
-/// Reads the value of a key, where the parser stands at it.
+/// Parses the value of a key at the parser's position.
 type EachOf<'e, 't> = &'e mut dyn FnMut(&mut JsonParser<'t>, String) -> Result<(), JsonError>;
 
 impl<'t> JsonParser<'t> {
-    /// From the beginning of a text, keeping so many bytes at most.
     pub(super) fn new(text: &'t [u8], budget: usize) -> Self {
         Self::from(text, 0, budget)
     }
 
-    /// From a place in a text.
     pub(super) fn from(text: &'t [u8], at: usize, budget: usize) -> Self {
         Self { text, at, budget }
     }
 
-    /// The place where it stands.
     pub(super) fn at(&self) -> usize {
         self.at
     }
@@ -111,7 +102,7 @@ impl<'t> JsonParser<'t> {
         JsonError { at: self.at, why }
     }
 
-    /// Something else stands here, or nothing any more.
+    /// The error for an unexpected token or the end of the text.
     fn wrong(&self, wanted: &'static str) -> JsonError {
         match self.peek() {
             None => self.fault(JsonErrorKind::Ended),
@@ -125,12 +116,11 @@ impl<'t> JsonParser<'t> {
         Ok(())
     }
 
-    /// Bytes that are left to keep something in.
     pub(super) fn budget(&self) -> usize {
         self.budget
     }
 
-    /// The kept part is dropped.
+    /// Returns memory to the budget after a value was dropped.
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.budget = self.budget.saturating_add(bytes);
     }
@@ -215,7 +205,7 @@ impl<'t> JsonParser<'t> {
         Ok(JsonValue::Object(out))
     }
 
-    /// Each value of the list that begins here.
+    /// Calls `each` for every value of the list that begins here.
     pub(super) fn items(&mut self, each: Each<'_, 't>) -> Result<(), JsonError> {
         self.at += 1;
         self.space();
@@ -237,7 +227,7 @@ impl<'t> JsonParser<'t> {
         }
     }
 
-    /// Each key of the object that begins here, empty unless they are wanted.
+    /// Calls `each` for every key of the object that begins here; keys are empty unless `wanted`.
     pub(super) fn members(&mut self, wanted: bool, each: EachOf<'_, 't>) -> Result<(), JsonError> {
         self.at += 1;
         self.space();
@@ -368,8 +358,7 @@ impl<'t> JsonParser<'t> {
         Ok(c)
     }
 
-    /// One character, of one unit or of two; a surrogate that stands alone is no character in Rust and becomes the one for
-    /// what is none.
+    /// Parses one character of one or two units. A lone surrogate is not a Rust character and becomes the replacement character.
     fn code_point(&mut self) -> Result<char, JsonError> {
         let high = self.unit()?;
         if !(0xd800..0xdc00).contains(&high) || self.text.get(self.at..self.at + 2) != Some(b"\\u") {
@@ -386,7 +375,7 @@ impl<'t> JsonParser<'t> {
         Ok(char::REPLACEMENT_CHARACTER)
     }
 
-    /// The four digits behind `u`.
+    /// Parses the four digits after `u`.
     fn unit(&mut self) -> Result<u32, JsonError> {
         self.at += 1;
         let mut out = 0;

@@ -1,8 +1,8 @@
-//! `tokenizer.json`, which has no checksum: what of its parts contradicts the others.
+//! Checks `tokenizer.json`, which has no checksum, for parts that contradict each other.
 //!
-//! A vocabulary has hundreds of thousands of entries, so words are kept as a hash and a number. What is told is what the library refuses
-//! (a merge of words that are not there) and what a single changed byte leaves: an identifier between its neighbours' that is not the one
-//! between, a word that differs from its other place by a byte, a key or name that is a known one but for a byte.
+//! A vocabulary has hundreds of thousands of entries, so words are kept as a hash and a number. Reported are files that the library
+//! rejects (a merge of missing words) and the traces of a single changed byte: an ID that does not fit between its neighbours', a word
+//! that differs from its other occurrence by a byte, a known key or name with a byte changed.
 
 use super::JsonValue;
 use super::config::{alike, changed, one_byte};
@@ -11,7 +11,6 @@ use std::collections::hash_map::{DefaultHasher, Entry};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hasher;
 
-/// Keys of the outermost object.
 const OUTERMOST: &[&str] = &[
     "version",
     "truncation",
@@ -23,7 +22,7 @@ const OUTERMOST: &[&str] = &[
     "decoder",
     "model",
 ];
-/// Keys of a token that was added; its writer writes all of them.
+/// Keys of an added token, which are all written.
 const TOKEN: &[&str] = &[
     "id",
     "content",
@@ -33,7 +32,6 @@ const TOKEN: &[&str] = &[
     "normalized",
     "special",
 ];
-/// Keys of the kinds of model.
 const MODEL: &[&str] = &[
     "type",
     "dropout",
@@ -99,7 +97,7 @@ const PARTS: &[&str] = &[
     "word_delimiter_token",
     "str_rep",
 ];
-/// Names of kinds of all of these, and of what they do.
+/// Names of all component types and their options.
 const KINDS: &[&str] = &[
     "BPE",
     "WordPiece",
@@ -145,12 +143,12 @@ const BEHAVIOURS: &[&str] = &[
     "Contiguous",
 ];
 const SCHEMES: &[&str] = &["always", "never", "first"];
-/// Keys below which anybody may name anything.
+/// Keys below which any name may occur.
 const NAMES: &[&str] = &["special_tokens", "vocab"];
 /// Bytes that a word of the vocabulary takes.
 const WORD: usize = 64;
 
-/// Contradictions in the text, in a text of so many bytes of memory at most; nothing where it is not an object.
+/// Finds a contradiction in the text, using at most `budget` bytes; `None` if the text is not an object.
 pub(super) fn look(text: &[u8], budget: usize) -> Result<Option<String>, JsonError> {
     let mut parser = JsonParser::new(text, budget);
     let mut seen = TokenizerCheck::default();
@@ -183,23 +181,22 @@ pub(super) fn look(text: &[u8], budget: usize) -> Result<Option<String>, JsonErr
     Ok(seen.wrong)
 }
 
-/// Input that was read so far.
 #[derive(Default)]
 struct TokenizerCheck {
-    /// Words by their hash, with their identifiers.
+    /// Word IDs by the hash of the word.
     vocab: HashMap<u64, u64>,
     added: JsonValue,
-    /// Place where the merges begin in the text.
+    /// Where the merges begin in the text.
     merges: Option<usize>,
-    /// Of a word that goes on another, the beginning that says so.
+    /// Length of the prefix that marks a word as a continuation.
     prefix: usize,
-    /// Words of the vocabulary with the identifier of a token that was added.
+    /// Words of the vocabulary that share an ID with an added token.
     twins: HashMap<u64, String>,
     wrong: Option<String>,
 }
 
 impl TokenizerCheck {
-    /// The first thing that is wrong counts.
+    /// Only the first error counts.
     fn note(&mut self, wrong: Option<String>) {
         if self.wrong.is_none() {
             self.wrong = wrong;
@@ -239,7 +236,7 @@ impl TokenizerCheck {
         Ok(())
     }
 
-    /// Identifiers stand in their order, with gaps where words were taken out.
+    /// IDs are in order, with gaps where words were removed.
     fn read_vocab(&mut self, p: &mut JsonParser<'_>) -> Result<(), JsonError> {
         let mut last: [Option<u64>; 2] = [None; 2];
         let added: HashSet<u64> = self.added.list().unwrap_or_default().iter().filter_map(id_of).collect();
@@ -258,7 +255,7 @@ impl TokenizerCheck {
             }
             last = [last[1], Some(id)];
             match self.vocab.entry(hash(&word)) {
-                // What is no character in Rust stands for many.
+                // A replacement character stands for many different ones.
                 Entry::Occupied(_) if word.contains(char::REPLACEMENT_CHARACTER) => {}
                 Entry::Occupied(_) => {
                     let twice = format!("the word {:?} is twice in its vocabulary", crate::raw::shown(&word));
@@ -273,7 +270,7 @@ impl TokenizerCheck {
         })
     }
 
-    /// A merge makes a word of two, all of which are in the vocabulary, or the library makes no tokenizer.
+    /// A merge joins two words. All three must be in the vocabulary, or the library rejects the tokenizer.
     fn look_at_merges(&mut self, p: &mut JsonParser<'_>) -> Result<(), JsonError> {
         let mut wrong = None;
         p.items(&mut |p| {
@@ -322,7 +319,7 @@ impl TokenizerCheck {
         ))
     }
 
-    /// Tokens that were added stand in the order of their identifiers, and have those of the vocabulary where they stand there as well.
+    /// Added tokens are in order of their IDs, and match the vocabulary if they are in it too.
     fn added_wrong(&self) -> Option<String> {
         let tokens = self.added.list()?;
         let mut last: [Option<u64>; 2] = [None; 2];
@@ -363,7 +360,7 @@ impl TokenizerCheck {
     }
 }
 
-/// An identifier that differs by a digit from the one that belongs between its neighbours.
+/// Reports an ID that differs by a digit from the one that belongs between its neighbours.
 fn between_neighbours(before: u64, id: u64, after: u64) -> Option<String> {
     let wanted = before.checked_add(1)?;
     (after == wanted + 1 && one_digit(wanted, id))
@@ -381,7 +378,6 @@ fn id_of(token: &JsonValue) -> Option<u64> {
     token.get("id").and_then(number)
 }
 
-/// As many digits, one of which is another.
 fn one_digit(a: u64, b: u64) -> bool {
     let (a, b) = (a.to_string(), b.to_string());
     a.len() == b.len() && a.bytes().zip(b.bytes()).filter(|(x, y)| x != y).count() == 1
@@ -393,7 +389,7 @@ fn hash(word: &str) -> u64 {
     hasher.finish()
 }
 
-/// Problems in a normalizer, a decoder and so on, and in those in it.
+/// Returns what is wrong in a normalizer, a decoder and so on, and in those nested in it.
 fn parts(part: &JsonValue) -> Option<String> {
     if let Some(items) = part.list() {
         return items.iter().find_map(parts);
@@ -406,7 +402,7 @@ fn parts(part: &JsonValue) -> Option<String> {
     changed(object.keys(), PARTS).or_else(|| object.iter().find_map(inner))
 }
 
-/// A kind that is a known one but for a byte.
+/// Finds a known type with a byte changed.
 fn named(key: &str, value: &JsonValue) -> Option<String> {
     let known = match key {
         "type" => KINDS,
@@ -427,7 +423,7 @@ fn named(key: &str, value: &JsonValue) -> Option<String> {
     ))
 }
 
-/// Fields that are true or false in all versions.
+/// Checks fields that are booleans in all versions.
 fn flag(key: &str, value: &JsonValue) -> Option<String> {
     let flags = [
         "single_word",

@@ -1,32 +1,26 @@
-//! The values of a JSON text, as far as they are kept, and the way from there into a struct.
+//! The kept values of a JSON text, and their conversion to structs.
 
 use serde::de::value::{Error, MapDeserializer, SeqDeserializer};
 use serde::de::{Deserializer, Error as _, IntoDeserializer, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 use std::collections::BTreeMap;
 
-/// A value.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) enum JsonValue {
-    /// `null`.
     #[default]
     Null,
-    /// `true` or `false`.
     Bool(bool),
-    /// A whole number; one beyond this is a float.
+    /// An integer; one out of range is a float.
     Whole(i128),
-    /// Any other number, infinite ones too.
+    /// Any other number, including infinity.
     Float(f64),
-    /// A string.
     Text(String),
-    /// A list.
     List(Vec<JsonValue>),
-    /// An object; of repeated keys the last.
+    /// An object; the last of repeated keys counts.
     Object(BTreeMap<String, JsonValue>),
 }
 
 impl JsonValue {
-    /// Value at a key of an object.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Object(map) => map.get(key),
@@ -34,7 +28,6 @@ impl JsonValue {
         }
     }
 
-    /// The keys and values of an object.
     pub(crate) fn object(&self) -> Option<&BTreeMap<String, Self>> {
         match self {
             Self::Object(map) => Some(map),
@@ -42,7 +35,6 @@ impl JsonValue {
         }
     }
 
-    /// The items of a list.
     pub(crate) fn list(&self) -> Option<&[Self]> {
         match self {
             Self::List(items) => Some(items),
@@ -50,7 +42,6 @@ impl JsonValue {
         }
     }
 
-    /// A string.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -58,7 +49,6 @@ impl JsonValue {
         }
     }
 
-    /// Kind of the value, in words.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -130,7 +120,7 @@ impl<'de> Deserializer<'de> for JsonValue {
         visitor.visit_newtype_struct(self)
     }
 
-    /// A struct is an object in the text: serde would take a list as well.
+    /// A struct must be an object: serde would accept a list as well.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,

@@ -1,19 +1,19 @@
-//! Form of the bytes themselves: numbers that are none, and zeros where numbers should be.
+//! Checks the bytes themselves for non-finite numbers and unexpected zeros.
 //!
-//! All of these are warnings. Zeros are what a file system gives back for blocks it never wrote, but also what padding rows,
-//! fresh biases and the moments of an optimizer's first steps hold; where a checksum covers them, it decides.
+//! All of these are warnings. A file system returns zeros for blocks it never wrote, but padding rows, fresh biases and the moments of an
+//! optimizer's first steps are zeros too; if a checksum covers them, it decides.
 
 use crate::plan::{ByteExtent, ExtentResult};
 use crate::raw::shown;
 use crate::sweep::has_finite;
 use supervise_core::checkpoint::Finding;
 
-/// Zeros below this are no ground for doubt.
+/// Fewer zeros than this are not suspicious.
 const SOME: u64 = 4096;
-/// A file of tensors that is all zeros is odd from this size on.
+/// A tensor file of only zeros is suspicious from this size.
 const MANY: u64 = 64 << 10;
 
-/// Adds what is odd. `protected`: checksums were written, and cover the extents that have one.
+/// Adds warnings. `protected`: checksums were written, and cover the extents that have one.
 pub(super) fn look(extents: &[ByteExtent], results: &[ExtentResult], protected: bool, findings: &mut Vec<Finding>) {
     let all = || extents.iter().zip(results).filter(|(e, _)| !e.is_gap());
     let bare = || all().filter(|(e, _)| e.crc.is_none() || !protected);
@@ -51,7 +51,7 @@ pub(super) fn look(extents: &[ByteExtent], results: &[ExtentResult], protected: 
     }
 }
 
-/// How many extents there are, the sum over them, and the first.
+/// Returns the number of extents, the sum over them, and the first.
 fn sum<'e>(mut odd: impl Iterator<Item = (&'e ByteExtent, u64)>) -> Option<(u64, u64, &'e ByteExtent)> {
     let (first, count) = odd.next()?;
     let (n, count) = odd.fold((1, count), |(n, sum), (_, more)| (n + 1, sum.saturating_add(more)));

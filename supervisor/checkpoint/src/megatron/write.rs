@@ -1,10 +1,10 @@
-//! The manifest as verl writes it: sorted keys, two spaces.
+//! Writes the manifest as verl does: sorted keys, two spaces.
 
 use super::{DistManifest, ManifestEntry, SCHEMA};
 use serde_json::{Map, Value, json};
 
 impl DistManifest {
-    /// The text of the file.
+    /// Returns the text of the file.
     #[must_use]
     pub fn text(&self) -> String {
         let contents: Map<String, Value> = self.entries.iter().map(|e| (e.name.clone(), e.value())).collect();
@@ -26,7 +26,7 @@ impl DistManifest {
             "directories": directories,
             "saved_any_dist_ckpt": self.saved_any_dist_ckpt,
         });
-        // Maps of this kind keep their keys sorted.
+        // `serde_json` maps keep their keys sorted.
         format!("{value:#}")
     }
 }
@@ -57,7 +57,7 @@ fn described(dir: &str) -> &'static str {
     }
 }
 
-/// The architecture that a model's `config.json` names.
+/// Returns the architecture named in a model's `config.json`.
 #[must_use]
 pub fn architecture(config: &[u8]) -> Option<String> {
     let config = crate::json::value(config, &crate::InspectLimits::default()).ok()?;

@@ -1,12 +1,11 @@
-//! Imported names that are familiar, strange or dangerous.
+//! Classifies imported names as familiar, unfamiliar or dangerous.
 //!
-//! verl loads with `weights_only=False`, so whatever a pickle names is imported and what it calls is run. Three answers:
-//! names on the list of what real writers use are familiar, by their full spelling and with the arguments that those give
-//! ([`known`], [`shape`]); the rest of Python's own library, names on the danger list, and names that reach *through*
-//! another module (`torch.serialization` → `os.system`), are dangerous; what is left is strange. No list of bad functions is
-//! ever complete, so what is strange is unsafe, too, unless a person answers for it: a run asks for that by name, and what
-//! it wrote itself needs no answer. What is dangerous is dangerous there as well, and so is a strange function that is called
-//! and whose name does not say that it rebuilds something.
+//! verl loads with `weights_only=False`, so loading a pickle imports every name in it and runs every call. Familiar are the names that
+//! real writers use, in full spelling and with the usual arguments ([`known`], [`shape`]). Dangerous are the rest of Python's own
+//! library, names on the danger list, and names that reach *through* another module (`torch.serialization` → `os.system`). Everything
+//! else is unfamiliar. No list of bad functions is ever complete, so unfamiliar names are unsafe too, unless an operator accepts them by
+//! name; names that the run wrote itself need no acceptance. Dangerous names are never accepted this way, and neither is a call of an
+//! unfamiliar function whose name does not say that it rebuilds something.
 
 mod known;
 mod names;
@@ -24,18 +23,18 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 pub use words::is_library;
 
-/// Kind of an imported name.
+/// Class of an imported name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GlobalClass {
     /// Written by torch, numpy, a trainer or plain data.
     Familiar,
     /// Unknown: harmless or not.
     Unfamiliar,
-    /// On the danger list; why.
+    /// On the danger list, for this reason.
     Dangerous(&'static str),
 }
 
-/// Kind of `module.name`, where it is used like this.
+/// Classifies `module.name` when it is used this way.
 #[must_use]
 pub fn class(module: &str, name: &str, usage: GlobalUse) -> GlobalClass {
     if rule(module, name).is_some() {
@@ -56,35 +55,32 @@ pub fn class(module: &str, name: &str, usage: GlobalUse) -> GlobalClass {
         .map_or(GlobalClass::Unfamiliar, GlobalClass::Dangerous)
 }
 
-/// Returns true if this is Python's `getattr`, under either of its module's names.
+/// Whether this is Python's `getattr`, under either of its module's names.
 pub(super) fn is_getattr(module: &str, name: &str) -> bool {
     matches!(module, "builtins" | "__builtin__") && name == "getattr"
 }
 
-/// Returns true if this is torch's loader of a storage that was pickled by itself.
+/// Whether this is torch's loader for a storage that was pickled on its own.
 pub(super) fn is_storage_loader(module: &str, name: &str) -> bool {
     module == "torch.storage" && name == "_load_from_bytes"
 }
 
-/// Returns true if a name looks like that of a class, or of a class inside a class.
 pub(super) fn is_class_name(name: &str) -> bool {
     is_plain(name) && name.split('.').all(is_capital)
 }
 
-/// Returns true if a name is one public identifier.
 pub(super) fn is_public(name: &str) -> bool {
     is_plain(name) && !name.starts_with('_') && !name.contains('.')
 }
 
-/// Returns true if a call of this gives a dict.
 pub(super) fn makes_dict(module: &str, name: &str) -> bool {
     name == "dict" || module == "collections" && !matches!(name, "deque" | "Counter")
 }
 
-/// Returns true if a function's name says that it makes an object again from its parts.
+/// Whether a function's name says that it rebuilds an object from its parts.
 pub(super) fn is_rebuilder(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    // A word of its own: `factory`, `vector` and `extractor` hold it as well.
+    // Only as a whole word: `factory`, `vector` and `extractor` contain it too.
     let makes = name.split('_').any(|word| word == "ctor");
     makes
         || ["rebuild", "reconstruct", "unpickle", "reduce_ex", "restore"]
@@ -92,7 +88,7 @@ pub(super) fn is_rebuilder(name: &str) -> bool {
             .any(|w| name.contains(w))
 }
 
-/// Everything in these modules that a checkpoint may name is on the list of what is familiar, or rebuilds something.
+/// Modules of which everything that a checkpoint may name is on the familiar list, or rebuilds something.
 const INTERNALS: [&str; 2] = ["torch._C", "torch._utils"];
 
 fn is_capital(word: &str) -> bool {
@@ -142,12 +138,12 @@ fn dangerous_module(module: &str) -> Option<&'static str> {
         .then_some("it reaches through one module into another")
 }
 
-/// `os`, and what other modules call it when they import it for themselves (`_os`).
+/// Matches `os`, and its name in modules that import it for themselves (`_os`).
 fn is_hard(word: &str) -> bool {
     HARD.contains(word.trim_start_matches('_'))
 }
 
-/// Modules are reached through lower-case or private names; a class inside a class is neither.
+/// Modules are reached through lower-case or private names; a nested class is neither.
 fn dangerous_name(name: &str, usage: GlobalUse) -> Option<&'static str> {
     if name.split('.').any(|s| NAMES.contains(s)) {
         return Some("it runs code, or finds code to run");

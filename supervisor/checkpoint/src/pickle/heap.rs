@@ -1,37 +1,30 @@
-//! The values of a pickle: small ones in place, containers by number, strings as ranges of the input.
+//! The values of a pickle: small ones inline, containers by number, strings as ranges of the input.
 //!
-//! Containers may contain themselves; whoever walks them counts steps and depth.
+//! Containers may contain themselves; code that walks them must count steps and depth.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashMap;
 
-/// A value. Containers and calls are numbers that [`Heap::object`] resolves.
+/// A value. Containers and calls are numbers that [`PickleHeap::object`] resolves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PickleValue {
-    /// `None`.
     None,
-    /// `True` or `False`.
     Bool(bool),
-    /// An integer that fits.
     Int(i64),
-    /// An integer that does not fit: its bytes as they stand in the file.
+    /// A larger integer: its bytes in the input.
     BigInt(TextRange),
-    /// A float.
     Float(f64),
-    /// A string.
     Str(TextRange),
-    /// Bytes.
     Bytes(TextRange),
-    /// A bytearray.
     ByteArray(TextRange),
-    /// An imported name: resolved by [`Heap::global`].
+    /// An imported name, resolved by [`PickleHeap::global`].
     Global(u32),
     /// A container, a call or a persistent reference.
     Object(u32),
 }
 
-/// A run of bytes: of the input, or of the pool for what had to be decoded.
+/// A range of bytes, in the input or in the pool of decoded text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextRange {
     off: u32,
@@ -39,35 +32,31 @@ pub struct TextRange {
 }
 
 impl TextRange {
-    /// Number of bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(self) -> usize {
         self.len as usize
     }
 
-    /// Returns true if there are none.
+    /// Whether the range is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 }
 
-/// A value made of others.
+/// A container, a call or a persistent reference.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PickleObject {
-    /// A tuple.
     Tuple(Box<[PickleValue]>),
-    /// A list.
     List(Vec<PickleValue>),
-    /// A set.
     Set(Vec<PickleValue>),
-    /// A frozenset.
     FrozenSet(Box<[PickleValue]>),
-    /// A dict, in order of insertion, repeated keys kept.
+    /// In insertion order, including repeated keys.
     Dict(Vec<(PickleValue, PickleValue)>),
-    /// Value that a call would return.
+    /// The value that a call would return.
     Call(Box<PickleCall>),
-    /// Value that the loader's `persistent_load` would return for this id.
+    /// The value that the loader's `persistent_load` would return for this ID.
     Persistent(PickleValue),
 }
 
@@ -87,17 +76,13 @@ pub enum CallKind {
 /// A call that loading would make, and what would be done to its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PickleCall {
-    /// How.
     pub kind: CallKind,
-    /// The function that would be called.
     pub callee: PickleValue,
-    /// With which arguments.
     pub args: PickleValue,
-    /// With which keywords.
     pub kwargs: Option<PickleValue>,
-    /// The state that BUILD would give it.
+    /// The state that BUILD would give its result.
     pub state: Option<PickleValue>,
-    /// Values that would be put into it; most calls have nothing, so it stands apart.
+    /// Values that would be added to its result; boxed, because most calls have none.
     filling: Option<Box<Filling>>,
 }
 
@@ -119,13 +104,13 @@ impl PickleCall {
         }
     }
 
-    /// Values that APPEND and ADDITEMS would add to it.
+    /// Returns the values that APPEND and ADDITEMS would add.
     #[must_use]
     pub fn items(&self) -> &[PickleValue] {
         self.filling.as_ref().map_or(&[], |f| &f.items)
     }
 
-    /// Pairs that SETITEM would set in it.
+    /// Returns the pairs that SETITEM would set.
     #[must_use]
     pub fn pairs(&self) -> &[(PickleValue, PickleValue)] {
         self.filling.as_ref().map_or(&[], |f| &f.pairs)
@@ -140,31 +125,29 @@ impl PickleCall {
     }
 }
 
-/// Uses that a pickle makes of an imported name; later ones say more.
+/// How a pickle uses an imported name, in rising order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GlobalUse {
     /// It is imported and kept.
     Named,
-    /// An object of it is made: its `__new__` runs, and Python insists on a class.
+    /// An instance is made: `__new__` runs, and Python insists on a class.
     Made,
     /// It is called, by the pickle or by torch on its behalf.
     Called,
 }
 
-/// An imported name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PickleGlobal {
-    /// The module.
     pub module: String,
-    /// The name in it, dotted where it reaches through attributes.
+    /// The name in the module, dotted if it reaches through attributes.
     pub name: String,
-    /// Place where it first stands in the pickle.
+    /// Offset of its first use in the pickle.
     pub at: u64,
-    /// The worst that would be done with it.
+    /// The highest use.
     pub usage: GlobalUse,
 }
 
-/// Values that may be gone through in any file.
+/// Values that may be visited in any file.
 const WORK: u64 = 16 << 20;
 
 /// All values of one pickle.
@@ -175,9 +158,9 @@ pub struct PickleHeap {
     objects: Vec<PickleObject>,
     globals: Vec<PickleGlobal>,
     by_name: HashMap<(String, String), u32>,
-    /// Values that were gone through beyond reading them once.
+    /// Values visited beyond reading them once.
     work: Cell<u64>,
-    /// Bytes that input and values take.
+    /// Bytes taken by input and values.
     taken: usize,
 }
 
@@ -193,7 +176,7 @@ impl PickleHeap {
         &self.input
     }
 
-    /// The range of the input; the limit on pickles keeps it below 4 GiB.
+    /// Builds a range of the input. The limit on pickles keeps it below 4 GiB.
     pub(super) fn text(off: usize, len: usize) -> Option<TextRange> {
         Some(TextRange {
             off: u32::try_from(off).ok()?,
@@ -213,9 +196,9 @@ impl PickleHeap {
         Some(PickleValue::Object(id))
     }
 
-    /// Bytes that the parts of an object take, which stand apart from it.
+    /// Bytes of an object's separate allocations.
     pub(super) fn weight(object: &PickleObject) -> usize {
-        // Each list of values is an allocation of its own, with the allocator's rounding.
+        // Each list of values is a separate allocation, with the allocator's rounding.
         const APART: usize = 32;
         let values = size_of::<PickleValue>();
         match object {
@@ -228,12 +211,12 @@ impl PickleHeap {
         }
     }
 
-    /// Bytes that all objects take, and the place that is kept for more.
+    /// Bytes of all object slots, including spare capacity.
     pub(super) fn places(&self) -> usize {
         self.objects.capacity() * size_of::<PickleObject>()
     }
 
-    /// Bytes that one object more takes beyond that.
+    /// Bytes by which one more object would grow that.
     pub(super) fn growth(&self) -> usize {
         match self.objects.len() == self.objects.capacity() {
             true => self.places(),
@@ -265,13 +248,13 @@ impl PickleHeap {
         }
     }
 
-    /// All imported names, in order of appearance.
+    /// Returns all imported names, in order of appearance.
     #[must_use]
     pub fn globals(&self) -> &[PickleGlobal] {
         &self.globals
     }
 
-    /// The imported name a value stands for.
+    /// Returns the imported name that a value stands for.
     #[must_use]
     pub fn global(&self, value: PickleValue) -> Option<&PickleGlobal> {
         match value {
@@ -280,13 +263,13 @@ impl PickleHeap {
         }
     }
 
-    /// All containers, calls and persistent references, in order of creation.
+    /// Returns all containers, calls and persistent references, in order of creation.
     #[must_use]
     pub fn objects(&self) -> &[PickleObject] {
         &self.objects
     }
 
-    /// The container or call a value stands for.
+    /// Returns the container or call that a value stands for.
     #[must_use]
     pub fn object(&self, value: PickleValue) -> Option<&PickleObject> {
         match value {
@@ -295,7 +278,7 @@ impl PickleHeap {
         }
     }
 
-    /// The call a value stands for.
+    /// Returns the call that a value stands for.
     #[must_use]
     pub fn call(&self, value: PickleValue) -> Option<&PickleCall> {
         match self.object(value)? {
@@ -304,7 +287,7 @@ impl PickleHeap {
         }
     }
 
-    /// The elements of a tuple or list.
+    /// Returns the elements of a tuple or list.
     #[must_use]
     pub fn items(&self, value: PickleValue) -> Option<&[PickleValue]> {
         match self.object(value)? {
@@ -314,7 +297,7 @@ impl PickleHeap {
         }
     }
 
-    /// The pairs of a dict, or of a call that makes one and fills it (`OrderedDict`).
+    /// Returns the pairs of a dict, or of a call that makes one and fills it (`OrderedDict`).
     #[must_use]
     pub fn pairs(&self, value: PickleValue) -> Option<&[(PickleValue, PickleValue)]> {
         match self.object(value)? {
@@ -324,7 +307,7 @@ impl PickleHeap {
         }
     }
 
-    /// Bytes of the input and of what was decoded of it.
+    /// Bytes of the input and of decoded text.
     pub(super) fn texts(&self) -> usize {
         self.input.capacity() + self.pool.capacity()
     }
@@ -333,23 +316,22 @@ impl PickleHeap {
         self.taken = bytes;
     }
 
-    /// Bytes of memory that all of it takes.
+    /// Bytes of memory for everything.
     pub(crate) fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Counts values that are gone through: a value may be shared by as many others as there are, so the sum has a bound.
+    /// Counts visited values. Any number of values may share one, so the sum needs a limit.
     pub(crate) fn charge(&self, values: usize) {
         self.work.set(self.work.get().saturating_add(values as u64));
     }
 
-    /// Returns true if more was gone through than a real file of this size asks for.
+    /// Whether more values were visited than a real file of this size needs.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.work.get() > WORK + 64 * (self.input.len() + self.objects.len()) as u64
     }
 
-    /// Returns true if a value is a dict that a call makes.
     pub(super) fn is_dict_call(&self, value: PickleValue) -> bool {
         self.call(value).is_some_and(|call| self.makes_dict(call))
     }
@@ -359,7 +341,7 @@ impl PickleHeap {
             .is_some_and(|g| g.module == "collections" && g.name != "deque")
     }
 
-    /// The value of a string key; the last one, as in Python.
+    /// Returns the value of a string key; the last one, as in Python.
     #[must_use]
     pub fn get(&self, dict: PickleValue, key: &str) -> Option<PickleValue> {
         let pairs = self.pairs(dict)?;
@@ -374,7 +356,7 @@ impl PickleHeap {
             .map(|p| p.1)
     }
 
-    /// An attribute that BUILD gave to the result of a call: from a dict, or from one of the parts of a slotted state.
+    /// Returns an attribute that BUILD set on a call's result: from a dict, or from one part of a slotted state.
     #[must_use]
     pub fn attribute(&self, object: PickleValue, name: &str) -> Option<PickleValue> {
         let state = self.call(object)?.state?;
@@ -384,7 +366,7 @@ impl PickleHeap {
         }
     }
 
-    /// Returns true if any container or call holds this imported name.
+    /// Whether any container or call contains this imported name.
     #[must_use]
     pub fn holds(&self, global: u32) -> bool {
         let wanted = |v: &PickleValue| *v == PickleValue::Global(global);
@@ -401,7 +383,7 @@ impl PickleHeap {
         })
     }
 
-    /// The bytes of a string or bytes value.
+    /// Returns the bytes of a string or bytes value.
     #[must_use]
     pub fn bytes(&self, text: TextRange) -> &[u8] {
         let (off, len) = (text.off as usize, text.len as usize);
@@ -411,7 +393,7 @@ impl PickleHeap {
         }
     }
 
-    /// A string value; bytes that are not UTF-8 are replaced.
+    /// Returns a string value; bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn str(&self, value: PickleValue) -> Option<Cow<'_, str>> {
         match value {
@@ -420,7 +402,7 @@ impl PickleHeap {
         }
     }
 
-    /// A non-negative integer.
+    /// Returns a non-negative integer.
     #[must_use]
     pub fn uint(&self, value: PickleValue) -> Option<u64> {
         match value {

@@ -1,4 +1,4 @@
-//! The machine: stack, marks, memo and budget, and the acts that several opcodes share.
+//! The pickle machine: stack, marks, memo and budget, and the operations that several opcodes share.
 
 mod judging;
 
@@ -11,16 +11,15 @@ use std::collections::HashMap;
 
 pub(super) type OpResult<T = ()> = Result<T, PickleError>;
 
-/// Different imported names; real files have some dozens.
+/// The most different imported names; real files have some dozens.
 const NAMES: usize = 65_536;
 
-/// Bytes of an imported module or name.
+/// Longest imported module or name, in bytes.
 const NAME: usize = 512;
 
-/// Dangers kept; one is enough to condemn.
+/// Dangers kept; one is enough to reject the file.
 const DANGERS: usize = 32;
 
-/// How an opcode adds elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Growth {
     /// APPEND, APPENDS: Python asks for `append`.
@@ -39,16 +38,15 @@ pub(super) struct PickleMachine<'l> {
     memo_len: u64,
     dangers: Vec<PickleDanger>,
     odd: Vec<OddUse>,
-    /// Verdict of the list on each imported name.
     rules: Vec<Option<&'static danger::GlobalRule>>,
     op_at: usize,
     spent: usize,
-    /// A fault that not every loader stumbles over.
+    /// A fault that not every loader rejects.
     doubt: Option<(usize, PickleError)>,
     limits: &'l InspectLimits,
 }
 
-/// Runs `step`, an opcode at a time, to STOP, the first fault or a limit.
+/// Runs `step`, one opcode at a time, to STOP, the first fault or a limit.
 pub(super) fn run(
     bytes: Vec<u8>,
     limits: &InspectLimits,
@@ -104,23 +102,21 @@ impl PickleMachine<'_> {
         }
     }
 
-    /// Goes on, but the pickle is not sound.
+    /// Continues, but marks the pickle as faulty.
     pub(super) fn doubt(&mut self, fault: PickleError) {
         self.doubt.get_or_insert((self.op_at, fault));
     }
 
-    /// Charges memory to the budget.
     fn spend(&mut self, bytes: usize) -> OpResult {
         self.spent = self.spent.saturating_add(bytes);
         self.fits()
     }
 
-    /// Input, values and stacks together.
     fn fits(&mut self) -> OpResult {
         self.has_room(0)
     }
 
-    /// There is room for so many bytes more, which are needed for a moment.
+    /// Checks that this many more bytes are available, which are needed briefly.
     fn has_room(&mut self, more: usize) -> OpResult {
         let stacks = self.stack.capacity() * size_of::<PickleValue>() + self.marks.capacity() * size_of::<usize>();
         let held = self.limits.held + self.heap.places() + self.heap.texts();
@@ -132,7 +128,7 @@ impl PickleMachine<'_> {
         }
     }
 
-    /// Memory that the whole pickle would need, if the rest is like what was read.
+    /// Estimates the memory for the whole pickle, assuming that the rest is like the part already read.
     fn too_big(&self, taken: usize) -> PickleError {
         let (read, all) = (self.at.max(1) as u128, self.heap.input().len() as u128);
         let values = taken.saturating_sub(self.heap.input().len()) as u128;
@@ -144,7 +140,7 @@ impl PickleMachine<'_> {
     }
 
     pub(super) fn push(&mut self, value: PickleValue) -> OpResult {
-        // The stack grows by doubling, so it is looked at where it does.
+        // The stack grows by doubling, so it is checked only then.
         if self.stack.len() == self.stack.capacity() {
             self.has_room(self.stack.capacity() * size_of::<PickleValue>())?;
         }
@@ -173,7 +169,7 @@ impl PickleMachine<'_> {
         self.stack.pop().ok_or(PickleError::Underflow)
     }
 
-    /// POP: drops a value, or a mark that lies on top.
+    /// POP: drops a value, or a mark on top of the stack.
     pub(super) fn drop_top(&mut self) -> OpResult {
         if self.marks.last() == Some(&self.stack.len()) {
             self.marks.pop();
@@ -197,11 +193,10 @@ impl PickleMachine<'_> {
         Ok(())
     }
 
-    /// Takes everything above the last mark.
     pub(super) fn pop_mark(&mut self) -> OpResult<Vec<PickleValue>> {
         let at = self.marks.pop().ok_or(PickleError::Underflow)?;
         let count = self.stack.len().checked_sub(at).ok_or(PickleError::Underflow)?;
-        // They stand in the stack, apart from it, and in what they become.
+        // They are in the stack, in the split-off copy, and in the new value.
         self.has_room(2 * count * size_of::<PickleValue>())?;
         Ok(self.stack.split_off(at))
     }
@@ -243,7 +238,7 @@ impl PickleMachine<'_> {
         Ok(())
     }
 
-    /// MEMOIZE: the next slot is the number of slots filled.
+    /// MEMOIZE: the next slot is the number of filled slots.
     pub(super) fn memoize(&mut self) -> OpResult {
         self.store(self.memo_len)
     }
@@ -311,7 +306,7 @@ impl PickleMachine<'_> {
             return self.import(module, name);
         }
         if kind == CallKind::Reduce && self.is_storage(callee, args) {
-            // Nothing that a pickle writes has this form: a call of what is no name is dangerous.
+            // No opcode writes this form: calling something that is not a name is dangerous.
             let storage = PickleCall::new(kind, PickleValue::None, args, kwargs);
             return self.push_object(PickleObject::Call(Box::new(storage)));
         }
@@ -330,7 +325,7 @@ impl PickleMachine<'_> {
         self.push_object(PickleObject::Call(Box::new(call)))
     }
 
-    /// BUILD: state for the object on top.
+    /// BUILD: sets the state of the object on top.
     pub(super) fn build(&mut self, state: PickleValue) -> OpResult {
         let target = self.top()?;
         self.judge_state(state, self.ruled_target(target).is_some());
@@ -348,7 +343,7 @@ impl PickleMachine<'_> {
         };
         match object {
             Some(PickleObject::Call(call)) => {
-                // A second state replaces what later readers see, never the record of the first call.
+                // A second state replaces what later readers see, but not the record of the call.
                 call.state = Some(state);
             }
             Some(_) => {
@@ -373,7 +368,7 @@ impl PickleMachine<'_> {
         match object {
             Some(PickleObject::List(list)) if growth == Growth::List => list.append(&mut items),
             Some(PickleObject::Set(list)) if growth == Growth::Set => list.append(&mut items),
-            // Python looks at nothing where there is nothing to add.
+            // Python checks nothing if there is nothing to add.
             Some(PickleObject::List(_) | PickleObject::Set(_)) if items.is_empty() => {}
             Some(PickleObject::Call(call)) => call.items_mut().append(&mut items),
             Some(_) => {
@@ -415,7 +410,7 @@ impl PickleMachine<'_> {
         Ok(())
     }
 
-    /// An imported module, class or function would be changed for the whole process.
+    /// Reports a change to an imported module, class or function, which affects the whole process.
     fn changes_import(&mut self, target: PickleValue, what: &str) -> OpResult {
         let Some(g) = self.heap.global(target) else {
             return Err(PickleError::BadArgument("changing a value that cannot change"));

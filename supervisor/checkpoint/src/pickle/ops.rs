@@ -4,10 +4,10 @@ use super::PickleError;
 use super::heap::{CallKind, PickleHeap, PickleObject, PickleValue};
 use super::machine::{Growth, OpResult, PickleMachine};
 
-/// Digits of a whole number in decimal that Python reads.
+/// The most digits of a decimal integer that Python parses.
 const DIGITS: usize = 4300;
 
-/// Runs one opcode; gives the value of the pickle at STOP.
+/// Runs one opcode; returns the pickle's value at STOP.
 pub(super) fn step(m: &mut PickleMachine<'_>) -> OpResult<Option<PickleValue>> {
     let op = take(m, 1).map(|(at, _)| m.heap.input()[at])?;
     match op {
@@ -50,7 +50,7 @@ pub(super) fn step(m: &mut PickleMachine<'_>) -> OpResult<Option<PickleValue>> {
     Ok(None)
 }
 
-/// Takes `n` bytes of the input and gives their place.
+/// Consumes `n` bytes of the input and returns their range.
 fn take(m: &mut PickleMachine<'_>, n: usize) -> OpResult<(usize, usize)> {
     let end =
         m.at.checked_add(n)
@@ -65,13 +65,12 @@ fn uint(m: &mut PickleMachine<'_>, n: usize) -> OpResult<u64> {
     Ok(crate::raw::le(m.heap.input(), at, n))
 }
 
-/// A count of bytes that must be there.
 fn count(m: &mut PickleMachine<'_>, n: usize) -> OpResult<usize> {
     uint(m, n).and_then(|v| usize::try_from(v).map_err(|_| PickleError::Truncated))
 }
 
-/// A frame only says how far to buffer, and Python's loader in C refuses one that reaches beyond the end. Its loader in Python does not:
-/// what follows is read all the same, for what it would do.
+/// A frame only says how far to buffer. Python's C loader rejects one that reaches beyond the end; its Python loader does not, so the
+/// rest is read anyway to see what it would do.
 fn frame(m: &mut PickleMachine<'_>) -> OpResult {
     let len = uint(m, 8)?;
     let left = m.heap.input().len().saturating_sub(m.at);
@@ -81,7 +80,7 @@ fn frame(m: &mut PickleMachine<'_>) -> OpResult {
     Ok(())
 }
 
-/// Takes a line; gives its place without the line feed.
+/// Consumes a line; returns its range without the line feed.
 fn line(m: &mut PickleMachine<'_>) -> OpResult<(usize, usize)> {
     let rest = &m.heap.input()[m.at..];
     let n = memchr::memchr(b'\n', rest).ok_or(PickleError::Truncated)?;
@@ -127,7 +126,7 @@ fn number(m: &mut PickleMachine<'_>, op: u8) -> OpResult {
         b'F' => {
             let text = line_text(m)?;
             let number: f64 = text.trim().parse().map_err(|_| PickleError::BadArgument("a float"))?;
-            // Python takes `inf`, and raises OverflowError where digits make a number that is too large.
+            // Python accepts `inf`, and raises OverflowError if the digits give a number that is too large.
             if number.is_infinite() && text.bytes().any(|b| b.is_ascii_digit()) {
                 return Err(PickleError::BadArgument("a float that is too large"));
             }
@@ -189,7 +188,7 @@ fn text(m: &mut PickleMachine<'_>, op: u8) -> OpResult {
     if matches!(op, b'X' | 0x8c | 0x8d) && !decodes(&m.heap.input()[at..at + n]) {
         return Err(PickleError::BadArgument("a string that is no UTF-8"));
     }
-    // Old byte strings become strings, as Python 3 makes of them.
+    // Old byte strings become strings, as in Python 3.
     m.push(match op {
         b'B' | b'C' | 0x8e => PickleValue::Bytes(text),
         0x96 => PickleValue::ByteArray(text),
@@ -197,7 +196,7 @@ fn text(m: &mut PickleMachine<'_>, op: u8) -> OpResult {
     })
 }
 
-/// Returns true if Python decodes the bytes: UTF-8, in which surrogates may stand alone.
+/// Whether Python decodes the bytes: UTF-8 that may contain lone surrogates.
 fn decodes(bytes: &[u8]) -> bool {
     let mut rest = bytes;
     while let Err(e) = std::str::from_utf8(rest) {
@@ -209,7 +208,7 @@ fn decodes(bytes: &[u8]) -> bool {
     true
 }
 
-/// STRING and UNICODE of protocol 0: escapes are undone, because a name may hide behind them.
+/// STRING and UNICODE of protocol 0: escapes are resolved, because they may hide a name.
 fn text_line(m: &mut PickleMachine<'_>, op: u8) -> OpResult {
     let mut raw = line_bytes(m)?.to_vec();
     if op == b'S' {

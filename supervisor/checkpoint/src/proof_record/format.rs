@@ -1,8 +1,9 @@
-//! Records as text: a header, lines of what many files share, a line per file, a trailer with a CRC-32 over all before.
+//! The text format of records: a header, lines shared by several files, a line per file, and a trailer with a CRC-32 of everything
+//! before.
 //!
-//! Shards of one step differ in little: most of a report is written once, as a *shared* line, and each file names it by
-//! number beside its pin and what is its own. The trailer is compared as bytes, so no change to a record goes unseen;
-//! what cannot be read in full is an error, and the step is proven again.
+//! Shards of one step differ little: most of a report is written once, as a *shared* line, and each file refers to it by number, next to
+//! its pin and its own fields. The trailer is compared as bytes, so any change to a record is detected. A record that cannot be read in
+//! full is an error, and the step is proven again.
 
 use super::{FilePin, ProofRecord, ProvenFile};
 use crate::judge::FileReport;
@@ -15,29 +16,28 @@ use std::io;
 use supervise_core::checkpoint::CkptId;
 use supervise_core::id::{Step, WallMs};
 
-/// The version of the format. Fields may be added to reports without a new one: they have defaults.
+/// The format version. Fields may be added to reports without a new version: they have defaults.
 const VERSION: u32 = 1;
-/// Bytes of the shortest line of a file.
+/// Shortest line of a file, in bytes.
 const LEAST: usize = 32;
 
 /// Why a record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// It was cut, changed, or something follows it.
+    /// It was truncated or changed, or something follows it.
     #[error("the record does not fit its checksum or its end")]
     Broken,
-    /// Another program wrote it, or a newer one.
+    /// Another program wrote it, or a newer version.
     #[error("the record has version {0}, {VERSION} is known")]
     Version(u32),
-    /// It is longer, or takes more memory, than is looked at.
+    /// It is longer, or takes more memory, than allowed.
     #[error("the record is too large ({0} bytes at most)")]
     TooLarge(usize),
-    /// A line says what it cannot.
+    /// An invalid line.
     #[error("line {line} is not a valid record: {why}")]
     Line {
-        /// Which, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// Why.
         why: String,
     },
 }
@@ -58,7 +58,7 @@ struct FormatVersion {
     v: u32,
 }
 
-/// A line after the header: what files share, or a file.
+/// A line after the header: shared fields, or a file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ProofLine<S, F> {
@@ -68,11 +68,12 @@ enum ProofLine<S, F> {
     File(F),
 }
 
-/// Path, pin, CRC-32, number of the shared line, what is the file's own.
+/// Path, pin, CRC-32, number of the shared line, the file's own fields.
 #[derive(Serialize, Deserialize)]
 struct FileLine<P>(P, [u64; 3], [i64; 2], Option<u32>, u32, Own);
 
-/// Fields that differ from shard to shard: bytes unless they are the size; archive named as the file; torch's own digest; rank.
+/// Fields that differ from shard to shard: size, unless the pin has it; whether the archive is named like the file; torch's own digest;
+/// rank.
 #[derive(Serialize, Deserialize, Default, PartialEq)]
 #[serde(default)]
 struct Own {
@@ -87,7 +88,7 @@ struct Own {
 }
 
 impl Own {
-    /// Takes out of a report what is the file's own.
+    /// Moves a file's own fields out of a report.
     fn take(path: &Utf8Path, size: u64, report: &mut FileReport) -> Self {
         let mut own = Self {
             bytes: Some(report.bytes).filter(|b| *b != size),
@@ -106,7 +107,7 @@ impl Own {
         own
     }
 
-    /// Puts it back.
+    /// Puts them back.
     fn give(self, path: &Utf8Path, size: u64, report: &mut FileReport) {
         report.bytes = self.bytes.unwrap_or(size);
         if let Some(torch) = &mut report.facts.torch {
@@ -122,7 +123,7 @@ impl Own {
 /// Writes a record.
 ///
 /// # Errors
-/// Statements of the writer.
+/// An error of the writer.
 pub fn encode(record: &ProofRecord, out: &mut dyn io::Write) -> io::Result<()> {
     let mut summed = Summed {
         out,
@@ -188,10 +189,10 @@ impl Summed<'_> {
     }
 }
 
-/// Reads of a record only what counts up from step to step.
+/// Reads only the step counters of a record.
 ///
 /// # Errors
-/// If it is not exactly what [`encode`] wrote, as far as its sum tells, or too large.
+/// If it is not exactly what [`encode`] wrote, as far as its checksum shows, or too large.
 pub fn decode_marks(bytes: &[u8], limits: &InspectLimits) -> Result<EarlierStep, RecordError> {
     let (body, _, _) = checked(bytes, limits)?;
     let first = body.split(|b| *b == b'\n').next().unwrap_or_default();
@@ -202,7 +203,7 @@ pub fn decode_marks(bytes: &[u8], limits: &InspectLimits) -> Result<EarlierStep,
     })
 }
 
-/// The lines before the trailer, the trailer, and the sum of the lines, which the trailer says too.
+/// The lines before the trailer, the trailer, and the checksum of the lines, which the trailer contains.
 fn checked<'a>(bytes: &'a [u8], limits: &InspectLimits) -> Result<(&'a [u8], &'a [u8], u32), RecordError> {
     if bytes.len() > limits.record_bytes {
         return Err(RecordError::TooLarge(limits.record_bytes));
@@ -216,7 +217,7 @@ fn checked<'a>(bytes: &'a [u8], limits: &InspectLimits) -> Result<(&'a [u8], &'a
     let cut = memchr::memrchr(b'\n', before).ok_or(RecordError::Broken)? + 1;
     let (body, end) = bytes.split_at(cut);
     let crc = crc32fast::hash(body);
-    // The sum is looked at before anything is built from the lines.
+    // The checksum is compared before anything is built from the lines.
     if !end.ends_with(format!(",\"crc\":{crc}}}\n").as_bytes()) {
         return Err(RecordError::Broken);
     }
@@ -235,7 +236,7 @@ pub fn decode(bytes: &[u8], limits: &InspectLimits) -> Result<ProofRecord, Recor
         Some((n, line)) => parse(line, n)?,
         None => return Err(RecordError::Broken),
     };
-    // No line of a file is shorter: what the text may ask for stays in proportion to it.
+    // No line of a file is shorter, so the allocation stays in proportion to the text.
     let most = memchr::memchr_iter(b'\n', body).count().min(body.len() / LEAST);
     let files = files(lines, most, limits)?;
     if end != trailer(files.len(), crc).as_bytes() {
@@ -277,7 +278,7 @@ fn files<'a>(
                 let (report, weight) = shared
                     .get(number as usize)
                     .ok_or_else(|| wrong("it names what is not there"))?;
-                // A long shared line that many files name grows beyond the text.
+                // A long shared line, used by many files, takes more memory than the text.
                 spent = spent.saturating_add(*weight).saturating_add(text.len());
                 if spent > limits.record_memory {
                     return Err(RecordError::TooLarge(limits.record_memory));
@@ -301,7 +302,7 @@ fn files<'a>(
     }
     let count = files.len();
     let files: BTreeMap<_, _> = files.into_iter().collect();
-    // A file that is named twice is not known at all.
+    // A file that occurs twice invalidates the record.
     if files.len() == count {
         Ok(files)
     } else {
@@ -309,7 +310,7 @@ fn files<'a>(
     }
 }
 
-/// A path that stays below the step's directory.
+/// Whether a path stays below the step's directory.
 fn inside(path: &Utf8Path) -> bool {
     !path.as_str().is_empty() && path.components().all(|c| matches!(c, Utf8Component::Normal(_)))
 }

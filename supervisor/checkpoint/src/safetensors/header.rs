@@ -1,6 +1,6 @@
-//! The table of tensors in a header, read within a budget of memory.
+//! Parses the tensor table of a header within a memory budget.
 //!
-//! The library that reads these files is written in Rust: it takes JSON as the standard has it, not as Python does.
+//! The library that reads these files is written in Rust: it accepts standard JSON, not Python's variant.
 
 use crate::dtype::Dtype;
 use crate::json;
@@ -14,31 +14,29 @@ use std::cell::Cell;
 use std::fmt;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Bytes of an allocation beside its content.
+/// Allocator overhead, in bytes.
 const APART: usize = 16;
-/// Bytes that a tensor takes at the most, without its name and shape: in the table, which doubles as it grows, or in what becomes of it,
-/// the extents once more with the gaps between them.
+/// The most bytes per tensor, without name and shape: in the table, which doubles as it grows, or in the result, which has a second list
+/// of extents with the gaps in between.
 const EACH: usize = 3 * size_of::<TensorEntry>() + 3 * size_of::<ByteExtent>() + size_of::<TorchTensor>();
 
-/// One tensor.
 #[derive(Debug)]
 pub(super) struct TensorEntry {
     pub(super) name: Box<str>,
-    /// With the bits of an element, or the word that is no known type.
+    /// The type with the bits of an element, or the unknown type's name.
     pub(super) dtype: Result<(Dtype, u64), Box<str>>,
     pub(super) shape: Box<[u64]>,
     pub(super) data_offsets: [u64; 2],
 }
 
-/// The tensors of a header. Of `__metadata__` only the keys count.
+/// The tensors of a header. Only the keys of `__metadata__` are used.
 #[derive(Debug, Default)]
 pub(super) struct HeaderTable {
     pub(super) tensors: Vec<TensorEntry>,
-    /// torch's distributed writer says there which piece of a tensor this file holds.
+    /// Whether torch's distributed writer recorded there which piece of a tensor this file contains.
     pub(super) pieces: bool,
 }
 
-/// Reads the table.
 pub(super) fn entries(text: &[u8], limits: &InspectLimits) -> Result<HeaderTable, Box<Finding>> {
     let room = json::room(text.len(), limits);
     let budget = HeaderBudget {
@@ -51,7 +49,7 @@ pub(super) fn entries(text: &[u8], limits: &InspectLimits) -> Result<HeaderTable
         .and_then(|table| from.end().map(|()| table));
     read.map_err(|e| match budget.short.get() {
         true => {
-            // If the rest is like what was read.
+            // If the rest is like the part already parsed.
             let read = if e.line() == 1 { e.column().max(1) } else { text.len() };
             let need = text.len() as u128 * (room + read) as u128 / read as u128;
             Box::new(json::too_big(usize::try_from(need).unwrap_or(usize::MAX), limits))
@@ -72,7 +70,6 @@ fn wrong(text: &[u8], e: &serde_json::Error) -> Finding {
     Finding::error(code, Verdict::Damaged, detail).at(8)
 }
 
-/// Memory that is left for the table.
 struct HeaderBudget {
     left: Cell<usize>,
     short: Cell<bool>,
@@ -114,7 +111,7 @@ impl<'de> Visitor<'de> for TableSeed<'_> {
         let mut out = HeaderTable::default();
         while let Some(HeaderWord(name)) = map.next_key()? {
             if name == "__metadata__" {
-                // The library reads null as no notes.
+                // The library accepts null as no notes.
                 let notes: Option<HeaderNotes> = map.next_value()?;
                 out.pieces = notes.is_some_and(|n| n.pieces);
                 continue;
@@ -132,7 +129,7 @@ impl<'de> Visitor<'de> for TableSeed<'_> {
     }
 }
 
-/// A string that is not copied where it stands in the text as it is.
+/// A string that is borrowed from the text if it needs no unescaping.
 struct HeaderWord<'de>(Cow<'de, str>);
 
 impl<'de> Deserialize<'de> for HeaderWord<'de> {
@@ -157,7 +154,7 @@ impl<'de> Deserialize<'de> for HeaderWord<'de> {
     }
 }
 
-/// Notes of the file: strings, of which none is kept.
+/// The file's notes: strings, none of which is kept.
 struct HeaderNotes {
     pieces: bool,
 }
@@ -219,7 +216,7 @@ impl<'de> Visitor<'de> for InfoSeed<'_> {
         f.write_str("type, shape and place of a tensor")
     }
 
-    // The library's own reader takes a list, too.
+    // The library's own reader accepts a list too.
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<TensorInfo, A::Error> {
         let lacks = |n| A::Error::invalid_length(n, &self);
         let word = seq.next_element()?.ok_or_else(|| lacks(0))?;

@@ -1,4 +1,4 @@
-//! Distributed checkpoints: `.metadata` against the files beside it.
+//! Distributed checkpoints: compares `.metadata` with the files next to it.
 
 use super::{BACKEND, COMMON, INTEGRITY, METADATA, METADATA_TMP, SetCheck};
 use crate::dcp::DcpFacts;
@@ -7,16 +7,16 @@ use crate::kind::FileKind;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Tensors listed.
+/// The most tensors to list.
 const TENSORS: usize = 524_288;
 
-/// Files that Megatron wrote: the same with two more files.
+/// Judges files that Megatron wrote, which include two more.
 pub(super) fn judge_megatron(seen: &mut SetCheck<'_>) {
     seen.belongs(BACKEND);
     integrity(seen);
     let backend = seen.report(BACKEND).and_then(|r| r.facts.dist_backend.as_ref());
     if backend.is_some_and(|b| b.sharded_backend != "torch_dist") {
-        // Its report says that the files of this writer are not known.
+        // Its report says that this writer's files are not supported.
         return;
     }
     if !seen.has(BACKEND) {
@@ -24,7 +24,7 @@ pub(super) fn judge_megatron(seen: &mut SetCheck<'_>) {
         let f = Finding::error("dist_metadata_missing", Verdict::Incomplete, detail);
         seen.say(f.in_file(BACKEND));
     }
-    // From 0.19 on what all ranks have in common is an object among the parts, and a part that is missing is told by its place.
+    // From 0.19 on, the state common to all ranks is an object among the parts, and a missing part is reported by its offset.
     if seen.has(COMMON) || !has_common_state(seen) {
         seen.belongs(COMMON);
     }
@@ -36,13 +36,13 @@ pub(super) fn judge_megatron(seen: &mut SetCheck<'_>) {
     judge(seen);
 }
 
-/// Returns true if `.metadata` names the object that newer versions of Megatron keep in place of `common.pt`.
+/// Whether `.metadata` names the object that newer versions of Megatron store instead of `common.pt`.
 fn has_common_state(seen: &SetCheck<'_>) -> bool {
     let facts = seen.report(METADATA).and_then(|r| r.facts.dcp.as_ref());
     facts.is_some_and(|f| f.heads.contains(crate::dcp::COMMON_STATE))
 }
 
-/// Every file that is listed with a digest is there; the digests themselves are compared where all bytes are read.
+/// Checks that every file with a digest is present; the digests are compared when all bytes are read.
 fn integrity(seen: &mut SetCheck<'_>) {
     let Some(report) = seen.report(INTEGRITY).filter(|_| seen.has(INTEGRITY)) else {
         return;
@@ -61,7 +61,7 @@ fn integrity(seen: &mut SetCheck<'_>) {
     seen.say_each(missing);
 }
 
-/// Every file that `.metadata` names is there and long enough; others are said.
+/// Checks that every file that `.metadata` names is present and long enough, and reports the others.
 pub(super) fn judge(seen: &mut SetCheck<'_>) {
     seen.belongs(METADATA);
     unfinished(seen);
@@ -76,7 +76,7 @@ pub(super) fn judge(seen: &mut SetCheck<'_>) {
     steps(seen);
 }
 
-/// `.metadata` is written under another name and renamed when everything else is there.
+/// `.metadata` is written under another name and renamed once everything else is written.
 fn unfinished(seen: &mut SetCheck<'_>) {
     let (done, tmp) = (seen.has(METADATA), seen.has(METADATA_TMP));
     if !done && seen.files.keys().any(|n| is_rank_table(n)) {
@@ -100,7 +100,7 @@ fn unfinished(seen: &mut SetCheck<'_>) {
     }
 }
 
-/// `__0.metadata`: what a rank writes that was told to save by itself.
+/// Matches `__0.metadata`, which a rank writes if it saves on its own.
 fn is_rank_table(name: &str) -> bool {
     let rank = name.strip_prefix("__").and_then(|n| n.strip_suffix(METADATA));
     rank.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
@@ -131,7 +131,7 @@ fn named<'a>(seen: &mut SetCheck<'a>, facts: &'a DcpFacts) {
                 let f = Finding::error("distcp_truncated", Verdict::Incomplete, detail);
                 short.push(f.in_file(name.as_str()).at(*len));
             }
-            // Nothing stands behind the last part of a file as torch writes it.
+            // torch writes nothing after the last part of a file.
             Some(len) if *len > file.end && seen.report(name).is_none() => {
                 let detail = format!(
                     "the file has {len} bytes and should end at {} ({holds}): it was written for another .metadata",
@@ -153,8 +153,8 @@ fn named<'a>(seen: &mut SetCheck<'a>, facts: &'a DcpFacts) {
     }
 }
 
-/// The step counts of one optimizer agree. A file is written by one process at once, so files that have no count in common
-/// come from two saves; where counts differ inside a file, parameters were frozen for a while.
+/// Checks that the step counts of one optimizer agree. One process writes a whole file, so files without a common count come from two
+/// saves; if counts differ inside a file, parameters were frozen for a while.
 fn steps(seen: &mut SetCheck<'_>) {
     let mut by_group: BTreeMap<&str, Vec<(&str, BTreeSet<u64>)>> = BTreeMap::new();
     for (name, report) in seen.reports.iter().filter(|(n, _)| seen.files.contains_key(*n)) {

@@ -1,7 +1,7 @@
-//! Files that AReaL keeps of a run beside its weights: five JSON files and the place in the data.
+//! AReaL's recover info, next to its weights: five JSON files and the position in the data.
 //!
-//! They are written one after the other, the place in the data last. AReaL reads them before anything else; where one
-//! does not read, it begins the run anew without a word, so each is looked at here.
+//! They are written one after the other, the position in the data last. AReaL reads them before anything else; if one cannot be read, it
+//! silently starts the run from the beginning, so each is checked here.
 
 use super::SetCheck;
 use crate::kind::FileKind;
@@ -19,7 +19,7 @@ const FILES: [(&str, FileKind); 6] = [
     ("dataloader_info.pkl", FileKind::Pickle),
 ];
 
-/// Returns true if a directory is one: most of the names are there, also where one was lost.
+/// Whether a directory is one: most of the names are present, even if one was lost.
 pub(super) fn is_one(names: &BTreeSet<&str>) -> bool {
     FILES.iter().filter(|(name, _)| names.contains(name)).count() >= 3
 }
@@ -29,13 +29,13 @@ pub(super) fn needs(names: &BTreeSet<&str>) -> Vec<RequiredFile> {
     there.map(|(name, kind)| RequiredFile::new(*name, *kind)).collect()
 }
 
-/// A file is missing: the code, and what it means.
+/// The code for a missing file, and its meaning.
 pub(crate) const MISSING: (&str, &str) = (
     "recover_info_missing",
     "a file that AReaL reads before it goes on is not there: it would begin the run anew",
 );
 
-/// All six are there; what each says is in its report.
+/// Checks that all six are present; their contents are in their reports.
 pub(super) fn judge(seen: &mut SetCheck<'_>) {
     for (name, _) in FILES {
         seen.belongs(name);

@@ -7,11 +7,11 @@ use crate::required_file::RequiredFile;
 use std::collections::{BTreeMap, BTreeSet};
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Files that say how the model is built.
+/// The model's architecture.
 const CONFIG: &str = "config.json";
-/// Files written beside it, by those who write it.
+/// Files that writers save together with the configuration.
 const BESIDE: [&str; 2] = ["generation_config.json", "tokenizer_config.json"];
-/// Files that may stand beside weights and is read with them: the tokenizer and how to generate.
+/// Files that may accompany weights and are loaded with them: tokenizer and generation settings.
 const READ_WITH: [&str; 14] = [
     "generation_config.json",
     "tokenizer_config.json",
@@ -28,12 +28,12 @@ const READ_WITH: [&str; 14] = [
     "vocab.txt",
     "tokenizer.model",
 ];
-/// Adapters' counterpart of a configuration.
+/// An adapter's counterpart of a configuration.
 const ADAPTER: &str = "adapter_config.json";
-/// Parts that a name may promise.
+/// The most parts that a name may promise.
 const PARTS: u32 = 100_000;
 
-/// Returns true if a file of this name is part of a set of weights.
+/// Whether a file of this name belongs to a set of weights.
 pub(super) fn belongs(name: &str) -> bool {
     !name.contains('/')
         && match FileKind::of(name) {
@@ -43,12 +43,12 @@ pub(super) fn belongs(name: &str) -> bool {
         }
 }
 
-/// The index of files with this ending: `model.safetensors.index.json` for `.safetensors`.
+/// Returns the index of files with this extension: `model.safetensors.index.json` for `.safetensors`.
 fn index_for<'a>(names: impl Iterator<Item = &'a str>, part: &str) -> Option<&'a str> {
     let ending = part.rsplit_once('.').map_or("", |(_, ending)| ending);
     let tail = format!(".{ending}.index.json");
     let mut found = names.filter(|n| n.ends_with(&tail));
-    // More than one index: each describes its own family, and none of them all.
+    // If there are several, each describes its own family, and none describes all.
     found.next().filter(|_| found.next().is_none())
 }
 
@@ -69,7 +69,7 @@ pub(super) fn needs(names: &BTreeSet<&str>) -> Vec<RequiredFile> {
     };
     let first = of_kind(true).map(|(name, kind)| RequiredFile::new(name, kind));
     let mut out: Vec<RequiredFile> = first.chain(of_kind(false).map(described)).collect();
-    // By itself a configuration is no set of weights.
+    // A configuration alone is not a set of weights.
     if !out.is_empty() {
         let beside = std::iter::once(&CONFIG)
             .chain(&READ_WITH)
@@ -79,13 +79,13 @@ pub(super) fn needs(names: &BTreeSet<&str>) -> Vec<RequiredFile> {
     out
 }
 
-/// Returns true if a file of this name is read together with weights: a tokenizer's, or how to generate.
+/// Whether a file of this name is loaded together with weights: a tokenizer's, or generation settings.
 #[must_use]
 pub fn read_with_weights(name: &str) -> bool {
     READ_WITH.contains(&name)
 }
 
-/// Every tensor that an index names is there; where there is none, no part is missing by its own name.
+/// Checks that every tensor in an index is present; without an index, that no numbered part is missing.
 pub(super) fn judge(seen: &mut SetCheck<'_>) {
     let files = seen.files;
     let mut parts: BTreeSet<&str> = files.keys().map(String::as_str).filter(|n| belongs(n)).collect();
@@ -137,7 +137,7 @@ pub(super) fn judge(seen: &mut SetCheck<'_>) {
     alone(seen, &rest, indexes.is_empty());
 }
 
-/// A folder of Hugging Face has a configuration; torch's own writer of such weights writes none.
+/// A Hugging Face directory has a configuration; torch's own writer of such weights writes none.
 fn config(seen: &mut SetCheck<'_>) {
     if seen.has(CONFIG) {
         seen.belongs(CONFIG);
@@ -149,7 +149,7 @@ fn config(seen: &mut SetCheck<'_>) {
     }
 }
 
-/// Files that no index names.
+/// Judges files that no index names.
 fn alone<'a>(seen: &mut SetCheck<'a>, rest: &[&'a str], no_index: bool) {
     for name in rest {
         let sound = seen.report(name);
@@ -189,10 +189,10 @@ fn alone<'a>(seen: &mut SetCheck<'a>, rest: &[&'a str], no_index: bool) {
     }
 }
 
-/// Stem, word for how many there are, and ending.
+/// Stem, text for the number of parts, and extension.
 type Family<'a> = (&'a str, &'a str, &'a str);
 
-/// `model-00002-of-00005.safetensors`: what it is a part of, and its number.
+/// Splits `model-00002-of-00005.safetensors` into its family and its number.
 fn numbered(name: &str) -> Option<(Family<'_>, u32)> {
     let (front, ending) = name.rsplit_once('.')?;
     let (front, of) = front.rsplit_once("-of-")?;

@@ -1,8 +1,8 @@
-//! Loops over bytes, written so that the compiler makes vectors of them.
+//! Loops over bytes, written so that the compiler vectorizes them.
 
 use crate::dtype::Dtype;
 
-/// Returns true if all bytes are zero; ends at the first few that are not.
+/// Whether all bytes are zero; stops at the first few that are not.
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
     let (lines, rest) = bytes.as_chunks::<64>();
     let zero = |line: &[u8; 64]| {
@@ -12,26 +12,24 @@ pub(super) fn is_zero(bytes: &[u8]) -> bool {
             .fold(0, |or, w| or | u64::from_ne_bytes(*w))
             == 0
     };
-    // Most blocks show at their first word that they are not.
+    // Most blocks have a nonzero first word.
     bytes.first().is_none_or(|b| *b == 0) && lines.iter().all(zero) && rest.iter().all(|b| *b == 0)
 }
 
-/// Bytes of a number whose exponent tells whether it is finite; none for types without such numbers.
+/// Bytes of a number whose exponent shows whether it is finite; `None` for types without such numbers.
 pub(super) fn width(dtype: Dtype) -> Option<u64> {
     NonFiniteCounter::new(dtype).map(|f| f.width as u64)
 }
 
-/// Bytes looked at together. Nearly always all numbers in them are finite, and one look says so.
+/// Bytes checked together. Nearly always all numbers in them are finite, and one check shows it.
 const GROUP: usize = 4096;
 
-/// Counts numbers that are infinite or not a number, over bytes that come in pieces.
 pub(super) struct NonFiniteCounter {
     width: usize,
-    /// Mask of a number.
     mask: u64,
-    /// From this on a masked number is not finite.
+    /// Masked numbers from this value on are not finite.
     least: u64,
-    /// Only this one masked number is not finite.
+    /// Only this masked number is not finite.
     only: Option<u8>,
     carry: [u8; 8],
     held: usize,
@@ -39,7 +37,7 @@ pub(super) struct NonFiniteCounter {
 }
 
 impl NonFiniteCounter {
-    /// None for types that have no such numbers, or that are not counted.
+    /// `None` for types without such numbers, or that are not counted.
     pub(super) fn new(dtype: Dtype) -> Option<Self> {
         let (width, mask, least, only) = match dtype {
             Dtype::F64 | Dtype::C128 => (8, u64::MAX >> 1, 0x7ff0_0000_0000_0000, None),
@@ -48,7 +46,7 @@ impl NonFiniteCounter {
             Dtype::Bf16 => (2, 0x7fff, 0x7f80, None),
             Dtype::F8E5M2 => (1, 0x7f, 0x7c, None),
             Dtype::F8E4M3fn => (1, 0x7f, 0x7f, None),
-            // What would be minus zero is no number.
+            // The code for minus zero is NaN.
             Dtype::F8E4M3fnuz | Dtype::F8E5M2fnuz => (1, 0xff, 0x80, Some(0x80)),
             Dtype::F8E8M0fnu => (1, 0xff, 0xff, Some(0xff)),
             _ => return None,
@@ -96,7 +94,7 @@ impl NonFiniteCounter {
         self.count += bytes.chunks(GROUP).map(|g| self.group(g)).sum::<u64>();
     }
 
-    /// With what is missing from the least one to the top bit added, the top bit says which numbers are not finite.
+    /// Adds the distance from `least` to the top bit, so that the top bit marks numbers that are not finite.
     fn group(&self, bytes: &[u8]) -> u64 {
         macro_rules! count {
             ($number:ty, $width:literal) => {{

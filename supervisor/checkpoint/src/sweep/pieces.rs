@@ -1,14 +1,13 @@
-//! Pieces of a plan that threads read apart from each other, and the joining of their results.
+//! Cuts a plan into pieces that threads read independently, and joins their results.
 //!
-//! A piece is a run of extents, or a part of a long one. Borders inside an extent lie at multiples of [`PIECE`] in the
-//! file, so no block of a file system and no number of a tensor is torn: the results are those of one reading, whoever
-//! reads which piece.
+//! A piece is a run of extents, or a part of a long one. Boundaries inside an extent are at multiples of [`PIECE`] in the file, so no
+//! file system block and no number of a tensor is split: the results equal those of a single pass, whichever thread reads which piece.
 
 use super::{SweepOptions, kernels};
 use crate::plan::{ByteExtent, ExtentResult, ReadPlan};
 use std::ops::Range;
 
-/// Bytes of a piece, more or less.
+/// Approximate bytes of a piece.
 pub(super) const PIECE: u64 = 8 << 20;
 
 /// A part of a plan: from the byte `from` of the first extent to the byte `to` of the last.
@@ -29,7 +28,6 @@ impl SweepPiece {
     }
 }
 
-/// Cuts a plan.
 pub(super) fn cut(plan: &ReadPlan, options: SweepOptions) -> Vec<SweepPiece> {
     let mut out = Vec::new();
     let mut first = 0;
@@ -67,7 +65,7 @@ pub(super) fn cut(plan: &ReadPlan, options: SweepOptions) -> Vec<SweepPiece> {
     out
 }
 
-/// Returns true if a border at a multiple of [`PIECE`] falls between two numbers of the extent.
+/// Whether a boundary at a multiple of [`PIECE`] falls between two numbers of the extent.
 fn divisible(e: &ByteExtent, options: SweepOptions) -> bool {
     let width = e.dtype.filter(|_| options.finite).and_then(kernels::width);
     width.is_none_or(|w| e.off.is_multiple_of(w))
@@ -93,7 +91,7 @@ pub(super) fn join(extents: usize, pieces: &[SweepPiece], parts: Vec<Vec<PartRes
     out.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// The result of two parts that follow each other, the second `len` bytes long.
+/// Combines the results of two adjacent parts, the second `len` bytes long.
 fn follow(a: ExtentResult, b: ExtentResult, len: u64) -> ExtentResult {
     ExtentResult {
         crc: combine(a.crc, b.crc, len),

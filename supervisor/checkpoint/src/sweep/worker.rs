@@ -1,4 +1,4 @@
-//! One reader: a buffer that stays in the processor's cache, and everything that is computed over it while it is there.
+//! One reader: a buffer that stays in the processor's cache, and everything computed over it.
 
 use super::kernels::{self, NonFiniteCounter};
 use super::pieces::{PartResult, SweepPiece};
@@ -6,10 +6,9 @@ use super::{CHUNK, SweepError, SweepOptions};
 use crate::plan::{ExtentResult, ReadPlan};
 use crate::source::{ByteSource, ReadFault, fill};
 
-/// The unit in which file systems lose writes.
+/// The unit in which file systems lose writes, in bytes.
 const BLOCK: u64 = 4096;
 
-/// Reads pieces, one after the other.
 pub(super) struct SweepReader {
     buffer: Vec<u8>,
     options: SweepOptions,
@@ -23,7 +22,7 @@ impl SweepReader {
         }
     }
 
-    /// Reads one piece; `read` hears of the bytes of each chunk and may end it.
+    /// Reads one piece; `read` is called with the bytes of each chunk and may stop it.
     pub(super) fn piece(
         &mut self,
         src: &dyn ByteSource,
@@ -74,7 +73,6 @@ impl SweepReader {
     }
 }
 
-/// The part of the file that is in the buffer.
 struct BufferedRange {
     at: u64,
     len: usize,
@@ -121,7 +119,7 @@ impl Sums {
     }
 }
 
-/// Looks at each block's beginning first: what is not zero shows it there, so the bytes are not gone through twice.
+/// Checks the beginning of each block first: nonzero blocks usually show it there, so the bytes are not read twice.
 #[derive(Default)]
 struct Zeros {
     all: bool,
@@ -137,7 +135,7 @@ impl Zeros {
         let mut place = at + head as u64;
         for block in rest.chunks(BLOCK as usize) {
             let whole = block.len() as u64 == BLOCK;
-            // An end that is no whole block counts for `all` only.
+            // A partial block at the end counts for `all` only.
             if whole || self.all {
                 let zero = kernels::is_zero(block);
                 self.all = self.all && zero;

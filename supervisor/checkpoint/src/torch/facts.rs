@@ -1,4 +1,4 @@
-//! Cheap facts about one file, used to compare it with its neighbours and with the run.
+//! Cheap facts about one file, for comparing it with its neighbours and with the run.
 
 use super::tensors::key_text;
 use super::{Placement, TorchTensor};
@@ -9,59 +9,55 @@ use serde::{Deserialize, Serialize};
 /// Top-level keys kept.
 const KEYS: usize = 8;
 
-/// Statements of a file written by `torch.save` beside its tensors.
+/// What a `torch.save` file says besides its tensors.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TorchFacts {
-    /// The folder inside the archive: the stem of the name the file was written under, or `archive` for a stream.
+    /// The directory inside the archive: the stem of the original file name, or `archive` for a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<String>,
-    /// Version of the archive's format.
+    /// The archive's format version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Byte order of the storages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub byteorder: Option<String>,
-    /// torch's own digest of names and checksums: equal in equal files.
+    /// torch's own digest of names and checksums, equal in equal files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serialization_id: Option<String>,
-    /// Keys of the outermost dict, the first few.
+    /// The first few keys of the top-level dict.
     pub keys: Vec<String>,
-    /// Tensors.
     pub tensors: u64,
     /// Elements of all tensors in this file.
     pub elements: u64,
-    /// The rank that wrote it, where a device mesh tells.
+    /// The rank that wrote it, if a device mesh shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u64>,
     /// Ranks in the device mesh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh: Option<u64>,
-    /// Shape of the device mesh.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mesh_shape: Vec<u64>,
-    /// How much of the tensors that are spread over ranks is here.
+    /// How much of the distributed tensors is in this file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<ShardTotals>,
-    /// Distinct step counts that the optimizer keeps, from the first few and the last few parameters.
+    /// Distinct step counts of the optimizer, from the first few and the last few parameters.
     pub optimizer_steps: Vec<u64>,
-    /// A learning-rate schedule is there and not empty.
+    /// Whether there is a learning-rate schedule that is not empty.
     pub has_lr_scheduler: bool,
     /// Steps the schedule has taken (`last_epoch` of torch, `num_steps` of Megatron).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler_steps: Option<u64>,
-    /// How often the schedule was called (`_step_count` of torch): one more than the steps, where it is called once per step.
+    /// Calls of the schedule (torch's `_step_count`): one more than the steps, if it is called once per step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler_calls: Option<u64>,
     /// How Megatron's distributed optimizer divided its state, which decides who can load it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer_sharding: Option<String>,
-    /// Random number generators that are there.
     pub rng: Vec<String>,
-    /// Batches the dataloader has given out in this epoch.
+    /// Batches that the dataloader yielded in this epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batches: Option<u64>,
-    /// The dataloader's epoch is over: the next batch begins another.
+    /// Whether the dataloader's epoch is over, so that the next batch begins another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_over: Option<bool>,
     /// Names in the pickle that torch, numpy and plain data do not need: sorted, the first few.
@@ -69,25 +65,24 @@ pub struct TorchFacts {
     pub unfamiliar: Vec<String>,
 }
 
-/// Tensors that are spread over ranks, summed up.
+/// Totals of the tensors distributed over ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ShardTotals {
-    /// How many there are.
     pub tensors: u64,
     /// Their elements in this file.
     pub here: u64,
-    /// Their elements in the files of all ranks together, copies counted as often as the mesh keeps them.
+    /// Their elements in the files of all ranks together, counting every copy in the mesh.
     pub everywhere: u64,
 }
 
 impl TorchFacts {
-    /// Returns true if no key was left out of those that are kept.
+    /// Whether all top-level keys were kept.
     #[must_use]
     pub fn names_all_keys(&self) -> bool {
         self.keys.len() < KEYS
     }
 
-    /// Facts that are only strange names; none without names.
+    /// Facts with unfamiliar names only; `None` without names.
     pub(crate) fn of_names(unfamiliar: Vec<String>) -> Option<Self> {
         (!unfamiliar.is_empty()).then(|| Self {
             unfamiliar,
@@ -96,9 +91,8 @@ impl TorchFacts {
     }
 }
 
-/// Fills in what the values tell.
 pub(super) fn fill(facts: &mut TorchFacts, heap: &PickleHeap, root: PickleValue, tensors: &[TorchTensor]) {
-    // Megatron puts what all ranks have in common into a list of its own.
+    // Megatron puts the state common to all ranks into a list of its own.
     let root = match heap.items(root) {
         Some([only]) => *only,
         _ => root,
@@ -133,7 +127,7 @@ pub(super) fn fill(facts: &mut TorchFacts, heap: &PickleHeap, root: PickleValue,
     };
 }
 
-/// None where a tensor does not say how it is spread.
+/// `None` if a tensor does not say how it is distributed.
 fn spread(tensors: &[TorchTensor]) -> Option<ShardTotals> {
     let mut out = ShardTotals::default();
     for (t, p) in tensors.iter().filter_map(|t| Some((t, t.placement.as_ref()?))) {
@@ -150,7 +144,7 @@ fn spread(tensors: &[TorchTensor]) -> Option<ShardTotals> {
     (out.tensors > 0).then_some(out)
 }
 
-/// torchdata's loader counts batches since a snapshot (workers) or in all (none).
+/// torchdata's loader counts batches since a snapshot (with workers) or in total (without).
 pub(crate) fn batches(heap: &PickleHeap, root: PickleValue) -> Option<u64> {
     if let Some(snapshot) = heap.get(root, "_snapshot") {
         let before = heap.uint(heap.get(snapshot, "_snapshot_step")?)?;

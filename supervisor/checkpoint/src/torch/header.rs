@@ -1,17 +1,16 @@
-//! The small entries that torch looks at before it reads anything: version, byte order, alignment of storages.
+//! The small entries that torch reads first: version, byte order, storage alignment.
 //!
-//! Judged as torch's own reader judges them: it takes a number from the beginning of `version` and refuses those below 1 and
-//! above 10, compares `byteorder` as it stands, and gives `.storage_alignment` to Python's `int`.
+//! They are judged as torch's own reader does: it parses a number at the start of `version` and rejects those below 1 and above 10,
+//! compares `byteorder` exactly, and passes `.storage_alignment` to Python's `int`.
 
 use super::{EntryIndex, SMALL};
 use crate::source::FileReader;
 use crate::zip::ZipEntry;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Versions that torch reads.
 const VERSIONS: std::ops::RangeInclusive<i64> = 1..=10;
 
-/// Entries that torch would stumble over.
+/// Reports entries that torch would reject.
 pub(super) fn check(
     file: &FileReader<'_>,
     names: &EntryIndex<'_>,
@@ -43,7 +42,7 @@ fn odd(what: &str, at: u64) -> Finding {
     Finding::error("torch_header", Verdict::Damaged, detail).at(at)
 }
 
-/// The bytes of a small entry; of a large one none, which is no value of any of these.
+/// The bytes of a small entry; empty for a large one, which none of these values is.
 fn text(file: &FileReader<'_>, e: &ZipEntry) -> Result<Vec<u8>, Box<Finding>> {
     match e.size {
         0 => Ok(Vec::new()),
@@ -52,7 +51,7 @@ fn text(file: &FileReader<'_>, e: &ZipEntry) -> Result<Vec<u8>, Box<Finding>> {
     }
 }
 
-/// As C reads a number: blanks and a sign before it, anything behind it.
+/// Parses a number as C does: blanks and a sign before it, anything after it.
 fn is_version(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let (sign, digits) = match text {
@@ -67,7 +66,7 @@ fn is_version(text: &[u8]) -> bool {
     number.is_some_and(|n| VERSIONS.contains(&(sign * n)))
 }
 
-/// As Python reads a number: blanks around it, a sign, single underscores between digits.
+/// Parses a number as Python does: blanks around it, a sign, single underscores between digits.
 fn is_int(text: &[u8]) -> bool {
     let text = text.trim_ascii();
     let digits = text

@@ -1,7 +1,6 @@
-//! States of random number generators: which are there, and whether each has the form its owner gives it.
+//! States of random number generators: which exist, and whether each has its library's form.
 //!
-//! A state of another size does not load: torch and Python refuse it, numpy too. Forms that are not known here are left
-//! alone.
+//! A state of another size does not load: torch, Python and numpy reject it. Unknown forms are not checked.
 
 use super::TorchTensor;
 use super::tensors::key_text;
@@ -10,15 +9,15 @@ use crate::pickle::{PickleHeap, PickleValue};
 use crate::raw::shown;
 use supervise_core::checkpoint::Finding;
 
-/// Generators listed.
+/// The most generators to list.
 const MOST: usize = 32;
-/// Bytes of the state of torch's generator on the CPU, and on CUDA devices: seed and offset.
+/// Bytes of torch's generator state on the CPU, and on CUDA devices (seed and offset).
 const TORCH_CPU: u64 = 5056;
 const TORCH_CUDA: u64 = 16;
 /// Words of the Mersenne Twister.
 const WORDS: usize = 624;
 
-/// The names of the generators; one of a wrong form is a finding.
+/// Returns the names of the generators; a wrong form is a finding.
 pub(super) fn look(
     heap: &PickleHeap,
     root: PickleValue,
@@ -47,7 +46,6 @@ pub(super) fn look(
     names
 }
 
-/// A tensor of bytes of one size.
 fn torch(tensors: &[TorchTensor], name: &str, bytes: u64) -> Option<String> {
     let Some(t) = tensors.iter().find(|t| t.name == name) else {
         return Some("is no tensor".to_owned());
@@ -78,7 +76,7 @@ fn numpy(heap: &PickleHeap, state: PickleValue) -> Option<String> {
     }
 }
 
-/// Shape and bytes of an array that BUILD gave its state: version, shape, type, order, bytes.
+/// Shape and bytes of an array's state from BUILD: version, shape, type, order, bytes.
 fn array(heap: &PickleHeap, value: PickleValue) -> Option<(Vec<u64>, Option<usize>)> {
     let [_, shape, _, _, bytes] = *heap.items(heap.call(value)?.state?)? else {
         return None;
@@ -86,7 +84,7 @@ fn array(heap: &PickleHeap, value: PickleValue) -> Option<(Vec<u64>, Option<usiz
     let shape: Option<Vec<u64>> = heap.items(shape)?.iter().take(8).map(|d| heap.uint(*d)).collect();
     let bytes = match bytes {
         PickleValue::Bytes(text) | PickleValue::ByteArray(text) => Some(text.len()),
-        // Old protocols write bytes as text of one character each.
+        // Old protocols write bytes as text, one character each.
         _ => heap
             .call(bytes)
             .and_then(|call| heap.str(*heap.items(call.args)?.first()?))

@@ -1,7 +1,7 @@
 //! The number of updates that an optimizer has counted.
 //!
-//! torch keeps a count per parameter, as a tensor of one element or as a number; Megatron one for all, or one per group of
-//! parameters. All of them are too many to read: the first few and the last few tell whether they agree.
+//! torch keeps a count per parameter, as a tensor of one element or as a number; Megatron keeps one for all, or one per group of
+//! parameters. There are too many to read them all: the first few and the last few show whether they agree.
 
 use super::{EntryIndex, TorchStorage, TorchTensor};
 use crate::dtype::Dtype;
@@ -9,10 +9,9 @@ use crate::pickle::{PickleHeap, PickleValue};
 use crate::source::{FileReader, ReadFault};
 use std::collections::{BTreeSet, HashMap};
 
-/// Counts read at each end of the list: one small read each.
+/// Counts to read at each end of the list: one small read each.
 const ENDS: usize = 4;
 
-/// The distinct counts.
 pub(super) fn read(
     file: &FileReader<'_>,
     heap: &PickleHeap,
@@ -44,7 +43,7 @@ pub(super) fn read(
     Ok(steps.into_iter().collect())
 }
 
-/// A tensor of one element named `step` or `common_step` in the state of an optimizer.
+/// Whether this is a one-element tensor named `step` or `common_step` in an optimizer's state.
 fn is_count(t: &TorchTensor) -> bool {
     let inside = t.name.starts_with("state.") || t.name.contains(".state.") || t.name.contains("param_groups.");
     inside && matches!(t.name.rsplit('.').next(), Some("step" | "common_step")) && t.elements() == 1
@@ -70,7 +69,7 @@ fn whole(value: f64) -> Option<u64> {
     (value >= 0.0 && value.fract() == 0.0 && value < 1e15).then_some(value as u64)
 }
 
-/// Counts that stand in the pickle as numbers, in an optimizer that is the file or one of its keys.
+/// Counts that are numbers in the pickle, in an optimizer that is the file or one of its keys.
 fn plain(heap: &PickleHeap, root: PickleValue) -> Vec<u64> {
     let optimizers = [Some(root), heap.get(root, "optimizer")];
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Storages: what the pickle refers to, compared with what the archive holds.
+//! Compares the storages that the pickle refers to with the archive's entries.
 
 use super::EntryIndex;
 use crate::device::is_location;
@@ -8,10 +8,10 @@ use crate::raw::shown;
 use std::collections::HashMap;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Findings of one kind kept for one file.
+/// The most findings of one kind per file.
 const SAID: usize = 8;
 
-/// Bytes of a key or a device's name.
+/// Longest key or device name, in bytes.
 const WORD: usize = 256;
 
 /// A storage as the pickle refers to it.
@@ -19,29 +19,28 @@ const WORD: usize = 256;
 pub struct TorchStorage {
     /// The class that names its type, such as `FloatStorage`.
     pub class: String,
-    /// Place where its tensors lived when they were saved.
+    /// The device of its tensors when they were saved.
     pub location: String,
-    /// Elements, as the class counts them.
+    /// Number of elements, as the class counts them.
     pub count: u64,
-    /// The element type of a typed class; bytes for an untyped one; none for a class we do not know.
+    /// The element type of a typed class; bytes for an untyped one; `None` for an unknown class.
     element: Option<Dtype>,
 }
 
 impl TorchStorage {
-    /// Bytes it must have, where its class is known.
+    /// Returns its required size in bytes, if the class is known.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         self.count.checked_mul(self.element?.size())
     }
 
-    /// The type of its elements, where the class tells.
+    /// Returns the element type, if the class shows it.
     #[must_use]
     pub fn dtype(&self) -> Option<Dtype> {
         self.element.filter(|_| self.class != "UntypedStorage")
     }
 }
 
-/// Collects all references, by key.
 pub(super) fn collect(pickle: &ParsedPickle, findings: &mut Vec<Finding>) -> HashMap<String, TorchStorage> {
     let heap = &pickle.heap;
     let mut out: HashMap<String, TorchStorage> = HashMap::new();
@@ -88,7 +87,7 @@ pub(super) fn collect(pickle: &ParsedPickle, findings: &mut Vec<Finding>) -> Has
     out
 }
 
-/// Target of a persistent id.
+/// Parses a persistent ID.
 pub(super) fn reference(heap: &PickleHeap, id: PickleValue) -> Option<(String, TorchStorage)> {
     let PickleObject::Tuple(parts) = heap.object(id)? else {
         return None;
@@ -114,8 +113,8 @@ pub(super) fn reference(heap: &PickleHeap, id: PickleValue) -> Option<(String, T
     Some((String::from_utf8_lossy(key).into_owned(), storage))
 }
 
-/// A short text, or bytes that torch reads as one. A long one is none of torch's, and copying it for each of a million references
-/// would never end.
+/// A short text, or bytes that torch reads as one. A long one is not torch's, and copying it for each of a million references would never
+/// end.
 fn word(heap: &PickleHeap, value: PickleValue) -> Option<&[u8]> {
     match value {
         PickleValue::Str(t) | PickleValue::Bytes(t) | PickleValue::ByteArray(t) if t.len() <= WORD => {
@@ -125,7 +124,7 @@ fn word(heap: &PickleHeap, value: PickleValue) -> Option<&[u8]> {
     }
 }
 
-/// Every storage is there with its size; what nobody refers to is said.
+/// Checks that every storage is present with its size, and reports entries that nothing refers to.
 pub(super) fn compare(storages: &HashMap<String, TorchStorage>, names: &EntryIndex<'_>, findings: &mut Vec<Finding>) {
     let mut keys: Vec<&String> = storages.keys().collect();
     keys.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));

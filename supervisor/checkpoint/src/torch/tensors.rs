@@ -1,4 +1,4 @@
-//! Tensors: a walk over the values that names each tensor by its path and notes where its elements are.
+//! Lists tensors: walks the values, names each tensor by its path and records where its elements are.
 //!
 //! Values may be shared and may contain themselves, so the walk counts its steps and its depth.
 
@@ -11,39 +11,37 @@ use crate::raw::shown;
 use std::collections::HashMap;
 use supervise_core::checkpoint::{Finding, Verdict};
 
-/// Bytes of a key used in a name, and of a whole name.
+/// Longest key used in a name, and longest name, in bytes.
 const KEY: usize = 200;
 const NAME: usize = 1000;
-/// Dimensions of a tensor or mesh that are read.
+/// The most dimensions of a tensor or mesh.
 const DIMS: usize = 64;
 
 /// A tensor of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TorchTensor {
-    /// Its path: dict keys and list indices joined by dots.
+    /// Dict keys and list indices, joined by dots.
     pub name: String,
-    /// The type of its elements, where the file tells.
+    /// The element type, if the file shows it.
     pub dtype: Option<Dtype>,
-    /// Its shape in this file (the local part of a distributed tensor).
+    /// Shape in this file (the local part of a distributed tensor).
     pub shape: Vec<u64>,
-    /// Its strides in elements.
+    /// Strides in elements.
     pub stride: Vec<u64>,
-    /// The key of its storage.
     pub storage: Option<String>,
-    /// Place where it begins in the storage, in elements.
+    /// Offset in the storage, in elements.
     pub offset: u64,
-    /// How it is spread over ranks, for a distributed tensor.
     pub placement: Option<Placement>,
 }
 
 impl TorchTensor {
-    /// Elements in this file.
+    /// Returns the number of elements in this file.
     #[must_use]
     pub fn elements(&self) -> u64 {
         self.shape.iter().fold(1, |n, d| n.saturating_mul(*d))
     }
 
-    /// Elements of the storage that it reaches to.
+    /// Elements of the storage up to the last one it uses.
     fn reach(&self) -> Option<u64> {
         if self.shape.contains(&0) {
             return Some(0);
@@ -57,20 +55,18 @@ impl TorchTensor {
     }
 }
 
-/// How a distributed tensor is spread.
+/// How a distributed tensor is divided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     /// Shape of the whole tensor.
     pub global: Vec<u64>,
     /// One word per mesh dimension: `Shard(0)`, `Replicate`, `Partial`.
     pub words: Vec<String>,
-    /// Shape of the device mesh.
     pub mesh: Vec<u64>,
-    /// The rank that wrote the file, where the mesh tells.
+    /// The rank that wrote the file, if the mesh shows it.
     pub rank: Option<u64>,
 }
 
-/// Findings of the walk.
 pub(super) struct TensorList {
     pub(super) tensors: Vec<TorchTensor>,
     pub(super) count: u64,
@@ -78,7 +74,6 @@ pub(super) struct TensorList {
     pub(super) cut: bool,
 }
 
-/// Lists the tensors below a value.
 pub(super) fn list(heap: &PickleHeap, root: PickleValue, limits: &InspectLimits) -> TensorList {
     let out = TensorList {
         tensors: Vec::new(),
@@ -86,7 +81,7 @@ pub(super) fn list(heap: &PickleHeap, root: PickleValue, limits: &InspectLimits)
         elements: 0,
         cut: false,
     };
-    // Tensors are not entered, so a walk without repetition visits each object once at most.
+    // Tensors are not entered, so a walk without repetition visits each object at most once.
     let most = limits.walk_values.min(10_000 + 2 * heap.objects().len() as u64);
     let mut walk = Walk {
         heap,
@@ -141,7 +136,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A list may stand in a million places: going through it counts each time.
+    /// One list may be shared a million times: every visit counts.
     fn is_spent(&mut self, values: usize) -> bool {
         self.heap.charge(values);
         self.out.cut |= self.heap.is_exhausted();
@@ -197,7 +192,6 @@ impl Walk<'_> {
     }
 }
 
-/// A dict key as text, bounded.
 pub(super) fn key_text(heap: &PickleHeap, key: PickleValue) -> String {
     match key {
         PickleValue::Int(n) => n.to_string(),
@@ -209,7 +203,7 @@ pub(super) fn key_text(heap: &PickleHeap, key: PickleValue) -> String {
     }
 }
 
-/// The tensor that a call rebuilds. `depth` counts wrappers around wrappers.
+/// The tensor that a call rebuilds. `depth` counts nested wrappers.
 fn tensor(heap: &PickleHeap, call: &PickleCall, depth: u32) -> Option<TorchTensor> {
     if depth > 4 {
         return None;
@@ -239,7 +233,7 @@ fn tensor(heap: &PickleHeap, call: &PickleCall, depth: u32) -> Option<TorchTenso
     }
 }
 
-/// Arguments: storage, offset, size, stride, … and in the third form the type.
+/// Arguments: storage, offset, size, stride, …, and in the third form the type.
 fn plain(heap: &PickleHeap, args: &[PickleValue]) -> Option<TorchTensor> {
     let [storage, offset, size, stride, ..] = *args else {
         return None;
@@ -263,7 +257,7 @@ fn plain(heap: &PickleHeap, args: &[PickleValue]) -> Option<TorchTensor> {
     })
 }
 
-/// A tuple of numbers, or a `torch.Size` made of one.
+/// A tuple of numbers, or a `torch.Size` built from one.
 fn numbers(heap: &PickleHeap, value: PickleValue) -> Option<Vec<u64>> {
     let items = match heap.call(value) {
         Some(call) => heap.items(*heap.items(call.args)?.first()?)?,
@@ -351,7 +345,7 @@ fn device_mesh(heap: &PickleHeap, mesh: PickleValue) -> (Vec<u64>, Option<u64>) 
     (shape, rank)
 }
 
-/// Every tensor lies inside its storage.
+/// Checks that every tensor is inside its storage.
 pub(super) fn check(listed: &TensorList, storages: &HashMap<String, TorchStorage>, findings: &mut Vec<Finding>) {
     let outside = |t: &&TorchTensor| {
         let room = t.storage.as_ref().and_then(|k| storages.get(k)?.bytes());

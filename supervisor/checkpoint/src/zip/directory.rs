@@ -11,7 +11,7 @@ use supervise_core::checkpoint::{Finding, Verdict};
 const RECORD: u32 = 0x0201_4b50;
 const RECORD_LEN: usize = 46;
 
-/// Reads all records; offsets of bytes are filled in later, from the local headers.
+/// Reads all records; data offsets are filled in later, from the local headers.
 pub(super) fn read(
     file: &FileReader<'_>,
     end: &EndRecord,
@@ -98,7 +98,7 @@ fn record(bytes: &[u8], at: u64) -> Result<(ZipEntry, usize), Box<Finding>> {
     Ok((entry, used))
 }
 
-/// Size, packed size and header offset, from the zip64 extra where the record says so.
+/// Size, packed size and header offset, from the zip64 extra field if the record says so.
 fn sizes(record: &[u8], extra: &[u8]) -> Option<[u64; 3]> {
     const ONES: u64 = 0xffff_ffff;
     let mut out = [le(record, 24, 4), le(record, 20, 4), le(record, 42, 4)];
@@ -125,7 +125,7 @@ fn zip64_extra(mut extra: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// One writer writes all records alike; a single one that differs was changed afterwards.
+/// One writer writes all records alike; a single one that differs was changed later.
 fn alike(entries: &[ZipEntry], at: u64) -> Result<(), Box<Finding>> {
     if entries.len() < 4 {
         return Ok(());
@@ -149,7 +149,7 @@ fn alike(entries: &[ZipEntry], at: u64) -> Result<(), Box<Finding>> {
     }
 }
 
-/// torch finds entries without regard to case, so names that differ only by it are ambiguous.
+/// torch finds entries without regard to case, so names that differ only in case are ambiguous.
 fn unique(entries: &[ZipEntry], at: u64) -> Result<(), Box<Finding>> {
     let mut seen = HashSet::with_capacity(entries.len());
     for e in entries {

@@ -1,8 +1,8 @@
-//! The seams between entries: the data descriptor of one and the local header of the next stand side by side.
+//! Checks the bytes between entries: the data descriptor of one and the local header of the next.
 //!
-//! One read per seam checks both; small neighbours share a read. Beyond the allowed number of reads the position of an
-//! entry's bytes is derived from its neighbour's header instead. Entries must not overlap each other or the directory,
-//! and nothing but their descriptors may lie between them.
+//! One read checks both; small neighbours share a read. Beyond the allowed number of reads, an entry's data offset is derived from its
+//! neighbour's header instead. Entries must not overlap each other or the directory, and nothing but their descriptors may be between
+//! them.
 
 use super::tail::EndRecord;
 use super::{ZipEntry, damaged, le16, le32};
@@ -16,7 +16,7 @@ const DESCRIPTOR: u32 = 0x0807_4b50;
 /// Neighbours closer than this share a read.
 const NEAR: u64 = 4096;
 
-/// Checks all seams and fills in where each entry's bytes begin.
+/// Checks all gaps and fills in each entry's data offset.
 pub(super) fn check(
     file: &FileReader<'_>,
     end: &EndRecord,
@@ -49,7 +49,7 @@ pub(super) fn check(
             let detail = format!("entry {} does not fit between its neighbours", entry.shown());
             return Err(damaged("zip_overlap", entry.header, detail));
         }
-        // What a loader runs is read where the loader reads it, whatever that costs.
+        // The header of anything that a loader runs is always read, whatever it costs.
         let looked_at = window.reads < limits.header_reads || entry.name.eq_ignore_ascii_case(&pickle);
         let data = if looked_at || window.holds(entry.header, HEADER_LEN) {
             header(&mut window, entry)?
@@ -75,7 +75,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Reads a local header and returns where the bytes after it begin.
+/// Reads a local header and returns the offset of the bytes after it.
 fn header(window: &mut ReadWindow<'_, '_>, e: &ZipEntry) -> Result<u64, Box<Finding>> {
     let bad = |what: &str| {
         damaged(
@@ -98,7 +98,7 @@ fn header(window: &mut ReadWindow<'_, '_>, e: &ZipEntry) -> Result<u64, Box<Find
     }
     let size = u32::try_from(e.size).unwrap_or(u32::MAX);
     let told = [le32(h, 14), le32(h, 18), le32(h, 22)];
-    // With a descriptor to come the header may leave all three open.
+    // If a descriptor follows, the header may leave all three empty.
     let open = e.has_descriptor() && told == [0; 3];
     let wide = told[1] == u32::MAX && told[2] == u32::MAX;
     if !open && (told[0] != e.crc || !(wide || told[1..] == [size; 2])) {
@@ -107,7 +107,7 @@ fn header(window: &mut ReadWindow<'_, '_>, e: &ZipEntry) -> Result<u64, Box<Find
     Ok(e.header + need as u64 + u64::from(le16(h, 28)))
 }
 
-/// Checks that exactly the announced descriptor fills the room up to the next header.
+/// Checks that exactly the announced descriptor fills the gap before the next header.
 fn descriptor(window: &mut ReadWindow<'_, '_>, e: &ZipEntry, stop: u64, next: u64) -> Result<(), Box<Finding>> {
     let bad = |what: &str| {
         damaged(
@@ -129,7 +129,7 @@ fn descriptor(window: &mut ReadWindow<'_, '_>, e: &ZipEntry, stop: u64, next: u6
         return Err(bad("no data descriptor fits"));
     };
     let want = wanted(e, n);
-    // The next header is read along: it stands right behind.
+    // Read the next header too: it follows immediately.
     let got = window.get_more(stop, n, HEADER_LEN + 96)?;
     if got == want {
         Ok(())
@@ -154,7 +154,7 @@ fn wanted(e: &ZipEntry, n: usize) -> Vec<u8> {
     d
 }
 
-/// Place where the bytes begin if torch's descriptor and nothing else precedes the next header.
+/// The data offset, assuming that only torch's descriptor precedes the next header.
 fn derive(e: &ZipEntry, next: u64) -> Result<u64, Box<Finding>> {
     let gap = match (e.has_descriptor(), u32::try_from(e.size)) {
         (false, _) => 0,
@@ -191,7 +191,7 @@ impl ReadWindow<'_, '_> {
         self.get_more(off, n, if ahead { NEAR as usize } else { 0 })
     }
 
-    /// `n` bytes at `off`; where they must be fetched, up to `more` behind them come along.
+    /// `n` bytes at `off`; if they must be fetched, up to `more` bytes after them are fetched too.
     fn get_more(&mut self, off: u64, n: usize, more: usize) -> Result<&[u8], ReadFault> {
         if !self.holds(off, n) {
             let rest = self.file.len().saturating_sub(off);

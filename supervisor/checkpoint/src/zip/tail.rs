@@ -1,7 +1,7 @@
 //! The end of an archive: end record, zip64 locator and record.
 //!
-//! If no end record stands at the very end, the tail and the head say what happened: nothing written, cut off,
-//! zero-filled by a lost power supply, something appended, or no archive at all.
+//! Without an end record at the very end, the tail and the head show what happened: nothing written, truncated, zero-filled after a power
+//! failure, something appended, or not an archive.
 
 use super::{damaged, le16, le32};
 use crate::raw::le;
@@ -16,14 +16,12 @@ const LOCATOR_LEN: usize = 20;
 const RECORD: u32 = 0x0606_4b50;
 const RECORD_LEN: u64 = 56;
 
-/// Content of the end records.
 pub(super) struct EndRecord {
     pub(super) directory: Range<u64>,
     pub(super) entries: u64,
     pub(super) zip64: bool,
 }
 
-/// Finds and checks the end records.
 pub(super) fn find(file: &FileReader<'_>) -> Result<EndRecord, Box<Finding>> {
     let len = file.len();
     let tail = file.tail();
@@ -83,7 +81,7 @@ struct DirectorySize {
 }
 
 impl DirectorySize {
-    /// A field of the small record is the same as in the big one, or all ones: look there.
+    /// Checks that each field of the small record equals the large one's, or is all ones, which refers to it.
     fn agrees(&self, big: &Self, at: u64) -> Result<(), Box<Finding>> {
         let same = |small: u64, big: u64, ones: u64| small == ones || small == big;
         let all = same(self.entries, big.entries, 0xffff)
@@ -136,7 +134,6 @@ fn record(file: &FileReader<'_>, locator: &[u8], locator_at: u64) -> Result<(Dir
     ))
 }
 
-/// Says why there is no end record at the end.
 fn why_no_end(file: &FileReader<'_>) -> Result<Box<Finding>, Box<Finding>> {
     let len = file.len();
     if len == 0 {
@@ -209,7 +206,7 @@ fn no_archive(head: &[u8], len: u64) -> Finding {
     .at(0)
 }
 
-/// A pickle of the magic number: protocols from 4 on put it into a frame.
+/// Whether the bytes begin with a pickle of the magic number; protocols from 4 on put it into a frame.
 fn begins_with_magic(head: &[u8]) -> bool {
     const MAGIC: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
     match head {

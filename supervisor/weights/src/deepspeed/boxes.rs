@@ -1,6 +1,6 @@
-//! A range of a tensor, counted in row-major order, as boxes of it.
+//! Splits a row-major range of a tensor into boxes.
 
-/// A box: where it begins and how far it reaches in each dimension, and its first element in row-major order.
+/// A box: start and size in each dimension, and its first element in row-major order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TensorBox {
     pub(super) offsets: Vec<u64>,
@@ -8,8 +8,8 @@ pub(super) struct TensorBox {
     pub(super) first: u64,
 }
 
-/// The boxes that hold the elements `from..to`, in order: two for each dimension at most, and one. Elements of a box follow each other in
-/// the tensor. The product of the shape is a number of elements that a file holds.
+/// The boxes of the elements `from..to`, in order: at most two per dimension, and one. The elements of a box are consecutive in the
+/// tensor. The product of the shape must be a number of elements that fits in a file.
 pub(super) fn boxes(shape: &[u64], from: u64, to: u64) -> Vec<TensorBox> {
     let mut out = Vec::new();
     if from < to {
@@ -18,7 +18,7 @@ pub(super) fn boxes(shape: &[u64], from: u64, to: u64) -> Vec<TensorBox> {
     out
 }
 
-/// `base`: the element that the rest of the dimensions begins at, `fixed`: the places in those before.
+/// `base`: the first element of the remaining dimensions, `fixed`: the indices in those before.
 fn inside(shape: &[u64], from: u64, to: u64, base: u64, fixed: &mut Vec<u64>, out: &mut Vec<TensorBox>) {
     let rest = &shape[fixed.len()..];
     let Some((_, inner)) = rest.split_first() else {
@@ -42,7 +42,7 @@ fn inside(shape: &[u64], from: u64, to: u64, base: u64, fixed: &mut Vec<u64>, ou
     }
 }
 
-/// Whole rows of the dimension behind those that are fixed.
+/// Adds whole rows of the dimension after the fixed ones.
 fn push(shape: &[u64], fixed: &[u64], rows: std::ops::Range<u64>, first: u64, out: &mut Vec<TensorBox>) {
     let mut offsets = fixed.to_vec();
     let mut sizes = vec![1; fixed.len()];
@@ -71,7 +71,7 @@ mod tests {
             let mut at = from;
             for one in &made {
                 prop_assert_eq!(one.first, at);
-                // The element of its first corner, and that all of it follows.
+                // The first element, and whether all elements are consecutive.
                 let mut strides = crate::model::row_major(&shape);
                 strides.resize(shape.len(), 1);
                 let corner: u64 = one.offsets.iter().zip(&strides).map(|(o, s)| o * s).sum();

@@ -1,4 +1,4 @@
-//! Values of a file of `torch.save`: dicts, sizes, tensors and where their numbers lie.
+//! Values in a `torch.save` file: dicts, sizes, tensors and the locations of their numbers.
 
 use crate::fsdp::FsdpShard;
 use crate::problem::ModelError;
@@ -9,32 +9,31 @@ use supervise_checkpoint::source::FileReader;
 use supervise_checkpoint::{Dtype, InspectLimits, zip};
 use supervise_core::checkpoint::Verdict;
 
-/// A tensor is wrapped no more often.
+/// The most wrappers around a tensor.
 const WRAPPED: usize = 4;
 
-/// A file that was read but for its numbers.
+/// A file, parsed except for its numbers.
 pub(super) struct TorchState<'a> {
     pub(super) path: &'a str,
     /// Its index among the files.
     pub(super) file: usize,
     heap: PickleHeap,
     pub(super) root: PickleValue,
-    /// Place and length in bytes of each storage, by its key.
+    /// Offset and length in bytes of each storage, by key.
     places: BTreeMap<&'a str, (u64, u64)>,
 }
 
-/// A tensor in a file; its numbers follow each other.
+/// A tensor in a file, with consecutive numbers.
 #[derive(Debug, Clone)]
 pub(super) struct StoredTensor {
     pub(super) file: usize,
-    /// Place of its first number in the file, in bytes.
+    /// Offset of its first number in the file, in bytes.
     pub(super) at: u64,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<u64>,
 }
 
 impl<'a> TorchState<'a> {
-    /// Reads the values of a file that was looked into.
     pub(super) fn read(
         file: usize,
         shard: &'a FsdpShard,
@@ -90,7 +89,7 @@ impl<'a> TorchState<'a> {
         ModelError::unknown(format!("{}: {what} is not of the form that is known here", self.path))
     }
 
-    /// The value of a key; none where it is `None`, too.
+    /// The value of a key; no value if it is Python's `None`.
     pub(super) fn get(&self, dict: PickleValue, key: &str) -> Option<PickleValue> {
         self.heap.get(dict, key).filter(|v| *v != PickleValue::None)
     }
@@ -114,7 +113,7 @@ impl<'a> TorchState<'a> {
         self.heap.str(value).map(std::borrow::Cow::into_owned)
     }
 
-    /// A number, or a member of an enumeration that is called with one.
+    /// A number, or a member of an enumeration built from one.
     pub(super) fn number(&self, value: PickleValue) -> Option<u64> {
         let called = self
             .heap
@@ -123,7 +122,6 @@ impl<'a> TorchState<'a> {
         self.heap.uint(called.unwrap_or(value))
     }
 
-    /// A `torch.Size`.
     pub(super) fn size(&self, value: PickleValue, what: &str) -> Result<Vec<u64>, ModelError> {
         let inner = self
             .heap
@@ -134,7 +132,7 @@ impl<'a> TorchState<'a> {
         numbers.ok_or_else(|| self.strange(what))
     }
 
-    /// A tensor, however it is wrapped: in a parameter, with attributes.
+    /// Unwraps a tensor: from a parameter, from attributes.
     pub(super) fn tensor(&self, value: PickleValue, what: &str) -> Result<StoredTensor, ModelError> {
         let strange = || self.strange(what);
         let call = self.heap.call(value).ok_or_else(strange)?;
@@ -155,7 +153,7 @@ impl<'a> TorchState<'a> {
         Err(strange())
     }
 
-    /// The tensor that `_rebuild_tensor_v2` makes of these.
+    /// The tensor that `_rebuild_tensor_v2` makes from these arguments.
     fn rebuilt(&self, items: &[PickleValue], what: &str) -> Result<StoredTensor, ModelError> {
         let strange = || self.strange(what);
         let [storage, offset, size, stride, ..] = *items else {
@@ -201,7 +199,6 @@ impl<'a> TorchState<'a> {
     }
 }
 
-/// The type of the numbers of torch's classes of storages.
 fn storage_type(class: &str) -> Option<Dtype> {
     Some(match class {
         "DoubleStorage" => Dtype::F64,

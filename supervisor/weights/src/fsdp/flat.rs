@@ -1,9 +1,9 @@
-//! The optimizer of FSDP1: one flat parameter for each unit that it wraps, and of each one piece a rank.
+//! FSDP1's optimizer: one flat parameter per wrapped unit, with one piece of each per rank.
 //!
-//! Source: torch 2.11 `torch/distributed/fsdp/_flat_param.py` (`_get_shard`: `torch.chunk` of the flat parameter, filled up with zeros until
-//! all pieces are as long as the first), `wrap.py`; verl 0.9 `verl/utils/fsdp_utils.py` (`get_fsdp_wrap_policy`: each layer is a unit,
-//! the rest is one) and `fsdp_checkpoint_manager.py` (the optimizer's own `state_dict()`, whose numbers count `parameters()`: the root's
-//! flat parameter first). With `use_orig_params` pieces are those of single parameters, and lie otherwise.
+//! Source: torch 2.11 `torch/distributed/fsdp/_flat_param.py` (`_get_shard`: `torch.chunk` of the flat parameter, zero-padded until all
+//! pieces are as long as the first), `wrap.py`; verl 0.9 `verl/utils/fsdp_utils.py` (`get_fsdp_wrap_policy`: each layer is a unit, the
+//! rest is one) and `fsdp_checkpoint_manager.py` (the optimizer's own `state_dict()`, whose numbers count `parameters()`: the root's flat
+//! parameter first). With `use_orig_params`, pieces are those of single parameters, in another layout.
 
 use super::{FsdpShard, storages};
 use crate::model::elements;
@@ -13,14 +13,14 @@ use std::collections::BTreeSet;
 use supervise_checkpoint::source::fill;
 use supervise_core::checkpoint::Verdict;
 
-/// Elements of each flat parameter, without filling, by its number in the optimizer.
+/// Elements of each flat parameter without padding, by its number in the optimizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlatParams(Vec<u64>);
 
-/// The flat parameters of which these shards hold pieces: those of the optimizer, and the first rank's of the model.
+/// Detects the flat parameters from the optimizer's shards and the first rank's model shard.
 ///
 /// # Errors
-/// Pieces that are not those of units as verl makes them.
+/// Pieces that do not match units as verl makes them.
 pub fn flat(model: &FsdpShard, optimizer: &[FsdpShard]) -> Result<FlatParams, ModelError> {
     let [first, ..] = optimizer else {
         return Ok(FlatParams::default());
@@ -42,7 +42,7 @@ pub fn flat(model: &FsdpShard, optimizer: &[FsdpShard]) -> Result<FlatParams, Mo
     let found: Vec<Vec<u64>> = candidates(model).into_iter().filter(fits).collect();
     match found.as_slice() {
         [one] => Ok(FlatParams(one.clone())),
-        // Another length of the filling alone: which of them it is cannot be told.
+        // They differ only in padding, so the real one cannot be determined.
         [_, _, ..] => Err(ModelError::unknown(format!(
             "{}: the length of FSDP1's flat parameters cannot be told from their pieces",
             first.path
@@ -54,11 +54,12 @@ pub fn flat(model: &FsdpShard, optimizer: &[FsdpShard]) -> Result<FlatParams, Mo
     }
 }
 
-/// Zeros fill the last pieces up. Units are told by the lengths of their pieces, and two of other lengths may have pieces of one: numbers
-/// where nothing should be are the sign that the one was taken for the other. Units of one length are cut alike, whichever is which.
+/// Checks that the padding of the last pieces is zero. Units are identified by the lengths of their pieces, and two units of different
+/// lengths may have equally long pieces: numbers in the padding show that one was mistaken for the other. Units of equal length are
+/// divided alike, so it does not matter which is which.
 ///
 /// # Errors
-/// Numbers there, or bytes that cannot be read.
+/// Numbers in the padding, or bytes that cannot be read.
 pub fn filled_with_zeros(
     shards: &[FsdpShard],
     sources: &[Box<SharedSource>],
@@ -72,7 +73,7 @@ pub fn filled_with_zeros(
             };
             let numbers = n.saturating_sub((rank as u64).saturating_mul(*own)).min(*own);
             let place = part.storage.as_deref().and_then(|key| places.get(key));
-            // Others have refused what has neither type nor place.
+            // A tensor without type or storage was already rejected.
             let (Some(dtype), Some(place)) = (part.dtype, place) else {
                 continue;
             };
@@ -92,7 +93,7 @@ pub fn filled_with_zeros(
     Ok(())
 }
 
-/// Lengths of all units, in each way that is known: the rest first, then the layers; or all in one.
+/// Lengths of all units, for each known layout: the rest first, then the layers; or all in one.
 fn candidates(model: &FsdpShard) -> Vec<Vec<u64>> {
     let mut rest = 0_u64;
     let mut layers: Vec<(&str, u64)> = Vec::new();
@@ -113,7 +114,7 @@ fn candidates(model: &FsdpShard) -> Vec<Vec<u64>> {
     }
     let layers: Vec<u64> = layers.into_iter().map(|(_, n)| n).collect();
     let mut out: Vec<Vec<u64>> = Vec::new();
-    // A head that is tied to the embeddings has a name of its own, and no numbers.
+    // A head tied to the embeddings has a name of its own, but no numbers.
     for rest in [Some(rest), head.and_then(|n| rest.checked_sub(n))]
         .into_iter()
         .flatten()
@@ -148,7 +149,7 @@ fn number(name: &str) -> Option<usize> {
 }
 
 impl FlatParams {
-    /// Elements of the flat parameter that a tensor of the optimizer belongs to, where it has as many as that.
+    /// Elements of the flat parameter that an optimizer tensor is a piece of; `None` if it is not a piece of one.
     pub(crate) fn elements(&self, name: &str, shape: &[u64]) -> Option<u64> {
         let all = number(name).and_then(|n| self.0.get(n).copied());
         all.filter(|_| shape.len() == 1)
@@ -206,7 +207,7 @@ mod tests {
         shard(all)
     }
 
-    /// The optimizer of four ranks, whose flat parameters have pieces of these lengths.
+    /// The optimizer of four ranks whose flat parameters have pieces of these lengths.
     fn optimizer(pieces: &[u64]) -> Vec<FsdpShard> {
         let state = |(n, own): (usize, &u64)| {
             ["exp_avg", "exp_avg_sq"].map(|key| tensor(&format!("state.{n}.{key}"), &[*own], None))
@@ -234,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Two units of 12 and 11 numbers on four ranks: pieces of three each, and which is which only the filling tells.
+    /// Two units of 12 and 11 numbers on four ranks have pieces of three each; only the padding shows which is which.
     #[test]
     fn numbers_where_nothing_should_be_are_refused() {
         let pieces = |numbers: [u64; 2]| {
@@ -270,7 +271,7 @@ mod tests {
         };
         assert_eq!(is_sound([12, 11], [12, 11]), Ok(()));
         assert_eq!(is_sound([11, 11], [11, 11]), Ok(()));
-        // Ranks may have nothing but filling.
+        // A rank may have nothing but padding.
         assert_eq!(is_sound([9, 9], [9, 9]), Ok(()));
         let refused = is_sound([12, 11], [11, 12]).unwrap_err();
         assert!(

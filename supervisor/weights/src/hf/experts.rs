@@ -30,7 +30,7 @@ pub(super) fn is_known(kind: &str) -> bool {
     PROJECTIONS.contains(&kind) || NUMBERED.contains(&kind)
 }
 
-/// Adds a tensor as it is written: each expert's own, where it holds all of them.
+/// Adds a tensor as it is written: one per expert, if it contains all of them.
 pub(super) fn split(tensor: OutTensor, kind: &str, out: &mut Vec<OutTensor>) -> Result<(), ModelError> {
     let numbered = NUMBERED.contains(&kind);
     if !is_known(kind) {

@@ -1,4 +1,4 @@
-//! Adapters, the tensors that they belong to, and their factors.
+//! Matches adapters with their tensors and factors.
 //!
 //! Source: peft 0.21 `tuners/lora/{config,layer,model}.py`, `utils/other.py` (`get_pattern_key`).
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use supervise_checkpoint::Dtype;
 use supervise_core::checkpoint::Verdict;
 
-/// Kinds of adapters that change more than the product of two tensors, by their setting.
+/// Settings of adapters that do more than add the product of two tensors.
 const OTHER_KINDS: [&str; 16] = [
     "alora_invocation_tokens",
     "arrow_config",
@@ -30,25 +30,25 @@ const OTHER_KINDS: [&str; 16] = [
     "velora_config",
     "loftq_config",
 ];
-/// Ways to begin that leave the model as it was.
+/// Initializations that leave the model unchanged.
 const PLAIN_BEGINNINGS: [&str; 3] = ["gaussian", "orthogonal", "eva"];
 
 /// The factor of each module of an adapter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scaling {
     alpha: f64,
-    /// It is divided by the root of the rank.
+    /// Whether alpha is divided by the square root of the rank.
     by_root: bool,
-    /// Others, by the last words of a module's name.
+    /// Other alphas, by the end of a module's name.
     patterns: Vec<(String, f64)>,
-    /// Rank, where all modules have one.
+    /// The rank, if all modules have the same.
     rank: Option<u64>,
-    /// Last words of the names of all modules that have an adapter, where that is told.
+    /// The ends of the names of all modules with an adapter, if they are listed.
     targets: Vec<String>,
 }
 
 impl Scaling {
-    /// The same for all modules: alpha divided by the rank.
+    /// The same factor for all modules: alpha divided by the rank.
     #[must_use]
     pub fn plain(alpha: f64) -> Self {
         Self {
@@ -60,16 +60,16 @@ impl Scaling {
         }
     }
 
-    /// The rank that was noted: no module may have another.
+    /// Sets the recorded rank: no module may have another.
     #[must_use]
     pub fn with_rank(self, rank: Option<u64>) -> Self {
         Self { rank, ..self }
     }
 
-    /// As `adapter_config.json` tells it; `said`: an alpha that is taken instead of its `lora_alpha`.
+    /// Parses `adapter_config.json`; `said` replaces its `lora_alpha`.
     ///
     /// # Errors
-    /// A kind of adapter that is more than the product of two tensors, or a setting that cannot be read.
+    /// An adapter that does more than add the product of two tensors, or an invalid setting.
     pub fn parse(text: &[u8], said: Option<f64>) -> Result<Self, ModelError> {
         let value: Value =
             serde_json::from_slice(text).map_err(|e| ModelError::damaged(format!("adapter_config.json: {e}")))?;
@@ -98,7 +98,7 @@ impl Scaling {
         }
         let number = |v: &Value| v.as_f64().filter(|n| n.is_finite() && *n > 0.0);
         let told = value.get("lora_alpha").and_then(number);
-        // With verl's 0 the adapter would do nothing.
+        // With verl's 0, the adapter would do nothing.
         let alpha = said.or(told).ok_or_else(|| {
             ModelError::unknown("adapter_config.json: its lora_alpha is no number above 0; --lora-alpha NUMBER says it")
         })?;
@@ -139,7 +139,7 @@ impl Scaling {
         })
     }
 
-    /// A module that is to have an adapter, among these tensors without one.
+    /// Finds a module that should have an adapter, among tensors without one.
     fn lacking<'a>(&self, mut plain: impl Iterator<Item = &'a str>) -> Option<&'a str> {
         plain.find_map(|name| {
             let module = name.strip_suffix(".weight")?;
@@ -148,7 +148,6 @@ impl Scaling {
         })
     }
 
-    /// The factor of a module whose adapter has this rank.
     fn of(&self, module: &str, rank: u64) -> Result<f64, ModelError> {
         if let Some(said) = self.rank.filter(|said| *said != rank) {
             let text = format!("{module}: its configuration speaks of rank {said}, the tensors have {rank}");
@@ -173,17 +172,16 @@ impl Scaling {
     }
 }
 
-/// Both tensors of an adapter.
 #[derive(Default)]
 struct Pair {
     left: Option<usize>,
     right: Option<usize>,
 }
 
-/// Adds each adapter's two tensors to the one that they belong to. Gives how many tensors become others by it.
+/// Attaches each adapter's two tensors to the tensor they belong to. Returns how many tensors change.
 ///
 /// # Errors
-/// An adapter that is more than that, lacks a part, or belongs to no tensor that is there.
+/// An adapter that does more than that, is incomplete, or belongs to no tensor.
 pub fn fold(weights: &mut ModelWeights, scaling: &Scaling) -> Result<u64, ModelError> {
     let mut pairs: BTreeMap<Vec<(u64, String)>, (String, Pair)> = BTreeMap::new();
     for (n, tensor) in weights.tensors.iter().enumerate() {
@@ -272,7 +270,7 @@ pub fn fold(weights: &mut ModelWeights, scaling: &Scaling) -> Result<u64, ModelE
     }
 }
 
-/// A name without what adapters and torch put around it.
+/// Removes the words that adapters and torch add to a name.
 fn inner(name: &str) -> String {
     let name = lora::base_name(name);
     WRAPPERS.iter().fold(name, |name, word| name.replace(word, ""))

@@ -1,4 +1,4 @@
-//! Adapters (LoRA) that were trained beside a model.
+//! LoRA adapters that were trained with a model.
 
 use crate::layout::OutTensor;
 use crate::problem::ModelError;
@@ -9,30 +9,29 @@ use supervise_core::checkpoint::Verdict;
 /// An adapter's tensors, under the names that peft reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoraAdapter {
-    /// Its tensors, by name.
+    /// Sorted by name.
     pub tensors: Vec<OutTensor>,
-    /// Rank that the shapes show.
+    /// The rank, from the shapes.
     pub rank: u64,
-    /// Modules that it changes, by the last word of their names.
+    /// The modules that it changes, by the last word of their names.
     pub modules: BTreeSet<String>,
 }
 
-/// Facts that verl keeps of an adapter, in `lora_train_meta.json`.
+/// What verl records about an adapter, in `lora_train_meta.json`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AdapterFacts {
-    /// Its rank.
     pub rank: Option<u64>,
-    /// The factor that is divided by the rank.
+    /// The factor before division by the rank.
     pub alpha: Option<f64>,
-    /// The kind of task, as peft names it.
+    /// The task type, as peft names it.
     pub task: Option<String>,
 }
 
 impl AdapterFacts {
-    /// Reads the text.
+    /// Parses the text.
     ///
     /// # Errors
-    /// It is no JSON object.
+    /// It is not a JSON object.
     pub fn parse(text: &[u8]) -> Result<Self, ModelError> {
         let value: Value = serde_json::from_slice(text)
             .map_err(|e| ModelError::new(Verdict::Damaged, format!("lora_train_meta.json: {e}")))?;
@@ -45,10 +44,10 @@ impl AdapterFacts {
 }
 
 impl LoraAdapter {
-    /// `adapter_config.json`, with what peft needs to load it; the rest has peft's defaults.
+    /// Builds `adapter_config.json` with what peft needs to load it; everything else has peft's defaults.
     ///
     /// # Errors
-    /// The rank that was noted is not that of the tensors.
+    /// The recorded rank differs from that of the tensors.
     pub fn config(&self, facts: &AdapterFacts, alpha: f64, base: Option<&str>) -> Result<String, ModelError> {
         if let Some(said) = facts.rank.filter(|said| *said != self.rank) {
             let text = format!(
@@ -57,7 +56,7 @@ impl LoraAdapter {
             );
             return Err(ModelError::damaged(text));
         }
-        // peft reads a number without a point as the whole number that users give.
+        // peft reads a number without a point as an integer, which users expect.
         let alpha = match alpha.fract() == 0.0 && alpha < 1e15 {
             true => json!(alpha as i64),
             false => json!(alpha),
@@ -80,13 +79,13 @@ impl LoraAdapter {
     }
 }
 
-/// Returns true for the name of a tensor of an adapter.
+/// Whether the name is that of an adapter's tensor.
 #[must_use]
 pub fn is_part(name: &str) -> bool {
     name.contains("lora_")
 }
 
-/// The name of a tensor of the model itself, without what the adapter puts around it.
+/// Removes the words that an adapter adds to the name of a model's tensor.
 pub(super) fn base_name(name: &str) -> String {
     name.replace("base_model.model.", "")
         .replace(".base_layer.weight", ".weight")
@@ -120,7 +119,6 @@ pub(super) fn adapter(parts: Vec<OutTensor>) -> Result<LoraAdapter, ModelError> 
     }
 }
 
-/// The last words of a plain adapter's tensor.
 fn is_plain(name: &str) -> bool {
     let mut words = name.rsplit('.');
     matches!(
@@ -131,12 +129,12 @@ fn is_plain(name: &str) -> bool {
     )
 }
 
-/// A module that was trained whole beside an adapter stands twice in the checkpoint, under names that no reader knows.
+/// Whether a module was trained in full next to an adapter. The checkpoint then has it twice, under names that no loader knows.
 pub(super) fn is_trained_whole(name: &str) -> bool {
     name.contains(".modules_to_save.") || name.contains(".original_module.")
 }
 
-/// `lora_A` maps to so many numbers, `lora_B` from so many.
+/// The rank: rows of `lora_A`, columns of `lora_B`.
 fn rank(tensor: &OutTensor) -> Option<u64> {
     let shape = &tensor.shape;
     match tensor.name.rsplit('.').nth(1) {

@@ -1,8 +1,8 @@
-//! A model of Hugging Face under Megatron's names: the tables, read backwards.
+//! Converts a Hugging Face model to Megatron's names, with the tables in reverse.
 //!
 //! Source: megatron-core 0.16 `transformer/transformer_block.py` (which layers are stacked), `transformer/utils.py` (`_extra_state`),
-//! `models/gpt/gpt_layer_specs.py`: a norm has one name in the layers of Transformer Engine and another in Megatron's own, so it is
-//! written under each. Rows beyond the vocabulary are none of a checkpoint's business: its readers fill them up.
+//! `models/gpt/gpt_layer_specs.py`: a norm has one name in Transformer Engine's layers and another in Megatron's own, so it is written
+//! under both. The padding rows of the vocabulary are not written: loaders add them.
 
 use super::sizes::{ModelDim, ModelSizes};
 use super::tables::{PREDICTION, RowSplit, TOP, TensorRule};
@@ -16,9 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use supervise_checkpoint::Dtype;
 use supervise_core::checkpoint::Verdict;
 
-/// The embeddings' name.
 const EMBEDDINGS: &str = "model.embed_tokens.weight";
-/// Older models keep what is computed from their configuration.
+/// Older models save this although it is computed from their configuration.
 const COMPUTED: &str = "rotary_emb.inv_freq";
 
 /// How Megatron names the tensors of layers.
@@ -26,29 +25,28 @@ const COMPUTED: &str = "rotary_emb.inv_freq";
 pub enum KeyStyle {
     /// All layers in one tensor.
     Stacked,
-    /// One for each layer.
+    /// One per layer.
     Layers,
-    /// One for each layer, expert and half (`singleton_local_shards`).
+    /// One per layer, expert and half (`singleton_local_shards`).
     Single,
 }
 
-/// Form of what is written.
+/// How to write the model.
 #[derive(Debug, Clone, Copy)]
 pub struct MegatronForm {
-    /// Type of the numbers; `None`: as they are.
+    /// Element type; `None`: unchanged.
     pub dtype: Option<Dtype>,
-    /// Names; `None`: those that Megatron has by default for such a model.
+    /// Naming style; `None`: Megatron's default for such a model.
     pub keys: Option<KeyStyle>,
-    /// Bytes of a tensor that are kept in one piece at most: a row is never cut.
+    /// The most bytes of a tensor in one piece; a row is never split.
     pub chunk: u64,
 }
 
 /// One of Megatron's tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlobalTensor {
-    /// Type of its numbers.
     pub dtype: Dtype,
-    /// Its whole shape.
+    /// Shape of the whole tensor.
     pub shape: Vec<u64>,
     /// Boxes that tile it.
     pub parts: Vec<GlobalSlice>,
@@ -57,31 +55,27 @@ pub struct GlobalTensor {
 /// A box of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlobalSlice {
-    /// Place where it begins in each dimension.
+    /// Start in each dimension.
     pub offsets: Vec<u64>,
-    /// Its numbers.
     pub tensor: OutTensor,
 }
 
-/// A model as Megatron keeps it.
+/// A model in Megatron's form.
 #[derive(Debug)]
 pub struct MegatronModel {
-    /// Its tensors by key.
     pub tensors: BTreeMap<String, GlobalTensor>,
-    /// Keys of states that layers have and that hold nothing.
+    /// Keys of empty layer states.
     pub states: BTreeSet<String>,
-    /// Names that were chosen.
     pub keys: KeyStyle,
-    /// Tensors that have to be equal: of each pair, one is written.
+    /// Pairs of tensors that must be equal; one of each is written.
     pub same: Vec<[OutTensor; 2]>,
-    /// Remarks for a reader.
     pub notes: Vec<String>,
 }
 
 /// Decides which tensors are written under which keys.
 ///
 /// # Errors
-/// A kind of model without a table, a tensor that is missing, of another shape than the configuration says, or in no table.
+/// A model type without a table, or a tensor that is missing, has another shape than the configuration says, or is in no table.
 pub fn backward(weights: &ModelWeights, config: &ModelConfig, form: MegatronForm) -> Result<MegatronModel, ModelError> {
     let sizes = ModelSizes { config };
     let (tables, layers) = super::known(config, &sizes, false)?;
@@ -91,7 +85,7 @@ pub fn backward(weights: &ModelWeights, config: &ModelConfig, form: MegatronForm
         return Err(ModelError::unknown(text));
     }
     let sparse = (0..layers).filter(|n| sizes.is_sparse(*n)).count() as u64;
-    // A list of layers with experts makes Megatron number them, whatever stands in it.
+    // If there is a list of layers with experts, Megatron numbers the layers, whatever is in the list.
     let alike = (sparse == 0 || sparse == layers) && sizes.kind() != "deepseek_v3";
     let keys = match form.keys {
         Some(KeyStyle::Stacked) if sparse != 0 && sparse != layers => {
@@ -133,11 +127,10 @@ pub fn backward(weights: &ModelWeights, config: &ModelConfig, form: MegatronForm
     Ok(making.out)
 }
 
-/// The tensors that a row is about.
 enum LayerScope {
     Top,
     Layer(u64),
-    /// A layer behind the model's own, by its number among those.
+    /// A layer after the model's own, by its number among those.
     Predicting(u64),
 }
 
@@ -147,14 +140,13 @@ struct MegatronBuilder<'a> {
     layers: u64,
     form: MegatronForm,
     keys: KeyStyle,
-    /// Tensors of the source that something was made of.
     used: Vec<bool>,
     /// Pieces so far.
     parts: u64,
     out: MegatronModel,
 }
 
-/// A key, and where in its tensor something goes.
+/// A key, and the position in its tensor.
 struct Goal {
     key: String,
     offsets: Vec<u64>,
@@ -230,7 +222,7 @@ impl MegatronBuilder<'_> {
         Ok(())
     }
 
-    /// Rows of each tensor that one of Megatron's is made of.
+    /// Rows of each source tensor of one of Megatron's.
     fn heights(&self, row: &TensorRule) -> Result<Vec<u64>, ModelError> {
         Ok(match row.rows {
             RowSplit::One(size) => vec![self.sizes.of(size)?],
@@ -244,7 +236,6 @@ impl MegatronBuilder<'_> {
         })
     }
 
-    /// A tensor of the source, of this shape.
     fn source(&mut self, name: &str, shape: &[u64]) -> Result<usize, ModelError> {
         let Some(n) = self.weights.find(name) else {
             let text = format!("{name} is missing: config.json describes a model that has it");
@@ -272,7 +263,7 @@ impl MegatronBuilder<'_> {
         Ok(n)
     }
 
-    /// Each group of heads: its queries, its key, its value. The shapes were compared: all of it lies in the source.
+    /// The queries, key and value of each group of heads. The shapes were checked, so all ranges are inside the source.
     fn interleaved(&self, sources: &[usize], wide: u64) -> Result<Vec<TensorRange>, ModelError> {
         let (heads, groups, head) = (self.sizes.heads()?, self.sizes.groups()?, self.sizes.head()?);
         let each = [heads / groups * head * wide, head * wide, head * wide];
@@ -286,7 +277,7 @@ impl MegatronBuilder<'_> {
         Ok((0..groups).flat_map(of_group).collect())
     }
 
-    /// Key of a tensor and the place in it. `one`: the expert, of how many.
+    /// A tensor's key and the position in it. `one`: the expert, and the number of experts.
     fn goal(&self, inner: &str, end: &str, place: &LayerScope, one: Option<(u64, u64)>) -> Goal {
         let (mut offsets, mut lead) = (Vec::new(), Vec::new());
         let before = match place {
@@ -297,7 +288,7 @@ impl MegatronBuilder<'_> {
                 "decoder.layers.".to_owned()
             }
             LayerScope::Layer(n) => format!("decoder.layers.{n}."),
-            // Around the layer of the model's kind.
+            // Around the model's own kind of layer.
             LayerScope::Predicting(n) if PREDICTION.iter().any(|r| r.key.starts_with(inner)) => {
                 format!("mtp.layers.{n}.")
             }
@@ -383,7 +374,7 @@ impl MegatronBuilder<'_> {
         Ok(())
     }
 
-    /// A state of a layer, as its readers name it: the place among all of its kind.
+    /// Adds a layer's state under the name that loaders expect: its position among all of its kind.
     fn state(&mut self, goal: &Goal) {
         let words = |all: &[u64], none: &str| match all.is_empty() {
             true => none.to_owned(),
@@ -393,7 +384,7 @@ impl MegatronBuilder<'_> {
         self.out.states.insert(format!("{}/shard_{at}_{of}", goal.key));
     }
 
-    /// Layers that predict further tokens and are there.
+    /// Layers that predict further tokens and are present.
     fn predicting(&mut self) -> u64 {
         let said = self.sizes.maybe("num_nextn_predict_layers").unwrap_or(0).min(MOST);
         let first = format!("model.layers.{}.enorm.weight", self.layers);
@@ -405,7 +396,7 @@ impl MegatronBuilder<'_> {
         said
     }
 
-    /// A layer that predicts has the embeddings and the output of the model once more.
+    /// Checks that a layer that predicts further tokens has copies of the model's embeddings and output.
     fn again(&mut self, layer: u64) -> Result<(), ModelError> {
         let head = match self.sizes.config.is_tied() {
             true => EMBEDDINGS,
@@ -422,7 +413,7 @@ impl MegatronBuilder<'_> {
         }
     }
 
-    /// A tensor that is not written, because another says the same.
+    /// Records a tensor that is not written because it must equal another.
     fn equal(&mut self, name: &str, other: &str) -> Result<(), ModelError> {
         let (Some(n), Some(m)) = (self.weights.find(name), self.weights.find(other)) else {
             return Ok(());
@@ -442,7 +433,7 @@ impl MegatronBuilder<'_> {
         Ok(())
     }
 
-    /// Every tensor has its place in Megatron.
+    /// Checks that every tensor was used.
     fn left(&self) -> Result<(), ModelError> {
         let all = self.weights.tensors.iter().zip(&self.used);
         let mut left = all.filter(|(t, used)| !**used && !t.name.ends_with(COMPUTED));
@@ -474,7 +465,7 @@ fn whole(tensor: usize, rows: u64, wide: u64) -> TensorRange {
     }
 }
 
-/// The elements `from..to` of what pieces hold one behind the other.
+/// The elements `from..to` of concatenated pieces.
 fn cut(pieces: &[TensorRange], from: u64, to: u64) -> Vec<TensorRange> {
     let (mut out, mut begin) = (Vec::new(), 0);
     for piece in pieces {

@@ -1,34 +1,31 @@
-//! Megatron's names for tensors, understood.
+//! Parses Megatron's tensor names.
 
 use super::HfBuilder;
 use super::tables::{PREDICTION, RowSplit, TOP, TensorRule};
 use crate::problem::ModelError;
 
-/// The layers that a tensor is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TensorScope {
     Top,
-    /// All of them, stacked in front of its dimensions.
+    /// All layers, stacked as the first dimension.
     Layers,
     Layer(u64),
 }
 
-/// A key, understood.
 pub(super) struct Spot {
     pub(super) of: TensorScope,
-    /// The expert that the key names.
+    /// The expert in the key.
     pub(super) expert: Option<u64>,
-    /// The half that it names, of a tensor that is a pair.
+    /// The half in the key, if the tensor is a pair.
     pub(super) half: Option<usize>,
     pub(super) row: &'static TensorRule,
 }
 
 impl HfBuilder<'_> {
-    /// Understands a key.
     pub(super) fn spot(&self, key: &str) -> Result<Spot, ModelError> {
         let unknown = || {
             let kind = self.sizes.kind();
-            // Megatron-Bridge's names for adapters, and for what they stand beside.
+            // Megatron-Bridge's names for adapters, and for the tensors they are attached to.
             let what = match key.contains(".adapter.") || key.contains(".to_wrap.") {
                 true => "it is an adapter's (LoRA), which is not put together here from Megatron's form".to_owned(),
                 false => format!("no table says what it is in a model of the type {kind}"),
@@ -99,7 +96,7 @@ impl HfBuilder<'_> {
     }
 }
 
-/// `3.mlp.…` as its number and what follows.
+/// Splits `3.mlp.…` into its number and the rest.
 fn numbered(rest: &str) -> Option<(u64, &str)> {
     let (word, rest) = rest.split_once('.')?;
     let plain = !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit()) && (word == "0" || !word.starts_with('0'));

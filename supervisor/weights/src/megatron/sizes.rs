@@ -1,17 +1,15 @@
-//! Sizes of a model, as its `config.json` tells them.
+//! A model's sizes, from its `config.json`.
 
 use crate::hf::ModelConfig;
 use crate::problem::ModelError;
 use serde_json::Value;
 
-/// A size that tensors of a model have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ModelDim {
     One,
     Hidden,
-    /// Twice the hidden size.
     TwoHidden,
-    /// All heads of the queries, one behind the other.
+    /// All query heads, concatenated.
     Queries,
     Head,
     Feed,
@@ -22,19 +20,16 @@ pub(super) enum ModelDim {
     Vocabulary,
     /// Latent attention: rank of the queries.
     QueryRank,
-    /// Rank of keys and values.
     KeyRank,
-    /// The same, and the part of the keys that is rotated.
+    /// Rank of keys and values, plus the rotated part of the keys.
     KeyRankRotated,
-    /// All heads of the queries, each with the part that is rotated.
+    /// All query heads, each with its rotated part.
     LatentQueries,
-    /// All heads of keys (without that part) and values.
+    /// All key heads (without the rotated part) and value heads.
     LatentKeysValues,
-    /// All heads of the values.
     LatentValues,
 }
 
-/// A configuration that is asked for sizes.
 #[derive(Clone, Copy)]
 pub(super) struct ModelSizes<'a> {
     pub(super) config: &'a ModelConfig,
@@ -93,7 +88,7 @@ impl ModelSizes<'_> {
         self.number("num_attention_heads")
     }
 
-    /// Heads of the keys: each serves a group of those of the queries.
+    /// Number of key heads: each serves a group of query heads.
     pub(super) fn groups(&self) -> Result<u64, ModelError> {
         let groups = match self.maybe("num_key_value_heads") {
             Some(n) => n,
@@ -108,7 +103,7 @@ impl ModelSizes<'_> {
         if let Some(n) = self.maybe("head_dim") {
             return Ok(n);
         }
-        // Of these, the library's own default is not what the other sizes give.
+        // For these, the library's own default does not follow from the other sizes.
         if self.kind().starts_with("qwen3") {
             return Err(self.lacks("head_dim"));
         }
@@ -121,7 +116,7 @@ impl ModelSizes<'_> {
         self.config.value.get(key).and_then(Value::as_u64)
     }
 
-    /// The number of experts, by whichever name it has: versions of one library have different ones.
+    /// The number of experts: versions of the library use different names.
     fn experts(&self) -> Option<u64> {
         let names = ["num_experts", "num_local_experts", "n_routed_experts"];
         names.iter().find_map(|name| self.maybe(name))
@@ -142,7 +137,6 @@ impl ModelSizes<'_> {
         ))
     }
 
-    /// Biases of the queries, keys and values.
     pub(super) fn has_qkv_bias(&self) -> bool {
         match self.kind() {
             "qwen2" => true,
@@ -152,7 +146,6 @@ impl ModelSizes<'_> {
         }
     }
 
-    /// The bias behind them.
     pub(super) fn has_output_bias(&self) -> bool {
         matches!(self.kind(), "llama" | "qwen3" | "qwen3_moe") && self.says("attention_bias")
     }
@@ -161,7 +154,6 @@ impl ModelSizes<'_> {
         self.maybe("n_shared_experts").is_some_and(|n| n > 0)
     }
 
-    /// Condition: the layer has experts.
     pub(super) fn is_sparse(&self, layer: u64) -> bool {
         match self.kind() {
             "mixtral" => true,

@@ -1,7 +1,7 @@
-//! What each of Megatron's tensors is in a model of Hugging Face, one table for each architecture.
+//! Maps each of Megatron's tensors to Hugging Face's, one table per architecture.
 //!
 //! Source: megatron-core 0.16 (`mlp.py`, `moe/experts.py`, `multi_latent_attention.py`, `multi_token_prediction.py`), transformers 5.9
-//! `models/*/modeling_*.py`, verl 0.9 `model_merger/megatron_model_merger.py`. A key stands here without its layer and expert.
+//! `models/*/modeling_*.py`, verl 0.9 `model_merger/megatron_model_merger.py`. Keys are listed without their layer and expert.
 
 use super::sizes::{ModelDim, ModelSizes};
 use ModelDim::{
@@ -9,28 +9,25 @@ use ModelDim::{
     One, Queries, QueryRank, SharedFeed, TwoHidden,
 };
 
-/// How a tensor is divided along its first dimension, that of layers and experts left out.
+/// How a tensor is split along its first dimension, not counting those of layers and experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowSplit {
     /// One tensor of this many rows.
     One(ModelDim),
-    /// Groups of heads: queries of the group, its key, its value.
+    /// Groups of heads: the group's queries, its key, its value.
     Qkv,
-    /// Two tensors of this many rows, one behind the other.
+    /// Two tensors of this many rows, concatenated.
     Pair(ModelDim),
-    /// The vocabulary, filled up to a size that the ranks divide.
+    /// The vocabulary, padded to a size that the ranks divide.
     Vocabulary,
 }
 
-/// Models, or layers of them, that have a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RuleCondition {
     Always,
-    /// The layer has no experts.
     Dense,
-    /// It has experts.
     Sparse,
-    /// It has experts, and such that see every token.
+    /// The layer has experts, including shared ones that see every token.
     Shared,
     QkvBias,
     OutputBias,
@@ -41,16 +38,15 @@ pub(super) enum RuleCondition {
     Untied,
 }
 
-/// One of Megatron's tensors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TensorRule {
     pub(super) key: &'static str,
     pub(super) to: &'static [&'static str],
     pub(super) rows: RowSplit,
-    /// Dimensions behind the first.
+    /// Dimensions after the first.
     pub(super) columns: &'static [ModelDim],
     pub(super) when: RuleCondition,
-    /// There is one for each expert; `{e}` in the names is its number.
+    /// Whether there is one per expert; `{e}` in the names is its number.
     pub(super) experts: bool,
 }
 
@@ -145,7 +141,7 @@ const ATTENTION: &[TensorRule] = &[
         &[],
         RuleCondition::OutputBias,
     ),
-    // The norm before a linear layer is part of it in Transformer Engine, and named so by all.
+    // Transformer Engine makes the norm before a linear layer part of it, and everyone uses that name.
     row(
         "self_attention.linear_qkv.layer_norm_weight",
         &["input_layernorm.weight"],
@@ -384,7 +380,7 @@ const DEEPSEEK_SHARED: &[TensorRule] = &[
     ),
 ];
 
-/// Tensors of a layer that predicts one more token, around the layer of the model's kind.
+/// Tensors of a layer that predicts one more token, around the model's own kind of layer.
 pub(super) const PREDICTION: [TensorRule; 4] = [
     row(
         "enorm.weight",
@@ -416,7 +412,7 @@ pub(super) const PREDICTION: [TensorRule; 4] = [
     ),
 ];
 
-/// The tables of a model's layers; none for a kind that is not known.
+/// The tables of a model's layers; `None` for an unknown model type.
 pub(super) fn layers(kind: &str) -> Option<&'static [&'static [TensorRule]]> {
     Some(match kind {
         "llama" | "mistral" | "qwen2" => &[ATTENTION, NORMS, DENSE],
@@ -429,7 +425,6 @@ pub(super) fn layers(kind: &str) -> Option<&'static [&'static [TensorRule]]> {
     })
 }
 
-/// The kinds that there are tables for.
 pub(super) const KINDS: [&str; 8] = [
     "llama",
     "mistral",
@@ -442,7 +437,6 @@ pub(super) const KINDS: [&str; 8] = [
 ];
 
 impl RuleCondition {
-    /// Condition under which a model, or a layer of it, has such a tensor.
     pub(super) fn holds(self, sizes: &ModelSizes<'_>, layer: u64) -> bool {
         match self {
             Self::Always => true,

@@ -1,39 +1,32 @@
-//! A pickle written again from its values, some of them changed.
+//! Writes a pickle again from its values, with some of them changed.
 //!
-//! Source: the opcodes of CPython 3.13 `Lib/pickletools.py`. The same protocol is kept (torch writes 2), so that names mean what they meant.
-//! Values that were one object stay one object.
+//! Source: the opcodes of CPython 3.13 `Lib/pickletools.py`. The protocol is kept (torch writes 2), so that names keep their meaning.
+//! Shared objects stay shared.
 
 use crate::problem::ModelError;
 use std::collections::HashMap;
 use supervise_checkpoint::pickle::{CallKind, PickleCall, PickleHeap, PickleObject, PickleValue};
 
-/// Values nest no deeper in any state that a trainer saves.
+/// The deepest nesting in any state that a trainer saves.
 const DEPTH: u32 = 400;
 
-/// A value in another's place.
 pub(super) enum NewValue {
-    /// An integer.
     Int(i64),
-    /// `None`.
     None,
-    /// A tuple of integers.
     Tuple(Vec<i64>),
-    /// A list of integers.
     List(Vec<i64>),
-    /// A dict, or the state of an object: the values of some keys become others.
+    /// A dict, or an object's state: replaces the values of some keys.
     Keys(Vec<(&'static str, Self)>),
-    /// A tensor of this many elements, with this key and shape: the rest as in the call that rebuilds the one before.
+    /// A tensor with another storage and shape; everything else as in the original call.
     Tensor {
         /// Key of its storage.
         storage: String,
-        /// Its shape.
         shape: Vec<u64>,
     },
 }
 
-/// Decides which objects become others.
 pub(super) trait PickleRewrite {
-    /// The form that replaces an object; none: itself.
+    /// Returns the replacement of an object; `None`: unchanged.
     ///
     /// # Errors
     /// An object whose new form is not known.
@@ -44,7 +37,7 @@ pub(super) trait PickleRewrite {
         call: &PickleCall,
     ) -> Result<Option<NewValue>, ModelError>;
 
-    /// The form that replaces the value of a key of a plain dict; none: itself.
+    /// Returns the replacement of a value in a plain dict; `None`: unchanged.
     ///
     /// # Errors
     /// A value whose new form is not known.
@@ -74,7 +67,7 @@ struct PickleEmitter<'a> {
     heap: &'a PickleHeap,
     change: &'a mut dyn PickleRewrite,
     out: Vec<u8>,
-    /// Place in the memo of each object that was written.
+    /// Memo slot of each object written so far.
     memo: HashMap<u32, u32>,
 }
 
@@ -127,7 +120,7 @@ impl PickleEmitter<'_> {
             .heap
             .global(value)
             .ok_or_else(|| ModelError::damaged("a name is missing"))?;
-        // Protocol 2 cannot say a name with a dot in it.
+        // Protocol 2 cannot express a name with a dot in it.
         if global.name.contains('.') || [&global.module, &global.name].iter().any(|s| s.contains('\n')) {
             return Err(ModelError::unknown(format!(
                 "it names {}.{}, whose form for other ranks is not known here",
@@ -142,7 +135,7 @@ impl PickleEmitter<'_> {
         Ok(())
     }
 
-    /// Returns true if the object stands there already, and was fetched again.
+    /// Fetches an object from the memo; returns whether it was there.
     fn fetched(&mut self, id: u32) -> bool {
         let Some(place) = self.memo.get(&id) else { return false };
         self.out.push(b'j');
@@ -216,7 +209,6 @@ impl PickleEmitter<'_> {
         Ok(())
     }
 
-    /// Pairs of a dict; those of these keys get other values.
     fn pairs(
         &mut self,
         pairs: &[(PickleValue, PickleValue)],
@@ -266,7 +258,7 @@ impl PickleEmitter<'_> {
         Ok(())
     }
 
-    /// The object as it is made, before anything is put into it.
+    /// Writes an object before anything is put into it.
     fn made(&mut self, call: &PickleCall, depth: u32) -> Result<(), ModelError> {
         self.value(call.callee, depth + 1)?;
         self.value(call.args, depth + 1)?;
@@ -282,7 +274,6 @@ impl PickleEmitter<'_> {
         Ok(())
     }
 
-    /// An object in another form.
     fn changed(&mut self, id: Option<u32>, call: &PickleCall, other: &NewValue, depth: u32) -> Result<(), ModelError> {
         match other {
             NewValue::Keys(keys) => {
@@ -313,7 +304,7 @@ impl PickleEmitter<'_> {
                 self.plain(other);
                 Ok(())
             }
-            // Not remembered: the object itself may stand elsewhere as it was.
+            // Not memoized: the original object may also occur elsewhere.
             (other, Some(call)) => self.changed(None, call, other, depth),
             (_, None) => Err(ModelError::unknown("an object is not of the form that is known")),
         }

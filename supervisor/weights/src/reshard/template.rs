@@ -1,4 +1,4 @@
-//! The values of the first rank's file, and what every rank changes in them.
+//! The values of the first rank's file, and what changes for every rank.
 
 use super::pickle_rewrite::{self, NewValue, PickleRewrite};
 use super::{ReshardSource, filled, pieces};
@@ -12,7 +12,7 @@ use supervise_checkpoint::pickle::{self, ParsedPickle, PickleCall, PickleHeap, P
 use supervise_checkpoint::source::FileReader;
 use supervise_checkpoint::zip;
 
-/// Keys of a mesh that stay as they are.
+/// Mesh keys that do not change.
 const MESH: [&str; 9] = [
     "_device_type",
     "device_type",
@@ -25,37 +25,33 @@ const MESH: [&str; 9] = [
     "_layout",
 ];
 
-/// The entry with the values.
 pub(super) const PICKLE: &str = "data.pkl";
 
-/// A file that is written again for each rank.
 pub(super) struct Template<'a> {
     weights: &'a ModelWeights,
     heap: PickleHeap,
     root: PickleValue,
-    /// Entries that are no storages, before and behind those.
+    /// Entries that are not storages, before and after those.
     small: [Vec<ArchiveEntry>; 2],
-    /// Tensors by their place, each with how it is cut.
+    /// Tensors by storage position, with their distribution.
     tensors: BTreeMap<TensorKey, (usize, How)>,
     samples_of: Option<u64>,
 }
 
-/// How a tensor lies on the ranks.
 #[derive(Clone, Copy)]
 enum How {
-    /// Cut along a dimension; none: every rank holds all of it.
+    /// Divided along a dimension; `None`: every rank has all of it.
     Cut(Option<usize>),
-    /// A flat parameter: filled up with zeros, so that all pieces are as long as the first.
+    /// A flat parameter, zero-padded so that all pieces are as long as the first.
     Flat,
 }
 
-/// Key of a tensor's storage, its place in it, its shape and its strides: two names with the same of all are one tensor.
+/// Storage key, offset, shape and strides of a tensor: names that agree in all of these are one tensor.
 type TensorKey = (String, u64, Vec<u64>, Vec<u64>);
 
-/// A rank's file.
 pub(super) struct RankFile {
     pub(super) entries: Vec<ArchiveEntry>,
-    /// The storages among them that come from the source: the entry's index, and what it holds.
+    /// The storages that come from the source: the entry's index and content.
     pub(super) storages: Vec<(usize, OutTensor)>,
 }
 
@@ -174,14 +170,13 @@ enum StorageSource {
     Source(OutTensor),
 }
 
-/// The changes of one rank.
 struct RankRewrite<'a> {
     template: &'a Template<'a>,
     rank: u64,
     world: u64,
     /// Storages in the order of their keys.
     storages: Vec<StorageSource>,
-    /// Keys of tensors that were met before: two names of one tensor stay one.
+    /// Keys of tensors seen before: two names of one tensor stay one.
     known: BTreeMap<TensorKey, String>,
 }
 
@@ -200,7 +195,7 @@ impl PickleRewrite for RankRewrite<'_> {
             ("torch.distributed.device_mesh" | "torch.distributed._tensor.device_mesh", "DeviceMesh") => {
                 self.mesh(heap, object).map(Some)
             }
-            // A spec keeps the hash of what it was; torch makes another one.
+            // A spec keeps the hash of its old content; torch computes a new one.
             (_, "DTensorSpec") if heap.attribute(object, "_hash").is_some() => {
                 Ok(Some(NewValue::Keys(vec![("_hash", NewValue::None)])))
             }
@@ -215,8 +210,8 @@ impl PickleRewrite for RankRewrite<'_> {
         }
     }
 
-    /// A rank's sampler counts what it has drawn of its own part. torchdata's `StatefulDataLoader` and torch's `DistributedSampler`: after
-    /// as many batches the same samples are gone, whatever the number of ranks they were dealt out to.
+    /// Recounts the samples that a rank's sampler has drawn of its own part. For torchdata's `StatefulDataLoader` and torch's
+    /// `DistributedSampler`, the same samples are used up after the same number of batches, whatever the number of ranks.
     fn entry(&mut self, _heap: &PickleHeap, key: &[u8], value: PickleValue) -> Result<Option<NewValue>, ModelError> {
         match (self.template.samples_of, value) {
             (Some(before), PickleValue::Int(n)) if key == b"samples_yielded" => {
@@ -277,7 +272,6 @@ impl RankRewrite<'_> {
         (self.storages.len() - 1).to_string()
     }
 
-    /// A mesh of one dimension, with the new ranks.
     fn mesh(&mut self, heap: &PickleHeap, mesh: PickleValue) -> Result<NewValue, ModelError> {
         let state = heap.call(mesh).and_then(|c| c.state);
         let pairs = state
@@ -346,7 +340,7 @@ fn several() -> ModelError {
     ModelError::unknown("its mesh has more than one dimension: only whole worlds of one dimension are cut anew")
 }
 
-/// A tuple of numbers, or a `torch.Size` made of one.
+/// A tuple of numbers, or a `torch.Size` built from one.
 fn numbers(heap: &PickleHeap, value: PickleValue) -> Vec<u64> {
     let inner = heap
         .call(value)
@@ -355,7 +349,7 @@ fn numbers(heap: &PickleHeap, value: PickleValue) -> Vec<u64> {
     items.iter().filter_map(|v| heap.uint(*v)).collect()
 }
 
-/// Key and class of the storage of a tensor, and its place in it.
+/// Key and class of a tensor's storage, and the offset in it.
 fn storage(heap: &PickleHeap, call: &PickleCall) -> Option<(String, String, u64)> {
     let [storage, offset, ..] = *heap.items(call.args)? else {
         return None;

@@ -1,26 +1,25 @@
-//! The table of a checkpoint, `.metadata`: a pickle of torch's own classes.
+//! Writes a checkpoint's table, `.metadata`: a pickle of torch's own classes.
 
 use crate::problem::ModelError;
 use std::collections::{BTreeSet, HashMap};
 use supervise_checkpoint::Dtype;
 
-/// Place of an item in the files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoredItem {
-    /// Number of its file.
+    /// Index of its file.
     pub(super) file: usize,
     /// Its first byte there.
     pub(super) at: u64,
-    /// Its length in bytes.
+    /// In bytes.
     pub(super) length: u64,
 }
 
-/// A tensor: key, type, whole shape, and the boxes that it is cut into (where each begins, how far it reaches).
+/// A tensor: key, type, whole shape, and its boxes (start and size of each).
 pub(super) type Described = (String, Dtype, Vec<u64>, Vec<(Vec<u64>, Vec<u64>)>);
 
 const METADATA: &str = "torch.distributed.checkpoint.metadata";
 
-/// Writes the whole table. `items`: key and place of each box of a tensor, or of a state that has none.
+/// Writes the whole table. `items`: key and location of each box of a tensor, or of a state without boxes.
 pub(super) fn metadata(
     tensors: &[Described],
     states: &BTreeSet<String>,
@@ -87,7 +86,6 @@ pub(super) fn metadata(
     Ok(out.end())
 }
 
-/// The name of a type in torch.
 pub(super) fn torch_name(dtype: Dtype) -> Result<&'static str, ModelError> {
     Ok(match dtype {
         Dtype::F64 => "float64",
@@ -104,10 +102,10 @@ pub(super) fn torch_name(dtype: Dtype) -> Result<&'static str, ModelError> {
     })
 }
 
-/// A pickle of protocol 2 that is being written.
+/// Writes a pickle of protocol 2.
 pub(super) struct PickleWriter {
     out: Vec<u8>,
-    /// Places of names and texts that were written: each is written once.
+    /// Memo slots of names and texts: each is written once.
     memo: HashMap<String, u32>,
 }
 
@@ -124,12 +122,11 @@ impl PickleWriter {
         self.out
     }
 
-    /// Opcodes as they are.
     pub(super) fn raw(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Returns true if it was written before, and is fetched.
+    /// Fetches a text from the memo; returns whether it was there.
     fn fetched(&mut self, what: &str) -> bool {
         let next = self.memo.len() as u32;
         match self.memo.get(what) {
@@ -145,7 +142,7 @@ impl PickleWriter {
         }
     }
 
-    /// The value that was written just now is the newest of the memo.
+    /// Puts the value written last into the memo's newest slot.
     fn remember(&mut self) {
         self.out.push(b'r');
         self.out.extend((self.memo.len() as u32 - 1).to_le_bytes());
@@ -171,7 +168,6 @@ impl PickleWriter {
         }
     }
 
-    /// An object without values, and the dict that its state is put into.
     fn object(&mut self, module: &str, name: &str) {
         self.global(module, name);
         self.raw(b")\x81}");
@@ -184,13 +180,12 @@ impl PickleWriter {
             self.out.push(b'J');
             self.out.extend(four.to_le_bytes());
         } else {
-            // No file and no tensor of one reaches beyond 63 bits.
+            // No file, and no tensor in one, exceeds 63 bits.
             self.out.extend([0x8a, 8]);
             self.out.extend(n.to_le_bytes());
         }
     }
 
-    /// A tuple of numbers.
     pub(super) fn numbers(&mut self, all: &[u64]) {
         self.out.push(b'(');
         for n in all {
@@ -206,7 +201,6 @@ impl PickleWriter {
         self.raw(b"tR");
     }
 
-    /// How a tensor was kept in memory.
     fn properties(&mut self, dtype: Dtype) -> Result<(), ModelError> {
         self.global(METADATA, "TensorProperties");
         self.raw(b")\x81(");

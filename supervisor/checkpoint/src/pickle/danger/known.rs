@@ -1,9 +1,9 @@
-//! The list of what a checkpoint may name, and what it may do with it: exact names only, never a module or a prefix.
+//! The names that a checkpoint may use, and how: exact names only, never a module or a prefix.
 //!
-//! Each line was seen in files of real writers, by `tests/real/pickle_names.py` (which fails where a name is missing) or in
-//! this crate's and the repository's fixtures: torch 1.6 to 2.11, numpy 1.24 to 2.4, transformers 5.9 and accelerate 1.15
-//! (a Trainer's `training_args.bin`), DeepSpeed 0.19 (all stages of ZeRO), megatron-core 0.16 (`common.pt`), OmegaConf 2.3,
-//! torchdata, verl and areal. Older spellings of the same modules stand beside the new ones.
+//! Each line was seen in files of real writers, by `tests/real/pickle_names.py` (which fails if a name is missing) or in this crate's and
+//! the repository's fixtures: torch 1.6 to 2.11, numpy 1.24 to 2.4, transformers 5.9 and accelerate 1.15 (a Trainer's
+//! `training_args.bin`), DeepSpeed 0.19 (all stages of ZeRO), megatron-core 0.16 (`common.pt`), OmegaConf 2.3, torchdata, verl and areal.
+//! Older spellings of the same modules are listed next to the new ones.
 
 use crate::dtype::Dtype;
 use std::collections::HashMap;
@@ -11,46 +11,43 @@ use std::sync::LazyLock;
 
 /// Arguments in letters, alternatives divided by `/`: after `?` they may be missing, before `*` one may repeat.
 ///
-/// `d` any value · `v` a number or text · `i` an integer · `b` a bool · `x` text · `y` a device's name · `n` None · `B` bytes · `l` the word latin1 ·
-/// `t` a tuple of numbers · `z` the tuple `(0,)` · `T` a tuple · `L` a list, tuple or set that is written out · `D` the same or a dict ·
-/// `q` a part of a fraction · `s` a storage · `o` an empty dict of hooks · `a` attributes · `f` a factory · `c` a class of tensors ·
-/// `g` a bit generator · `A` `numpy.ndarray` · `C` numpy's maker of bit generators · `S` `SeedSequence` · `O` `object` · `P` a class that
-/// is made without arguments · `Q` and `W` all arguments of a quantized tensor, and of one of another class.
+/// `d` any value · `v` a number or text · `i` an integer · `b` a bool · `x` text · `y` a device's name · `n` None · `B` bytes · `l` the
+/// word latin1 · `t` a tuple of numbers · `z` the tuple `(0,)` · `T` a tuple · `L` a list, tuple or set that is written out · `D` the
+/// same or a dict · `q` a part of a fraction · `s` a storage · `o` an empty dict of hooks · `a` attributes · `f` a factory · `c` a class
+/// of tensors · `g` a bit generator · `A` `numpy.ndarray` · `C` numpy's maker of bit generators · `S` `SeedSequence` · `O` `object` · `P`
+/// a class that is made without arguments · `Q` and `W` all arguments of a quantized tensor, and of one of another class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Signature(pub(super) &'static str);
 
-/// Allowed uses of a name on the list. That it is named is always allowed.
+/// Allowed uses of a name on the list. Naming it is always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(in crate::pickle) struct GlobalRule {
     /// Arguments of a call.
     pub(super) call: Option<Signature>,
     /// Arguments of its `__new__`.
     pub(super) new: Option<Signature>,
-    /// The state that an object of it may be given.
+    /// The state that BUILD may give an object of it.
     pub(super) state: BuildState,
-    /// It may be appended to.
+    /// Whether it may be appended to.
     pub(super) items: bool,
-    /// Items of it may be set.
+    /// Whether its items may be set.
     pub(super) pairs: bool,
-    /// Called without arguments it makes an empty value: what a defaultdict may hold.
+    /// Whether a call without arguments makes an empty value, as a defaultdict needs.
     pub(super) factory: bool,
-    /// A class of tensors, as `_rebuild_from_type_v2` makes them.
+    /// Whether it is a class of tensors, as `_rebuild_from_type_v2` makes them.
     pub(super) tensor: bool,
-    /// A generator of random bits.
     pub(super) bits: bool,
 }
 
-/// The state that BUILD may give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum BuildState {
-    /// None at all.
     #[default]
     Nothing,
-    /// A dict of attributes, or one and one of slots.
+    /// A dict of attributes, or a pair of that and a dict of slots.
     Attributes,
-    /// Whatever its own `__setstate__` takes.
+    /// Anything that its own `__setstate__` accepts.
     Data,
-    /// Memory of an array of numpy: its elements are there.
+    /// The content of a numpy array, with all elements present.
     Array,
 }
 
@@ -83,7 +80,7 @@ static NAMED: GlobalRule = GlobalRule {
     bits: false,
 };
 
-/// Allowed uses of this name; none where it is not on the list.
+/// Returns the allowed uses of a name; `None` if it is not on the list.
 pub(in crate::pickle) fn rule(module: &str, name: &str) -> Option<&'static GlobalRule> {
     let typed = || match module {
         "torch" => Dtype::from_torch(name).is_some() || is_storage(name),
@@ -129,7 +126,7 @@ impl GlobalRule {
     }
 }
 
-/// Modules | names | what may be done with them. The letters of arguments are those of [`Signature`].
+/// Modules | names | allowed uses. Argument letters are those of [`Signature`].
 const KNOWN: &str = "
 # Plain Python, as arguments, counters and configurations hold it.
 builtins __builtin__ | list dict int long float str unicode bool tuple | factory

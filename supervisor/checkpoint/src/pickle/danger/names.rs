@@ -7,7 +7,7 @@ pub(super) const HARD_ROOTS: &str = "
     interpreters xxsubinterpreters
 ";
 
-/// Python's own top-level modules, all versions since 3.8, without the few that plain data name.
+/// Python's own top-level modules in all versions since 3.8, without the few that plain data uses.
 pub(super) const STANDARD_ROOTS: &str = "
     _abc _aix_support _android_support _apple_support _ast _ast_unparse _asyncio _bisect _blake2 _bootlocale
     _bootsubprocess _bz2 _codecs _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw
@@ -38,7 +38,7 @@ pub(super) const STANDARD_ROOTS: &str = "
     weakref webbrowser winreg winsound wsgiref xdrlib xml xmlrpc zipapp zipfile zipimport zlib json cmath
 ";
 
-/// Their names in Python 2, as far as loading still translates it.
+/// Their names in Python 2, as far as loading still translates them.
 pub(super) const OLD_ROOTS: &str = "
     __builtin__ __builtins__ anydbm BaseHTTPServer CGIHTTPServer commands compiler Cookie cookielib ConfigParser
     copy_reg cPickle dbhash Dialog DocXMLRPCServer dumbdbm dummy_thread FileDialog gdbm htmlentitydefs HTMLParser
@@ -48,7 +48,7 @@ pub(super) const OLD_ROOTS: &str = "
     markupbase
 ";
 
-/// Top-level modules of others that load or run code, start programs or reach the network.
+/// Third-party top-level modules that load or run code, start programs or reach the network.
 pub(super) const FOREIGN_ROOTS: &str = "
     aiohttp boto3 botocore cffi cloudpickle cython Cython dask dill execnet fabric fire gevent httpx hydra
     importlib_metadata invoke IPython ipykernel jedi jinja2 joblib jupyter_client mako multiprocess nbconvert nose
@@ -97,7 +97,7 @@ pub(super) const DANGEROUS_MODULES: &str = "
     transformers.models.auto.auto_factory transformers.utils.doc
 ";
 
-/// Names that run code or fetch it, whatever module they are taken from.
+/// Names that run or fetch code, whatever module they are taken from.
 pub(super) const DANGEROUS_NAMES: &str = "
     system popen Popen popen2 popen3 popen4 spawn spawnl spawnv spawnve spawnvp fork forkpty execv execve execl
     execvp check_output check_call getoutput getstatusoutput startfile eval exec execfile compile getattr setattr
@@ -118,7 +118,7 @@ pub(super) const DANGEROUS_NAMES: &str = "
     add_newdoc maybe_replace_from_package
 ";
 
-/// Public libraries, whose names for code that loads code are known by their words; those of [`DANGEROUS_MODULES`] count as well.
+/// Public libraries, whose code-loading names are recognized by their words; in addition to [`DANGEROUS_MODULES`].
 pub(super) const LIBRARY_ROOTS: &str = "
     torch torchvision torchaudio torchtext torchdata torchao torchtune torchtitan torchmetrics functorch triton
     numpy scipy pandas pyarrow sklearn networkx transformers accelerate peft trl datasets tokenizers safetensors
@@ -139,7 +139,7 @@ pub(super) const FUNCTION_WORDS: &str = "
     handler callback attach
 ";
 
-/// Words in the name of a class of such things.
+/// Words in the name of a class that does such things.
 pub(super) const CLASS_WORDS: &str = "
     loader importer runner launcher unpickler pickler pluggable compiler executor library script server finder aoti
     dll remote

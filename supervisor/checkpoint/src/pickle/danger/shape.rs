@@ -1,13 +1,12 @@
-//! True if a call has the arguments, and an object the state, that real writers give.
+//! Checks that a call has the arguments, and an object the state, that real writers give.
 //!
-//! Whatever stands in an argument was judged when it was made, so what is left to tell is its kind: that nothing is called,
-//! looked up or allocated because of it.
+//! Each argument was judged when it was built, so only its kind is checked here: it must not cause a call, a lookup or an allocation.
 
 use super::known::{BuildState, GlobalRule, Signature, rule};
 use crate::device::is_device;
 use crate::pickle::heap::{PickleCall, PickleGlobal, PickleHeap, PickleObject, PickleValue};
 
-/// Dimensions of a tensor, and parts of a path, that are looked at; real ones have fewer.
+/// The most dimensions of a tensor, or parts of a path; real ones have fewer.
 const MANY: usize = 256;
 
 impl Signature {
@@ -20,7 +19,7 @@ impl Signature {
     }
 }
 
-/// Returns true if a call of the name is one that real writers make.
+/// Whether real writers make such a call of the name.
 pub(in crate::pickle) fn is_usual(
     heap: &PickleHeap,
     rule: &GlobalRule,
@@ -34,7 +33,7 @@ pub(in crate::pickle) fn is_usual(
     words && matches!((signature, args), (Some(s), Some(args)) if s.fits(heap, args))
 }
 
-/// Returns true if an object that this call made may be given this state.
+/// Whether the object of this call may be given this state.
 pub(in crate::pickle) fn is_usual_state(heap: &PickleHeap, rule: &GlobalRule, state: PickleValue) -> bool {
     match rule.state {
         BuildState::Nothing => false,
@@ -44,7 +43,7 @@ pub(in crate::pickle) fn is_usual_state(heap: &PickleHeap, rule: &GlobalRule, st
     }
 }
 
-/// Returns true if a list may grow that this call made, or a dict.
+/// Whether items (or pairs) may be added to the object of this call.
 pub(in crate::pickle) fn may_grow(rule: &GlobalRule, pairs: bool) -> bool {
     if pairs { rule.pairs } else { rule.items }
 }
@@ -113,7 +112,7 @@ fn of(heap: &PickleHeap, value: PickleValue) -> Option<&'static GlobalRule> {
     heap.global(value).and_then(|g| rule(&g.module, &g.name))
 }
 
-/// A listed name; no two of those that are asked for are spelled alike.
+/// Whether this is a listed name; no two of the names passed here are spelled alike.
 fn named(heap: &PickleHeap, value: PickleValue, name: &str) -> bool {
     let is = |g: &PickleGlobal| g.name == name && rule(&g.module, &g.name).is_some();
     heap.global(value).is_some_and(is)
@@ -130,7 +129,7 @@ fn callee<'h>(heap: &'h PickleHeap, call: &PickleCall) -> Option<&'h str> {
     heap.global(call.callee).map(|g| g.name.as_str())
 }
 
-/// Bytes as they are, or as protocols before 3 write them.
+/// Bytes, or bytes as protocols before 3 write them.
 fn bytes(heap: &PickleHeap, value: PickleValue) -> bool {
     let made = |call: &PickleCall| matches!(callee(heap, call), Some("encode" | "bytes" | "bytearray"));
     matches!(value, PickleValue::Bytes(_) | PickleValue::ByteArray(_)) || heap.call(value).is_some_and(made)
@@ -151,7 +150,7 @@ fn fraction(heap: &PickleHeap, value: PickleValue) -> bool {
     }
 }
 
-/// Numbers in a tuple, or in a `torch.Size` made of one.
+/// The numbers of a tuple, or of a `torch.Size` built from one.
 fn numbers(heap: &PickleHeap, value: PickleValue) -> Option<&[PickleValue]> {
     let items = match heap.call(value) {
         Some(call) if callee(heap, call) == Some("Size") => tuple(heap, *tuple(heap, call.args)?.first()?)?,
@@ -161,7 +160,7 @@ fn numbers(heap: &PickleHeap, value: PickleValue) -> Option<&[PickleValue]> {
     (items.len() <= MANY && items.iter().all(|v| matches!(v, PickleValue::Int(_)))).then_some(items)
 }
 
-/// torch calls what it finds there; writers leave it empty.
+/// torch calls whatever it finds there; writers leave it empty.
 fn hooks(heap: &PickleHeap, value: PickleValue) -> bool {
     let empty = |call: &PickleCall| callee(heap, call) == Some("OrderedDict") && call.pairs().is_empty();
     value == PickleValue::None || heap.call(value).is_some_and(empty)
@@ -174,7 +173,7 @@ fn generator(heap: &PickleHeap, value: PickleValue) -> bool {
         || heap.call(value).is_some_and(made)
 }
 
-/// A dict whose keys are written out, or one and a dict of slots; each may be missing.
+/// A dict with literal keys, or a pair of that and a dict of slots; each may be missing.
 fn attributes(heap: &PickleHeap, state: PickleValue) -> bool {
     let one = |value: PickleValue| match heap.object(value) {
         None => value == PickleValue::None,
@@ -191,7 +190,7 @@ fn attributes(heap: &PickleHeap, state: PickleValue) -> bool {
     }
 }
 
-/// Shape, type, order and elements. Where the elements are a list, numpy makes room before it counts them.
+/// Shape, type, order and elements. For a list of elements, numpy allocates memory before it counts them.
 fn array(heap: &PickleHeap, state: PickleValue) -> bool {
     let Some([.., shape, _, _, elements]) = tuple(heap, state) else {
         return false;
@@ -207,7 +206,7 @@ fn product(heap: &PickleHeap, shape: PickleValue) -> Option<u64> {
     sizes.try_fold(1_u64, |n, size| n.checked_mul(heap.uint(*size)?))
 }
 
-/// Storage, offset, size, stride, kind, gradient, hooks. Room for the size is made before it is compared with the storage.
+/// Storage, offset, size, stride, kind, gradient, hooks. torch allocates memory for the size before it compares it with the storage.
 fn quantized(heap: &PickleHeap, args: &[PickleValue]) -> bool {
     let [storage, _, size, ..] = *args else {
         return false;
@@ -224,7 +223,7 @@ fn wrapped(heap: &PickleHeap, args: &[PickleValue]) -> bool {
     let [function, class, inner, state] = *args else {
         return false;
     };
-    // It has a way of its own to take its state.
+    // It sets its state in its own way.
     let own = named(heap, class, "ShardedTensor") && tuple(heap, state).is_some();
     let rebuilds = |g: &&PickleGlobal| g.module == "torch._utils";
     let rule = heap

@@ -1,18 +1,18 @@
-//! The bytes that torch pickles a storage as, outside of a file of `torch.save`.
+//! The bytes of a storage that torch pickled outside of a `torch.save` file.
 //!
-//! They are a file of torch's older format, which `torch.storage._load_from_bytes` hands to `torch.load`: five pickles and the elements. Every
-//! one of them has been written by the same few lines since torch 1.6, so they are compared byte by byte. What differs anywhere is not one
-//! storage, and loading it could run anything.
+//! They are a file in torch's older format, which `torch.storage._load_from_bytes` passes to `torch.load`: five pickles and the elements.
+//! The same few lines of code have written each pickle since torch 1.6, so they are compared byte by byte. Anything that differs is not a
+//! single storage, and loading it could run anything.
 
 use crate::device::is_device;
 use crate::dtype::Dtype;
 
-/// Magic number, version of the format, sizes of types on a machine that is little-endian: a pickle each.
+/// Magic number, format version, and type sizes on a little-endian machine: one pickle each.
 const HEAD: &[u8] = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}q\x00(X\x10\x00\x00\x00protocol_versionq\x01M\xe9\x03\
 X\r\x00\x00\x00little_endianq\x02\x88X\n\x00\x00\x00type_sizesq\x03}q\x04(X\x05\x00\x00\x00shortq\x05K\x02X\x03\x00\x00\x00intq\x06K\x04\
 X\x04\x00\x00\x00longq\x07K\x04uu.";
 
-/// Returns true if this is exactly one storage.
+/// Whether this is exactly one storage.
 pub(in crate::pickle) fn is_storage(bytes: &[u8]) -> bool {
     read(bytes).is_some()
 }
@@ -41,7 +41,7 @@ fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
 }
 
-/// A number that is not negative, in the shortest of the forms of protocol 2.
+/// Parses a non-negative number in one of protocol 2's shortest forms.
 fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (opcode, rest) = bytes.split_first()?;
     let (digits, rest) = match opcode {
@@ -55,7 +55,7 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
         }
         _ => return None,
     };
-    // The highest bit is the sign, where there may be one.
+    // The highest bit is the sign, if the opcode is signed.
     let signed = matches!(opcode, b'J' | b'\x8a');
     let negative = signed && digits.last().is_some_and(|b| b & 0x80 != 0);
     let number = digits.iter().rev().fold(0_u64, |n, b| n << 8 | u64::from(*b));

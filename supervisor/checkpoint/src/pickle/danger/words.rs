@@ -1,9 +1,9 @@
-//! Names in public libraries that find, load or run code, known by the words in them.
+//! Recognizes code-loading names of public libraries by the words in them.
 //!
-//! A list of such names is never complete: each release of torch and transformers adds loaders. Their authors name them for what
-//! they do, though (`_import_dotted_name`, `CUDAPluggableAllocator`, `feature_extractor_class_from_name`). Naming one is enough to be
-//! dangerous: a pickle hands it to something harmless that calls it. Only libraries are judged by words, because in a project's own
-//! code `load_image` may be a collate function like any other.
+//! A list of such names is never complete: each release of torch and transformers adds loaders. But their authors name them for what they
+//! do (`_import_dotted_name`, `CUDAPluggableAllocator`, `feature_extractor_class_from_name`). Naming one is enough to be dangerous: a
+//! pickle can pass it to something harmless that calls it. Only libraries are judged by words, because in a project's own code
+//! `load_image` may be an ordinary collate function.
 
 use super::names::{CLASS_WORDS, DANGEROUS_MODULES, FUNCTION_WORDS, LIBRARY_ROOTS};
 use super::{WordSet, is_capital, is_rebuilder, words};
@@ -16,16 +16,16 @@ static LIBRARIES: WordSet = LazyLock::new(|| {
 static FUNCTIONS: WordSet = LazyLock::new(|| words(&[FUNCTION_WORDS]));
 static CLASSES: WordSet = LazyLock::new(|| words(&[CLASS_WORDS]));
 
-/// Returns true if a top-level module is that of a public library or of Python itself, and no project's own.
+/// Whether a top-level module belongs to a public library or to Python itself, not to a project.
 #[must_use]
 pub fn is_library(top: &str) -> bool {
     LIBRARIES.contains(top) || super::ROOTS.contains(top)
 }
 
-/// What a function that rebuilds objects may say of itself.
+/// Words that a function that rebuilds objects may contain.
 const REBUILDS: [&str; 4] = ["class", "object", "pickle", "unpickle"];
 
-/// Returns true if a library calls this something that finds, loads or runs code.
+/// Whether a library's name says that it finds, loads or runs code.
 pub(super) fn loads_code(module: &str, name: &str) -> bool {
     if !LIBRARIES.contains(root(module)) {
         return false;
@@ -44,14 +44,14 @@ fn root(module: &str) -> &str {
     module.split('.').next().unwrap_or_default()
 }
 
-/// The words of an identifier in lower case: `XPUPluggableAllocator` is `xpu pluggable allocator`.
+/// Splits an identifier into lower-case words: `XPUPluggableAllocator` becomes `xpu pluggable allocator`.
 fn spell(name: &str) -> String {
     let bytes = name.as_bytes();
     let mut out = String::with_capacity(name.len() + 8);
     for (at, c) in name.char_indices() {
         let before = at.checked_sub(1).and_then(|at| bytes.get(at));
         let after = bytes.get(at + 1);
-        // A hump begins after a small letter, and before one where capitals stand in a row.
+        // A hump begins after a small letter, and before the last of several capitals.
         let hump = c.is_ascii_uppercase()
             && before.is_some_and(|b| !b.is_ascii_uppercase() || after.is_some_and(u8::is_ascii_lowercase));
         if hump {

@@ -1,4 +1,4 @@
-//! The machine's judgement of calls, of state and of what is put into objects: usual, odd, or dangerous.
+//! Judges calls, states and contents of objects: usual, odd, or dangerous.
 
 use super::super::danger;
 use super::super::heap::{GlobalUse, PickleGlobal, PickleObject, PickleValue};
@@ -6,13 +6,13 @@ use super::super::{OddUse, PickleError};
 use super::{DANGERS, NAME, PickleMachine};
 use crate::raw::shown;
 
-/// Arguments of a rebuilding function that are looked at.
+/// The most arguments of a rebuilding function to check.
 const GIVEN: usize = 64;
 
-/// Values that are looked at for the hashes of one opcode.
+/// The most values to check for hashes per opcode.
 const HASHED: usize = 1 << 16;
 
-/// The class of what a call makes, where its values have no hash.
+/// The class of a call's result, if its instances are unhashable.
 fn made_without_hash(callee: &PickleGlobal) -> Option<&'static str> {
     let classes: &[&'static str] = match callee.module.as_str() {
         "collections" => &["OrderedDict", "defaultdict", "Counter", "deque"],
@@ -23,18 +23,16 @@ fn made_without_hash(callee: &PickleGlobal) -> Option<&'static str> {
 }
 
 impl PickleMachine<'_> {
-    /// The rule for a name on the list.
     pub(super) fn ruled(&self, callee: PickleValue) -> Option<(u32, &'static danger::GlobalRule)> {
         let PickleValue::Global(id) = callee else { return None };
         Some((id, (*self.rules.get(id as usize)?)?))
     }
 
-    /// The rule for what a call made.
     pub(super) fn ruled_target(&self, target: PickleValue) -> Option<(u32, &'static danger::GlobalRule)> {
         self.ruled(self.heap.call(target)?.callee)
     }
 
-    /// Something that no real writer does with a name on the list; of each name the first is kept.
+    /// Records an odd use of a listed name; only the first of each name is kept.
     pub(super) fn odd(&mut self, global: u32, what: &'static str) {
         if self.odd.len() < DANGERS && self.odd.iter().all(|o| o.global != global) {
             let at = self.op_at as u64;
@@ -42,9 +40,8 @@ impl PickleMachine<'_> {
         }
     }
 
-    /// `getattr(Outer, "Inner")` is how protocols before 4 name a class inside a class (torch does so in FSDP1
-    /// shards) or a member of an enum; it is read as the import it stands for. Anything else that is done with
-    /// `getattr` stays a call.
+    /// Returns the class that `getattr(Outer, "Inner")` names. Protocols before 4 name a nested class (torch does so in FSDP1 shards) or
+    /// an enum member this way; it is read as the import it stands for. Any other use of `getattr` stays a call.
     pub(super) fn nested_class(&self, callee: PickleValue, args: PickleValue) -> Option<(String, String)> {
         self.heap
             .global(callee)
@@ -60,7 +57,7 @@ impl PickleMachine<'_> {
         sound.then(|| (owner.module.clone(), format!("{}.{name}", owner.name)))
     }
 
-    /// torch's loader of a storage, with the bytes of exactly one.
+    /// Whether this is torch's storage loader with the bytes of exactly one storage.
     pub(super) fn is_storage(&self, callee: PickleValue, args: PickleValue) -> bool {
         let is_loader = |g: &PickleGlobal| danger::is_storage_loader(&g.module, &g.name);
         match self.heap.items(args) {
@@ -71,7 +68,7 @@ impl PickleMachine<'_> {
         }
     }
 
-    /// Only an imported name may be called; what a rebuilding function calls for us must be one, too.
+    /// Only an imported name may be called, and so must be any function that a rebuilding function calls.
     pub(super) fn judge_callee(&mut self, callee: PickleValue, args: PickleValue, usage: GlobalUse) {
         let PickleValue::Global(id) = callee else {
             self.danger("call something that it computes");
@@ -84,7 +81,7 @@ impl PickleMachine<'_> {
         let Some(g) = self.heap.global(callee) else {
             return;
         };
-        // By name alone: torch knows some of its modules under older names, too.
+        // By name alone: torch knows some of its modules under older names too.
         let calls_first = matches!(
             g.name.as_str(),
             "_rebuild_from_type_v2" | "_reconstructor" | "_reconstruct" | "defaultdict"
@@ -110,7 +107,7 @@ impl PickleMachine<'_> {
         }
     }
 
-    /// State becomes attributes, and Python asks the object for some of them by name and calls what it gets.
+    /// State becomes attributes, and Python looks up some of them by name and calls them.
     pub(super) fn judge_state(&mut self, state: PickleValue, ruled: bool) {
         let parts: Vec<PickleValue> = match self.heap.items(state) {
             Some(parts) => parts.iter().take(2).copied().collect(),
@@ -136,7 +133,7 @@ impl PickleMachine<'_> {
         }
     }
 
-    /// The name under which Python would look for something to call, where a pair puts something there.
+    /// The name under which Python would look up a callable, if a pair sets one.
     pub(super) fn method(&self, key: PickleValue, value: PickleValue) -> Option<String> {
         let short = matches!(key, PickleValue::Str(t) if t.len() <= NAME);
         if !short || !matches!(value, PickleValue::Global(_) | PickleValue::Object(_)) {
@@ -147,14 +144,14 @@ impl PickleMachine<'_> {
             .then(|| name.into_owned())
     }
 
-    /// Python takes the hash of every key of a dict and every element of a set, and raises TypeError where a value has none.
+    /// Python hashes every key of a dict and every element of a set, and raises TypeError for an unhashable one.
     pub(in crate::pickle) fn judge_keys(&mut self, keys: impl Iterator<Item = PickleValue>) {
         if let Some(fault) = self.fault_of_keys(keys) {
             self.doubt(fault);
         }
     }
 
-    /// Protocols before 4 make a set of a list of its elements.
+    /// Protocols before 4 build a set from a list of its elements.
     pub(super) fn judge_elements(&mut self, callee: PickleValue, args: PickleValue) {
         let is_set = self.heap.global(callee).is_some_and(|g| {
             matches!(g.module.as_str(), "builtins" | "__builtin__") && matches!(g.name.as_str(), "set" | "frozenset")
@@ -178,8 +175,8 @@ impl PickleMachine<'_> {
         }
     }
 
-    /// The kind of a value that has no hash, or of what a tuple holds. What is not known to have none has one; so has
-    /// anything once `left` values were looked at.
+    /// The type of an unhashable value, or of one in a tuple. Anything not known to be unhashable counts as hashable, and so does
+    /// everything once `left` values were checked.
     fn unhashable(&self, value: PickleValue, left: &mut usize) -> Option<&'static str> {
         let mut waiting = vec![value];
         while let Some(value) = waiting.pop() {
